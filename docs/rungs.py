@@ -84,6 +84,7 @@ class Published:
         self.known = why.Known.of(columns, frame)
         self.revisions = [published.revision(each["provenance"]) for each in analysis.runs(columns)]
         self.levels = analysis.levels(frame)
+        self.multiprocessors = int(frame["multiprocessors"].max()) if len(frame) else 0
         self.rows: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
         self.steps: dict[tuple[str, str, str, str], why.Step] = {}
         for operation, sweeps in published.LADDERS.items():
@@ -291,7 +292,8 @@ def arithmetic(rung: Rung, run: Published) -> list[str]:
     dtype = rows[0]["dtype"] if rows else rung.operation.dtypes_of(rung.variant)[0]
     shape = shape or (size,) * len(rung.operation.dimensions)
     shape = (min(shape[0], rung.variant.capacity or shape[0]), *shape[1:])
-    task = Task(rung.operation, rung.variant, shape, dtype, rung.operation.scalars, tile)
+    sms = int(rows[0]["multiprocessors"]) if rows else run.multiprocessors
+    task = Task(rung.operation, rung.variant, shape, dtype, rung.operation.scalars, tile, sms)
     facts = run.known.facts(rows[0]) if rows else {}
     lines = [*_loads(task, facts), *_blocks(facts)]
     at = formats.size(dict.fromkeys(dimensions(), 0) | dict(zip(rung.operation.dimensions, shape, strict=True)))

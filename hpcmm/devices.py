@@ -62,6 +62,7 @@ DEVICES = {
             (
                 *("cupy-cuda12x", "cupy-cuda13x", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-nccl-cu12"),
                 *("nvidia-nccl-cu13", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvmath-python"),
+                *("nvidia-cublasmp-cu12", "nvidia-cublasmp-cu13"),
             ),
             *(3000, 1, 4096, 5e10, 2e11),
         ),

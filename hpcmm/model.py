@@ -118,7 +118,7 @@ class Geometry:
         """Return the operand that each array in constant memory holds, by the array's name in the source."""
         return {}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         """Return the launches of one run, in order; an empty result needs none.
 
         Parameters
@@ -126,8 +126,6 @@ class Geometry:
         task : Task
         arrays : mapping of str to array
             The operands and the workspace.
-        multiprocessors : int
-            SMs of the GPU.
         """
         raise NotImplementedError
 
@@ -168,6 +166,8 @@ class Variant:
     unsupported : callable, optional
         Libraries only: ``unsupported(backend, dtype)`` returns the reason why the installed library cannot run it on
         the device; empty if it can.
+    provider : str
+        Libraries only: name of the library in ``analysis.versions``.
     workspace : callable, optional
         Libraries only: ``workspace(task)`` returns each array that the call needs besides its operands, by name.
     context : bool
@@ -220,6 +220,7 @@ class Variant:
     source: str = ""
     library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(default=None, hash=False)
     unsupported: Callable[[Any, str], str] | None = field(default=None, hash=False)
+    provider: str = ""
     workspace: Callable[[Task], Mapping[str, Workspace]] | None = field(default=None, hash=False)
     geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
     kernel: str = ""
@@ -448,6 +449,9 @@ class Task:
         The operation's scalar arguments, such as alpha and beta.
     tile : int
         Width of the square thread block that the kernel is compiled for; 0 if the variant has none.
+    multiprocessors : int
+        SM count of the GPU, or of the part of it that launches may fill; 0 before the task is placed on a device. See
+        ``Backend.placed``.
     """
 
     operation: Operation
@@ -456,6 +460,23 @@ class Task:
     dtype: str
     scalars: Mapping[str, float] = field(default_factory=dict, hash=False)
     tile: int = 0
+    multiprocessors: int = 0
+
+    @property
+    def sms(self) -> int:
+        """The SM count, for choices and launches that depend on it.
+
+        Raises
+        ------
+        HpcmmError
+            If the task is not placed on a device.
+        """
+        if self.multiprocessors <= 0:
+            raise HpcmmError(
+                f"{self.operation.name} {self.variant.name}: its launches depend on the SM count of the GPU, and the "
+                "task has none; place it on a device (Backend.placed), or state multiprocessors"
+            )
+        return self.multiprocessors
 
     @property
     def element(self) -> DType:

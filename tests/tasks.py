@@ -13,10 +13,13 @@ def task(
     scalars: Mapping[str, float] | None = None,
     variant: Variant | str | None = None,
     tile: int = 0,
+    multiprocessors: int = 132,
 ) -> Task:
-    """Return a task; a variant may be given by its name."""
+    """Return a task, by default on an H100; a variant may be given by its name."""
     chosen = operation.variant(variant) if isinstance(variant, str) else variant or operation.ladder[0]
-    return Task(operation, chosen, shape, dtype, operation.scalars if scalars is None else scalars, tile)
+    return Task(
+        operation, chosen, shape, dtype, operation.scalars if scalars is None else scalars, tile, multiprocessors
+    )
 
 
 def task_on(operation: Operation, arrays: Mapping, scalars: Mapping[str, float] | None = None, **more) -> Task:
@@ -31,4 +34,4 @@ def task_on(operation: Operation, arrays: Mapping, scalars: Mapping[str, float] 
 
 def machine(missing: str = "", gpus: int = 8, cpus: int = 10**6, memory: int = 2**60) -> Machine:
     """Return a machine with these GPUs, or the reason why it can run none."""
-    return Machine({"cpu": "", "cuda": missing}, {"cpu": cpus, "cuda": gpus}, {"cpu": memory, "cuda": memory})
+    return Machine({"cpu": "", "cuda": missing}, {"cpu": cpus, "cuda": gpus}, {"cpu": memory, "cuda": memory}, 132)

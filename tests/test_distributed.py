@@ -1,9 +1,12 @@
 """Distributed algorithms over all transports: results, schedules, memory, plan and cost model."""
 
 import dataclasses
+import importlib.util
 import itertools
 import math
 import re
+import sys
+from importlib.machinery import ModuleSpec
 from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +30,7 @@ from hpcmm.measurement import Point
 from hpcmm.model import HpcmmError, Operand, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, links, memory, preflight
+from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, cublasmp, links, memory, preflight
 from hpcmm.parallel.collectives import message
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.schedules import (
@@ -49,6 +52,7 @@ from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 from hpcmm.quantities import PHASES
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
+REOPEN = PROGRAM.with_name("reopen.py")
 
 
 # --- records -----------------------------------------------------------------------------------------------------
@@ -170,6 +174,54 @@ def test_every_algorithm_is_right_on_gpus_of_their_own_cuda(gpu, mpiexec):
     done = mpiexec(gpus, PROGRAM, "cuda", 0, ",".join(map(str, range(2, gpus + 1))), 50, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "50 drawn cases over " in done.stdout
+
+
+def test_every_algorithm_can_be_closed_and_opened_again(mpiexec):
+    done = mpiexec(3, REOPEN, "cpu", timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"opened, run and closed, over (.*): (.*)", done.stdout)
+    assert set(found[1].split(", ")) == {"mpi", "mpi_rma", "pinned"}
+    on_gpus = {name for name, each in ALGORITHMS.items() if each.fixed and each.transport not in ("mpi", "mpi_rma")}
+    on_gpus -= {name for name in on_gpus if "pinned" in name}
+    assert set(found[2].split(", ")) == set(ALGORITHMS) - on_gpus
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_every_algorithm_can_be_closed_and_opened_again_on_gpus(gpu, mpiexec, ranks):
+    if presence.count() < ranks:
+        pytest.skip(f"needs {ranks} GPUs, CUDA shows {presence.count()}")
+    with_nvmath = ["nvmath"] if importlib.util.find_spec("nvmath") and not cublasmp.too_old(gpu.nccl_version) else []
+    done = mpiexec(ranks, REOPEN, "cuda", *with_nvmath, timeout=240)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"opened, run and closed, over (.*): (.*)", done.stdout)
+    assert {"scatter", "staged", "resident", "ring", "summa", "all_reduce"} <= set(found[2].split(", "))
+    assert ("cublasmp" in found[2].split(", ")) == bool(with_nvmath)
+
+
+@pytest.mark.parametrize(
+    ("release", "needs", "nccl", "reason"),
+    [
+        ("0.10.0.3695", "nvidia-nccl-cu13>=2.29.2", "2.28.9", "cuBLASMp 0.10 needs NCCL >= 2.29.2, found 2.28.9"),
+        ("0.10.0.3695", "nvidia-nccl-cu13>=2.29.2", "2.29.2", ""),
+        ("0.9.1.3056", "nvidia-nccl-cu13 (>=2.29.2)", "2.9.8", "cuBLASMp 0.9 needs NCCL >= 2.29.2, found 2.9.8"),
+        ("0.7.0.125", "nvidia-nccl-cu13>=2.28.3", "2.28.9", ""),
+        ("0.7.0.125", "nvidia-cublas>=13.0.0.19", "2.3", ""),
+        ("0.10.0.3695", "nvidia-nccl-cu13>=2.29.2", "", ""),  # unknown
+    ],
+)
+def test_a_cublasmp_that_needs_a_newer_nccl_is_refused(tmp_path, monkeypatch, release, needs, nccl, reason):
+    folder = tmp_path / f"nvidia_cublasmp_cu13-{release}.dist-info"
+    folder.mkdir()
+    text = f"Metadata-Version: 2.1\nName: nvidia-cublasmp-cu13\nVersion: {release}\n"
+    (folder / "METADATA").write_text(f"{text}Requires-Dist: nvidia-cublas>=13.1.0.3\nRequires-Dist: {needs}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert cublasmp.too_old(nccl) == reason
+    monkeypatch.setitem(sys.modules, "nvmath", SimpleNamespace(__spec__=ModuleSpec("nvmath", None)))
+    if reason:
+        backend = SimpleNamespace(nccl_version=nccl)
+        with pytest.raises(HpcmmError, match=f"algorithm cublasmp: {re.escape(reason)}; install this NCCL, or an earl"):
+            ALGORITHMS["cublasmp"].distribution(MPI.COMM_SELF, backend, task(MATMUL, (4, 4, 4)), None)
 
 
 @pytest.mark.parametrize("part", ["arrival", "order"])

@@ -20,6 +20,7 @@ from hpcmm.analysis.occupancy import block_limits
 from hpcmm.backends import DeviceError
 from hpcmm.backends.cpu import device as cpu_device
 from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.backends.cuda import presence
 from hpcmm.dtypes import DTYPES
 from hpcmm.kernels import modules
 from hpcmm.model import Operation, Task, Variant
@@ -396,7 +397,7 @@ def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
             launched = task(operation, (64,) * len(operation.dimensions), dtype, variant=variant, tile=tile)
             arrays = {each.name: np.empty((64, 64), DTYPES[dtype].storage) for each in operation.operands}
             arrays |= {name: each.placeholder for name, each in launched.geometry.workspace(launched).items()}
-            launches = launched.geometry.launches(launched, arrays, 132)
+            launches = launched.geometry.launches(launched, arrays)
             launch = next(launch for launch in launches if not launch.function)
             assert 32 <= math.prod(launch.block) <= 1024
             assert math.prod(launch.block) == (launched.macros.get("BLOCK") or tile**2 or launched.geometry.block)
@@ -559,6 +560,37 @@ def check_divided(gpu, product: Task, runs: int) -> None:
 )
 def test_cuda_tiles_are_divided(gpu, variant, shape):
     check_divided(gpu, task(MATMUL, shape, variant=variant), 20)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("sms", [46, 78, 114, 132, 170])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_cuda_best_is_right_with_what_it_picks_for_other_sm_counts(gpu, dtype, sms):
+    """No kernel needs as many SMs as its choice assumes; a grid for more than there are has a second wave."""
+    best = MATMUL.variant("best")
+    if reason := MATMUL.unsuited_to(best, dtype, gpu.capability):
+        pytest.skip(reason)
+    for shape in ((640, 640, 640), (1024, 1024, 1024), (16, 4096, 1024), (700, 500, 64), (2049, 2000, 512)):
+        product = task(MATMUL, shape, dtype, {"alpha": 1.5, "beta": 0.5}, best, multiprocessors=sms)
+        inputs = MATMUL.draw(np.random.default_rng(sms), product)
+        judge = MATMUL.reference(product, inputs)
+        arrays = {name: gpu.empty(array.shape, array.dtype) for name, array in inputs.items()}
+        for name, array in inputs.items():
+            gpu.copy(array, arrays[name])
+        run_once(gpu, gpu.prepare(product, arrays))
+        result = np.empty_like(inputs["C"])
+        gpu.copy(arrays["C"], result)
+        verdict = judge(result)
+        assert verdict.passed, (shape, product.pick, verdict.where)
+
+
+@pytest.mark.gpu
+def test_cuda_a_task_is_placed_on_the_sms_of_its_gpu(gpu):
+    for variant in (MATMUL.variant("best"), SUM.variant("several_per_thread")):
+        operation = MATMUL if variant.picks else SUM
+        anywhere = task(operation, (512,) * len(operation.dimensions), variant=variant, multiprocessors=0)
+        assert gpu.placed(anywhere).multiprocessors == gpu.multiprocessors == presence.multiprocessors()
+        assert gpu.placed(dataclasses.replace(anywhere, multiprocessors=7)).multiprocessors == 7
 
 
 class OneTile(SplitK):

@@ -226,7 +226,7 @@ def test_every_tile_of_split_k_compiles_without_spills(name, choice):
 def test_every_tile_of_split_k_with_tma_compiles_without_spills(name, tile):
     operation, variant = RUNG_OF[name]
     geometry = replace(variant.geometry, choices=(tile,))
-    task = Task(operation, replace(variant, geometry=geometry), (), variant.dtypes[-1])
+    task = Task(operation, replace(variant, geometry=geometry), (), variant.dtypes[-1], multiprocessors=132)
     takes = compiled(source(name), "sm_90a", tuple(f"-D{key}={value}" for key, value in task.macros.items()))
     assert takes["spill_stores"] == takes["spill_loads"] == 0
     threads = (
@@ -240,7 +240,7 @@ def test_every_tile_of_split_k_with_tma_compiles_without_spills(name, tile):
 def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
     one = replace(variant, geometry=OneDmmaTile((choice,)))
-    macros = Task(operation, one, (), "float64").macros
+    macros = Task(operation, one, (), "float64", multiprocessors=132).macros
     takes = compiled(
         source("matmul/stream_k_dmma"), "sm_90", tuple(f"-D{key}={value}" for key, value in macros.items())
     )
@@ -254,7 +254,7 @@ def test_every_tile_of_persistent_dmma_compiles_with_few_spills(choice):
     """Spills are in the copies of single elements, and sums between the mainloop and the epilogue of large tiles."""
     operation, variant = RUNG_OF["matmul/persistent_dmma"]
     one = replace(variant, geometry=replace(variant.geometry, choices=(choice,)))
-    macros = Task(operation, one, (), "float64").macros
+    macros = Task(operation, one, (), "float64", multiprocessors=132).macros
     takes = compiled(
         source("matmul/persistent_dmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
     )

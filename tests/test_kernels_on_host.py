@@ -176,7 +176,7 @@ def defines(name: str, dtype: str | None, tile: int | None) -> tuple[str, ...]:
 
 def task_of(name: str, dtype: str, tile: int | None, shape: tuple[int, ...] = (), scalars=None) -> Task:
     operation, variant = RUNG_OF[name]
-    return Task(operation, variant, shape, dtype, scalars or {}, tile or 0)
+    return Task(operation, variant, shape, dtype, scalars or {}, tile or 0, MULTIPROCESSORS)
 
 
 def widest_tile(name: str) -> int | None:
@@ -299,7 +299,7 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
     if operation.name == "matmul":
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
         products = list(zip(PRODUCTS, scalars, strict=False))
-        constants = Task(operation, variant, (), dtype).macros
+        constants = Task(operation, variant, (), dtype, multiprocessors=MULTIPROCESSORS).macros
         if "ROWS" in constants:  # several blocks each way, however large they are
             rows, columns, depth = constants["ROWS"], constants["COLUMNS"], constants.get("DEPTH", 8)
             whole = (constants.get("STAGES", 1) + 1) * depth  # terms of more tiles than are under way at once
@@ -366,7 +366,7 @@ def launched(
         arrays[key] = poison(needed.shape, needed.dtype)
     for symbol, operand in task.geometry.constant_memory(task).items():
         kernel.fill(symbol, arrays[operand])
-    for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
+    for launch in task.geometry.launches(task, arrays):
         kernel(launch, order, checked, launch.shared_bytes)
     return arrays
 
@@ -515,16 +515,17 @@ def test_blocks_of_a_cluster_add_up_their_parts_in_every_order(build, name, dtyp
 def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, choice):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
     variant = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))
-    macros = Task(operation, variant, (), "float64").macros
+    macros = Task(operation, variant, (), "float64", multiprocessors=MULTIPROCESSORS).macros
     kernel = build(source("matmul/stream_k_dmma"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
     m, n, k = choice.rows, choice.columns, choice.depth
     whole, even, odd = (m, n, 5 * k), (m + 2, n + 6, 2 * k + 4), (m - 1, n + 5, k + 7)
     results = set()
     for shape, order in itertools.product((whole, even, odd, (1, 2, 3), (m, n, 0)), ORDERS):
-        task = Task(operation, variant, shape, "float64", {"alpha": 1.5, "beta": 0.0 if shape == even else 0.5})
+        scalars = {"alpha": 1.5, "beta": 0.0 if shape == even else 0.5}
+        task = Task(operation, variant, shape, "float64", scalars, 0, MULTIPROCESSORS)
         inputs = task.operation.draw(np.random.default_rng(shape), task)
         arrays = {name: on_device(array) for name, array in inputs.items()}
-        for launch in variant.geometry.launches(task, arrays, MULTIPROCESSORS):
+        for launch in variant.geometry.launches(task, arrays):
             kernel(launch, order, True, launch.shared_bytes)
         check_matmul(inputs, arrays, task.scalars, "float64")
         if shape == whole:
@@ -562,7 +563,7 @@ def check_launches_in_a_row(build, text: str, dtype: str) -> None:
         inputs = operation.draw(rng, task)
         x = on_device(np.concatenate([np.zeros(start % 5, dtype), inputs["x"]]))[start % 5 :]
         arrays = {"x": x, "result": poison((), dtype)}
-        for launch in variant.geometry.launches(task, arrays, MULTIPROCESSORS):
+        for launch in variant.geometry.launches(task, arrays):
             kernel(launch, order)
         check_sum(inputs, arrays, {}, dtype)
 
@@ -994,3 +995,56 @@ def test_every_kernel_is_tested():
     assert files == {str(path_of(name).relative_to(kernels.FOLDER).with_suffix("")) for name in names}
     assert names >= {name for name, _ in (*SPARE_BARRIERS, *RACES_ONLY)}
     assert CHECKS.keys() == {operation.name for operation, _ in RUNGS}
+
+
+# ---- GPUs of other SM counts ----
+
+
+PICKED = {  # shapes at which ``best`` picks another tile for 46 SMs than for 170
+    "float32": (300, 300, 16),
+    "float64": (200, 200, 100),
+    "bfloat16": (200, 100, 40),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64", "bfloat16"])
+def test_what_best_picks_is_right_on_gpus_of_other_sm_counts(build, dtype):
+    operation, best = OPERATIONS["matmul"], OPERATIONS["matmul"].variant("best")
+    asked = Task(operation, best, PICKED[dtype], dtype, {"alpha": 1.5, "beta": 0.5})
+    inputs = operation.draw(np.random.default_rng(1), asked)
+    few, many = (dataclasses.replace(asked, multiprocessors=sms).picked for sms in (46, 170))
+    assert (few.variant.name, few.macros) != (many.variant.name, many.macros)
+    for task, order in zip((few, many), ORDERS, strict=False):
+        macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
+        text = kernels.source(operation, task.variant).read_text()
+        arrays = {name: on_device(array) for name, array in inputs.items()}
+        arrays |= {name: poison(each.shape, each.dtype) for name, each in task.workspace.items()}
+        for launch in task.geometry.launches(task, arrays):
+            kernel = build(text, launch.function or operation.kernels, macros)
+            kernel(launch, order, True, launch.shared_bytes)
+        check_matmul(inputs, arrays, task.scalars, dtype)
+
+
+class Divided(StreamKDmma):
+    """The geometry of stream_k_dmma with its first tile, always divided."""
+
+    def chosen(self, task):
+        return self.choices[0], True
+
+
+@needs_compiler
+@pytest.mark.parametrize("sms", [46, pytest.param(78, marks=pytest.mark.slow), 170])
+def test_parts_of_tiles_are_added_up_on_gpus_of_other_sm_counts(build, sms):
+    operation, variant = RUNG_OF["matmul/stream_k_dmma"]
+    variant = dataclasses.replace(variant, geometry=Divided(variant.geometry.choices))
+    choice, _ = variant.geometry.chosen(None)
+    shape = (7 * choice.rows - 3, 6 * choice.columns - 8, 4 * choice.depth)
+    task = Task(operation, variant, shape, "float64", {"alpha": 1.5, "beta": 0.5}, 0, sms)
+    inputs = operation.draw(np.random.default_rng(sms), task)
+    arrays = {name: on_device(array) for name, array in inputs.items()}
+    macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
+    (launch,) = task.geometry.launches(task, arrays)
+    assert launch.grid[0] > 7 * 6  # tiles are divided
+    build(source("matmul/stream_k_dmma"), "matmul", macros)(launch, "random", True, launch.shared_bytes)
+    check_matmul(inputs, arrays, task.scalars, "float64")

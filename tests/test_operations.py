@@ -644,9 +644,9 @@ def test_a_sum_must_be_equal(dtype):
 @given(n=st.integers(0, 5000), block=st.integers(2, 64), per_thread=st.integers(1, 8))
 def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_thread):
     passes = Passes(per_thread, block=block)
-    lengths = passes.blocks(n)
-    assert lengths[-1] == 1
     summing = task(SUM, (n,), "float64", variant=Variant("any", "cuda", "", geometry=passes))
+    lengths = passes.blocks(summing)
+    assert lengths[-1] == 1
     workspace = passes.workspace(summing)
     assert [each.shape for each in workspace.values()] == [(length,) for length in lengths[:-1]]
 
@@ -654,7 +654,7 @@ def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_th
     arrays = {"x": x, "result": np.zeros(1, int)} | {
         name: np.zeros(each.shape, int) for name, each in workspace.items()
     }
-    for launch in passes.launches(summing, arrays, 132):
+    for launch in passes.launches(summing, arrays):
         assert launch.block == (block,)
         source, length, target, identity_of_type = launch.arguments
         assert identity_of_type == 0 and identity_of_type.dtype == np.float64
@@ -669,16 +669,28 @@ def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_th
 
 @given(n=st.integers(0, 10_000), limit=st.integers(1, 40), one_launch=st.booleans())
 def test_a_limited_grid_and_a_single_launch(n, limit, one_launch):
-    lengths = Passes(4, limit, block=8, one_launch=one_launch).blocks(n)
+    lengths = Passes(4, limit, block=8, one_launch=one_launch).blocks(task(SUM, (n,)))
     assert lengths[0] == max(1, min(limit, -(-n // 32)))
     assert len(lengths) == 1 if one_launch else lengths[-1] == 1
+
+
+@pytest.mark.parametrize("sms", [46, 78, 132, 170])
+def test_a_limited_grid_has_as_many_blocks_per_sm_on_every_gpu(sms):
+    x = np.broadcast_to(np.float32(1), (1 << 24,))
+    per_sm = {"several_per_thread": 16, "shuffle": 16, "one_launch": 8, "flagged": 4, "cooperative": 4}
+    for name, blocks in per_sm.items():
+        summing = task(SUM, x.shape, variant=name, multiprocessors=sms)
+        arrays = {"x": x, "result": np.zeros(1)}
+        arrays |= {key: each.placeholder for key, each in summing.workspace.items()}
+        first, *_ = summing.geometry.launches(summing, arrays)
+        assert first.grid == (blocks * sms,) == (summing.macros["MAX_BLOCKS"],)
 
 
 @pytest.mark.parametrize(("n", "blocks", "threads"), [(1 << 25, 264, 512), ((1 << 25) - 1, 528, 256), (8193, 3, 256)])
 def test_long_vectors_get_half_as_many_blocks_of_twice_the_threads(n, blocks, threads):
     summing = task(SUM, (n,), "float32", variant=SUM.variant("flagged"))
     x = np.broadcast_to(np.float32(1), (n,))
-    (launch,) = summing.geometry.launches(summing, {"x": x, "result": np.zeros(1)}, 132)
+    (launch,) = summing.geometry.launches(summing, {"x": x, "result": np.zeros(1)})
     assert (launch.grid, launch.block) == ((blocks,), (threads,))
     assert summing.macros["BLOCK"] == threads and summing.macros["MAX_BLOCKS"] >= blocks
 
@@ -762,7 +774,7 @@ def test_the_launch_of_a_sum_of_vectors_covers_it(n):
     for variant in VECTOR_ADD.ladder:
         if variant.device == "cuda" and not variant.library:
             adding = task(VECTOR_ADD, (n,), variant=variant)
-            launches = variant.geometry.launches(adding, dict.fromkeys("xyz"), 132)
+            launches = variant.geometry.launches(adding, dict.fromkeys("xyz"))
             blocks = [launch.grid[0] for launch in launches]
             stretch = adding.macros["BLOCK"] * adding.macros["PER_THREAD"]
             most = adding.macros["MAX_BLOCKS"] or n + 1
@@ -776,7 +788,7 @@ def test_the_launch_of_a_sum_of_vectors_covers_it(n):
 def test_the_launch_of_a_product_covers_c_and_no_block_is_idle(m, n, tile):
     product = task(MATMUL, (m, n, 7), variant="tiled_padded", tile=tile)
     arrays = {"A": np.empty((m, 7)), "B": np.empty((7, n)), "C": np.empty((m, n))}
-    (launch,) = product.geometry.launches(product, arrays, 132)
+    (launch,) = product.geometry.launches(product, arrays)
     assert launch.block == (tile, tile)
     for blocks, length in zip(launch.grid, (n, m), strict=True):
         assert (blocks - 1) * tile < length <= blocks * tile
@@ -816,9 +828,10 @@ def test_blocks_have_a_tile_each_or_none_is_idle_for_long(tiles, steps, most):
 
 def test_a_grid_that_divides_tiles_is_no_larger_than_the_gpu():
     arrays = {"A": np.empty((128, 8192)), "B": np.empty((8192, 8192)), "C": np.empty((128, 8192))}
-    product = task(MATMUL, (128, 8192, 8192), variant="stream_k")
-    grids = [product.geometry.launches(product, arrays, multiprocessors)[0].grid for multiprocessors in (114, 132, 144)]
-    assert grids == [(114,), (132,), (132,)]
+    for sms in (114, 132, 144):
+        product = task(MATMUL, (128, 8192, 8192), variant="stream_k", multiprocessors=sms)
+        (launch,) = product.geometry.launches(product, arrays)
+        assert launch.grid == (sms,) and product.macros["MAX_BLOCKS"] == sms
 
 
 @pytest.mark.parametrize(

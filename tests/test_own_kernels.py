@@ -38,9 +38,7 @@ class Matrix:
 
 
 def launches(found: Task) -> list:
-    return found.geometry.launches(
-        found, dict.fromkeys(["A", "B", "C", "x", "y", "z", "result", "partial0"], Matrix), 1
-    )
+    return found.geometry.launches(found, dict.fromkeys(["A", "B", "C", "x", "y", "z", "result", "partial0"], Matrix))
 
 
 def test_a_simple_kernel_needs_no_head(tmp_path):

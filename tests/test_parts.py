@@ -50,7 +50,7 @@ def functions(emulated):
 def launched(functions, rung: str, inputs: dict, scalars: dict, order: str, aligned: bool, whole: bool) -> dict:
     """The arrays of a rung after its launches, without the last one if not ``whole``."""
     (m, k), n = inputs["A"].shape, inputs["B"].shape[1]
-    product = task(MATMUL, (m, n, k), "float32", scalars, VARIANTS[rung])
+    product = task(MATMUL, (m, n, k), "float32", scalars, VARIANTS[rung], multiprocessors=3)
     arrays = {}
     for name, x in inputs.items():
         pitch = -(-x.shape[1] // 4) * 4 + (4 if aligned else 1)
@@ -59,7 +59,7 @@ def launched(functions, rung: str, inputs: dict, scalars: dict, order: str, alig
         arrays[name][...] = x
     for name, each in product.geometry.workspace(product).items():
         arrays[name] = poison(each.shape, each.dtype)
-    for launch in product.geometry.launches(product, arrays, 3):
+    for launch in product.geometry.launches(product, arrays):
         if launch.function or whole:
             functions[rung, launch.function](launch, order, dynamic_bytes=launch.shared_bytes)
     return arrays

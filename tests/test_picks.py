@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import math
 import statistics
 from pathlib import Path
 
@@ -11,9 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcmm.experiment import fingerprint
-from hpcmm.model import Task
+from hpcmm.model import HpcmmError, Task
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.split_k import SplitK
+from hpcmm.operations.blocks import ChosenTile
+from hpcmm.operations.split_k import Skinny, SplitK
+from hpcmm.operations.split_k_tma import SplitTma
+from hpcmm.operations.stream_k import StreamKFma
+from hpcmm.operations.tma import PersistentDmma, PersistentTma
 
 MATMUL = OPERATIONS["matmul"]
 SPLIT_WGMMA = MATMUL.variant("split_k_wgmma")
@@ -22,8 +27,8 @@ KINDS = [(variant, dtype) for variant in PICKING for dtype in MATMUL.dtypes_of(v
 IDS = [f"{variant.name}-{dtype}" for variant, dtype in KINDS]
 
 
-def task(variant, shape, dtype, beta=0.5) -> Task:
-    return Task(MATMUL, variant, shape, dtype, {"alpha": 1.5, "beta": beta})
+def task(variant, shape, dtype, beta=0.5, sms=132) -> Task:
+    return Task(MATMUL, variant, shape, dtype, {"alpha": 1.5, "beta": beta}, multiprocessors=sms)
 
 
 Times = list[tuple[tuple[int, int, int], dict[str, float]]]  # shapes, and microseconds by name
@@ -171,7 +176,7 @@ def test_any_shape_has_a_rung_and_the_same_one_each_time(variant, dtype, shape):
     assert asked.pick.startswith(picked.variant.name)
     arrays = {name: np.empty((1, 1), asked.element.storage) for name in "ABC"}
     arrays |= {name: each.placeholder for name, each in picked.workspace.items()}
-    launches = picked.geometry.launches(picked, arrays, 132)
+    launches = picked.geometry.launches(picked, arrays)
     assert bool(launches) == (shape[0] > 0 and shape[1] > 0)
 
 
@@ -216,3 +221,74 @@ def test_a_changed_rung_changes_the_fingerprint_of_the_variant_that_picks_it(mon
     changed = dataclasses.replace(split, geometry=SplitK((dataclasses.replace(first, share=0.5), *others)))
     ladder = tuple(changed if each is split else each for each in MATMUL.ladder)
     assert before != fingerprint._of_task(dataclasses.replace(MATMUL, ladder=ladder), best, asked.element)
+
+
+# --- SM counts -----------------------------------------------------------------------------------------------------
+
+COUNTS = (46, 78, 114, 132, 170)  # of an RTX 4070, an H20, a PCIe H100, an H100 SXM and an RTX 5090
+CHOOSING = [  # rungs whose tile depends on the SM count
+    (variant, dtype)
+    for variant in MATMUL.ladder
+    for dtype in (MATMUL.dtypes_of(variant) if variant.geometry else ())
+    if isinstance(variant.geometry_of(dtype), (ChosenTile, PersistentTma))
+]
+CHOOSING_IDS = [f"{variant.name}-{dtype}" for variant, dtype in CHOOSING]
+some_shape = st.tuples(*[st.integers(1, 200).map(lambda size: 64 * size) | st.integers(1, 12000)] * 3)
+
+
+def launches_of(picked: Task) -> list:
+    shapes = dict(zip("ABC", ((0, 2), (2, 1), (0, 1)), strict=True))
+    arrays = {
+        name: np.broadcast_to(np.zeros((), picked.element.storage), [picked.shape[axis] for axis in axes])
+        for name, axes in shapes.items()
+    }
+    arrays |= {name: each.placeholder for name, each in picked.workspace.items()}
+    return picked.geometry.launches(picked, arrays)
+
+
+@pytest.mark.parametrize(("variant", "dtype"), [*KINDS, *CHOOSING], ids=[*IDS, *CHOOSING_IDS])
+def test_gpus_of_several_sm_counts_get_several_tiles(variant, dtype):
+    def build_of(size: tuple[int, int, int], sms: int) -> tuple:
+        picked = task(variant, size, dtype, sms=sms).picked
+        return picked.variant.name, *((key, value) for key, value in picked.macros.items() if key != "MAX_BLOCKS")
+
+    sizes = [(size, size, size) for size in range(256, 8192, 384)] + [(1 << i, 8192, 8192) for i in range(13)]
+    assert sum(len({build_of(size, sms) for sms in COUNTS}) > 1 for size in sizes) > 4
+
+
+@pytest.mark.parametrize(("variant", "dtype"), CHOOSING, ids=CHOOSING_IDS)
+@given(shape=some_shape, counts=st.tuples(st.integers(8, 200), st.integers(8, 200)).map(sorted))
+def test_more_sms_are_never_predicted_to_be_slower(variant, dtype, shape, counts):
+    geometry = variant.geometry_of(dtype)
+    if isinstance(geometry, Skinny):
+        return  # its choice has no times
+
+    def least(sms: int) -> float:
+        asked = task(variant, shape, dtype, sms=sms)
+        if isinstance(geometry, ChosenTile):
+            return geometry.seconds(asked)
+        return min(geometry.seconds_of(asked, each) for each in geometry.choices)
+
+    few, many = counts
+    assert least(many) <= least(few) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("variant", "dtype"), [*KINDS, *CHOOSING], ids=[*IDS, *CHOOSING_IDS])
+@given(shape=some_shape, sms=st.integers(8, 200))
+def test_persistent_blocks_are_resident_at_the_same_time(variant, dtype, shape, sms):
+    """Persistent blocks need no second wave, and blocks that share tiles have memory for their parts."""
+    picked = task(variant, shape, dtype, sms=sms).picked
+    (launch,) = (each for each in launches_of(picked) if not each.function)
+    blocks, tiles = math.prod(launch.grid), math.prod(picked.geometry.grid(picked))
+    assert blocks == tiles or blocks <= picked.macros.get("MAX_BLOCKS", blocks)
+    whole_tiles = isinstance(picked.geometry, SplitTma) and picked.macros["PARTS"] == 1
+    if whole_tiles or isinstance(picked.geometry, (PersistentTma, PersistentDmma, StreamKFma)):
+        assert blocks <= sms
+
+
+def test_a_choice_without_an_sm_count_is_refused():
+    for name in ("best", "split_k", "stream_k_fma"):
+        asked = task(MATMUL.variant(name), (512, 512, 512), "float32", sms=0)
+        with pytest.raises(HpcmmError, match=f"matmul {name if name != 'best' else ''}.*depend on the SM count"):
+            _ = asked.picked.macros
+    assert task(MATMUL.variant("register_2d"), (512, 512, 512), "float32", sms=0).macros["ROWS"] == 128

@@ -62,7 +62,7 @@ def multiply(variant, a, b, c, alpha=1.0, beta=0.0, *, functions, order="random"
     product = task(MATMUL, (m, n, k), "float64", {"alpha": alpha, "beta": beta}, variant)
     workspace = {name: poison(each.shape, each.dtype) for name, each in product.geometry.workspace(product).items()}
     arrays = {"A": on_device(a), "B": on_device(b), "C": on_device(c), **workspace}
-    for launch in product.geometry.launches(product, arrays, 132):
+    for launch in product.geometry.launches(product, arrays):
         if launch.function:
             functions[launch.function](launch, order)
             continue
@@ -232,12 +232,12 @@ def compiled(tmp_path_factory, emulated):
 def test_the_products_of_residues_on_the_host(compiled, order):
     """The kernel with tensor cores and TMA, for two moduli: every element of each layer."""
     variant = dataclasses.replace(RUNGS[0], geometry=residues.Residues(2))
-    product = task(MATMUL, (70, 130, 200), "float64", {"alpha": 1.0, "beta": 0.0}, variant)
+    product = task(MATMUL, (70, 130, 200), "float64", {"alpha": 1.0, "beta": 0.0}, variant, multiprocessors=3)
     rng, sizes = np.random.default_rng(8), {"A": (70, 200), "B": (200, 130), "C": (70, 130)}
     arrays = {name: on_device(np.zeros(size)) for name, size in sizes.items()}
     for name, each in product.geometry.workspace(product).items():
         arrays[name] = on_device(rng.integers(0, 256, each.shape, each.dtype))
-    (launch,) = (each for each in product.geometry.launches(product, arrays, 3) if not each.function)
+    (launch,) = (each for each in product.geometry.launches(product, arrays) if not each.function)
     compiled(variant)["matmul"](launch, order, dynamic_bytes=launch.shared_bytes)
     of_a, of_b, of_c = (layers_of(arrays[f"layers_{x}"], 2) for x in "abc")
     rows = np.arange(256) // 128 * 128 + np.tile(ROW, 2)
@@ -256,12 +256,12 @@ def test_the_int8_product_on_the_host(compiled, order, columns, shape, beta):
     variant = MATMUL.variant("int8_transposed")
     (choice,) = (each for each in variant.geometry.choices if each.columns == columns)
     variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,)))
-    product = task(MATMUL, shape, "int8", {"alpha": -2.0, "beta": float(beta)}, variant)
+    product = task(MATMUL, shape, "int8", {"alpha": -2.0, "beta": float(beta)}, variant, multiprocessors=3)
     inputs = MATMUL.draw(np.random.default_rng(7), product)
     arrays = {name: on_device(x) for name, x in inputs.items()}
     for name, each in product.geometry.workspace(product).items():
         arrays[name] = poison(each.shape, each.dtype)
-    for launch in product.geometry.launches(product, arrays, 3):
+    for launch in product.geometry.launches(product, arrays):
         compiled(variant)[launch.function or "matmul"](launch, order, dynamic_bytes=launch.shared_bytes)
     truth = -2 * (inputs["A"].astype(int) @ inputs["B"].astype(int)) + (beta * inputs["C"].astype(int) if beta else 0)
     np.testing.assert_array_equal(arrays["C"], truth)

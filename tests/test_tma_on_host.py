@@ -61,7 +61,7 @@ def build(tmp_path_factory, emulated):
 
 def task_of(name: str, dtype: str, shape: tuple[int, ...] = (), alpha: float = 1.0, beta: float = 0.0) -> Task:
     variant = dataclasses.replace(MATMUL.variant(name), geometry=SMALL[name])
-    return Task(MATMUL, variant, shape, dtype, {"alpha": alpha, "beta": beta}, 0)
+    return Task(MATMUL, variant, shape, dtype, {"alpha": alpha, "beta": beta}, 0, MULTIPROCESSORS)
 
 
 def whole_source(name: str) -> str:
@@ -87,7 +87,7 @@ def run(build, name: str, dtype: str, point, order: str, text: str = "", pitch: 
     wide = {key: np.pad(array, ((0, 0), (0, pitch)), constant_values=NAN_BITS) for key, array in inputs.items()}
     arrays = {key: on_device(array)[:, : array.shape[1] - pitch] for key, array in wide.items()}
     arrays |= {key: poison(each.shape, each.dtype) for key, each in task.workspace.items()}
-    for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
+    for launch in task.geometry.launches(task, arrays):
         kernel = build(text or whole_source(name), launch.function or "matmul", constants)
         kernel(launch, order, True, launch.shared_bytes)
     check_matmul(inputs, arrays, task.scalars, dtype)
@@ -109,10 +109,10 @@ def test_blocks_are_no_more_than_their_waves_need():
         (choice,) = (each for each in variant.geometry.choices if each.columns == 256)
         geometry = dataclasses.replace(variant.geometry, choices=(choice,))
         task = Task(
-            MATMUL, dataclasses.replace(variant, geometry=geometry), (8192,) * 3, dtype, {"alpha": 1, "beta": 0}, 0
+            MATMUL, dataclasses.replace(variant, geometry=geometry), (8192,) * 3, dtype, {"alpha": 1, "beta": 0}, 0, 132
         )
         arrays = {name: np.empty((8192, 8192), np.uint8) for name in ("A", "B", "C", "transposed")}
-        (launch,) = (each for each in geometry.launches(task, arrays, 132) if not each.function)
+        (launch,) = (each for each in geometry.launches(task, arrays) if not each.function)
         assert launch.grid == (128,)
 
 
@@ -223,12 +223,12 @@ DMMA_TILES = [  # with one team, two and three; with one slice, two and four, an
 def run_dmma(build, tile: DmmaRing, shape, beta: float, order: str, pad: int = 0, text: str = "") -> bytes:
     """Run persistent_dmma with a tile on matrices with ``pad`` more columns, hold C to the bound and return it."""
     variant = dataclasses.replace(MATMUL.variant("persistent_dmma"), geometry=PersistentDmma((tile,), group_rows=2))
-    task = Task(MATMUL, variant, shape, "float64", {"alpha": 1.5, "beta": beta}, 0)
+    task = Task(MATMUL, variant, shape, "float64", {"alpha": 1.5, "beta": beta}, 0, MULTIPROCESSORS)
     macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
     kernel = build(text or whole_source("persistent_dmma"), "matmul", macros)
     inputs = MATMUL.draw(np.random.default_rng(shape), task)
     arrays = {key: on_device(np.pad(x, ((0, 0), (0, pad))))[:, : x.shape[1]] for key, x in inputs.items()}
-    for launch in variant.geometry.launches(task, arrays, MULTIPROCESSORS):
+    for launch in variant.geometry.launches(task, arrays):
         kernel(launch, order, True, launch.shared_bytes)
     check_matmul(inputs, arrays, task.scalars, "float64")
     return arrays["C"].tobytes()
@@ -305,7 +305,7 @@ def run_tf32(build, tile: SplitTile, shape, beta: float, order: str, pads=(0, 0,
     C is held to the bound of float32 for the product of the rounded matrices, and returned.
     """
     variant = dataclasses.replace(MATMUL.variant("tf32"), geometry=Tf32((tile,), group_rows=2))
-    task = Task(MATMUL, variant, shape, "float32", {"alpha": 1.5, "beta": beta}, 0)
+    task = Task(MATMUL, variant, shape, "float32", {"alpha": 1.5, "beta": beta}, 0, MULTIPROCESSORS)
     macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
     inputs = MATMUL.draw(np.random.default_rng(shape), task)
     arrays = {}
@@ -313,7 +313,7 @@ def run_tf32(build, tile: SplitTile, shape, beta: float, order: str, pads=(0, 0,
         wide = on_device(np.pad(x, ((0, 0), (0, pad)), constant_values=np.nan))
         arrays[key] = wide[:, : x.shape[1]]
     arrays |= {key: poison(each.shape, each.dtype) for key, each in task.workspace.items()}
-    for launch in variant.geometry.launches(task, arrays, MULTIPROCESSORS):
+    for launch in variant.geometry.launches(task, arrays):
         kernel = build(text or whole_source("tf32"), launch.function or "matmul", macros)
         kernel(launch, order, True, launch.shared_bytes)
     rounded = {"A": rounded_to_tf32(inputs["A"]), "B": rounded_to_tf32(inputs["B"]), "C": inputs["C"]}

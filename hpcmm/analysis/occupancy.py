@@ -11,7 +11,7 @@ import pandas as pd
 
 from hpcmm.analysis import points, precisions, row_dicts
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import Operation, Task
+from hpcmm.model import HpcmmError, Operation, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.blocks import OverC, Staged
 from hpcmm.quantities import RESOURCES
@@ -99,14 +99,18 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:
-    """Return the tile that a block of this kernel stages at a time; None without shared memory."""
+    """Return the tile that a block of this kernel stages at a time; None without shared memory, or if unknown."""
     variant = next((each for each in operation.ladder if each.name == row["variant"]), None)
     if variant is None:
         return None
     shape = tuple(int(row[name]) for name in operation.dimensions)
     scalars = operation.scalars | {name: row[name] for name in operation.scalars if name in row}
-    task = Task(operation, variant, shape, row["dtype"], scalars, row["tile"]).picked
-    return task.geometry.staged(task) if isinstance(task.geometry, OverC) else None
+    task = Task(operation, variant, shape, row["dtype"], scalars, row["tile"], int(row["multiprocessors"]))
+    try:
+        task = task.picked
+        return task.geometry.staged(task) if isinstance(task.geometry, OverC) else None
+    except HpcmmError:  # the tile depends on the SM count, which the file does not have
+        return None
 
 
 def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:

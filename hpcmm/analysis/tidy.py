@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import limits, visits
+from hpcmm.analysis.versions import library_of, versions_of
 from hpcmm.devices import DEVICES
 from hpcmm.interval import interval_rank
 from hpcmm.measurement import Point
@@ -108,6 +109,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
           repetition. With several visits, the median over visits of the times that ``visits`` gives them, and its
           interval from ``noise``; with one visit, the median over repetitions and its interval; ``seconds_least`` and
           ``seconds_most``: the extreme repetitions;
+        - ``library``: the library of the contender with its version, ``"cuBLAS 13.1.0"``; empty for a kernel;
+          ``multiprocessors``: SM count of the GPU, 0 without one or if unknown;
         - ``visits``: their number; ``spread``: relative standard deviation between visits, of this point, moderated by
           those of the file. NaN if nothing in the file has several visits;
         - ``pooled_seconds``, ``pooled_low``, ``pooled_high``, ``pooled_visits``: the same over all visits of the
@@ -153,6 +156,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
     expected[wrong] = [_expected(row) for row in row_dicts(frame[wrong])]
     frame["expected"] = expected
     _place(columns, frame, added)
+    _run_on(columns, frame)
     slowest = slowest_ranks(columns, frame)
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
         part = slowest[slowest["call"] == call]
@@ -237,6 +241,23 @@ def _place(columns: Columns, frame: pd.DataFrame, added: Sequence[str]) -> None:
     age = np.argsort(np.argsort(np.array(utc, object), kind="stable"))  # position of each run in the order of time
     by_age = np.argsort(age[frame["run"]], kind="stable")
     frame["superseded"] = frame[keys].iloc[by_age].duplicated(keep="last")
+
+
+def _run_on(columns: Columns, frame: pd.DataFrame) -> None:
+    """Add the library of each measurement with its version, and the SM count of its GPU."""
+    records = {(of.name, each.name): each for of in OPERATIONS.values() for each in of.ladder}
+    provenances = [run["provenance"] for run in runs(columns)]
+    versions = [versions_of(provenance) for provenance in provenances]
+    counts = [(gpus_of(provenance) or [{}])[0].get("multiprocessors") for provenance in provenances]
+    libraries = {}
+    names = ["operation", "contender", "contender_algorithm", "run"]
+    for key in frame[names].drop_duplicates().itertuples(index=False, name=None):
+        operation, contender, algorithm, run = key
+        libraries[key] = library_of(records.get((operation, contender)), ALGORITHMS[algorithm], versions[run])
+    frame["library"] = [libraries[key] for key in frame[names].itertuples(index=False, name=None)]
+    accelerated = on_accelerator(frame).to_numpy()
+    known = np.array([count if isinstance(count, int) and count > 0 else 0 for count in counts], np.int64)
+    frame["multiprocessors"] = np.where(accelerated, known[frame["run"]], 0)
 
 
 def machines(columns: Columns) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ numbers. A step that no quantity explains is reported as not known.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row
 from hpcmm.analysis.views import climbs, largest
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import Task, Variant
+from hpcmm.model import HpcmmError, Task, Variant
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
 from hpcmm.quantities import RESOURCES, STALLS
@@ -192,7 +193,7 @@ class Known:
         rows = points(frame)
         rows = rows[rows[list(RESOURCES)].notna().all(axis=1)]
         keys = ["operation", "rung", "dtype", "gpu"]
-        names = [*keys, "variant", "tile", *dimensions(), *RESOURCES]
+        names = [*keys, "variant", "tile", "multiprocessors", *dimensions(), *RESOURCES]
         resources = {_key(row, *keys, *dimensions()): row for row in row_dicts(rows[names])}
         counters = {_key(row, *keys): row for row in row_dicts(profiles(columns)) if row["result"] == "PASS"}
         gpus = {i: mapping((gpus_of(run["provenance"]) or [{}])[0]) for i, run in enumerate(runs(columns))}
@@ -219,8 +220,9 @@ class Known:
         shape = tuple(int(row[name]) for name in operation.dimensions)
         geometry = variant.geometry_of(row["dtype"]) if variant else None
         if isinstance(geometry, OverC):
-            rows, columns = geometry.covered(Task(operation, variant, shape, row["dtype"], tile=int(row["tile"])))
-            found["elements_per_thread"] = rows * columns / threads
+            task = Task(operation, variant, shape, row["dtype"], {}, int(row["tile"]), int(kernel["multiprocessors"]))
+            with contextlib.suppress(HpcmmError):  # the tile depends on the SM count, which the file may not have
+                found["elements_per_thread"] = math.prod(geometry.covered(task)) / threads
         elif len(shape) == 1:
             found["elements_per_thread"] = max(1.0, shape[0] / (blocks * threads))
         places = kernel["resident_blocks"] * self._multiprocessors(row)

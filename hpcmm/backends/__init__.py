@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -39,11 +39,14 @@ class Machine:
         By device, the maximum number of ranks with one each: GPUs, or cores.
     memory : mapping of str to int
         By device, its memory in bytes; for the CPU, host memory.
+    multiprocessors : int
+        SM count of its GPUs; 0 without a GPU, or if unknown.
     """
 
     missing: Mapping[str, str] = field(default_factory=dict)
     count: Mapping[str, int] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
+    multiprocessors: int = 0
 
 
 ANY = Machine()  # a cluster without known limits
@@ -55,6 +58,7 @@ def this_machine() -> Machine:
         {name: missing(name) for name in DEVICES},
         {"cpu": surroundings.cpus(), "cuda": presence.count()},
         {"cpu": psutil.virtual_memory().total, "cuda": presence.memory()},
+        presence.multiprocessors(),
     )
 
 
@@ -102,4 +106,4 @@ def machine_code(task: Task) -> Path:
     """Return a file with the machine code of a task with a CUDA source, for the first GPU."""
     from hpcmm.backends.cuda.compile import machine_code
 
-    return machine_code(task, presence.capability())
+    return machine_code(replace(task, multiprocessors=presence.multiprocessors()), presence.capability())

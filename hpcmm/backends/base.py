@@ -28,6 +28,8 @@ class Backend(Protocol):
         Compute capability of a GPU, such as ``"90"``; else empty.
     has_nccl : bool
         Whether ``nccl`` can connect it with other devices.
+    nccl_version : str
+        Version of NCCL, such as ``"2.28.9"``; empty without NCCL.
     late : bool
         Whether the device reached the start of the last ``seconds_alone`` before the host had queued all of the run.
         The time then contains launch latency of the host.
@@ -38,7 +40,11 @@ class Backend(Protocol):
     uuid: str
     capability: str
     has_nccl: bool
+    nccl_version: str
     late: bool
+
+    def placed(self, task: Task) -> Task:
+        """Return the task on this device: with its SM count, unless the task states one. A CPU has none."""
 
     # --- memory
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:

@@ -13,8 +13,6 @@ from hpcmm import kernels
 from hpcmm.backends.emulated.launch import ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
 from hpcmm.model import Task
 
-MULTIPROCESSORS = 3  # few, so that little work is emulated
-
 
 @dataclass
 class Found:
@@ -79,7 +77,7 @@ def run(kernel: HostKernel, task: Task, inputs: dict[str, np.ndarray], order: st
             arrays[operand.name] = poison(tuple(lengths[each] for each in operand.dimensions), task.storage(operand))
     for name, needed in task.workspace.items():
         arrays[name] = poison(needed.shape, needed.dtype)
-    for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
+    for launch in task.geometry.launches(task, arrays):
         kernel(launch, order, dynamic_bytes=launch.shared_bytes)
     for operand in task.operation.operands:
         if operand.role == "in" and arrays[operand.name].tobytes() != inputs[operand.name].tobytes():

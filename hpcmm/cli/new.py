@@ -16,6 +16,7 @@ import numpy as np
 
 import hpcmm.grading
 from hpcmm import kernels
+from hpcmm.backends.cuda import presence
 from hpcmm.cli.arguments import command
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
@@ -27,7 +28,7 @@ from hpcmm.operations import shapes, with_kernels
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
 README = "README.md"
 LARGE = (1000, 4096)  # sizes at which launches are compared, besides ragged shapes
-MULTIPROCESSORS = 132  # of a GPU for which launches are compared; the number does not matter
+H100_SMS = 132  # for which a head states blocks if there is no GPU here
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -166,7 +167,7 @@ def head_of(operation: Operation, variant: Variant) -> dict[str, Any]:
     head: dict[str, Any] = {"operation": operation.name}
     if dtypes != operation.dtypes:
         head["dtypes"] = dtypes
-    task = Task(operation, variant, (), dtypes[0], operation.scalars, max(variant.tiles, default=0))
+    task = built(operation, variant, dtypes[0])
     if DEVICES[variant.device].accelerator:
         given = {
             key.lower(): value for key, value in task.geometry.macros(task).items() if key not in ("TILE", "STAGE")
@@ -193,13 +194,19 @@ def head_of(operation: Operation, variant: Variant) -> dict[str, Any]:
     return head
 
 
+def built(operation: Operation, variant: Variant, dtype: str, shape: tuple[int, ...] = ()) -> Task:
+    """Return a task of the largest tile on the first GPU, or on an H100 if there is none."""
+    sms = presence.multiprocessors() or H100_SMS
+    return Task(operation, variant, shape, dtype, operation.scalars, max(variant.tiles, default=0), sms)
+
+
 def own_dtypes(operation: Operation, variant: Variant) -> tuple[str, ...]:
     """Return the types of a copy: those with the geometry and the arithmetic of the first: a head has one of each."""
     dtypes = operation.dtypes_of(variant)
 
     def said(dtype: str) -> tuple:
         geometry = variant.geometry_of(dtype)
-        task = Task(operation, variant, (), dtype, operation.scalars, max(variant.tiles, default=0))
+        task = built(operation, variant, dtype)
         return geometry, geometry.macros(task) if geometry else {}, variant.arithmetic.get(dtype)
 
     return tuple(each for each in dtypes if said(each) == said(dtypes[0]))
@@ -209,8 +216,7 @@ def shared_bytes(operation: Operation, variant: Variant, dtypes: tuple[str, ...]
     """Return the dynamic shared memory of a block as an expression over the size of an element; empty for none."""
     sizes = {}
     for dtype in dtypes:
-        shape, tile = (64,) * len(operation.dimensions), max(variant.tiles, default=0)
-        launches = launches_of(Task(operation, variant, shape, dtype, operation.scalars, tile))
+        launches = launches_of(built(operation, variant, dtype, (64,) * len(operation.dimensions)))
         sizes[DTYPES[dtype].itemsize] = max((each[2] for each in launches), default=0)
     (itemsize, size), *others = sizes.items()
     if not any(sizes.values()):
@@ -231,7 +237,7 @@ def launches_of(task: Task) -> list[tuple]:
         for each in operation.operands
     }
     arrays |= {name: each.placeholder for name, each in task.workspace.items()}
-    launches = task.geometry.launches(task, arrays, MULTIPROCESSORS)
+    launches = task.geometry.launches(task, arrays)
     return [(trimmed(each.grid), trimmed(each.block), each.shared_bytes, len(each.arguments)) for each in launches]
 
 
@@ -254,7 +260,7 @@ def same_launch(text: str, operation: Operation, variant: Variant) -> bool:
             return False
     accelerator = DEVICES[variant.device].accelerator
     for dtype in copy.dtypes:
-        task = Task(operation, variant, (), dtype, operation.scalars, max(variant.tiles, default=0))
+        task = built(operation, variant, dtype)
         for shape in (*shapes.ragged(operation, task.macros), *((size,) * len(operation.dimensions) for size in LARGE)):
             theirs, ours = (dataclasses.replace(task, variant=each, shape=shape) for each in (variant, copy))
             if not theirs.macros.items() <= ours.macros.items():

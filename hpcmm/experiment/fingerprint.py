@@ -48,6 +48,7 @@ UNTIMED_FIELDS = {
     "path",
     "library",
     "unsupported",
+    "provider",
     "workspace",
     "geometry",
     "function",

@@ -312,7 +312,8 @@ def too_large(planned: Plan, machine: Machine) -> dict[Point, str]:
         for point in batch.points:
             algorithm = algorithm_of(OPERATIONS[batch.operation], point.algorithm)
             in_host_memory = not DEVICES[batch.device].accelerator
-            needs = largest_need(algorithm, task_of(point), batch.ranks, in_host_memory)
+            task = dataclasses.replace(task_of(point), multiprocessors=machine.multiprocessors)
+            needs = largest_need(algorithm, task, batch.ranks, in_host_memory)
             for device, need in (("cpu", needs[0]), (batch.device, needs[1])):
                 has = machine.memory.get(device, need)
                 if need > has:

@@ -31,7 +31,6 @@ from hpcmm.model import HpcmmError, Task, Variant
 
 RUNS = 3  # per shape; the inputs of a random one of the later runs are drawn anew, the others repeat
 SCALARS = (1.5, 0.0, -0.75, 1.0)  # each scalar argument takes these in turn
-MULTIPROCESSORS = 3  # of the emulated GPU
 MULTIPLE = 32  # every dimension of one shape is a multiple of it
 START_SECONDS = 60.0  # a process of the package may take this long to start and to compile
 
@@ -133,7 +132,7 @@ class Emulated(Runner):
             place.whole(whole).fill(task.element.poison)
             arrays[place.name] = place.of(whole)
         calls = []
-        for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
+        for launch in task.geometry.launches(task, arrays):
             arguments = [self.argument(value) for value in launch.arguments]
             bounds = [
                 [at, at + extent(value)]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from hpcmm.model import Geometry, Launch, Task
 
-SMS = 132  # SMs of an H100 or H200
-# Blocks that run at the same time, at one per SM, by blocks per cluster: a cluster stays within a GPC
-RESIDENT_BLOCKS = {1: SMS, 2: SMS, 3: 117, 4: 120, 6: 102, 8: 120}
+# Share of the SMs that clusters of so many blocks can fill, at a block per SM. A cluster stays within a GPC, whose last
+# SMs may be too few for it. The shares are those of an H100 or H200.
+CLUSTERED = {1: Fraction(1), 2: Fraction(1), 3: Fraction(39, 44), 4: Fraction(10, 11)}
+CLUSTERED |= {6: Fraction(17, 22), 8: Fraction(10, 11)}
 
 
 def rounded_up(size: int, multiple: int) -> int:
@@ -21,6 +23,15 @@ def rounded_up(size: int, multiple: int) -> int:
     96
     """
     return -(-size // multiple) * multiple
+
+
+def resident_blocks(parts: int, sms: int) -> int:
+    """Return the blocks that run at the same time, at one per SM, in clusters of ``parts`` blocks.
+
+    >>> [resident_blocks(parts, 132) for parts in CLUSTERED]
+    [132, 132, 117, 120, 102, 120]
+    """
+    return max(1, math.floor(sms * CLUSTERED[parts] / parts)) * parts
 
 
 def tiles_of(shape: tuple[int, ...], tile: Any) -> int:
@@ -57,7 +68,7 @@ class OverC(Geometry):
 
 
 class ChosenTile(OverC):
-    """Blocks whose tile of C depends on the shape of a task; so does whether and how its terms are divided.
+    """Blocks whose tile of C, and the division of its terms, depend on the shape of a task and on the SM count.
 
     A subclass predicts the time of each of its candidates, or overrides ``chosen``.
     """
@@ -67,7 +78,7 @@ class ChosenTile(OverC):
         raise NotImplementedError
 
     def seconds_of(self, task: Task, tile: Any, divided: int) -> float:
-        """Return the predicted time of a candidate on an H100 or H200."""
+        """Return the predicted time of a candidate at the clock of an H100 or H200."""
         raise NotImplementedError
 
     def chosen(self, task: Task) -> tuple[Any, int]:
@@ -120,7 +131,7 @@ class SquareBlocks(OverC):
     def staged(self, task: Task) -> Staged | None:
         return Staged(task.tile, task.tile, task.tile) if self.tiled else None
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         m, n, _ = task.shape
         whole = task.variant.exact and not self.rounded_up
         grid = (n // task.tile, m // task.tile) if whole else self.grid(task)
@@ -157,7 +168,7 @@ class Blocks(OverC):
         """Return the dynamic shared memory of a block in bytes."""
         return 0
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         grid = self.grid(task)
         if not all(grid):
             return []
@@ -208,7 +219,7 @@ class OwnBlocks(OverC):
     def covered(self, task: Task) -> tuple[int, int]:
         return (task.tile, task.tile) if self.tiles else (self.rows, self.columns)
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         grid, cluster = self.grid(task), (*self.cluster, 1, 1)
         if not all(grid):
             return []

@@ -53,12 +53,12 @@ class Chase(Geometry):
         n = task.shape[0] if task.shape[0] <= L2_WARMED else 0
         return {"pointers": Workspace((n,), "uint64")} if self.pointers else {}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         arguments = task.operation.arguments(task, arrays)
         if not self.pointers:
             return [Launch((1,), (self.block,), arguments)]
         arguments = *arguments, arrays["pointers"]
-        grids = [1] if task.shape[0] > L2_WARMED else [max(2, multiprocessors), 1]
+        grids = [1] if task.shape[0] > L2_WARMED else [max(2, task.sms), 1]
         return [Launch((blocks,), (self.block,), arguments) for blocks in grids]
 
 
@@ -93,8 +93,8 @@ class Reads(Geometry):
     def constant_memory(self, task: Task) -> dict[str, str]:
         return {"elements": "x"} if self.constant else {}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
-        return [Launch((self.per_sm * multiprocessors,), (self.block,), task.operation.arguments(task, arrays))]
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
+        return [Launch((self.per_sm * task.sms,), (self.block,), task.operation.arguments(task, arrays))]
 
 
 LATENCY_LADDER = (  # the order here is the order of the rungs: from the fastest level to the slowest
@@ -204,12 +204,12 @@ def copy_of_library(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Call
 COPY_LADDER = (
     Variant("serial", "cpu", "one loop on one thread"),
     Variant("openmp", "cpu", "parallel for", source="BabelStream"),
-    Variant("numpy", "cpu", "NumPy's copy or product", library=copy_of_library),
+    Variant("numpy", "cpu", "NumPy's copy or product", library=copy_of_library, provider="NumPy"),
     Variant(
         "one_per_thread", "cuda", "one thread copies one element", source="BabelStream", geometry=OverVector(block=1024)
     ),
     Variant("vectorized", "cuda", "16 bytes per load, four loads in flight", geometry=OverVector(16)),
-    Variant("cupy", "cuda", "CuPy's copy or product", library=copy_of_library),
+    Variant("cupy", "cuda", "CuPy's copy or product", library=copy_of_library, provider="CuPy"),
 )
 
 

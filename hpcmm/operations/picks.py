@@ -1,7 +1,8 @@
 """Pick the rung of a product: the one with the shortest predicted time.
 
-The predictions use the shape, the type and whether C is read (beta != 0), so the same product always runs on the same
-rung. Their constants are fits to times of an H200, in float64 mostly of an H100, without the launch of the kernel.
+The predictions use the shape, the type, whether C is read (beta != 0) and the SM count of the GPU, so the same product
+always runs on the same rung of a GPU. Their constants are fits to times of an H200, in float64 mostly of an H100,
+without the launch of the kernel.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hpcmm.model import Picks, Task
-from hpcmm.operations.blocks import SMS
 from hpcmm.operations.split_k import MAX_NARROW
 from hpcmm.operations.tma import aligned
 
@@ -66,7 +66,7 @@ class Waves(Model):
         m, n, k = task.shape
         rows, columns = task.geometry.covered(task)
         blocks = math.prod(task.geometry.grid(task))
-        waves, rest = divmod(-(-blocks // SMS), self.resident)  # of the SM with the most blocks
+        waves, rest = divmod(-(-blocks // task.sms), self.resident)  # of the SM with the most blocks
         of_sm = waves * self.resident + (max(rest, self.alone) if rest else 0)
         mainloop = of_sm * rows * columns * k / self.rate
         if not aligned(task, n, k):
@@ -98,11 +98,12 @@ class SharedTiles(Model):
     def seconds(self, task: Task) -> float:
         geometry = task.geometry
         depth, tiles = geometry.staged(task).depth, math.prod(geometry.grid(task))
-        steps, blocks = max(1, -(-task.shape[2] // depth)), max(1, geometry.blocks(task, SMS))
+        steps, blocks = max(1, -(-task.shape[2] // depth)), max(1, geometry.blocks(task))
         divided = tiles % blocks > 0
-        of_block = -(-tiles * steps // blocks) if divided else -(-tiles // min(blocks, SMS)) * steps
+        waves = -(-tiles // min(blocks, task.sms))
+        of_block = -(-tiles * steps // blocks) if divided else waves * steps
         mainloop = of_block * math.prod(geometry.covered(task)) * depth / self.rate
-        seconds = mainloop + -(-tiles // min(blocks, SMS)) * self.overhead + divided * self.fix_up
+        seconds = mainloop + waves * self.overhead + divided * self.fix_up
         return max(seconds, task.bytes / BYTES_PER_SECOND)
 
 
@@ -160,7 +161,7 @@ class Narrow(Model):
         if m > self.max_rows and n > self.max_columns:
             return math.inf
         tile, parts = task.geometry.chosen(task)
-        waves = -(-math.prod(task.geometry.grid(task)) * parts // (SMS * tile.resident))
+        waves = -(-math.prod(task.geometry.grid(task)) * parts // (task.sms * tile.resident))
         passes, large = (-(-m // tile.rows), n) if tile.few_rows else (-(-n // tile.columns), m)
         return waves * self.overhead + passes * large * k * task.element.itemsize / self.bytes_per_second
 

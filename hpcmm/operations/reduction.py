@@ -33,7 +33,7 @@ class Passes(Geometry):
     one_launch : bool
         Whether the blocks combine their results in a single launch.
     per_sm : int
-        Limit of the grid in blocks per SM, for blocks that must be resident at the same time; 0 for none.
+        Limit of the grid in blocks per SM; 0 for none.
     long : int
         Number of elements from which blocks have twice as many threads, and the limit of the grid is half as large; 0
         for never.
@@ -47,21 +47,22 @@ class Passes(Geometry):
     per_sm: int = 0
     long: int = 0
 
-    def sizes(self, n: int) -> tuple[int, int]:
-        """Return the threads of a block and the limit of the grid for n elements."""
-        factor = 2 if self.long and n >= self.long else 1
-        return self.block * factor, self.max_blocks // factor
+    def sizes(self, task: Task) -> tuple[int, int]:
+        """Return the threads of a block and the limit of the grid; 0 for no limit."""
+        factor = 2 if self.long and task.shape and task.shape[0] >= self.long else 1
+        most = self.per_sm * task.sms if self.per_sm else self.max_blocks
+        return self.block * factor, most // factor
 
     def macros(self, task: Task) -> dict[str, int]:
         if not self.block_constant:
             return {}
-        block, most = self.sizes(*task.shape or (0,))
+        block, most = self.sizes(task)
         return {"BLOCK": block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": most}
 
-    def blocks(self, n: int) -> list[int]:
-        """Return the number of blocks of each launch over n elements; an empty input has one block too."""
-        counts: list[int] = []
-        block, most = self.sizes(n)
+    def blocks(self, task: Task) -> list[int]:
+        """Return the number of blocks of each launch; an empty input has one block too."""
+        (n,), counts = task.shape, []
+        block, most = self.sizes(task)
         while not counts or n > 1:
             n = max(1, -(-n // (block * self.per_thread)))
             n = min(n, most or n)
@@ -71,21 +72,19 @@ class Passes(Geometry):
         return counts
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
-        counts = self.blocks(*task.shape)[:-1]
+        counts = self.blocks(task)[:-1]
         return {f"partial{i}": Workspace((count,), task.dtype) for i, count in enumerate(counts)}
 
     def dynamic_bytes(self, task: Task) -> int:
         """Return the dynamic shared memory of a block in bytes."""
         return 0 if self.block_constant else self.block * task.element.itemsize
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         x, n, result, neutral = task.operation.arguments(task, arrays)
         launches = []
-        counts = self.blocks(*task.shape)
-        if self.per_sm:
-            counts = [min(count, self.per_sm * multiprocessors) for count in counts]
+        counts = self.blocks(task)
         shared_bytes = self.dynamic_bytes(task)
-        block, _ = self.sizes(*task.shape)
+        block, _ = self.sizes(task)
         for i, count in enumerate(counts):
             target = result if i == len(counts) - 1 else arrays[f"partial{i}"]
             launches.append(Launch((count,), (block,), (x, n, target, neutral), shared_bytes))
@@ -136,7 +135,7 @@ def cub(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Non
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "one loop on one thread", source="004"),
     Variant("openmp", "cpu", "one chunk per thread, partial results combined in order"),
-    Variant("numpy", "cpu", "NumPy's reduction", library=numpy_reduction, deterministic=False),
+    Variant("numpy", "cpu", "NumPy's reduction", library=numpy_reduction, provider="NumPy", deterministic=False),
     Variant(
         "divergent",
         "cuda",
@@ -178,20 +177,20 @@ LADDER = (  # the order here is the order of the rungs
         "cuda",
         "a limited grid strides over the input",
         source="Harris kernel 7",
-        geometry=Passes(8, 2112),
+        geometry=Passes(8, per_sm=16),
     ),
-    Variant("shuffle", "cuda", "the lanes of a warp exchange registers", geometry=Passes(8, 2112)),
+    Variant("shuffle", "cuda", "the lanes of a warp exchange registers", geometry=Passes(8, per_sm=16)),
     Variant(
         "one_launch",
         "cuda",
         "16 bytes per load; the last block combines the results of all, in fixed order",
-        geometry=Passes(16, 1056, block=256, one_launch=True),
+        geometry=Passes(16, per_sm=8, block=256, one_launch=True),
     ),
     Variant(
         "flagged",
         "cuda",
         "each result is stored with the number of the launch: no fence, no ticket",
-        geometry=Passes(16, 528, block=256, one_launch=True, long=2**25),
+        geometry=Passes(16, per_sm=4, block=256, one_launch=True, long=2**25),
     ),
     Variant(
         "cooperative",
@@ -199,10 +198,10 @@ LADDER = (  # the order here is the order of the rungs
         "a barrier over all blocks in a cooperative launch; the first block combines the results",
         source="004 unit 5",
         architecture="sm_75",
-        geometry=Passes(8, 1056, block=256, one_launch=True, per_sm=4),
+        geometry=Passes(8, per_sm=4, block=256, one_launch=True),
         cooperative=True,
     ),
-    Variant("cub", "cuda", "CUB's device-wide reduction", library=cub),
+    Variant("cub", "cuda", "CUB's device-wide reduction", library=cub, provider="CUB"),
 )
 
 OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("result", (), "combined", "out"))

@@ -123,7 +123,7 @@ class Residues(OverC):
             "layers_c": Workspace((self.count * rows, columns), "uint8"),
         }
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = task.operation.arguments(task, arrays)
         if not (m and n):
             return []
@@ -151,7 +151,7 @@ class Residues(OverC):
                 (n, k, columns, depth, b, ldb, scales_b, layers_b),
                 function="split_columns",
             ),
-            Launch((min(self.count * tiles, multiprocessors),), (self.threads,), (m, columns, depth, *boxes), ring),
+            Launch((min(self.count * tiles, task.sms),), (self.threads,), (m, columns, depth, *boxes), ring),
             Launch(
                 (task.shape[0], -(-groups // WARPS)),
                 warps,

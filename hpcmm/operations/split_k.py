@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hpcmm.model import Launch, Task
-from hpcmm.operations.blocks import RESIDENT_BLOCKS, ChosenTile, tiles_of
+from hpcmm.operations.blocks import ChosenTile, resident_blocks, tiles_of
 
 # Of an SM's FMA units in float32, and of its tensor cores in float64, at the clock of an H100 or H200
 FMA_PER_SECOND = 128 * 1.975e9
@@ -124,16 +124,17 @@ class SplitChoice:
     overhead: float
     alone: float = 1.0
 
-    def seconds(self, shape: tuple[int, int, int], parts: int, unaligned: float = 1.0) -> float:
-        """Return the predicted time on an H100 or H200, without the launch.
+    def seconds(self, task: Task, parts: int, unaligned: float = 1.0) -> float:
+        """Return the predicted time at the clock of an H100 or H200, without the launch.
 
         Blocks run in waves. The exchange of a cluster costs 1 us. ``unaligned`` is the time of a mainloop if n or k is
         odd, relative to the others.
         """
-        _, n, k = shape
-        blocks = tiles_of(shape, self.tile) * parts
+        _, n, k = task.shape
+        blocks = tiles_of(task.shape, self.tile) * parts
         terms = -(-k // self.tile.depth // parts) * self.tile.depth
-        waves, rest = divmod(-(-blocks // RESIDENT_BLOCKS[parts]), self.tile.resident)  # of the SM with the most blocks
+        of_most = -(-blocks // resident_blocks(parts, task.sms))  # blocks of the SM with the most
+        waves, rest = divmod(of_most, self.tile.resident)
         of_sm = waves * self.tile.resident + (max(rest, self.alone) if rest else 0)
         mainloop = self.tile.rows * self.tile.columns * terms / (FMA_PER_SECOND * self.share)
         if n % 2 or k % 2:
@@ -155,7 +156,7 @@ class Clusters(ChosenTile):
         tile, parts = self.chosen(task)
         return {**tile.macros, "PARTS": parts}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         tile, parts = self.chosen(task)
         grid = self.grid(task)
         if not all(grid):
@@ -185,7 +186,7 @@ class SplitK(Clusters):
         return [(choice, parts) for choice in self.choices for parts in range(1, choice.max_parts + 1)]
 
     def seconds_of(self, task: Task, choice: SplitChoice, parts: int) -> float:
-        return choice.seconds(task.shape, parts, self.unaligned)
+        return choice.seconds(task, parts, self.unaligned)
 
     def chosen(self, task: Task) -> tuple[FmaTile | DmmaTile, int]:
         choice, parts = super().chosen(task)
@@ -267,21 +268,21 @@ class SkinnyChoice:
     tile : SkinnyTile
     max_parts : int
         Maximum number of blocks that divide the terms of a tile, a power of two.
-    max_blocks : int
-        Maximum number of blocks of a launch that divides the terms of tiles.
+    per_sm : int
+        Maximum number of blocks per SM of a launch that divides the terms of tiles.
     least : int
         Minimum number of columns of C for a tile with few rows, of rows for a tile with few columns.
     """
 
     tile: SkinnyTile
     max_parts: int
-    max_blocks: int
+    per_sm: int
     least: int = 0
 
-    def parts(self, shape: tuple[int, int, int]) -> int:
+    def parts(self, task: Task) -> int:
         """Return the number of blocks that divide the terms of a tile; each of their slices has a stage."""
-        tiles, parts = tiles_of(shape, self.tile), self.max_parts
-        while parts > 1 and (parts * tiles > self.max_blocks or parts * self.tile.slices * self.tile.depth > shape[2]):
+        tiles, parts, most = tiles_of(task.shape, self.tile), self.max_parts, self.per_sm * task.sms
+        while parts > 1 and (parts * tiles > most or parts * self.tile.slices * self.tile.depth > task.shape[2]):
             parts //= 2
         return parts
 
@@ -306,7 +307,7 @@ class Skinny(Clusters):
         narrow, length = (m, n) if few_rows else (n, m)
         able = [each for each in self.choices if each.tile.few_rows == few_rows and length >= each.least]
         choice = next((each for each in able if each.tile.narrow >= narrow), able[-1])
-        return choice.tile, choice.parts(task.shape)
+        return choice.tile, choice.parts(task)
 
     def shared_bytes(self, task: Task) -> int:
         tile, _ = self.chosen(task)

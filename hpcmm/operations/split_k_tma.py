@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import RESIDENT_BLOCKS, ChosenTile, Staged, tiles_of
+from hpcmm.operations.blocks import ChosenTile, Staged, resident_blocks, tiles_of
 from hpcmm.operations.tma import (
     BOX,
     LINES_PER_SECOND,
@@ -89,9 +89,9 @@ class SplitTma(ChosenTile):
         return [(tile, parts) for tile in self.choices for parts in tile.parts]
 
     def seconds_of(self, task: Task, tile: SplitTile, parts: int) -> float:
-        """Return the predicted time of a tile in parts on an H100 or H200, without a copy of unaligned rows."""
+        """Return the predicted time at the clock of an H100 or H200, without a copy of unaligned rows."""
         _, n, k = task.shape
-        waves = -(-tiles_of(task.shape, tile) * parts // RESIDENT_BLOCKS[parts])
+        waves = -(-tiles_of(task.shape, tile) * parts // resident_blocks(parts, task.sms))
         loads = lines(task, tile.rows, tile.columns, self.line) / LINES_PER_SECOND
         mainloop = waves * -(-k // self.depth // parts) * max(tile.step, loads)
         exchange = self.exchange + tile.rows * tile.columns * 4 / self.exchanged_bytes_per_second if parts > 1 else 0
@@ -119,7 +119,7 @@ class SplitTma(ChosenTile):
     def workspace(self, task: Task) -> dict[str, Workspace]:
         return copied_rows(task, self.line)
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         (tile, parts), (columns, rows) = self.chosen(task), self.grid(task)
         tiles = rows * columns
         if not tiles:
@@ -128,7 +128,7 @@ class SplitTma(ChosenTile):
         _, _, _, _, a, _, b, *_ = arguments
         dtype = self.box_dtype or task.dtype
         boxes = Boxes(a, tile.rows, self.depth, dtype), Boxes(b, self.depth, self.depth, dtype)
-        grid = even_blocks(tiles, multiprocessors) if parts == 1 else tiles, 1, parts
+        grid = even_blocks(tiles, task.sms) if parts == 1 else tiles, 1, parts
         block, shared = self.threads(tile, parts), self.shared_bytes(tile, parts)
         return [*launches, Launch(grid, (block,), (*arguments, *boxes), shared)]
 

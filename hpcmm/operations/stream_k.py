@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcmm.model import Launch, Task
-from hpcmm.operations.blocks import SMS, ChosenTile, OverC, Staged, WarpgroupRing, tiles_of
+from hpcmm.operations.blocks import ChosenTile, OverC, Staged, WarpgroupRing, tiles_of
 from hpcmm.operations.split_k import FMA_PER_SECOND, FmaTile
 
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
@@ -30,26 +30,21 @@ def stream_k_blocks(tiles: int, steps: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class StreamK(WarpgroupRing):
-    """Blocks that divide the terms of tiles if some blocks would be idle otherwise (stream-K).
-
-    ``max_blocks`` is the number of SMs that the workspace in the source suffices for.
-    """
-
-    max_blocks: int = 0
+    """Blocks that divide the terms of tiles if some blocks would be idle otherwise (stream-K)."""
 
     def macros(self, task: Task) -> dict[str, int]:
-        return {**super().macros(task), "MAX_BLOCKS": self.max_blocks}
+        return {**super().macros(task), "MAX_BLOCKS": task.sms}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
-        blocks = self.blocks(task, min(self.max_blocks, multiprocessors))
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
+        blocks = self.blocks(task)
         return [
             Launch((blocks,), launch.block, launch.arguments, launch.shared_bytes)
-            for launch in super().launches(task, arrays, multiprocessors)
+            for launch in super().launches(task, arrays)
         ]
 
-    def blocks(self, task: Task, most: int) -> int:
-        """Return the number of blocks, if at most ``most`` are resident."""
-        return stream_k_blocks(math.prod(self.grid(task)), -(-task.shape[2] // self.depth), most)
+    def blocks(self, task: Task) -> int:
+        """Return the number of blocks, of which one per SM is resident."""
+        return stream_k_blocks(math.prod(self.grid(task)), -(-task.shape[2] // self.depth), task.sms)
 
 
 @dataclass(frozen=True)
@@ -57,15 +52,13 @@ class StreamKFma(OverC):
     """Persistent blocks with tiles on the FMA units, which divide tiles if some blocks would be idle (stream-K).
 
     The rasterization order goes through groups of ``group_rows`` rows of tiles, which share tiles in the L2 cache.
-    ``max_blocks`` is the number of SMs that the workspace in the source suffices for.
     """
 
     tile: FmaTile
     group_rows: int
-    max_blocks: int
 
     def macros(self, task: Task) -> dict[str, int]:
-        return {**self.tile.macros, "GROUP_ROWS": self.group_rows, "MAX_BLOCKS": self.max_blocks}
+        return {**self.tile.macros, "GROUP_ROWS": self.group_rows, "MAX_BLOCKS": task.sms}
 
     def covered(self, task: Task) -> tuple[int, int]:
         return self.tile.rows, self.tile.columns
@@ -73,16 +66,17 @@ class StreamKFma(OverC):
     def staged(self, task: Task) -> Staged | None:
         return Staged(self.tile.rows, self.tile.columns, self.tile.depth)
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         grid = self.grid(task)
         if not all(grid):
             return []
-        blocks = self.blocks(task, min(self.max_blocks, multiprocessors))
+        blocks = self.blocks(task)
         return [Launch((blocks,), (self.tile.threads,), task.operation.arguments(task, arrays), self.tile.ring_bytes)]
 
-    def blocks(self, task: Task, most: int) -> int:
-        """Return the number of blocks, at most ``most``: one wave computes all tiles, whole or in parts."""
-        return min(most, stream_k_blocks(math.prod(self.grid(task)), -(-task.shape[2] // self.tile.depth), most))
+    def blocks(self, task: Task) -> int:
+        """Return the number of blocks, at most one per SM: one wave computes all tiles, whole or in parts."""
+        steps = -(-task.shape[2] // self.tile.depth)
+        return min(task.sms, stream_k_blocks(math.prod(self.grid(task)), steps, task.sms))
 
 
 @dataclass(frozen=True)
@@ -130,26 +124,27 @@ class DmmaChoice:
         """Bytes of shared memory of a block. Rows of A and B are padded by 32 bytes against bank conflicts."""
         return self.stages * 8 * (self.rows * (self.depth + 4) + self.depth * (self.columns + 4))
 
-    def blocks(self, shape: tuple[int, int, int], divided: bool, multiprocessors: int = SMS) -> int:
+    def blocks(self, task: Task, divided: bool) -> int:
         """Return the number of blocks: one per tile, or as many as are resident.
 
         Several blocks per tile divide all tiles alike, because a block then has the part of one tile only.
         """
-        tiles, slots = tiles_of(shape, self), multiprocessors * self.resident
+        tiles, slots = tiles_of(task.shape, self), task.sms * self.resident
         if not divided:
             return tiles
-        steps = tiles * -(-shape[2] // self.depth)
+        steps = tiles * -(-task.shape[2] // self.depth)
         return max(1, min(slots // tiles * tiles if 2 * tiles <= slots else slots, steps))
 
-    def seconds(self, shape: tuple[int, int, int], divided: bool) -> float:
-        """Return the predicted time on an H100 or H200, without the launch."""
-        tiles, blocks = tiles_of(shape, self), self.blocks(shape, divided)
+    def seconds(self, task: Task, divided: bool) -> float:
+        """Return the predicted time at the clock of an H100 or H200, without the launch."""
+        shape, sms = task.shape, task.sms
+        tiles, blocks = tiles_of(shape, self), self.blocks(task, divided)
         tile = self.rows * self.columns * -(-shape[2] // self.depth) * self.depth / (FMA_PER_SECOND * self.share)
         if shape[1] % 2 or shape[2] % 2:
             tile *= UNALIGNED
         if divided and tiles >= blocks:
-            return tiles / SMS * tile + self.overhead * max(1.0, tiles / (SMS * self.resident)) + self.fix_up
-        waves, rest = divmod(-(-blocks // SMS), self.resident)  # of the SM with the most blocks
+            return tiles / sms * tile + self.overhead * max(1.0, tiles / (sms * self.resident)) + self.fix_up
+        waves, rest = divmod(-(-blocks // sms), self.resident)  # of the SM with the most blocks
         mainloops = (waves * self.resident + (max(rest, self.alone) if rest else 0)) * tile * tiles / blocks
         return mainloops + self.overhead * (waves + (rest > 0)) + self.fix_up * divided
 
@@ -175,7 +170,7 @@ class StreamKDmma(ChosenTile):
         return [(choice, divided) for choice in self.choices for divided in (False, True)]
 
     def seconds_of(self, task: Task, choice: DmmaChoice, divided: bool) -> float:
-        return choice.seconds(task.shape, divided) if math.prod(task.shape) else 0.0
+        return choice.seconds(task, divided) if math.prod(task.shape) else 0.0
 
     def division(self, tile: DmmaChoice, divided: int) -> str:
         return "divided" if divided else ""
@@ -185,12 +180,12 @@ class StreamKDmma(ChosenTile):
         return {
             **{"ROWS": tile.rows, "COLUMNS": tile.columns, "WARP_ROWS": tile.warp_rows},
             **{"WARP_COLUMNS": tile.warp_columns, "DEPTH": tile.depth, "STAGES": tile.stages, "BLOCK": tile.threads},
-            **{"RESIDENT": tile.resident, "MAX_BLOCKS": tile.resident * SMS, "GROUP_ROWS": self.group_rows},
+            **{"RESIDENT": tile.resident, "MAX_BLOCKS": tile.resident * task.sms, "GROUP_ROWS": self.group_rows},
         }
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         if not all(self.grid(task)):
             return []
         tile, divided = self.chosen(task)
-        blocks = tile.blocks(task.shape, divided, min(multiprocessors, SMS))
+        blocks = tile.blocks(task, divided)
         return [Launch((blocks,), (tile.threads,), task.operation.arguments(task, arrays), tile.ring_bytes)]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import SMS, ChosenTile, OverC, SixteenBit, Staged, rounded_up, tiles_of
+from hpcmm.operations.blocks import ChosenTile, OverC, SixteenBit, Staged, rounded_up, tiles_of
 from hpcmm.operations.split_k import FMA_PER_SECOND
 
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
@@ -46,10 +46,10 @@ class TmaRing(SixteenBit):
         """Return the matrices that TMA copies, with their boxes."""
         return Boxes(arrays["A"], self.rows, BOX, task.dtype), Boxes(arrays["B"], self.depth, BOX, task.dtype)
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         return [
             replace(launch, arguments=(*launch.arguments, *self.boxes(task, arrays)))
-            for launch in super().launches(task, arrays, multiprocessors)
+            for launch in super().launches(task, arrays)
         ]
 
 
@@ -115,7 +115,7 @@ class PersistentTma(OverC):
     depth: int = 64
 
     def chosen(self, task: Task) -> TmaChoice:
-        """Return the choice with the shortest predicted time on an H100 or H200."""
+        """Return the choice with the shortest predicted time."""
         return min(self.choices, key=lambda each: self.seconds_of(task, each)) if task.shape else self.choices[0]
 
     def seconds_of(self, task: Task, choice: TmaChoice) -> float:
@@ -125,7 +125,7 @@ class PersistentTma(OverC):
 
     def waves(self, task: Task, choice: TmaChoice) -> int:
         """Return the number of tiles of the block with the most."""
-        return -(-self.clusters(task, choice) // (SMS // self.cluster))
+        return -(-self.clusters(task, choice) // max(1, task.sms // self.cluster))
 
     def clusters(self, task: Task, choice: TmaChoice) -> int:
         """Return the number of units of work: the tiles of C of a cluster, or of a block if there are no clusters."""
@@ -160,7 +160,7 @@ class PersistentTma(OverC):
     def staged(self, task: Task) -> Staged | None:
         return self.ring(task).staged(task)
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         choice, ring = self.chosen(task), self.ring(task)
         clusters = self.clusters(task, choice)
         if not clusters:
@@ -175,7 +175,7 @@ class PersistentTma(OverC):
         boxes_of_c = choice.rows // BOX * choice.c_boxes * (BOX * BOX * task.element.itemsize + 8)
         return [
             Launch(
-                (self.cluster * even_blocks(clusters, multiprocessors // self.cluster),),
+                (self.cluster * even_blocks(clusters, max(1, task.sms // self.cluster)),),
                 (ring.threads,),
                 (*task.operation.arguments(task, arrays), *boxes),
                 ring.shared_bytes(task) + boxes_of_c,
@@ -200,7 +200,7 @@ class SixteenBitTma(PersistentTma):
     sustained: float = math.inf
 
     def chosen(self, task: Task) -> TmaChoice:
-        """Return the choice with the shortest predicted time on an H100 or H200, at least that at the power limit."""
+        """Return the choice with the shortest predicted time, at least that at the power limit."""
         if not task.shape:
             return self.choices[0]
         least = task.flops / self.sustained
@@ -367,7 +367,7 @@ class ThreeFp16(PersistentTma):
             "inverse_b": Workspace((rounded_up(n, self.chosen(task).columns), 2), "float32"),
         }
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         tiles = math.prod(self.grid(task))
         if not tiles:
             return []
@@ -388,7 +388,7 @@ class ThreeFp16(PersistentTma):
                 function="split",
             ),
             Launch(
-                (even_blocks(tiles, multiprocessors),),
+                (even_blocks(tiles, task.sms),),
                 (ring.threads,),
                 (*arguments, *boxes, inverse_a, inverse_b),
                 ring.shared_bytes(task),
@@ -414,7 +414,7 @@ class TransposedInt8(PersistentTma):
         columns, terms = self.groups(task)
         return {"transposed": Workspace((columns * GROUP, terms * GROUP), "uint8")}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         tiles = math.prod(self.grid(task))
         if not tiles:
             return []
@@ -425,7 +425,7 @@ class TransposedInt8(PersistentTma):
         return [
             Launch(self.groups(task), (32, 8), (n, k, depth, b, ldb, transposed), function="transpose"),
             Launch(
-                (even_blocks(tiles, multiprocessors),),
+                (even_blocks(tiles, task.sms),),
                 (ring.threads,),
                 (m, n, k, alpha, a, lda, beta, c, ldc, *boxes),
                 ring.shared_bytes(task),
@@ -515,10 +515,11 @@ class DmmaRing:
         """Bytes of shared memory of a block."""
         return self.teams * (self.stages * self.stage_bytes + self.exchange_bytes)
 
-    def seconds(self, shape: tuple[int, int, int]) -> float:
-        """Return the predicted time on an H100 or H200, without what every tile takes."""
+    def seconds(self, task: Task) -> float:
+        """Return the predicted time at the clock of an H100 or H200, without what every tile takes."""
+        shape = task.shape
         mainloop = self.rows * self.columns * rounded_up(shape[2], self.depth) / (FMA_PER_SECOND * self.share)
-        full, rest = divmod(-(-tiles_of(shape, self) // SMS), self.teams)  # waves of the SM with the most tiles
+        full, rest = divmod(-(-tiles_of(shape, self) // task.sms), self.teams)  # waves of the SM with the most tiles
         waves = full + (rest > 0)
         idle = (self.teams - rest) / max(1, self.teams - 1)  # 1 if one team has a tile, 0 if all have
         of_sm = full * self.teams + rest * (1 + (self.alone - 1) * idle**2)
@@ -550,7 +551,7 @@ class PersistentDmma(ChosenTile):
         return [(choice, 0) for choice in self.choices]  # no terms are divided among blocks
 
     def seconds_of(self, task: Task, tile: DmmaRing, divided: int) -> float:
-        return max(tile.seconds(task.shape), math.prod(task.shape) / MOST_DMMA_PER_SECOND)
+        return max(tile.seconds(task), math.prod(task.shape) / MOST_DMMA_PER_SECOND)
 
     def division(self, tile: DmmaRing, divided: int) -> str:
         return f"teams {tile.teams}" + (f", slices {tile.slices}" if tile.slices > 1 else "")
@@ -564,11 +565,11 @@ class PersistentDmma(ChosenTile):
             **{"GROUP_ROWS": rows_beyond_cache(task, tile.columns, self.group_rows)},
         }
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         tile, _ = self.chosen(task)
         tiles = tiles_of(task.shape, tile)
         if not tiles:
             return []
         boxes = Boxes(arrays["A"], tile.rows, tile.depth, "float64"), Boxes(arrays["B"], tile.depth, 16, "float64")
         arguments = (*task.operation.arguments(task, arrays), *boxes)
-        return [Launch((even_blocks(tiles, multiprocessors),), (tile.threads,), arguments, tile.shared_bytes)]
+        return [Launch((even_blocks(tiles, task.sms),), (tile.threads,), arguments, tile.shared_bytes)]

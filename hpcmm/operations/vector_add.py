@@ -30,7 +30,7 @@ class OverVector(Geometry):
         launched = {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.max_blocks}
         return {**launched, **self.constants}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         blocks = -(-task.shape[0] // (self.block * self.per_thread))
         blocks = min(blocks, self.max_blocks or blocks)
         return (
@@ -58,7 +58,7 @@ def cublas_geam(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "one loop on one thread", source="004 unit 1"),
     Variant("openmp", "cpu", "parallel for"),
-    Variant("numpy", "cpu", "NumPy's add", library=numpy_add),
+    Variant("numpy", "cpu", "NumPy's add", library=numpy_add, provider="NumPy"),
     Variant("one_per_thread", "cuda", "one thread adds one element", source="004 unit 1", geometry=OverVector()),
     Variant("grid_stride", "cuda", "a limited grid strides over the vectors", geometry=OverVector(4, 1056)),
     Variant("vectorized", "cuda", "16 bytes per load", geometry=OverVector(4)),
@@ -76,12 +76,13 @@ LADDER = (  # the order here is the order of the rungs
         source="004 unit 5",
         geometry=OverVector(block=128),
     ),
-    Variant("cupy", "cuda", "CuPy's elementwise add", library=cupy_add),
+    Variant("cupy", "cuda", "CuPy's elementwise add", library=cupy_add, provider="CuPy"),
     Variant(
         "geam",
         "cuda",
         "cuBLAS's sum of two matrices",
         library=cublas_geam,
+        provider="cuBLAS",
         dtypes=("float32", "float64"),
         context=True,
     ),

@@ -2,11 +2,17 @@
 
 cuBLASMp takes column-major matrices: each rank has rows of A and C and columns of B, in slabs of equal size. This is
 one of the faster layouts that it supports.
+
+nvmath-python 0.8 and 1.0 take the same calls. They differ in where a workspace is: in the heap of NVSHMEM before 1.0,
+in memory that NCCL registers since.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import importlib.util
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +25,35 @@ from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace, is_product, local_rows
 from hpcmm.parallel.schedules import block_rows
 
+PACKAGES = ("nvidia-cublasmp-cu13", "nvidia-cublasmp-cu12")  # of which one is installed
+
+
+def too_old(nccl: str) -> str:
+    """Return which NCCL the installed cuBLASMp needs if this version is older; empty if it is not, or is unknown."""
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            package = importlib.metadata.distribution(name)
+            needed = re.search(r"\bnvidia-nccl-cu\d+[ (]*>=\s*([\d.]+)", " ".join(package.requires or ()))
+            if nccl and needed and numbers(nccl) < numbers(needed[1]):
+                release = ".".join(package.version.split(".")[:2])
+                return f"cuBLASMp {release} needs NCCL >= {needed[1]}, found {nccl}"
+    return ""
+
+
+def numbers(version: str) -> list[int]:
+    """Return the numbers of a version, for comparisons."""
+    return [int(each) for each in version.split(".")]
+
+
+def initialize(comm: Any, backend: Any) -> None:
+    """Start nvmath.distributed, once in a process; it keeps a communicator of its own until the process ends."""
+    import nvmath.distributed
+
+    if nvmath.distributed.get_context() is None:
+        since_1_0 = hasattr(nvmath.distributed, "ProcessGroup")
+        backends = ["nccl"] if since_1_0 else ["nvshmem", "nccl"]
+        nvmath.distributed.initialize(backend.index, comm.Dup(), backends=backends)
+
 
 class Cublasmp(ProductInPlace):
     """Slabs on the devices, each stored as the transpose of a row-major array."""
@@ -26,6 +61,8 @@ class Cublasmp(ProductInPlace):
     def load(self) -> None:
         if importlib.util.find_spec("nvmath") is None:
             raise HpcmmError("algorithm cublasmp needs nvmath-python: pip install 'hpcmm[cublasmp]'")
+        if reason := too_old(self.backend.nccl_version):
+            raise HpcmmError(f"algorithm cublasmp: {reason}; install this NCCL, or an earlier {PACKAGES[0]}")
         m, n, k = self.shape
         if m % self.comm.size or n % self.comm.size:
             raise HpcmmError(
@@ -40,7 +77,8 @@ class Cublasmp(ProductInPlace):
         self.b = self._load("B", (k, width), lambda whole, part: scatter_blocks(self.comm, whole, part, blocks))
         self.saved_c = self._load("C", (rows, n), self.rows.scatter)
         self.c = self.backend.empty((n, rows), self.dtype)
-        self.output = self.product = None
+        self.output = None
+        self.plan = self.releases.enter_context(contextlib.ExitStack())  # that of the last ``prepare``
 
     def _load(self, name: str, shape: tuple[int, int], scatter: Callable) -> Any:
         part = np.empty(shape, self.dtype)
@@ -62,19 +100,19 @@ class Cublasmp(ProductInPlace):
         return []
 
     def prepare(self, task: Task) -> Callable[[], None]:
-        import nvmath.distributed
+        self.plan.close()  # ranks free its workspace together, so it is not left to the garbage collector
+        initialize(self.comm, self.backend)
         from nvmath.distributed.distribution import Slab
         from nvmath.distributed.linalg.advanced import Matmul
 
-        if nvmath.distributed.get_context() is None:
-            nvmath.distributed.initialize(self.backend.index, self.comm, backends=["nvshmem", "nccl"])
         added = {"c": self.c.T, "beta": task.scalars["beta"]} if task.scalars["beta"] else {}
         slabs = [Slab.X, Slab.Y, Slab.X]
-        self.product = Matmul(self.a.T, self.b.T, distributions=slabs, alpha=task.scalars["alpha"], **added)
-        self.product.plan()
+        product = Matmul(self.a.T, self.b.T, distributions=slabs, alpha=task.scalars["alpha"], **added)
+        self.plan.callback(product.free)
+        product.plan()
 
         def run() -> None:
-            self.output = self.product.execute()
+            self.output = product.execute()
 
         return run
 
@@ -82,11 +120,6 @@ class Cublasmp(ProductInPlace):
         self.backend.synchronize()
         part = np.ascontiguousarray(self.output.get())
         self.rows.gather(part, self.result.get("C"))
-
-    def close(self) -> None:
-        if self.product is not None:
-            self.product.free()
-        super().close()
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
@@ -108,4 +141,5 @@ CUBLASMP = Algorithm(
     own_sums=True,
     transport=None,
     package="nvmath",
+    provider="cuBLASMp",
 )

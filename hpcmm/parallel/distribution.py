@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import operator
@@ -58,6 +59,11 @@ class Distribution:
         Whether host memory is page-locked, if the device has its own memory.
     transport : Transport
         Moves arrays between the ranks, for algorithms that exchange arrays.
+
+    Attributes
+    ----------
+    releases : ExitStack
+        What ``close`` releases. Whatever acquires a resource adds its release at once.
     """
 
     arrays: Mapping[str, Any]  # operands of the kernel on this rank's device
@@ -73,6 +79,7 @@ class Distribution:
         transport: Transport | None = None,
     ):
         self.comm, self.backend, self.transport = comm, backend, transport
+        self.releases = contextlib.ExitStack()
         self.problem, self.operation, self.shape, self.pinned = problem, problem.operation, problem.shape, pinned
         self.dtype = problem.element.storage  # of arrays
         self.inputs = inputs or {}
@@ -84,6 +91,12 @@ class Distribution:
     def transport_name(self) -> str:
         """Name of the transport between the ranks, as it is recorded."""
         return self.transport.name if self.transport else ""
+
+    def share(self, **arrays: Any) -> None:
+        """Make arrays of this rank available to arrivals by name, until ``close``."""
+        self.releases.callback(self.transport.unshare)
+        for name, array in arrays.items():
+            self.transport.share(name, array)
 
     def prepare(self, task: Task) -> Callable[[], None]:
         """Return a callable that runs this rank's part once; ``task`` is the whole problem with a variant."""
@@ -132,7 +145,10 @@ class Distribution:
         return ""
 
     def close(self) -> None:
-        """Unshare and unregister the arrays; the object cannot be used afterwards."""
+        """Release all resources, the last one first; the object cannot be used afterwards, but closed again."""
+        self.backend.synchronize()
+        self.result = {}
+        self.releases.close()
 
 
 class OnDevices(Distribution):

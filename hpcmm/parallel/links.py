@@ -115,7 +115,7 @@ class Links(OnDevices):
             self.result[target] = np.empty(self.shape, self.dtype)
         largest = message_elements(pattern, self.shape[0], comm.size) * self.x.itemsize
         self.rounds = rounds_of(largest)
-        self.transport.share(source, self.x)
+        self.share(**{source: self.x})
         self.transport.fence(self.backend.mark())
         self.exchange = self._exchange(source)
 
@@ -173,9 +173,6 @@ class Links(OnDevices):
                 buffer = message(target if self.comm.rank == 0 else received)
                 (self.comm.Recv if self.comm.rank == 0 else self.comm.Send)(buffer, rank if self.comm.rank == 0 else 0)
                 buffer[2].Free()
-
-    def close(self) -> None:
-        self.transport.unshare()
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int, pattern: str) -> Need:

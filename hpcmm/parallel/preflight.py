@@ -42,6 +42,7 @@ def largest_need(algorithm: Algorithm, task: Task, ranks: int, in_host_memory: b
     algorithm : Algorithm
         An algorithm that suits the operation.
     task : Task
+        With the SM count of the devices, if they are GPUs.
     ranks : int
     in_host_memory : bool
         Whether the devices compute in the host's memory, as the backend states it.
@@ -118,7 +119,7 @@ def shortage(
 
     Collective; every rank returns the same. ``memories`` is from ``free_memories``.
     """
-    task = task_of(point)
+    task = backend.placed(task_of(point))
     needs = [rank_bytes(each, task, comm.size, comm.rank, backend.in_host_memory) for each in algorithms]
     # the whole arrays are drawn once for all
     shared = (len(needs) - 1) * whole_elements(operation, point.shape, comm.rank) * itemsize_of(task)

@@ -160,9 +160,6 @@ class ProductInPlace(Scheduled):
     def time_once(self, run: Callable[[], None]) -> float:
         return self.kernel(run, cold=False)
 
-    def close(self) -> None:
-        self.transport.unshare()
-
 
 class RowsInPlace(ProductInPlace):
     """A, B and C by block rows. A subclass allocates and fills its part of B in ``load_b``."""

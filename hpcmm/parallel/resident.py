@@ -27,7 +27,7 @@ class Resident(RowsInPlace):
         _, n, k = self.shape
         self.b = self.backend.shared_empty((k, n), self.dtype)
         self.scatter_rows("B", self.terms, self.share_of(self.comm.rank))
-        self.transport.share("B", self.b)
+        self.share(B=self.b)
         self.order = [self.comm.rank]  # ranks in the order in which their shares of B arrive
         self.exchanges = []  # arrivals and departures of each step
         own = self.share_of(self.comm.rank)

@@ -25,7 +25,7 @@ class Ring(RowsInPlace):
         _, n, _ = self.shape
         self.b = self.backend.shared_empty((self.terms.rows, n), self.dtype)
         self.scatter_rows("B", self.terms, self.b)
-        self.transport.share("B", self.b)
+        self.share(B=self.b)
         largest = self.terms.blocks[0][1]
         room = 2 if self.comm.size > 2 else self.comm.size - 1
         self.buffers = [self.backend.empty((largest, n), self.dtype) for _ in range(room)]

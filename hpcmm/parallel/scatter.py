@@ -220,7 +220,7 @@ class Scatter(Distribution):
         return self.backend.resources(dataclasses.replace(task, shape=self.local_shape), self.arrays)
 
     def pick(self, task: Task) -> str:
-        return dataclasses.replace(task, shape=self.local_shape).pick
+        return self.backend.placed(dataclasses.replace(task, shape=self.local_shape)).pick
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:

@@ -123,6 +123,7 @@ class Staged(Scheduled):
         self.blocks = {name: self.terms if name == "B" else self.rows for name in whole}
         try:
             self.shared = SharedArrays(comm, whole, dtype)
+            self.releases.callback(self.shared.free)
         except TransportError as error:
             self.shared = None
             if comm.rank == 0:
@@ -131,7 +132,6 @@ class Staged(Scheduled):
                     file=sys.stderr,
                     flush=True,
                 )
-        self.registered = []
         if self.shared:
             self.host = {name: self.blocks[name].part_of(array) for name, array in self.shared.arrays.items()}
             if comm.rank == 0:
@@ -150,7 +150,7 @@ class Staged(Scheduled):
         self.a = backend.empty((rows, k), dtype)
         self.b = backend.shared_empty((k * n,), dtype)  # one row-major panel after the other
         self.c = backend.empty((rows * n,), dtype)
-        self.transport.share("B", self.b)
+        self.share(B=self.b)
         self.upload, self.download = backend.stream(), backend.stream()
 
     def _page_lock(self) -> None:
@@ -160,7 +160,7 @@ class Staged(Scheduled):
             for array in self.host.values():
                 if array.size:
                     self.backend.register(array)
-                    self.registered.append(array)
+                    self.releases.callback(self.backend.unregister, array)
 
         try:
             on_all_ranks(self.comm, register)
@@ -273,15 +273,6 @@ class Staged(Scheduled):
 
     def _rows_of(self, rank: int) -> slice:
         return extent(*self.terms.blocks[rank])
-
-    def close(self) -> None:
-        self.transport.unshare()
-        self.backend.synchronize()
-        for array in self.registered:
-            self.backend.unregister(array)
-        self.host, self.result, self.registered = {}, {}, []
-        if self.shared:
-            self.shared.free()
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:

@@ -52,8 +52,7 @@ class Summa(ProductInPlace):
         self.saved_c = self.backend.empty((self.m, self.n), self.dtype)
         self._load("C", self.c_blocks, self.saved_c)
         self.c = self.backend.empty((self.m, self.n), self.dtype)
-        self.transport.share("A", self.a)
-        self.transport.share("B", self.b)
+        self.share(A=self.a, B=self.b)
         widest = max(panel.terms for panel in self.panels)
         room = min(2, len(self.panels))
         self.buffers = [

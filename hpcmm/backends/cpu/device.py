@@ -87,7 +87,7 @@ class CpuBackend:
 
     kind = "cpu"
     in_host_memory = True
-    uuid = capability = ""
+    uuid = capability = nccl_version = ""
     has_nccl = late = False
 
     def __init__(self, threads: int):
@@ -104,6 +104,9 @@ class CpuBackend:
         self._flush: np.ndarray | None = None
         self._energy = sensors.Energy()
         threadpoolctl.threadpool_limits(threads)
+
+    def placed(self, task: Task) -> Task:
+        return task
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         return np.empty(shape, dtype)

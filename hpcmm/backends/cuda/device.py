@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 import psutil
 import pynvml
-from cupy.cuda import nccl
+from cupy.cuda import cub, nccl
 
 from hpcmm import kernels
 from hpcmm.backends.cuda import cublaslt, emulation, libraries
@@ -49,22 +49,26 @@ def compute_processes(count: int) -> list[int]:
     return [nvml_facts(handle).get("compute_processes", 0) for handle in handles]
 
 
+def nccl_version() -> str:
+    """Return the version of NCCL that CuPy uses; empty without NCCL."""
+    try:
+        version = nccl.get_version()
+    except (ImportError, AttributeError, RuntimeError):
+        return ""
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+
+
 def survey() -> dict[str, Any]:
     """Open each GPU of this machine and describe it, its peer access and NCCL."""
     count = cupy.cuda.runtime.getDeviceCount()
     processes = compute_processes(count)  # before this process becomes one
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
-    try:
-        version = nccl.get_version()
-        nccl_version = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
-    except (ImportError, AttributeError, RuntimeError):
-        nccl_version = ""
     return {
         "gpus": [CudaBackend(i).describe()["gpu"] for i in range(count)],
         "compute_processes": processes,
         "driver_cuda": cupy.cuda.runtime.driverGetVersion(),
         "without_peer_access": [(i, j) for i, j in pairs if not cupy.cuda.runtime.deviceCanAccessPeer(i, j)],
-        "nccl": nccl_version,
+        "nccl": nccl_version(),
     }
 
 
@@ -185,6 +189,9 @@ class CudaBackend:
         self.capability = self.device.compute_capability
         self.multiprocessors = attributes["MultiProcessorCount"]
 
+    def placed(self, task: Task) -> Task:
+        return task if task.multiprocessors else dataclasses.replace(task, multiprocessors=self.multiprocessors)
+
     def empty(self, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
         with self._allocating(shape, dtype):
             return cupy.empty(shape, dtype)
@@ -295,6 +302,10 @@ class CudaBackend:
     def has_nccl(self) -> bool:
         return bool(nccl.available)
 
+    @property
+    def nccl_version(self) -> str:
+        return nccl_version()
+
     def nccl_identity(self) -> bytes:
         return nccl.get_unique_id()
 
@@ -327,7 +338,7 @@ class CudaBackend:
         if task.variant.function:
             stream = cupy.cuda.get_current_stream()
             return functools.partial(task.variant.function, stream=stream, **arrays, **task.scalars)
-        task = task.picked
+        task = self.placed(task).picked
         if task.variant.pitched:
             padded = {name: pitched_empty(array.shape, array.dtype) for name, array in arrays.items()}
             plain = dataclasses.replace(task, variant=dataclasses.replace(task.variant, pitched=False))
@@ -354,7 +365,7 @@ class CudaBackend:
             (constant_of(task, name), arrays[operand]) for name, operand in task.geometry.constant_memory(task).items()
         ]
         workspace = {name: self.empty(each.shape, each.dtype) for name, each in task.workspace.items()}
-        launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
+        launches = task.geometry.launches(task, {**arrays, **workspace})
         kernels_of_task = {function: kernel_of(task, function) for function in {launch.function for launch in launches}}
         for function, kernel in kernels_of_task.items():
             kernel.max_dynamic_shared_size_bytes = max(
@@ -384,7 +395,7 @@ class CudaBackend:
 
     def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
-        compile_ahead(tasks, self.index, threads)
+        compile_ahead(map(self.placed, tasks), self.index, threads)
 
     def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
         """Return ``RESOURCES`` of a prepared task; empty for a library and a Python function.
@@ -392,11 +403,11 @@ class CudaBackend:
         They are of its first launch, or of the first one that is named as the operation's kernels if there are several
         functions.
         """
-        task = task.picked
+        task = self.placed(task).picked
         if not task.variant.compiled:
             return {}
         workspace = {name: each.placeholder for name, each in task.workspace.items()}
-        launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
+        launches = task.geometry.launches(task, {**arrays, **workspace})
         if not launches:
             return {}
         first = next(launch for launch in launches if not launch.function)
@@ -584,6 +595,8 @@ class CudaBackend:
                 "cuda_runtime": cupy.cuda.runtime.runtimeGetVersion(),
                 "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
                 "cublas": cublaslt.version(),
+                "cub": cub.get_build_version(),
+                "nccl": self.nccl_version,
                 "cupy": cupy.__version__,
                 "nvrtc_options": " ".join(OPTIONS),
                 **nvml_facts(self._nvml),

@@ -7,6 +7,7 @@ import importlib.util
 
 from hpcmm.model import DeviceError
 
+MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
@@ -38,13 +39,20 @@ def capability() -> str:
     """Return the compute capability of the first GPU, such as ``"90"``."""
     if count() == 0:
         raise DeviceError("CUDA shows no GPU here")
+    return "".join(str(attribute(each)) for each in CAPABILITY)
+
+
+def multiprocessors() -> int:
+    """Return the SM count of the first GPU; 0 without a GPU."""
+    return attribute(MULTIPROCESSORS) if count() else 0
+
+
+def attribute(which: int) -> int:
+    """Return an attribute of the first GPU."""
     driver, device, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
     driver.cuDeviceGet(ctypes.byref(device), 0)
-    digits = ""
-    for attribute in CAPABILITY:
-        driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
-        digits += str(number.value)
-    return digits
+    driver.cuDeviceGetAttribute(ctypes.byref(number), which, device)
+    return number.value
 
 
 def uuids() -> list[str]:
