@@ -287,7 +287,7 @@ def judged(monkeypatch):
         judge = MATMUL.reference(task, arrays)
         return lambda got: verdicts.append(judge(got)) or verdicts[-1]
 
-    monkeypatch.setitem(OPERATIONS, "matmul", dataclasses.replace(MATMUL, reference=reference))
+    monkeypatch.setitem(OPERATIONS, "matmul", dataclasses.replace(MATMUL, reference=reference, reference_on=None))
     return verdicts
 
 
@@ -475,7 +475,9 @@ def test_only_the_first_visit_of_a_point_verifies(damage, tmp_path, monkeypatch)
     referred, runs = [], []
     right = OPERATIONS["matmul"].reference
     counted = dataclasses.replace(
-        OPERATIONS["matmul"], reference=lambda task, arrays: referred.append(1) or right(task, arrays)
+        OPERATIONS["matmul"],
+        reference=lambda task, arrays: referred.append(1) or right(task, arrays),
+        reference_on=None,
     )
     monkeypatch.setitem(OPERATIONS, "matmul", counted)
     damage("serial", lambda *_: runs.append(1))
