@@ -26,6 +26,7 @@ CONSTANTS = {
     "sampled_rows": truth.SAMPLED_ROWS,
     "signs": truth.SIGNS,
     "roundings": truth.ROUNDINGS,
+    "stored": truth.STORED,
     "short": SHORT,
     "confidence": f"{100 * (1 - compare.ALPHA):.1f}",
     "margin": f"{100 * compare.MARGIN:.0f}",
@@ -84,18 +85,33 @@ class Definition:
         Paragraphs with ``*emphasis*`` and `` `code` ``, no other markup.
     needs : str
         The kind of content that needs this definition; empty if every report has it.
+    table : sequence of sequence of str
+        Header and rows of a table that follows the text; empty without one.
     """
 
     id: str
     term: str
     text: str
     needs: str = ""
+    table: Sequence[Sequence[str]] = ()
 
     @property
     def html(self) -> Markup:
-        """The text as HTML paragraphs."""
-        paragraphs = escape(self.text).split("\n\n")
-        return Markup("\n").join(Markup("<p>{}</p>").format(_inline(each)) for each in paragraphs)
+        """The text as HTML paragraphs, and the table."""
+        parts = [Markup("<p>{}</p>").format(_inline(each)) for each in escape(self.text).split("\n\n")]
+        if self.table:
+            parts.append(Markup(tabulate(self.table[1:], self.table[0], "unsafehtml", colalign=self._alignment)))
+        return Markup("\n").join(parts)
+
+    @property
+    def markdown(self) -> str:
+        """The text, which is Markdown, and the table."""
+        table = tabulate(self.table, "firstrow", "pipe", colalign=self._alignment, disable_numparse=True)
+        return f"{self.text}\n\n{table}" if self.table else self.text
+
+    @property
+    def _alignment(self) -> list[str]:
+        return ["left", *["right"] * (len(self.table[0]) - 1)] if self.table else []
 
 
 @dataclass(frozen=True)
@@ -134,7 +150,7 @@ def markdown() -> str:
     parts = []
     for section in sections():
         parts.append(f"## {section.title}")
-        parts += [f"({each.id})=\n### {each.term}\n\n{each.text}" for each in section.definitions]
+        parts += [f"({each.id})=\n### {each.term}\n\n{each.markdown}" for each in section.definitions]
     return "\n\n".join(parts)
 
 
