@@ -111,7 +111,7 @@ ERRORS = {
 
 
 def shares(product: Product, error: str, draws: int = DRAWS) -> list[int]:
-    """Return the percentage of planted errors that the sums of rows find, and that a comparison of all elements finds."""
+    """Return the percentage of planted errors that the sums of rows find, and that all elements show."""
     place, spoil = ERRORS[error]
     found = []
     for draw in range(draws):

@@ -374,7 +374,9 @@ def test_sums_of_integers_are_exact_in_any_layout(kind, shape, layout, cores, se
         np.testing.assert_array_equal(sums.row_sums(stored, down, kind), x @ down)
         np.testing.assert_array_equal(sums.row_sums(stored.T, along, kind), x.T @ along)
         np.testing.assert_array_equal(sums.row_norms(stored, kind), np.sqrt((x.astype(sums.type_of(kind)) ** 2).sum(1)))
-        np.testing.assert_allclose(sums.row_norms(stored, kind, down[:, 0]), np.sqrt(x**2 @ down[:, 0] ** 2), rtol=1e-14)
+        np.testing.assert_allclose(
+            sums.row_norms(stored, kind, down[:, 0]), np.sqrt(x**2 @ down[:, 0] ** 2), rtol=1e-14
+        )
         product, magnitudes, squares = sums.products(a, stored, kind)
     np.testing.assert_array_equal(product, a @ x)
     np.testing.assert_array_equal(squares, a**2 @ x**2)

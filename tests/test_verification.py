@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hpcmm.backends import open_backend
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.measurement import Point
-from hpcmm.operations import accuracy, sums, task_of, truth, wide
+from hpcmm.operations import accuracy, task_of, truth, wide
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.report import definitions
 
@@ -70,7 +70,9 @@ def share_of_walk(judge, stored):
 
 
 SCALARS = st.sampled_from([(1.5, 0.5), (1.0, 0.0), (-2.0, 3.0), (2.0**-7, -5.0)])
-SHAPES = st.sampled_from([(1, 1, 1), (17, 1, 3), (1, 33, 3000), (97, 31, 129), (300, 5, 7), (3, 500, 2), (40, 30, 2049)])
+SHAPES = st.sampled_from(
+    [(1, 1, 1), (17, 1, 3), (1, 33, 3000), (97, 31, 129), (300, 5, 7), (3, 500, 2), (40, 30, 2049)]
+)
 GRADED = {
     "uniform": lambda x, rng: x,
     "positive": lambda x, rng: abs(x),

@@ -99,19 +99,15 @@ class Definition:
     def html(self) -> Markup:
         """The text as HTML paragraphs, and the table."""
         parts = [Markup("<p>{}</p>").format(_inline(each)) for each in escape(self.text).split("\n\n")]
-        if self.table:
-            parts.append(Markup(tabulate(self.table[1:], self.table[0], "unsafehtml", colalign=self._alignment)))
-        return Markup("\n").join(parts)
+        return Markup("\n").join(parts + ([_html(self.table, self.term)] if self.table else []))
 
     @property
     def markdown(self) -> str:
         """The text, which is Markdown, and the table."""
-        table = tabulate(self.table, "firstrow", "pipe", colalign=self._alignment, disable_numparse=True)
-        return f"{self.text}\n\n{table}" if self.table else self.text
-
-    @property
-    def _alignment(self) -> list[str]:
-        return ["left", *["right"] * (len(self.table[0]) - 1)] if self.table else []
+        if not self.table:
+            return self.text
+        header, *rows = (f"| {' | '.join(each)} |" for each in self.table)
+        return "\n".join([self.text, "", header, "|:--" + "|--:" * (len(self.table[0]) - 1) + "|", *rows])
 
 
 @dataclass(frozen=True)
@@ -152,6 +148,22 @@ def markdown() -> str:
         parts.append(f"## {section.title}")
         parts += [f"({each.id})=\n### {each.term}\n\n{each.markdown}" for each in section.definitions]
     return "\n\n".join(parts)
+
+
+def _html(table: Sequence[Sequence[str]], caption: str) -> Markup:
+    """Return a table of the page, whose first row and first column are headings."""
+
+    def row(cells: Sequence[str], head: bool = False) -> Markup:
+        first, *others = cells
+        kind = Markup('<th scope="col">{}</th>' if head else "<td>{}</td>")
+        side = Markup('<th scope="{}">{}</th>').format("col" if head else "row", first)
+        return Markup("<tr>{}{}</tr>").format(side, Markup("").join(map(kind.format, others)))
+
+    header, *rows = table
+    return Markup(
+        '<div class="scroll" tabindex="0" role="region" aria-label="{0}"><table class="data"><caption>{0}</caption>\n'
+        "<thead>{1}</thead>\n<tbody>{2}</tbody></table></div>"
+    ).format(caption, row(header, head=True), Markup("\n").join(map(row, rows)))
 
 
 def _definition(text: str, **fields: str) -> Definition:
