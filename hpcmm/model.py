@@ -306,15 +306,17 @@ class Verdict:
     ----------
     passed : bool
     error : float
-        Largest error, in the units of ``bound``; NaN if the result is not a number.
+        Largest error of a compared element, in the units of ``bound``; NaN if the result is not a number.
     bound : float
-        Error that rounding alone may cause; ``passed`` means ``error <= bound`` at every element.
+        Error that rounding never exceeds. A result may fail below it: bounds that hold in all likelihood are smaller.
     reference : str
         How the reference was computed; ``UNCHECKED`` for a point that no attempt could measure.
     where : str
         First wrong element, ``row:column: got - expected = difference``, or why there is no result; empty for a pass.
     rms : float
         Root mean square of the errors, in the same units; NaN if unknown.
+    bits : tuple of int
+        Checksum of the result's bits on each rank; empty if they are not the whole result.
     """
 
     passed: bool
@@ -323,6 +325,7 @@ class Verdict:
     reference: str
     where: str = ""
     rms: float = field(default=math.nan, compare=False)
+    bits: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -366,6 +369,9 @@ class Operation:
         How the CUDA kernel of a user's file is launched. Its fields are keys of the file's head, besides ``constants``.
     fill : callable, optional
         ``fill(rng, task, arrays)`` draws the same inputs as ``draw`` into existing arrays.
+    reference_on : callable, optional
+        ``reference_on(task, arrays, device, seconds)`` is ``reference`` that may compute on a device, for some seconds
+        for each result.
     """
 
     name: str
@@ -386,6 +392,15 @@ class Operation:
     cached: bool = False
     geometry: type[Geometry] | None = None
     fill: Callable[..., None] | None = None
+    reference_on: Callable[..., Callable[[Any], Verdict]] | None = None
+
+    def judge(
+        self, task: Task, arrays: Mapping[str, Any], device: Any, seconds: float = math.inf
+    ) -> Callable[[Any], Verdict]:
+        """Return the check of results of a task, which may compute on a device for some seconds for each result."""
+        if self.reference_on:
+            return self.reference_on(task, arrays, device, seconds)
+        return self.reference(task, arrays)
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
         """Return the types of a variant: its own, or all types whose sums are of the same type."""

@@ -287,7 +287,7 @@ def judged(monkeypatch):
         judge = MATMUL.reference(task, arrays)
         return lambda got: verdicts.append(judge(got)) or verdicts[-1]
 
-    monkeypatch.setitem(OPERATIONS, "matmul", dataclasses.replace(MATMUL, reference=reference))
+    monkeypatch.setitem(OPERATIONS, "matmul", dataclasses.replace(MATMUL, reference=reference, reference_on=None))
     return verdicts
 
 
@@ -475,7 +475,9 @@ def test_only_the_first_visit_of_a_point_verifies(damage, tmp_path, monkeypatch)
     referred, runs = [], []
     right = OPERATIONS["matmul"].reference
     counted = dataclasses.replace(
-        OPERATIONS["matmul"], reference=lambda task, arrays: referred.append(1) or right(task, arrays)
+        OPERATIONS["matmul"],
+        reference=lambda task, arrays: referred.append(1) or right(task, arrays),
+        reference_on=None,
     )
     monkeypatch.setitem(OPERATIONS, "matmul", counted)
     damage("serial", lambda *_: runs.append(1))
@@ -504,6 +506,43 @@ def test_other_bits_in_one_repetition_fail_the_point(damage, tmp_path, visit):
     assert list(groups["measurements"]["passed"]) == [0, 1]
     assert groups["measurements"]["where"][0] == "bits differ from the verified result in 1 of 4 repetitions: 0"
     assert set(groups["samples"]["measurement"]) == {1}
+
+
+def in_visit(visit: int, spoil):
+    """Spoil all results of one visit alike."""
+    calls, of_a_visit = itertools.count(), 1 + THREE.warmups + 2 * 2
+    return lambda *run: spoil(*run) if next(calls) // of_a_visit == visit else None
+
+
+def last_bit(number, arrays, before):
+    arrays["C"].view(np.uint8)[0, 0] ^= 1  # less than rounding
+
+
+@pytest.mark.parametrize(
+    ("contender", "spoil", "passed", "where"),
+    [
+        ("serial", last_bit, [0, 1], "bits differ from the verified result of the first visit"),
+        ("numpy", last_bit, [1, 1], ""),  # it does not promise the same bits, and others are verified
+        ("numpy", row_skipped, [1, 0], "4:0: "),
+    ],
+)
+def test_a_later_visit_has_the_bits_of_the_first_or_is_verified(damage, tmp_path, contender, spoil, passed, where):
+    damage(contender, in_visit(1, spoil))
+    groups = visit_all([POINTS["matmul"]], tmp_path, visits=3 if passed[0] else 2)  # a wrong variant has no more
+    assert list(groups["measurements"]["passed"]) == passed
+    assert set(groups["samples"]["measurement"]) == set(np.flatnonzero(passed))
+    assert groups["measurements"]["where"][("serial", "numpy").index(contender)].startswith(where)
+
+
+@pytest.mark.parametrize(("spoil", "passed"), [(last_bit, [1, 1]), (row_skipped, [0, 1])])
+def test_a_later_visit_on_another_device_is_verified(damage, tmp_path, spoil, passed):
+    """Other devices may compute other bits."""
+    damage("serial", in_visit(1, spoil))
+    for visit in range(3):
+        process = alone()
+        process.described["ranks"] = [{"node": f"node {visit}", "device": ""}]
+        assert measure_batch(process, batch_of([POINTS["matmul"]]), THREE, {}, tmp_path / "out.h5") == []
+    assert list(store.read(tmp_path / "out.h5")["measurements"]["passed"]) == passed
 
 
 def test_a_wrong_variant_has_one_visit(damage, tmp_path):
@@ -573,7 +612,9 @@ def test_inputs_are_drawn_once_for_all_variants_of_a_problem(measure, monkeypatc
     drawn = []
     right = OPERATIONS["matmul"].reference
     counted = dataclasses.replace(
-        OPERATIONS["matmul"], reference=lambda task, arrays: drawn.append(1) or right(task, arrays)
+        OPERATIONS["matmul"],
+        reference=lambda task, arrays: drawn.append(1) or right(task, arrays),
+        reference_on=None,
     )
     monkeypatch.setitem(OPERATIONS, "matmul", counted)
     assert measure([*OTHERS, *(dataclasses.replace(point, shape=(3, 4, 5)) for point in OTHERS)]) == []

@@ -75,6 +75,9 @@ class Backend(Protocol):
     def copy(self, source: Any, target: Any) -> None:
         """Copy between any two memories, and wait until it is done."""
 
+    def upload(self, array: np.ndarray) -> Any:
+        """Return an array of the host on the device, where NumPy's functions and ``@`` compute by the library."""
+
     def copy_async(self, source: Any, target: Any, stream: Any) -> None:
         """Enqueue a copy between any two memories."""
 

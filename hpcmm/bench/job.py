@@ -30,6 +30,7 @@ from hpcmm.parallel.preflight import preflight
 from hpcmm.parallel.transports.choice import Connections
 
 NOTABLE_STEAL = 0.01  # share of CPU time from which the log reports it
+TIMED = 4  # times of ``max_seconds`` that a point is timed: two contenders, end to end and kernel alone
 ATTEMPTS = 2  # maximum attempts to measure a point that ends its job or raises
 
 
@@ -159,7 +160,8 @@ class Bench:
                 self.problem.close()
             self.clear(before_next=True)
             ranks, seed = self.connections.ranks, self.measuring.seed
-            self.problem = Problem(ranks, self.backend, point, seed, self.connections, not visit)
+            seconds = TIMED * self.measuring.max_seconds
+            self.problem = Problem(ranks, self.backend, point, seed, self.connections, seconds)
             self.placed = key
         return measure_point(self.problem, point, self.measuring, beside, visit, verdicts, self.begin)
 
@@ -331,10 +333,13 @@ def journal_state(journal: Journal | None, measuring: Measuring) -> tuple | None
     """
     if journal is None:
         return None
+    here = journal.runs[-1].get("ranks")
     verdicts = {
         fingerprint: {
             (each.contender, each.algorithm): each.verdict
-            for _, each in journal.finished[fingerprint]
+            if journal.runs[run].get("ranks") == here
+            else dataclasses.replace(each.verdict, bits=())  # other devices may compute other bits
+            for run, each in journal.finished[fingerprint]
             if worth_another(each, measuring)
         }
         for fingerprint, (_, left) in journal.visits.items()

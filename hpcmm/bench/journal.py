@@ -482,7 +482,7 @@ def measurement_from_json(entry: dict) -> Measurement:
         **entry
         | {
             "point": Point(**point),
-            "verdict": Verdict(**entry["verdict"]),
+            "verdict": Verdict(**entry["verdict"] | {"bits": tuple(entry["verdict"]["bits"])}),
             "samples": tuple(Sample(**sample) for sample in entry["samples"]),
         }
     )

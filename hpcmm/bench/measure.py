@@ -87,9 +87,9 @@ class Known:
 class Contender:
     """One variant at one point, distributed by one algorithm, with the samples of the ranks.
 
-    ``measures`` are the kinds of repetitions of the point, as in ``Algorithm``. ``verdict`` is from the first visit; in
-    the first visit it is None until the result is verified. ``checksum`` is of the bits of the last verified result on
-    this rank. ``beside`` is the contender that takes turns with it, if any.
+    ``measures`` are the kinds of repetitions of the point, as in ``Algorithm``. ``verdict`` is None until the first
+    result of the visit is verified. ``checksum`` is of the bits of the last verified result on this rank. ``beside`` is
+    the contender that takes turns with it, if any.
     """
 
     def __init__(
@@ -101,14 +101,13 @@ class Contender:
         baseline: bool,
         measures: Sequence[str],
         visit: int = 0,
-        verdict: Verdict | None = None,
     ):
         self.spread, self.variant, self.point = spread, variant, point
         self.algorithm, self.baseline, self.measures = algorithm, baseline, measures
         self.task = dataclasses.replace(task_of(point), variant=variant)
         self.run = spread.prepare(self.task)
         self.launches = getattr(getattr(self.run, "run", self.run), "launches", "")  # for messages
-        self.visit, self.verdict = visit, verdict
+        self.visit, self.verdict = visit, None
         self.checksum: int | None = None
         self.bits = Bits(why_uncompared(variant, algorithm))
         self.samples: list[Sample] = []
@@ -168,15 +167,16 @@ class Contender:
             if when and not verdict.passed:
                 verdict = dataclasses.replace(verdict, where=f"{verdict.where} ({when})")
         self.verdict = comm.bcast(verdict, root=0)
-        if self.verdict is not None and self.verdict.passed and self.algorithm == TEXTBOOK:
+        if self.verdict.passed and self.algorithm == TEXTBOOK:
             self.checksum = self.spread.checksum()
+            self.verdict = dataclasses.replace(self.verdict, bits=tuple(comm.allgather(self.checksum)))
 
-    def verify_again(self, judge: Callable[[np.ndarray], Verdict] | None, fetched: bool) -> None:
+    def verify_again(self, problem: Problem, fetched: bool) -> None:
         """Verify the result of the last repetition, unless it is bitwise equal to the verified result."""
         if not self.has_bits(self.checksum):
             if not fetched:
                 self.spread.fetch()
-            self.verify(judge, when="after timing")
+            self.verify(problem.judge(self.task), when="after timing")
 
     def has_bits(self, checksum: int | None) -> bool:
         """Whether the last result is bitwise equal to the verified one with this checksum on this rank. Collective.
@@ -196,6 +196,20 @@ class Contender:
         if self.has_bits(known.checksum):
             self.verdict, self.checksum = known.verdict, known.checksum
             self.clock, self.errors = known.clock, known.errors
+
+    def recall(self, first: Verdict) -> None:
+        """Reuse the verdict of the first visit if the result has the same bits; fail if it promises them. Collective.
+
+        The verdict has no bits to compare with if they are not the whole result, or were computed on other devices.
+        """
+        if not first.bits:
+            return
+        checksum = first.bits[self.spread.comm.rank]
+        if self.has_bits(checksum):
+            self.verdict, self.checksum = first, checksum
+        elif not self.bits.skipped:
+            where = self.complaint() or "bits differ from the verified result of the first visit"
+            self.verdict = dataclasses.replace(first, passed=False, where=where)
 
     def repeat(self, end_to_end: bool, cold: bool) -> None:
         """Run one timed repetition and keep the samples of all ranks."""
@@ -289,16 +303,16 @@ class Contender:
 class Problem:
     """The inputs of points that differ only in the kernel, on all ranks, and the checks of their results.
 
-    ``connections`` has the transports of algorithms that use one. Without ``judged`` no result is verified: only the
-    first visit of a point verifies.
+    ``connections`` has the transports of algorithms that use one. ``seconds`` is the time that one verification may
+    take on the device.
     """
 
-    def __init__(self, comm, backend, point: Point, seed: int, connections=None, judged: bool = True):
+    def __init__(self, comm, backend, point: Point, seed: int, connections=None, seconds: float = math.inf):
         task = task_of(point)
         self.operation, self.inputs = task.operation, None
         if comm.rank == 0:
             self.inputs = draw_inputs(backend, task, point.page_locked, seed)
-        self.judged = judged and comm.rank == 0
+        self.seconds = seconds
         self.judges: dict[float, Callable[[np.ndarray], Verdict]] = {}
         self.backend = backend
         self.place, self.connections = (comm, backend, task, self.inputs, point.page_locked), connections
@@ -314,8 +328,8 @@ class Problem:
 
     def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
         """Return the check of the results of a task, on rank 0; arithmetics that round inputs have another bound."""
-        if self.judged and task.input_roundoff not in self.judges:
-            self.judges[task.input_roundoff] = task.operation.reference(task, self.inputs)
+        if self.inputs is not None and task.input_roundoff not in self.judges:
+            self.judges[task.input_roundoff] = task.operation.judge(task, self.inputs, self.backend, self.seconds)
         return self.judges.get(task.input_roundoff)
 
     def spread(self, algorithms: Sequence[str]) -> dict[str, Distribution]:
@@ -366,7 +380,8 @@ def measure_point(
     visit : int
         Counted from 0.
     verdicts : mapping
-        By contender and algorithm, the verdicts of the first visit, for later visits.
+        By contender and algorithm, the verdicts of the first visit, for later visits. A later visit whose result has
+        the same bits takes this verdict. Other bits are verified, or wrong if the variant promises the same ones.
     begin : callable
         Called with each step, one of ``pace.PARTS``, and its contender: ``"timing"``, ``"tiled (matmul, grid (4, 4),
         block (16, 16), 0 bytes of dynamic shared memory)"``.
@@ -385,26 +400,29 @@ def measure_point(
         pairs = [(TEXTBOOK, each, each.baseline) for each in filter(None, dict.fromkeys((variant, library)))]
     else:
         pairs = [(name, variant, name == TEXTBOOK) for name in names]
-    known = verdicts or {}
+    earlier = verdicts or {}
     contenders = [
-        Contender(spreads[name], each, point, name, yard, measures, visit, known.get((each.name, name)))
+        Contender(spreads[name], each, point, name, yard, measures, visit)
         for name, each, yard in pairs
-        if not visit or (each.name, name) in known
+        if not visit or (each.name, name) in earlier
     ]
 
     def step(name: str, contender: Contender) -> None:
         begin(name, contender.variant.name + (f" ({contender.launches})" if contender.launches else ""))
 
     for contender in contenders:
-        step("reference", contender)
-        judge = problem.judge(contender.task)
+        if not visit:
+            step("reference", contender)
+            problem.judge(contender.task)
         step("first call", contender)
         contender.first_run(measuring)
         step("verification", contender)
         if contender is not contenders[0] and (known := problem.baselines.get(contender.key)):
             contender.take(known)
+        if visit:
+            contender.recall(earlier[contender.variant.name, contender.algorithm])
         if contender.verdict is None:
-            contender.verify(judge)
+            contender.verify(problem.judge(contender.task))
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
         right = []  # a wrong variant needs no baseline
@@ -423,10 +441,10 @@ def measure_point(
                 contender.repeat(end_to_end, cold)
                 if contender.done(end_to_end, limits):
                     waiting.remove(contender)
-                    if visit or end_to_end != (measures[-1] == "call"):
+                    if end_to_end != (measures[-1] == "call"):
                         continue
                     step("verification", contender)
-                    contender.verify_again(problem.judge(contender.task), fetched=end_to_end)
+                    contender.verify_again(problem, fetched=end_to_end)
             waiting.reverse()  # the order alternates, so that a drift of the clock affects both alike
     if measuring.energy and not visit and point.ranks == 1 and "kernel" in measures:
         for contender in right:

@@ -42,7 +42,7 @@ class Product:
         self.arrays = {name: backend.empty(array.shape, array.dtype) for name, array in inputs.items()}
         for name, array in inputs.items():
             backend.copy(array, self.arrays[name])
-        self.judge = self.task.operation.reference(self.task, inputs)
+        self.judge = self.task.operation.judge(self.task, inputs, backend, INTERVAL)
         self.run = backend.prepare(self.task, self.arrays)
         self.poison = self.task.element.poison
         self.expected: int | None = None

@@ -31,8 +31,8 @@ EXPECTED_STARTUP_SECONDS = 1  # of a visit of a batch: its share of the start of
 def input_seconds(point: Point) -> float:
     """Return an upper bound of the seconds for drawing a point's inputs and computing their reference."""
     task = task_of(point)
-    # a reference is up to seven products of the same size, but never exceeds the elementwise check
-    flops = min(7 * task.flops, 2 * COMPONENTWISE_LIMIT)
+    # a reference is up to eight products of the same size; one of all elements on the host has a limited size
+    flops = min(8 * task.flops, 2 * 3 * COMPONENTWISE_LIMIT)
     return flops / HOST_FLOPS_PER_SECOND + elements(task) * DRAWING_SECONDS
 
 

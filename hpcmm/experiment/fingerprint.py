@@ -112,7 +112,7 @@ def of_task(task: Task) -> str:
 
 def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
     geometry = variant.geometry_of(element.name)
-    functions = [operation.draw, operation.reference, operation.arguments, variant.library]
+    functions = [operation.draw, operation.reference, operation.reference_on, operation.arguments, variant.library]
     roots = [*MEASURING, DEVICES[variant.device].backend, *map(defined, filter(None, functions))]
     roots += sorted({defined(each) for each in (*classes_of(geometry), *classes_of(variant.picks))})
     picked = variant.picks.rungs(element.name) if variant.picks else ()

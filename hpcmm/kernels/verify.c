@@ -57,10 +57,10 @@ static inline size_t least(size_t a, size_t b)
 
 /* Defines three functions of elements T, which NUMBER converts, with sums in W.
 
-   row_sums:    sums[i][s] = sum over j of x[i][j] weights[j][s], or of the squares of x; s < GROUP
+   row_sums:    sums[i][s] = sum over j of x[i][j] weights[j][s], or with the squares of x; s < GROUP
    column_sums: sums[j][s] = sum over i of x[i][j] weights[i][s], likewise
-   products:    products[j][r] = sum over t of a[t][r] b[t][j], and the sum of the magnitudes of the terms; a and the
-                results are contiguous, and the number of r is a multiple of GROUP */
+   products:    products[j][r] = sum over t of a[t][r] b[t][j], and the sums of the magnitudes and of the squares of the
+                terms; a and the results are contiguous, and the number of r is a multiple of GROUP */
 #define DEFINE(NAME, T, W, NUMBER)                                                                                     \
     void row_sums_##NAME(const T *x, size_t rows, size_t columns, size_t ld, const W *weights, int square, W *sums,    \
                          int threads)                                                                                  \
@@ -78,7 +78,7 @@ static inline size_t least(size_t a, size_t b)
         }                                                                                                              \
     }                                                                                                                  \
                                                                                                                        \
-    /* Copies the elements of a block as numbers; columns become contiguous. `down` and `along` are the distances of    \
+    /* Copies the elements of a block as numbers; columns become contiguous. `down` and `along` are the distances of   \
        neighbours in a column and in a row. */                                                                         \
     static void read_##NAME(const T *x, size_t rows, size_t columns, size_t down, size_t along,                        \
                             double block[WIDTH][PITCH])                                                                \
@@ -114,10 +114,11 @@ static inline size_t least(size_t a, size_t b)
     }                                                                                                                  \
                                                                                                                        \
     void products_##NAME(const double *a, const T *b, size_t rows, size_t terms, size_t columns, size_t down,          \
-                         size_t along, W *products, double *magnitudes, int threads)                                   \
+                         size_t along, W *products, double *magnitudes, double *squares, int threads)                  \
     {                                                                                                                  \
         memset(products, 0, columns * rows * sizeof *products);                                                        \
         memset(magnitudes, 0, columns * rows * sizeof *magnitudes);                                                    \
+        memset(squares, 0, columns * rows * sizeof *squares);                                                          \
         _Pragma("omp parallel for num_threads(threads) schedule(static)")                                              \
         for (size_t left = 0; left < columns; left += WIDTH) {                                                         \
             double block[WIDTH][PITCH];                                                                                \
@@ -129,18 +130,22 @@ static inline size_t least(size_t a, size_t b)
                     for (size_t r = 0; r < rows; r += GROUP) {                                                         \
                         const size_t target = (left + j) * rows + r;                                                   \
                         W sum[GROUP];                                                                                  \
-                        double magnitude[GROUP];                                                                       \
+                        double magnitude[GROUP], square[GROUP];                                                        \
                         memcpy(sum, products + target, sizeof sum);                                                    \
                         memcpy(magnitude, magnitudes + target, sizeof magnitude);                                      \
+                        memcpy(square, squares + target, sizeof square);                                               \
                         for (size_t t = 0; t < height; t++) {                                                          \
                             const double number = block[j][t], *factors = a + (top + t) * rows + r;                    \
                             for (int s = 0; s < GROUP; s++) {                                                          \
+                                const double term = factors[s] * number;                                               \
                                 sum[s] += (W)factors[s] * number;                                                      \
-                                magnitude[s] += fabs(factors[s] * number);                                             \
+                                magnitude[s] += fabs(term);                                                            \
+                                square[s] += term * term;                                                              \
                             }                                                                                          \
                         }                                                                                              \
                         memcpy(products + target, sum, sizeof sum);                                                    \
                         memcpy(magnitudes + target, magnitude, sizeof magnitude);                                      \
+                        memcpy(squares + target, square, sizeof square);                                               \
                     }                                                                                                  \
             }                                                                                                          \
         }                                                                                                              \

@@ -8,15 +8,16 @@ and 3.5. The higher precision is float64 for float32; for float64 it is a produc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from hpcmm.model import Verdict
 from hpcmm.operations.cores import in_threads, rows_of_part
 
-# Maximum cost of a componentwise reference in multiply-adds; larger products are checked by Freivalds' method.
-COMPONENTWISE_LIMIT = 2**34
+# Maximum number of terms m n k of a product whose elements are all compared on the host
+COMPONENTWISE_LIMIT = 2**33
 GUARD_BITS = 8  # bits of the sum of the slices' products, beyond those of float64
 
 
@@ -83,30 +84,75 @@ def equal_to(truth: np.ndarray | float, reference: str) -> Callable[[np.ndarray]
     return compare
 
 
-def judge(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, bound: float, reference: str) -> Verdict:
-    """Compare elementwise; ``allowed`` is the absolute error that ``bound`` permits at each element.
+class Compared(NamedTuple):
+    """Elements beside their reference.
 
-    Where ``allowed`` is zero, the absolute error is reported.
+    Parameters
+    ----------
+    error : float
+        Largest error relative to the magnitude of the element; the error itself where the magnitude is zero. NaN if an
+        element is not a number.
+    share : float
+        Largest error over the allowed one; the error itself where none is allowed.
+    squares : float
+        Sum of the squares of the relative errors.
+    first : int or None
+        Flat index of the first wrong element.
     """
-    shape = got.shape
-    got, truth, allowed = map(np.atleast_1d, np.broadcast_arrays(got, truth, allowed))
+
+    error: float = 0.0
+    share: float = 0.0
+    squares: float = 0.0
+    first: int | None = None
+
+
+def compared(got, truth, allowed, magnitudes) -> Compared:
+    """Compare a block of elements; the arrays are NumPy's, or those of a device that take NumPy's functions."""
+    if not got.size:
+        return Compared()
+    # subtract in the precision of the truth; float64 suffices for the rest, and is faster
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference, limit, size = (x.astype(np.float64) for x in (abs(got - truth), allowed, magnitudes))
+        relative, share = difference / (size + (size == 0)), difference / (limit + (limit == 0))
+        wrong = ~((difference <= limit) & (difference < np.inf))  # True for NaN
+    first = int(wrong.argmax()) if bool(wrong.any()) else None
+    return Compared(float(relative.max()), float(share.max()), float((relative * relative).sum()), first)
+
+
+def together(parts: Sequence[Compared], first: int | None) -> Compared:
+    """Return the comparison of all parts of a result; NaN stays NaN."""
+    error, share, squares, _ = zip(*(parts or [Compared()]), strict=True)
+    return Compared(float(np.max(error)), float(np.max(share)), float(np.sum(squares)), first)
+
+
+def compare(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, magnitudes: np.ndarray) -> Compared:
+    """Compare arrays of the host with all cores."""
+    got, truth, allowed, magnitudes = map(np.atleast_1d, np.broadcast_arrays(got, truth, allowed, magnitudes))
     row = math.prod(got.shape[1:])
+    step = rows_of_part(row)
+    parts = in_threads(lambda i: compared(got[i], truth[i], allowed[i], magnitudes[i]), len(got), step)
+    wrong = (number * step * row + part.first for number, part in enumerate(parts) if part.first is not None)
+    return together(parts, next(wrong, None))
 
-    def compare(rows: slice) -> tuple[float, float, int]:
-        """Return the largest error of some rows, the sum of squares, and the first wrong element or ``got.size``."""
-        # subtract in the precision of the truth; float64 suffices for the rest, and is faster
-        difference, limit = (each.astype(np.float64) for each in (np.abs(got[rows] - truth[rows]), allowed[rows]))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            relative = np.where(limit == 0, difference, difference / limit * bound)
-        right = difference <= limit  # False for NaN
-        first = got.size if right.all() else rows.start * row + int(np.argmin(right))
-        return np.max(relative, initial=0.0), np.sum(np.square(relative)), first
 
-    compared = in_threads(compare, len(got), rows_of_part(row))
-    errors, squares, wrong = zip(*compared, strict=True) if compared else ((0.0,), (0.0,), (0,))
-    error, rms, first = float(np.max(errors)), math.sqrt(np.sum(squares) / max(1, got.size)), min(wrong)
-    if first == got.size:
-        return Verdict(True, error, bound, reference, rms=rms)
-    index = tuple(int(i) for i in np.unravel_index(first, shape))
-    at = index or (0,)
-    return Verdict(False, error, bound, reference, describe(index, got[at], truth[at]), rms)
+def judge(
+    got: np.ndarray,
+    truth: np.ndarray,
+    allowed: np.ndarray,
+    bound: float,
+    reference: str,
+    magnitudes: np.ndarray | None = None,
+) -> Verdict:
+    """Compare elementwise with absolute errors ``allowed``; the verdict's errors are relative to ``magnitudes``.
+
+    By default, an element has the magnitude for which ``bound`` permits the allowed error. Where it is zero, the
+    absolute error is reported.
+    """
+    if magnitudes is None:
+        magnitudes = allowed / bound if bound else allowed
+    found = compare(got, truth, allowed, magnitudes)
+    where, size = "", max(1, got.size)
+    if found.first is not None:
+        index = tuple(int(i) for i in np.unravel_index(found.first, got.shape))
+        where = describe(index, got[index], np.broadcast_to(truth, got.shape)[index])
+    return Verdict(found.first is None, found.error, bound, reference, where, math.sqrt(found.squares / size))

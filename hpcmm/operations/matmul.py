@@ -12,7 +12,7 @@ from hpcmm.model import Operand, Operation, Task
 from hpcmm.operations import cores
 from hpcmm.operations.blocks import OwnBlocks
 from hpcmm.operations.matmul_ladder import EIGHT_BIT, EVERY, LADDER
-from hpcmm.operations.truth import reference, scalars
+from hpcmm.operations.truth import Judge, reference, scalars
 
 LARGEST_C = 2**16  # of the integers in C before a product
 ROWS_OF_STREAM = 256  # of a matrix that one stream of random numbers fills
@@ -111,4 +111,5 @@ MATMUL = Operation(
     reference=reference,
     arguments=arguments,
     geometry=OwnBlocks,
+    reference_on=Judge,
 )

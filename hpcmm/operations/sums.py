@@ -29,26 +29,28 @@ def row_sums(x: np.ndarray, weights: np.ndarray, kind: str) -> np.ndarray:
     return _weighted(x, weights, kind, square=False)
 
 
-def row_norms(x: np.ndarray, kind: str) -> np.ndarray:
-    """Return the 2-norm of each row."""
-    return np.sqrt(_weighted(x, np.ones((x.shape[1], 1)), kind, square=True)[:, 0])
+def row_norms(x: np.ndarray, kind: str, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return the 2-norm of each row; with ``weights``, each element is first multiplied by that of its column."""
+    squares = np.ones(x.shape[1]) if weights is None else weights**2
+    return np.sqrt(_weighted(x, squares[:, None], kind, square=True)[:, 0])
 
 
-def products(a: np.ndarray, b: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``a @ b`` and, in float64, ``|a| @ |b|`` for a few rows ``a`` in float64 and a matrix b of ``kind``.
+def products(a: np.ndarray, b: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return ``a @ b`` and, in float64, ``|a| @ |b|`` and ``a**2 @ b**2``, for a few rows ``a`` in float64.
 
-    b is copied only if neither its rows nor its columns are contiguous.
+    b is a matrix of ``kind``. It is copied only if neither its rows nor its columns are contiguous.
     """
     b = b if _has_rows(b) or _has_rows(b.T) else np.ascontiguousarray(b)
     (rows, terms), columns = a.shape, b.shape[1]
     padded = -(-rows // GROUP) * GROUP
     factors = np.zeros((terms, padded))
     factors[:, :rows] = a.T
-    total, magnitudes = np.empty((columns, padded), type_of(kind)), np.empty((columns, padded))
+    total = np.empty((columns, padded), type_of(kind))
+    magnitudes, squares = np.empty((2, columns, padded))
     sizes = padded, terms, columns, *(stride // b.itemsize for stride in b.strides)
-    given, found = _pointers(factors, b), _pointers(total, magnitudes)
+    given, found = _pointers(factors, b), _pointers(total, magnitudes, squares)
     _function("products", kind)(*given, *map(ctypes.c_size_t, sizes), *found, _cores())
-    return total.T[:rows], magnitudes.T[:rows]
+    return total.T[:rows], magnitudes.T[:rows], squares.T[:rows]
 
 
 def _weighted(x: np.ndarray, weights: np.ndarray, kind: str, square: bool) -> np.ndarray:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hpcmm.dtypes import DType
 from hpcmm.model import Task, Verdict
 from hpcmm.operations import accuracy, sums
+from hpcmm.operations.wide import Wide
 
 NARROW = 64  # rows or columns of a product whose terms are added up one by one in higher precision
 SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
-ROUNDINGS = 8  # in a long sum with signs, at most; the largest observed value is 1.2, for any k. See Truth.row_sums.
+ROUNDINGS = 6  # in a sum of k terms, as a random walk; the largest observed value is 2.1, for any k. See ``Truth``.
+STORED = 5  # roundings of stored results in a sum with signs; the largest observed value is 2.1
 SIGNS = 4  # per element of a row or column: in one sum alone, the parts of an error may cancel
 PANEL = 2048  # columns of B that are converted to higher precision at a time
+EXTENDED = 4  # a reference in extended precision costs as much as several in float64
 
 
 def scalars(task: Task) -> tuple[np.generic, np.generic]:
@@ -24,8 +29,48 @@ def scalars(task: Task) -> tuple[np.generic, np.generic]:
     return real(task.scalars["alpha"]), real(task.scalars["beta"])
 
 
+class Expected(NamedTuple):
+    """Elements of a product, the error allowed in each, and the sum of the magnitudes of its terms."""
+
+    numbers: np.ndarray
+    allowed: np.ndarray
+    magnitudes: np.ndarray
+
+
 class Truth:
-    """Reference product in higher precision, and the errors that rounding may cause in the precision of the inputs."""
+    """Reference product in higher precision, and the errors that rounding may cause in the precision of the kernel.
+
+    Two bounds hold for an element c, a sum of k products and beta C. u is the unit roundoff of the accumulator, and e
+    is the relative error of a product of two rounded inputs. An element may err by the smaller one.
+
+    *Componentwise*, for any data and order: ``(gamma_{k+2} + e) M``, where M is the sum of the magnitudes of the terms
+    (Higham, 3.13).
+
+    *As a random walk*: ``ROUNDINGS (u sqrt(k + 3) + e) N``, where ``N = sqrt(c^2 + P)``, and P is the sum of the
+    squares of the terms. The error is ``sum_t d_t S_t``, with partial sums S_t and independent relative errors d_t of
+    mean zero, uniform in [-u, u] (Higham and Mary, *SIAM J. Sci. Comput.* 42, 2020). If the order of the terms has
+    nothing to do with their values, ``E S_t^2 <= (t/k)^2 c^2 + (t/k) (1 - t/k) P``, so the standard deviation of the
+    error is at most ``u sqrt(k (c^2 / 9 + P / 18)) <= u sqrt(k) N / 3``, with any number of partial sums that are added
+    at the end. ``ROUNDINGS`` is 18 of these. The sum of the squares of S_t varies, so that the tail is longer than that
+    of a normal variable. A Brownian bridge, c = 0, has the longest one relative to N: the error exceeds x u sqrt(k P)
+    with a probability of exp(-sqrt(3) pi x), for x = 6 one of 10^14. Grading by decades changes P, and not the bound.
+    Errors of inputs are bounded, so Hoeffding's inequality holds: their sum exceeds e (|c| + 4.5 sqrt(P)) with a
+    probability of 10^-17.
+
+    Tensor cores truncate, which is no random walk: all d_t have one sign. Types with an accumulator of their own are
+    multiplied there. At least four terms are added up at a time (A100: 8, H100: 16), and truncation errs by 2 u at
+    most, so an element of the walk may err by a further ``u k / 2 N``.
+
+    *Stored*: in a type narrower than the accumulator, c is rounded once more, by a unit roundoff of this type.
+
+    Arithmetics that emulate a type by several products have no bounds of their own. They are held to those of the type.
+    If products of the type are exact, no error is allowed.
+
+    Attributes
+    ----------
+    bound : float
+        Error relative to M that is never exceeded, including the rounding of the stored result.
+    """
 
     def __init__(self, task: Task, arrays: Mapping[str, np.ndarray]):
         self.a, self.b, self.c = arrays["A"], arrays["B"], arrays["C"]  # as they are stored
@@ -33,79 +78,82 @@ class Truth:
         self.kind, self.kind_of_c = kind_of(self.element), kind_of(self.results)
         self.alpha, self.beta = map(float, scalars(task))
         self.wide = np.dtype(task.element.truth).type
-        k = self.a.shape[1]
-        # products of two rounded inputs
-        self.inputs = (1 + task.input_roundoff) ** 2 - 1
-        accumulator, exact = self.element.sums, self.element.exact
-        self.bound = 0.0 if exact else accuracy.gamma(k + 2, accumulator.unit_roundoff) + self.inputs
-        # sums in a wider type are rounded once more when they are stored
-        self.stored = self.results.unit_roundoff if accumulator is not self.results else 0.0
-        self.roundoff = 0.0 if exact else self.results.unit_roundoff
+        k, accumulator, exact = self.a.shape[1], self.element.sums, self.element.exact
+        u = 0.0 if exact else accumulator.unit_roundoff
+        inputs = (1 + task.input_roundoff) ** 2 - 1  # products of two rounded inputs
+        self.gamma = accuracy.gamma(k + 2, u) + inputs
+        self.walk = ROUNDINGS * (u * math.sqrt(k + 3) + inputs)
+        if self.element.accumulator:
+            self.walk += u * k / 2
+        self.stored = 0.0 if exact or accumulator is self.results else self.results.unit_roundoff
+        self.bound = self.gamma + self.stored
         # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
         self.underflow = 0.0 if exact else (k + 2) * float(np.finfo(accumulator.name).tiny)
         if self.stored:
             self.underflow += self.results.smallest_subnormal
 
-    def elements(self, rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the elements of some rows of C and the error allowed in each.
+    def elements(self, rows) -> Expected:
+        """Return some rows of C.
 
         With few rows or columns, neither A nor B is converted as a whole; otherwise B is, in panels.
-
-        The componentwise bound is ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13), plus a unit roundoff
-        of the result if sums are stored in a narrower type. If inputs are rounded before they are multiplied, the
-        relative error of a product of two of them is added to gamma. If products of the type are exact, no error is
-        allowed.
         """
-        alpha, beta, wide, n = self.alpha, self.beta, self.wide, self.b.shape[1]
-        numbers = self.element.numbers
+        wide, n, numbers = self.wide, self.b.shape[1], self.element.numbers
         stored = self.a if len(rows) == len(self.a) else self.a[rows]
         if len(rows) <= NARROW:
             few = numbers(stored).astype(np.float64)
-            product, magnitudes = sums.products(few, self.b, self.kind)
+            found = sums.products(few, self.b, self.kind)
         elif n <= NARROW:
             few = numbers(self.b.T).astype(np.float64)
-            product, magnitudes = (x.T for x in sums.products(few, stored.T, self.kind))
+            found = (x.T for x in sums.products(few, stored.T, self.kind))
         else:
             a = numbers(stored).astype(np.float64)
-            product, magnitudes = np.empty((len(rows), n), wide), np.empty((len(rows), n))
+            found = np.empty((len(rows), n), wide), *np.empty((2, len(rows), n))
             for first in range(0, n, PANEL):
                 panel = slice(first, first + PANEL)
                 b = numbers(self.b[:, panel]).astype(np.float64)
-                product[:, panel] = a @ b if wide is np.float64 else accuracy.exact_product(a, b)
-                magnitudes[:, panel] = np.abs(a) @ np.abs(b)
-        truth, allowed = alpha * product, abs(alpha) * magnitudes
+                found[0][:, panel] = a @ b if wide is np.float64 else accuracy.exact_product(a, b)
+                found[1][:, panel] = np.abs(a) @ np.abs(b)
+                found[2][:, panel] = a**2 @ b**2
+        return self.expected(*found, self.results.numbers(self.c[rows]).astype(wide) if self.beta else None)
+
+    def expected(self, product, magnitudes, squares, start) -> Expected:
+        """Return elements of C from those of A B, of \\|A\\| \\|B\\|, of the products of squares, and of the old C.
+
+        The arrays are NumPy's, or those of a device that take NumPy's functions.
+        """
+        alpha, beta = self.alpha, self.beta
+        right, magnitudes, squares = alpha * product, abs(alpha) * magnitudes, alpha**2 * squares
         if beta:
-            start = self.results.numbers(self.c[rows]).astype(wide)
-            truth += beta * start
-            allowed = allowed + abs(beta) * np.abs(start)
-        return truth, self.bound * allowed + self.stored * np.abs(truth) + self.underflow
+            right = right + beta * start
+            magnitudes, squares = magnitudes + abs(beta * start), squares + (beta * start) ** 2
+        allowed = np.minimum(self.gamma * magnitudes, self.walk * np.sqrt(squares + right * right))
+        return Expected(right, allowed + (self.stored * abs(right) + self.underflow), magnitudes)
 
     def row_sums(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sums of each row of C with each column of ``signs``, and the error allowed in each.
-
-        This error does not grow with k.
-
-        An element has the error ``sum_t d_t S_t`` of its partial sums S_t, with relative errors d_t uniform in
-        [-u, u]. Terms of random sign make S_t a random walk. The standard deviation of the error is then at most
-        u ||a_i|| ||b_j|| / sqrt(6), in the order with the largest errors, one term after the other (Higham and Mary,
-        *SIAM J. Sci. Comput.* 42, 2020). Signs that are independent of the errors make the error of a row of n
-        elements a random walk too. In units of u (|alpha| ||a_i|| ||B||_F + |beta| ||c_i||) it exceeds
-        (sqrt(2 L) + 0.7 L / sqrt(n)) / sqrt(6) with a probability of exp(-L); the second term is the long tail of a
-        product of two normal variables. L = 41 stands for one of 10^6 sums in 10^12 products and gives 3.7 and
-        12 / sqrt(n). ``ROUNDINGS`` (1 + 3 / sqrt(n)) is twice that.
-
-        Rounded inputs add the sum of their errors, which is at most their relative error times the same norms, and
-        1 + 3 / sqrt(n) for the signs.
-        """
+        """Return the sums of each row of C with each column of ``signs``, and the root of the sum of P over the row."""
         kind = self.kind
         totals = self.alpha * sums.row_sums(self.a, sums.row_sums(self.b, signs, kind), kind)
-        norms = abs(self.alpha) * sums.row_norms(self.a, kind) * np.linalg.norm(sums.row_norms(self.b, kind))
+        norms = abs(self.alpha) * sums.row_norms(self.a, kind, sums.row_norms(self.b, kind))
         if self.beta:
             totals += self.beta * sums.row_sums(self.c, signs, self.kind_of_c)
-            norms += abs(self.beta) * sums.row_norms(self.c, self.kind_of_c)
-        relative = ROUNDINGS * self.roundoff + self.inputs
-        allowed = relative * (1 + 3 / math.sqrt(max(1, len(signs)))) * norms + len(signs) * self.underflow
-        return totals, allowed[:, None]
+            norms = np.hypot(norms, abs(self.beta) * sums.row_norms(self.c, self.kind_of_c))
+        return totals, norms
+
+    def allowed_in_sums(self, norms: np.ndarray, result_norms: np.ndarray, n: int) -> np.ndarray:
+        """Return the error allowed in each sum with signs of a row of n elements.
+
+        Signs that are independent of the errors make the error of a row a random walk, with the 2-norm of the errors
+        as its standard deviation. It has the bound of an element, with N of the whole row, and 1 + 3 / sqrt(n) for the
+        longer tail of a product of two normal variables. The roundings of stored results have a 2-norm of at most
+        0.58 u of their type times the norm of the row of the result (uniform in half a unit in the last place), so that
+        ``STORED`` is more than 8 standard deviations. None of these bounds grows with the number of errors in a row.
+
+        The norm of the result is that of the computed one. A wrong row with a large norm errs by a large part of it,
+        so this hides nothing. A row with an infinite norm is wrong.
+        """
+        with np.errstate(invalid="ignore"):  # of an infinite norm: all comparisons with NaN fail
+            walk = (1 + 3 / math.sqrt(max(1, n))) * self.walk * np.hypot(norms, result_norms)
+            return (walk + STORED * self.stored * result_norms + n * self.underflow)[:, None]
 
 
 def kind_of(element: DType) -> str:
@@ -113,64 +161,100 @@ def kind_of(element: DType) -> str:
     return element.name if element.ml_dtype else element.storage.name
 
 
-def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
-    """Return a function that checks a computed C (m x n); it keeps the inputs.
+class Judge:
+    """The check of a computed C (m x n); it keeps the inputs.
 
-    Up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds, every element of a product is checked against its rounding
-    error bound; of larger products, ``SAMPLED_ROWS`` random rows are checked. This bound grows with k: from k = 8192
-    on, a lost term passes in float32. Freivalds' random products with signs, C s and s' C, therefore also check each
-    row and each column. An error that is small relative to its row is large relative to its column if many rows have
-    it. The verdict's reference contains the seed of the signs and rows.
+    Up to ``accuracy.COMPONENTWISE_LIMIT`` terms, every element of a product is compared with a reference on the host.
+    Of larger products, every element is compared with a float64 product by the library of a ``device``, if this is a
+    wider type, and if it takes less than some ``seconds``. Otherwise ``SAMPLED_ROWS`` random rows are compared.
+    Freivalds' random products with signs, C s and s' C, also check each row and each column. An error that is small
+    relative to its row is large relative to its column if many rows have it. The verdict's reference contains the seed
+    of the signs and rows.
     """
-    results = task.element.results
-    truth = Truth(task, arrays)
-    transposed = Truth(task, {"A": arrays["B"].T, "B": arrays["A"].T, "C": arrays["C"].T})
-    (m, k), n, wide = truth.a.shape, truth.b.shape[1], np.dtype(truth.wide)
-    products = 2 if wide == np.float64 else 7
-    seed = int(np.random.default_rng().integers(2**32))
-    rng = np.random.default_rng(seed)
-    if everything := products * m * n * k <= accuracy.COMPONENTWISE_LIMIT:
-        rows, name = np.arange(m), f"componentwise, {wide.name}, signs of seed {seed}"
-    else:
-        rows = np.sort(rng.choice(m, min(m, SAMPLED_ROWS), replace=False))
-        name = f"Freivalds and {len(rows)} rows componentwise, {wide.name}, signs and rows of seed {seed}"
-    right, left = (rng.choice(np.array([-1, 1], wide), (length, SIGNS)) for length in (n, m))
-    elements, allowed = truth.elements(rows)
-    row_totals, column_totals = truth.row_sums(right), transposed.row_sums(left)
 
-    def judge(got: np.ndarray) -> Verdict:
-        kind = kind_of(results)
-        numbers = results.numbers(got if everything else got[rows])
-        sampled = accuracy.judge(numbers, elements, allowed, truth.bound, name)
-        summed = accuracy.judge(sums.row_sums(got, right, kind), *row_totals, truth.bound, name)
-        down = accuracy.judge(sums.row_sums(got.T, left, kind), *column_totals, truth.bound, name)
-        verdicts = (sampled, summed, down)
-        if all(verdict.passed for verdict in verdicts) or (everything and not sampled.passed):
-            return sampled
-        got = results.numbers(got)
-        # the worst element of the first wrong row, or of the first wrong column where no row is found wrong
-        found = [(rows, sampled), (np.arange(m), summed)]
-        if wrong := [int(index[first_index(verdict)]) for index, verdict in found if not verdict.passed]:
-            row = min(wrong)
-            (expected,), _ = truth.elements([row])
-            column = worst(got[row], expected)
-            where = accuracy.describe((row, column), got[row, column], expected[column])
+    def __init__(self, task: Task, arrays: Mapping[str, np.ndarray], device: Any = None, seconds: float = math.inf):
+        self.results = task.element.results
+        self.truth = Truth(task, arrays)
+        self.transposed = Truth(task, {"A": arrays["B"].T, "B": arrays["A"].T, "C": arrays["C"].T})
+        (m, k), n, wide = self.truth.a.shape, self.truth.b.shape[1], np.dtype(self.truth.wide)
+        seed = int(np.random.default_rng().integers(2**32))
+        rng = np.random.default_rng(seed)
+        rows, self.name = np.arange(m), f"{wide.name}, signs of seed {seed}"
+        self.how = "componentwise"
+        if m * n * k * (1 if wide == np.float64 else EXTENDED) > accuracy.COMPONENTWISE_LIMIT:
+            rows = np.sort(rng.choice(m, min(m, SAMPLED_ROWS), replace=False))
+            self.how, self.name = (
+                f"Freivalds and {len(rows)} rows componentwise",
+                self.name.replace("of", "and rows of"),
+            )
+        self.rows = rows
+        self.signs = [rng.choice(np.array([-1, 1], wide), (length, SIGNS)) for length in (n, m)]
+        sides = zip((self.truth, self.transposed), self.signs, strict=True)
+        self.totals = [side.row_sums(signs) for side, signs in sides]
+        self.wide = None
+        if device and len(rows) < m and wide == np.float64:
+            self.wide = Wide(device, self.truth, self.signs, self.totals, seconds)
+
+    @functools.cached_property
+    def expected(self) -> Expected:
+        return self.truth.elements(self.rows)
+
+    def __call__(self, got: np.ndarray) -> Verdict:
+        how, rows, compared = self.compare_elements(got)
+        where, error = "", compared.error
+        if found := self.first_wrong(got, rows, compared.first, *(each.first for each in self.compare_sums(got))):
+            index, mine, expected, magnitude = found
+            where = accuracy.describe(index, mine, expected)
+            error = float(np.maximum(error, accuracy.compared(mine, expected, expected, magnitude).error))
+        rms = math.sqrt(compared.squares / max(1, len(rows) * got.shape[1]))
+        return Verdict(not where, error, self.truth.bound, f"{how}, {self.name}", where, rms)
+
+    def compare_elements(self, got: np.ndarray) -> tuple[str, np.ndarray, accuracy.Compared]:
+        """Compare all elements of a result or some rows; return how, these rows, and the comparison."""
+        if self.wide and (compared := self.wide.compare(got)):
+            return "componentwise, product of the library", np.arange(len(got)), compared
+        some = got if len(self.rows) == len(got) else got[self.rows]
+        return self.how, self.rows, accuracy.compare(self.results.numbers(some), *self.expected)
+
+    def first_wrong(
+        self, got: np.ndarray, rows: np.ndarray, element: int | None, row: int | None, column: int | None
+    ) -> tuple[tuple[int, int], Any, Any, Any] | None:
+        """Return index, number, reference and magnitude of a wrong element; None if all comparisons found none.
+
+        It is the first one if all elements were compared and one is wrong. Otherwise it is the worst of the first row
+        that an element or a sum shows to be wrong, or of the first such column. The arguments are flat indices: of an
+        element of ``rows``, and of sums with signs.
+        """
+        n = got.shape[1]
+        wrong_rows = [int(rows[at // n]) for at in (element,) if at is not None]
+        wrong_rows += [at // SIGNS for at in (row,) if at is not None]
+        if element is not None and len(rows) == len(got):
+            i, j = divmod(element, n)
+        elif wrong_rows:
+            i, j = min(wrong_rows), None
+        elif column is not None:
+            i, j = None, column // SIGNS
         else:
-            column = first_index(down)
-            (expected,), _ = transposed.elements([column])
-            row = worst(got[:, column], expected)
-            where = accuracy.describe((row, column), got[row, column], expected[row])
-        error = float(np.max([verdict.error for verdict in verdicts]))
-        return Verdict(False, error, truth.bound, name, where, sampled.rms)
+            return None
+        side, line = (self.transposed, got[:, j]) if i is None else (self.truth, got[i])
+        mine = self.results.numbers(np.ascontiguousarray(line))
+        expected, _, magnitudes = (each[0] for each in side.elements([j if i is None else i]))
+        if i is None or j is None:
+            worst = int(np.argmax(np.nan_to_num(np.abs(mine - expected), nan=np.inf)))
+            i, j = (worst, j) if i is None else (i, worst)
+        at = i if side is self.transposed else j
+        return (i, j), mine[at], expected[at], magnitudes[at]
 
-    return judge
+    def compare_sums(self, got: np.ndarray) -> list[accuracy.Compared]:
+        """Compare the sums with signs of the rows and of the columns of a result."""
+        found = []
+        for x, signs, (totals, norms) in zip((got, got.T), self.signs, self.totals, strict=True):
+            kind = kind_of(self.results)
+            allowed = self.truth.allowed_in_sums(norms, sums.row_norms(x, kind), len(signs))
+            found.append(accuracy.compare(sums.row_sums(x, signs, kind), totals, allowed, allowed))
+        return found
 
 
-def first_index(verdict: Verdict) -> int:
-    """Return the first number of the index at which a verdict found an error."""
-    return int(verdict.where.split(":")[0])
-
-
-def worst(got: np.ndarray, expected: np.ndarray) -> int:
-    """Return the index of the element with the largest error, or of one that is NaN."""
-    return int(np.argmax(np.nan_to_num(np.abs(got - expected), nan=np.inf)))
+def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Judge:
+    """Return the check of the results of a product, on the host."""
+    return Judge(task, arrays)

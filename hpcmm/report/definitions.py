@@ -26,6 +26,7 @@ CONSTANTS = {
     "sampled_rows": truth.SAMPLED_ROWS,
     "signs": truth.SIGNS,
     "roundings": truth.ROUNDINGS,
+    "stored": truth.STORED,
     "short": SHORT,
     "confidence": f"{100 * (1 - compare.ALPHA):.1f}",
     "margin": f"{100 * compare.MARGIN:.0f}",
@@ -84,18 +85,29 @@ class Definition:
         Paragraphs with ``*emphasis*`` and `` `code` ``, no other markup.
     needs : str
         The kind of content that needs this definition; empty if every report has it.
+    table : sequence of sequence of str
+        Header and rows of a table that follows the text; empty without one.
     """
 
     id: str
     term: str
     text: str
     needs: str = ""
+    table: Sequence[Sequence[str]] = ()
 
     @property
     def html(self) -> Markup:
-        """The text as HTML paragraphs."""
-        paragraphs = escape(self.text).split("\n\n")
-        return Markup("\n").join(Markup("<p>{}</p>").format(_inline(each)) for each in paragraphs)
+        """The text as HTML paragraphs, and the table."""
+        parts = [Markup("<p>{}</p>").format(_inline(each)) for each in escape(self.text).split("\n\n")]
+        return Markup("\n").join(parts + ([_html(self.table, self.term)] if self.table else []))
+
+    @property
+    def markdown(self) -> str:
+        """The text, which is Markdown, and the table."""
+        if not self.table:
+            return self.text
+        header, *rows = (f"| {' | '.join(each)} |" for each in self.table)
+        return "\n".join([self.text, "", header, "|:--" + "|--:" * (len(self.table[0]) - 1) + "|", *rows])
 
 
 @dataclass(frozen=True)
@@ -134,8 +146,24 @@ def markdown() -> str:
     parts = []
     for section in sections():
         parts.append(f"## {section.title}")
-        parts += [f"({each.id})=\n### {each.term}\n\n{each.text}" for each in section.definitions]
+        parts += [f"({each.id})=\n### {each.term}\n\n{each.markdown}" for each in section.definitions]
     return "\n\n".join(parts)
+
+
+def _html(table: Sequence[Sequence[str]], caption: str) -> Markup:
+    """Return a table of the page, whose first row and first column are headings."""
+
+    def row(cells: Sequence[str], head: bool = False) -> Markup:
+        first, *others = cells
+        kind = Markup('<th scope="col">{}</th>' if head else "<td>{}</td>")
+        side = Markup('<th scope="{}">{}</th>').format("col" if head else "row", first)
+        return Markup("<tr>{}{}</tr>").format(side, Markup("").join(map(kind.format, others)))
+
+    header, *rows = table
+    return Markup(
+        '<div class="scroll" tabindex="0" role="region" aria-label="{0}"><table class="data"><caption>{0}</caption>\n'
+        "<thead>{1}</thead>\n<tbody>{2}</tbody></table></div>"
+    ).format(caption, row(header, head=True), Markup("\n").join(map(row, rows)))
 
 
 def _definition(text: str, **fields: str) -> Definition:

@@ -118,6 +118,10 @@ class CpuBackend:
     def copy(self, source: np.ndarray, target: np.ndarray) -> None:
         np.copyto(target, source)
 
+    def upload(self, array: np.ndarray) -> np.ndarray:
+        """Return the array itself: the device computes in host memory."""
+        return array
+
     # There are no streams: work is done when the function that enqueues it returns, and a mark is the time.
 
     def stream(self) -> None:

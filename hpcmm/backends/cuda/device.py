@@ -230,6 +230,9 @@ class CudaBackend:
             cupy.copyto(target, source)
         self.device.synchronize()
 
+    def upload(self, array: np.ndarray) -> cupy.ndarray:
+        return cupy.asarray(array)
+
     def stream(self) -> cupy.cuda.Stream:
         """Return a stream whose copies overlap with kernels of the default stream."""
         return cupy.cuda.Stream(non_blocking=True)
