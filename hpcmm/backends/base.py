@@ -50,6 +50,9 @@ class Backend(Protocol):
     def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
         """Return an array in host memory, page-locked if ``pinned`` makes a difference."""
 
+    def huge_pages(self, arrays: Iterable[Any]) -> float:
+        """Return the share of the bytes of its arrays that are on huge pages of the host; NaN for device memory."""
+
     def register(self, array: np.ndarray) -> None:
         """Page-lock host memory that was allocated elsewhere."""
 

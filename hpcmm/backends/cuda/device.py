@@ -258,6 +258,9 @@ class CudaBackend:
             *(columns * target.itemsize, rows, runtime.memcpyDefault, stream.ptr),
         )
 
+    def huge_pages(self, arrays: Iterable[cupy.ndarray]) -> float:
+        return math.nan
+
     def register(self, array: np.ndarray) -> None:
         """Page-lock host memory that was allocated elsewhere."""
         cupy.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, 0)
