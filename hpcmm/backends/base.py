@@ -26,6 +26,8 @@ class Backend(Protocol):
         UUID of the device; empty if it has none.
     capability : str
         Compute capability of a GPU, such as ``"90"``; else empty.
+    cold : bool
+        Whether the timed repetitions start with empty caches; trials that choose an algorithm of a library do the same.
     has_nccl : bool
         Whether ``nccl`` can connect it with other devices.
     late : bool
@@ -37,6 +39,7 @@ class Backend(Protocol):
     in_host_memory: bool
     uuid: str
     capability: str
+    cold: bool
     has_nccl: bool
     late: bool
 

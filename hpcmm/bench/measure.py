@@ -392,6 +392,7 @@ def measure_point(
         That of the point, then that of the baseline unless the point is the baseline; samples are on rank 0 only.
     """
     cold, operation, limits = measuring.cache == "cold", problem.operation, of_visit(measuring)
+    problem.backend.cold = cold
     variant, measures = operation.variant(point.variant), algorithm_of(operation, point.algorithm).measures
     names = dict.fromkeys((point.algorithm, TEXTBOOK) if beside else (point.algorithm,))
     spreads = problem.spread(list(names))

@@ -89,6 +89,7 @@ class CpuBackend:
     in_host_memory = True
     uuid = capability = ""
     has_nccl = late = False
+    cold = True
 
     def __init__(self, threads: int):
         self.threads = threads

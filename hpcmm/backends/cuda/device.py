@@ -310,8 +310,8 @@ class CudaBackend:
     reduction, addition, geam = map(staticmethod, (libraries.reduction, libraries.addition, libraries.geam))
 
     def gemm_fastest(self, *product: Any) -> Prepared:
-        """Bind the product by the fastest algorithm of cuBLASLt's heuristics, with empty caches."""
-        timed = functools.partial(self.seconds_alone, cold=True, arrays={}, lead=TRIAL_SPINS)
+        """Bind the product by the fastest algorithm of cuBLASLt's heuristics."""
+        timed = functools.partial(self.seconds_alone, cold=self.cold, arrays={}, lead=TRIAL_SPINS)
         return libraries.gemm_fastest(timed, *product)
 
     def prepare(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Callable[[], Any]:
