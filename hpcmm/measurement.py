@@ -231,14 +231,40 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Visit:
+    """The state of a process in its visit of a contender.
+
+    Parameters
+    ----------
+    number : int
+        Counted from 0.
+    schedule : str
+        The fastest of trial runs: the order of exchanges and products, or the algorithm of a library. Empty if the
+        contender has no trials.
+    huge_pages : float
+        Share of the bytes of the kernel's arrays that are on huge pages of the host, on the rank with the fewest. NaN
+        if unknown, and for device memory.
+    busy_seconds : float
+        CPU time of the node that was used or stolen from the warm-up on, all CPUs together; NaN if unknown.
+    steal_seconds : float
+        The part of it that the hypervisor gave to other guests, on the node with the most.
+    """
+
+    number: int
+    schedule: str = ""
+    huge_pages: float = math.nan
+    busy_seconds: float = math.nan
+    steal_seconds: float = math.nan
+
+
+@dataclass(frozen=True)
 class Measurement:
     """Results of one contender (the variant, or the baseline beside it) at one point.
 
     ``resources`` are some of ``RESOURCES``, as on rank 0; empty for libraries and for a CPU. ``algorithm`` is the
-    contender's, ``transport`` the transport of its exchanges between ranks, and ``schedule`` the order of its work or
-    the algorithm of a library that was chosen by trials. ``late_runs`` counts kernel runs that were repeated because
-    the host queued them too late. ``clock`` is the SM clock while the kernel repeats [Hz], on the slowest rank; NaN if
-    it was not taken.
+    contender's, and ``transport`` the transport of its exchanges between ranks. ``visits`` are its visits in order.
+    ``late_runs`` counts kernel runs that were repeated because the host queued them too late. ``clock`` is the SM clock
+    while the kernel repeats [Hz], on the slowest rank; NaN if it was not taken.
     ``energy`` is ``ENERGY`` and ``errors`` is ``ERRORS``; empty where they were not measured.
     ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
     """
@@ -253,7 +279,7 @@ class Measurement:
     resources: Mapping[str, float] = field(default_factory=dict)
     algorithm: str = TEXTBOOK
     transport: str = ""
-    schedule: str = ""
+    visits: tuple[Visit, ...] = ()
     late_runs: int = 0
     energy: Mapping[str, float] = field(default_factory=dict)
     pick: str = ""

@@ -81,7 +81,8 @@ def test_a_library_for_context_is_measured_beside_the_baseline_cuda(gpu, variant
     assert (own.contender, own.baseline, baseline.contender, baseline.baseline) == (variant, False, "cublas", True)
     assert own.verdict.passed and baseline.verdict.passed, own.verdict
     assert own.clock > 1e8 and baseline.clock > 1e8
-    assert own.schedule.startswith("algorithm ") == (variant == "cublaslt") and not baseline.schedule
+    (chosen,), (default,) = ([visit.schedule for visit in each.visits] for each in (own, baseline))
+    assert chosen.startswith("algorithm ") == (variant == "cublaslt") and not default
     assert (own.verdict.bound > baseline.verdict.bound) == (variant == "cublas_tf32")
 
 
@@ -93,8 +94,8 @@ def test_float8_is_measured_with_both_libraries_and_their_algorithms_cuda(gpu):
     assert (own.contender, own.baseline, baseline.contender, baseline.baseline) == ("cublaslt", False, "cublas", True)
     for each in (own, baseline):
         assert each.verdict.passed and each.verdict.error == each.verdict.bound == 0, each.verdict
-        assert each.schedule.startswith("algorithm ")
-    assert ": proposal 1 of " in baseline.schedule
+        assert each.visits[0].schedule.startswith("algorithm ")
+    assert ": proposal 1 of " in baseline.visits[0].schedule
     (alone,) = measured(gpu, Point("matmul", "cublas", (64, 64, 64), "float8_e4m3", 1, MATMUL.scalars))
     assert alone.contender == "cublas" and alone.verdict.passed
 

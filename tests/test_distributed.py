@@ -352,8 +352,8 @@ def test_a_product_is_measured_beside_the_textbook_and_records_its_transport(mpi
     assert rows["contender_algorithm"].tolist() == [algorithm, "scatter"] * 2 * dtypes
     assert rows["transport"].tolist() == ["mpi_rma", ""] * 2 * dtypes
     schedules = {"staged": {"1 x 1"}, "resident": {"1+1", "2"}, "summa": {"columns whole"}}[algorithm]
-    assert set(rows["schedule"][rows["contender_algorithm"] == algorithm]) <= schedules
-    assert set(rows["schedule"][rows["contender_algorithm"] == "scatter"]) == {""}
+    chosen, of = groups["visits"]["schedule"], rows["contender_algorithm"][groups["visits"]["measurement"]]
+    assert set(chosen[of == algorithm]) <= schedules and set(chosen[of == "scatter"]) == {""}
     assert set(rows["algorithm"]) == {algorithm}
     assert rows["baseline"].tolist() == [0, 1] * 2 * dtypes
     assert rows["passed"].all()
@@ -377,12 +377,12 @@ def test_a_file_from_before_algorithms_opens_as_the_textbooks(tmp_path):
     point = Point("matmul", "numpy", (4, 4, 4), "float32", 1, {"alpha": 1.0, "beta": 0.0})
     path = timings.write(tmp_path / "timings.h5", {"size": [timings.measurement(point)]})
     with h5py.File(path, "r+") as file:
-        for name in ("algorithm", "contender_algorithm", "transport", "schedule"):
+        for name in ("algorithm", "contender_algorithm", "transport"):
             del file["measurements"][name]
-        del file.attrs[store.file.SEALED]  # which files had not, then
+        del file["visits"], file.attrs[store.file.SEALED]  # which files had not, then
     rows = store.read(path)["measurements"]
     assert (rows["algorithm"][0], rows["contender_algorithm"][0]) == ("scatter", "scatter")
-    assert (rows["transport"][0], rows["schedule"][0]) == ("", "")
+    assert rows["transport"][0] == ""
     store.merge([path], tmp_path / "merged.h5")
     assert len(analysis.points(analysis.measurements(store.read(tmp_path / "merged.h5")))) == 1
 

@@ -70,6 +70,7 @@ def measurement(
     resources=None,
     algorithm: str = "",
     clock: float = math.nan,
+    visits=(),
 ) -> Measurement:
     """What ``contender`` (by default the point's variant) did at ``point``, by default by its algorithm."""
     operation = OPERATIONS[point.operation]
@@ -87,6 +88,7 @@ def measurement(
         resources=resources or {},
         algorithm=algorithm,
         clock=clock,
+        visits=tuple(visits),
     )
 
 

@@ -131,6 +131,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
           whether ``seconds`` is below ``SHORT`` of them;
         - ``watts``: power of the device in the pass for energy; ``flops_per_joule`` and ``bytes_per_joule``: the rate
           in that pass over this power. NaN where there was none;
+        - ``schedule``, ``huge_pages``, ``huge_pages_most`` and ``steal``, from ``visits.states``;
         - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
 
     Raises
@@ -185,6 +186,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
         frame[f"{count}_per_joule"] = frame[count] * frame["energy_runs"] / frame["energy"]
     frame["event_seconds"] = _event_seconds(columns, frame)
     frame["short"] = frame["seconds"] < SHORT * frame["event_seconds"]
+    states = visits.states(columns, len(frame))
+    frame[list(states)] = states
     frame["throttle_reasons"] = _throttling(columns, frame)
     frame["throttled"] = frame["throttle_reasons"] != 0
     frame = frame.drop(columns=[f"{of}ratio_{end}" for of in ("", "call_") for end in ("count", "least", "most")])

@@ -16,6 +16,7 @@ from hpcmm.store import DIMENSIONS
 
 LEVEL = 0.95  # confidence of an interval
 NOISY = 0.05  # spread between visits above which a number needs a warning
+TICK = 0.01  # seconds, in which Linux counts the steal of a CPU
 PROBLEM = ("operation", *DIMENSIONS, "dtype", "ranks", "pinned")  # and the columns of the operation
 FEWEST = 4  # with fewer repetitions one outlier moves the Hodges-Lehmann estimate far
 SAME = (*PROBLEM, "contender", "contender_algorithm", "rung")
@@ -56,6 +57,41 @@ def middles(rows: np.ndarray) -> np.ndarray:
         return np.median(rows, axis=1)
     i, j = np.triu_indices(count)
     return np.median((rows[:, i] + rows[:, j]) / 2, axis=1)
+
+
+def states(columns: Mapping[str, Mapping[str, np.ndarray]], length: int) -> pd.DataFrame:
+    """Return the states of the visits of each measurement.
+
+    Returns
+    -------
+    DataFrame
+        ``schedule``: the schedules that visits took after trials, each with its number of visits if they differ;
+        ``huge_pages`` and ``huge_pages_most``: the least and the largest share of array bytes on huge pages;
+        ``steal``: the largest share of CPU time that the hypervisor gave to other guests, 0 for a single tick.
+    """
+    found = pd.DataFrame(dict(columns["visits"]))
+    steal = (found["steal_seconds"] / found["busy_seconds"]).where(~(found["steal_seconds"] <= TICK), 0.0)
+    pages = found.groupby("measurement")["huge_pages"]
+    schedules = found[found["schedule"] != ""].groupby("measurement")["schedule"].agg(counted)
+    states = {
+        "schedule": schedules.astype(object),
+        "huge_pages": pages.min(),
+        "huge_pages_most": pages.max(),
+        "steal": steal.groupby(found["measurement"]).max(),
+    }
+    return pd.DataFrame(states, index=range(length)).fillna({"schedule": ""})
+
+
+def counted(texts: pd.Series) -> str:
+    """Return distinct texts, the most frequent first, each with its number of visits if there are several.
+
+    >>> counted(pd.Series(["a", "b", "a"])), counted(pd.Series(["a", "a"]))
+    ('a (2 of 3 visits); b (1 of 3 visits)', 'a')
+    """
+    counts = texts.value_counts()
+    if len(counts) == 1:
+        return str(counts.index[0])
+    return "; ".join(f"{text} ({count} of {len(texts)} visits)" for text, count in counts.items())
 
 
 def gathered(groups: np.ndarray, logs: np.ndarray, length: int) -> pd.DataFrame:

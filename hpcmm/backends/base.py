@@ -26,6 +26,8 @@ class Backend(Protocol):
         UUID of the device; empty if it has none.
     capability : str
         Compute capability of a GPU, such as ``"90"``; else empty.
+    cold : bool
+        Whether the timed repetitions start with empty caches; trials that choose an algorithm of a library do the same.
     has_nccl : bool
         Whether ``nccl`` can connect it with other devices.
     nccl_version : str
@@ -39,6 +41,7 @@ class Backend(Protocol):
     in_host_memory: bool
     uuid: str
     capability: str
+    cold: bool
     has_nccl: bool
     nccl_version: str
     late: bool
@@ -55,6 +58,9 @@ class Backend(Protocol):
 
     def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
         """Return an array in host memory, page-locked if ``pinned`` makes a difference."""
+
+    def huge_pages(self, arrays: Iterable[Any]) -> float:
+        """Return the share of the bytes of its arrays that are on huge pages of the host; NaN for device memory."""
 
     def register(self, array: np.ndarray) -> None:
         """Page-lock host memory that was allocated elsewhere."""

@@ -17,7 +17,7 @@ def draw_inputs(backend, task: Task, pinned: bool, *seed: int) -> dict[str, np.n
         task.operation.fill(rng, task, arrays)
         return arrays
     drawn = task.operation.draw(rng, task)
-    if backend.in_host_memory or not pinned:
+    if not (backend.in_host_memory or pinned):
         return drawn
     found = {}
     for name in list(drawn):

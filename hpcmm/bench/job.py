@@ -491,4 +491,5 @@ def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
         beside = f"{medians[1] / medians[0]:.3g} x" if baseline.verdict.passed else "FAILED:"
         spread = "" if point.algorithm == TEXTBOOK else f" {TEXTBOOK}"
         text += f", {beside} {baseline.contender}{spread}"
-    return text + (f", chosen: {measurements[0].schedule}" if measurements[0].schedule else "")
+    chosen = measurements[0].visits[-1].schedule if measurements[0].visits else ""
+    return text + (f", chosen: {chosen}" if chosen else "")

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.measurement import Batch, Measurement, Point, Sample
+from hpcmm.measurement import Batch, Measurement, Point, Sample, Visit
 from hpcmm.model import UNCHECKED, Verdict
 from hpcmm.store import (
     Groups,
@@ -215,7 +215,7 @@ class Recorded:
 def with_visit(
     rows: Sequence[tuple[int, Measurement]], run: int, measurements: Sequence[Measurement]
 ) -> list[tuple[int, Measurement]]:
-    """Append the samples of a later visit to a point's measurements; the first visit creates them.
+    """Append a later visit and its samples to a point's measurements; the first visit creates them.
 
     Repetitions are numbered across visits. Run and verdict are from the first visit. A later visit with a wrong result
     replaces the verdict and removes the samples.
@@ -237,7 +237,9 @@ def with_visit(
             for sample in (another.samples if another else ())
         )
         late = measurement.late_runs + (another.late_runs if another else 0)
-        found.append((first, dataclasses.replace(measurement, samples=measurement.samples + later, late_runs=late)))
+        visits = measurement.visits + (another.visits if another else ())
+        together = {"samples": measurement.samples + later, "late_runs": late, "visits": visits}
+        found.append((first, dataclasses.replace(measurement, **together)))
     return found
 
 
@@ -467,11 +469,11 @@ def rehearse(folder: Path) -> None:
 
 def measurement_to_json(measurement: Measurement) -> dict:
     """Return the same as ``dataclasses.asdict``, without its copies, which take a millisecond."""
-    samples = [vars(sample) for sample in measurement.samples]
     return vars(measurement) | {
         "point": vars(measurement.point),
         "verdict": vars(measurement.verdict),
-        "samples": samples,
+        "samples": [vars(sample) for sample in measurement.samples],
+        "visits": [vars(visit) for visit in measurement.visits],
     }
 
 
@@ -484,5 +486,6 @@ def measurement_from_json(entry: dict) -> Measurement:
             "point": Point(**point),
             "verdict": Verdict(**entry["verdict"] | {"bits": tuple(entry["verdict"]["bits"])}),
             "samples": tuple(Sample(**sample) for sample in entry["samples"]),
+            "visits": tuple(Visit(**visit) for visit in entry["visits"]),
         }
     )

@@ -8,16 +8,18 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from hpcmm.bench import provenance
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
 from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
-from hpcmm.measurement import Measurement, Measuring, Point, Sample
+from hpcmm.measurement import Measurement, Measuring, Point, Sample, Visit
 from hpcmm.model import TEXTBOOK, DeviceError, Prepared, Task, Variant, Verdict
 from hpcmm.operations import task_of
 from hpcmm.parallel import algorithm_of
@@ -117,6 +119,7 @@ class Contender:
         self.first_call = 0.0
         self.late_runs = 0
         self.clock = math.nan
+        self.busy_seconds = self.steal_seconds = math.nan
         self.energy: Mapping[str, float] = {}
         self.errors: Mapping[str, float] = {}
         self.beside: Contender | None = None
@@ -276,10 +279,22 @@ class Contender:
         if times := self.seconds[False]:
             self.clock = self.spread.clock(self.run, statistics.median(times))
 
-    def measurement(self) -> Measurement:
-        """Return the measurement; a failed check leaves no times."""
+    def take_steal(self, before: Mapping[str, Any]) -> None:
+        """Take the CPU times of the node since an earlier ``provenance.moment``. Collective."""
+        mine = provenance.spent(before["counters"], provenance.moment()["counters"])
+        self.busy_seconds, self.steal_seconds = max(self.spread.comm.allgather(mine), key=lambda times: times[1])
+
+    def visited(self) -> Visit:
+        """Return what is known of this visit. Collective."""
         spread = self.spread
         choice = self.run.choice if isinstance(self.run, Prepared) else ""
+        pages = spread.comm.allgather(spread.backend.huge_pages(spread.arrays.values()))
+        least = float(np.fmin.reduce(pages))  # a rank without rows has no arrays
+        return Visit(self.visit, choice or spread.schedule, least, self.busy_seconds, self.steal_seconds)
+
+    def measurement(self) -> Measurement:
+        """Return the measurement; a failed check leaves no times. Collective."""
+        spread = self.spread
         return Measurement(
             self.point,
             self.variant.name,
@@ -291,7 +306,7 @@ class Contender:
             spread.resources(self.task),
             self.algorithm,
             spread.transport_name,
-            choice or spread.schedule,
+            (self.visited(),),
             self.late_runs,
             self.energy if self.verdict.passed else {},
             spread.pick(self.task),
@@ -392,6 +407,7 @@ def measure_point(
         That of the point, then that of the baseline unless the point is the baseline; samples are on rank 0 only.
     """
     cold, operation, limits = measuring.cache == "cold", problem.operation, of_visit(measuring)
+    problem.backend.cold = cold
     variant, measures = operation.variant(point.variant), algorithm_of(operation, point.algorithm).measures
     names = dict.fromkeys((point.algorithm, TEXTBOOK) if beside else (point.algorithm,))
     spreads = problem.spread(list(names))
@@ -430,6 +446,7 @@ def measure_point(
         spread.save_inputs()
     if len(right) == 2:
         right[0].beside, right[1].beside = right[1], right[0]
+    before = provenance.moment()
     for contender in right:
         step("warm-up", contender)
         contender.warm_up(limits)
@@ -446,6 +463,8 @@ def measure_point(
                     step("verification", contender)
                     contender.verify_again(problem, fetched=end_to_end)
             waiting.reverse()  # the order alternates, so that a drift of the clock affects both alike
+    for contender in right:
+        contender.take_steal(before)
     if measuring.energy and not visit and point.ranks == 1 and "kernel" in measures:
         for contender in right:
             step("energy", contender)

@@ -146,13 +146,19 @@ COUNTERS: dict[str, Callable[[], Any]] = {
 }
 
 
+def spent(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the busy seconds and the stolen seconds among them between two readings; NaN if unknown."""
+    try:
+        busy, steal = (after["cpu_times"][key] - before["cpu_times"][key] for key in ("busy_seconds", "steal_seconds"))
+    except KeyError:
+        return math.nan, math.nan
+    return busy, steal
+
+
 def stolen(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
     """Return the share of CPU time between two readings that the hypervisor gave to other guests; NaN if unknown."""
-    try:
-        spent = {key: after["cpu_times"][key] - before["cpu_times"][key] for key in ("busy_seconds", "steal_seconds")}
-    except KeyError:
-        return math.nan
-    return spent["steal_seconds"] / spent["busy_seconds"] if spent["busy_seconds"] > 0 else math.nan
+    busy, steal = spent(before, after)
+    return steal / busy if busy > 0 else math.nan
 
 
 def throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[int, int]:

@@ -38,6 +38,7 @@ TABLES = {"OPERATIONS", "ALGORITHMS", "DTYPES", "DEVICES", "LADDER"}
 RECORDS = {"hpcmm.model", "hpcmm.measurement", "hpcmm.quantities"}
 # No time depends on them.
 UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths", "vitals", "errors"}
+UNTIMED_FUNCTIONS |= {"visited", "huge_pages", "take_steal", "moment"}
 # fields of a variant that no time depends on
 UNTIMED_FIELDS = {
     "change",

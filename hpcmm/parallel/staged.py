@@ -146,7 +146,7 @@ class Staged(Scheduled):
                 for name, shape in whole.items()
             }
             if comm.rank == 0:
-                self.result["C"] = np.empty((m, n), dtype)
+                self.result["C"] = backend.host_empty((m, n), dtype, False)
         self.a = backend.empty((rows, k), dtype)
         self.b = backend.shared_empty((k * n,), dtype)  # one row-major panel after the other
         self.c = backend.empty((rows * n,), dtype)

@@ -27,7 +27,8 @@ POINT_COLUMNS = (
     *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
     *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
     *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "clock"),
-    *("error", "bound", "reference", "arithmetic", "pick", "throttled", "event_seconds"),
+    *("error", "bound", "reference", "arithmetic", "pick", "schedule", "throttled", "event_seconds"),
+    *("huge_pages", "huge_pages_most", "steal"),
 )
 ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")
 ENERGY_COLUMNS += ("bytes_per_second", "clock", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from hpcmm import analysis
+from hpcmm.analysis import visits
 from hpcmm.devices import DEVICES
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
@@ -54,7 +55,7 @@ def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[Finding]:
     rows = rows.reset_index(drop=True)
     passed = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
     answers = ANSWERS.get(chapter, set().union(*ANSWERS.values()))
-    found = [Finding(failures(rows))]
+    found = [Finding(failures(rows)), Finding(disturbances(passed))]
     if algorithms in answers:
         found += [_finding(algorithms, rows[rows["result"] == "PASS"]), _finding(over_library, passed)]
     rungs = passed[passed["algorithm"] == TEXTBOOK]  # an algorithm uses a rung, mostly the library
@@ -165,6 +166,30 @@ def failures(rows: pd.DataFrame) -> str:
         where = f"First wrong element of {first['label']}: {first['where'].partition(': ')[0]}."
         why = ", as expected: without bounds checks the tile must divide the size" if expected else ""
         texts.append(f"FAIL at {sizes}: {labels}{why}. {where}")
+    return " ".join(texts)
+
+
+def disturbances(rows: pd.DataFrame) -> str:
+    """Name the sizes whose visits had arrays on different pages, and the points with much steal."""
+    texts = []
+    pages = rows.groupby([*dimensions(), "dtype", "ranks"])[["huge_pages", "huge_pages_most"]]
+    extremes = pages.agg({"huge_pages": "min", "huge_pages_most": "max"})
+    apart = extremes[extremes["huge_pages_most"] - extremes["huge_pages"] > visits.NOISY]
+    if not apart.empty:
+        alike = apart.reset_index()
+        low, high = formats.percent(apart["huge_pages"].min()), formats.percent(apart["huge_pages_most"].max())
+        texts.append(
+            f"Visits differ in the pages of their arrays at {_listed(formats.sizes(alike))}: {low} to {high} of the "
+            "bytes are on huge pages. Their times are not comparable."
+        )
+    stolen = rows[rows["steal"] > visits.NOISY]
+    if not stolen.empty:
+        worst = stolen.loc[stolen["steal"].idxmax()]
+        texts.append(
+            f"The hypervisor gave more than {formats.percent(visits.NOISY)} of the CPU time to other guests during "
+            f"{len(stolen)} of {len(rows)} points, at most {formats.percent(worst['steal'])} ({worst['label']} at "
+            f"{formats.size(worst)})."
+        )
     return " ".join(texts)
 
 

@@ -105,7 +105,7 @@ def failed(row: Row) -> Cell:
 def result(row: Row) -> str:
     """Format PASS with the largest error, or ``"PASS exact"`` where no error is allowed, and notes on the point."""
     accuracy = f" {row['error']:.0e}" if row["bound"] > 0 else " exact"
-    notes = [row["arithmetic"], row["pick"], "throttled" if row["throttled"] else ""]
+    notes = [row["arithmetic"], row["pick"], row["schedule"], "throttled" if row["throttled"] else ""]
     return ", ".join([row["result"] + accuracy, *filter(None, notes)])
 
 

@@ -329,14 +329,17 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
             }
         rows, samples = row_count(groups["measurements"]), row_count(groups["samples"])
         unknown = dict.fromkeys((*RESOURCES, *ENERGY, *ERRORS, "clock"), np.full(rows, np.nan))
-        unknown |= dict.fromkeys(("fingerprint", "transport", "schedule", "pick"), np.full(rows, "", object))
+        unknown |= dict.fromkeys(("fingerprint", "transport", "pick"), np.full(rows, "", object))
         unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
         unknown["late_runs"] = np.full(rows, -1, "i4")
         phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
+        schedules = groups["measurements"].pop("schedule", np.full(rows, "", object))
         groups["measurements"] = unknown | groups["measurements"]
         groups["samples"] = phases | groups["samples"]
         failed = np.array([reason.startswith("failed: ") for reason in groups["omitted"]["reason"]], "i4")
         groups["omitted"] = {"points": failed} | groups["omitted"]
+        if "visits" not in columns:
+            groups["visits"] = _visits(groups["samples"], schedules)
         counters = dict.fromkeys(COUNTERS, np.full(row_count(groups["profiles"]), np.nan))
         groups["profiles"] = counters | groups["profiles"]
         for group in ("measurements", "profiles"):
@@ -349,6 +352,15 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
         raise
     except Exception as error:  # h5py raises many types for damaged files
         raise StoreError(f"{path}: truncated or damaged ({printable(str(error))}); {AGAIN}") from error
+
+
+def _visits(samples: Mapping[str, np.ndarray], schedules: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the visits that samples have. Earlier files have the schedule of the first visit, and nothing else."""
+    pairs = np.unique(np.stack([samples["measurement"], samples["visit"]], axis=1), axis=0)
+    measurement, visit = pairs.T
+    found = empty("visits") | {"measurement": measurement, "visit": visit.astype("i4")}
+    found |= {name: np.full(len(pairs), np.nan) for name, values in found.items() if values.dtype.kind == "f"}
+    return found | {"schedule": np.where(visit == 0, schedules[measurement], "").astype(object)}
 
 
 def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:

@@ -128,16 +128,15 @@ def joined(parts: Sequence[Groups]) -> Groups:
 
 
 def select(groups: Groups, rows: np.ndarray) -> Groups:
-    """Select measurements by row, in this order, with their samples and only the runs that are still used."""
+    """Select measurements by row, in this order, with their samples and visits, and the runs that are still used."""
     place = np.full(row_count(groups["measurements"]), -1)
     place[rows] = np.arange(len(rows))
-    places = place[groups["samples"]["measurement"]]
-    taken = np.flatnonzero(places >= 0)
-    taken = taken[np.argsort(places[taken], kind="stable")]
-    chosen = groups | {
-        "measurements": {name: values[rows] for name, values in groups["measurements"].items()},
-        "samples": {name: values[taken] for name, values in groups["samples"].items()} | {"measurement": places[taken]},
-    }
+    chosen = groups | {"measurements": {name: values[rows] for name, values in groups["measurements"].items()}}
+    for group in ("samples", "visits"):
+        places = place[groups[group]["measurement"]]
+        taken = np.flatnonzero(places >= 0)
+        taken = taken[np.argsort(places[taken], kind="stable")]
+        chosen[group] = {name: values[taken] for name, values in groups[group].items()} | {"measurement": places[taken]}
     used = np.unique(np.concatenate([columns["run"] for columns in chosen.values() if "run" in columns]))
     chosen["runs"] = {name: values[used] for name, values in groups["runs"].items()}
     return _with_runs(chosen, lambda run: np.searchsorted(used, run))

@@ -12,7 +12,7 @@ from hpcmm.measurement import Batch, Measurement, Point, Profile
 from hpcmm.operations import OPERATIONS
 from hpcmm.quantities import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, STATES
 from hpcmm.store.file import write_groups
-from hpcmm.store.schema import DIMENSIONS, GROUPS, OMITTED, Groups, as_column
+from hpcmm.store.schema import DIMENSIONS, GROUPS, OMITTED, VISITS, Groups, as_column
 
 PINNED = {True: 1, False: 0, None: -1}
 
@@ -31,7 +31,6 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "algorithm": [m.point.algorithm for _, m in rows],
         "contender_algorithm": [m.algorithm for _, m in rows],
         "transport": [m.transport for _, m in rows],
-        "schedule": [m.schedule for _, m in rows],
         "pick": [m.pick for _, m in rows],
         "device": [batch.device for _ in rows],
         **shape_columns(points),
@@ -64,6 +63,12 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         **{phase: [s.seconds.get(phase, np.nan) for _, s in samples] for phase in PHASES},
         **{state: [s.state.get(state, np.nan) for _, s in samples] for state in STATES},
     }
+    visits = [(i, visit) for i, (_, m) in enumerate(rows) for visit in m.visits]
+    of_visits = {
+        "measurement": [i for i, _ in visits],
+        "visit": [visit.number for _, visit in visits],
+        **{name: [getattr(visit, name) for _, visit in visits] for name in list(VISITS)[2:]},
+    }
     provenance = {"batch": [batch.name] * len(runs), "provenance": [json.dumps(run) for run in runs]}
     placed = [(i, rank, each) for i, run in enumerate(runs) for rank, each in enumerate(run.get("ranks", ()))]
     ranks = {
@@ -75,6 +80,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
     groups = {
         "measurements": measurements,
         "samples": columns,
+        "visits": of_visits,
         "ranks": ranks,
         "runs": provenance,
         "omitted": {name: [] for name in OMITTED},

@@ -27,7 +27,6 @@ MEASUREMENTS = {
     "algorithm": (TEXT, "", "distributed algorithm of the point"),
     "contender_algorithm": (TEXT, "", "distributed algorithm of the contender"),
     "transport": (TEXT, "", "transport of the contender's exchanges between ranks (empty: MPI on host memory)"),
-    "schedule": (TEXT, "", "fastest of trial runs: schedule of exchanges and products, or algorithm of a library"),
     "pick": (TEXT, "", "rung and tile that were picked for the shape (empty: nothing is picked, or an older file)"),
     "device": (TEXT, "", "cpu or cuda"),
     "m": ("i8", "1", "rows of C (0: no such dimension)"),
@@ -58,6 +57,14 @@ SAMPLES = {
     "call": ("u1", "1", "1: end to end, with transfers; 0: kernel alone, data in place"),
     **{phase: ("f8", "s", f"time of phase {phase} (NaN: no such phase)") for phase in PHASES},
     **{state: ("f8", unit, f"{state.replace('_', ' ')} after the repetition") for state, unit in STATES.items()},
+}
+VISITS = {
+    "measurement": ("i8", "1", "index into group measurements"),
+    "visit": ("i4", "1", "visit, as in group samples"),
+    "schedule": (TEXT, "", "fastest of trial runs: schedule of exchanges and products, or algorithm of a library"),
+    "huge_pages": ("f8", "1", "share of the kernel's array bytes on huge pages of the host (NaN: unknown, or a GPU)"),
+    "busy_seconds": ("f8", "s", "CPU time of the node, all CPUs, from the warm-up on (NaN: unknown)"),
+    "steal_seconds": ("f8", "s", "part of busy_seconds that the hypervisor gave to other guests (NaN: unknown)"),
 }
 RANKS = {
     "run": ("i4", "1", "index into group runs"),
@@ -111,6 +118,7 @@ ERRORS = {
 GROUPS = {
     "measurements": MEASUREMENTS,
     "samples": SAMPLES,
+    "visits": VISITS,
     "ranks": RANKS,
     "runs": RUNS,
     "omitted": OMITTED,
@@ -125,7 +133,7 @@ IDENTITY += (*DIMENSIONS, "dtype", "ranks", "tile", "pinned")
 INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group that it indexes
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
 UNKNOWN = ("pinned", "late_runs")  # columns in which -1 means unknown or not set
-LATER = ("profiles", "unprofiled", "ranks", "sustained", "errors")  # groups that older files lack
+LATER = ("visits", "profiles", "unprofiled", "ranks", "sustained", "errors")  # groups that older files lack
 # Variants that were renamed: name in earlier files -> name in this version. A name is not reused for another variant.
 RENAMED = {"oblong": "large_thread_tile"}
 VARIANTS = {"measurements": ("variant", "contender"), "omitted": ("variant",), "profiles": ("variant",)}

@@ -17,7 +17,7 @@ import psutil
 import threadpoolctl
 
 from hpcmm import kernels
-from hpcmm.backends.cpu import libraries, sensors
+from hpcmm.backends.cpu import libraries, memory, sensors
 from hpcmm.kernels import modules
 from hpcmm.kernels.modules import load, module_of
 from hpcmm.model import DeviceError, Task
@@ -89,6 +89,7 @@ class CpuBackend:
     in_host_memory = True
     uuid = capability = nccl_version = ""
     has_nccl = late = False
+    cold = True
 
     def __init__(self, threads: int):
         self.threads = threads
@@ -105,15 +106,17 @@ class CpuBackend:
         self._energy = sensors.Energy()
         threadpoolctl.threadpool_limits(threads)
 
+    empty = shared_empty = staticmethod(memory.empty)
+
     def placed(self, task: Task) -> Task:
         return task
 
-    def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        return np.empty(shape, dtype)
-
     def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
         """Return host memory; nothing is copied to a device, so ``pinned`` makes no difference."""
-        return np.empty(shape, dtype)
+        return memory.empty(shape, dtype)
+
+    def huge_pages(self, arrays: Iterable[np.ndarray]) -> float:
+        return memory.huge_pages(arrays)
 
     def copy(self, source: np.ndarray, target: np.ndarray) -> None:
         np.copyto(target, source)
@@ -141,9 +144,6 @@ class CpuBackend:
 
     def copy_async(self, source: np.ndarray, target: np.ndarray, stream: None) -> None:
         np.copyto(target, source)
-
-    def shared_empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        return np.empty(shape, dtype)
 
     def free_bytes(self) -> int:
         return psutil.virtual_memory().available
@@ -220,7 +220,8 @@ class CpuBackend:
     def fill_caches(self) -> int:
         """Read the flush buffer with all threads; return the sum of the first bytes of its lines."""
         if self._flush is None:
-            self._flush = np.ones(flush_bytes(self.caches, self.threads), np.uint8)
+            self._flush = memory.empty((flush_bytes(self.caches, self.threads),), np.uint8)
+            self._flush.fill(1)  # pages that were never written are one page of zeros
         return self._fill_caches(self._flush.ctypes.data, self._flush.nbytes, self.threads)
 
     def clock(self, run: Callable[[], Any], seconds: float) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
+from hpcmm.backends.cpu import memory
 from hpcmm.dtypes import DTYPES, DType
 
 ROW_MAJOR, NO_TRANSPOSE = 101, 111  # CBLAS_LAYOUT, CBLAS_TRANSPOSE
@@ -100,7 +101,7 @@ def widened(
     element: DType, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
 ) -> Callable[[], None]:
     """Bind C = alpha A B + beta C in the type of the sums: each run converts A, B and C, and rounds the result."""
-    wide = [np.empty(x.shape, element.sums.storage) for x in (a, b, c)]
+    wide = [memory.empty(x.shape, element.sums.storage) for x in (a, b, c)]
     run_wide = gemm(element.accumulator, alpha, wide[0], wide[1], beta, wide[2])
 
     def run() -> None:
@@ -115,7 +116,7 @@ def widened(
 def product_and_passes(alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray) -> Callable[[], None]:
     """Bind row-major C = alpha A B + beta C in NumPy, with a buffer for the product: NumPy has no beta."""
     alpha, beta = c.dtype.type(alpha), c.dtype.type(beta)
-    product = np.empty_like(c)
+    product = memory.empty(c.shape, c.dtype)
 
     def run() -> None:
         np.matmul(a, b, out=product)

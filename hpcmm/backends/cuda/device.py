@@ -268,6 +268,9 @@ class CudaBackend:
             *(columns * target.itemsize, rows, runtime.memcpyDefault, stream.ptr),
         )
 
+    def huge_pages(self, arrays: Iterable[cupy.ndarray]) -> float:
+        return math.nan
+
     def register(self, array: np.ndarray) -> None:
         """Page-lock host memory that was allocated elsewhere."""
         cupy.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, 0)
@@ -330,8 +333,8 @@ class CudaBackend:
         return emulation.why_missing(dtype, self.capability)
 
     def gemm_fastest(self, *product: Any) -> Prepared:
-        """Bind the product by the fastest algorithm of cuBLASLt's heuristics, with empty caches."""
-        timed = functools.partial(self.seconds_alone, cold=True, arrays={}, lead=TRIAL_SPINS)
+        """Bind the product by the fastest algorithm of cuBLASLt's heuristics."""
+        timed = functools.partial(self.seconds_alone, cold=self.cold, arrays={}, lead=TRIAL_SPINS)
         return libraries.gemm_fastest(timed, *product)
 
     def prepare(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Callable[[], Any]:

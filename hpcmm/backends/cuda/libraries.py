@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +12,10 @@ import numpy as np
 from cupy.cuda import cub
 from cupy_backends.cuda.libs import cublas
 
-from hpcmm.backends.cuda import cublaslt
+from hpcmm.backends.cuda import cublaslt, trials
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import DeviceError, Prepared
 
-TRIALS = 5  # timed runs of each algorithm that a heuristic proposes; the first one only loads its kernel
-TRIAL_SECONDS = 0.05  # beyond this time an algorithm is not run again
 GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
 # For cublasGemmEx: cudaDataType of elements and of results, and cublasComputeType_t
 GEMM_EX = {
@@ -92,24 +89,16 @@ def gemm_fastest(
     beta: float,
     c: cupy.ndarray,
 ) -> Prepared:
-    """Bind the product by the fastest of the algorithms that cuBLASLt proposes for it.
+    """Bind the product by the fastest of the algorithms that cuBLASLt proposes for it, as ``trials`` finds it.
 
-    Each is timed by ``seconds`` on the given arrays, with a separate result array. An algorithm that fails is left out.
+    They are timed by ``seconds`` on the given arrays, with a separate result array.
     """
     if 0 in (*a.shape, *b.shape):
         return Prepared(gemm(dtype, alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
     product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), dtype, alpha, a, b, beta, c)
     scratch = cupy.empty((c.shape[0], c.strides[0] // c.itemsize), c.dtype)  # rows as far apart as those of C
-    found = {}
-    for number, proposal in enumerate(product.proposals):
-        run = functools.partial(product.run, proposal, scratch)
-        try:
-            found[number] = trial(seconds, run)
-        except DeviceError:
-            continue
-    if not found:
-        raise DeviceError(f"no algorithm that cuBLASLt proposes for {a.shape} x {b.shape} in {dtype} runs")
-    return proposed(product, min(found, key=found.get))
+    runs = [functools.partial(product.run, proposal, scratch) for proposal in product.proposals]
+    return proposed(product, trials.fastest(lambda number: seconds(runs[number]), len(runs)))
 
 
 def proposed(product: cublaslt.Product, number: int) -> Prepared:
@@ -117,14 +106,6 @@ def proposed(product: cublaslt.Product, number: int) -> Prepared:
     chosen = product.proposals[number]
     choice = f"{cublaslt.name_of(chosen)}: proposal {number + 1} of {len(product.proposals)}"
     return Prepared(functools.partial(product.run, chosen), choice=choice)
-
-
-def trial(seconds: Callable[[Callable[[], Any]], float], run: Callable[[], Any]) -> float:
-    """Return the median seconds of a few runs after the first; of the first one alone if it takes long."""
-    first = seconds(run)
-    if first > TRIAL_SECONDS:
-        return first
-    return statistics.median(seconds(run) for _ in range(TRIALS - 1))
 
 
 def reduction(combination: str, x: cupy.ndarray, result: cupy.ndarray) -> Callable[[], None]:

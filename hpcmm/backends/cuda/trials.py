@@ -1,0 +1,89 @@
+"""Choose the fastest of some candidates by trials that take turns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from hpcmm.model import DeviceError
+
+FEWEST, MOST = 4, 400  # rounds; an even number, so that a drift within the rounds cancels
+SECONDS = 0.5  # of runs in turns, after which there are no more than the fewest rounds
+LOOK = 8  # rounds after which the times are judged first, then after half as many more, and so on
+TOLERANCE = 0.003  # relative time by which a candidate that was dropped, or not chosen, may be faster
+ERRORS = 3  # standard errors that count as certain
+
+
+def fastest(seconds: Callable[[int], float], count: int) -> int:
+    """Return the number of the fastest candidate.
+
+    Each candidate has a run that is not counted, because it may load a kernel. Then they take turns, in alternating
+    order. A candidate leaves when it is certainly not the fastest by ``TOLERANCE``; the last one is chosen. If the runs
+    have taken ``SECONDS``, or after ``MOST`` rounds, it is the one with the least time. There are at least ``FEWEST``
+    rounds.
+
+    Parameters
+    ----------
+    seconds : callable
+        Runs a candidate once, given its number, and returns the time.
+    count : int
+        Number of candidates.
+
+    Raises
+    ------
+    DeviceError
+        If all candidates raise it in their first runs; one that does is left out.
+    """
+    able, failure = [], None
+    for number in range(count):
+        try:
+            seconds(number)
+            able.append(number)
+        except DeviceError as error:
+            failure = error
+    if failure and not able:
+        raise failure
+    left, times, spent, look = np.array(able), np.empty((0, len(able))), 0.0, LOOK
+    while len(left) > 1 and (len(times) < FEWEST or (spent < SECONDS and len(times) < MOST)):
+        turn = np.empty(len(left))
+        for place in range(len(left)) if len(times) % 2 else reversed(range(len(left))):
+            turn[place] = seconds(int(left[place]))
+        times, spent = np.vstack([times, turn]), spent + float(turn.sum())
+        if len(times) == look:
+            stays, look = could_be_fastest(times), look * 3 // 2
+            left, times = left[stays], times[:, stays]
+    return int(left[np.argmin(middle(relative(times))[0])]) if len(left) > 1 else int(left[0])
+
+
+def could_be_fastest(times: np.ndarray) -> np.ndarray:
+    """Return whether each column may be faster than the best one by more than ``TOLERANCE``; true for the best one.
+
+    ``times`` has a row for each round.
+    """
+    logs = relative(times)
+    best = int(np.argmin(middle(logs)[0]))
+    behind, error = middle(logs - logs[:, [best]])
+    stays = behind - ERRORS * error < -TOLERANCE
+    stays[best] = True
+    return stays
+
+
+def relative(times: np.ndarray) -> np.ndarray:
+    """Return the logarithms of times over the geometric mean of their round: a drift of the clock moves a round."""
+    logs = np.log(times)
+    return logs - logs.mean(axis=1, keepdims=True)
+
+
+def middle(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of the middle half of each column, and its standard error (Yuen, Biometrika 61, 1974).
+
+    Of three values it is the median. Of many it is not: short kernels alternate between two states, and their median is
+    one of the two, by chance.
+    """
+    count = len(values)
+    cut = max(1, count // 4)
+    kept = np.sort(values, axis=0)[cut : count - cut]
+    spread = np.clip(values, kept[0], kept[-1]).std(axis=0, ddof=1)
+    return kept.mean(axis=0), spread / (1 - 2 * cut / count) / math.sqrt(count)
