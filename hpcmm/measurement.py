@@ -220,6 +220,9 @@ class Sample:
         State of the device right after it, some of ``STATES``; empty for a CPU.
     visit : int
         Counted from 0. Repetitions of one visit are of one process and share its state.
+    run : int or None
+        Index of the process of a later visit among the runs of its journal; None for the first visit, whose run is that
+        of the measurement.
     """
 
     repetition: int
@@ -228,6 +231,7 @@ class Sample:
     seconds: Mapping[str, float]
     state: Mapping[str, float] = field(default_factory=dict)
     visit: int = 0
+    run: int | None = None
 
 
 @dataclass(frozen=True)

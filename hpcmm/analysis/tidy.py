@@ -153,13 +153,13 @@ def measurements(columns: Columns) -> pd.DataFrame:
     expected[wrong] = [_expected(row) for row in row_dicts(frame[wrong])]
     frame["expected"] = expected
     _place(columns, frame, added)
-    slowest = slowest_ranks(columns, frame)
+    slowest, jobs = slowest_ranks(columns, frame), jobs_of(columns)
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
         part = slowest[slowest["call"] == call]
         _add_median(frame, prefix + "seconds", part[phase], part["measurement"])
         paired = _paired(frame, added, part, phase)
         _add_median(frame, prefix + "ratio", paired["ratio"], paired["measurement"])
-        visits.put(frame, added, visits.of_rows(part, phase), prefix)
+        visits.put(frame, added, visits.of_rows(part, phase).join(jobs, on="run"), prefix)
         own = is_own(frame) & (frame["baseline"] == 1) & frame[prefix + "seconds"].notna()
         frame.loc[own, [prefix + "ratio", prefix + "ratio_low", prefix + "ratio_high"]] = 1.0
         for count in ("flops", "bytes"):
@@ -259,6 +259,17 @@ def machines(columns: Columns) -> list[tuple[str, str]]:
     return found
 
 
+def jobs_of(columns: Columns) -> pd.DataFrame:
+    """Number the job of each run, and its code: columns ``job`` and ``code``.
+
+    Older files do not name the job: its processes have the same arguments.
+    """
+    provenances = [run["provenance"] for run in runs(columns)]
+    jobs = [str(each.get("job") or (each.get("host"), each.get("arguments"))) for each in provenances]
+    code = [str(each.get("source_sha256") or each.get("revision")) for each in provenances]
+    return pd.DataFrame({name: pd.factorize(np.array(each, object))[0] for name, each in (("job", jobs), ("code", code))})
+
+
 def split_by_machine(frame: pd.DataFrame) -> pd.DataFrame:
     """Split sweeps that were measured on several kinds of machine, named as ``"size (CPU, GPU)"``."""
     several = frame.groupby("sweep", sort=False)["machine"].transform("nunique") > 1
@@ -271,8 +282,8 @@ def passed_samples(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
 
 
 def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the maximum over ranks of each phase, one row per (measurement, call, visit, repetition)."""
-    keys = ["measurement", "call", "visit", "repetition"]
+    """Return the maximum over ranks of each phase, one row per (measurement, call, run, visit, repetition)."""
+    keys = ["measurement", "call", "run", "visit", "repetition"]
     samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, *PHASES)})
     return samples[passed_samples(columns, frame)].groupby(keys, as_index=False)[list(PHASES)].max()
 

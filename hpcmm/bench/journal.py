@@ -206,7 +206,7 @@ def with_visit(
 ) -> list[tuple[int, Measurement]]:
     """Append the samples of a later visit to a point's measurements; the first visit creates them.
 
-    Repetitions are numbered across visits. Run and verdict are from the first visit. A later visit with a wrong result
+    Repetitions are numbered across visits. Run and verdict are from the first visit; samples of a later one have its run. A later visit with a wrong result
     replaces the verdict and removes the samples.
     """
     if not rows:
@@ -222,7 +222,7 @@ def with_visit(
         for sample in measurement.samples:
             counts[sample.call] = max(counts[sample.call], sample.repetition + 1)
         later = tuple(
-            dataclasses.replace(sample, repetition=sample.repetition + counts[sample.call])
+            dataclasses.replace(sample, repetition=sample.repetition + counts[sample.call], run=run)
             for sample in (another.samples if another else ())
         )
         late = measurement.late_runs + (another.late_runs if another else 0)

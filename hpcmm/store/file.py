@@ -288,6 +288,7 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
         unknown["late_runs"] = np.full(rows, -1, "i4")
         phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
         groups["measurements"] = unknown | groups["measurements"]
+        phases["run"] = groups["measurements"]["run"][groups["samples"]["measurement"]]  # of the first visit
         groups["samples"] = phases | groups["samples"]
         counters = dict.fromkeys(COUNTERS, np.full(row_count(groups["profiles"]), np.nan))
         groups["profiles"] = counters | groups["profiles"]
