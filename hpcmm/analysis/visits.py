@@ -225,13 +225,15 @@ def put(frame: pd.DataFrame, added: Sequence[str], visits: pd.DataFrame, prefix:
     problem = frame.groupby(["run", *PROBLEM, *added], dropna=False, sort=False).ngroup().to_numpy()
     keys = _baselines(frame, problem, beside)
     base = visits[beside[at]].assign(partner=keys["own"][at[beside[at]]])
+    several = (own["count"] >= 2).to_numpy()
     chosen = ((keys["partner"] >= 0) & ~beside)[at] & frame[prefix + "ratio"].notna().to_numpy()[at]
     ratios = visits[chosen].assign(partner=keys["partner"][at[chosen]])
     in_process = base.groupby(["partner", "process"])["log"].median().rename("theirs")
     ratios = ratios.join(in_process, on=["partner", "process"], how="inner")
-    ratios["log"] = ratios.pop("theirs") - ratios["log"]
+    paired = np.log(frame[prefix + "ratio"].to_numpy(float))[ratios["measurement"]]
+    ratios["log"] = np.where(several[ratios["measurement"]], ratios.pop("theirs") - ratios["log"], paired)
     of_ratio = summarized(ratios, ratios["measurement"].to_numpy(int), rows)
-    several = (own["count"] >= 2).to_numpy() & (of_ratio["count"] > 0).to_numpy()
+    several = several & (of_ratio["count"] > 0).to_numpy()
     # all visits of the baseline: its median is steadier than those of single processes
     whole = base[(own["count"] >= 2).to_numpy()[base["measurement"]]].groupby("partner")["log"].median()
     of_ratio["median"] = whole.reindex(keys["partner"]).to_numpy() - times
