@@ -64,7 +64,8 @@ try:
             require_writable(folder)
         for job in PLAN.jobs:  # without the file of a batch its job is not done
             if not all(batch.file(RESULTS).exists() for batch in job.batches):
-                Path(DONE.format(job=job.name)).unlink(missing_ok=True)
+                for name in plan.turns(job, PLAN.measuring):
+                    Path(DONE.format(job=name)).unlink(missing_ok=True)
         if ON_CLUSTER:
             os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
         else:
@@ -96,7 +97,9 @@ MEASURED += expand(RAW, job=[batch.name for batch in PLAN.sustained])
 # input they would be up to date.
 PARTIAL = Path(".snakemake") / "hpcmm" / "partial"
 EXTENSIONS = ["--extension={}".format(path) for path in extensions.named(PLAN.config)]
-JOBS = {job.name: job for job in (*PLAN.jobs, *(Job((batch,)) for batch in PLAN.sustained))}
+TURNS = {name: turn for job in PLAN.jobs for name, turn in plan.turns(job, PLAN.measuring).items()}
+JOBS = {name: turn.job for name, turn in TURNS.items()}
+JOBS.update((batch.name, Job((batch,))) for batch in PLAN.sustained)
 
 
 def job_of(wildcards):
@@ -170,12 +173,14 @@ rule all:
 # The files of the batches are not outputs of the rule: Snakemake would remove them before the job, which keeps each one
 # that is complete. The job writes its output when all are.
 rule measure:
+    input:
+        lambda wildcards: expand(DONE, job=TURNS[wildcards.job].after),
     output:
         DONE,
     log:
         "results/logs/{job}.log",
     wildcard_constraints:
-        job="|".join(job.name for job in PLAN.jobs),
+        job="|".join(TURNS),
     priority: 1  # before the sustained products
     threads: THREADS
     resources:
@@ -185,13 +190,13 @@ rule measure:
         fingerprint=fingerprint_of,
         batches=lambda wildcards: [batch.name for batch in job_of(wildcards).batches],
         failed="results/jobs/{job}.failed",
-        visits=PLAN.measuring.visits,
+        visits=lambda wildcards: TURNS[wildcards.job].visits,
     shell:
         'MPIEXEC_TIMEOUT=$((2 * 60 * {resources.runtime})) "$HPCMM_JOBS/with_modules" $HPCMM_ALONE '
         '"$HPCMM_JOBS/visits" {params.visits} {output} {params.failed} '
         '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.measure --results results --batch {params.batches} --patience $HPCMM_PATIENCE "
-        '--done {output} --failed {params.failed} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
+        '--visits {params.visits} --done {output} --failed {params.failed} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
 
 
 rule sustain:

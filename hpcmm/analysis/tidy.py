@@ -153,13 +153,15 @@ def measurements(columns: Columns) -> pd.DataFrame:
     expected[wrong] = [_expected(row) for row in row_dicts(frame[wrong])]
     frame["expected"] = expected
     _place(columns, frame, added)
-    slowest, jobs = slowest_ranks(columns, frame), jobs_of(columns)
+    slowest = slowest_ranks(columns, frame).join(jobs_of(columns), on="run")
+    # the visits of a process at the points of a batch; older files have the run of the first visit only
+    slowest["process"] = slowest.groupby(["run", "visit"]).ngroup()
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
         part = slowest[slowest["call"] == call]
         _add_median(frame, prefix + "seconds", part[phase], part["measurement"])
         paired = _paired(frame, added, part, phase)
         _add_median(frame, prefix + "ratio", paired["ratio"], paired["measurement"])
-        visits.put(frame, added, visits.of_rows(part, phase).join(jobs, on="run"), prefix)
+        visits.put(frame, added, visits.of_rows(part, phase), prefix)
         own = is_own(frame) & (frame["baseline"] == 1) & frame[prefix + "seconds"].notna()
         frame.loc[own, [prefix + "ratio", prefix + "ratio_low", prefix + "ratio_high"]] = 1.0
         for count in ("flops", "bytes"):
@@ -267,7 +269,9 @@ def jobs_of(columns: Columns) -> pd.DataFrame:
     provenances = [run["provenance"] for run in runs(columns)]
     jobs = [str(each.get("job") or (each.get("host"), each.get("arguments"))) for each in provenances]
     code = [str(each.get("source_sha256") or each.get("revision")) for each in provenances]
-    return pd.DataFrame({name: pd.factorize(np.array(each, object))[0] for name, each in (("job", jobs), ("code", code))})
+    return pd.DataFrame(
+        {name: pd.factorize(np.array(each, object))[0] for name, each in (("job", jobs), ("code", code))}
+    )
 
 
 def split_by_machine(frame: pd.DataFrame) -> pd.DataFrame:

@@ -22,21 +22,21 @@ SAME = (*PROBLEM, "contender", "contender_algorithm", "rung")
 
 
 def of_rows(part: pd.DataFrame, phase: str) -> pd.DataFrame:
-    """Return the visits of each measurement: ``measurement``, ``run``, ``process`` and ``log``, of the seconds.
+    """Return the visits of each measurement: ``measurement`` and ``log``, of the seconds.
 
-    ``part`` has the slowest rank of each repetition, of calls or of kernels alone. Visits of one process at points of
-    one batch have the same ``process``.
+    ``part`` has the slowest rank of each repetition, of calls or of kernels alone. ``process``, ``job`` and ``code``,
+    if it has them, are kept.
     """
     part = part.dropna(subset=phase).sort_values(["measurement", "visit"], kind="stable")
-    sizes = part.groupby(["measurement", "visit"], as_index=False).agg(size=(phase, "size"), run=("run", "first"))
+    sizes = part.groupby(["measurement", "visit"], as_index=False).size()
     logs, counts = np.log(part[phase].to_numpy(float)), sizes["size"].to_numpy()
     first = np.cumsum(counts) - counts
     found = np.empty(len(counts))
     for count in np.unique(counts):
         same = counts == count
         found[same] = middles(logs[first[same][:, None] + np.arange(count)])
-    process = sizes.groupby(["run", "visit"], sort=False).ngroup()  # older files name the run of the first visit only
-    return sizes[["measurement", "run"]].assign(process=process, log=found)
+    kept = [name for name in ("measurement", "process", "job", "code") if name in part]
+    return part[kept].iloc[first].reset_index(drop=True).assign(log=found)
 
 
 def middles(rows: np.ndarray) -> np.ndarray:
@@ -139,9 +139,7 @@ def summarized(visits: pd.DataFrame, groups: np.ndarray, length: int) -> pd.Data
     return found
 
 
-def noises(
-    frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray, times: np.ndarray
-) -> dict[str, noise.Noise]:
+def noises(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray, times: np.ndarray) -> dict[str, noise.Noise]:
     """Return the noise of each device, from the visits of its measurements.
 
     The variance between visits comes from measurements with several visits in one job, that between jobs from groups

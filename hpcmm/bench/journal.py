@@ -206,8 +206,8 @@ def with_visit(
 ) -> list[tuple[int, Measurement]]:
     """Append the samples of a later visit to a point's measurements; the first visit creates them.
 
-    Repetitions are numbered across visits. Run and verdict are from the first visit; samples of a later one have its run. A later visit with a wrong result
-    replaces the verdict and removes the samples.
+    Repetitions are numbered across visits. Run and verdict are from the first visit, and the samples of a later one
+    have its run. A later visit with a wrong result replaces the verdict and removes the samples.
     """
     if not rows:
         return [(run, measurement) for measurement in measurements]
@@ -318,6 +318,14 @@ def is_complete(output: Path, batch: Batch) -> bool:
         return set(read(output)["measurements"]["fingerprint"].astype(str)) == set(batch.fingerprints)
     except StoreError:
         return False
+
+
+def is_visited(output: Path, batch: Batch, share: float) -> bool:
+    """Whether all points of a batch have this share of their visits; 1 means that its file is complete."""
+    if is_complete(output, batch):
+        return True
+    seen = glance(output.with_suffix(".journal")) if share < 1 else None
+    return seen is not None and all(seen.shares.get(each, 0.0) > share - 1e-9 for each in batch.fingerprints)
 
 
 def kept_file(output: Path, batch: Batch) -> Path:

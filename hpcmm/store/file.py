@@ -288,7 +288,10 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
         unknown["late_runs"] = np.full(rows, -1, "i4")
         phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
         groups["measurements"] = unknown | groups["measurements"]
-        phases["run"] = groups["measurements"]["run"][groups["samples"]["measurement"]]  # of the first visit
+        # older files have the run of the first visit only; damaged indexes are refused below
+        phases["run"] = np.resize(groups["measurements"]["run"], max(rows, 1)).take(
+            groups["samples"]["measurement"], mode="clip"
+        )
         groups["samples"] = phases | groups["samples"]
         counters = dict.fromkeys(COUNTERS, np.full(row_count(groups["profiles"]), np.nan))
         groups["profiles"] = counters | groups["profiles"]
