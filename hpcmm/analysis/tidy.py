@@ -15,7 +15,6 @@ import pandas as pd
 
 from hpcmm.analysis import limits, visits
 from hpcmm.devices import DEVICES
-from hpcmm.interval import interval_rank
 from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK, UNCHECKED, spread_name
 from hpcmm.operations import OPERATIONS, dimensions
@@ -43,7 +42,7 @@ THROTTLING = {
 
 
 def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame:
-    """Return the median of each group with its 95 % interval.
+    """Return the median of each group.
 
     Parameters
     ----------
@@ -57,23 +56,18 @@ def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame
     Returns
     -------
     DataFrame
-        ``median``, ``low``, ``high`` (the interval; NaN for fewer than 6 values), ``count``, and the extremes ``least``
-        and ``most``.
+        ``median``, ``count``, and the extremes ``least`` and ``most``.
     """
     known = ~np.isnan(values)
     values, groups = values[known], groups[known]
     values = values[np.lexsort((values, groups))]
     count = np.bincount(groups, minlength=length)
     first = np.cumsum(count) - count
-    rank = np.array([interval_rank(int(n)) for n in count], dtype=np.int64)
-    median, low, high = np.full((3, length), np.nan)
-    some, enough = count > 0, rank > 0
+    median, least, most = np.full((3, length), np.nan)
+    some = count > 0
     median[some] = (values[(first + (count - 1) // 2)[some]] + values[(first + count // 2)[some]]) / 2
-    low[enough] = values[(first + rank - 1)[enough]]
-    high[enough] = values[(first + count - rank)[enough]]
-    least, most = np.full((2, length), np.nan)
     least[some], most[some] = values[first[some]], values[(first + count - 1)[some]]
-    return pd.DataFrame({"median": median, "low": low, "high": high, "count": count, "least": least, "most": most})
+    return pd.DataFrame({"median": median, "count": count, "least": least, "most": most})
 
 
 def row_dicts(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -105,13 +99,15 @@ def measurements(columns: Columns) -> pd.DataFrame:
         - ``gpu`` and ``machine``, from ``machines``; ``superseded``: whether a later run on the same kind of machine
           measured the same point;
         - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: kernel alone, slowest rank of each
-          repetition. With several visits, the median over visits of the times that ``visits`` gives them, and its
-          interval from ``noise``; with one visit, the median over repetitions and its interval; ``seconds_least`` and
-          ``seconds_most``: the extreme repetitions;
-        - ``visits``: their number; ``spread``: relative standard deviation between visits, of this point, moderated by
-          those of the file. NaN if nothing in the file has several visits;
+          repetition. With several visits, the median over visits of the times that ``visits`` gives them; with one
+          visit, the median over repetitions. The interval is that of ``noise``; NaN if the file does not show how
+          visits scatter; ``seconds_least`` and ``seconds_most``: the extreme repetitions;
+        - ``visits``: their number; ``spread``: relative standard deviation between visits of one job, of this point,
+          moderated by those of the file. NaN if nothing in the file has several visits; ``spread_of_jobs``: that
+          between jobs, of points with a similar time. NaN if too few points were measured in several jobs;
         - ``pooled_seconds``, ``pooled_low``, ``pooled_high``, ``pooled_visits``: the same over all visits of the
-          contender at this problem on this kind of machine, in any sweep or run, and next to any variant;
+          contender at this problem on this kind of machine, in any sweep or run, and next to any variant. The visits of
+          one process at the points of a batch count as one;
         - ``call_seconds`` and so on: the same end to end; ``call_scatter`` ... ``call_gather``: medians of its
           phases [s];
         - ``flops_per_second``, ``bytes_per_second`` with ``_low`` and ``_high``: kernel alone;
@@ -293,7 +289,7 @@ def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _add_median(frame: pd.DataFrame, name: str, values: pd.Series, groups: pd.Series) -> None:
-    """Add the median of each group with its interval and count."""
+    """Add the median of each group with its count and extremes."""
     found = medians(values.to_numpy(float), groups.to_numpy(np.int64), len(frame))
     for column in found:
         frame[name + ("" if column == "median" else f"_{column}")] = found[column].to_numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import pandas as pd
 
 from hpcmm.analysis.levels import ceilings, levels
 from hpcmm.analysis.tidy import MISSING, Columns, is_own, passed_samples, points, precisions
+from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.quantities import PHASES, RESOURCES, STATES
 
@@ -236,7 +238,8 @@ class Summary:
     ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``alarms`` are the failures that
     no sweep expects. ``missing`` are the points that could not be measured. ``omitted`` has a row for each (sweep,
     variant, ranks) that was planned and left out. ``superseded`` counts the points that a later run measured again,
-    ``single`` those with one visit.
+    ``single`` those with one visit. ``noise`` has the title of each device, and in percent how much visits of one job
+    scatter, and jobs: medians over its points, or "unknown".
     """
 
     points: int
@@ -245,6 +248,7 @@ class Summary:
     throttled: int
     superseded: int
     single: int
+    noise: list[tuple[str, str, str]]
     machines: int
     missing: pd.DataFrame
     failures: pd.DataFrame
@@ -260,6 +264,15 @@ class Summary:
         return f"{points}: {counts}; {len(self.omitted)} left out"
 
 
+def noise_of(rows: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Return how much visits of one job and jobs scatter on each device, as medians over its points."""
+    spreads = rows.groupby("device", sort=False)[["spread", "spread_of_jobs"]].median()
+    return [
+        (DEVICES[device].title, *("unknown" if math.isnan(each) else f"{100 * each:.2g} %" for each in pair))
+        for device, *pair in spreads.itertuples()
+    ]
+
+
 def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
     """Count the points of ``frame``, which is ``measurements(columns)``."""
     rows, current = points(frame), frame[~frame["superseded"]]
@@ -271,6 +284,7 @@ def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
         throttled=int(rows["throttled"].sum()),
         superseded=int((is_own(frame) & frame["superseded"]).sum()),
         single=int(((rows["visits"] == 1) | (rows["call_visits"] == 1)).sum()),
+        noise=noise_of(rows),
         machines=frame["machine"].nunique(),
         missing=rows[rows["result"] == MISSING],
         failures=failures,

@@ -6,6 +6,7 @@ of its repetitions, as a logarithm. ``noise`` has the statistics.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from hpcmm.store import DIMENSIONS
 LEVEL = 0.95  # confidence of an interval
 NOISY = 0.05  # spread between visits above which a number needs a warning
 PROBLEM = ("operation", *DIMENSIONS, "dtype", "ranks", "pinned")  # and the columns of the operation
+WIDEST = math.log(100)  # half-width of the widest interval that is shown
 FEWEST = 4  # with fewer repetitions one outlier moves the Hodges-Lehmann estimate far
 SAME = (*PROBLEM, "contender", "contender_algorithm", "rung")
 
@@ -106,11 +108,11 @@ def moderated(
 
 
 def half_widths(variances: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """Return the half-width of the interval of each logarithm; NaN without a degree of freedom."""
+    """Return the half-width of the interval of each logarithm; NaN above ``WIDEST``, or without a degree of freedom."""
     found = np.full(len(variances), np.nan)
     some = np.isfinite(variances) & (freedom > 0)
     found[some] = np.sqrt(variances[some]) * noise.criticals(1 - LEVEL, freedom[some])
-    return found
+    return np.where(found <= WIDEST, found, np.nan)
 
 
 def summarized(visits: pd.DataFrame, groups: np.ndarray, length: int) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import findings, formats
-from hpcmm.report.ratio import FEW
+from hpcmm.report.ratio import UNKNOWN
 
 WITHHELD = "withheld"  # the value of a headline that the measurements do not support
 
@@ -101,7 +101,7 @@ def _ratios(best: pd.DataFrame) -> str:
 def _headline(name: str, value: str, text: str, low: float, spread: float) -> Headline:
     """A headline, or why it is withheld: ``low`` is the end of its interval, ``spread`` that between visits."""
     if not math.isfinite(low) and not spread > visits.NOISY:
-        return Headline(name, WITHHELD, f"{FEW}; {text}")
+        return Headline(name, WITHHELD, f"{UNKNOWN}; {text}")
     if spread > visits.NOISY:
         return Headline(name, WITHHELD, f"this machine is too noisy: visits scatter by {100 * spread:.3g} %; {text}")
     return Headline(name, value, text)
