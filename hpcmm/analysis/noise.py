@@ -10,7 +10,7 @@ short kernels scatter more. All times are logarithms here, so that spreads are r
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -177,7 +177,8 @@ class Noise:
             jobs = Prior.of(times, variances * scale, freedoms, neighbours=neighbours)
             both = np.maximum(jobs.at(times)[0], within)
             scale = both / np.maximum(both - within * (1 - kept), LEAST**2)
-        return cls(visits, jobs)
+        # few pairs of jobs may look as if variances had no mean, with less than two degrees of freedom
+        return cls(visits, replace(jobs, freedoms=np.maximum(jobs.freedoms, 2.0)))
 
     def between(self, times: np.ndarray) -> np.ndarray:
         """Return the variance between jobs at these times; NaN if it is not known."""

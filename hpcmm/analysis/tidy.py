@@ -108,6 +108,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
         - ``pooled_seconds``, ``pooled_low``, ``pooled_high``, ``pooled_visits``: the same over all visits of the
           contender at this problem on this kind of machine, in any sweep or run, and next to any variant. The visits of
           one process at the points of a batch count as one;
+        - ``evenness``: seconds of the mean rank, of the kernel alone, over those of the slowest. The mean is that of
+          the rates; 1 if all ranks are equally fast, and on one rank; ``card``: UUID of the GPU of rank 0, empty if
+          unknown;
         - ``call_seconds`` and so on: the same end to end; ``call_scatter`` ... ``call_gather``: medians of its
           phases [s];
         - ``flops_per_second``, ``bytes_per_second`` with ``_low`` and ``_high``: kernel alone;
@@ -165,6 +168,10 @@ def measurements(columns: Columns) -> pd.DataFrame:
             frame[rate] = frame[count] / frame[prefix + "seconds"]
             frame[rate + "_low"] = frame[count] / frame[prefix + "seconds_high"]
             frame[rate + "_high"] = frame[count] / frame[prefix + "seconds_low"]
+    frame["evenness"] = _evenness(columns, frame)
+    cards = {run: uuid for run, rank, uuid in zip(*(columns["ranks"][name] for name in ("run", "rank", "device")),
+                                                  strict=True) if rank == 0}  # fmt: skip
+    frame["card"] = [cards.get(run, "") for run in frame["run"]]
     frame = frame.rename(columns={"seconds_count": "repetitions", "call_seconds_count": "call_repetitions"})
     calls = slowest[slowest["call"] == 1]
     for phase in PHASES[:-1]:
@@ -286,6 +293,15 @@ def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     keys = ["measurement", "call", "run", "visit", "repetition"]
     samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, *PHASES)})
     return samples[passed_samples(columns, frame)].groupby(keys, as_index=False)[list(PHASES)].max()
+
+
+def _evenness(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
+    """Return the time of the mean rank of each measurement, of the kernel alone, over that of the slowest rank."""
+    samples = pd.DataFrame({name: columns["samples"][name] for name in ("measurement", "rank", "call", "kernel")})
+    several = (frame["ranks"] > 1).to_numpy()[samples["measurement"]] & passed_samples(columns, frame)
+    of_ranks = samples[several & (samples["call"] == 0)].groupby(["measurement", "rank"])["kernel"].median()
+    rates = (1 / of_ranks).groupby(level="measurement").agg(["mean", "min"])
+    return (rates["min"] / rates["mean"]).reindex(range(len(frame)), fill_value=1.0).to_numpy()
 
 
 def _add_median(frame: pd.DataFrame, name: str, values: pd.Series, groups: pd.Series) -> None:
