@@ -68,7 +68,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
                 alone = single[single["own"] & single["label"].isin(there["label"])]
                 place = {"kind": kind, **dict(zip(base_columns(), base_shape, strict=True)), **_call_base(single)}
                 textbook = there["algorithm"] == TEXTBOOK  # it exchanges nothing: it would be its own base
-                for points_there, of in ((there[~textbook], base), (there[textbook], single), (alone, single)):
+                for points_there, of in ((there[textbook], single), (there[~textbook], base), (alone, single)):
                     if not of.empty:
                         found += [{"row": row} | place | _base(of) for row in points_there.index]
     gains = pd.DataFrame(found, columns=["row", "kind", *base_columns(), *BASE, *("call_" + name for name in ENDS)])

@@ -215,6 +215,14 @@ def ranks(count: int) -> str:
     return f"{count} rank" + ("s" if count != 1 else "")
 
 
+def base(row: Mapping) -> str:
+    """Say what the efficiency of a kernel alone on several ranks is relative to, from ``scaling.speedups``."""
+    if row["base_ranks"] > 1:
+        slowest = f"{percent(row['efficiency_of_slowest'])} of the slowest"
+        return f"relative to the mean of one rank on each of {row['base_ranks']:.0f} devices at once ({slowest})"
+    return "relative to one rank alone" + (f", on {row['base_card'][:12]}" if row["base_card"] else "")
+
+
 def spread(items: Sequence[T], most: int) -> Sequence[T]:
     """Return at most ``most`` of the items, evenly spaced, always with the last one."""
     if len(items) <= most:

@@ -60,7 +60,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame, machines: Mapping[str,
         of = "end to end" if prefix else "the kernel alone"
         text = (
             f"{what['kind']} scaling efficiency of {what['label']} on {what['ranks']} ranks at {formats.size(what)} "
-            f"in {what['dtype']}, {of}, relative to the fastest on one rank"
+            f"in {what['dtype']}, {of}, {'relative to the fastest on one rank' if prefix else formats.base(what)}"
         )
         if not prefix and math.isfinite(what["call_efficiency"]):
             text += f"; end to end {formats.percent(what['call_efficiency'])}"
