@@ -169,9 +169,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
             frame[rate + "_low"] = frame[count] / frame[prefix + "seconds_high"]
             frame[rate + "_high"] = frame[count] / frame[prefix + "seconds_low"]
     frame["evenness"] = _evenness(columns, frame)
-    cards = {run: uuid for run, rank, uuid in zip(*(columns["ranks"][name] for name in ("run", "rank", "device")),
-                                                  strict=True) if rank == 0}  # fmt: skip
-    frame["card"] = [cards.get(run, "") for run in frame["run"]]
+    cards = [next((str(gpu.get("uuid") or "") for gpu in gpus_of(run["provenance"])), "") for run in runs(columns)]
+    frame["card"] = [cards[run] for run in frame["run"]]
     frame = frame.rename(columns={"seconds_count": "repetitions", "call_seconds_count": "call_repetitions"})
     calls = slowest[slowest["call"] == 1]
     for phase in PHASES[:-1]:
