@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -238,8 +237,8 @@ class Summary:
     ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``alarms`` are the failures that
     no sweep expects. ``missing`` are the points that could not be measured. ``omitted`` has a row for each (sweep,
     variant, ranks) that was planned and left out. ``superseded`` counts the points that a later run measured again,
-    ``single`` those with one visit. ``noise`` has the title of each device, and in percent how much visits of one job
-    scatter, and jobs: medians over its points, or "unknown".
+    ``single`` those with one visit. ``noise`` has the title of each device, and the medians over its points of the
+    spread between visits and of that between jobs, NaN if unknown.
     """
 
     points: int
@@ -248,7 +247,7 @@ class Summary:
     throttled: int
     superseded: int
     single: int
-    noise: list[tuple[str, str, str]]
+    noise: list[tuple[str, float, float]]
     machines: int
     missing: pd.DataFrame
     failures: pd.DataFrame
@@ -264,13 +263,10 @@ class Summary:
         return f"{points}: {counts}; {len(self.omitted)} left out"
 
 
-def noise_of(rows: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Return how much visits of one job and jobs scatter on each device, as medians over its points."""
+def noise_of(rows: pd.DataFrame) -> list[tuple[str, float, float]]:
+    """Return the median spreads of visits and jobs on each device."""
     spreads = rows.groupby("device", sort=False)[["spread", "spread_of_jobs"]].median()
-    return [
-        (DEVICES[device].title, *("unknown" if math.isnan(each) else f"{100 * each:.2g} %" for each in pair))
-        for device, *pair in spreads.itertuples()
-    ]
+    return [(DEVICES[device].title, visits, jobs) for device, visits, jobs in spreads.itertuples()]
 
 
 def summary(columns: Columns, frame: pd.DataFrame) -> Summary:

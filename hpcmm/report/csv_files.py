@@ -42,15 +42,8 @@ PHASE_COLUMNS += ("call_flops_per_second", "call_bytes_per_second", "call_ratio"
 ACTIVITY_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "memory", "activity", "share", "total", "calls")
 ACTIVITY_COLUMNS += ("mean", "least", "most")
 SCALING_COLUMNS = ("kind", "setting", "dtype", *DIMENSIONS, "device", "label", "ranks", "seconds", "speedup")
-SCALING_COLUMNS += (
-    "efficiency",
-    "efficiency_of_slowest",
-    "base_ranks",
-    "base_card",
-    "call_seconds",
-    "call_speedup",
-    "call_efficiency",
-)
+SCALING_COLUMNS += ("efficiency", "efficiency_of_slowest", "base_ranks", "base_card", "call_seconds", "call_speedup")
+SCALING_COLUMNS += ("call_efficiency",)
 PREDICTION_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "of", "measured_ranks", "ranks", "seconds")
 PREDICTION_COLUMNS += ("predicted_seconds",)
 RESOURCE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DIMENSIONS, "ranks", *RESOURCES)

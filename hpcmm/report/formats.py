@@ -215,6 +215,13 @@ def ranks(count: int) -> str:
     return f"{count} rank" + ("s" if count != 1 else "")
 
 
+def noise(title: str, visits: float, jobs: float) -> str:
+    """Say how much the visits of one job scatter on a device, and how much jobs do beyond that."""
+    of_visits = "unknown" if math.isnan(visits) else percent(visits)
+    of_jobs = "unknown" if math.isnan(jobs) else percent(jobs) if jobs else "none beyond that of their visits"
+    return f"{title}: spread between visits of one job {of_visits}, between jobs {of_jobs}"
+
+
 def base(row: Mapping) -> str:
     """Say what the efficiency of a kernel alone on several ranks is relative to, from ``scaling.speedups``."""
     if row["base_ranks"] > 1:
