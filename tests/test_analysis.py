@@ -73,7 +73,7 @@ def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank(tmp_
 def test_interval_of_the_rate_is_the_inverted_interval_of_the_time(tmp_path):
     samples = [Sample(visit, 0, False, {"kernel": each}, visit=visit) for visit, each in enumerate((5.0, 4.5, 5.5))]
     (row,) = derive(tmp_path, measurement(matmul(), samples=samples)).to_dict("records")
-    assert row["seconds_low"] < row["seconds"] == 5.0 < row["seconds_high"]
+    assert row["seconds_low"] < row["seconds"] < row["seconds_high"] and row["seconds"] == pytest.approx(5.0)
     rates = (row["flops_per_second_low"], row["flops_per_second"], row["flops_per_second_high"])
     assert rates == tuple(2 * 64**3 / row[name] for name in ("seconds_high", "seconds", "seconds_low"))
 

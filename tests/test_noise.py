@@ -196,8 +196,8 @@ def test_repetitions_of_one_visit_give_no_interval(tmp_path):
 def jobs_of(tmp_path, seed, visits, between, within, points=80, shared=False):
     """Measurements of a file of several jobs, and the true seconds of each size; logarithms are normal.
 
-    ``visits`` is the number of visits in each job. Jobs differ by ``between``, and visits of one job by ``within``. With
-    ``shared``, a variant and its baseline share both, and differ by a tenth of ``within`` only.
+    ``visits`` is the number of visits in each job. Jobs differ by ``between``, and visits of one job by ``within``.
+    With ``shared``, a variant and its baseline share both, and differ by a tenth of ``within`` only.
     """
     rng = np.random.default_rng(seed)
     true = dict(zip(range(64, 64 + points), np.exp(rng.uniform(-8, -4, points)), strict=True))
@@ -225,8 +225,8 @@ def test_intervals_of_visits_of_one_job_contain_the_time(tmp_path, between):
     frame, true = jobs_of(tmp_path, 1, (3, 1, 1), between, 0.01)
     rows = frame[frame["baseline"] == 0]
     errors = np.abs(np.log(rows["seconds"] / rows["n"].map(true)))
-    for visits in (1, 3):
-        some = (rows["visits"] == visits).to_numpy()
+    for count in (1, 3):
+        some = (rows["visits"] == count).to_numpy()
         assert 0.9 <= (errors < widths(rows, "seconds"))[some].mean() <= 0.999
     assert rows["spread_of_jobs"].median() == pytest.approx(between, rel=0.35, abs=0.006)
     ends = [rows[rows["sweep"] == name].set_index("n") for name in ("sweep0", "sweep1")]
