@@ -83,7 +83,9 @@ os.environ.update(
 )
 PROFILES = {done.profile_job(operation): operation for operation in PLAN.profiled}
 EXTENSIONS = ["--extension={}".format(path) for path in extensions.named(PLAN.config)]
-JOBS = {job.name: job for job in (*PLAN.jobs, *(Job((batch,)) for batch in PLAN.sustained))}
+TURNS = {name: turn for job in PLAN.jobs for name, turn in plan.turns(job, PLAN.measuring).items()}
+JOBS = {name: turn.job for name, turn in TURNS.items()}
+JOBS.update((batch.name, Job((batch,))) for batch in PLAN.sustained)
 MEASURED = expand(DONE, job=[*JOBS, *PROFILES])
 
 
@@ -156,12 +158,14 @@ rule all:
 # The measured files are not outputs of the rules: Snakemake would remove them before the job, which keeps each point
 # that they have, and would compare dates instead of fingerprints. The job writes its output when all are complete.
 rule measure:
+    input:
+        lambda wildcards: expand(DONE, job=TURNS[wildcards.job].after),
     output:
         DONE,
     log:
         "results/logs/{job}.log",
     wildcard_constraints:
-        job=any_of(job.name for job in PLAN.jobs),
+        job=any_of(TURNS),
     priority: 1  # before the sustained products
     threads: THREADS
     resources:
@@ -170,13 +174,13 @@ rule measure:
     params:
         batches=lambda wildcards: [batch.name for batch in job_of(wildcards).batches],
         failed=FAILED,
-        visits=PLAN.measuring.visits,
+        visits=lambda wildcards: TURNS[wildcards.job].visits,
     shell:
         'MPIEXEC_TIMEOUT=$((2 * 60 * {resources.runtime})) "$HPCMM_JOBS/with_modules" $HPCMM_ALONE '
         '"$HPCMM_JOBS/visits" {params.visits} {output} {params.failed} '
         '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.measure --results results --batch {params.batches} --patience $HPCMM_PATIENCE "
-        '--done {output} --failed {params.failed} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
+        '--visits {params.visits} --done {output} --failed {params.failed} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
 
 
 rule sustain:

@@ -161,7 +161,7 @@ def efficiency(frame: pd.DataFrame) -> str:
     return (
         f"On {row['ranks']} × {row['gpu']}, `{row['algorithm']}` with `{row['variant']}` multiplies matrices of size "
         f"{formats.size(row)} at {formats.rate_text(row)}: "
-        f"{formats.percent(row['efficiency'])} strong scaling efficiency."
+        f"{formats.percent(row['efficiency'])} strong scaling efficiency, {formats.base(row)}."
     )
 
 
@@ -406,7 +406,7 @@ def _scaled(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     if rows.empty:
         return rows
-    gains = speedups(rows)
+    gains = speedups(frame).merge(rows[["sweep", "device", "machine", "dtype"]].drop_duplicates())
     gains = gains[gains["kind"] == "strong"]
     return gains[gains["flops"] == gains["flops"].max()]
 

@@ -180,6 +180,8 @@ class Measuring:
         Seed of the random inputs.
     visits : int
         Processes that measure the point, one after another. Repetitions and seconds are divided among them.
+    jobs : int
+        Snakemake jobs among which the visits are divided, one after another.
     energy : bool
         Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own.
     accuracy : bool
@@ -194,8 +196,17 @@ class Measuring:
     cache: Literal["cold", "hot"]
     seed: int
     visits: int = 1
+    jobs: int = 1
     energy: bool = False
     accuracy: bool = False
+
+    def job_of(self, visit: int) -> int:
+        """Return the number of the job that makes a visit; both are counted from 0."""
+        return visit * self.jobs // self.visits
+
+    def visits_until(self, job: int) -> int:
+        """Return the number of visits that a point has after a job."""
+        return sum(self.job_of(visit) <= job for visit in range(self.visits))
 
     @property
     def only_verifies(self) -> bool:
@@ -220,6 +231,9 @@ class Sample:
         State of the device right after it, some of ``STATES``; empty for a CPU.
     visit : int
         Counted from 0. Repetitions of one visit are of one process and share its state.
+    run : int or None
+        Index of the process of a later visit among the runs of its journal; None for the first visit, whose run is that
+        of the measurement.
     """
 
     repetition: int
@@ -228,6 +242,7 @@ class Sample:
     seconds: Mapping[str, float]
     state: Mapping[str, float] = field(default_factory=dict)
     visit: int = 0
+    run: int | None = None
 
 
 @dataclass(frozen=True)

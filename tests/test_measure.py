@@ -961,6 +961,33 @@ def test_a_batch_that_fails_does_not_stop_the_others_of_its_job(tmp_path, kind):
     assert (tmp_path / "raw/a/cpu-r2-1.h5").stat().st_mtime_ns == before
 
 
+def test_two_jobs_divide_the_visits_and_the_file_names_the_job_of_each(tmp_path):
+    """The first one stops before the last visit; started again, it makes no other one."""
+    measuring = {name: value for name, value in dataclasses.asdict(THREE).items() if name != "accuracy"}
+    sweep = {"operation": "matmul", "variants": ["serial"], "dtypes": ["float32"], "sizes": [4, 8, 12]}
+    config = {"backends": "cpu", "measuring": measuring | {"visits": 3, "jobs": 2}, "sweeps": {"a": sweep}}
+    planned = plan.make(config)
+    planned.write(tmp_path / "plan.json")
+    (job,) = planned.jobs
+    output = job.batches[0].file(tmp_path)
+    for name, turn in plan.turns(job, planned.measuring).items():
+        done, failed = tmp_path / f"{name}.done", tmp_path / f"{name}.failed"
+        command = [Path(__file__).parents[1] / "jobs" / "visits", str(turn.visits), done, failed]
+        command += [sys.executable, "-m", "mpi4py", *MEASURE, "--results", tmp_path, "--batch", job.name]
+        command += ["--visits", str(turn.visits), "--done", done, "--failed", failed]
+        for _ in range(2):
+            done.unlink(missing_ok=True)
+            run = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+            assert run.returncode == 0 and done.exists(), run.stdout + run.stderr
+            assert output.exists() == (turn.visits == 3)
+            entries = finished(output.with_suffix(".journal"))
+            assert not entries or len(entries) == 3 * turn.visits
+    columns = store.read(output)
+    jobs = [json.loads(text)["job"] for text in columns["runs"]["provenance"]]
+    runs = dict(zip(columns["samples"]["visit"].tolist(), columns["samples"]["run"].tolist(), strict=True))
+    assert sorted(runs.values()) == [0, 1, 2] and jobs[runs[0]] == jobs[runs[1]] != jobs[runs[2]]
+
+
 def test_a_point_too_large_for_memory_is_recorded_and_its_job_succeeds(mpiexec, planned, tmp_path):
     planned("numpy", sizes=(4, 180_000))  # 3 matrices of 121 GiB
     for batch in plan.read(tmp_path / "plan.json").to_measure:

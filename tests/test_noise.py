@@ -182,11 +182,81 @@ def test_both_errors_are_in_the_interval_of_a_ratio(tmp_path):
     assert width(steady, steady) < width(steady, wide)
 
 
-def test_one_visit_keeps_the_interval_of_its_repetitions(tmp_path):
+def test_repetitions_of_one_visit_give_no_interval(tmp_path):
     samples = timings.kernel_samples([float(i) for i in (7, 3, 9, 1, 5, 8, 2, 6, 4)])
-    (row,) = derived(tmp_path, measurement(product(), samples=samples)).to_dict("records")
-    assert (row["seconds_low"], row["seconds"], row["seconds_high"], row["visits"]) == (2.0, 5.0, 8.0, 1)
-    assert math.isnan(row["spread"])
+    rows = [measurement(product(), samples=samples), measurement(product(), "cublas", samples=samples)]
+    own, _ = derived(tmp_path, *rows).to_dict("records")
+    assert (own["seconds"], own["ratio"], own["visits"]) == (5.0, 1.0, 1)
+    unknown = [
+        f"{name}_{end}" for name in ("seconds", "ratio", "flops_per_second", "pooled") for end in ("low", "high")
+    ]
+    assert all(math.isnan(own[name]) for name in (*unknown, "spread", "spread_of_jobs"))
+
+
+def jobs_of(tmp_path, seed, visits, between, within, points=80, shared=False):
+    """Measurements of a file of several jobs, and the true seconds of each size; logarithms are normal.
+
+    ``visits`` is the number of visits in each job. Jobs differ by ``between``, and visits of one job by ``within``.
+    With ``shared``, a variant and its baseline share both, and differ by a tenth of ``within`` only.
+    """
+    rng = np.random.default_rng(seed)
+    true = dict(zip(range(64, 64 + points), np.exp(rng.uniform(-8, -4, points)), strict=True))
+    runs = []
+    for number, count in enumerate(visits):
+        rows = []
+        for n, seconds in true.items():
+            states = [between * rng.standard_normal() + within * rng.standard_normal(count) for _ in range(2)]
+            if shared:
+                states[1] = states[0] + within / 10 * rng.standard_normal(count)
+            for contender, state in zip(("", "cublas"), states, strict=True):
+                rows.append(visited(product(n=n), seconds * np.exp(state), contender))
+        place = {"job": f"job {number}", "source_sha256": "one", "utc": f"2026-01-0{number + 1}T00:00:00+00:00"}
+        runs.append((place, {f"sweep{number}": rows}))
+    return analysis.measurements(timings.merged(tmp_path, *runs)), true
+
+
+def widths(rows, name):
+    return np.log(rows[f"{name}_high"] / rows[f"{name}_low"]) / 2
+
+
+@pytest.mark.parametrize("between", [0.0, 0.03])
+def test_intervals_of_visits_of_one_job_contain_the_time(tmp_path, between):
+    """Also with one visit. The true times and spreads are those of the simulation."""
+    frame, true = jobs_of(tmp_path, 1, (3, 1, 1), between, 0.01)
+    rows = frame[frame["baseline"] == 0]
+    errors = np.abs(np.log(rows["seconds"] / rows["n"].map(true)))
+    for count in (1, 3):
+        some = (rows["visits"] == count).to_numpy()
+        assert 0.9 <= (errors < widths(rows, "seconds"))[some].mean() <= 0.999
+    assert rows["spread_of_jobs"].median() == pytest.approx(between, rel=0.35, abs=0.006)
+    ends = [rows[rows["sweep"] == name].set_index("n") for name in ("sweep0", "sweep1")]
+    apart = (ends[0]["seconds_low"] > ends[1]["seconds_high"]) | (ends[1]["seconds_low"] > ends[0]["seconds_high"])
+    assert apart.mean() <= 0.05
+
+
+def test_one_visit_has_the_spread_of_the_visits_of_other_points(tmp_path):
+    """All are of one job, so how much jobs differ is not known."""
+    rng = np.random.default_rng(2)
+    rows = [visited(product(n=n), np.exp(0.02 * rng.standard_normal(3))) for n in range(64, 164)]
+    rows.append(visited(product(n=32), [1.0]))
+    row = derived(tmp_path, *rows).query("n == 32").iloc[0]
+    assert row["spread"] == pytest.approx(0.02, rel=0.25) and math.isnan(row["spread_of_jobs"])
+    assert math.log(row["seconds_high"] / row["seconds"]) == pytest.approx(1.96 * 0.02, rel=0.3)
+
+
+def test_a_state_that_a_variant_and_its_baseline_share_is_not_in_the_interval_of_their_ratio(tmp_path):
+    frame, _ = jobs_of(tmp_path, 3, (3, 1, 1), 0.05, 0.01, shared=True)
+    rows = frame[frame["baseline"] == 0]
+    assert (widths(rows, "ratio") < widths(rows, "seconds") / 5).all()
+    assert ((rows["ratio_low"] < 1) & (rows["ratio_high"] > 1)).mean() >= 0.9
+
+
+def test_times_of_a_baseline_in_one_process_are_one_visit(tmp_path):
+    """It is measured beside each variant."""
+    rows = []
+    for variant in ("naive", "tiled_padded", "large_thread_tile"):
+        rows += [visited(product(variant), (1.0, 1.1)), visited(product(variant), (2.0, 2.1), "cublas")]
+    assert set(derived(tmp_path, *rows)["pooled_visits"]) == {2}
 
 
 def test_a_point_of_several_sweeps_has_the_visits_of_all(tmp_path):

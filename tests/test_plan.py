@@ -930,3 +930,25 @@ def test_a_sweep_without_types_has_those_of_its_kernels():
     assert types(dtypes=["float8_e4m3"], device="cuda") == {"cublas": float8, "cublaslt": float8}
     parts = types(variants=["cublas"], algorithms=["scatter", "summa"], dtypes=["float32", "bfloat16"], ranks=[2])
     assert parts == {"cublas": {"float32", "bfloat16"}}
+
+
+# --- visits of several jobs ---------------------------------------------------------------------------------------
+
+
+@given(visits=st.integers(1, 50), data=st.data())
+def test_the_visits_of_a_point_are_divided_evenly_among_its_jobs(visits, data):
+    measuring = dataclasses.replace(MEASURING, visits=visits, jobs=data.draw(st.integers(1, visits)))
+    numbers = [measuring.job_of(visit) for visit in range(visits)]
+    assert numbers == sorted(numbers) and set(numbers) == set(range(measuring.jobs))
+    counts = [numbers.count(job) for job in range(measuring.jobs)]
+    assert max(counts) - min(counts) <= 1
+    (job, *_) = make(changed(measuring__visits=visits, measuring__jobs=measuring.jobs)).jobs
+    turns = plan.turns(job, measuring)
+    assert [turn.visits for turn in turns.values()] == list(itertools.accumulate(counts))
+    assert [turn.after for turn in turns.values()] == [[], *([name] for name in list(turns)[:-1])]
+    assert list(turns)[-1] == job.name
+
+
+def test_more_jobs_than_visits_are_refused():
+    with pytest.raises(ConfigError, match=r"measuring\.jobs: 3 is not allowed; allowed: at most visits, 2"):
+        make(changed(measuring__visits=2, measuring__jobs=3))

@@ -10,6 +10,7 @@ from hpcmm import analysis, store
 from hpcmm.analysis import scaling
 from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK, Verdict
+from hpcmm.report import formats
 
 
 def product(ranks, shape=(64, 64, 64), variant="naive", algorithm=TEXTBOOK):
@@ -227,3 +228,42 @@ def test_a_speedup_is_of_medians_over_the_visits_of_all_sweeps_with_both_interva
     ends = [one["pooled_low"] / two["pooled_high"] / 2, one["pooled_high"] / two["pooled_low"] / 2]
     assert more[["efficiency_low", "efficiency_high"]].iloc[0].tolist() == pytest.approx(ends)
     assert ends[0] < 8.4 / 5.5 / 2 < ends[1]
+
+
+def test_a_kernel_is_relative_to_one_rank_on_every_card_at_once(tmp_path):
+    """The base is in another sweep. One card alone, in 8 s, is faster than both at once: a card in 8.5, one in 10."""
+
+    def took(point, *seconds):
+        return measurement(point, samples=kernel_samples([seconds] * 3))
+
+    sweeps = {
+        "distributed": [
+            took(product(1), 8.0),
+            took(product(2, algorithm="ring"), 5.0, 5.0),
+            took(product(2), 4.2, 5.0),
+        ],
+        "cards": [took(product(2, (128, 64, 64)), 8.5, 10.0)],
+    }
+    found = scaling.speedups(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", sweeps))))
+    more = found[(found["ranks"] == 2) & (found["kind"] == "strong")].set_index("algorithm")
+    mean = 2 / (1 / 8.5 + 1 / 10)  # of the rates
+    assert more.loc["ring", "efficiency"] == pytest.approx(mean / 5 / 2)
+    assert more.loc["ring", "efficiency_of_slowest"] == pytest.approx(10 / 5 / 2)
+    assert more["base_ranks"].to_dict() == {"ring": 2, TEXTBOOK: 1}
+    assert more.loc[TEXTBOOK, "efficiency"] == pytest.approx(8 / 5 / 2)  # it exchanges nothing, so it could be its base
+    assert formats.base(more.loc["ring"]).endswith("one rank on each of 2 devices at once (100 % of the slowest)")
+
+
+def test_an_efficiency_relative_to_one_card_names_it(tmp_path):
+    rows = [measurement(product(1), samples=kernel_samples([8.0] * 3))]
+    rows.append(measurement(product(2, algorithm="ring"), samples=kernel_samples([(5.0, 5.0)] * 3)))
+    # of another arithmetic, and of another number of ranks
+    rows.append(measurement(product(2, (128, 64, 64), "tensor_core"), samples=kernel_samples([(1.0, 1.0)] * 3)))
+    rows.append(measurement(product(4, (256, 64, 64)), samples=kernel_samples([(1.0,) * 4] * 3)))
+    path = timings.write(
+        tmp_path / "timings.h5", {"size": rows}, {"gpus": [{"uuid": "GPU-12345678-90ab", "name": "T"}]}
+    )
+    found = scaling.speedups(analysis.measurements(store.read(path)))
+    (row,) = found[found["algorithm"] == "ring"].to_dict("records")
+    assert (row["base_ranks"], row["efficiency"]) == (1, pytest.approx(0.8))
+    assert formats.base(row) == "relative to one rank alone, on GPU-12345678"

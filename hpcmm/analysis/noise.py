@@ -10,7 +10,7 @@ short kernels scatter more. All times are logarithms here, so that spreads are r
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -62,7 +62,14 @@ class Prior:
         return len(self.times) > 0
 
     @classmethod
-    def of(cls, times: np.ndarray, variances: np.ndarray, freedoms: np.ndarray, fewest: int = FEWEST) -> Prior:
+    def of(
+        cls,
+        times: np.ndarray,
+        variances: np.ndarray,
+        freedoms: np.ndarray,
+        fewest: int = FEWEST,
+        neighbours: int = NEIGHBOURS,
+    ) -> Prior:
         """Fit a scaled F distribution to the variances around each time, by the moments of their logarithms.
 
         Parameters
@@ -75,6 +82,8 @@ class Prior:
             Their degrees of freedom, 1 or more.
         fewest : int
             Least number of variances; with fewer the prior is not known.
+        neighbours : int
+            Number of variances with the nearest times that the prior is made from.
         """
         order = np.argsort(times, kind="stable")
         times, variances, freedoms = times[order], variances[order], freedoms[order]
@@ -83,8 +92,8 @@ class Prior:
             return cls(*np.empty((3, 0)))
         half = freedoms / 2
         logs = np.log(np.maximum(variances, LEAST**2)) - digamma(half) + np.log(half)
-        first = np.clip(np.arange(count) - NEIGHBOURS // 2, 0, max(0, count - NEIGHBOURS))
-        last = np.minimum(first + NEIGHBOURS, count)
+        first = np.clip(np.arange(count) - neighbours // 2, 0, max(0, count - neighbours))
+        last = np.minimum(first + neighbours, count)
         number = last - first
 
         def mean(values: np.ndarray) -> np.ndarray:
@@ -100,7 +109,7 @@ class Prior:
         fitted = np.exp(centre + digamma(finite) - np.log(finite))
         # With a state that is either on or off many variances are 0, and their logarithms have no mean.
         unbiased = np.maximum(variances, LEAST**2) / median_variance(freedoms)
-        windows = np.lib.stride_tricks.sliding_window_view(unbiased, min(count, NEIGHBOURS))
+        windows = np.lib.stride_tricks.sliding_window_view(unbiased, min(count, neighbours))
         return cls(times, np.maximum(fitted, np.median(windows, axis=1)[first]), found)
 
     def at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -126,6 +135,83 @@ class Prior:
         own = np.where(freedoms > 0, freedoms * np.nan_to_num(variances), 0.0)
         mixed = (np.where(infinite, 0.0, weight) * prior + own) / np.where(total > 0, total, 1.0)
         return np.maximum(np.where(infinite, prior, np.maximum(prior, mixed)), LEAST**2), weight + freedoms
+
+
+ROUNDS = 10  # of ``Noise.of``, until the scales settle
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of a device: the spread between visits of one job, and that between jobs.
+
+    Visits of one job share its state, so they are correlated (Smyth, Michaud and Scott, Bioinformatics 21, 2005,
+    2067-2075, for replicates on one array). ``visits`` is the variance between visits of one job. ``jobs`` is that
+    between visits of different jobs. Their difference is the variance between jobs.
+    """
+
+    visits: Prior
+    jobs: Prior
+
+    @classmethod
+    def of(
+        cls, visits: Prior, times: np.ndarray, variances: np.ndarray, freedoms: np.ndarray, kept: np.ndarray
+    ) -> Noise:
+        """Estimate the variance between visits of different jobs, from points that several jobs measured.
+
+        The times of jobs with several visits vary less than single visits. Their variances are therefore scaled to that
+        of single visits, by the variances that this gives.
+
+        Parameters
+        ----------
+        visits : Prior
+        times, variances, freedoms : ndarray
+            For each point: the logarithm of its seconds, the variance of the times of its jobs, and its degrees of
+            freedom.
+        kept : ndarray
+            The part of the variance between visits of one job that these times have: 1 if each job has one visit.
+        """
+        within, _ = visits.at(times)
+        neighbours = int(np.clip(len(times) // 3, FEWEST, NEIGHBOURS))  # fewer points than for visits: keep the trend
+        jobs, scale = Prior(*np.empty((3, 0))), np.ones(len(times))
+        for _ in range(ROUNDS):
+            jobs = Prior.of(times, variances * scale, freedoms, neighbours=neighbours)
+            both = np.maximum(jobs.at(times)[0], within)
+            scale = both / np.maximum(both - within * (1 - kept), LEAST**2)
+        # few pairs of jobs may look as if variances had no mean, with less than two degrees of freedom
+        return cls(visits, replace(jobs, freedoms=np.maximum(jobs.freedoms, 2.0)))
+
+    def between(self, times: np.ndarray) -> np.ndarray:
+        """Return the variance between jobs at these times; NaN if it is not known."""
+        both, freedom = self.jobs.at(times)
+        return np.where(freedom > 0, np.maximum(both - self.visits.at(times)[0], 0.0), np.nan)
+
+    def of_medians(
+        self, times: np.ndarray, variances: np.ndarray, freedoms: np.ndarray, counts: np.ndarray, shares: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the variance of medians over visits, and its degrees of freedom; NaN and 0 if it is not known.
+
+        Parameters
+        ----------
+        times : ndarray
+            Logarithms of seconds.
+        variances, freedoms : ndarray
+            Between the visits of each job at the point, and the degrees of freedom.
+        counts : ndarray
+            Visits.
+        shares : ndarray
+            Part of the variance between jobs that the median has: the sum of the squares of the jobs' shares of the
+            visits. It is 1 if all visits are of one job.
+        """
+        within, _ = self.visits.at(times)
+        between = np.nan_to_num(self.between(times))
+        known = self.jobs if self.jobs.known else self.visits
+        # the point's own variance is of visits of one job; the prior may be of visits of different jobs
+        scale = np.where(within > 0, 1 + between / np.where(within > 0, within, 1.0), 1.0)
+        one, freedom = known.moderated(times, variances * scale, freedoms)
+        one, both = np.maximum(one, within), within + between
+        correlation = np.where(both > 0, between / np.where(both > 0, both, 1.0), 0.0)
+        total = one * (correlation * shares + (1 - correlation) * median_spread(counts) ** 2)
+        return np.where(freedom > 0, total, np.nan), freedom
 
 
 # --- special functions: SciPy loads an OpenBLAS that hangs where address space is short ------------------------------

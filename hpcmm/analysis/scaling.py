@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import log2, prod
 from typing import Any
 
@@ -22,8 +22,16 @@ def base_columns() -> list[str]:
     return [f"base_{dimension}" for dimension in dimensions()]
 
 
+ALIKE = ["operation", "device", "machine", "dtype", "arithmetic", "setting"]  # equal for points and their base
+
+
 def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     """Return speedup and efficiency of each point on several ranks, and of the same label on one rank.
+
+    Cards of one model differ by several percent. The kernel alone is therefore relative to one rank on every card at
+    once, if any sweep of the file has it: ``TEXTBOOK`` on as many ranks, with the first dimension multiplied by their
+    number, computes the problem of one rank on each. Without it, the base is one rank alone on its card, and so it is
+    for end-to-end times and for ``TEXTBOOK`` itself.
 
     Returns
     -------
@@ -33,56 +41,90 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
         - ``kind``: "strong" (same size on one rank), "weak" (same work per rank) or "memory-constrained" (same bytes
           per rank);
         - ``base_m``, ``base_n``, ``base_k``: the size on one rank;
-        - ``speedup``: work per second of the kernel alone, divided by the highest on one rank at that size with the
-          same ``arithmetic``, of any rung or baseline on that device; both are medians over all visits of a point;
+        - ``base_ranks``: the ranks of the base of the kernel alone: as many as cards, or 1; ``base_card``: the card of
+          one rank alone, empty for a CPU or if it is not known;
+        - ``speedup``: work per second of the kernel alone, divided by that of a rank of the base, the highest of any
+          rung or baseline on that device with the same ``arithmetic``; medians over all visits of a point. Of several
+          ranks, the mean of their rates counts;
         - ``efficiency``: ``speedup`` divided by ranks; ``efficiency_low`` and ``efficiency_high`` follow from the
-          intervals of both times;
+          intervals of both times; ``efficiency_of_slowest``: relative to the slowest rank of the base, NaN if it is one
+          rank alone;
         - ``call_speedup``, ``call_efficiency`` and so on: the same end to end.
     """
     rows = frame[~frame["superseded"] & (frame["result"] == "PASS")]
     rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]
     rows = rows.assign(work=_work(rows), own=is_own(rows))
+    together = rows[(rows["ranks"] > 1) & (rows["contender_algorithm"] == TEXTBOOK) & rows["seconds"].notna()]
+    together = dict(iter(together.groupby([*ALIKE, "ranks", *dimensions()])))
     found = []
-    for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "arithmetic", "setting"], sort=False):
+    for _, group in rows.groupby(["sweep", *ALIKE], sort=False):
         one, more = group[group["ranks"] == 1], group[group["own"] & (group["ranks"] > 1)]
-        for (ranks, *shape), points_there in more.groupby(["ranks", *dimensions()], sort=False):
-            same_shape = (one[list(dimensions())] == shape).all(axis=1)
-            same_work, same_bytes = (
-                (one[amount] * ranks / points_there[amount].iloc[0]).between(0.98, 1.02) for amount in ("work", "bytes")
-            )
-            for kind, same in (
-                ("strong", same_shape),
-                ("weak", same_work),
-                ("memory-constrained", same_bytes & ~same_work),
-            ):
-                base_rows = one[same]
-                if not base_rows.empty:
-                    fastest = [each for prefix in ("", "call_") for each in _fastest(base_rows, prefix + "pooled")]
-                    alone = base_rows.index[base_rows["own"] & base_rows["label"].isin(points_there["label"])]
-                    base_shape = base_rows[list(dimensions())].iloc[0]
-                    found += [(row, kind, *base_shape, *fastest) for row in (*points_there.index, *alone)]
-    ends = [prefix + end for prefix in ("", "call_") for end in ("fastest", "fastest_low", "fastest_high")]
-    gains = pd.DataFrame(found, columns=["row", "kind", *base_columns(), *ends])
-    rows = rows.loc[gains.pop("row")].reset_index(drop=True).assign(**gains[["kind", *base_columns()]])
+        first = dimensions().index(OPERATIONS[group["operation"].iloc[0]].dimensions[0])
+        alike = tuple(group[ALIKE].iloc[0])
+        for (ranks, *shape), there in more.groupby(["ranks", *dimensions()], sort=False):
+            for kind, base_shape, single in _bases(one, there, shape):
+                whole = [size * ranks if i == first else size for i, size in enumerate(base_shape)]
+                base = together.get((*alike, ranks, *whole), single)
+                alone = single[single["own"] & single["label"].isin(there["label"])]
+                place = {"kind": kind, **dict(zip(base_columns(), base_shape, strict=True)), **_call_base(single)}
+                textbook = there["algorithm"] == TEXTBOOK  # it exchanges nothing: it would be its own base
+                for points_there, of in ((there[textbook], single), (there[~textbook], base), (alone, single)):
+                    if not of.empty:
+                        found += [{"row": row} | place | _base(of) for row in points_there.index]
+    gains = pd.DataFrame(found, columns=["row", "kind", *base_columns(), *BASE, *("call_" + name for name in ENDS)])
+    rows = rows.loc[gains["row"]].reset_index(drop=True)
+    rows = rows.assign(**gains[["kind", *base_columns(), "base_ranks", "base_card"]])
     for prefix in ("", "call_"):
-        speedup, low, high = (
-            gains[f"{prefix}fastest{of_one}"] * rows["work"] / rows[f"{prefix}pooled_{of_more}"]
-            for of_one, of_more in (("", "seconds"), ("_low", "high"), ("_high", "low"))
+        efficiency, low, high = (
+            gains[prefix + of_base] * rows["work"] / rows[f"{prefix}pooled_{of_point}"] / rows["ranks"]
+            for of_base, of_point in (("least", "seconds"), ("least_low", "high"), ("least_high", "low"))
         )
-        rows = rows.assign(**{prefix + "speedup": speedup, prefix + "efficiency": speedup / rows["ranks"]})
-        ends = {prefix + "efficiency_low": low / rows["ranks"], prefix + "efficiency_high": high / rows["ranks"]}
-        rows = rows.assign(**ends)
+        added = {"speedup": efficiency * rows["ranks"], "efficiency": efficiency}
+        added |= {"efficiency_low": low, "efficiency_high": high}
+        rows = rows.assign(**{prefix + name: values for name, values in added.items()})
+    rows["efficiency_of_slowest"] = rows["efficiency"] / gains["evenness"].where(rows["base_ranks"] > 1)
     keys = ["kind", "sweep", "operation", "device", "dtype", "setting", *dimensions(), "label", "ranks"]
     return rows.drop(columns=["work", "own"]).drop_duplicates(keys).reset_index(drop=True)
 
 
-def _fastest(rows: pd.DataFrame, time: str) -> tuple[float, float, float]:
-    """The least seconds for a unit of work, with the ends of their interval; NaN if none was timed."""
-    seconds = rows[time + "_seconds"] / rows["work"]
+def _bases(
+    one: pd.DataFrame, there: pd.DataFrame, shape: Sequence[int]
+) -> Iterator[tuple[str, Sequence[int], pd.DataFrame]]:
+    """Yield each kind of scaling of some points, its size on one rank, and the rows of one rank alone at that size."""
+    same_work, same_bytes = (
+        (one[amount] * there["ranks"].iloc[0] / there[amount].iloc[0]).between(0.98, 1.02)
+        for amount in ("work", "bytes")
+    )
+    yield "strong", shape, one[(one[list(dimensions())] == shape).all(axis=1)]
+    for kind, same in (("weak", same_work), ("memory-constrained", same_bytes & ~same_work)):
+        if same.any():
+            yield kind, one.loc[same, list(dimensions())].iloc[0].tolist(), one[same]
+
+
+ENDS = ("least", "least_low", "least_high")
+BASE = (*ENDS, "evenness", "base_ranks", "base_card")
+
+
+def _base(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the least seconds of the mean rank for a unit of work, with the ends of their interval, and its card."""
+    own = rows["pooled_seconds"] * rows["evenness"] * rows["ranks"] / rows["work"]
+    if own.isna().all():
+        return {}
+    row = rows.loc[own.idxmin()]
+    unit = row["evenness"] * row["ranks"] / row["work"]
+    least = {name: row[f"pooled_{end}"] * unit for name, end in zip(ENDS, ("seconds", "low", "high"), strict=True)}
+    card = row["card"] if row["ranks"] == 1 else ""
+    return least | {"evenness": row["evenness"], "base_ranks": row["ranks"], "base_card": card}
+
+
+def _call_base(rows: pd.DataFrame) -> dict[str, float]:
+    """Return the least end-to-end seconds on one rank for a unit of work, with the ends of their interval."""
+    seconds = rows["call_pooled_seconds"] / rows["work"]
     if seconds.isna().all():
-        return np.nan, np.nan, np.nan
+        return {}
     row = rows.loc[seconds.idxmin()]
-    return tuple(row[f"{time}_{end}"] / row["work"] for end in ("seconds", "low", "high"))
+    ends = zip(ENDS, ("seconds", "low", "high"), strict=True)
+    return {f"call_{name}": row[f"call_pooled_{end}"] / row["work"] for name, end in ends}
 
 
 def _work(rows: pd.DataFrame) -> pd.Series:

@@ -16,7 +16,6 @@ import pandas as pd
 from hpcmm.analysis import limits, visits
 from hpcmm.analysis.versions import library_of, versions_of
 from hpcmm.devices import DEVICES
-from hpcmm.interval import interval_rank
 from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK, UNCHECKED, spread_name
 from hpcmm.operations import OPERATIONS, dimensions
@@ -44,7 +43,7 @@ THROTTLING = {
 
 
 def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame:
-    """Return the median of each group with its 95 % interval.
+    """Return the median of each group.
 
     Parameters
     ----------
@@ -58,23 +57,18 @@ def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame
     Returns
     -------
     DataFrame
-        ``median``, ``low``, ``high`` (the interval; NaN for fewer than 6 values), ``count``, and the extremes ``least``
-        and ``most``.
+        ``median``, ``count``, and the extremes ``least`` and ``most``.
     """
     known = ~np.isnan(values)
     values, groups = values[known], groups[known]
     values = values[np.lexsort((values, groups))]
     count = np.bincount(groups, minlength=length)
     first = np.cumsum(count) - count
-    rank = np.array([interval_rank(int(n)) for n in count], dtype=np.int64)
-    median, low, high = np.full((3, length), np.nan)
-    some, enough = count > 0, rank > 0
+    median, least, most = np.full((3, length), np.nan)
+    some = count > 0
     median[some] = (values[(first + (count - 1) // 2)[some]] + values[(first + count // 2)[some]]) / 2
-    low[enough] = values[(first + rank - 1)[enough]]
-    high[enough] = values[(first + count - rank)[enough]]
-    least, most = np.full((2, length), np.nan)
     least[some], most[some] = values[first[some]], values[(first + count - 1)[some]]
-    return pd.DataFrame({"median": median, "low": low, "high": high, "count": count, "least": least, "most": most})
+    return pd.DataFrame({"median": median, "count": count, "least": least, "most": most})
 
 
 def row_dicts(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -106,15 +100,20 @@ def measurements(columns: Columns) -> pd.DataFrame:
         - ``gpu`` and ``machine``, from ``machines``; ``superseded``: whether a later run on the same kind of machine
           measured the same point;
         - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: kernel alone, slowest rank of each
-          repetition. With several visits, the median over visits of the times that ``visits`` gives them, and its
-          interval from ``noise``; with one visit, the median over repetitions and its interval; ``seconds_least`` and
-          ``seconds_most``: the extreme repetitions;
+          repetition. With several visits, the median over visits of the times that ``visits`` gives them; with one
+          visit, the median over repetitions. The interval is that of ``noise``; NaN if the file does not show how
+          visits scatter; ``seconds_least`` and ``seconds_most``: the extreme repetitions;
         - ``library``: the library of the contender with its version, ``"cuBLAS 13.1.0"``; empty for a kernel;
           ``multiprocessors``: SM count of the GPU, 0 without one or if unknown;
-        - ``visits``: their number; ``spread``: relative standard deviation between visits, of this point, moderated by
-          those of the file. NaN if nothing in the file has several visits;
+        - ``visits``: their number; ``spread``: relative standard deviation between visits of one job, of this point,
+          moderated by those of the file. NaN if nothing in the file has several visits; ``spread_of_jobs``: that
+          between jobs, of points with a similar time. NaN if too few points were measured in several jobs;
         - ``pooled_seconds``, ``pooled_low``, ``pooled_high``, ``pooled_visits``: the same over all visits of the
-          contender at this problem on this kind of machine, in any sweep or run, and next to any variant;
+          contender at this problem on this kind of machine, in any sweep or run, and next to any variant. The visits of
+          one process at the points of a batch count as one;
+        - ``evenness``: seconds of the mean rank, of the kernel alone, over those of the slowest. The mean is that of
+          the rates; 1 if all ranks are equally fast, and on one rank; ``card``: UUID of the GPU of rank 0, empty if
+          unknown;
         - ``call_seconds`` and so on: the same end to end; ``call_scatter`` ... ``call_gather``: medians of its
           phases [s];
         - ``flops_per_second``, ``bytes_per_second`` with ``_low`` and ``_high``: kernel alone;
@@ -158,7 +157,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
     frame["expected"] = expected
     _place(columns, frame, added)
     _run_on(columns, frame)
-    slowest = slowest_ranks(columns, frame)
+    slowest = slowest_ranks(columns, frame).join(jobs_of(columns), on="run")
+    # the visits of a process at the points of a batch; older files have the run of the first visit only
+    slowest["process"] = slowest.groupby(["run", "visit"]).ngroup()
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
         part = slowest[slowest["call"] == call]
         _add_median(frame, prefix + "seconds", part[phase], part["measurement"])
@@ -172,6 +173,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
             frame[rate] = frame[count] / frame[prefix + "seconds"]
             frame[rate + "_low"] = frame[count] / frame[prefix + "seconds_high"]
             frame[rate + "_high"] = frame[count] / frame[prefix + "seconds_low"]
+    frame["evenness"] = _evenness(columns, frame)
+    cards = [next((str(gpu.get("uuid") or "") for gpu in gpus_of(run["provenance"])), "") for run in runs(columns)]
+    frame["card"] = [cards[run] for run in frame["run"]]
     frame = frame.rename(columns={"seconds_count": "repetitions", "call_seconds_count": "call_repetitions"})
     calls = slowest[slowest["call"] == 1]
     for phase in PHASES[:-1]:
@@ -283,6 +287,19 @@ def machines(columns: Columns) -> list[tuple[str, str]]:
     return found
 
 
+def jobs_of(columns: Columns) -> pd.DataFrame:
+    """Number the job of each run, and its code: columns ``job`` and ``code``.
+
+    Older files do not name the job: its processes have the same arguments.
+    """
+    provenances = [run["provenance"] for run in runs(columns)]
+    jobs = [str(each.get("job") or (each.get("host"), each.get("arguments"))) for each in provenances]
+    code = [str(each.get("source_sha256") or each.get("revision")) for each in provenances]
+    return pd.DataFrame(
+        {name: pd.factorize(np.array(each, object))[0] for name, each in (("job", jobs), ("code", code))}
+    )
+
+
 def split_by_machine(frame: pd.DataFrame) -> pd.DataFrame:
     """Split sweeps that were measured on several kinds of machine, named as ``"size (CPU, GPU)"``."""
     several = frame.groupby("sweep", sort=False)["machine"].transform("nunique") > 1
@@ -295,14 +312,23 @@ def passed_samples(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
 
 
 def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the maximum over ranks of each phase, one row per (measurement, call, visit, repetition)."""
-    keys = ["measurement", "call", "visit", "repetition"]
+    """Return the maximum over ranks of each phase, one row per (measurement, call, run, visit, repetition)."""
+    keys = ["measurement", "call", "run", "visit", "repetition"]
     samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, *PHASES)})
     return samples[passed_samples(columns, frame)].groupby(keys, as_index=False)[list(PHASES)].max()
 
 
+def _evenness(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
+    """Return the time of the mean rank of each measurement, of the kernel alone, over that of the slowest rank."""
+    samples = pd.DataFrame({name: columns["samples"][name] for name in ("measurement", "rank", "call", "kernel")})
+    several = (frame["ranks"] > 1).to_numpy()[samples["measurement"]] & passed_samples(columns, frame)
+    of_ranks = samples[several & (samples["call"] == 0)].groupby(["measurement", "rank"])["kernel"].median()
+    rates = (1 / of_ranks).groupby(level="measurement").agg(["mean", "min"])
+    return (rates["min"] / rates["mean"]).reindex(range(len(frame)), fill_value=1.0).to_numpy()
+
+
 def _add_median(frame: pd.DataFrame, name: str, values: pd.Series, groups: pd.Series) -> None:
-    """Add the median of each group with its interval and count."""
+    """Add the median of each group with its count and extremes."""
     found = medians(values.to_numpy(float), groups.to_numpy(np.int64), len(frame))
     for column in found:
         frame[name + ("" if column == "median" else f"_{column}")] = found[column].to_numpy()

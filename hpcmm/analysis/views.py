@@ -10,6 +10,7 @@ import pandas as pd
 
 from hpcmm.analysis.levels import ceilings, levels
 from hpcmm.analysis.tidy import MISSING, Columns, is_own, passed_samples, points, precisions
+from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.quantities import PHASES, RESOURCES, STATES
 
@@ -237,7 +238,8 @@ class Summary:
     no sweep expects. ``missing`` are the points that could not be measured, as rows of ``measurements``;
     ``of_failed_jobs`` are rows of ``omitted`` with the ``points`` of jobs that failed. ``omitted`` has a row for each
     (sweep, variant, ranks) that the plan left out. ``superseded`` counts the points that a later run measured again,
-    ``single`` those with one visit.
+    ``single`` those with one visit. ``noise`` has the title of each device, and the medians over its points of the
+    spread between visits and of that between jobs, NaN if unknown.
     """
 
     passed: int
@@ -245,6 +247,7 @@ class Summary:
     throttled: int
     superseded: int
     single: int
+    noise: list[tuple[str, float, float]]
     machines: int
     missing: pd.DataFrame
     of_failed_jobs: pd.DataFrame
@@ -277,6 +280,12 @@ class Summary:
         return f"{points}: {counts}; {left_out} variant{'s' if left_out != 1 else ''} left out"
 
 
+def noise_of(rows: pd.DataFrame) -> list[tuple[str, float, float]]:
+    """Return the median spreads of visits and jobs on each device."""
+    spreads = rows.groupby("device", sort=False)[["spread", "spread_of_jobs"]].median()
+    return [(DEVICES[device].title, visits, jobs) for device, visits, jobs in spreads.itertuples()]
+
+
 def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
     """Count the points of ``frame``, which is ``measurements(columns)``."""
     rows, current = points(frame), frame[~frame["superseded"]]
@@ -288,6 +297,7 @@ def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
         throttled=int(rows["throttled"].sum()),
         superseded=int((is_own(frame) & frame["superseded"]).sum()),
         single=int(((rows["visits"] == 1) | (rows["call_visits"] == 1)).sum()),
+        noise=noise_of(rows),
         machines=frame["machine"].nunique(),
         missing=rows[rows["result"] == MISSING],
         of_failed_jobs=omitted[omitted["points"] > 0],

@@ -6,6 +6,7 @@ of its repetitions, as a logarithm. ``noise`` has the statistics.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,6 +19,7 @@ LEVEL = 0.95  # confidence of an interval
 NOISY = 0.05  # spread between visits above which a number needs a warning
 TICK = 0.01  # seconds, in which Linux counts the steal of a CPU
 PROBLEM = ("operation", *DIMENSIONS, "dtype", "ranks", "pinned")  # and the columns of the operation
+WIDEST = math.log(100)  # half-width of the widest interval that is shown
 FEWEST = 4  # with fewer repetitions one outlier moves the Hodges-Lehmann estimate far
 SAME = (*PROBLEM, "contender", "contender_algorithm", "rung")
 
@@ -25,7 +27,8 @@ SAME = (*PROBLEM, "contender", "contender_algorithm", "rung")
 def of_rows(part: pd.DataFrame, phase: str) -> pd.DataFrame:
     """Return the visits of each measurement: ``measurement`` and ``log``, of the seconds.
 
-    ``part`` has the slowest rank of each repetition, of calls or of kernels alone.
+    ``part`` has the slowest rank of each repetition, of calls or of kernels alone. ``process``, ``job`` and ``code``,
+    if it has them, are kept.
     """
     part = part.dropna(subset=phase).sort_values(["measurement", "visit"], kind="stable")
     sizes = part.groupby(["measurement", "visit"], as_index=False).size()
@@ -35,7 +38,8 @@ def of_rows(part: pd.DataFrame, phase: str) -> pd.DataFrame:
     for count in np.unique(counts):
         same = counts == count
         found[same] = middles(logs[first[same][:, None] + np.arange(count)])
-    return pd.DataFrame({"measurement": sizes["measurement"], "log": found})
+    kept = [name for name in ("measurement", "process", "job", "code") if name in part]
+    return part[kept].iloc[first].reset_index(drop=True).assign(log=found)
 
 
 def middles(rows: np.ndarray) -> np.ndarray:
@@ -139,88 +143,166 @@ def moderated(
     return found, total
 
 
-def half_widths(errors: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """Return the half-width of the interval of each logarithm; NaN without a degree of freedom."""
-    found = np.full(len(errors), np.nan)
-    some = np.isfinite(errors) & (freedom > 0)
-    found[some] = errors[some] * noise.criticals(1 - LEVEL, freedom[some])
+def half_widths(variances: np.ndarray, freedom: np.ndarray) -> np.ndarray:
+    """Return the half-width of the interval of each logarithm; NaN above ``WIDEST``, or without a degree of freedom."""
+    found = np.full(len(variances), np.nan)
+    some = np.isfinite(variances) & (freedom > 0)
+    found[some] = np.sqrt(variances[some]) * noise.criticals(1 - LEVEL, freedom[some])
+    return np.where(found <= WIDEST, found, np.nan)
+
+
+def summarized(visits: pd.DataFrame, groups: np.ndarray, length: int) -> pd.DataFrame:
+    """Summarize the visits of each group, 0 <= group < length.
+
+    Returns
+    -------
+    DataFrame
+        ``count`` and ``median`` of the logarithms; ``variance`` between the visits of one job, and ``freedom``; and
+        ``share`` of the variance between jobs that the median has (see ``noise.Noise.of_medians``).
+    """
+    found = gathered(groups, visits["log"].to_numpy(), length)[["count", "median"]]
+    jobs = pd.DataFrame({"group": groups, "job": visits["job"].to_numpy(), "log": visits["log"].to_numpy()})
+    jobs = jobs.groupby(["group", "job"])["log"].agg(["count", "var"]).reset_index("job", drop=True)
+    parts = pd.DataFrame(
+        {
+            "freedom": jobs["count"] - 1.0,
+            "squares": (jobs["count"] - 1) * jobs["var"].fillna(0.0),
+            "share": jobs["count"] ** 2.0,
+        }
+    )
+    sums = parts.groupby(level="group").sum().reindex(range(length), fill_value=0.0)
+    found["freedom"] = sums["freedom"]
+    found["variance"] = sums["squares"] / sums["freedom"].where(sums["freedom"] > 0)
+    found["share"] = sums["share"] / found["count"].clip(lower=1) ** 2
     return found
 
 
-def put(frame: pd.DataFrame, added: Sequence[str], visits: pd.DataFrame, prefix: str) -> None:
-    """Compute times, intervals and ratios of measurements with several visits from these visits.
+def noises(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray, times: np.ndarray) -> dict[str, noise.Noise]:
+    """Return the noise of each device, from the visits of its measurements.
 
-    Adds ``visits``, ``spread`` and ``pooled_seconds``, ``pooled_low``, ``pooled_high``, ``pooled_visits`` as
-    ``analysis.measurements`` describes them, each with the prefix, and replaces ``seconds`` and ``ratio`` with their
-    intervals where there are several visits. A measurement with one visit keeps the interval of its repetitions.
+    The variance between visits comes from measurements with several visits in one job, that between jobs from groups
+    that several jobs measured with the same code.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Measurements.
+    visits : DataFrame
+        ``measurement``, ``process``, ``job``, ``code``, and ``log``, a time or a ratio.
+    groups : ndarray
+        Group of each measurement: contender, problem and machine.
+    times : ndarray
+        Logarithms of the seconds of each measurement.
+    """
+    own = summarized(visits, visits["measurement"].to_numpy(), len(frame))
+    devices = frame["device"].to_numpy()
+    at = visits["measurement"].to_numpy(int)
+    members = visits.assign(group=groups[at], time=times[at], device=devices[at])
+    # the times of a baseline beside several variants are of one process
+    jobs = members.groupby(["group", "code", "job"]).agg(
+        log=("log", "median"), time=("time", "median"), count=("process", "nunique"), device=("device", "first")
+    )
+    jobs["kept"] = noise.median_spread(jobs["count"].to_numpy()) ** 2
+    several = jobs.groupby(level=["group", "code"]).agg(
+        jobs=("log", "size"), variance=("log", "var"), time=("time", "median"), kept=("kept", "mean"),
+        device=("device", "first"),
+    )  # fmt: skip
+    several = several[several["jobs"] >= 2]
+    found = {}
+    for device in pd.unique(devices):
+        here = own[(devices == device) & (own["freedom"] > 0).to_numpy() & np.isfinite(times)]
+        prior = noise.Prior.of(times[here.index], here["variance"].to_numpy(), here["freedom"].to_numpy())
+        part = several[several["device"] == device]
+        columns = (part[name].to_numpy(float) for name in ("time", "variance", "jobs", "kept"))
+        time, variance, count, kept = columns
+        found[device] = noise.Noise.of(prior, time, variance, count - 1, kept)
+    return found
+
+
+def uncertain(
+    frame: pd.DataFrame, known: Mapping[str, noise.Noise], found: pd.DataFrame, times: np.ndarray
+) -> pd.DataFrame:
+    """Add to summaries, one per measurement, the ``width`` of their interval, and the spreads of visits and jobs."""
+    total, freedom, one, between = np.full((4, len(frame)), np.nan)
+    for device in frame["device"].unique():
+        here = (frame["device"] == device).to_numpy() & (found["count"] > 0).to_numpy() & np.isfinite(times)
+        variance, own, count, share = (
+            found.loc[here, name].to_numpy(float) for name in ("variance", "freedom", "count", "share")
+        )
+        total[here], freedom[here] = known[device].of_medians(times[here], variance, own, count.astype(int), share)
+        one[here], weight = known[device].visits.moderated(times[here], variance, own)
+        one[here] = np.where(weight > 0, one[here], np.nan)
+        between[here] = known[device].between(times[here])
+    width = half_widths(total, np.nan_to_num(freedom))
+    return found.assign(width=width, spread=np.sqrt(one), spread_of_jobs=np.sqrt(between))
+
+
+def put(frame: pd.DataFrame, added: Sequence[str], visits: pd.DataFrame, prefix: str) -> None:
+    """Compute times, intervals and ratios from visits.
+
+    Adds ``visits``, ``spread``, ``spread_of_jobs`` and ``pooled_seconds``, ``pooled_low``, ``pooled_high``,
+    ``pooled_visits`` as ``analysis.measurements`` describes them, each with the prefix. Replaces ``seconds`` and
+    ``ratio`` where there are several visits; with one visit they stay the medians over its repetitions. Adds the
+    intervals of both, from the spread of visits and jobs that the file knows.
     """
     rows, everyone = len(frame), alike(frame, added, "machine")
-    known = priors(frame, visits, everyone)
-    own = gathered(visits["measurement"].to_numpy(), visits["log"].to_numpy(), rows)
-    count, centre = own["count"].to_numpy(), own["median"].to_numpy()
-    variance, freedom = moderated(frame, known, centre, own["var"].to_numpy(), np.maximum(count - 1, 0))
-    error = np.sqrt(variance) * noise.median_spread(count)
-    several = count >= 2
-    _interval(frame, several, prefix + "seconds", centre, half_widths(error, freedom))
-    frame[prefix + "visits"] = count
-    frame[prefix + "spread"] = np.sqrt(variance)
+    at = visits["measurement"].to_numpy(int)
+    own = summarized(visits, at, rows)
+    times = own["median"].to_numpy()
+    known = noises(frame, visits, everyone, times)
+    own = uncertain(frame, known, own, times)
+    _interval(frame, own, prefix + "seconds", own["count"].to_numpy() >= 2)
+    frame[prefix + "visits"] = own["count"]
+    frame[prefix + "spread"] = own["spread"]
+    frame[prefix + "spread_of_jobs"] = own["spread_of_jobs"]
 
     # the ratio divides by all visits of the baseline for the problem in the same run
     beside = ((frame["baseline"] == 1) & (frame["passed"] == 1)).to_numpy()
     problem = frame.groupby(["run", *PROBLEM, *added], dropna=False, sort=False).ngroup().to_numpy()
     keys = _baselines(frame, problem, beside)
-    of_baseline = beside[visits["measurement"].to_numpy(int)] & several[visits["measurement"].to_numpy(int)]
-    members = visits[of_baseline]
-    groups = keys["own"][members["measurement"].to_numpy(int)]
-    number = int(max(keys["own"].max(initial=-1), keys["partner"].max(initial=-1))) + 1
-    base = gathered(groups, members["log"].to_numpy(), number)
-    inner = pd.DataFrame({"group": keys["own"], "weight": count - 1, "part": (count - 1) * own["var"].fillna(0)})
-    sums = inner[beside & several].groupby("group")[["weight", "part"]].sum().reindex(range(number))
-    partner = keys["partner"]
-    chosen = several & (partner >= 0) & ~beside & frame[prefix + "ratio"].notna().to_numpy()
-    chosen &= np.where(partner >= 0, base["count"].to_numpy()[partner], 0) > 0 if number else False
-    if chosen.any():
-        at = partner[chosen]
-        here = frame[chosen]
-        weight = sums["weight"].to_numpy()[at]
-        pooled = sums["part"].to_numpy()[at] / np.maximum(weight, 1)
-        theirs, their_freedom = moderated(here, known, base["median"].to_numpy()[at], pooled, weight)
-        errors = np.hypot(error[chosen], np.sqrt(theirs) * noise.median_spread(base["count"].to_numpy()[at]))
-        width = half_widths(errors, np.minimum(freedom[chosen], their_freedom))
-        ratio, widths = np.full((2, rows), np.nan)
-        ratio[chosen], widths[chosen] = base["median"].to_numpy()[at] - centre[chosen], width
-        _interval(frame, chosen, prefix + "ratio", ratio, widths)
+    base = visits[beside[at]].assign(partner=keys["own"][at[beside[at]]])
+    several = (own["count"] >= 2).to_numpy()
+    chosen = ((keys["partner"] >= 0) & ~beside)[at] & frame[prefix + "ratio"].notna().to_numpy()[at]
+    ratios = visits[chosen].assign(partner=keys["partner"][at[chosen]])
+    in_process = base.groupby(["partner", "process"])["log"].median().rename("theirs")
+    ratios = ratios.join(in_process, on=["partner", "process"], how="inner")
+    paired = np.log(frame[prefix + "ratio"].to_numpy(float))[ratios["measurement"]]
+    ratios["log"] = np.where(several[ratios["measurement"]], ratios.pop("theirs") - ratios["log"], paired)
+    of_ratio = summarized(ratios, ratios["measurement"].to_numpy(int), rows)
+    several = several & (of_ratio["count"] > 0).to_numpy()
+    # all visits of the baseline: its median is steadier than those of single processes
+    whole = base[(own["count"] >= 2).to_numpy()[base["measurement"]]].groupby("partner")["log"].median()
+    of_ratio["median"] = whole.reindex(keys["partner"]).to_numpy() - times
+    of_ratio = uncertain(frame, noises(frame, ratios, everyone, times), of_ratio, times)
+    _interval(frame, of_ratio, prefix + "ratio", several)
 
     # a point that several sweeps or runs measured has the visits of all
-    current = (~frame["superseded"]).to_numpy()[visits["measurement"].to_numpy(int)]
-    members = visits[current]
-    whole = gathered(
-        everyone[members["measurement"].to_numpy(int)], members["log"].to_numpy(), int(everyone.max(initial=-1)) + 1
-    )
-    whole = whole.iloc[everyone].reset_index(drop=True)
-    count, centre = whole["count"].to_numpy(), whole["median"].to_numpy()
-    variance, freedom = moderated(frame, known, centre, whole["var"].to_numpy(), np.maximum(count - 1, 0))
-    width = half_widths(np.sqrt(variance) * noise.median_spread(count), freedom)
+    current = (~frame["superseded"]).to_numpy()[at]
+    members = visits[current].assign(group=everyone[at[current]])
+    members = members.groupby(["group", "process"], as_index=False).agg({"log": "median", "job": "first"})
+    pooled = summarized(members, members["group"].to_numpy(int), int(everyone.max(initial=-1)) + 1)
+    pooled = pooled.iloc[everyone].reset_index(drop=True)
+    pooled = uncertain(frame, known, pooled, pooled["median"].to_numpy())
     for name in ("seconds", "low", "high"):
         column = prefix + "seconds" + (f"_{name}" if name != "seconds" else "")
         frame[f"{prefix}pooled_{name}"] = frame[column]
-    _interval(frame, count >= 2, f"{prefix}pooled", centre, width, ("_seconds", "_low", "_high"))
-    frame[prefix + "pooled_visits"] = count
+    _interval(frame, pooled, f"{prefix}pooled", pooled["count"].to_numpy() >= 2, ("_seconds", "_low", "_high"))
+    frame[prefix + "pooled_visits"] = pooled["count"]
 
 
 def _interval(
     frame: pd.DataFrame,
-    rows: np.ndarray,
+    found: pd.DataFrame,
     name: str,
-    centre: np.ndarray,
-    width: np.ndarray,
+    several: np.ndarray,
     suffixes: Sequence[str] = ("", "_low", "_high"),
 ) -> None:
-    """Put the exponentials of centre and interval of some rows into three columns."""
-    for suffix, sign in zip(suffixes, (0, -1, 1), strict=True):
-        values = frame[name + suffix].to_numpy(float).copy()
-        values[rows] = np.exp(centre[rows] + (sign * width[rows] if sign else 0.0))
-        frame[name + suffix] = values
+    """Put the value of rows with several visits, and the interval of all rows, into three columns."""
+    value, low, high = (name + suffix for suffix in suffixes)
+    values = np.where(several, np.exp(found["median"]), frame[value].to_numpy(float))
+    width = found["width"].to_numpy()
+    frame[value] = values
+    frame[low], frame[high] = values * np.exp(-width), values * np.exp(width)
 
 
 def _baselines(frame: pd.DataFrame, problem: np.ndarray, beside: np.ndarray) -> dict[str, np.ndarray]:

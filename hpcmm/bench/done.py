@@ -15,15 +15,18 @@ from hpcmm import store
 from hpcmm.bench.journal import is_complete
 from hpcmm.experiment.config import ConfigError
 from hpcmm.experiment.fingerprint import digest
-from hpcmm.experiment.plan import Plan, read
+from hpcmm.experiment.plan import Plan, read, turns
 
 TIMINGS, PAGE = "timings.h5", "report.html"  # in the folder of the results
 HEAD_BYTES = 4096  # of a page, with ``page_source``
 
 
 def jobs(planned: Plan, results: Path) -> dict[str, bool]:
-    """Return whether each job of a plan is done, by its name."""
-    found = {job.name: all(is_complete(batch.file(results), batch) for batch in job.batches) for job in planned.jobs}
+    """Return whether each job of a plan is done, by its name. The turns of a job are done with its last one."""
+    found = {}
+    for job in planned.jobs:
+        whole = all(is_complete(batch.file(results), batch) for batch in job.batches)
+        found |= dict.fromkeys(turns(job, planned.measuring), whole)
     found |= {batch.name: store.source(batch.file(results)) == batch.fingerprint for batch in planned.sustained}
     for operation in planned.profiled:
         fingerprint = planned.profile_fingerprint(operation)

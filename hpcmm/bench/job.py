@@ -244,6 +244,8 @@ def measure_batch(
     planned = list(zip(batch.points, batch.fingerprints, batch.predicted, strict=True))
     visit = min((visits.get(each, 0) for each in batch.fingerprints if each not in measured), default=0)
     waiting = [each for each in planned if each[1] not in measured and visits.get(each[1], 0) == visit]
+    if measuring.job_of(visit) % 2:
+        waiting.reverse()  # other neighbours, and another time since the start
     waiting.sort(key=lambda each: len(attempts.get(each[1], ())))  # else in the order of the plan
     predicted = [seconds for _, _, seconds in waiting]
     progress = Progress(batch, predicted, elsewhere or Elsewhere(), visit, measuring.visits)

@@ -217,8 +217,8 @@ def with_visit(
 ) -> list[tuple[int, Measurement]]:
     """Append a later visit and its samples to a point's measurements; the first visit creates them.
 
-    Repetitions are numbered across visits. Run and verdict are from the first visit. A later visit with a wrong result
-    replaces the verdict and removes the samples.
+    Repetitions are numbered across visits. Run and verdict are from the first visit, and the samples of a later one
+    have its run. A later visit with a wrong result replaces the verdict and removes the samples.
     """
     if not rows:
         return [(run, measurement) for measurement in measurements]
@@ -233,7 +233,7 @@ def with_visit(
         for sample in measurement.samples:
             counts[sample.call] = max(counts[sample.call], sample.repetition + 1)
         later = tuple(
-            dataclasses.replace(sample, repetition=sample.repetition + counts[sample.call])
+            dataclasses.replace(sample, repetition=sample.repetition + counts[sample.call], run=run)
             for sample in (another.samples if another else ())
         )
         late = measurement.late_runs + (another.late_runs if another else 0)
@@ -340,6 +340,14 @@ def on_disk(output: Path, batch: Batch) -> dict[str, bool]:
             break
         found = {each: has for each, has in fingerprints(path).items() if each in batch.fingerprints} | found
     return found
+
+
+def is_visited(output: Path, batch: Batch, share: float) -> bool:
+    """Whether all points of a batch have this share of their visits; 1 means that its file is complete."""
+    if is_complete(output, batch):
+        return True
+    seen = glance(output.with_suffix(".journal")) if share < 1 else None
+    return seen is not None and all(seen.shares.get(each, 0.0) > share - 1e-9 for each in batch.fingerprints)
 
 
 def kept_file(output: Path, batch: Batch) -> Path:

@@ -239,6 +239,7 @@ def collect() -> dict[str, Any]:
         "source_sha256": source,
         **({"diff_sha256": diff} if diff else {}),
         "arguments": command(),
+        "job": os.environ.get("HPCMM_JOB", ""),
         "python": platform.python_version(),
         "hpcmm": every.get("hpcmm", ""),
         "packages": versions(PACKAGES),

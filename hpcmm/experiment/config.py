@@ -243,6 +243,9 @@ def validated(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Swee
         least, most = (config["measuring"][f"{which}_repetitions"] for which in ("min", "max"))
         if least > most:
             problems.append(f"measuring.min_repetitions: {not_allowed(least)}at most max_repetitions, {most}")
+        jobs, visits = (config["measuring"][name] for name in ("jobs", "visits"))
+        if jobs > visits:
+            problems.append(f"measuring.jobs: {not_allowed(jobs)}at most visits, {visits}")
     sweeps = {}
     entries = config["sweeps"] if isinstance(config.get("sweeps"), Mapping) else {}
     for name, entry in entries.items():

@@ -195,6 +195,25 @@ class Plan:
             raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A part of a job: the visits that one Snakemake job makes of its batches.
+
+    ``visits`` is the number of visits of each point after this turn, and ``after`` the name of the turn before it, in a
+    list that is empty for the first one.
+    """
+
+    job: Job
+    visits: int
+    after: list[str]
+
+
+def turns(job: Job, measuring: Measuring) -> dict[str, Turn]:
+    """Return the turns of a job by their names; the last one has the name of the job."""
+    names = [*(f"{job.name}.{number}" for number in range(1, measuring.jobs)), job.name]
+    return {name: Turn(job, measuring.visits_until(number), names[:number][-1:]) for number, name in enumerate(names)}
+
+
 def read(path: Path) -> Plan:
     """Read a plan that ``Plan.write`` wrote.
 

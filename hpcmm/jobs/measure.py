@@ -17,7 +17,7 @@ INHERITED = surroundings.enter()  # before NumPy and the kernels load OpenBLAS a
 from hpcmm import store
 from hpcmm.bench import status
 from hpcmm.bench.job import Process, measure_batch
-from hpcmm.bench.journal import is_complete
+from hpcmm.bench.journal import is_visited
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import ConfigError
 from hpcmm.experiment.durations import STARTUP_SECONDS
@@ -37,7 +37,10 @@ def main() -> None:
         metavar="NAME",
         help="batches on one device with one number of ranks: <sweep>/<device>-r<ranks>-<part>",
     )
-    parser.add_argument("--done", type=Path, help="file to write when all batches are complete")
+    parser.add_argument(
+        "--visits", type=int, help="number of visits of each point after which this job is done (default: all)"
+    )
+    parser.add_argument("--done", type=Path, help="file to write when all batches have these visits")
     parser.add_argument(
         "--failed",
         type=Path,
@@ -68,9 +71,15 @@ def main() -> None:
         first, _ = batches[0]
         if comm.size != first.ranks:
             raise ConfigError(f"batch {first.name} needs {first.ranks} ranks, but MPI started {comm.size}")
-        failed, complete = comm.bcast(so_far(arguments.failed, batches) if comm.rank == 0 else None, root=0)
+        measuring = planned.measuring
+        visits = min(arguments.visits or measuring.visits, measuring.visits)
+        share = visits / measuring.visits
+        found = so_far(arguments.failed, batches, share) if comm.rank == 0 else None
+        failed, complete = comm.bcast(found, root=0)
         process, before = None, len(failed)
         waiting = [(batch, output) for batch, output in batches if batch.name not in (*failed, *complete)]
+        if measuring.job_of(visits - 1) % 2:
+            waiting.reverse()  # as the points of each batch
         points = [point for batch, _ in waiting for point in batch.points]
         others = status.Others(results, planned) if arguments.whole and comm.rank == 0 else None
         with world.Watchdog(comm, arguments.patience) as watchdog:
@@ -82,7 +91,7 @@ def main() -> None:
                 missing = measure_batch(
                     process,
                     batch,
-                    dataclasses.replace(planned.measuring, accuracy=batch.accuracy),
+                    dataclasses.replace(measuring, accuracy=batch.accuracy),
                     planned.config,
                     output,
                     watchdog.expect,
@@ -96,7 +105,7 @@ def main() -> None:
             if process:
                 watchdog.expect(f"{name}: end", STARTUP_SECONDS)
                 process.close()
-        if comm.rank == 0 and arguments.done and all(is_complete(output, batch) for batch, output in batches):
+        if comm.rank == 0 and arguments.done and all(is_visited(output, batch, share) for batch, output in batches):
             store.make_folder(arguments.done.parent)
             arguments.done.touch()
     except HpcmmError as error:
@@ -105,10 +114,10 @@ def main() -> None:
     sys.exit(1 if len(failed) > before or (failed and process is None) else 0)
 
 
-def so_far(failed: Path | None, batches: Sequence[tuple[Batch, Path]]) -> tuple[list[str], list[str]]:
-    """Return the names of the failed batches and of the complete ones."""
+def so_far(failed: Path | None, batches: Sequence[tuple[Batch, Path]], share: float) -> tuple[list[str], list[str]]:
+    """Return the names of the failed batches, and of those whose points have this share of their visits."""
     names = failed.read_text().splitlines() if failed and failed.exists() else []
-    return names, [batch.name for batch, output in batches if is_complete(output, batch)]
+    return names, [batch.name for batch, output in batches if is_visited(output, batch, share)]
 
 
 def write_names(comm, path: Path | None, names: Sequence[str]) -> None:

@@ -46,10 +46,12 @@ def measure(
     """
     planned = plan.make(config, backends.this_machine())
     planned.write(folder / "plan.json")
-    for _ in range(planned.measuring.visits):
+    began = time.time_ns()
+    for visit in range(planned.measuring.visits):
+        job = f"trial {began} {planned.measuring.job_of(visit)}"
         waiting = [each for each in planned.to_measure if not each.file(folder).exists()]
         for batches in [[each] for each in waiting] if alone else [waiting]:
-            finish([(each.name, start(measuring(folder, each), alone)) for each in batches], folder, show)
+            finish([(each.name, start(measuring(folder, each), alone, job=job)) for each in batches], folder, show)
     for operation in planned.profiled:
         finish([(f"profiles/{operation}", start(profiling(folder, operation), alone))], folder, show)
     target = folder / "timings.h5"
@@ -69,8 +71,11 @@ def profiling(folder: Path, operation: str) -> list[str]:
     return [*command, "--operation", operation, "--output", str(folder / "profiles" / f"{operation}.h5")]
 
 
-def start(command: Sequence[str], alone: bool = False, session: bool = False) -> subprocess.Popen:
-    """Start a job, with its output and errors in one pipe; in a session of its own it ends with its children."""
+def start(command: Sequence[str], alone: bool = False, session: bool = False, job: str = "") -> subprocess.Popen:
+    """Start a process of a job, with its output and errors in one pipe; in its own session it ends with its children.
+
+    Processes with the same ``job`` make visits of one job.
+    """
     return subprocess.Popen(
         [*([sys.executable, "-m", "hpcmm.cluster.alone"] if alone else []), *command],
         stdin=subprocess.DEVNULL,
@@ -78,7 +83,7 @@ def start(command: Sequence[str], alone: bool = False, session: bool = False) ->
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env=surroundings.measuring(os.environ),
+        env=surroundings.measuring(os.environ) | {"HPCMM_JOB": job},
         start_new_session=session,
     )
 

@@ -68,7 +68,8 @@ DEFINED = {
     **dict.fromkeys(COUNTER_COLUMNS, "profile"),
     "Verdict": "verdict",
     **dict.fromkeys(("Timed", "Predicted", "Predicted over measured"), "predicted"),
-    **dict.fromkeys(("Scaling", "Speedup", "Efficiency", "End-to-end speedup", "End-to-end efficiency"), "scaling"),
+    **dict.fromkeys(("Scaling", "Speedup", "Efficiency", "Of slowest"), "scaling"),
+    **dict.fromkeys(("End-to-end speedup", "End-to-end efficiency"), "scaling"),
 }
 
 

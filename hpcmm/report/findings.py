@@ -282,12 +282,12 @@ def order(rows: pd.DataFrame) -> str:
     found = _steps(rows)
     if len(found) < 2:
         return ""
-    few = "no interval (fewer than 6 repetitions)"
+    unknown = "no interval"
     slower = "significantly slower"
-    kinds: dict[str, list[str]] = {slower: [], SAME: [], few: []}
+    kinds: dict[str, list[str]] = {slower: [], SAME: [], unknown: []}
     for _, rung, ratio in found:
         if not ratio.faster:
-            kinds[slower if ratio.slower else SAME if ratio.known else few].append(rung["rung"])
+            kinds[slower if ratio.slower else SAME if ratio.known else unknown].append(rung["rung"])
     place = f"On the {formats.device(found[0][1]['device'])} at {formats.size(found[0][1])},"
     faster = sum(ratio.faster for *_, ratio in found)
     if faster == len(found):

@@ -215,6 +215,21 @@ def ranks(count: int) -> str:
     return f"{count} rank" + ("s" if count != 1 else "")
 
 
+def noise(title: str, visits: float, jobs: float) -> str:
+    """Say how much the visits of one job scatter on a device, and how much jobs do beyond that."""
+    of_visits = "unknown" if math.isnan(visits) else percent(visits)
+    of_jobs = "unknown" if math.isnan(jobs) else percent(jobs) if jobs else "none beyond that of their visits"
+    return f"{title}: spread between visits of one job {of_visits}, between jobs {of_jobs}"
+
+
+def base(row: Mapping) -> str:
+    """Say what the efficiency of a kernel alone on several ranks is relative to, from ``scaling.speedups``."""
+    if row["base_ranks"] > 1:
+        slowest = f"{percent(row['efficiency_of_slowest'])} of the slowest"
+        return f"relative to the mean of one rank on each of {row['base_ranks']:.0f} devices at once ({slowest})"
+    return "relative to one rank alone" + (f", on {row['base_card'][:12]}" if row["base_card"] else "")
+
+
 def spread(items: Sequence[T], most: int) -> Sequence[T]:
     """Return at most ``most`` of the items, evenly spaced, always with the last one."""
     if len(items) <= most:

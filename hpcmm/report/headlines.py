@@ -15,7 +15,7 @@ from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import findings, formats
-from hpcmm.report.ratio import FEW
+from hpcmm.report.ratio import UNKNOWN
 
 WITHHELD = "withheld"  # the value of a headline that the measurements do not support
 
@@ -60,7 +60,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame, machines: Mapping[str,
         of = "end to end" if prefix else "the kernel alone"
         text = (
             f"{what['kind']} scaling efficiency of {what['label']} on {what['ranks']} ranks at {formats.size(what)} "
-            f"in {what['dtype']}, {of}, relative to the fastest on one rank"
+            f"in {what['dtype']}, {of}, {'relative to the fastest on one rank' if prefix else formats.base(what)}"
         )
         if not prefix and math.isfinite(what["call_efficiency"]):
             text += f"; end to end {formats.percent(what['call_efficiency'])}"
@@ -101,7 +101,7 @@ def _ratios(best: pd.DataFrame) -> str:
 def _headline(name: str, value: str, text: str, low: float, spread: float) -> Headline:
     """A headline, or why it is withheld: ``low`` is the end of its interval, ``spread`` that between visits."""
     if not math.isfinite(low) and not spread > visits.NOISY:
-        return Headline(name, WITHHELD, f"{FEW}; {text}")
+        return Headline(name, WITHHELD, f"{UNKNOWN}; {text}")
     if spread > visits.NOISY:
         return Headline(name, WITHHELD, f"this machine is too noisy: visits scatter by {100 * spread:.3g} %; {text}")
     return Headline(name, value, text)

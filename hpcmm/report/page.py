@@ -202,6 +202,7 @@ def render(
     described = conditions(runs)
     return template("page.html.j2").render(
         summary=summary,
+        noise=[formats.noise(*each) for each in summary.noise],
         panels=panels,
         headlines=headlines,
         line=machine_line(described),

@@ -10,7 +10,7 @@ from typing import Any
 from hpcmm.report import formats
 
 SAME = "no significant difference"
-FEW = "no interval: fewer than 6 repetitions"
+UNKNOWN = "no interval: the spread between visits is unknown or too large"
 ENDS = (("_low", "_high"), ("_high", "_low"))  # of the slower and the faster time, for the ends of their ratio
 
 Row = Mapping[str, Any]
@@ -20,10 +20,9 @@ Row = Mapping[str, Any]
 class Ratio:
     """Speed of one point relative to another, with an interval.
 
-    The ends of the interval come from the 95 % intervals of both medians. It is therefore conservative: what it
-    excludes is excluded with more than 90 % confidence. If a median has no interval, the ends come from the extreme
-    repetitions, provided that these differ by more than a factor of 2, or would overlap in more than 95 % of cases if
-    both were equally fast; ``ranged`` marks this. Else the ends are NaN.
+    The ends of the interval come from the 95 % intervals of both times. It is therefore conservative: what it excludes
+    is excluded with more than 90 % confidence. If a time has no interval, the ends come from the extreme repetitions,
+    provided that these differ by more than a factor of 2; ``ranged`` marks this. Else the ends are NaN.
     """
 
     value: float
@@ -38,12 +37,9 @@ class Ratio:
         low, high = (slow[seconds + one] / fast[seconds + other] for one, other in ENDS)
         if math.isfinite(low):
             return cls(value, low, high)
-        counts = [int(row.get(seconds.replace("seconds", "repetitions"), 0)) for row in (slow, fast)]
         least, most = (slow.get(f"{seconds}_{one}", math.nan) / fast.get(f"{seconds}_{other}", math.nan)
                        for one, other in (("least", "most"), ("most", "least")))  # fmt: skip
-        # the chance that all repetitions of one are faster than all of the other, if both are equally fast
-        clear = 2 / math.comb(sum(counts), counts[0]) < 0.05
-        if (clear and (least > 1 or most < 1)) or least > 2 or most < 1 / 2:
+        if least > 2 or most < 1 / 2:
             return cls(value, least, most, ranged=True)
         return cls(value, low, high)
 
@@ -79,7 +75,7 @@ class Ratio:
         level : str
             Text ahead of the interval, such as ``"95 % CI "``.
         """
-        note = FEW if not self.known else f"repetitions: {self.ends}" if self.ranged else level + self.ends
+        note = UNKNOWN if not self.known else f"repetitions: {self.ends}" if self.ranged else level + self.ends
         if self.known and not (self.faster or self.slower):
             note += f", {SAME}"
         return f"{formats.times(self.value, self.half)} {name}".rstrip() + f" ({note})"

@@ -319,7 +319,8 @@ def scaling_table(rows: pd.DataFrame) -> Table:
     some = rows.loc[bases.index]
     named = ["label", *(name for name in ("dtype", "setting") if some[name].nunique() > 1)]
     amounts = {"Kernel alone": ("seconds", duration), "Speedup": ("speedup", times)}
-    amounts |= {"Efficiency": ("efficiency", percent), "End to end": ("call_seconds", duration)}
+    amounts |= {"Efficiency": ("efficiency", percent), "Of slowest": ("efficiency_of_slowest", percent)}
+    amounts |= {"End to end": ("call_seconds", duration)}
     amounts |= {"End-to-end speedup": ("call_speedup", times)}
     amounts |= {"End-to-end efficiency": ("call_efficiency", percent)}
     columns: dict[str, Column] = {

@@ -335,6 +335,10 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
         phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
         schedules = groups["measurements"].pop("schedule", np.full(rows, "", object))
         groups["measurements"] = unknown | groups["measurements"]
+        # older files have the run of the first visit only; damaged indexes are refused below
+        phases["run"] = np.resize(groups["measurements"]["run"], max(rows, 1)).take(
+            groups["samples"]["measurement"], mode="clip"
+        )
         groups["samples"] = phases | groups["samples"]
         failed = np.array([reason.startswith("failed: ") for reason in groups["omitted"]["reason"]], "i4")
         groups["omitted"] = {"points": failed} | groups["omitted"]

@@ -56,6 +56,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
     samples = [(i, sample) for i, (_, m) in enumerate(rows) for sample in m.samples]
     columns = {
         "measurement": [i for i, _ in samples],
+        "run": [rows[i][0] if s.run is None else s.run for i, s in samples],
         "visit": [s.visit for _, s in samples],
         "repetition": [s.repetition for _, s in samples],
         "rank": [s.rank for _, s in samples],

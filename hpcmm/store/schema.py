@@ -51,6 +51,7 @@ MEASUREMENTS = {
 }
 SAMPLES = {
     "measurement": ("i8", "1", "index into group measurements"),
+    "run": ("i4", "1", "index into group runs: process of the visit"),
     "visit": ("i4", "1", "visit, each in another process; its repetitions share the state of that process"),
     "repetition": ("i4", "1", "repetition over all visits, numbered separately for end-to-end calls and kernels alone"),
     "rank": ("i4", "1", "MPI rank"),

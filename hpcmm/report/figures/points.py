@@ -53,7 +53,7 @@ def tooltips(unit: str) -> list[Spec]:
 def calculations() -> list[Spec]:
     ends = "format(datum.low, ',.3r') + ' to ' + format(datum.high, ',.3r')"
     return [
-        {"calculate": f"isValid(datum.low) ? {ends} : 'none: fewer than 6 repetitions'", "as": "interval"},
+        {"calculate": f"isValid(datum.low) ? {ends} : 'none'", "as": "interval"},
         {"calculate": SECONDS, "as": "time"},
         {"calculate": f"datum.baseline ? 'baseline' : {RATIO}", "as": "times"},
         {"calculate": "isValid(datum.fraction) ? format(datum.fraction, '.0%') : 'unknown'", "as": "part"},

@@ -61,7 +61,8 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
         what = ", ".join(filter(None, (dtype, setting)))
         shown = " of the fastest variants" if rows["label"].nunique() > len(best) else ""
         where = f"{shown} on the {formats.device(device)}, {what}"
-        caption = f"{kind.capitalize()} scaling{where}, relative to the fastest on one rank"
+        at_once = " of all devices at once" if (at["base_ranks"] > 1) else ""
+        caption = f"{kind.capitalize()} scaling{where}, relative to the fastest on one rank{at_once}"
         yield _scaling(rows[rows["label"].isin(best)], style, caption, f"{kind}-{device}-{dtype}")
 
 
