@@ -22,7 +22,7 @@ import pandas as pd
 
 from hpcmm import analysis, quantities
 from hpcmm.analysis import Columns, noise, sustained, unmeasured
-from hpcmm.analysis.compare import ALPHA, MARGIN
+from hpcmm.analysis.evidence import ALPHA, MARGIN
 from hpcmm.experiment.config import ConfigError
 from hpcmm.model import HpcmmError, spread_name
 from hpcmm.parallel.links import EXCHANGES, PATTERNS

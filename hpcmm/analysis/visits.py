@@ -22,7 +22,7 @@ SAME = (*PROBLEM, "contender", "contender_algorithm", "rung")
 
 
 def of_rows(part: pd.DataFrame, phase: str) -> pd.DataFrame:
-    """Return the visits of each measurement: ``measurement`` and ``log``, of the seconds.
+    """Return the visits of each measurement: ``measurement``, ``visit`` and ``log``, of the seconds.
 
     ``part`` has the slowest rank of each repetition, of calls or of kernels alone.
     """
@@ -34,7 +34,7 @@ def of_rows(part: pd.DataFrame, phase: str) -> pd.DataFrame:
     for count in np.unique(counts):
         same = counts == count
         found[same] = middles(logs[first[same][:, None] + np.arange(count)])
-    return pd.DataFrame({"measurement": sizes["measurement"], "log": found})
+    return sizes[["measurement", "visit"]].assign(log=found)
 
 
 def middles(rows: np.ndarray) -> np.ndarray:
