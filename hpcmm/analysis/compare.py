@@ -12,7 +12,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Columns
-from hpcmm.analysis.evidence import ALPHA, UNJUDGED, Change, Evidence, keys_of
+from hpcmm.analysis.evidence import ALPHA, UNJUDGED, Change, Evidence, keys_of, percent
 from hpcmm.devices import DEVICES
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import ALGORITHMS
@@ -164,7 +164,7 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
 def _found_from(rows: pd.DataFrame) -> list[str]:
     """Say which changes would have been found: by sweep, the median of the points."""
     medians = rows.dropna(subset="least").groupby("sweep", sort=False)["least"].median()
-    shown = ", ".join(f"{sweep} {100 * least:.2g} %" for sweep, least in medians.items())
+    shown = ", ".join(f"{sweep} {percent(least)}" for sweep, least in medians.items())
     return [f"a change is called faster or slower from this on (median of the points): {shown}"] if shown else []
 
 

@@ -50,6 +50,17 @@ class Change:
     verdict: str = UNJUDGED
 
 
+def percent(share: float) -> str:
+    """Return ``"1.2 %"``; from 1 on, the factor.
+
+    >>> percent(0.0123), percent(0.5), percent(3.0)
+    ('1.2 %', '50 %', 'a factor of 4')
+    """
+    if share < 1:
+        return f"{100 * share:.2g} %"
+    return f"a factor of {1 + share:.2g}" if math.log1p(share) < WIDEST else "a factor of 100 or more"
+
+
 def judged(log: float, width: float, p: float) -> Change:
     """Return a change by the logarithm of the ratio and the half-width of its interval.
 
@@ -85,7 +96,7 @@ class Chance:
     STEP = 0.05
     SCALES = np.arange(-1.5, 2.5, STEP)  # logarithms, as everything here
     SIZES = np.arange(-4.0, 9.0, STEP)
-    FREEDOMS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 1e6)
+    FREEDOMS = (2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 1e6)
 
     def __init__(self, values: np.ndarray, weights: np.ndarray):
         scaled = np.abs(values)[:, None] / np.exp(self.SCALES)
@@ -223,7 +234,10 @@ class Evidence:
         added = sorted(name for name in names if name in both)
         self.known = visits.priors(both, taken, visits.alike(both, added, "file", "machine"))
         found = visits.gathered(taken["measurement"].to_numpy(), taken["log"].to_numpy(), len(both))
-        self.count, self.centre, self.variance = (found[name].to_numpy() for name in ("count", "median", "var"))
+        self.count, self.centre = (found[name].to_numpy() for name in ("count", "median"))
+        self._freedom = np.maximum(self.count - 1, 0)
+        self._squares = np.nan_to_num(found["var"].to_numpy()) * self._freedom
+        self._parts = noise.median_spread(self.count) ** 2
         self.device = both["device"].to_numpy()
         self._kinds = visits.alike(both, added)
         self._libraries = libraries
@@ -270,19 +284,13 @@ class Evidence:
         ``first`` and ``second`` have a row for each difference: the rows of all files that it averages.
         """
         centres = [self.centre[at].mean(axis=1) for at in (first, second)]
-        freedoms = [np.maximum(self.count[at] - 1, 0) for at in (first, second)]
-        freedom = freedoms[0].sum(axis=1) + freedoms[1].sum(axis=1)
-        parts = [
-            (np.nan_to_num(self.variance[at]) * own).sum(axis=1)
-            for at, own in zip((first, second), freedoms, strict=True)
-        ]
-        variance = (parts[0] + parts[1]) / np.maximum(freedom, 1)
+        both = np.concatenate([first, second], axis=1)
+        freedom = self._freedom[both].sum(axis=1)
+        variance = self._squares[both].sum(axis=1) / np.maximum(freedom, 1)
         prior = self.known.get(device) or noise.Prior(*np.empty((3, 0)))
         variance, _ = prior.moderated(np.nan_to_num((centres[0] + centres[1]) / 2), variance, freedom)
-        spreads = [
-            np.sqrt((noise.median_spread(self.count[at]) ** 2).sum(axis=1)) / at.shape[1] for at in (first, second)
-        ]
-        return centres[0] - centres[1], np.sqrt(variance) * np.hypot(*spreads)
+        spreads = sum(self._parts[at].sum(axis=1) / at.shape[1] ** 2 for at in (first, second))
+        return centres[0] - centres[1], np.sqrt(variance * spreads)
 
     def change(self, before: Sequence[int], after: Sequence[int], share: float = ALPHA) -> Change:
         """Compare rows of all files by the means of their logarithms; ``share`` is the significance level."""
@@ -310,7 +318,7 @@ class Evidence:
         for device in dict.fromkeys(self.device):
             title, spread = DEVICES[device].title, self.spread(device)
             if not math.isnan(spread):
-                found.append(f"{title}: visits scatter by {100 * spread:.3g} % (median)")
+                found.append(f"{title}: visits scatter by {percent(spread)} (median)")
             steps = [((i,), (i + 1,)) for i in range(len(self.offsets) - 1)]
             known = [each for step in steps if (each := self.controls(*step, device))]
             if not known:
@@ -323,10 +331,10 @@ class Evidence:
                 )
                 continue
             drift = float(np.median([each.drift for each in known]))
-            text = f"{title}: the unchanged baselines differ by {100 * drift:.2g} % between the files"
+            text = f"{title}: the unchanged baselines differ by {percent(drift)} between the files"
             if len(known) == 1 and abs(level := known[0].level) > 0.001:
-                less = "less" if known[0].level > 0 else "more"
-                text += f", and take {100 * math.expm1(abs(level)):.2g} % {less} time in the second one (removed)"
+                less = "less" if level > 0 else "more"
+                text += f", and all take {percent(abs(math.expm1(-level)))} {less} time in the second one (removed)"
             if max(0.0 if math.isnan(spread) else spread, drift) > visits.NOISY:
                 text += f"; above {100 * visits.NOISY:.0f} % this machine is too noisy to detect small changes"
             found.append(text)

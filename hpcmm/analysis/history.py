@@ -208,7 +208,8 @@ def _trend(entries: Iterator[tuple[int, Mapping]], evidence: Mapping[str, Eviden
 def steps_of(evidence: Evidence, rows: Sequence[int]) -> list[tuple[int, float, float, Change]]:
     """Find where the time of a point changes, by the test of ``compare`` between the runs before and after.
 
-    Binary segmentation: the runs are divided where the test is most certain, and then each part again. At the end, a
+    Binary segmentation: the runs are divided where the cumulative sums of their times differ most among the places
+    that pass the test, and then each part again. At the end, a
     division that is not significant between its neighbouring parts is removed. The level of ``compare`` is that of the
     whole trend: it is divided among the places at which the trend may change.
 
@@ -237,7 +238,11 @@ def steps_of(evidence: Evidence, rows: Sequence[int]) -> list[tuple[int, float, 
         found = [(middle, change) for middle, change in found if change.verdict in CHANGED]
         if not found:
             return []
-        middle, _ = min(found, key=lambda each: (each[1].p, -abs(math.log(each[1].ratio))))
+
+        def size(each: tuple[int, Change]) -> float:  # the statistic of cumulative sums
+            return abs(math.log(each[1].ratio)) * math.sqrt((each[0] - first) * (last - each[0]))
+
+        middle, _ = max(found, key=size)
         return [*divide(first, middle), middle, *divide(middle, last)]
 
     ends = [0, *divide(0, len(rows)), len(rows)]

@@ -67,7 +67,7 @@ def share(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     extensions.load(arguments.extension)
     from hpcmm import store  # pandas takes a while to import
-    from hpcmm.analysis import compare
+    from hpcmm.analysis import compare, evidence
     from hpcmm.report import comparison, markup, tables
 
     files = [store.read(path) for path in (arguments.before, arguments.after)]
@@ -94,5 +94,5 @@ def run(arguments: argparse.Namespace) -> int:
     if not found.judged:
         print("no point has a verdict, so that a regression would not be found")
         return UNJUDGED
-    print(f"a slowdown is found from this on (median of the points): {100 * found.gate:.2g} %")
+    print(f"a slowdown is found from this on (median of the points): {evidence.percent(found.gate)}")
     return 0
