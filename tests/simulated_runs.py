@@ -1,9 +1,9 @@
-"""Pairs of simulated runs of the same code: how often a point is called changed, and which change is found.
+"""Simulated runs of the same code: how often a point is called changed, and which change is found.
 
     python tests/simulated_runs.py
 
-prints the table of docs/design.md. Repetitions scatter by 0.1 to 0.45 %, visits by 3 % below 25 us, 0.5 % up to 100 us
-and 0.2 % above: what two runs on an H200 showed.
+prints the tables of docs/design.md. Repetitions scatter by 0.1 to 0.45 %, visits by 3 % below 25 us, 0.5 % up to 100 us
+and 0.2 % above: what two runs on an H200 showed. Between two jobs, each kernel scatters in addition.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import math
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import compare
+from hpcmm.analysis import compare, history
+from hpcmm.analysis.evidence import Evidence
 
 POINTS, VISITS, REPETITIONS = 330, 3, 6
 TIMES = {"10 us": 10e-6, "100 us": 99e-6, "1 ms": 1e-3}  # of the first points, 60 each; the others lie between
@@ -42,9 +43,12 @@ def times(rng: np.random.Generator) -> np.ndarray:
     return found
 
 
-def repetitions(rng, seconds, kind: str, shared: float, visits: int, count: int, factor: float) -> np.ndarray:
-    """Seconds of variants and their baselines, by measurement, visit and repetition; the variants take ``factor``."""
-    both = np.concatenate([seconds * factor, seconds])
+def repetitions(rng, seconds, kind: str, shared: float, visits: int, count: int, factor: float, job=0.0) -> np.ndarray:
+    """Seconds of variants and their baselines, by measurement, visit and repetition; the variants take ``factor``.
+
+    ``job`` is the logarithm of a factor of each, for this job.
+    """
+    both = np.concatenate([seconds * factor, seconds]) * np.exp(job)
     scatter = np.exp(rng.uniform(math.log(0.001), math.log(0.0045), (len(both), 1, 1)))
     state = spread(np.concatenate([seconds, seconds]))[:, None] * states(rng, kind, (len(both), visits))
     state = state + shared * rng.standard_normal(visits)
@@ -58,7 +62,17 @@ def frame() -> pd.DataFrame:
     own = np.repeat([True, False], POINTS)
     texts = {"sweep": "size", "operation": "matmul", "algorithm": "scatter", "contender_algorithm": "scatter"}
     texts |= {"dtype": "float32", "variant": "naive", "device": "cuda", "machine": "T"}
-    numbers = {"m": size, "n": size, "k": size, "ranks": 1, "tile": 0, "pinned": -1, "passed": 1, "superseded": False}
+    numbers = {
+        "m": size,
+        "n": size,
+        "k": size,
+        "ranks": 1,
+        "tile": 0,
+        "pinned": -1,
+        "passed": 1,
+        "superseded": False,
+        "run": 0,
+    }
     contender = np.where(own, "naive", "cublas")
     return pd.DataFrame({**texts, **numbers, "baseline": (~own).astype(int), "contender": contender, "rung": contender})
 
@@ -69,44 +83,99 @@ def slowest(seconds: np.ndarray) -> pd.DataFrame:
                          "kernel": seconds.ravel()})  # fmt: skip
 
 
-def verdicts(rng: np.random.Generator, kind: str, shared: float, factor: float = 1.0) -> list[str]:
-    """Compare two runs by their visits."""
+def compared(rng: np.random.Generator, kind: str, between: float = 0.0, factor: float = 1.0, shape: str = "normal"):
+    """Return how each point differs between two jobs with this spread of each kernel, and of the machine."""
     took = times(rng)
-    runs = [repetitions(rng, took, kind, shared, VISITS, REPETITIONS, each) for each in (1.0, factor)]
-    found = compare.Evidence([frame(), frame()], [slowest(each) for each in runs], "kernel", unchanged=[(0, 1)])
-    return [found.change([i], [i + found.offsets[1]]).verdict for i in range(POINTS)]
+    runs = [
+        repetitions(rng, took, kind, SHARED, VISITS, REPETITIONS, each,
+                    between * (states(rng, shape, (2 * POINTS,)) + rng.standard_normal()))
+        for each in (1.0, factor)
+    ]  # fmt: skip
+    found = Evidence([frame(), frame()], [slowest(each) for each in runs], "kernel", [0, 0])
+    return [found.change([i], [i + found.offsets[1]]) for i in range(POINTS)]
 
 
-def verdicts_of_one_visit(rng: np.random.Generator, kind: str, shared: float, factor: float = 1.0) -> list[str]:
-    """Compare two runs by the repetitions of one visit, as before there were several."""
+def called(found: list) -> np.ndarray:
+    return np.isin([each.verdict for each in found], ("faster", "slower"))
+
+
+def gated(found: list) -> np.ndarray:
+    """Whether the gate calls a point changed."""
+    return called(found) & (compare.adjusted(np.array([each.p for each in found])) <= compare.FAMILY)
+
+
+def lasting(rng: np.random.Generator, kind: str, points: int, runs: int, length: int) -> np.ndarray:
+    """Return states of points over runs, of standard deviation 1, that last about ``length`` runs.
+
+    They are independent, autoregressive, or constant in blocks that begin at the same runs for all points, or anywhere.
+    """
+    if kind == "independent":
+        return rng.standard_normal((points, runs))
+    if kind == "AR(1)":
+        found = rng.standard_normal((points, runs))
+        kept = math.exp(-1 / length)
+        for run in range(1, runs):
+            found[:, run] = kept * found[:, run - 1] + math.sqrt(1 - kept**2) * found[:, run]
+        return found
+    first = rng.integers(length, size=points if kind == "blocks" else 1)[:, None]
+    blocks = rng.standard_normal((points, runs // length + 2))
+    return np.take_along_axis(blocks, np.broadcast_to((np.arange(runs) + first) // length, (points, runs)), axis=1)
+
+
+LASTING = ("independent", "AR(1)", "blocks", "blocks of all points")
+
+
+def followed(rng: np.random.Generator, kind: str, runs: int, length: int, size: float, factor: float = 1.0, since=0):
+    """Return the changes of each point in a history; from run ``since`` on, the variants take ``factor``."""
     took = times(rng)
-    runs = [repetitions(rng, took, kind, shared, 1, 10, each)[:POINTS, 0] for each in (1.0, factor)]
-    return [compare.change(*pair).verdict for pair in zip(*runs, strict=True)]
+    states = size * lasting(rng, kind, 2 * POINTS, runs, length)
+    each = [
+        repetitions(rng, took, "normal", SHARED, VISITS, 4, factor if run >= since else 1.0, states[:, run])
+        for run in range(runs)
+    ]
+    evidence = Evidence([frame()] * runs, [slowest(seconds) for seconds in each], "kernel", [0] * runs)
+    return [
+        [(at, change.verdict) for at, _, _, change in history.steps_of(evidence, [i + j for j in evidence.offsets])]
+        for i in range(POINTS)
+    ]
 
 
-def called(found: list[str]) -> np.ndarray:
-    return np.isin(found, ("faster", "slower"))
-
-
-def smallest(how, kind: str, shared: float, place: int) -> float:
+def smallest(kind: str, between: float, place: int) -> float:
     """The smallest of ``CHANGES`` that is found at 80 % of 240 points of one time."""
     for factor in CHANGES:
         rng = np.random.default_rng(2)
-        found = [np.array(how(rng, kind, shared, factor))[60 * place : 60 * (place + 1)] for _ in range(4)]
-        if np.mean(np.concatenate(found) == "slower") >= 0.8:
+        found = [compared(rng, kind, between, factor)[60 * place : 60 * (place + 1)] for _ in range(4)]
+        if np.mean([each.verdict == "slower" for part in found for each in part]) >= 0.8:
             return factor
     return math.inf
 
 
-def main() -> None:
-    print("| spread between visits | evidence | called changed | " + " | ".join(TIMES) + " |\n|---" + "|--:" * 5 + "|")
+def pairs() -> None:
+    head = "| spread between visits | between jobs | called changed | comparisons that the gate fails | "
+    print(head + " | ".join(TIMES) + " |\n|---" + "|--:" * 6 + "|")
     for kind in KINDS:
-        for how, name in ((verdicts_of_one_visit, "repetitions of one visit"), (verdicts, "three visits")):
+        for between in (0.0, 0.01):
             rng = np.random.default_rng(1)
-            share = np.mean([called(how(rng, kind, SHARED)) for _ in range(10)])
-            found = [f"{100 * (smallest(how, kind, SHARED, place) - 1):.1f} %" for place in range(len(TIMES))]
-            print(f"| {kind} | {name} | {1000 * share:.1f} of 1,000 | {' | '.join(found)} |", flush=True)
+            found = [compared(rng, kind, between) for _ in range(20)]
+            share, failed = np.mean([called(each) for each in found]), sum(gated(each).any() for each in found)
+            changes = [f"{100 * (smallest(kind, between, place) - 1):.1f} %" for place in range(len(TIMES))]
+            counts = f"{1000 * share:.1f} of 1,000 | {failed} of {len(found)}"
+            print(f"| {kind} | {100 * between:g} % | {counts} | {' | '.join(changes)} |", flush=True)
+
+
+def histories() -> None:
+    print("| states of 1 % | last | points called changed | 5 % is found | 10 % is found |\n|---|--:|--:|--:|--:|")
+    for kind in LASTING:
+        for length in (4, 15):
+            rng = np.random.default_rng(length)
+            false = np.mean([bool(each) for _ in range(3) for each in followed(rng, kind, 30, length, 0.01)])
+            found = [np.mean([any(abs(at - 15) <= 1 and verdict == "slower" for at, verdict in each)
+                              for each in followed(rng, kind, 30, length, 0.01, factor, 15)])
+                     for factor in (1.05, 1.1)]  # fmt: skip
+            shares = " | ".join(f"{100 * each:.0f} %" for each in found)
+            print(f"| {kind} | {length} runs | {1000 * false:.1f} of 1,000 | {shares} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    pairs()
+    histories()

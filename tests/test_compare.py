@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 
 import numpy as np
 import pytest
 import timings
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from timings import FAIL, call_samples, kernel_samples, measurement, merged
 
 from hpcmm import store
-from hpcmm.analysis import compare
+from hpcmm.analysis import compare, evidence
 from hpcmm.measurement import Point
 from hpcmm.report import tables
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 NOISE = [1 + 0.001 * i for i in range(12)]
+CONTROLS = range(1000, 1040)
 
 
 def product(variant="naive", n=64, dtype="float32", ranks=1, tile=0, pinned=None, **scalars):
@@ -33,140 +35,122 @@ def written(path, *rows, sweep="size", **provenance):
     return timings.write(path, {sweep: rows}, provenance)
 
 
-def compared(tmp_path, before, after, **how):
+def controls(seed=0, level=1.0, spread=0.001, sizes=CONTROLS):
+    """Baselines beside variants: the same code in every file."""
+    factors = level * np.exp(spread * np.random.default_rng(seed).standard_normal(len(sizes)))
+    return [
+        measurement(product(n=n), "cublas", samples=kernel_samples([factor * each for each in NOISE]))
+        for n, factor in zip(sizes, factors, strict=True)
+    ]
+
+
+def compared(tmp_path, before, after, beside=None, **how):
+    """Compare two files that have 40 baselines beside variants, or those of ``beside``."""
+    beside = (controls(1), controls(2)) if beside is None else beside
     for name in ("a", "b"):
         (tmp_path / name).mkdir(exist_ok=True)
-    columns = [
-        store.read(written(tmp_path / name / f"{name}.h5", *rows)) for name, rows in (("a", before), ("b", after))
-    ]
+    rows = {"a": [*before, *beside[0]], "b": [*after, *beside[1]]}
+    columns = [store.read(written(tmp_path / name / f"{name}.h5", *each)) for name, each in rows.items()]
     return compare.compare(*columns, **how)
 
 
 # --- the test ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 3), (5, 4), (6, 6), (3, 7)])
-def test_the_distribution_of_u_counts_all_arrangements(n, m):
-    counts = np.zeros(n * m + 1)
-    for places in itertools.combinations(range(n + m), n):
-        counts[sum(place - i for i, place in enumerate(places))] += 1
-    assert compare._below(n, m) == pytest.approx(np.cumsum(counts) / counts.sum())
+@given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=6))
+def test_holm_is_the_closure_of_bonferroni(p):
+    """A point is called if every set of points with it is (Marcus, Peritz and Gabriel, Biometrika 63, 1976)."""
+    subsets = [each for size in range(1, len(p) + 1) for each in itertools.combinations(range(len(p)), size)]
+    expected = [max(min(1.0, len(s) * min(p[j] for j in s)) for s in subsets if i in s) for i in range(len(p))]
+    assert compare.adjusted(np.array(p)) == pytest.approx(expected)
 
 
-def test_small_samples_approach_the_normal_distribution_of_large_ones():
-    exact, normal = compare._below(30, 30), compare._below(31, 31)
-    for share in (0.001, 0.01, 0.1):
-        at = [np.searchsorted(each, share) / len(each) for each in (exact, normal)]
-        assert at[0] == pytest.approx(at[1], abs=0.01)
-
-    # mean and variance of u have known formulas
-    chances, u = np.diff(normal, prepend=0.0), np.arange(31 * 31 + 1)
-    mean = (chances * u).sum()
-    assert mean == pytest.approx(31 * 31 / 2, rel=1e-3)
-    assert (chances * (u - mean) ** 2).sum() == pytest.approx(31 * 31 * (31 + 31 + 1) / 12, rel=2e-3)
-
-
-def two_sided(first, second) -> float:
-    """The Mann-Whitney test by enumerating all arrangements of the ranks."""
-    n, m = len(first), len(second)
-    wins = sum((a > b) + (a == b) / 2 for a, b in itertools.product(first, second))
-    least = math.ceil(min(wins, n * m - wins))
-    places = list(itertools.combinations(range(n + m), n))
-    return min(1.0, 2 * sum(sum(each) - n * (n - 1) // 2 <= least for each in places) / len(places))
+@pytest.mark.parametrize(("count", "freedom"), [(25, np.inf), (25, 4), (300, 3)])
+def test_an_unchanged_point_exceeds_the_critical_value_as_often_as_the_level_says(count, freedom):
+    rng = np.random.default_rng(count)
+    exceeded = []
+    for _ in range(200):
+        values = rng.standard_normal((count + 400,)) if np.isinf(freedom) else rng.standard_t(freedom, count + 400)
+        chance = evidence.Chance(0.8 * values[:count], np.ones(count))
+        exceeded.append((np.abs(0.8 * values[count:]) > chance.critical(evidence.ALPHA)).mean())
+        assert chance.outside(chance.critical(0.003)) == pytest.approx(0.003, rel=0.02)
+    assert np.mean(exceeded) <= 1.2 * evidence.ALPHA
 
 
-distinct = st.lists(st.floats(1.0, 2.0), min_size=6, max_size=6, unique=True)
+def test_many_normal_controls_give_the_normal_distribution_and_few_a_wider_one():
+    values = statistics.NormalDist().inv_cdf(0.5) + np.array(
+        [statistics.NormalDist().inv_cdf((i + 0.5) / 2000) for i in range(2000)]
+    )
+    many = evidence.Chance(values, np.ones(len(values)))
+    assert many.critical(0.005) == pytest.approx(2.807, rel=0.03)
+    assert evidence.Chance(values[::100], np.ones(20)).critical(0.005) > 1.2 * many.critical(0.005)
+    # values of one problem count as one
+    assert evidence.Chance(values[::10], np.full(200, 0.1)).critical(0.005) > 1.2 * many.critical(0.005)
 
 
-@settings(max_examples=20)
-@given(distinct, distinct)
-def test_the_interval_inverts_the_test(first, second):
-    found = compare.change(first, second)
-    if found.verdict == "same":
-        return  # within the margin; or equal samples
-    quotients = sorted(a / b for a, b in itertools.product(first, second))
-    assert found.ratio == pytest.approx(math.sqrt(quotients[17] * quotients[18]))
-    assert found.p == pytest.approx(two_sided(first, second))
-    for below, above in itertools.pairwise([0.4, *quotients, 2.1]):
-        if above - below > 1e-9:
-            factor = (below + above) / 2
-            kept = two_sided(first, [factor * each for each in second]) > compare.ALPHA
-            assert kept is (found.low < factor < found.high)
+@pytest.mark.parametrize("factor", [1.004, 0.996, 1.05, 0.95])
+@pytest.mark.parametrize("level", [1.0, 1.3])
+def test_the_level_that_all_baselines_share_is_removed(tmp_path, factor, level):
+    before, after = [timed(product(), 1.0)], [timed(product(), factor * level)]
+    found = compared(tmp_path, before, after, (controls(1, spread=0.0005), controls(2, level, 0.0005)))
+    (row,) = found.rows.to_dict("records")
+    assert row["verdict"] == ("same" if abs(factor - 1) < 0.01 else "slower" if factor > 1 else "faster")
+    assert row["ratio"] == pytest.approx(1 / factor, rel=0.001)
+    assert any("all take 30 % more time" in note for note in found.noise) is (level == 1.3)
 
 
-@pytest.mark.parametrize(
-    ("factor", "spread", "verdict"),
-    [
-        *((1.005, 0.001, "same"), (1.015, 0.001, "slower"), (1.008, 0.02, "ambiguous"), (1.008, 0.008, "ambiguous")),
-        *((1.0095, 0.001, "same"), (1.0105, 0.001, "slower")),  # one beyond 1 %, the other not
-    ],
-)
-def test_a_change_needs_an_interval_without_1_and_a_ratio_beyond_the_margin(factor, spread, verdict):
-    before = [1.0 + spread * i / 11 for i in range(12)]
-    after = [factor * (each + 1e-6) for each in before]
-    there, back = compare.change(before, after), compare.change(after, before)
-    assert (there.verdict, back.verdict) == (verdict, {"slower": "faster"}.get(verdict, verdict))
-    if spread == 0.008:  # 1 is outside, and 1.01 inside
-        assert there.high < 1 and there.low < 1 / 1.01
+def test_a_measured_change_is_called_from_the_least_on_that_is_stated(tmp_path):
+    beside = controls(1, spread=0.02), controls(2, spread=0.02)
+    before = [timed(product(n=n), 1.0) for n in (64, 128)]
+    found = compared(tmp_path, before, [timed(product(n=n), 1.01) for n in (64, 128)], beside)
+    assert set(found.rows["verdict"]) == {"ambiguous"}
+    least, ratio = found.rows["least"].iloc[0], found.rows["ratio"].iloc[0]
+    assert f"{100 * least:.2g} %" in found.noise[-1] and 0.03 < least < 0.3
+    verdicts = []
+    for part in (0.99, 1.01):
+        seconds = 1.01 * ratio * math.exp(part * math.log1p(least))
+        again = compared(tmp_path, before, [timed(product(n=n), seconds) for n in (64, 128)], beside)
+        verdicts += list(again.rows["verdict"])
+    assert verdicts == ["ambiguous", "ambiguous", "slower", "slower"]
 
 
-def noisy(rng, count, spread, factor=1.0):
-    """Skewed times with some outliers, like measured times."""
-    times = factor * np.exp(spread * rng.standard_normal(count)) + factor * spread * rng.exponential(size=count)
-    return times * np.where(rng.random(count) < 0.03, 1.5, 1.0)
+@pytest.mark.parametrize("count", [0, 1, 20])
+def test_without_enough_baselines_no_point_has_a_verdict(tmp_path, count):
+    beside = [controls(seed, sizes=range(1000, 1000 + count)) for seed in (1, 2)]
+    found = compared(tmp_path, [timed(product(), 1.0)], [timed(product(), 2.0)], beside)
+    (row,) = found.rows.to_dict("records")
+    assert (row["verdict"], row["ratio"]) == ("not judged", pytest.approx(0.5))
+    assert math.isnan(row["low"]) and math.isnan(row["p"]) and not found.judged
+    assert found.changed.empty and found.regressions(0.0).empty
+    assert any(f"{count} baseline" in note and "more than 20 are needed" in note for note in found.noise)
 
 
-@pytest.mark.parametrize("count", [10, 30])
-@pytest.mark.parametrize("spread", [0.002, 0.01, 0.05])
-def test_noise_is_not_a_change(count, spread):
-    rng = np.random.default_rng([count, int(1e4 * spread)])
-    alarms = 0
-    for _ in range(1000):
-        found = compare.change(noisy(rng, count, spread), noisy(rng, count, spread))
-        alarms += found.verdict in ("faster", "slower")
-    assert alarms < 10
+def test_baselines_of_another_library_show_no_level(tmp_path):
+    """A library that became faster is no reason to call all variants slower."""
+    gpus = [{"name": "H200", "driver": driver} for driver in ("580", "590")]
+    rows = [[timed(product(n=n), 1.0 + 0.001 * n * i) for n in range(10)] for i in range(2)]
+    files = []
+    for i, (gpu, own) in enumerate(zip(gpus, rows, strict=True)):
+        (tmp_path / str(i)).mkdir()
+        path = tmp_path / str(i) / "t.h5"
+        beside = controls(i, level=(1.0, 0.8)[i])
+        files.append(store.read(written(path, *own, *beside, **KIND | {"gpus": [gpu]})))
+    assert set(compare.compare(*files).rows["verdict"]) == {"ambiguous", "same"} - {"same"}
 
 
-@pytest.mark.parametrize("factor", [1.03, 1 / 1.03])
-def test_a_change_of_three_percent_is_found(factor):
-    rng = np.random.default_rng(3)
-    expected = "slower" if factor > 1 else "faster"
-    verdicts = [compare.change(noisy(rng, 20, 0.005), noisy(rng, 20, 0.005, factor)).verdict for _ in range(300)]
-    assert verdicts.count(expected) > 290
-
-
-times = st.lists(st.floats(1e-6, 1e-3), min_size=1, max_size=20)
-
-
-@given(times)
-def test_a_sample_is_the_same_as_itself(sample):
-    found = compare.change(sample, sample)
-    assert (found.verdict, found.ratio, found.p) == ("same", 1.0, 1.0)
-
-
-@given(times, times)
-@example([1.0001] * 3 + [1.02] * 3, [1.0] * 6)  # the quotients in the middle lie on either side of what matters
-def test_swapping_the_samples_inverts_the_verdict(one, other):
-    there, back = compare.change(one, other), compare.change(other, one)
-    turned = {"faster": "slower", "slower": "faster"}
-    assert back.verdict == turned.get(there.verdict, there.verdict)
-    assert back.p == pytest.approx(there.p)
-    if there.low == there.low:
-        assert back.low == pytest.approx(1 / there.high) and back.high == pytest.approx(1 / there.low)
-        assert there.low <= there.ratio <= there.high or there.ratio == pytest.approx(there.low)
-
-
-def test_a_change_within_the_margin_is_none():
-    before = [1.0 + 0.0001 * i for i in range(20)] + [2.0, 3.0, 4.0]
-    after = [seconds * 1.005 for seconds in before[:20]] + [9.0, 9.1, 9.2]
-    found = compare.change(before, after)
-    assert found.high < 1 and found.verdict in ("same", "ambiguous")
-
-
-def test_five_repetitions_are_ambiguous():
-    found = compare.change([1.0, 1.1, 1.2, 1.3, 1.4], [9.0, 9.1, 9.2, 9.3, 9.4])
-    assert found.verdict == "ambiguous" and found.low != found.low
-    assert found.ratio == pytest.approx(1.2 / 9.2, rel=0.05)
+def test_a_gate_calls_no_point_that_chance_explains_among_many(tmp_path):
+    """One of 400 unchanged points is beyond the level of one test, and not beyond that of all."""
+    rng = np.random.default_rng(5)
+    sizes = range(1000, 1400)
+    before = [timed(product(n=n), 1.0) for n in range(100, 500)]
+    spread = 0.02 * rng.standard_normal(400)
+    after = [timed(product(n=n), math.exp(each)) for n, each in zip(range(100, 500), spread, strict=True)]
+    beside = controls(1, spread=0.0, sizes=sizes), controls(2, spread=0.02, sizes=sizes)
+    found = compared(tmp_path, before, after, beside)
+    assert 0 < len(found.changed) <= 6 and found.regressions(0.0).empty
+    after[7] = timed(product(n=107), 1.25)
+    found = compared(tmp_path, before, after, beside)
+    assert list(found.regressions(0.0)["n"]) == [107] and found.gate > found.rows["least"].median()
 
 
 # --- points ------------------------------------------------------------------------------------------------------
@@ -183,7 +167,7 @@ def test_points_are_matched_by_their_parameters(tmp_path):
     assert (found.missing, found.added) == (2, 1)
     assert found.line == "3 points in both: 1 slower, 1 faster, 1 same; 2 only before, 1 only after"
     slow = found.rows[found.rows["verdict"] == "slower"].iloc[0]
-    assert slow["ratio"] == pytest.approx(0.5) and slow["before"] == pytest.approx(1.0055, rel=1e-4)
+    assert slow["ratio"] == pytest.approx(0.5, rel=0.01) and slow["before"] == pytest.approx(1.0055, rel=1e-4)
 
 
 def test_the_slowest_rank_counts_and_scopes_are_separate(tmp_path):
@@ -204,7 +188,8 @@ def test_an_algorithm_timed_end_to_end_is_compared_end_to_end(tmp_path):
         return [measurement(point, samples=call_samples(calls), algorithm="staged")]
 
     for total, verdict in ((5.0, "same"), (6.0, "slower")):
-        (row,) = compared(tmp_path, rows(5.0), rows(total)).rows.to_dict("records")
+        beside = [measurement(product(n=n), "cublas", samples=rows(1.0)[0].samples) for n in CONTROLS]
+        (row,) = compared(tmp_path, rows(5.0), rows(total), (beside, beside)).rows.to_dict("records")
         assert (row["verdict"], row["label"]) == (verdict, "cublas staged, end to end")
 
 
@@ -226,10 +211,12 @@ def test_a_regression_exceeds_the_given_share(tmp_path, factor, count):
 
 
 def test_a_renamed_variant_is_compared_with_itself(tmp_path):
-    after = store.read(written(tmp_path / "b.h5", timed(product("large_thread_tile"), 2.0)))
-    before = store.read(written(tmp_path / "a.h5", timed(product("large_thread_tile"), 1.0)))
-    names = {name: np.full(1, "oblong", object) for name in ("variant", "contender")}
-    store.write_groups(tmp_path / "a.h5", before | {"measurements": before["measurements"] | names})
+    after = store.read(written(tmp_path / "b.h5", timed(product("large_thread_tile"), 2.0), *controls(2)))
+    before = store.read(written(tmp_path / "a.h5", timed(product("large_thread_tile"), 1.0), *controls(1)))
+    old = {name: before["measurements"][name].copy() for name in ("variant", "contender")}
+    for values in old.values():
+        values[0] = "oblong"
+    store.write_groups(tmp_path / "a.h5", before | {"measurements": before["measurements"] | old})
     (row,) = compare.compare(store.read(tmp_path / "a.h5"), after).rows.to_dict("records")
     assert (row["label"], row["verdict"], row["ratio"]) == ("large_thread_tile", "slower", pytest.approx(0.5, rel=0.01))
 
@@ -304,8 +291,9 @@ def test_other_software_is_listed_and_compared(tmp_path):
 @pytest.fixture
 def files(tmp_path):
     (tmp_path / "b").mkdir()
-    before = written(tmp_path / "a.h5", timed(product(), 1.0), timed(product(n=128), 1.0), host="<script>")
-    after = written(tmp_path / "b" / "b.h5", timed(product(), 1.2), timed(product(n=128), 1.0))
+    rows = [[timed(product(), each), timed(product(n=128), 1.0), *controls(i)] for i, each in enumerate((1.0, 1.2))]
+    before = written(tmp_path / "a.h5", *rows[0], host="<script>")
+    after = written(tmp_path / "b" / "b.h5", *rows[1])
     return before, after
 
 
@@ -323,13 +311,26 @@ def test_the_command_lists_the_largest_changes_and_no_ambiguous_point(command, t
     after = [timed(product(n=n), factor) for n, factor in factors.items()]
     after += [measurement(product(n=500), verdict=FAIL), timed(product(n=999), 1.0, [0.9, 1.3] * 6)]
     (tmp_path / "b").mkdir()
-    paths = written(tmp_path / "a.h5", *before), written(tmp_path / "b" / "b.h5", *after)
+    beside = controls(1, spread=0.02), controls(2, spread=0.02)
+    paths = (
+        written(tmp_path / "a.h5", *before, *beside[0]),
+        written(tmp_path / "b" / "b.h5", *after, *beside[1]),
+    )
     out = command("compare", *paths).stdout
     assert "30 points in both: 1 broken, 27 slower, 1 ambiguous, 1 faster" in out
-    rows = [line.split() for line in out.splitlines() if " size " in line]
+    rows = [line.split() for line in out.splitlines() if " naive " in line]
     assert [int(row[row.index("size") + 2]) for row in rows] == [500, *range(27, 9, -1), 28]
     assert "these are the 20 largest of 29 changes" in out
     assert "999" in command("compare", *paths, "--all").stdout
+
+
+def test_a_gate_without_controls_has_a_status_of_its_own(command, tmp_path):
+    path = written(tmp_path / "a.h5", timed(product(), 1.0))
+    (tmp_path / "b").mkdir()
+    other = written(tmp_path / "b" / "b.h5", timed(product(), 3.0))
+    done = command("compare", path, other, "--fail-on-regression", "5%")
+    assert (done.returncode, done.stderr) == (4, "") and "0 baselines beside variants" in done.stdout
+    assert command("compare", path, other).returncode == 0
 
 
 @pytest.mark.parametrize(("share", "status"), [("5%", 3), ("0.05", 3), ("19%", 3), ("21%", 0)])

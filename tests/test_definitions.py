@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from hpcmm.analysis import compare
+from hpcmm.analysis import compare, evidence
 from hpcmm.report import definitions
 
 ALL = [each for section in definitions.sections() for each in section.definitions]
@@ -34,7 +34,7 @@ def test_a_report_without_a_gpu_leaves_the_definitions_of_gpus_out():
 def test_numbers_in_the_texts_agree_with_the_code(monkeypatch):
     text = definitions.of("verdict").text
     assert "a level of 99.5 %" in text and "more than 1 %" in text and "up to 5 may" in text
-    assert (compare.ALPHA, compare.MARGIN) == (0.005, 0.01)
+    assert (evidence.ALPHA, evidence.MARGIN, compare.FAMILY) == (0.005, 0.01, 0.05)
     monkeypatch.setitem(definitions.CONSTANTS, "signs", 7)
     changed = definitions._definition(id="x", term="x", text="{{ signs }} signs")
     assert changed.text == "7 signs"

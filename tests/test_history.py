@@ -66,26 +66,14 @@ def steps(found):
     return [(trend.point["n"], step.run, step.change.verdict) for trend in found.trends for step in trend.steps]
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow if i else ()) for i, kind in enumerate(simulated_runs.KINDS)]
-)
-def test_simulated_runs(kind):
-    def found(seed, factor):
-        rng = np.random.default_rng(seed)
-        took = simulated_runs.times(rng)
-        runs = [
-            simulated_runs.repetitions(rng, took, kind, simulated_runs.SHARED, 3, 6, factor if run >= 4 else 1.0)
-            for run in range(6)
-        ]
-        slowest = [simulated_runs.slowest(each) for each in runs]
-        pairs = [(run, run + 1) for run in range(5)]
-        evidence = compare.Evidence([simulated_runs.frame()] * 6, slowest, "kernel", pairs)
-        rows = [[i + first for first in evidence.offsets] for i in range(simulated_runs.POINTS)]
-        return [[at for at, *_ in history.steps_of(evidence, each)] for each in rows]
+@pytest.mark.parametrize("kind", simulated_runs.LASTING)
+def test_states_that_last_for_several_runs_are_no_changes(kind, monkeypatch):
+    monkeypatch.setattr(simulated_runs, "POINTS", 150)
+    found = simulated_runs.followed(np.random.default_rng(21), kind, 16, 6, 0.01)
+    assert sum(map(bool, found)) <= 3  # the level allows 0.75 on average
 
-    assert sum(map(bool, found(1, 1.0))) <= 1  # of 330; the level allows 1.65 on average
-    changed = found(2, 1.04)
-    assert np.mean([each == [4] for each in changed[120:180]]) > 0.95  # the points of 1 ms
+    changed = simulated_runs.followed(np.random.default_rng(22), kind, 16, 6, 0.002, 1.05, since=8)
+    assert np.mean([each == [(8, "slower")] for each in changed[60:]]) > 0.8  # the points of 100 us and more
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -144,11 +132,11 @@ def test_other_machines_are_other_trends_and_a_changed_library_has_no_controls(t
         ("A, 2 cores", (0, 2, 4)),
         ("B, 2 cores", (1, 3, 5)),
     }
-    _, pairs = history._runs(["a", "b"], [store.read(path) for path in (paths[0], paths[2])])
     other = night(tmp_path, 8, 9, mpi={"library": "M 2"}, cpu=cpus[0] | {"blas": "2"})
-    runs, none = history._runs(["a", "b"], [store.read(path) for path in (paths[0], other)])
+    columns = [store.read(path) for path in (paths[0], paths[2], other)]
     # naive and cublas run on a GPU, so that the BLAS of the CPU is no library of theirs
-    assert pairs == [(0, 1)] and none == [(0, 1)] and runs[1].differences == ()
+    assert len({compare.libraries_of(each) for each in columns}) == 1
+    assert history._runs(["a", "b"], columns[::2])[1].differences == ()
 
 
 def test_a_point_that_a_later_file_took_over_is_one_run(tmp_path):
@@ -159,17 +147,17 @@ def test_a_point_that_a_later_file_took_over_is_one_run(tmp_path):
     assert {trend.runs for trend in history.history(files).trends} == {(0, 1, 3)}
 
 
-def test_without_visits_a_run_is_one_value():
-    rng = np.random.default_rng(11)
-    took = simulated_runs.times(rng)
-    runs = [simulated_runs.repetitions(rng, took, "normal", 0, 1, 6, 1.05 if run >= 8 else 1.0) for run in range(16)]
-    slowest = [simulated_runs.slowest(each) for each in runs]
-    evidence = compare.Evidence([simulated_runs.frame()] * 16, slowest, "kernel", [])
-    points = range(120, 140)  # of 1 ms
-    rows = [[i + first for first in evidence.offsets] for i in points]
-    assert evidence.change(rows[0][:1], rows[0][1:2]) is None  # nothing shows how visits differ
-    assert [[at for at, *_ in history.steps_of(evidence, each)] for each in rows] == [[8]] * 20
-    assert [history.steps_of(evidence, each[5:12]) for each in rows] == [[]] * 20  # too few to say
+def test_one_visit_of_each_run_is_enough_with_controls(monkeypatch):
+    monkeypatch.setattr(simulated_runs, "VISITS", 1)
+    found = simulated_runs.followed(np.random.default_rng(11), "independent", 10, 1, 0.0, 1.1, since=5)
+    assert np.mean([each == [(5, "slower")] for each in found[120:180]]) > 0.9  # the points of 1 ms
+
+
+def test_without_controls_nothing_changes(tmp_path, capsys):
+    paths = nights(tmp_path, 3, sizes=range(64, 74), since=4, factors={66: 3.0})
+    found = followed(paths)
+    assert steps(found) == []
+    assert any("10 baselines beside variants; more than 20 are needed" in note for note in found.noise)
 
 
 def test_files_without_a_history_are_refused(tmp_path, capsys):

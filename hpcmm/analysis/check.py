@@ -22,7 +22,7 @@ import pandas as pd
 
 from hpcmm import analysis, quantities
 from hpcmm.analysis import Columns, noise, sustained
-from hpcmm.analysis.compare import ALPHA, MARGIN
+from hpcmm.analysis.evidence import ALPHA, MARGIN
 from hpcmm.model import HpcmmError
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES

@@ -10,7 +10,7 @@ from typing import Any
 
 from hpcmm import analysis
 from hpcmm.analysis import Columns, compare
-from hpcmm.analysis.compare import ALPHA, Change, Evidence
+from hpcmm.analysis.evidence import ALPHA, Change, Evidence, keys_of
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import ALGORITHMS
 
@@ -128,13 +128,14 @@ def history(files: Mapping[str, Columns], scope: str = "kernel") -> History:
     """
     order = sorted(files, key=lambda name: (_date(files[name]), name))
     columns = [files[name] for name in order]
-    runs, unchanged = _runs(order, columns)
+    runs = _runs(order, columns)
+    libraries = [compare.libraries_of(each) for each in columns]
     derived = [analysis.measurements(each) for each in columns]
     slowest = [analysis.slowest_ranks(*pair) for pair in zip(columns, derived, strict=True)]
-    evidence = {of: Evidence(derived, slowest, of, unchanged) for of in compare.SCOPES}
+    evidence = {of: Evidence(derived, slowest, of, libraries) for of in compare.SCOPES}
     frames = [analysis.points(frame) for frame in derived]
     found: dict[tuple, list[tuple[int, Mapping]]] = {}
-    for i, (frame, keys) in enumerate(zip(frames, compare.keys_of(frames, by_machine=True), strict=True)):
+    for i, (frame, keys) in enumerate(zip(frames, keys_of(frames, by_machine=True), strict=True)):
         rows = analysis.row_dicts(frame.assign(at=frame.index + evidence[scope].offsets[i]))
         for key, row in zip(keys, rows, strict=True):
             found.setdefault(key, []).append((i, row))
@@ -151,9 +152,9 @@ def _date(columns: Columns) -> str:
     return max((str(run["provenance"].get("utc") or "") for run in analysis.runs(columns)), default="")
 
 
-def _runs(names: Sequence[str], columns: Sequence[Columns]) -> tuple[list[Run], list[tuple[int, int]]]:
-    """Describe the files in the order of time; also return the pairs of files with the same libraries."""
-    runs, unchanged = [], []
+def _runs(names: Sequence[str], columns: Sequence[Columns]) -> list[Run]:
+    """Describe the files in the order of time."""
+    runs = []
     for i, (name, each) in enumerate(zip(names, columns, strict=True)):
         provenances = [run["provenance"] for run in analysis.runs(each)]
         known = [
@@ -165,11 +166,9 @@ def _runs(names: Sequence[str], columns: Sequence[Columns]) -> tuple[list[Run], 
             kinds, software = compare.differences(columns[earlier], each)
             if not kinds:
                 notes = tuple(software)
-                if compare.same_libraries(software):
-                    unchanged.append((earlier, i))
                 break
         runs.append(Run(name, _date(each), ", ".join(filter(None, known[0])), tuple(filter(None, known[1])), notes))
-    return runs, unchanged
+    return runs
 
 
 def _measured(entries: Sequence[tuple[int, Mapping]], columns: Sequence[Columns]) -> Iterator[tuple[int, Mapping]]:
@@ -199,7 +198,7 @@ def _trend(entries: Iterator[tuple[int, Mapping]], evidence: Mapping[str, Eviden
     ]
     for i, (before, after) in enumerate(itertools.pairwise(row["result"] == "PASS" for row in rows), 1):
         if before != after:
-            change = Change(math.nan, math.nan, math.nan, math.nan, "broken" if before else "mended")
+            change = Change(math.nan, verdict="broken" if before else "mended")
             steps.append(Step(runs[i], math.nan, math.nan, change))
     label = rows[-1]["label"] + ("" if of == scope else f", {compare.SCOPES[of]}")
     results = tuple(row["result"] for row in rows)
@@ -209,7 +208,8 @@ def _trend(entries: Iterator[tuple[int, Mapping]], evidence: Mapping[str, Eviden
 def steps_of(evidence: Evidence, rows: Sequence[int]) -> list[tuple[int, float, float, Change]]:
     """Find where the time of a point changes, by the test of ``compare`` between the runs before and after.
 
-    Binary segmentation: the runs are divided where the test is most certain, and then each part again. At the end, a
+    Binary segmentation: the runs are divided where the cumulative sums of their times differ most among the places
+    that pass the test, and then each part again. At the end, a
     division that is not significant between its neighbouring parts is removed. The level of ``compare`` is that of the
     whole trend: it is divided among the places at which the trend may change.
 
@@ -231,19 +231,18 @@ def steps_of(evidence: Evidence, rows: Sequence[int]) -> list[tuple[int, float, 
     share = ALPHA / (len(rows) - 1)
 
     def between(first: int, middle: int, last: int) -> Change:
-        before, after = rows[first:middle], rows[middle:last]
-        found = evidence.change(before, after, share)
-        if found is None:  # the spread between visits is unknown: a run is one value
-            samples = [[math.exp(evidence.centre[row]) for row in part] for part in (before, after)]
-            found = compare.change(*samples, share)
-        return found
+        return evidence.change(rows[first:middle], rows[middle:last], share)
 
     def divide(first: int, last: int) -> list[int]:
         found = [(middle, between(first, middle, last)) for middle in range(first + 1, last)]
         found = [(middle, change) for middle, change in found if change.verdict in CHANGED]
         if not found:
             return []
-        middle, _ = min(found, key=lambda each: (each[1].p, -abs(math.log(each[1].ratio))))
+
+        def size(each: tuple[int, Change]) -> float:  # the statistic of cumulative sums
+            return abs(math.log(each[1].ratio)) * math.sqrt((each[0] - first) * (last - each[0]))
+
+        middle, _ = max(found, key=size)
         return [*divide(first, middle), middle, *divide(middle, last)]
 
     ends = [0, *divide(0, len(rows)), len(rows)]

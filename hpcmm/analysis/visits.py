@@ -25,7 +25,7 @@ SAME = (*PROBLEM, "contender", "contender_algorithm", "rung")
 
 
 def of_rows(part: pd.DataFrame, phase: str) -> pd.DataFrame:
-    """Return the visits of each measurement: ``measurement`` and ``log``, of the seconds.
+    """Return the visits of each measurement: ``measurement``, ``visit`` and ``log``, of the seconds.
 
     ``part`` has the slowest rank of each repetition, of calls or of kernels alone. ``process``, ``job`` and ``code``,
     if it has them, are kept.
@@ -38,7 +38,7 @@ def of_rows(part: pd.DataFrame, phase: str) -> pd.DataFrame:
     for count in np.unique(counts):
         same = counts == count
         found[same] = middles(logs[first[same][:, None] + np.arange(count)])
-    kept = [name for name in ("measurement", "process", "job", "code") if name in part]
+    kept = [name for name in ("measurement", "visit", "process", "job", "code") if name in part]
     return part[kept].iloc[first].reset_index(drop=True).assign(log=found)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from hpcmm.cli.arguments import add_extensions, command
 from hpcmm.experiment import extensions
 
-REGRESSION = 3  # exit status
+REGRESSION, UNJUDGED = 3, 4  # exit statuses
 LISTED = 20  # changed points, without --all
 
 
@@ -17,11 +17,13 @@ def add(commands: argparse._SubParsersAction) -> None:
         commands,
         "compare",
         run,
-        "Compare two timings files point by point: faster, slower, same or ambiguous, by the raw times.",
-        "",
+        "Compare two timings files point by point: faster, slower, same or ambiguous.",
+        "The baselines beside the variants show how much unchanged points differ between the files. Without enough of "
+        "them, no point has a verdict.",
         {
             1: "files that cannot be compared, or another error",
             REGRESSION: "with --fail-on-regression: a point is slower by more than SHARE, or newly wrong",
+            UNJUDGED: "with --fail-on-regression: no point has a verdict",
         },
     )
     parser.add_argument("before", metavar="A", type=Path, help="HDF5 file of a job or an experiment")
@@ -38,7 +40,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--fail-on-regression",
         type=share,
         metavar="SHARE",
-        help="fail if a point is slower by more than this, such as 5%%",
+        help="fail if a point is slower by more than this, such as 5%%; for unchanged code the chance of failing is "
+        "at most 5%%",
     )
     parser.add_argument(
         "--all", action="store_true", help="list all points, also those without a significant difference"
@@ -64,7 +67,7 @@ def share(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     extensions.load(arguments.extension)
     from hpcmm import store  # pandas takes a while to import
-    from hpcmm.analysis import compare
+    from hpcmm.analysis import compare, evidence
     from hpcmm.report import comparison, markup, tables
 
     files = [store.read(path) for path in (arguments.before, arguments.after)]
@@ -86,4 +89,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     regressions = found.regressions(arguments.fail_on_regression)
     print(f"{len(regressions)} slower by more than {100 * arguments.fail_on_regression:g} %, or newly wrong")
-    return 0 if regressions.empty else REGRESSION
+    if not regressions.empty:
+        return REGRESSION
+    if not found.judged:
+        print("no point has a verdict, so that a regression would not be found")
+        return UNJUDGED
+    print(f"a slowdown is found from this on (median of the points): {evidence.percent(found.gate)}")
+    return 0

@@ -13,7 +13,7 @@ import yaml
 from jinja2 import StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from hpcmm.analysis import check, compare, noise, visits
+from hpcmm.analysis import check, compare, evidence, noise, visits
 from hpcmm.analysis.tidy import SHORT
 from hpcmm.operations import OPERATIONS, accuracy, truth
 from hpcmm.quantities import DATA, PHASES
@@ -28,10 +28,11 @@ CONSTANTS = {
     "roundings": truth.ROUNDINGS,
     "stored": truth.STORED,
     "short": SHORT,
-    "confidence": f"{100 * (1 - compare.ALPHA):.1f}",
-    "margin": f"{100 * compare.MARGIN:.0f}",
-    "false_verdicts": f"{1000 * compare.ALPHA:.0f}",
-    "controls": compare.CONTROLS,
+    "confidence": f"{100 * (1 - evidence.ALPHA):.1f}",
+    "margin": f"{100 * evidence.MARGIN:.0f}",
+    "false_verdicts": f"{1000 * evidence.ALPHA:.0f}",
+    "controls": evidence.CONTROLS,
+    "family": f"{100 * compare.FAMILY:.0f}",
     "neighbours": noise.NEIGHBOURS,
     "lonely": f"{100 * check.LONELY:.0f}",
     "noisy": f"{100 * visits.NOISY:.0f}",

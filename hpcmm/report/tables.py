@@ -378,6 +378,8 @@ def comparison_table(rows: pd.DataFrame) -> Table:
         "from": value("low", times),
         "to": value("high", times),
         "p": value("p", number),
+        "Adjusted p": value("adjusted", number),
+        "Found from": value("least", percent),
     }
     return table("Points of both files; speedup of the second file over the first", rows, columns)
 
