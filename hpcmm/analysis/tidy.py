@@ -307,10 +307,10 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     gpus = [gpus_of(provenance) for provenance in provenances]
     hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]
     found = []
-    names = ["device", "run", "operation", "dtype", "arithmetic", "flops", "bytes", "seconds"]
+    names = ["device", "run", "ranks", "operation", "dtype", "arithmetic", "flops", "bytes", "seconds"]
     for row in row_dicts(frame[names]):
         found_there = gpus[row["run"]] if DEVICES[row["device"]].accelerator else []
-        flops, units, nbytes = limits.peaks(found_there, row["dtype"], row["arithmetic"])
+        flops, units, nbytes = limits.peaks(found_there, row["dtype"], row["arithmetic"], row["ranks"])
         least = {}
         if OPERATIONS[row["operation"]].metric == "flops":
             other = row["arithmetic"].partition(",")[0]
