@@ -248,7 +248,7 @@ def _reached(here: pd.DataFrame, variant: str, steps: bool, unit: formats.RateUn
 
 def _ratio(row: Mapping) -> str:
     """Format the ratio to the baseline with its interval, if it has one."""
-    ratio = formats.number(row["ratio"], formats.half_width(row, "ratio"))
+    ratio = formats.number(row["ratio"])
     if pd.notna(row["ratio_low"]) and not row["baseline"]:
         ratio += f" ({formats.ends(row, 'ratio', formats.number)})"
     return ratio

@@ -19,6 +19,7 @@ from hpcmm.model import HpcmmError
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.store import IDENTITY
+from hpcmm.text import percent
 
 ALPHA = 0.005  # significance level: the largest share of unchanged points that is called faster or slower
 MARGIN = 0.01  # smaller changes are ignored
@@ -288,11 +289,11 @@ class Evidence:
                     "intervals cover repetitions only, and unchanged points may be called changed"
                 )
                 continue
-            text = f"{DEVICES[device].title}: visits scatter by {100 * spread:.3g} % (median)"
+            text = f"{DEVICES[device].title}: visits scatter by {percent(spread)} (median)"
             if not math.isnan(drift):
-                text += f"; the unchanged baselines differ by {100 * drift:.2g} % between the files"
+                text += f"; the unchanged baselines differ by {percent(drift)} between the files"
             if max(spread, 0.0 if math.isnan(drift) else drift) > visits.NOISY:
-                text += f"; above {100 * visits.NOISY:.0f} % this machine is too noisy to detect small changes"
+                text += f"; above {percent(visits.NOISY)} this machine is too noisy to detect small changes"
             found.append(text)
         return found
 

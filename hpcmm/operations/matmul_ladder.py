@@ -215,6 +215,14 @@ LADDER = (  # the order here is the order of the rungs
         geometry=SquareBlocks(tiled=True),
     ),
     Variant(
+        "tiled_rolled",
+        "cuda",
+        "tiled_padded without the unrolling that the compiler does by itself",
+        source="000, 001",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
         "tiled_unrolled",
         "cuda",
         "the loop over a tile unrolled",

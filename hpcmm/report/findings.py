@@ -120,8 +120,7 @@ def algorithms(rows: pd.DataFrame) -> str:
         (kind,) = ALGORITHMS[row["algorithm"]].measures
         ratio = row["ratio" if kind == "kernel" else "call_ratio"]
         if ratio > 0:
-            half = formats.half_width(row, "ratio" if kind == "kernel" else "call_ratio")
-            found[kind].append(f"{row['label']} {formats.times(ratio, half)}")
+            found[kind].append(f"{row['label']} {formats.times(ratio)}")
     where = f"({here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, {formats.ranks(here['ranks'].iloc[0])})"
     compared = {
         "call": f"End-to-end speedup over {TEXTBOOK} with the same variant {where}",

@@ -49,7 +49,7 @@ def resource_table(rows: pd.DataFrame) -> Table:
         "Grid": lambda row: Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", _problem(row)),
         "Blocks per SM": resident_blocks,
         "Threads per SM": lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
-        "Occupancy": lambda row: Cell(f"{100 * row['occupancy']:.0f} %"),
+        "Occupancy": lambda row: Cell(percent(row["occupancy"])),
         "Limited by": text("limited_by"),
         **{
             f"Block limit, {'hardware' if name == 'blocks' else name}": value(column, whole)

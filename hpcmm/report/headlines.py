@@ -91,10 +91,7 @@ def _ahead(best: pd.DataFrame) -> str:
 
 def _ratios(best: pd.DataFrame) -> str:
     """List the ratios to the baseline with their sizes; of many the first, the middle and the last."""
-    ratios = [
-        f"{formats.times(row['ratio'], formats.half_width(row, 'ratio'))} at {formats.size(row)}"
-        for row in analysis.row_dicts(best)
-    ]
+    ratios = [f"{formats.times(row['ratio'])} at {formats.size(row)}" for row in analysis.row_dicts(best)]
     return ", ".join(ratios if len(ratios) < 5 else [ratios[0], ratios[len(ratios) // 2], ratios[-1]])
 
 
@@ -103,7 +100,9 @@ def _headline(name: str, value: str, text: str, low: float, spread: float) -> He
     if not math.isfinite(low) and not spread > visits.NOISY:
         return Headline(name, WITHHELD, f"{FEW}; {text}")
     if spread > visits.NOISY:
-        return Headline(name, WITHHELD, f"this machine is too noisy: visits scatter by {100 * spread:.3g} %; {text}")
+        return Headline(
+            name, WITHHELD, f"this machine is too noisy: visits scatter by {formats.percent(spread)}; {text}"
+        )
     return Headline(name, value, text)
 
 

@@ -119,8 +119,7 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
             lines = [
                 (
                     *(row["rung"], row["arithmetic"] or dtype, row["flops_per_second"], 0),
-                    formats.half_width(row, "flops_per_second"),
-                    f" ({formats.times(row['ratio'], formats.half_width(row, 'ratio'))})" if row["ratio"] > 0 else "",
+                    f" ({formats.times(row['ratio'])})" if row["ratio"] > 0 else "",
                 )
                 for row in analysis.row_dicts(rungs)
             ]
@@ -128,10 +127,10 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
             row = next((row for row in analysis.row_dicts(rungs) if row["ratio"] > 0), None)
             if row is not None:
                 library = OPERATIONS["matmul"].baseline(device, dtype).name
-                lines.append((library, dtype, row["flops_per_second"] / row["ratio"], 1, math.nan, ""))
-            for name, arithmetic, rate, is_library, half, ratio in lines:
+                lines.append((library, dtype, row["flops_per_second"] / row["ratio"], 1, ""))
+            for name, arithmetic, rate, is_library, ratio in lines:
                 label = f"{dtype} {name}" + (f": {arithmetic.partition(',')[0]}" if arithmetic != dtype else "")
-                text = formats.number(rate / per, half / per) + ratio
+                text = formats.number(rate / per) + ratio
                 line = (label, name, arithmetic, float(f"{rate / per:.6g}"), is_library, text)
                 for values, value in zip(columns.values(), line, strict=True):
                     values.append(value)

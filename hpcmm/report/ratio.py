@@ -60,14 +60,9 @@ class Ratio:
         return self.high < 1
 
     @property
-    def half(self) -> float:
-        """Half of the width of the interval; NaN if it is not known."""
-        return (self.high - self.low) / 2
-
-    @property
     def ends(self) -> str:
         """The interval, ``"1.39 to 1.41"``; empty if it is not known."""
-        return f"{formats.number(self.low, self.half)} to {formats.number(self.high, self.half)}" if self.known else ""
+        return f"{formats.number(self.low)} to {formats.number(self.high)}" if self.known else ""
 
     def over(self, name: str = "", level: str = "") -> str:
         """Say how fast a point is, ``"1.40× naive (1.39 to 1.41)"``.
@@ -82,7 +77,7 @@ class Ratio:
         note = FEW if not self.known else f"repetitions: {self.ends}" if self.ranged else level + self.ends
         if self.known and not (self.faster or self.slower):
             note += f", {SAME}"
-        return f"{formats.times(self.value, self.half)} {name}".rstrip() + f" ({note})"
+        return f"{formats.times(self.value)} {name}".rstrip() + f" ({note})"
 
     def __str__(self) -> str:
         return self.over()

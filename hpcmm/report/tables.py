@@ -26,7 +26,6 @@ from hpcmm.report.formats import (
     conditions,
     duration,
     ends,
-    half_width,
     number,
     percent,
     rate,
@@ -70,13 +69,13 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
         "Level": lambda row: words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]]))),
         "Latency, ns": known(
             "latency_seconds",
-            lambda row: number(row["latency_seconds"] * 1e9, half_width(row, "latency_seconds") * 1e9),
+            lambda row: number(row["latency_seconds"] * 1e9),
         ),
         "Cycles": known("latency_cycles", lambda row: number(row["latency_cycles"])),
         "Chase": of("latency"),
         "Bandwidth, GB/s": known(
             "bytes_per_second",
-            lambda row: number(row["bytes_per_second"] / 1e9, half_width(row, "bytes_per_second") / 1e9),
+            lambda row: number(row["bytes_per_second"] / 1e9),
         ),
         "Read by": of("bandwidth"),
     }
@@ -127,7 +126,7 @@ def clock(row: Row) -> str:
 
 
 def against_baseline(row: Row, prefix: str = "") -> str:
-    return "baseline" if row["baseline"] else times(row[prefix + "ratio"], half_width(row, prefix + "ratio"))
+    return "baseline" if row["baseline"] else times(row[prefix + "ratio"])
 
 
 def size_table(series: Series, most: int | None = None) -> Table:
@@ -179,9 +178,7 @@ def ladder_table(series: Series) -> Table | None:
         size_title(series.points): of_size,
         "Device": text("device"),
         "Rung": text("label"),
-        "Time": lambda row: Cell(
-            marked(duration(row["seconds"], half_width(row, "seconds")), row), ends(row, "seconds", duration)
-        ),
+        "Time": lambda row: Cell(marked(duration(row["seconds"]), row), ends(row, "seconds", duration)),
         unit.name: lambda row: Cell(rate(row, unit=unit)),
         "Step": value("step", times),
         "Cumulative": value("cumulative", times),
@@ -207,7 +204,7 @@ def energy_table(series: Series) -> Table | None:
         size_title(points): of_size,
         "Device": text("device"),
         "Rung": text("label"),
-        "Time": lambda row: Cell(duration(row["seconds"], half_width(row, "seconds"))),
+        "Time": lambda row: Cell(duration(row["seconds"])),
         unit.name: lambda row: Cell(rate(row, unit=unit)),
     }
     if (points["clock"] > 0).any():
@@ -249,7 +246,7 @@ def phase_table(series: Series) -> Table | None:
     def of_phase(phase: str) -> Column:
         def cell(row: Row) -> Cell:
             share = row["share_" + phase]
-            return Cell(duration(row["call_" + phase]), f"{100 * share:.1f} %" if math.isfinite(share) else "")
+            return Cell(duration(row["call_" + phase]), percent(share))
 
         return cell
 

@@ -107,5 +107,5 @@ def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
     rate = formats.rate_text(row)
     if not relative or row["baseline"]:
         return rate
-    ratio = formats.times(row["ratio"], formats.half_width(row, "ratio"))
+    ratio = formats.times(row["ratio"])
     return f"{ratio} ({rate})" if ratio else rate
