@@ -170,6 +170,10 @@ class Variant:
     context : bool
         Whether it is shown for context: it is measured and verified like a rung, and counts neither as a rung nor as a
         baseline. So are further libraries, and a kernel whose results are less accurate than its type.
+    tunes : str
+        Name of the baseline whose library it calls with the fastest of several algorithms; empty for any other variant.
+    provider : str
+        Of a library call: the library whose version is shown beside its name, a key of ``libraries.VERSIONS``.
     geometry : Geometry, or mapping of str to Geometry
         How a CUDA kernel is launched, for all types or by type.
     kernel : str
@@ -235,6 +239,8 @@ class Variant:
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False)
     slow: bool = False
     context: bool = False
+    tunes: str = ""
+    provider: str = ""
 
     @property
     def baseline(self) -> bool:
@@ -421,6 +427,12 @@ class Operation:
         """Return the baseline of a device and type; None if no library does the same."""
         found = (v for v in self.ladder if v.baseline and v.device == device and dtype in self.dtypes_of(v))
         return next(found, None)
+
+    def tuned(self, device: str, dtype: str) -> Variant | None:
+        """Return the call of the baseline's library with a tuned algorithm; None if there is none."""
+        baseline = self.baseline(device, dtype)
+        found = (v for v in self.ladder if baseline and v.tunes == baseline.name and v.device == device)
+        return next((v for v in found if dtype in self.dtypes_of(v)), None)
 
 
 @dataclass(frozen=True)

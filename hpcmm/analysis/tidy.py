@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import limits, visits
+from hpcmm.analysis import libraries, limits, visits
 from hpcmm.devices import DEVICES
 from hpcmm.interval import interval_rank
 from hpcmm.measurement import Point
@@ -119,6 +119,12 @@ def measurements(columns: Columns) -> pd.DataFrame:
         - ``ratio``, ``ratio_low``, ``ratio_high``: seconds of the baseline over seconds of the variant (above 1: faster
           than the baseline). With several visits, the median over all visits of the baseline for the problem in the
           run, over that of the variant; with one visit, paired by repetition. ``call_ratio`` and so on likewise;
+        - ``library``: name and version of the baseline, ``"cublas 13.1"``; ``tuned_library``: those of the call of the
+          same library whose algorithm is tuned, empty if there is none;
+        - ``tuned_ratio``, ``tuned_ratio_low``, ``tuned_ratio_high``: seconds of the tuned library over seconds of the
+          variant; NaN if it was not measured for the problem in the same job;
+        - ``lead``, ``lead_low``, ``lead_high``: the same of the faster of both libraries, ``leader``. NaN for
+          algorithms other than ``TEXTBOOK``;
         - ``peak_flops_per_second`` at the maximum clock and ``peak_bytes_per_second``, summed over all GPUs;
           ``fraction``: the least seconds that these allow, divided by ``seconds``; ``ceiling``: the name of the limit,
           which is that of the contender's arithmetic. NaN and "" if unknown;
@@ -172,6 +178,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
     for phase in PHASES[:-1]:
         phases = medians(calls[phase].to_numpy(float), calls["measurement"].to_numpy(), len(frame))
         frame["call_" + phase] = phases["median"]
+    libraries.put(frame, [run["provenance"] for run in runs(columns)], added)
     _limit(columns, frame)
     baseline_seconds = frame["ratio"] * frame["seconds"]  # seconds of the baseline, from pairs
     spread = is_own(frame) & (frame["algorithm"] != TEXTBOOK)

@@ -51,6 +51,8 @@ UNTIMED_FIELDS = {
     "geometry",
     "function",
     "context",
+    "tunes",
+    "provider",
     "picks",
 }
 MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem")]

@@ -96,7 +96,7 @@ LADDER = (  # the order here is the order of the rungs
         "openmp", "cpu", "rows distributed over OpenMP threads, inner loop over contiguous rows of B", source="000"
     ),
     Variant("packed", "cpu", "packed panels, register tiles and cache blocks, SIMD chosen at run time, all threads"),
-    Variant("numpy", "cpu", "NumPy's BLAS", dtypes=EVERY, library=blas, deterministic=False),
+    Variant("numpy", "cpu", "NumPy's BLAS", dtypes=EVERY, library=blas, deterministic=False, provider="blas"),
     Variant(
         "naive_unguarded",
         "cuda",
@@ -682,6 +682,7 @@ LADDER = (  # the order here is the order of the rungs
         dtypes=(*EVERY, *EIGHT_BIT),
         source="001",
         library=blas,
+        provider="cublas",
         workspace=workspace_of_blas,
     ),
     Variant(
@@ -689,6 +690,8 @@ LADDER = (  # the order here is the order of the rungs
         "cuda",
         "the fastest algorithm of cuBLASLt's heuristics",
         library=blas_fastest,
+        tunes="cublas",
+        provider="cublas",
         workspace=workspace_of_fastest,
         dtypes=(*EVERY, *EIGHT_BIT),
         deterministic=False,  # each process times the algorithms and may choose another one
@@ -699,6 +702,7 @@ LADDER = (  # the order here is the order of the rungs
         "cuda",
         "cuBLAS with inputs rounded to TF32",
         library=blas_tf32,
+        provider="cublas",
         dtypes=("float32",),
         architecture="sm_80",
         arithmetic={"float32": "TF32"},

@@ -58,7 +58,7 @@ def cublas_geam(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "one loop on one thread", source="004 unit 1"),
     Variant("openmp", "cpu", "parallel for"),
-    Variant("numpy", "cpu", "NumPy's add", library=numpy_add),
+    Variant("numpy", "cpu", "NumPy's add", library=numpy_add, provider="numpy"),
     Variant("one_per_thread", "cuda", "one thread adds one element", source="004 unit 1", geometry=OverVector()),
     Variant("grid_stride", "cuda", "a limited grid strides over the vectors", geometry=OverVector(4, 1056)),
     Variant("vectorized", "cuda", "16 bytes per load", geometry=OverVector(4)),
@@ -76,12 +76,13 @@ LADDER = (  # the order here is the order of the rungs
         source="004 unit 5",
         geometry=OverVector(block=128),
     ),
-    Variant("cupy", "cuda", "CuPy's elementwise add", library=cupy_add),
+    Variant("cupy", "cuda", "CuPy's elementwise add", library=cupy_add, provider="cupy"),
     Variant(
         "geam",
         "cuda",
         "cuBLAS's sum of two matrices",
         library=cublas_geam,
+        provider="cublas",
         dtypes=("float32", "float64"),
         context=True,
     ),

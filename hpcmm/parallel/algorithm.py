@@ -51,6 +51,8 @@ class Algorithm:
         Whether the textbook algorithm takes turns with it as its baseline. Exchanges alone have none.
     package : str
         Import name of an extra package that it needs; empty if none.
+    provider : str
+        The library whose version is shown beside its name, if it is a library: a key of ``libraries.VERSIONS``.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Algorithm:
     fixed: bool = False
     baseline: bool = True
     package: str = ""
+    provider: str = ""
 
     def takes(self, variant: Variant) -> bool:
         """Return whether a variant can compute the ranks' parts.

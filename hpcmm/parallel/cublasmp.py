@@ -111,4 +111,5 @@ CUBLASMP = Algorithm(
     own_sums=True,
     transport=None,
     package="nvmath",
+    provider="cublasmp",
 )
