@@ -54,6 +54,16 @@ def _positional(value: float, digits: int) -> str:
     return f"{value:,.{max(0, digits - 1 - exponent)}f}"
 
 
+def short_revision(text: str, digits: int = 7) -> str:
+    """Shorten a revision: a commit, or the hash of the sources of a tree without git.
+
+    >>> short_revision("38151edd276661e5"), short_revision("sha256:fd6e9e2728ff869d"), short_revision("")
+    ('38151ed', 'sources fd6e9e2', '')
+    """
+    hashed, name = re.match(r"(sha256:|sources )?(\S*)", text).groups()
+    return ("sources " if hashed else "") + name[:digits]
+
+
 def described(error: BaseException) -> str:
     """Return an unexpected error in one line, with the versions of the packages that it comes from."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -113,6 +113,9 @@ def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[
             for key in set(frame[keys].itertuples(index=False, name=None))
         }
         frame[column] = [names[key] for key in frame[keys].itertuples(index=False, name=None)]
+    frame["algorithm_library"] = [
+        of_algorithm(*pair) for pair in zip(frame["algorithm"], (provenances[run] for run in frame["run"]), strict=True)
+    ]
     plain = ((frame["algorithm"] == TEXTBOOK) & (frame["contender_algorithm"] == TEXTBOOK)).to_numpy()
     tuned = {
         (operation.name, variant.name)

@@ -120,7 +120,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
           than the baseline). With several visits, the median over all visits of the baseline for the problem in the
           run, over that of the variant; with one visit, paired by repetition. ``call_ratio`` and so on likewise;
         - ``library``: name and version of the baseline, ``"cublas 13.1"``; ``tuned_library``: those of the call of the
-          same library whose algorithm is tuned, empty if there is none;
+          same library whose algorithm is tuned, empty if there is none; ``algorithm_library``: those of the algorithm;
         - ``tuned_ratio``, ``tuned_ratio_low``, ``tuned_ratio_high``: seconds of the tuned library over seconds of the
           variant; NaN if it was not measured for the problem in the same job;
         - ``lead``, ``lead_low``, ``lead_high``: the same of the faster of both libraries, ``leader``. NaN for

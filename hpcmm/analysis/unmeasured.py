@@ -14,6 +14,7 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.config import ConfigError
 from hpcmm.model import spread_name
 from hpcmm.store.schema import RENAMED
+from hpcmm.text import short_revision
 
 
 def unmeasured(columns: Columns) -> list[dict[str, Any]]:
@@ -61,7 +62,7 @@ def plans(columns: Columns) -> Iterator[tuple[str, plan.Plan | ConfigError]]:
         if not config or text in texts:
             continue
         texts.add(text)
-        source = f"config of revision {str(provenance.get('revision') or 'unknown')[:7]}"
+        source = f"config of revision {short_revision(str(provenance.get('revision') or 'unknown'))}"
         try:
             if config.get("extensions"):  # files of another machine, whose code must not run here
                 raise ConfigError("it has extensions")

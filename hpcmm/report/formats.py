@@ -188,4 +188,4 @@ def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
         return rows, ""
     kept = rows[[shape in some for shape in shapes]]
     names = f" ({', '.join(map(_size, some))})" if len(some) <= 8 else ""
-    return kept, f", at {len(some)} of {len(known)} sizes{names}; the CSV file has all"
+    return kept, f", at {len(some)} of {len(known)} sizes{names}"

@@ -24,28 +24,37 @@ class Ratio:
     excludes is excluded with more than 90 % confidence. If a median has no interval, the ends come from the extreme
     repetitions, provided that these differ by more than a factor of 2, or would overlap in more than 95 % of cases if
     both were equally fast; ``ranged`` marks this. Else the ends are NaN.
+
+    ``arithmetics`` names the arithmetic of both points if they differ, ``"three TF32 products against float32"``.
     """
 
     value: float
     low: float
     high: float
     ranged: bool = False
+    arithmetics: str = ""
 
     @classmethod
     def of(cls, fast: Row, slow: Row, seconds: str = "seconds") -> Ratio:
         """Return the seconds of ``slow`` divided by those of ``fast``."""
-        value = slow[seconds] / fast[seconds]
+        value, arithmetics = slow[seconds] / fast[seconds], differing(fast, slow)
         low, high = (slow[seconds + one] / fast[seconds + other] for one, other in ENDS)
         if math.isfinite(low):
-            return cls(value, low, high)
+            return cls(value, low, high, arithmetics=arithmetics)
         counts = [int(row.get(seconds.replace("seconds", "repetitions"), 0)) for row in (slow, fast)]
         least, most = (slow.get(f"{seconds}_{one}", math.nan) / fast.get(f"{seconds}_{other}", math.nan)
                        for one, other in (("least", "most"), ("most", "least")))  # fmt: skip
         # the chance that all repetitions of one are faster than all of the other, if both are equally fast
         clear = 2 / math.comb(sum(counts), counts[0]) < 0.05
         if (clear and (least > 1 or most < 1)) or least > 2 or most < 1 / 2:
-            return cls(value, least, most, ranged=True)
-        return cls(value, low, high)
+            return cls(value, least, most, True, arithmetics)
+        return cls(value, low, high, arithmetics=arithmetics)
+
+    @classmethod
+    def to_library(cls, row: Row, column: str = "ratio") -> Ratio:
+        """Return the speed of a point relative to a library, from columns of its row; it computes in the type."""
+        ends = (row.get(f"{column}_{end}", math.nan) for end in ("low", "high"))
+        return cls(row[column], *ends, arithmetics=differing(row, {"dtype": row["dtype"]}))
 
     @property
     def known(self) -> bool:
@@ -77,7 +86,25 @@ class Ratio:
         note = FEW if not self.known else f"repetitions: {self.ends}" if self.ranged else level + self.ends
         if self.known and not (self.faster or self.slower):
             note += f", {SAME}"
-        return f"{formats.times(self.value)} {name}".rstrip() + f" ({note})"
+        notes = "; ".join(filter(None, (self.arithmetics, note)))
+        return f"{formats.times(self.value)} {name}".rstrip() + f" ({notes})"
+
+    @property
+    def short(self) -> str:
+        """The factor without its interval, ``"2.16× (three TF32 products against float32)"``; empty for NaN."""
+        factor = formats.times(self.value)
+        return f"{factor} ({self.arithmetics})" if factor and self.arithmetics else factor
 
     def __str__(self) -> str:
         return self.over()
+
+
+def arithmetic_of(row: Row) -> str:
+    """Return the arithmetic of a point in one phrase: that of its element type, or the one that its record names."""
+    return (row.get("arithmetic") or row.get("dtype", "")).partition(",")[0]
+
+
+def differing(one: Row, other: Row) -> str:
+    """Name the arithmetic of two points, ``"three TF32 products against float32"``; empty if it is the same."""
+    own, against = arithmetic_of(one), arithmetic_of(other)
+    return f"{own} against {against}" if own != against else ""

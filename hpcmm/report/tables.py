@@ -37,6 +37,7 @@ from hpcmm.report.formats import (
     whole,
 )
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
+from hpcmm.report.ratio import Ratio
 from hpcmm.text import printable
 
 SHORT_MARK = "†"
@@ -126,7 +127,34 @@ def clock(row: Row) -> str:
 
 
 def against_baseline(row: Row, prefix: str = "") -> str:
-    return "baseline" if row["baseline"] else times(row[prefix + "ratio"])
+    """Format the ratio to the baseline; it names both arithmetics if they differ."""
+    return "baseline" if row["baseline"] else Ratio.to_library(row, prefix + "ratio").short
+
+
+def against_tuned(row: Row) -> str:
+    """Format the ratio to the tuned library, ``"0.992× tuned"``; empty if it is unknown, and for that library."""
+    ratio = Ratio.to_library(row, "tuned_ratio")
+    return f"{ratio.short} tuned" if ratio.known and ratio.low < ratio.high else ""
+
+
+def tuned_cell(row: Row) -> Cell:
+    """Return the ratio to the tuned library with its interval, or why there is none."""
+    ratio = Ratio.to_library(row, "tuned_ratio")
+    if math.isfinite(ratio.value):
+        return Cell(ratio.short, ends(row, "tuned_ratio", number))
+    if not row["tuned_library"]:
+        return Cell("–", "this library has no tuned call")
+    return Cell("–", f"{row['tuned_library'].partition(' ')[0]} was not measured beside it")
+
+
+def libraries(points: pd.DataFrame) -> str:
+    """Name the libraries of a table with their versions, ``"library: cublas 13.1; tuned: cublaslt 13.1"``."""
+    texts = [
+        f"{title}: {' and '.join(known)}"
+        for title, column in (("library", "library"), ("tuned", "tuned_library"))
+        if (known := [name for name in dict.fromkeys(points[column]) if name])
+    ]
+    return "; ".join(texts)
 
 
 def size_table(series: Series, most: int | None = None) -> Table:
@@ -141,7 +169,7 @@ def size_table(series: Series, most: int | None = None) -> Table:
         rows = {row["label"]: row for row in at}
         known = [_rate_cell(rows[label], unit) if label in rows else EMPTY for label in labels]
         lines.append([of_size(next(iter(rows.values()))), *known])
-    caption = f"{unit.name}, {conditions(series)}{which}"
+    caption = "; ".join(filter(None, (f"{unit.name}, {conditions(series)}{which}", libraries(series.points))))
     head, of_rows = (size_title(series.points), *labels), [(line[0].text, "", "") for line in lines]
     devices = series.points.drop_duplicates("label").set_index("label")["device"]
     return Table(marked_caption(caption, points), head, lines, of_rows, ("", *(devices[label] for label in labels)))
@@ -153,7 +181,7 @@ def _rate_cell(row: Row, unit: RateUnit) -> Cell:
     alone = math.isfinite(row["seconds"])  # otherwise the algorithm is timed end to end only
     prefix = "" if alone else "call_"
     limit = f"{percent(row['fraction'])} at {clock(row)}" if row["clock"] > 0 else percent(row["fraction"])
-    parts = ", ".join(filter(None, (against_baseline(row, prefix), limit)))
+    parts = ", ".join(filter(None, (against_baseline(row, prefix), against_tuned(row), limit)))
     notes = filter(None, ("" if alone else "end to end", parts, result(row).replace(", ", ",\n")))
     return Cell(marked(rate(row, prefix, unit), row), "\n".join(notes))
 
@@ -184,12 +212,17 @@ def ladder_table(series: Series) -> Table | None:
         "Cumulative": value("cumulative", times),
         "Ratio to baseline": if_passed(ratio_cell),
     }
+    if (series.points["tuned_library"] != "").any():
+        columns["Ratio to tuned library"] = if_passed(tuned_cell)
     if series.points["fraction"].notna().any():
         columns["Of limit"] = if_passed(lambda row: Cell(percent(row["fraction"]), row["ceiling"]))
         columns["SM clock"] = if_passed(lambda row: Cell(clock(row)))
     columns["Result"] = if_passed(lambda row: words(result(row)), failed)
     return table(
-        marked_caption(f"Ladder, {conditions(series)}{which}", some), analysis.ladder(some), columns, leading=2
+        marked_caption("; ".join(filter(None, (f"Ladder, {conditions(series)}{which}", libraries(some)))), some),
+        analysis.ladder(some),
+        columns,
+        leading=2,
     )
 
 
@@ -322,7 +355,7 @@ def scaling_table(rows: pd.DataFrame) -> Table:
     columns: dict[str, Column] = {
         "Scaling": text("kind"),
         size_title(some): of_size,
-        "Variant": lambda row: words(", ".join(row[name] for name in named)),
+        "Variant": lambda row: words(", ".join(filter(None, [*(row[name] for name in named), row["arithmetic"]]))),
         "Ranks": value("ranks", whole),
         **{title: value(name, form) for title, (name, form) in amounts.items() if some[name].notna().any()},
     }
