@@ -59,8 +59,9 @@ def headlines(
             continue
         own = findings.first_type(analysis.pooled(_on_accelerators_if_any(own)))
         own = own[own["ranks"] == own["ranks"].min()]
-        certain = own["seconds_low"].notna()
-        shown = [_fastest(at) for at in at_told_sizes(own[certain] if certain.any() else own)]
+        for preferred in (own["arithmetic"] == "", own["seconds_low"].notna()):
+            own = own[preferred[own.index]] if preferred[own.index].any() else own
+        shown = [_fastest(at) for at in at_told_sizes(own)]
         parts = [_headline_text(row) for row in shown[:1]]
         parts += [f"at {formats.size(row)} {_reached(row)}" for row in shown[1:]]
         text = "; ".join(parts) + (f"; {machines[shown[0]['machine']]}" if several else "")
@@ -106,10 +107,8 @@ def _is_square(row: Row) -> bool:
 
 
 def _fastest(rows: pd.DataFrame) -> Row:
-    """Return the fastest point in the arithmetic of the type, or in any; of equal ones that with the most visits."""
-    plain = rows[rows["arithmetic"] == ""]
-    ordered = (rows if plain.empty else plain).sort_values(["seconds", "visits"], ascending=[True, False])
-    return analysis.row_dicts(ordered.head(1))[0]
+    """Return the fastest point; of several measurements of it, that with the most visits."""
+    return analysis.row_dicts(rows.sort_values(["seconds", "visits"], ascending=[True, False]).head(1))[0]
 
 
 def by_size(rows: pd.DataFrame, noise: float = math.nan) -> Headline:

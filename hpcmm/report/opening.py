@@ -68,6 +68,8 @@ def panels(
     rows = rows[(rows["operation"] == "matmul") & (rows["result"] == "PASS") & rows["seconds"].notna()]
     rows = rows[(rows["ranks"] == rows["ranks"].min()) & (rows["algorithm"] == TEXTBOOK)]
     rows = analysis.pooled(rows)
+    beside = frame[(frame["baseline"] == 1) & (frame["contender_algorithm"] == TEXTBOOK) & (frame["result"] == "PASS")]
+    beside = analysis.pooled(beside[(beside["operation"] == "matmul") & (beside["ranks"] == rows["ranks"].min())])
 
     machines = formats.machines(frame["machine"])
 
@@ -79,7 +81,7 @@ def panels(
                 about = [each[each[column] == getattr(figure, column)] for each in about]
         return next((each for each in headlines(*about, machines, frame) if each.name == name), None)
 
-    best = [(figure, told("Fastest product", figure, at)) for figure, at in _best_rungs(rows)]
+    best = [(figure, told("Fastest product", figure, at)) for figure, at in _best_rungs(rows, beside)]
     over_sizes = list(_over_sizes(series, styles, frame))
     over_ranks = [(figure, told("Scaling", figure)) for figure in _over_ranks(scaling, styles)]
     found = [
@@ -95,11 +97,11 @@ def panels(
     return [each for each in found if each.figures or any(each.headlines)]
 
 
-def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
+def _best_rungs(rows: pd.DataFrame, beside: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
     """Draw the rate of the fastest rung of each arithmetic beside that of the library, one figure for each device.
 
-    They are at the size of the courses if the ladder was measured there, else at the largest. Yield also the points of
-    the device.
+    They are at the size of the courses if the ladder was measured there, else at the next smaller one. ``beside`` has
+    the library, also where it was measured beside a rung only. Yield also the points of the device.
     """
     accelerated = analysis.on_accelerator(rows)
     for device, on_device in rows.assign(first=~accelerated).sort_values("first", kind="stable").groupby(
@@ -111,8 +113,10 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
         best = at[at["role"] == "rung"].sort_values("seconds").drop_duplicates(["dtype", "arithmetic"])
         if best.empty:
             continue
-        order = [dtype for dtype in OPERATIONS["matmul"].dtypes if (best["dtype"] == dtype).any()]
-        best = best.sort_values("seconds").sort_values("dtype", key=lambda each: each.map(order.index), kind="stable")
+        place = {dtype: i for i, dtype in enumerate(OPERATIONS["matmul"].dtypes)}
+        # the arithmetic of the type first
+        best = best.assign(place=best["dtype"].map(place), other=best["arithmetic"] != "")
+        best = best.sort_values(["place", "other", "seconds"], kind="stable")
         highest = best["flops_per_second"].max()
         units = {dtype: formats.rate_unit("matmul", dtype, highest) for dtype in best["dtype"]}
         per = next(iter(units.values())).scale
@@ -120,17 +124,12 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
         columns: dict[str, list] = {name: [] for name in ("label", "name", "arithmetic", "rate", "library", "text")}
         for dtype, rungs in best.groupby("dtype", sort=False):
             lines = [
-                (
-                    *(row["rung"], row["arithmetic"] or dtype, row["flops_per_second"], 0),
-                    _ratios(row),
-                )
+                (row["rung"], row["arithmetic"] or dtype, row["flops_per_second"], 0, _ratios(row))
                 for row in analysis.row_dicts(rungs)
             ]
-            libraries = at[(at["dtype"] == dtype) & (at["tuned_library"] != "") & (at["role"] != "rung")]
-            libraries = pd.concat([at[(at["dtype"] == dtype) & (at["baseline"] == 1)], libraries])
-            for row in analysis.row_dicts(libraries[libraries["arithmetic"] == ""].drop_duplicates("variant")):
-                name = row["library"] if row["baseline"] else row["tuned_library"]
-                lines.append((name, dtype, row["flops_per_second"], 1, ""))
+            same = (beside[["device", "dtype", "machine"]] == rungs[["device", "dtype", "machine"]].iloc[0]).all(axis=1)
+            for row in analysis.row_dicts(analysis.at_size(beside[same], rungs.iloc[0]).head(1)):
+                lines.append((row["library"], dtype, row["flops_per_second"], 1, ""))
             for name, arithmetic, rate, is_library, ratio in lines:
                 label = f"{dtype} {name}" + (f": {arithmetic.partition(',')[0]}" if arithmetic != dtype else "")
                 text = formats.number(rate / per) + ratio
@@ -175,9 +174,9 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
 
 
 def _ratios(row: Mapping) -> str:
-    """Give the ratios to the library and the tuned library, ``" (1.02×, 0.992×)"``, as far as they are known."""
-    known = [formats.times(row[name]) for name in ("ratio", "tuned_ratio") if row[name] > 0]
-    return f" ({', '.join(known)})" if known else ""
+    """Give the ratios to the library and to the tuned library if it has one, ``" (1.02×, 0.992×)"``; – if unknown."""
+    names = ("ratio", "tuned_ratio") if row["tuned_library"] else ("ratio",)
+    return f" ({', '.join(formats.times(row[name]) or '–' for name in names)})" if row["ratio"] > 0 else ""
 
 
 def _over_sizes(

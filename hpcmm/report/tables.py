@@ -16,6 +16,7 @@ from hpcmm.analysis import Series, compare
 from hpcmm.analysis.scaling import base_columns
 from hpcmm.analysis.tidy import SHORT
 from hpcmm.dtypes import DTYPES
+from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.quantities import DATA, PHASES
 from hpcmm.report.formats import (
@@ -148,12 +149,12 @@ def tuned_cell(row: Row) -> Cell:
 
 
 def libraries(points: pd.DataFrame) -> str:
-    """Name the libraries of a table with their versions, ``"library: cublas 13.1; tuned: cublaslt 13.1"``."""
-    texts = [
-        f"{title}: {' and '.join(known)}"
-        for title, column in (("library", "library"), ("tuned", "tuned_library"))
-        if (known := [name for name in dict.fromkeys(points[column]) if name])
-    ]
+    """Name the libraries of the ratios of a table, with their versions, ``"library: cublas 13.1"``."""
+    texts = []
+    for title, ratio, column in (("library", "ratio", "library"), ("tuned", "tuned_ratio", "tuned_library")):
+        compared = points[points[ratio].notna() & (points["algorithm"] == TEXTBOOK)]
+        if known := " and ".join(name for name in dict.fromkeys(compared[column]) if name):
+            texts.append(f"{title}: {known}")
     return "; ".join(texts)
 
 
@@ -212,7 +213,7 @@ def ladder_table(series: Series) -> Table | None:
         "Cumulative": value("cumulative", times),
         "Ratio to baseline": if_passed(ratio_cell),
     }
-    if (series.points["tuned_library"] != "").any():
+    if (series.points["ratio"].notna() & (series.points["tuned_library"] != "")).any():
         columns["Ratio to tuned library"] = if_passed(tuned_cell)
     if series.points["fraction"].notna().any():
         columns["Of limit"] = if_passed(lambda row: Cell(percent(row["fraction"]), row["ceiling"]))
