@@ -30,7 +30,7 @@ from hpcmm.experiment.config import read_config, validated
 from hpcmm.model import TEXTBOOK, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.report import formats, headlines, markup, page, tables
+from hpcmm.report import formats, markup, page, tables
 from hpcmm.report.ratio import Ratio, arithmetic_of
 from hpcmm.text import short_revision
 
@@ -103,9 +103,11 @@ def _source(columns: Columns, frame: pd.DataFrame) -> str:
     conditions = dict(page.conditions(analysis.runs(columns)))
     names = ("GPU" if "GPU" in conditions else "CPU", "Date (UTC)")
     where = "; ".join(" and ".join(conditions[name]) for name in names if name in conditions)
+    summary = analysis.summary(columns, frame)
     return (
         f"Published run: {where}.\n[Report](results/reference/report.html), "
-        f"[timings.h5](results/reference/timings.h5){_configs(columns)}. {analysis.summary(columns, frame).line}."
+        f"[timings.h5](results/reference/timings.h5){_configs(columns)}. {summary.line}; {summary.single:,} points have "
+        "one visit."
     )
 
 
@@ -159,11 +161,11 @@ def fastest(frame: pd.DataFrame) -> str:
         for row in found
     ]
     head = ["operation", "on", "size", "arithmetic", "fastest rung", "rate", "library", f"{LIBRARY} (95 % CI)", TUNED]
-    return f"{_table(head, cells)}\n\n{_libraries(pd.DataFrame(found))}" if cells else ""
+    return f"{_table(head, cells)}\n\n{_dash(pd.DataFrame(found))}".rstrip() if cells else ""
 
 
 def _large(frame: pd.DataFrame, operation: str) -> pd.DataFrame:
-    """Return the rungs in the arithmetic of their type at the largest size of each type on GPUs, beyond the ladder's."""
+    """Return the rungs in the arithmetic of their type at the largest size of each type on GPUs."""
     rows = _of(frame, LARGE.get(operation, ()))
     rows = rows[(rows["role"] == "rung") & (rows["arithmetic"] == "") & (rows["ranks"] == 1) & (rows["ratio"] > 0)]
     rows = rows[analysis.on_accelerator(rows)]
@@ -177,15 +179,21 @@ LIBRARY, TUNED = "× library", "× tuned library"  # heads of columns
 def _libraries(rows: pd.DataFrame) -> str:
     """Return the sentence below a table that says what its ratios are relative to."""
     named = tables.libraries(rows)
-    known = rows["tuned_ratio"].notna()
-    lacking = rows[~known & rows["ratio"].notna()]
-    reasons = []
-    if (lacking["tuned_library"] == "").any():
-        reasons.append("the library has no tuned call")
-    if (lacking["tuned_library"] != "").any():
-        reasons.append("the tuned library was not measured in that job")
-    dash = f" {NONE}: {', or '.join(reasons)}." if reasons and known.any() else ""
-    return f"{named[:1].upper()}{named[1:]}.{dash}" if named else ""
+    return " ".join(filter(None, (f"{named[:1].upper()}{named[1:]}." if named else "", _dash(rows))))
+
+
+def _dash(rows: pd.DataFrame) -> str:
+    """Return why rows of a table have no ratio to the tuned library; empty if all have one."""
+    lacking = rows[rows["tuned_ratio"].isna() & rows["ratio"].notna()]
+    reasons = [
+        text
+        for text, some in (
+            ("the library has no tuned call", lacking["tuned_library"] == ""),
+            ("the tuned library was not measured in that job", lacking["tuned_library"] != ""),
+        )
+        if some.any()
+    ]
+    return f"{NONE}: {', or '.join(reasons)}." if reasons else ""
 
 
 def efficiency(frame: pd.DataFrame) -> str:
@@ -419,11 +427,14 @@ def tiles(columns: Columns, frame: pd.DataFrame) -> str:
     cells = [
         [
             f"`{variant}`",
-            *(_joined(own[own["tile"] == width], "flops_per_second", "ratio", unit.scale) for width in widths),
+            *(_reached_with(own[own["tile"] == width], unit) for width in widths),
         ]
         for variant, own in rows.sort_values("place").groupby("variant", sort=False)
     ]
-    head = [f"float32 {unit.name} at {rows['n'].iloc[0]} ({LIBRARY})", *(f"tile {width:g}" for width in widths)]
+    head = [
+        f"float32 {unit.name} at {rows['n'].iloc[0]} ({LIBRARY}, {TUNED})",
+        *(f"tile {width:g}" for width in widths),
+    ]
     return f"{_table(head, cells)}\n\n{_gpu(rows)} {_libraries(rows)}\n\n{_figure('tiles')}"
 
 
@@ -497,6 +508,11 @@ def _both(row: Mapping) -> str:
     return ", ".join(formats.number(row[name]) or NONE for name in ("ratio", "tuned_ratio"))
 
 
+def _reached_with(rows: pd.DataFrame, unit: formats.RateUnit) -> str:
+    """Format a rate with its ratios to both libraries in parentheses."""
+    return " ".join(f"{formats.rate(row, unit=unit)} ({_both(row)})" for row in analysis.row_dicts(rows.head(1)))
+
+
 def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=formats.number) -> str:
     """Format a rate, with a second quantity in parentheses."""
     if rows.empty:
@@ -511,7 +527,7 @@ def _figure(name: str) -> str:
 
 
 def _table(head: Sequence[str], cells: Sequence[Sequence[object]]) -> str:
-    numbers = [all(str(line[i])[:1].isdigit() for line in cells if line[i] != "") for i in range(len(head))]
+    numbers = [all(str(line[i])[:1].isdigit() for line in cells if line[i] not in ("", NONE)) for i in range(len(head))]
     sides = ["right" if number else "left" for number in numbers]
     return tabulate(cells, head, tablefmt="pipe", disable_numparse=True, colalign=sides)
 
