@@ -31,7 +31,7 @@ from hpcmm.model import TEXTBOOK, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import formats, markup, page, tables
-from hpcmm.report.ratio import Ratio, arithmetic_of
+from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
 from hpcmm.text import short_revision
 
 ROOT = Path(__file__).parents[1]
@@ -88,7 +88,7 @@ def summary(columns: Columns, frame: pd.DataFrame) -> str:
     """Return the machines, the fastest rung of each operation relative to the library, and three figures."""
     if frame.empty:
         return ""
-    parts = [_source(columns, frame), fastest(frame), efficiency(frame), *map(_figure, FIGURES)]
+    parts = [_source(columns, frame), fastest(frame), WITHOUT_TUNED, efficiency(frame), *map(_figure, FIGURES)]
     return "\n\n".join(filter(None, parts))
 
 
@@ -106,8 +106,8 @@ def _source(columns: Columns, frame: pd.DataFrame) -> str:
     summary = analysis.summary(columns, frame)
     return (
         f"Published run: {where}.\n[Report](results/reference/report.html), "
-        f"[timings.h5](results/reference/timings.h5){_configs(columns)}. {summary.line}; {summary.single:,} points have "
-        "one visit."
+        f"[timings.h5](results/reference/timings.h5){_configs(columns)}. {summary.line}; "
+        f"{summary.single} with one visit."
     )
 
 
@@ -161,7 +161,7 @@ def fastest(frame: pd.DataFrame) -> str:
         for row in found
     ]
     head = ["operation", "on", "size", "arithmetic", "fastest rung", "rate", "library", f"{LIBRARY} (95 % CI)", TUNED]
-    return f"{_table(head, cells)}\n\n{_dash(pd.DataFrame(found))}".rstrip() if cells else ""
+    return _table(head, cells) if cells else ""
 
 
 def _large(frame: pd.DataFrame, operation: str) -> pd.DataFrame:
@@ -174,26 +174,16 @@ def _large(frame: pd.DataFrame, operation: str) -> pd.DataFrame:
 
 
 LIBRARY, TUNED = "× library", "× tuned library"  # heads of columns
+NONE = "–"
+WITHOUT_TUNED = f"{NONE}: the library has no tuned call, or it was not measured in that job."
 
 
 def _libraries(rows: pd.DataFrame) -> str:
     """Return the sentence below a table that says what its ratios are relative to."""
     named = tables.libraries(rows)
-    return " ".join(filter(None, (f"{named[:1].upper()}{named[1:]}." if named else "", _dash(rows))))
-
-
-def _dash(rows: pd.DataFrame) -> str:
-    """Return why rows of a table have no ratio to the tuned library; empty if all have one."""
-    lacking = rows[rows["tuned_ratio"].isna() & rows["ratio"].notna()]
-    reasons = [
-        text
-        for text, some in (
-            ("the library has no tuned call", lacking["tuned_library"] == ""),
-            ("the tuned library was not measured in that job", lacking["tuned_library"] != ""),
-        )
-        if some.any()
-    ]
-    return f"{NONE}: {', or '.join(reasons)}." if reasons else ""
+    lacking = (rows["tuned_ratio"].isna() & rows["ratio"].notna()).any()
+    texts = (f"{named[:1].upper()}{named[1:]}." if named else "", WITHOUT_TUNED if lacking else "")
+    return " ".join(filter(None, texts))
 
 
 def efficiency(frame: pd.DataFrame) -> str:
@@ -302,13 +292,10 @@ def _reached(here: pd.DataFrame, variant: str, steps: bool, unit: formats.RateUn
     return [formats.rate(row, unit=unit), *gain, _ratio(row), *([_tuned(row)] if tuned else [])]
 
 
-NONE = "–"
-
-
 def _ratio(row: Mapping, column: str = "ratio") -> str:
     """Format a ratio to a library with its interval, if it has one, and both arithmetics if they differ."""
     ratio = Ratio.to_library(row, column)
-    ends = ratio.ends if ratio.low < ratio.high else ""  # a library has no interval relative to itself
+    ends = "" if is_itself(row, column) else ratio.ends
     notes = "; ".join(filter(None, (ends, ratio.arithmetics)))
     return formats.number(ratio.value) + (f" ({notes})" if notes else "")
 
@@ -372,10 +359,8 @@ def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
         cells.append([f"`{variant.name}`", what, formats.rate(row, unit=unit), gain, _ratio(row), _tuned(row), clock])
     first = rows.iloc[0]
     head = ["rung", "what changes", unit.name, "× previous rung", f"{LIBRARY} (95 % CI)", TUNED, "SM clock, GHz"]
-    return (
-        f"{_table(head, cells)}\n\nThe numbers are from the published run, in {first['dtype']} at "
-        f"{formats.size(first)}. {_gpu(rows)} {_libraries(rows)}".rstrip()
-    )
+    sources = f"The numbers are from the published run, in {first['dtype']} at {formats.size(first)}."
+    return f"{_table(head, cells)}\n\n{' '.join(filter(None, (_libraries(rows), sources, _gpu(rows))))}"
 
 
 def accuracy(columns: Columns, frame: pd.DataFrame) -> str:

@@ -99,6 +99,12 @@ class Ratio:
         return self.over()
 
 
+def is_itself(row: Row, column: str = "ratio") -> bool:
+    """Return whether a row is of the library that a column compares with."""
+    library = row["library" if column == "ratio" else "tuned_library"]
+    return library.partition(" ")[0] == row["contender"]
+
+
 def arithmetic_of(row: Row) -> str:
     """Return the arithmetic of a point in one phrase: that of its element type, or the one that its record names."""
     return (row.get("arithmetic") or row.get("dtype", "")).partition(",")[0]

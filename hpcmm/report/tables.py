@@ -38,7 +38,7 @@ from hpcmm.report.formats import (
     whole,
 )
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
-from hpcmm.report.ratio import Ratio
+from hpcmm.report.ratio import Ratio, is_itself
 from hpcmm.text import printable
 
 SHORT_MARK = "†"
@@ -134,15 +134,15 @@ def against_baseline(row: Row, prefix: str = "") -> str:
 
 def against_tuned(row: Row) -> str:
     """Format the ratio to the tuned library, ``"0.992× tuned"``; empty if it is unknown, and for that library."""
-    ratio = Ratio.to_library(row, "tuned_ratio")
-    return f"{ratio.short} tuned" if ratio.known and ratio.low < ratio.high else ""
+    ratio = Ratio.to_library(row, "tuned_ratio").short
+    return f"{ratio} tuned" if ratio and not is_itself(row, "tuned_ratio") else ""
 
 
 def tuned_cell(row: Row) -> Cell:
     """Return the ratio to the tuned library with its interval, or why there is none."""
     ratio = Ratio.to_library(row, "tuned_ratio")
     if math.isfinite(ratio.value):
-        return Cell(ratio.short, ends(row, "tuned_ratio", number))
+        return words("itself") if is_itself(row, "tuned_ratio") else Cell(ratio.short, ends(row, "tuned_ratio", number))
     if not row["tuned_library"]:
         return Cell("–", "this library has no tuned call")
     return Cell("–", f"{row['tuned_library'].partition(' ')[0]} was not measured beside it")
