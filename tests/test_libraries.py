@@ -54,14 +54,14 @@ def by_variant(frame):
 TIMES = st.floats(1e-3, 10.0)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(own=TIMES, tuned=TIMES, library=TIMES)
 def test_the_ratio_to_the_tuned_library_is_the_quotient_of_the_times(tmp_path, own, tuned, library):
     rows = by_variant(measured(tmp_path, *beside({"naive": own, "cublaslt": tuned}, library=library)))
     assert rows["naive"]["tuned_ratio"] == pytest.approx(tuned / own)
     assert rows["cublas"]["tuned_ratio"] == pytest.approx(tuned / library)
     assert rows["cublaslt"]["tuned_ratio"] == 1.0
-    assert rows["naive"]["tuned_ratio_low"] < rows["naive"]["tuned_ratio"] < rows["naive"]["tuned_ratio_high"]
+    assert rows["naive"]["tuned_ratio_low"] <= rows["naive"]["tuned_ratio"] <= rows["naive"]["tuned_ratio_high"]
     lead = min(library, tuned) / own
     assert rows["naive"]["lead"] == pytest.approx(lead)
     assert rows["naive"]["leader"] == ("cublaslt 13.1" if tuned < library else "cublas 13.1")
@@ -145,7 +145,7 @@ def test_a_table_has_both_ratios_or_the_reason_of_a_dash(tmp_path):
         cell = table.rows[0][table.head.index("Ratio to tuned library")]
         assert (cell.text, cell.note) == (
             ("0.125×", "0.125 to 0.125") if known else ("–", "cublaslt was not measured beside it")
-        ) or (known and cell.text == "0.125×")
+        )
         assert "library: cublas 13.1" in table.caption and ("tuned: cublaslt 13.1" in table.caption) is known
         sizes = tables.size_table(series)
         assert ("0.250×, 0.125× tuned" in sizes.rows[0][1].note) is known and "cublas 13.1" in sizes.caption
@@ -158,20 +158,20 @@ def test_a_table_has_both_ratios_or_the_reason_of_a_dash(tmp_path):
 
 def test_ahead_means_faster_than_both_libraries(tmp_path):
     rows = []
-    for n, tuned in ((128, 0.8), (256, 0.9), (512, 1.2), (1024, 2.0)):
-        rows += beside({"split_k": 0.95, "cublaslt": tuned}, n)
+    for n, tuned, library in ((128, 0.8, 1.0), (256, 0.9, 1.0), (512, 1.2, 1.0), (1024, 2.0, 1.2)):
+        rows += beside({"split_k": 0.95, "cublaslt": tuned}, n, library=library)
     (series,) = analysis.series(measured(tmp_path, *rows))
     found = headlines.by_size(series.points)
     assert found.value == "2 of 4"
     assert found.text == (
         "sizes where the fastest rung is ahead of cublas 13.1 and of cublaslt 13.1, behind at 2: "
-        "0.842× at 128, 0.947× at 256, 1.05× at 512, 1.05× at 1024"
+        "0.842× at 128, 0.947× at 256, 1.05× at 512, 1.26× at 1024"
     )
     text = findings.over_sizes(series.points)
-    mean = formats.times((0.8 * 0.9 * 1.2 * 2.0) ** 0.25 / 0.95)
+    means = [formats.times(each**0.25 / 0.95) for each in (1.2, 0.8 * 0.9 * 1.2 * 2.0)]
     assert text == (
-        f"Over 4 sizes in float32, split_k has 1.05× cublas 13.1 and {mean} cublaslt 13.1 (geometric means). Relative to "
-        "the faster of both it is from 0.842× at 128 to 1.05× at 512; significantly slower at 128 and 256."
+        f"Over 4 sizes in float32, split_k has {means[0]} cublas 13.1 and {means[1]} cublaslt 13.1 (geometric means). "
+        "Relative to the faster of both it is from 0.842× at 128 to 1.26× at 1024; significantly slower at 128 and 256."
     )
 
 
@@ -181,12 +181,9 @@ def test_headlines_begin_with_float32_at_the_courses_size_and_the_largest(tmp_pa
     rows += [*beside({"persistent_dmma": 0.4}, 4096, "float64"), *beside({"persistent": 0.01}, 4096, "bfloat16")]
     frame = measured(tmp_path, *rows)
     (found,) = headlines.headlines(frame, scaling.speedups(frame))
-    assert found.value == formats.rate_text(
-        {"operation": "matmul", "dtype": "float32", "flops_per_second": 2**37 / 0.5}
-    )
-    assert found.text.startswith(
-        "split_k on the GPU at 4096 in float32; 2.00× cublas 13.1 (95 % CI 2.00 to 2.00); 1.80×"
-    )
+    assert found.value == "275 GFLOP/s"
+    text = "split_k on the GPU at 4096 in float32; 2.00× cublas 13.1 (95 % CI 2.00 to 2.00); 1.80× cublaslt 13.1 ("
+    assert found.text.startswith(text)
     assert "; at 8192 split_k 122 GFLOP/s, 0.889× cublas 13.1" in found.text
     assert found.text.endswith("cublaslt 13.1 was not measured beside it")
     assert "warpgroup" not in found.text and "three_fp16" not in found.text
