@@ -953,7 +953,7 @@ OF = {
     "matmul-coalesced": [coalesced],
     **{
         f"matmul-{name}": [kept("tile-staging")]
-        for name in ("tiled_exact", "tiled_padded", "tiled_remainder", "tiled_unrolled", "pitched")
+        for name in ("tiled_exact", "tiled_padded", "tiled_remainder", "tiled_rolled", "tiled_unrolled", "pitched")
     },
     "matmul-tiled_uncoalesced": [kept("tile-staging"), uncoalesced],
     "matmul-bank_conflict": [lambda: banks(0)],

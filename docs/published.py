@@ -31,6 +31,8 @@ from hpcmm.model import TEXTBOOK, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import formats, markup, page, tables
+from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
+from hpcmm.text import short_revision
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
@@ -86,7 +88,7 @@ def summary(columns: Columns, frame: pd.DataFrame) -> str:
     """Return the machines, the fastest rung of each operation relative to the library, and three figures."""
     if frame.empty:
         return ""
-    parts = [_source(columns, frame), fastest(frame), efficiency(frame), *map(_figure, FIGURES)]
+    parts = [_source(columns, frame), fastest(frame), WITHOUT_TUNED, efficiency(frame), *map(_figure, FIGURES)]
     return "\n\n".join(filter(None, parts))
 
 
@@ -101,9 +103,11 @@ def _source(columns: Columns, frame: pd.DataFrame) -> str:
     conditions = dict(page.conditions(analysis.runs(columns)))
     names = ("GPU" if "GPU" in conditions else "CPU", "Date (UTC)")
     where = "; ".join(" and ".join(conditions[name]) for name in names if name in conditions)
+    summary = analysis.summary(columns, frame)
     return (
         f"Published run: {where}.\n[Report](results/reference/report.html), "
-        f"[timings.h5](results/reference/timings.h5){_configs(columns)}. {analysis.summary(columns, frame).line}."
+        f"[timings.h5](results/reference/timings.h5){_configs(columns)}. {summary.line}; "
+        f"{summary.single} with one visit."
     )
 
 
@@ -124,28 +128,62 @@ LADDERS = {
 }
 # The sweeps that measure the rungs of the other element types
 LADDERS_OF_TYPES = {"matmul": ("ladder_16_bit", "ladder_8_bit")}
+# The sweeps with the largest sizes
+LARGE = {"matmul": ("size", "best", "size_16_bit")}
+SHORT = ("copy",)  # operations that README.md leaves to docs/ladder.md
 
 
 def fastest(frame: pd.DataFrame) -> str:
-    """Return the fastest rung of each operation, device, type and arithmetic, relative to the library."""
+    """Return the fastest rung of each operation, device, type and arithmetic, relative to both libraries.
+
+    Of the arithmetic of a type, also that at the largest size.
+    """
     found = []
     for operation, sweeps in LADDERS.items():
+        if operation in SHORT:
+            continue
         others = [[sweep] for sweep in LADDERS_OF_TYPES.get(operation, ())]
         rows = pd.concat([_fastest(frame, operation, each) for each in (sweeps, *others)])
         if OPERATIONS[operation].metric == "bytes":
             rows = rows[rows["dtype"] == OPERATIONS[operation].dtypes[0]]  # the metric is bytes: one type is enough
-        rows = rows[rows["role"] == "rung"].sort_values("seconds", kind="stable")
-        best = rows.drop_duplicates(["device", "dtype", "arithmetic"])
-        found += analysis.row_dicts(best.sort_values(["device", "dtype"], ascending=[False, True], kind="stable"))
+        rows = pd.concat([rows[rows["role"] == "rung"], _large(frame, operation)]).sort_values("seconds", kind="stable")
+        best = rows.drop_duplicates(["device", "dtype", "arithmetic", "n"])
+        place = {dtype: i for i, dtype in enumerate(OPERATIONS[operation].dtypes)}
+        best = best.assign(place=best["dtype"].map(place), other=best["arithmetic"] != "")
+        order = ["device", "place", "other", "n"]
+        found += analysis.row_dicts(best.sort_values(order, ascending=[False, True, True, True], kind="stable"))
     cells = [
         [
             *(row["operation"], row["gpu"] or row["machine"] or formats.device(row["device"]), formats.size(row)),
-            *(row["arithmetic"] or row["dtype"], f"`{row['variant']}`", formats.rate_text(row), _ratio(row)),
+            *(row["arithmetic"] or row["dtype"], f"`{row['variant']}`", formats.rate_text(row), row["library"]),
+            *(_ratio(row), _tuned(row)),
         ]
         for row in found
     ]
-    head = ["operation", "on", "size", "arithmetic", "fastest rung", "rate", "× library (95 % CI)"]
+    head = ["operation", "on", "size", "arithmetic", "fastest rung", "rate", "library", f"{LIBRARY} (95 % CI)", TUNED]
     return _table(head, cells) if cells else ""
+
+
+def _large(frame: pd.DataFrame, operation: str) -> pd.DataFrame:
+    """Return the rungs in the arithmetic of their type at the largest size of each type on GPUs."""
+    rows = _of(frame, LARGE.get(operation, ()))
+    rows = rows[(rows["role"] == "rung") & (rows["arithmetic"] == "") & (rows["ranks"] == 1) & (rows["ratio"] > 0)]
+    rows = rows[analysis.on_accelerator(rows)]
+    rows = rows[(rows["m"] == rows["n"]) & (rows["k"] == rows["n"])]
+    return rows[rows["n"] == rows.groupby("dtype")["n"].transform("max")]
+
+
+LIBRARY, TUNED = "× library", "× tuned library"  # heads of columns
+NONE = "–"
+WITHOUT_TUNED = f"{NONE}: the library has no tuned call, or it was not measured in that job."
+
+
+def _libraries(rows: pd.DataFrame) -> str:
+    """Return the sentence below a table that says what its ratios are relative to."""
+    named = tables.libraries(rows)
+    lacking = (rows["tuned_ratio"].isna() & rows["ratio"].notna()).any()
+    texts = (f"{named[:1].upper()}{named[1:]}." if named else "", WITHOUT_TUNED if lacking else "")
+    return " ".join(filter(None, texts))
 
 
 def efficiency(frame: pd.DataFrame) -> str:
@@ -159,15 +197,15 @@ def efficiency(frame: pd.DataFrame) -> str:
         return ""
     row = rows.loc[rows["flops_per_second"].idxmax()]
     return (
-        f"On {row['ranks']} × {row['gpu']}, `{row['algorithm']}` with `{row['variant']}` multiplies matrices of size "
-        f"{formats.size(row)} at {formats.rate_text(row)}: "
-        f"{formats.percent(row['efficiency'])} strong scaling efficiency, {formats.base(row)}."
+        f"On {row['ranks']} × {row['gpu']}, `{row['algorithm']}` with `{row['variant']}` multiplies {row['dtype']} "
+        f"matrices of size {formats.size(row)} at {formats.rate_text(row)}, computed in {arithmetic_of(row)}: "
+        f"{formats.percent(row['efficiency'])} strong scaling efficiency in this arithmetic, {formats.base(row)}."
     )
 
 
 def revision(provenance: Mapping) -> str:
     """Return the commit of a run, and whether it had changes."""
-    return str(provenance.get("revision") or "unknown")[:7] + " with uncommitted changes" * bool(
+    return short_revision(str(provenance.get("revision") or "unknown")) + " with uncommitted changes" * bool(
         provenance.get("dirty")
     )
 
@@ -204,13 +242,14 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
         units = {dtype: formats.rate_unit(operation, dtype, highest) for dtype in dtypes}
         head = ["rung", "on", "what changes"]
         for dtype, unit in units.items():
-            head += [f"{dtype} {unit.name}", *(["× first rung"] if steps else []), "× library"]
+            head += [f"{dtype} {unit.name}", *(["× first rung"] if steps else []), LIBRARY]
+            head += [TUNED] if _has_tuned(rows, dtype) else []
         cells = []
         for variant in about.ladder:
             line = [f"`{variant.name}`", formats.device(variant.device), f"{_kind(variant)}{variant.change}"]
             for dtype in dtypes:
                 here = rows[(rows["dtype"] == dtype) & (rows["device"] == variant.device)]
-                line += _reached(here, variant.name, steps, units[dtype])
+                line += _reached(here, variant.name, steps, units[dtype], _has_tuned(rows, dtype))
             cells.append(line)
         table = _table(head, cells)
         if not dtypes:
@@ -220,7 +259,9 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
         if len(set(sizes.values())) < len(sizes):
             at = next(iter(sizes.values()))
         tiles = ", with the fastest tile of each rung" if "tile" in rows and (rows["tile"] > 0).any() else ""
-        return f"{table}\n\nThe numbers are from the published run, at {at}{tiles}. {_gpu(rows)}".rstrip()
+        sources = f"The numbers are from the published run, at {at}{tiles}."
+        compared = _libraries(rows[rows["dtype"].isin(dtypes)])
+        return f"{table}\n\n{' '.join(filter(None, (sources, _gpu(rows), compared)))}"
 
     return section
 
@@ -236,22 +277,32 @@ def _kind(variant: Variant) -> str:
     return "*baseline*: " if variant.baseline else "*library*: " if variant.library else ""
 
 
-def _reached(here: pd.DataFrame, variant: str, steps: bool, unit: formats.RateUnit) -> list[str]:
+def _has_tuned(rows: pd.DataFrame, dtype: str) -> bool:
+    """Return whether a library of these rows has a tuned call."""
+    return bool((rows.loc[rows["dtype"] == dtype, "tuned_library"] != "").any())
+
+
+def _reached(here: pd.DataFrame, variant: str, steps: bool, unit: formats.RateUnit, tuned: bool) -> list[str]:
     own = here[here["variant"] == variant]
     if own.empty:
-        return [""] * (2 + steps)
+        return [""] * (2 + steps + tuned)
     row = own.iloc[0]
     first = here[here["role"] == "rung"].iloc[0]
     gain = [formats.number(first["seconds"] / row["seconds"])] if steps else []
-    return [formats.rate(row, unit=unit), *gain, _ratio(row)]
+    return [formats.rate(row, unit=unit), *gain, _ratio(row), *([_tuned(row)] if tuned else [])]
 
 
-def _ratio(row: Mapping) -> str:
-    """Format the ratio to the baseline with its interval, if it has one."""
-    ratio = formats.number(row["ratio"], formats.half_width(row, "ratio"))
-    if pd.notna(row["ratio_low"]) and not row["baseline"]:
-        ratio += f" ({formats.ends(row, 'ratio', formats.number)})"
-    return ratio
+def _ratio(row: Mapping, column: str = "ratio") -> str:
+    """Format a ratio to a library with its interval, if it has one, and both arithmetics if they differ."""
+    ratio = Ratio.to_library(row, column)
+    ends = "" if is_itself(row, column) else ratio.ends
+    notes = "; ".join(filter(None, (ends, ratio.arithmetics)))
+    return formats.number(ratio.value) + (f" ({notes})" if notes else "")
+
+
+def _tuned(row: Mapping) -> str:
+    """Format the ratio to the tuned library; a dash if it is unknown, as ``_libraries`` explains."""
+    return _ratio(row, "tuned_ratio") or NONE
 
 
 def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.DataFrame:
@@ -280,12 +331,15 @@ def steps(columns: Columns, frame: pd.DataFrame) -> str:
     found = [known[name] for name in STEPS if name in known]
     cells, unit = [], formats.rate_unit("matmul", "float32", rows["flops_per_second"].max())
     for i, row in enumerate(found):
-        gain = formats.number(found[i - 1]["seconds"] / row["seconds"]) if i else ""
-        cells.append([f"`{row['variant']}`", formats.rate(row, unit=unit), gain, formats.number(row["ratio"])])
+        gain = Ratio.of(row, found[i - 1]).short.replace("×", "", 1) if i else ""
+        cells.append(
+            [f"`{row['variant']}`", formats.rate(row, unit=unit), gain, _plain(row), _plain(row, "tuned_ratio")]
+        )
     if not cells:
         return ""
-    head = [f"float32 at {formats.size(found[0])}", unit.name, "× previous step", "× library"]
-    return f"{_table(head, cells)}\n\nThe numbers are from the published run. {_gpu(rows)}".rstrip()
+    head = [f"float32 at {formats.size(found[0])}", unit.name, "× previous step", LIBRARY, TUNED]
+    sources = " ".join(filter(None, ("The numbers are from the published run.", _gpu(rows), _libraries(rows))))
+    return f"{_table(head, cells)}\n\n{sources}"
 
 
 def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
@@ -302,13 +356,11 @@ def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
             formats.number(each) if math.isfinite(each) else "" for each in (row["step"], row["clock"] / 1e9)
         )
         what = f"{_kind(variant)}{variant.change}"
-        cells.append([f"`{variant.name}`", what, formats.rate(row, unit=unit), gain, _ratio(row), clock])
+        cells.append([f"`{variant.name}`", what, formats.rate(row, unit=unit), gain, _ratio(row), _tuned(row), clock])
     first = rows.iloc[0]
-    head = ["rung", "what changes", unit.name, "× previous rung", "× library (95 % CI)", "SM clock, GHz"]
-    return (
-        f"{_table(head, cells)}\n\nThe numbers are from the published run, in {first['dtype']} at "
-        f"{formats.size(first)}. {_gpu(rows)}"
-    )
+    head = ["rung", "what changes", unit.name, "× previous rung", f"{LIBRARY} (95 % CI)", TUNED, "SM clock, GHz"]
+    sources = f"The numbers are from the published run, in {first['dtype']} at {formats.size(first)}."
+    return f"{_table(head, cells)}\n\n{' '.join(filter(None, (_libraries(rows), sources, _gpu(rows))))}"
 
 
 def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
@@ -320,10 +372,14 @@ def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
     usual = rows[(rows["arithmetic"] == "") & (rows["role"] == "rung")].nsmallest(1, "seconds")
     shown = pd.concat([usual, rows[(rows["arithmetic"] != "") | (rows["baseline"] == 1)]])
     cells = [
-        [f"`{row['variant']}`", row["arithmetic"] or "float32", formats.number(row["ratio"]), f"{row['error']:.1e}"]
+        [
+            *(f"`{row['variant']}`", row["arithmetic"] or "float32"),
+            *(_plain(row), _plain(row, "tuned_ratio"), f"{row['error']:.1e}"),
+        ]
         for row in analysis.row_dicts(shown)
     ]
-    return _table([f"float32 at {formats.size(shown.iloc[0])}", "arithmetic", "× library", "largest error"], cells)
+    head = [f"float32 at {formats.size(shown.iloc[0])}", "arithmetic", LIBRARY, TUNED, "largest error"]
+    return f"{_table(head, cells)}\n\n{_libraries(rows)} They compute in float32."
 
 
 def shapes(columns: Columns, frame: pd.DataFrame) -> str:
@@ -337,9 +393,12 @@ def shapes(columns: Columns, frame: pd.DataFrame) -> str:
     variants = list(dict.fromkeys(shown["variant"]))
     cells = []
     for _, own in shown.sort_values("flops", kind="stable").groupby(["m", "n", "k"], sort=False):
-        ratios = own.drop_duplicates("variant").set_index("variant")["ratio"].map(formats.number)
+        ratios = {row["variant"]: _both(row) for row in analysis.row_dicts(own.drop_duplicates("variant"))}
         cells.append([formats.size(own.iloc[0]), *(ratios.get(variant, "") for variant in variants)])
-    return _table(["× library, float32; m × n × k", *(f"`{variant}`" for variant in variants)], cells)
+    arithmetics = {row["variant"]: Ratio.to_library(row).arithmetics for row in analysis.row_dicts(shown)}
+    named = [f"`{each}`" + (f" ({arithmetics[each]})" if arithmetics[each] else "") for each in variants]
+    table = _table([f"{LIBRARY}, {TUNED}, float32; m × n × k", *named], cells)
+    return f"{table}\n\n{_libraries(shown)}"
 
 
 def tiles(columns: Columns, frame: pd.DataFrame) -> str:
@@ -353,12 +412,15 @@ def tiles(columns: Columns, frame: pd.DataFrame) -> str:
     cells = [
         [
             f"`{variant}`",
-            *(_joined(own[own["tile"] == width], "flops_per_second", "ratio", unit.scale) for width in widths),
+            *(_reached_with(own[own["tile"] == width], unit) for width in widths),
         ]
         for variant, own in rows.sort_values("place").groupby("variant", sort=False)
     ]
-    head = [f"float32 {unit.name} at {rows['n'].iloc[0]} (× library)", *(f"tile {width:g}" for width in widths)]
-    return f"{_table(head, cells)}\n\n{_gpu(rows)}\n\n{_figure('tiles')}"
+    head = [
+        f"float32 {unit.name} at {rows['n'].iloc[0]} ({LIBRARY}, {TUNED})",
+        *(f"tile {width:g}" for width in widths),
+    ]
+    return f"{_table(head, cells)}\n\n{_gpu(rows)} {_libraries(rows)}\n\n{_figure('tiles')}"
 
 
 def transfer(columns: Columns, frame: pd.DataFrame) -> str:
@@ -394,7 +456,8 @@ def scaling(columns: Columns, frame: pd.DataFrame) -> str:
         shown = (
             _joined(one, f"{prefix}flops_per_second", f"{prefix}efficiency", 1e12, formats.percent) for one in by_ranks
         )
-        cells.append([f"`{algorithm}`", f"`{variant}`", "end to end" if call else "on the devices", *shown])
+        local = f"`{variant}`" + (f" ({own['arithmetic'].iloc[0]})" if own["arithmetic"].iloc[0] else "")
+        cells.append([f"`{algorithm}`", local, "end to end" if call else "on the devices", *shown])
     what = f"float32 TFLOP/s at {formats.size(at.iloc[0])} (efficiency)"
     head = [what, "local product", "timed", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
     return f"{_table(head, cells)}\n\n{_gpu(at)}\n\n{_figure('scaling')}"
@@ -421,6 +484,20 @@ def _of(frame: pd.DataFrame, sweeps: Sequence[str]) -> pd.DataFrame:
     return rows.merge(chosen[keys])
 
 
+def _plain(row: Mapping, column: str = "ratio") -> str:
+    """Format a ratio to a library without its interval, with both arithmetics if they differ; a dash if unknown."""
+    return Ratio.to_library(row, column).short.replace("×", "", 1) or NONE
+
+
+def _both(row: Mapping) -> str:
+    return ", ".join(formats.number(row[name]) or NONE for name in ("ratio", "tuned_ratio"))
+
+
+def _reached_with(rows: pd.DataFrame, unit: formats.RateUnit) -> str:
+    """Format a rate with its ratios to both libraries in parentheses."""
+    return " ".join(f"{formats.rate(row, unit=unit)} ({_both(row)})" for row in analysis.row_dicts(rows.head(1)))
+
+
 def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=formats.number) -> str:
     """Format a rate, with a second quantity in parentheses."""
     if rows.empty:
@@ -435,7 +512,7 @@ def _figure(name: str) -> str:
 
 
 def _table(head: Sequence[str], cells: Sequence[Sequence[object]]) -> str:
-    numbers = [all(str(line[i])[:1].isdigit() for line in cells if line[i] != "") for i in range(len(head))]
+    numbers = [all(str(line[i])[:1].isdigit() for line in cells if line[i] not in ("", NONE)) for i in range(len(head))]
     sides = ["right" if number else "left" for number in numbers]
     return tabulate(cells, head, tablefmt="pipe", disable_numparse=True, colalign=sides)
 

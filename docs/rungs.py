@@ -389,8 +389,8 @@ def measured(rung: Rung, run: Published) -> list[str]:
     cells, reasons, compared = [], [], {}
     for row in rows:
         step = run.step(row)
-        ratio = formats.times(row["ratio"], formats.half_width(row, "ratio"))
-        gain = formats.times(step.ratio, (step.high - step.low) / 2) if step else ""
+        ratio = formats.times(row["ratio"])
+        gain = formats.times(step.ratio) if step else ""
         cells.append(
             [
                 row["dtype"],

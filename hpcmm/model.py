@@ -167,12 +167,14 @@ class Variant:
         Libraries only: ``unsupported(backend, dtype)`` returns the reason why the installed library cannot run it on
         the device; empty if it can.
     provider : str
-        Libraries only: name of the library in ``analysis.versions``.
+        Libraries only: the library whose version is shown beside the name, a key of ``libraries.VERSIONS``.
     workspace : callable, optional
         Libraries only: ``workspace(task)`` returns each array that the call needs besides its operands, by name.
     context : bool
         Whether it is shown for context: it is measured and verified like a rung, and counts neither as a rung nor as a
         baseline. So are further libraries, and a kernel whose results are less accurate than its type.
+    tunes : str
+        Name of the baseline whose library it calls with the fastest of several algorithms; empty for any other variant.
     geometry : Geometry, or mapping of str to Geometry
         How a CUDA kernel is launched, for all types or by type.
     kernel : str
@@ -240,6 +242,7 @@ class Variant:
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False)
     slow: bool = False
     context: bool = False
+    tunes: str = ""
 
     @property
     def baseline(self) -> bool:
@@ -447,6 +450,12 @@ class Operation:
         """Return the baseline of a device and type; None if no library does the same."""
         found = (v for v in self.ladder if v.baseline and v.device == device and dtype in self.dtypes_of(v))
         return next(found, None)
+
+    def tuned(self, device: str, dtype: str) -> Variant | None:
+        """Return the call of the baseline's library with a tuned algorithm; None if there is none."""
+        baseline = self.baseline(device, dtype)
+        found = (v for v in self.ladder if baseline and v.tunes == baseline.name and v.device == device)
+        return next((v for v in found if dtype in self.dtypes_of(v)), None)
 
 
 @dataclass(frozen=True)

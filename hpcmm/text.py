@@ -1,11 +1,14 @@
-"""Texts for display: of files and users, and of errors."""
+"""Texts for display: of files and users, of numbers, and of errors."""
 
+import math
 import re
 import sys
 import traceback
 from types import ModuleType
 
 INSTALLED = re.compile(r"/(?:site|dist)-packages/(\w+)")  # the folder of a package
+DIGITS = 3  # significant ones of a number
+PERCENT_DIGITS = 2  # of a percentage; the digits before the point are never rounded away
 ESCAPED = re.compile("[\udc80-\udcff]+")  # surrogates: bytes of a file name that the locale cannot decode
 
 
@@ -19,6 +22,46 @@ def printable(text: str) -> str:
         return text
     text = ESCAPED.sub(lambda found: found[0].encode("utf-8", "surrogateescape").decode("utf-8", "replace"), text)
     return "".join(each if each.isprintable() else " " for each in text if each.isprintable() or each.isspace())
+
+
+def number(value: float) -> str:
+    """Format with three significant digits, ``"51,200"`` or ``"0.0123"``; empty for NaN and infinity.
+
+    >>> number(51234.5), number(20.0), number(0.9996), number(1.5e-5)
+    ('51,200', '20.0', '1.00', '1.50e-05')
+    """
+    if not math.isfinite(value):
+        return ""
+    if 0 < abs(value) < 1e-3:
+        return f"{value:.{DIGITS - 1}e}"
+    return _positional(float(f"{value:.{DIGITS - 1}e}"), DIGITS)
+
+
+def percent(share: float) -> str:
+    """Format a share with two significant digits and no exponent, ``"68 %"`` or ``"0.42 %"``; empty for NaN.
+
+    >>> percent(1.27), percent(0.0995), percent(200.0), percent(4.2e-7)
+    ('127 %', '10 %', '20,000 %', '0.000042 %')
+    """
+    return f"{_positional(100 * share, PERCENT_DIGITS)} %" if math.isfinite(share) else ""
+
+
+def _positional(value: float, digits: int) -> str:
+    """Format with at least as many significant digits, without an exponent."""
+    if value == 0:
+        return "0"
+    exponent = int(f"{abs(value):.{digits - 1}e}".partition("e")[2])  # after rounding: 9.96 has that of 10
+    return f"{value:,.{max(0, digits - 1 - exponent)}f}"
+
+
+def short_revision(text: str, digits: int = 7) -> str:
+    """Shorten a revision: a commit, or the hash of the sources of a tree without git.
+
+    >>> short_revision("38151edd276661e5"), short_revision("sha256:fd6e9e2728ff869d"), short_revision("")
+    ('38151ed', 'sources fd6e9e2', '')
+    """
+    hashed, name = re.match(r"(sha256:|sources )?(\S*)", text).groups()
+    return ("sources " if hashed else "") + name[:digits]
 
 
 def described(error: BaseException) -> str:

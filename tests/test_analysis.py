@@ -432,7 +432,7 @@ def limited(tmp_path, *rows, gpus=(CHIP,), **provenance):
 
 
 def lasting(seconds):
-    return kernel_samples([seconds] * 3)
+    return kernel_samples([seconds] * 6)
 
 
 def test_the_arithmetic_limit_is_at_the_maximum_clock(tmp_path):
@@ -466,7 +466,10 @@ def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
     ladder = analysis.ladder(series.points).set_index("variant")
     assert ladder["step"].dropna().to_dict() == {"large_thread_tile": 2.0}
     assert "fastest rung of the GPU is large_thread_tile" in findings.best(series.points)
-    assert headlines.by_size(series.points).text.endswith("0.500× at 512")
+    found = headlines.by_size(series.points)
+    assert found.value == "0 of 1" and found.text == (
+        "sizes where the fastest rung is ahead of cublas and of cublaslt, behind at 1: 0.250× at 512"
+    )
 
 
 def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart(tmp_path):
@@ -477,10 +480,12 @@ def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart(tmp_p
             rows += [measurement(matmul(name, n=n), "cublas", samples=lasting(1e-3))]
     (series,) = analysis.series(limited(tmp_path, *rows))
     found = headlines.by_size(series.points)
-    assert found.text.startswith(
-        "sizes where the fastest rung is ahead of cublas: 2.00× at 128, 2.00× at 256, 2.00× at 512."
+    both = " (three TF32 products against float32)"
+    assert found.value == "0 of 3" and found.text == (
+        "sizes where the fastest rung in float32 arithmetic is ahead of cublas, behind at 3: "
+        "0.500× at 128, 0.500× at 256, 0.500× at 512. "
+        f"In any arithmetic 3 of 3: 2.00×{both} at 128, 2.00×{both} at 256, 2.00×{both} at 512"
     )
-    assert found.text.endswith("In float32 arithmetic 0 of 3: 0.500× at 128, 0.500× at 256, 0.500× at 512")
 
 
 def test_other_arithmetic_has_its_own_limit(tmp_path):

@@ -38,6 +38,7 @@ from hpcmm.backends.cuda import cache
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import DeviceError, Task
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.blocks import SquareBlocks
 
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
 SPILLS = {("matmul/large_thread_tile", "sm_80"): 80, ("matmul/persistent_dmma", "sm_90a"): 400}
@@ -179,7 +180,7 @@ STEPS = [
     for operation in OPERATIONS.values()
     for before, after in itertools.pairwise(v for o, v in RUNGS if o is operation)
     if not (after.pitched or after.guard_rows) and set(operation.dtypes_of(before)) & set(operation.dtypes_of(after))
-] + [("matmul/tiled_padded", "matmul/tiled_unrolled")]
+]
 
 
 @pytest.mark.parametrize(("before", "after"), STEPS, ids=lambda name: name.replace("/", "-"))
@@ -193,6 +194,30 @@ def test_the_rungs_of_a_step_compile_to_different_code(compilations, before, aft
             assert codes[0] != codes[1], (one, other)
             compared += 1
     assert compared
+
+
+def multiply_adds(instructions: str) -> int:
+    return len(re.findall(r"\bfma\.rn(?:\.ftz)?\.f(?:32|64)\b", instructions))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("tile", [8, 16, 32])
+def test_a_loop_over_a_tile_is_kept_only_where_that_is_the_idea(dtype, tile):
+    """So that a step from one of these rungs to another shows what their heads say, and not a pragma."""
+    codes = {}
+    for _, variant in RUNGS:
+        if isinstance(variant.geometry, SquareBlocks) and variant.geometry.tiled and not variant.pitched:
+            name = f"matmul/{variant.name}"
+            codes[variant.name] = compiled(source(name), "sm_90", defines(name, dtype, tile))["instructions"]
+    kept = {name for name, code in codes.items() if multiply_adds(code) < tile}
+    assert kept == {"tiled_rolled"}
+    assert codes["tiled_padded"] == codes["tiled_unrolled"]
+    pragma = "#pragma unroll"
+    rolled, unrolled, padded = (
+        source(f"matmul/tiled_{name}").partition("extern")[2] for name in ("rolled", "unrolled", "padded")
+    )
+    assert rolled.replace(f"{pragma} 1\n", f"{pragma}\n") == unrolled != rolled, "they differ in the pragma alone"
+    assert unrolled.replace(f"{pragma}\n", "") == padded
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpcmm.analysis import limits
 
@@ -65,6 +67,16 @@ def test_gpus_add_up_and_a_shared_one_counts_once():
     assert limits.peaks([GPU, GPU], "float32")[0] == 100 * 256 * 2e9
     nameless = {key: value for key, value in GPU.items() if key != "uuid"}
     assert limits.peaks([nameless, nameless], "float32")[2] == 6e12
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.floats(1e8, 1e10))
+def test_the_peak_of_fma_units_is_that_of_the_gpus_of_all_ranks(gpu_of_rank, clock):
+    gpus = [{"uuid": str(i), "compute_capability": "90", "multiprocessors": 132} for i in gpu_of_rank]
+    peak = limits.fma_peak(gpus, "float32", clock, len(gpus))
+    assert peak == pytest.approx(len(set(gpu_of_rank)) * 256 * 132 * clock)
+    assert math.isnan(limits.fma_peak(gpus, "float32", clock, len(gpus) + 1)), "a rank without a record"
+    assert math.isnan(limits.peaks(gpus, "float32", ranks=len(gpus) + 1)[0])
+    assert math.isnan(limits.fma_peak(gpus, "float32", math.nan, len(gpus))), "no maximum clock"
 
 
 @pytest.mark.parametrize(

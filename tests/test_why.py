@@ -34,9 +34,9 @@ GPU = {
 WARPS = N**3 / 32  # multiply-adds of whole warps
 
 
-def product(variant, seconds, spread=FLAT, dtype="float32", tile=0, **rest):
-    point = Point("matmul", variant, (N,) * 3, dtype, 1, {"alpha": 1.5, "beta": 0.5}, tile=tile)
-    return measurement(point, samples=kernel_samples([seconds * factor for factor in spread]), **rest)
+def product(variant, seconds, spread=FLAT, dtype="float32", tile=0, ranks=1, **rest):
+    point = Point("matmul", variant, (N,) * 3, dtype, ranks, {"alpha": 1.5, "beta": 0.5}, tile=tile)
+    return measurement(point, samples=kernel_samples([[seconds * factor] * ranks for factor in spread]), **rest)
 
 
 def total(variant, seconds, dtype="int32", spread=FLAT, **rest):
@@ -211,6 +211,45 @@ def test_a_step_that_nothing_else_explains_has_a_unit_that_works_more_of_the_tim
     assert "faster. The busiest unit of the SM is busy 94 % of the time instead of 78 %." in steps.sentence(step)
     (step,) = explained(tmp_path, rows, [profiles[0] | {"sm_throughput": 0.94}, profiles[1]])
     assert "The reason is not known" in steps.sentence(step)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("share", [0.7, 1.4])
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_rate_of_several_ranks_is_a_share_of_all_their_gpus(tmp_path, ranks, share, shared):
+    gpus = [GPU | {"uuid": "same" if shared else str(i)} for i in range(ranks)]
+    peak = 256 * SMS * CLOCK * len({gpu["uuid"] for gpu in gpus})
+    rows = [product(name, 2 * N**3 / peak / of, ranks=ranks) for name, of in (("naive", 0.1), ("coalesced", share))]
+    (step,) = explained(tmp_path, rows, gpus=gpus)
+    assert step.facts["of_fma"] == pytest.approx(share)
+    assert ("so tensor cores compute it" in steps.sentence(step)) is (share > 1)
+
+
+def test_counters_of_one_rank_do_not_explain_several(tmp_path):
+    few, many = (kernel(HOPPER, (8, 8), resident, registers=32) for resident in (8, 32))
+    rows = [product("coalesced", 1e-3, ranks=2, resources=few), product("register_1d", 4e-3, ranks=2, resources=many)]
+    profiles = [
+        counted("matmul", "coalesced", **loads(2, 2.5, 1e-3)),
+        counted("matmul", "register_1d", **loads(2, 16.5, 4e-3)),
+    ]
+    (step,) = explained(tmp_path, rows, profiles, gpus=[GPU | {"uuid": str(i)} for i in range(2)])
+    assert step.source == "resources" and math.isnan(step.facts["load_sectors"])
+    assert "sectors" not in steps.sentence(step)
+
+
+def test_resources_are_matched_by_ranks(tmp_path):
+    held = {ranks: kernel(HOPPER, (256, 1), 8, registers=32, grid_x=2**12 // ranks, grid_y=1) for ranks in (1, 2)}
+    rows = []
+    for ranks, own in held.items():
+        point = Point("sum", "sequential", (2**20,), "int32", ranks)
+        rows.append(measurement(point, samples=kernel_samples([[1e-3] * ranks] * 9), resources=own))
+    gpus = [GPU | {"uuid": str(i)} for i in range(2)]
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, {"gpus": gpus}))
+    frame = analysis.measurements(columns)
+    known = why.Known.of(columns, frame)
+    facts = {row["ranks"]: known.facts(row) for row in analysis.row_dicts(frame)}
+    assert {ranks: each["grid_x"] for ranks, each in facts.items()} == {1: 2**12, 2: 2**11}
+    assert {each["elements_per_thread"] for each in facts.values()} == {1.0}
 
 
 def test_a_small_difference_is_named_by_its_significance(tmp_path):

@@ -32,6 +32,7 @@ from hpcmm.analysis.views import (
     largest,
     phases,
     pitch_pairs,
+    pooled,
     rooflines,
     series,
     shapes,

@@ -26,6 +26,7 @@ from hpcmm.analysis.evidence import ALPHA, MARGIN
 from hpcmm.model import HpcmmError
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
+from hpcmm.text import percent
 
 FORMAT = "hpcmm check reference"
 PHASES = {"kernel": 0, "upload": 1, "download": 1}  # phase: whether it belongs to end-to-end calls
@@ -299,7 +300,7 @@ def compared(
         notes.append(f"{subjects[0].name} has no peer in this run" + ("" if known else ", and there is no reference"))
     elif len(subjects) == 2 and not set(pairs) <= set(shown):
         notes.append(
-            f"two devices do not show how far healthy devices differ: a spread of {100 * LONELY:.0f} % is assumed"
+            f"two devices do not show how far healthy devices differ: a spread of {percent(LONELY)} is assumed"
         )
     if shared and (single := sum(times.single and not times.together for times in measured)):
         have = "measurement has" if single == 1 else "measurements have"

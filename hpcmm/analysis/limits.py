@@ -42,7 +42,7 @@ def _fastest(units: Mapping[str, float]) -> tuple[float, str]:
     return (2.0 * units[name], name) if units[name] else (math.nan, "")
 
 
-def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, other: str = "") -> tuple[float, str, float]:
+def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, other: str = "", ranks: int = 1) -> tuple[float, str, float]:
     """Return peak operations per second of several GPUs, the units that execute them, and peak bytes per second.
 
     Operations are counted at the maximum clock.
@@ -54,8 +54,10 @@ def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, other: str = "") -> tup
     dtype : str
     other : str
         The arithmetic if it is not that of the element type.
+    ranks : int
+        Ranks whose peaks are asked for; unknown if a rank has no record.
     """
-    devices = {gpu.get("uuid") or i: gpu for i, gpu in enumerate(gpus)}.values()
+    devices = distinct(gpus, ranks)
     flops, names, nbytes = 0.0, set(), 0.0
     for gpu in devices:
         per_clock, name = arithmetic(str(gpu.get("compute_capability", "")), dtype, other)
@@ -65,6 +67,30 @@ def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, other: str = "") -> tup
     if not devices:
         return math.nan, "", math.nan
     return flops, " and ".join(sorted(names)), nbytes
+
+
+def fma_peak(gpus: Sequence[Mapping[str, Any]], dtype: str, clock: float, ranks: int = 1) -> float:
+    """Return the operations per second of the FMA units of several GPUs at a clock [Hz]; NaN if unknown.
+
+    The other parameters are those of ``peaks``. Without a clock it is the maximum one.
+    """
+    peak = 0.0
+    for gpu in distinct(gpus, ranks):
+        units = DTYPES[dtype].fma_units.get(str(gpu.get("compute_capability", "")), math.nan)
+        peak += (
+            2.0
+            * units
+            * _number(gpu.get("multiprocessors"))
+            * (clock if clock > 0 else _number(gpu.get("max_sm_clock")))
+        )
+    return peak or math.nan
+
+
+def distinct(gpus: Sequence[Mapping[str, Any]], ranks: int) -> list[Mapping[str, Any]]:
+    """Return the GPU records of several ranks, each GPU once; empty if a rank has no record."""
+    if len(gpus) < ranks:
+        return []
+    return list({gpu.get("uuid") or i: gpu for i, gpu in enumerate(gpus)}.values())
 
 
 def _number(value: Any) -> float:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import limits, visits
-from hpcmm.analysis.versions import library_of, versions_of
+from hpcmm.analysis import libraries, limits, visits
 from hpcmm.devices import DEVICES
 from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK, UNCHECKED, spread_name
@@ -103,8 +102,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
           repetition. With several visits, the median over visits of the times that ``visits`` gives them; with one
           visit, the median over repetitions. The interval is that of ``noise``; NaN if the file does not show how
           visits scatter; ``seconds_least`` and ``seconds_most``: the extreme repetitions;
-        - ``library``: the library of the contender with its version, ``"cuBLAS 13.1.0"``; empty for a kernel;
-          ``multiprocessors``: SM count of the GPU, 0 without one or if unknown;
+        - ``multiprocessors``: SM count of the GPU, 0 without one or if unknown;
         - ``visits``: their number; ``spread``: relative standard deviation between visits of one job, of this point,
           moderated by those of the file. NaN if nothing in the file has several visits; ``spread_of_jobs``: that
           between jobs, of points with a similar time. NaN if too few points were measured in several jobs;
@@ -121,6 +119,12 @@ def measurements(columns: Columns) -> pd.DataFrame:
         - ``ratio``, ``ratio_low``, ``ratio_high``: seconds of the baseline over seconds of the variant (above 1: faster
           than the baseline). With several visits, the median over all visits of the baseline for the problem in the
           run, over that of the variant; with one visit, paired by repetition. ``call_ratio`` and so on likewise;
+        - ``library``: name and version of the baseline, ``"cublas 13.1"``; ``tuned_library``: those of the call of the
+          same library whose algorithm is tuned, empty if there is none; ``algorithm_library``: those of the algorithm;
+        - ``tuned_ratio``, ``tuned_ratio_low``, ``tuned_ratio_high``: seconds of the tuned library over seconds of the
+          variant; NaN if it was not measured for the problem in the same job;
+        - ``lead``, ``lead_low``, ``lead_high``: the same of the faster of both libraries, ``leader``. NaN for
+          algorithms other than ``TEXTBOOK``;
         - ``peak_flops_per_second`` at the maximum clock and ``peak_bytes_per_second``, summed over all GPUs;
           ``fraction``: the least seconds that these allow, divided by ``seconds``; ``ceiling``: the name of the limit,
           which is that of the contender's arithmetic. NaN and "" if unknown;
@@ -181,6 +185,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
     for phase in PHASES[:-1]:
         phases = medians(calls[phase].to_numpy(float), calls["measurement"].to_numpy(), len(frame))
         frame["call_" + phase] = phases["median"]
+    libraries.put(frame, [run["provenance"] for run in runs(columns)], added)
     _limit(columns, frame)
     baseline_seconds = frame["ratio"] * frame["seconds"]  # seconds of the baseline, from pairs
     spread = is_own(frame) & (frame["algorithm"] != TEXTBOOK)
@@ -251,17 +256,8 @@ def _place(columns: Columns, frame: pd.DataFrame, added: Sequence[str]) -> None:
 
 
 def _run_on(columns: Columns, frame: pd.DataFrame) -> None:
-    """Add the library of each measurement with its version, and the SM count of its GPU."""
-    records = {(of.name, each.name): each for of in OPERATIONS.values() for each in of.ladder}
-    provenances = [run["provenance"] for run in runs(columns)]
-    versions = [versions_of(provenance) for provenance in provenances]
-    counts = [(gpus_of(provenance) or [{}])[0].get("multiprocessors") for provenance in provenances]
-    libraries = {}
-    names = ["operation", "contender", "contender_algorithm", "run"]
-    for key in frame[names].drop_duplicates().itertuples(index=False, name=None):
-        operation, contender, algorithm, run = key
-        libraries[key] = library_of(records.get((operation, contender)), ALGORITHMS[algorithm], versions[run])
-    frame["library"] = [libraries[key] for key in frame[names].itertuples(index=False, name=None)]
+    """Add the SM count of the GPU of each measurement."""
+    counts = [(gpus_of(run["provenance"]) or [{}])[0].get("multiprocessors") for run in runs(columns)]
     accelerated = on_accelerator(frame).to_numpy()
     known = np.array([count if isinstance(count, int) and count > 0 else 0 for count in counts], np.int64)
     frame["multiprocessors"] = np.where(accelerated, known[frame["run"]], 0)
@@ -357,10 +353,10 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     gpus = [gpus_of(provenance) for provenance in provenances]
     hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]
     found = []
-    names = ["device", "run", "operation", "dtype", "arithmetic", "flops", "bytes", "seconds"]
+    names = ["device", "run", "ranks", "operation", "dtype", "arithmetic", "flops", "bytes", "seconds"]
     for row in row_dicts(frame[names]):
         found_there = gpus[row["run"]] if DEVICES[row["device"]].accelerator else []
-        flops, units, nbytes = limits.peaks(found_there, row["dtype"], row["arithmetic"])
+        flops, units, nbytes = limits.peaks(found_there, row["dtype"], row["arithmetic"], row["ranks"])
         least = {}
         if OPERATIONS[row["operation"]].metric == "flops":
             other = row["arithmetic"].partition(",")[0]

@@ -17,6 +17,7 @@ from hpcmm.model import spread_name
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.store.rows import PINNED
 from hpcmm.store.schema import RENAMED
+from hpcmm.text import short_revision
 
 
 def unmeasured(columns: Columns) -> list[dict[str, Any]]:
@@ -85,7 +86,7 @@ def plans(columns: Columns) -> Iterator[tuple[str, plan.Plan | ConfigError]]:
         if not config or text in texts:
             continue
         texts.add(text)
-        source = f"config of revision {str(provenance.get('revision') or 'unknown')[:7]}"
+        source = f"config of revision {short_revision(str(provenance.get('revision') or 'unknown'))}"
         try:
             if config.get("extensions"):  # files of another machine, whose code must not run here
                 raise ConfigError("it has extensions")

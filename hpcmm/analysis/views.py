@@ -116,6 +116,20 @@ def phases(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**shares)
 
 
+def pooled(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return points with the times and rates over all visits of their contenders at their problems.
+
+    A contender then has one time at a problem on a kind of machine, in whichever sweep or job it was measured.
+    """
+    times = {f"seconds{end}": rows[f"pooled_{end.removeprefix('_') or 'seconds'}"] for end in ("", "_low", "_high")}
+    rates = {
+        f"{count}_per_second{end}": rows[count] / times[f"seconds{of_time}"]
+        for count in ("flops", "bytes")
+        for end, of_time in (("", ""), ("_low", "_high"), ("_high", "_low"))
+    }
+    return rows.assign(**times, **rates)
+
+
 def pitch_pairs(rows: pd.DataFrame) -> pd.DataFrame:
     """Compare pitched rungs with the rungs that run the same kernel on unpadded rows.
 

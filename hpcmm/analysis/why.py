@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from hpcmm.analysis import occupancy
+from hpcmm.analysis import limits, occupancy
 from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row_dicts, runs
 from hpcmm.analysis.views import climbs, largest
 from hpcmm.devices import DEVICES
@@ -35,6 +35,7 @@ LIKE_THREADS = 1.5  # a speedup within this factor of the number of threads is l
 IDLE = 0.1  # share below which a unit limits nothing
 MOST = 3  # reasons of a step
 SECTOR, WARP = 32, 32  # bytes, threads
+PROFILED_RANKS = 1  # of every row of profiles
 
 Row = Mapping[str, Any]
 Verdict = Literal["faster", "slower", "same", "unclear"]
@@ -180,11 +181,14 @@ def work_of(operation: str) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """The counters and resources of a timings file, by point and by rung."""
+    """The counters and resources of a timings file, by point and by rung.
+
+    Counters are those of a kernel on one GPU, and so are resources. ``gpus`` has the GPU of each rank of a run.
+    """
 
     resources: Mapping[tuple, Row]
     counters: Mapping[tuple, Row]
-    gpus: Mapping[int, Row] = field(default_factory=dict)
+    gpus: Mapping[int, Sequence[Row]] = field(default_factory=dict)
     threads: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
@@ -193,10 +197,10 @@ class Known:
         rows = points(frame)
         rows = rows[rows[list(RESOURCES)].notna().all(axis=1)]
         keys = ["operation", "rung", "dtype", "gpu"]
-        names = [*keys, "variant", "tile", "multiprocessors", *dimensions(), *RESOURCES]
-        resources = {_key(row, *keys, *dimensions()): row for row in row_dicts(rows[names])}
+        names = [*keys, "ranks", "variant", "tile", "multiprocessors", *dimensions(), *RESOURCES]
+        resources = {_key(row, *keys, "ranks", *dimensions()): row for row in row_dicts(rows[names])}
         counters = {_key(row, *keys): row for row in row_dicts(profiles(columns)) if row["result"] == "PASS"}
-        gpus = {i: mapping((gpus_of(run["provenance"]) or [{}])[0]) for i, run in enumerate(runs(columns))}
+        gpus = {i: gpus_of(run["provenance"]) for i, run in enumerate(runs(columns))}
         threads = {
             i: mapping(run["provenance"].get("cpu")).get("threads_per_rank") for i, run in enumerate(runs(columns))
         }
@@ -208,7 +212,7 @@ class Known:
         return found | self._of_resources(row) | self._of_counters(row) | self._of_limits(row)
 
     def _of_resources(self, row: Row) -> dict[str, Any]:
-        kernel = self.resources.get(_key(row, "operation", "rung", "dtype", "gpu", *dimensions()))
+        kernel = self.resources.get(_key(row, "operation", "rung", "dtype", "gpu", "ranks", *dimensions()))
         if kernel is None:
             return {}
         operation, variant = OPERATIONS[row["operation"]], _variant(row)
@@ -224,7 +228,7 @@ class Known:
             with contextlib.suppress(HpcmmError):  # the tile depends on the SM count, which the file may not have
                 found["elements_per_thread"] = math.prod(geometry.covered(task)) / threads
         elif len(shape) == 1:
-            found["elements_per_thread"] = max(1.0, shape[0] / (blocks * threads))
+            found["elements_per_thread"] = max(1.0, shape[0] / (blocks * threads * row["ranks"]))
         places = kernel["resident_blocks"] * self._multiprocessors(row)
         if places > 0:
             found["filled"] = blocks / places / math.ceil(blocks / places)
@@ -265,7 +269,12 @@ class Known:
         return found
 
     def _profile(self, row: Row) -> Row | None:
-        """Find the counters of the rung, or of an element type of the same size, or an operation with these kernels."""
+        """Find the counters of the rung, or of an element type of the same size, or an operation with these kernels.
+
+        Profiles are of one rank, whose kernel has another share of the problem than one of several ranks.
+        """
+        if row["ranks"] != PROFILED_RANKS:
+            return None
         size, folder = DTYPES[row["dtype"]].itemsize, OPERATIONS[row["operation"]].kernels
         dtypes = [row["dtype"], *(name for name, each in DTYPES.items() if each.itemsize == size)]
         operations = [row["operation"], *(name for name, each in OPERATIONS.items() if each.kernels == folder)]
@@ -273,14 +282,15 @@ class Known:
         return next((self.counters[key] for key in keys if key in self.counters), None)
 
     def _multiprocessors(self, row: Row) -> float:
-        return self.gpus.get(row["run"], {}).get("multiprocessors") or math.nan
+        """Return the multiprocessors of the GPU of rank 0, whose kernel the resources and counters describe."""
+        gpus = self.gpus.get(row["run"], ())
+        return (gpus[0].get("multiprocessors") if gpus else 0) or math.nan
 
     def _of_limits(self, row: Row) -> dict[str, Any]:
-        gpu = self.gpus.get(row["run"], {})
-        units = DTYPES[row["dtype"]].fma_units.get(str(gpu.get("compute_capability", "")), 0)
-        clock = row["clock"] if row["clock"] > 0 else gpu.get("max_sm_clock") or math.nan
-        peak = 2.0 * units * self._multiprocessors(row) * clock
-        return {"of_fma": row["flops_per_second"] / peak if peak > 0 and row["gpu"] else math.nan}
+        """Return the rate of all ranks as a share of what the FMA units of all their GPUs can do."""
+        gpus = self.gpus.get(row["run"], ()) if row["gpu"] else ()
+        peak = limits.fma_peak(gpus, row["dtype"], row["clock"], row["ranks"])
+        return {"of_fma": row["flops_per_second"] / peak if peak > 0 else math.nan}
 
 
 def _counted_seconds(row: Row, counted: Row, work: int) -> float:

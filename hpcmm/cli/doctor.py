@@ -30,6 +30,7 @@ from hpcmm.cluster import leftovers
 from hpcmm.model import Task
 from hpcmm.operations import built
 from hpcmm.store import StoreError, require_writable
+from hpcmm.text import percent
 
 SECONDS = 60  # time limit of a program
 # Number of ranks, as set by the launchers of Open MPI, MPICH and Intel MPI, and Slurm
@@ -252,7 +253,7 @@ def check_machine() -> Iterator[Check]:
         times = before["cpu_times"]
         share = times["steal_seconds"] / max(1e-9, times["busy_seconds"])
         if about.get("hypervisor") or share:
-            found = f"{'virtual machine' if about.get('hypervisor') else 'no hypervisor'}, {100 * share:.2g} % steal"
+            found = f"{'virtual machine' if about.get('hypervisor') else 'no hypervisor'}, {percent(share)} steal"
             advice = "other guests take CPU time: measure on a dedicated host, and repeat runs"
             fine = share < MUCH_STEAL
             yield Check("hypervisor", "ok" if fine else "warning", found, "" if fine else advice)

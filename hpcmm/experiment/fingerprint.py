@@ -54,6 +54,7 @@ UNTIMED_FIELDS = {
     "geometry",
     "function",
     "context",
+    "tunes",
     "picks",
 }
 MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem")]

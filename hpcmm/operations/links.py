@@ -16,8 +16,8 @@ from hpcmm.operations import accuracy, cores
 from hpcmm.operations.memory import copy_of_library
 
 LADDER = (
-    Variant("memcpy", "cpu", "NumPy's copy", library=copy_of_library, provider="NumPy"),
-    Variant("device_copy", "cuda", "CuPy's copy on the device", library=copy_of_library, provider="CuPy"),
+    Variant("memcpy", "cpu", "NumPy's copy", library=copy_of_library, provider="numpy"),
+    Variant("device_copy", "cuda", "CuPy's copy on the device", library=copy_of_library, provider="cupy"),
 )
 
 OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("y", ("n",), "rows", "out"))

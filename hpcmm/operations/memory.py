@@ -204,12 +204,12 @@ def copy_of_library(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Call
 COPY_LADDER = (
     Variant("serial", "cpu", "one loop on one thread"),
     Variant("openmp", "cpu", "parallel for", source="BabelStream"),
-    Variant("numpy", "cpu", "NumPy's copy or product", library=copy_of_library, provider="NumPy"),
+    Variant("numpy", "cpu", "NumPy's copy or product", library=copy_of_library, provider="numpy"),
     Variant(
         "one_per_thread", "cuda", "one thread copies one element", source="BabelStream", geometry=OverVector(block=1024)
     ),
     Variant("vectorized", "cuda", "16 bytes per load, four loads in flight", geometry=OverVector(16)),
-    Variant("cupy", "cuda", "CuPy's copy or product", library=copy_of_library, provider="CuPy"),
+    Variant("cupy", "cuda", "CuPy's copy or product", library=copy_of_library, provider="cupy"),
 )
 
 

@@ -135,7 +135,7 @@ def cub(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Non
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "one loop on one thread", source="004"),
     Variant("openmp", "cpu", "one chunk per thread, partial results combined in order"),
-    Variant("numpy", "cpu", "NumPy's reduction", library=numpy_reduction, provider="NumPy", deterministic=False),
+    Variant("numpy", "cpu", "NumPy's reduction", library=numpy_reduction, provider="numpy", deterministic=False),
     Variant(
         "divergent",
         "cuda",
@@ -201,7 +201,7 @@ LADDER = (  # the order here is the order of the rungs
         geometry=Passes(8, per_sm=4, block=256, one_launch=True),
         cooperative=True,
     ),
-    Variant("cub", "cuda", "CUB's device-wide reduction", library=cub, provider="CUB"),
+    Variant("cub", "cuda", "CUB's device-wide reduction", library=cub, provider="cub"),
 )
 
 OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("result", (), "combined", "out"))

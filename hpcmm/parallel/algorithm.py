@@ -52,7 +52,7 @@ class Algorithm:
     package : str
         Import name of an extra package that it needs; empty if none.
     provider : str
-        Name of the library that computes it, in ``analysis.versions``; empty if the variant does.
+        The library whose version is shown beside its name, if it is a library: a key of ``libraries.VERSIONS``.
     """
 
     name: str

@@ -141,5 +141,5 @@ CUBLASMP = Algorithm(
     own_sums=True,
     transport=None,
     package="nvmath",
-    provider="cuBLASMp",
+    provider="cublasmp",
 )

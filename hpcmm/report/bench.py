@@ -89,7 +89,7 @@ def table(found: Mapping[str, Any], library: str, other: str, tuned: bool) -> st
     spreads = [row["spread"] for row in rows if row["spread"] is not None]
     if spreads and (spread := statistics.median(spreads)) > visits.NOISY:
         texts.append(
-            f"\nthis machine is too noisy for small differences: visits scatter by {100 * spread:.3g} % (median); "
+            f"\nthis machine is too noisy for small differences: visits scatter by {formats.percent(spread)} (median); "
             "an idle machine gives narrower intervals"
         )
     if tuned:
@@ -108,8 +108,7 @@ def interval(row: Mapping[str, Any], name: str) -> str:
     ends = row.get(f"{name}_low"), row.get(f"{name}_high")
     if None in ends:
         return formats.times(row[name])
-    half = (ends[1] - ends[0]) / 2
-    return f"{formats.times(row[name], half)} ({formats.number(ends[0], half)} to {formats.number(ends[1], half)})"
+    return f"{formats.times(row[name])} ({formats.number(ends[0])} to {formats.number(ends[1])})"
 
 
 def sanitizer_line(found: Mapping[str, Any]) -> str:

@@ -26,7 +26,8 @@ POINT_COLUMNS = (
     *("seconds", "seconds_low", "seconds_high", "repetitions"),
     *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
     *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
-    *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "clock"),
+    *("ratio", "ratio_low", "ratio_high", "library", "tuned_ratio", "tuned_ratio_low", "tuned_ratio_high"),
+    *("tuned_library", "fraction", "ceiling", "clock"),
     *("error", "bound", "reference", "arithmetic", "pick", "schedule", "throttled", "event_seconds"),
     *("huge_pages", "huge_pages_most", "steal"),
 )
@@ -35,7 +36,8 @@ ENERGY_COLUMNS += ("bytes_per_second", "clock", "energy", "energy_seconds", "ene
 ENERGY_COLUMNS += ("bytes_per_joule",)
 ERROR_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "arithmetic", *ERRORS)
 LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
-LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "fraction", "ceiling")
+LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "tuned_ratio", "fraction")
+LADDER_COLUMNS += ("ceiling",)
 PHASE_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "call_seconds", "call_seconds_low")
 PHASE_COLUMNS += ("call_seconds_high", "call_repetitions", *(f"call_{phase}" for phase in PHASES[:-1]))
 PHASE_COLUMNS += (*(f"share_{phase}" for phase in PHASES[:-1]), "seconds", "flops_per_second", "bytes_per_second")

@@ -17,7 +17,7 @@ from hpcmm.analysis import check, compare, evidence, noise, visits
 from hpcmm.analysis.tidy import SHORT
 from hpcmm.operations import OPERATIONS, accuracy, truth
 from hpcmm.quantities import DATA, PHASES
-from hpcmm.report import formats
+from hpcmm.report import formats, headlines
 from hpcmm.report.hardware import COUNTER_COLUMNS
 
 # Constants that the texts refer to by name
@@ -36,6 +36,7 @@ CONSTANTS = {
     "neighbours": noise.NEIGHBOURS,
     "lonely": f"{100 * check.LONELY:.0f}",
     "noisy": f"{100 * visits.NOISY:.0f}",
+    "course_size": headlines.COURSE_SIZES["matmul"],
     "fewest": visits.FEWEST,
 }
 
@@ -51,6 +52,7 @@ DEFINED = {
     },
     **dict.fromkeys(("Step", "Cumulative"), "step"),
     "Ratio to baseline": "ratio",
+    "Ratio to tuned library": "tuned",
     "Of limit": "hardware-limit",
     "SM clock": "clock",
     "Result": "pass",

@@ -87,12 +87,12 @@ def _finding(answer: Callable[[pd.DataFrame], str], rows: pd.DataFrame, device: 
 
 def _first_series(rows: pd.DataFrame) -> pd.DataFrame:
     """Select the first element type, the fewest ranks and one setting, so that a sentence has one subject."""
-    rows = _first_type(rows)
+    rows = first_type(rows)
     rows = rows[rows["ranks"] == rows["ranks"].min()]
     return rows[rows["setting"] == rows["setting"].iloc[0]]
 
 
-def _first_type(rows: pd.DataFrame) -> pd.DataFrame:
+def first_type(rows: pd.DataFrame) -> pd.DataFrame:
     """Select the points of the first element type of their operation that was measured."""
     dtypes = (*OPERATIONS[rows["operation"].iloc[0]].dtypes, rows["dtype"].iloc[0])
     return rows[rows["dtype"] == next(dtype for dtype in dtypes if (rows["dtype"] == dtype).any())]
@@ -114,15 +114,14 @@ def algorithms(rows: pd.DataFrame) -> str:
     rows = rows[rows["algorithm"] != TEXTBOOK]
     if rows.empty:
         return ""
-    rows = _first_type(rows)
+    rows = first_type(rows)
     here = analysis.largest(rows[rows["ranks"] == rows["ranks"].max()]).sort_values("place", kind="stable")
     found: dict[str, list[str]] = {"call": [], "kernel": []}
     for row in analysis.row_dicts(here):
         (kind,) = ALGORITHMS[row["algorithm"]].measures
         ratio = row["ratio" if kind == "kernel" else "call_ratio"]
         if ratio > 0:
-            half = formats.half_width(row, "ratio" if kind == "kernel" else "call_ratio")
-            found[kind].append(f"{row['label']} {formats.times(ratio, half)}")
+            found[kind].append(f"{row['label']} {formats.times(ratio)}")
     where = f"({here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, {formats.ranks(here['ranks'].iloc[0])})"
     compared = {
         "call": f"End-to-end speedup over {TEXTBOOK} with the same variant {where}",
@@ -149,7 +148,7 @@ def over_library(rows: pd.DataFrame) -> str:
             (library,) = analysis.row_dicts(library.nsmallest(1, "seconds"))
             speedups = [f"{row['label']} {Ratio.of(row, library)}" for row in _fastest(ours)]
             texts.append(f"{formats.size(library)} in {dtype}: {', '.join(speedups)}")
-    name = rows.loc[foreign, "algorithm"].iloc[0]
+    name = rows.loc[foreign, "algorithm_library"].iloc[0]
     if not texts:
         return ""
     return f"Speedup over {name} on {formats.ranks(most)}, measured in separate jobs: {'; '.join(texts)}."
@@ -216,11 +215,11 @@ def _reached(row: pd.Series) -> str:
 
 
 def relative(row: Row) -> list[str]:
-    """Give the ratio to the baseline and the fraction of the limit, as far as they are known."""
+    """Give the ratios to the library and the tuned library, and the fraction of the limit, as far as they are known."""
     found = []
-    if math.isfinite(row["ratio"]):
-        baseline = OPERATIONS[row["operation"]].baseline(row["device"], row["dtype"]).name
-        found.append(Ratio(row["ratio"], row["ratio_low"], row["ratio_high"]).over(baseline, "95 % CI "))
+    for ratio, library in (("ratio", row["library"]), ("tuned_ratio", row["tuned_library"])):
+        if math.isfinite(row[ratio]):
+            found.append(Ratio.to_library(row, ratio).over(library, "95 % CI "))
     if math.isfinite(row["fraction"]):
         found.append(f"{formats.percent(row['fraction'])} of the limit ({row['ceiling']})")
     return found
@@ -235,7 +234,7 @@ def over_sizes(rows: pd.DataFrame) -> str:
     """Give the speed of a rung relative to the library over all sizes, for each element type.
 
     Of the rungs in the arithmetic of the type that were measured at each size, it is the one with the highest geometric
-    mean.
+    mean of the speed relative to the faster of the library and the tuned library.
     """
     texts = []
     for dtype in dict.fromkeys(rows["dtype"]):
@@ -245,14 +244,18 @@ def over_sizes(rows: pd.DataFrame) -> str:
         whole = [own for _, own in ours.groupby("label") if set(analysis.shapes(own)) == sizes]
         if len(sizes) < SEVERAL_SIZES or not whole:
             continue
-        own = max(whole, key=lambda own: geometric_mean(own["ratio"]))
-        baseline = OPERATIONS[own["operation"].iloc[0]].baseline(own["device"].iloc[0], dtype).name
-        mean = formats.times(geometric_mean(own["ratio"]))
-        of_rung = analysis.row_dicts(own.sort_values("ratio", kind="stable"))
-        least, most = (f"{formats.times(row['ratio'])} at {formats.size(row)}" for row in (of_rung[0], of_rung[-1]))
-        text = f"Over {len(sizes)} sizes in {dtype}, {own['label'].iloc[0]} has {mean} {baseline} (geometric mean), "
-        text += f"from {least} to {most}"
-        slower = [formats.size(row) for row in of_rung if row["ratio_high"] < 1]
+        own = max(whole, key=lambda own: geometric_mean(own["lead"]))
+        of_rung = analysis.row_dicts(own.sort_values("lead", kind="stable"))
+        means = [
+            f"{formats.times(geometric_mean(own[ratio]))} {own[library].iloc[0]}"
+            for ratio, library in (("ratio", "library"), ("tuned_ratio", "tuned_library"))
+            if own[ratio].notna().all()
+        ]
+        several = len(means) > 1
+        least, most = (f"{formats.times(row['lead'])} at {formats.size(row)}" for row in (of_rung[0], of_rung[-1]))
+        text = f"Over {len(sizes)} sizes in {dtype}, {own['label'].iloc[0]} has {_listed(means)} (geometric mean"
+        text += f"{'s). Relative to the faster of both it is' if several else '),'} from {least} to {most}"
+        slower = [formats.size(row) for row in of_rung if row["lead_high"] < 1]
         texts.append(f"{text}; significantly slower at {_listed(slower)}." if slower else f"{text}.")
     return " ".join(texts)
 

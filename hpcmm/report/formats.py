@@ -1,4 +1,4 @@
-"""Format numbers, times, sizes and conditions: a few significant digits, and a fitting unit."""
+"""Format numbers, times, sizes and conditions: three significant digits, and a fitting unit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.text import number
+from hpcmm.text import percent as percent
 
 T = TypeVar("T")
 
 GIGA = 1e9
 TERA = 1e12
-DIGITS = 3  # significant ones that are printed at most
 UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9))
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 SUPERSCRIPTS = str.maketrans("0123456789", RAISED)
@@ -55,47 +56,10 @@ def rate_unit_of(points: pd.DataFrame) -> RateUnit:
 
 
 def rate_text(row: Mapping, prefix: str = "") -> str:
-    """Format a rate with its own unit, ``"54.2 TFLOP/s"``, with the digits that its interval supports."""
+    """Format a rate with its own unit, ``"54.2 TFLOP/s"``."""
     column = prefix + rate_column(row["operation"])
     unit = rate_unit(row["operation"], row["dtype"], row[column])
-    return f"{number(row[column] / unit.scale, half_width(row, column) / unit.scale)} {unit.name}"
-
-
-def half_width(row: Mapping, name: str) -> float:
-    """Return half of the width of a number's interval; NaN if it has none."""
-    return (row.get(name + "_high", math.nan) - row.get(name + "_low", math.nan)) / 2
-
-
-def significant_digits(value: float, half: float = math.nan) -> int:
-    """Return the digits of ``value`` that an interval of half-width ``half`` supports: from one to ``DIGITS``.
-
-    The last one is that of the first digit of ``half``, or of its second if the first is 1 or 2.
-
-    >>> significant_digits(1.17, 0.65), significant_digits(1.53, 0.15), significant_digits(0.9742, 0.001)
-    (2, 3, 3)
-    """
-    if not (math.isfinite(half) and half > 0 and math.isfinite(value) and value):
-        return DIGITS
-    place = math.floor(math.log10(half))
-    place -= half / 10**place < 3
-    shown = abs(round(value, -place)) or abs(value)
-    return min(DIGITS, max(1, math.floor(math.log10(shown)) - place + 1))
-
-
-def number(value: float, half: float = math.nan) -> str:
-    """Format with at most three significant digits, ``"51,200"`` or ``"0.0123"``; empty for NaN.
-
-    ``half`` is half of the width of its interval, which may support fewer digits.
-    """
-    if not math.isfinite(value):
-        return ""
-    if value == 0:
-        return "0"
-    digits = significant_digits(value, half)
-    if abs(value) < 1e-3:
-        return f"{value:.{digits - 1}e}"
-    value = float(f"{value:.{digits - 1}e}")
-    return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+    return f"{number(row[column] / unit.scale)} {unit.name}"
 
 
 def billions(value: float) -> str:
@@ -112,16 +76,16 @@ def amount(size: float) -> str:
     """Format bytes with a binary unit, ``"48 KiB"``."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= scale:
-            return f"{size / scale:.4g} {unit}"
+            return f"{float(f'{size / scale:.4g}'):,.10g} {unit}"
     return f"{size:.0f} B"
 
 
-def duration(seconds: float, half: float = math.nan) -> str:
+def duration(seconds: float) -> str:
     """Format seconds as ``number`` with a fitting unit, ``"8.05 ms"``; empty for NaN."""
     if not math.isfinite(seconds):
         return ""
     unit, scale = unit_of(seconds)
-    return f"{number(seconds * scale, half * scale)} {unit}"
+    return f"{number(seconds * scale)} {unit}"
 
 
 def unit_of(seconds: float) -> tuple[str, float]:
@@ -129,20 +93,13 @@ def unit_of(seconds: float) -> tuple[str, float]:
     return next((unit, scale) for unit, scale in UNITS if seconds * scale >= 0.9995 or unit == "ns")
 
 
-def times(ratio: float, half: float = math.nan) -> str:
+def times(ratio: float) -> str:
     """Format a ratio as a factor, ``"0.85×"``; empty for NaN."""
-    return f"{number(ratio, half)}×" if math.isfinite(ratio) else ""
-
-
-def percent(share: float) -> str:
-    """Format a share, ``"68 %"`` or ``"0.42 %"``; empty for NaN."""
-    if not math.isfinite(share):
-        return ""
-    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %"
+    return f"{number(ratio)}×" if math.isfinite(ratio) else ""
 
 
 def rate(row: Mapping, prefix: str = "", unit: RateUnit | None = None) -> str:
-    """Format a rate in a unit, by default 10⁹ per second, with the digits that its interval supports.
+    """Format a rate in a unit, by default 10⁹ per second.
 
     A rate below 1 TFLOP/s in a table of TFLOP/s has its own unit, ``"0.430 GFLOP/s"``.
     """
@@ -150,13 +107,13 @@ def rate(row: Mapping, prefix: str = "", unit: RateUnit | None = None) -> str:
     column = prefix + unit.column
     if unit.scale == TERA and row[column] < TERA:
         return rate_text(row, prefix)
-    return number(row[column] / unit.scale, half_width(row, column) / unit.scale)
+    return number(row[column] / unit.scale)
 
 
-def ends(row: Mapping, name: str, form: Callable[[float, float], str]) -> str:
+def ends(row: Mapping, name: str, form: Callable[[float], str]) -> str:
     """Format the 95 % interval of a number, ``"0.971 to 0.976"``; empty if there is none."""
-    low, high, half = row[name + "_low"], row[name + "_high"], half_width(row, name)
-    return f"{form(low, half)} to {form(high, half)}" if math.isfinite(low) else ""
+    low, high = row[name + "_low"], row[name + "_high"]
+    return f"{form(low)} to {form(high)}" if math.isfinite(low) else ""
 
 
 def device(name: str) -> str:
@@ -246,4 +203,4 @@ def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
         return rows, ""
     kept = rows[[shape in some for shape in shapes]]
     names = f" ({', '.join(map(_size, some))})" if len(some) <= 8 else ""
-    return kept, f", at {len(some)} of {len(known)} sizes{names}; the CSV file has all"
+    return kept, f", at {len(some)} of {len(known)} sizes{names}"

@@ -16,6 +16,7 @@ from hpcmm.report.formats import (
     billions,
     number,
     percent,
+    ranks,
     rate_text,
     size,
     sizes,
@@ -45,10 +46,10 @@ def resource_table(rows: pd.DataFrame) -> Table:
         "Shared memory": shared_memory,
         "Local memory": value("local_bytes", amount),
         "Block": lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}", row["pick"]),
-        "Grid": lambda row: Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", size(row)),
+        "Grid": lambda row: Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", _problem(row)),
         "Blocks per SM": resident_blocks,
         "Threads per SM": lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
-        "Occupancy": lambda row: Cell(f"{100 * row['occupancy']:.0f} %"),
+        "Occupancy": lambda row: Cell(percent(row["occupancy"])),
         "Limited by": text("limited_by"),
         **{
             f"Block limit, {'hardware' if name == 'blocks' else name}": value(column, whole)
@@ -64,6 +65,11 @@ def resource_table(rows: pd.DataFrame) -> Table:
             "Bandwidth bound": lambda row: Cell(rate_text(row, "bound_") if row["bound_flops_per_second"] > 0 else ""),
         }
     return table(f"Resources and occupancy, {_operation_on(rows)}", rows, columns, leading=1)
+
+
+def _problem(row: Row) -> str:
+    """Return the size of a problem, and the ranks among which it is divided if there are several."""
+    return size(row) + (f", {ranks(row['ranks'])}" if row["ranks"] > 1 else "")
 
 
 def _achieved_occupancy(row: Row) -> Cell:

@@ -1,4 +1,9 @@
-"""Headlines of a report: findings about the whole run, each with its number."""
+"""Headlines of a report: findings about the whole run, each with its number.
+
+One rule holds for all. The first element type comes first, float32 for products, in its own arithmetic. Sizes are that
+of the courses and the largest one. Times are medians over all visits, so that a rung or a library has one value at a
+problem. All headlines about a machine are withheld if it is too noisy, and any one without an interval.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,12 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import visits
 from hpcmm.model import TEXTBOOK
-from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import findings, formats
-from hpcmm.report.ratio import UNKNOWN
+from hpcmm.report.ratio import UNKNOWN, Ratio
 
 WITHHELD = "withheld"  # the value of a headline that the measurements do not support
+COURSE_SIZES = {"matmul": 4096, "sum": 2**22}  # the largest of the tables in the courses' documents
 
 Row = Mapping[str, Any]
 
@@ -31,12 +36,18 @@ class Headline:
     text: str
 
 
-def headlines(frame: pd.DataFrame, scaling: pd.DataFrame, machines: Mapping[str, str] | None = None) -> list[Headline]:
+def headlines(
+    frame: pd.DataFrame,
+    scaling: pd.DataFrame,
+    machines: Mapping[str, str] | None = None,
+    whole: pd.DataFrame | None = None,
+) -> list[Headline]:
     """Return the fastest product, the highest bandwidth of a sum, and the efficiency on the most ranks.
 
-    Each is a median over all visits of its point. It is withheld without an interval, or if the machine is too noisy.
     ``machines`` are the names of several kinds of machine, from ``formats.machines``; without them, those of ``frame``.
+    ``whole`` has all measurements, if ``frame`` has some of them: the noise is that of the machine.
     """
+    whole = frame if whole is None else whole
     rows = analysis.points(frame)
     rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["role"] == "rung")]
     machines = machines or formats.machines(frame["machine"])
@@ -46,64 +57,114 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame, machines: Mapping[str,
         own = rows[(rows["operation"] == operation) & (rows["algorithm"] == TEXTBOOK)]
         if own.empty:
             continue
-        own = _on_accelerators_if_any(own)
+        own = findings.first_type(analysis.pooled(_on_accelerators_if_any(own)))
         own = own[own["ranks"] == own["ranks"].min()]
-        column = formats.rate_column(operation)
-        ends = (("", "seconds"), ("_low", "high"), ("_high", "low"))
-        work = own[OPERATIONS[operation].metric]
-        own = own.assign(**{column + end: work / own[f"pooled_{of_time}"] for end, of_time in ends})
-        row = own.loc[own[column].idxmax()]
-        text = _headline_text(row) + (f"; {machines[row['machine']]}" if several else "")
-        found.append(_headline(name, formats.rate_text(row), text, row["pooled_low"], row["spread"]))
+        for preferred in (own["arithmetic"] == "", own["seconds_low"].notna()):
+            own = own[preferred[own.index]] if preferred[own.index].any() else own
+        shown = [_fastest(at) for at in at_told_sizes(own)]
+        parts = [_headline_text(row) for row in shown[:1]]
+        parts += [f"at {formats.size(row)} {_reached(row)}" for row in shown[1:]]
+        text = "; ".join(parts) + (f"; {machines[shown[0]['machine']]}" if several else "")
+        noise = noise_of(whole, shown[0])
+        found.append(_headline(name, formats.rate_text(shown[0]), text, shown[0]["seconds_low"], noise))
     if (most := _most_ranks(scaling)) is not None:
         prefix, what = most
         of = "end to end" if prefix else "the kernel alone"
+        arithmetic = f" ({what['arithmetic']})" if what["arithmetic"] else ""
         text = (
             f"{what['kind']} scaling efficiency of {what['label']} on {what['ranks']} ranks at {formats.size(what)} "
-            f"in {what['dtype']}, {of}, {'relative to the fastest on one rank' if prefix else formats.base(what)}"
+            f"in {what['dtype']}{arithmetic}, {of}, "
+            f"{'relative to the fastest on one rank in this arithmetic' if prefix else formats.base(what)}"
         )
         if not prefix and math.isfinite(what["call_efficiency"]):
             text += f"; end to end {formats.percent(what['call_efficiency'])}"
         text += f"; {machines[what['machine']]}" if several else ""
         value = formats.percent(what[prefix + "efficiency"])
-        found.append(_headline("Scaling", value, text, what[prefix + "efficiency_low"], what[prefix + "spread"]))
+        noise = noise_of(whole, what)
+        found.append(_headline("Scaling", value, text, what[prefix + "efficiency_low"], noise))
     return found
 
 
-def by_size(rows: pd.DataFrame) -> Headline:
-    """Compare the fastest rung at each size with the library; ``rows`` are of one device and type."""
-    rungs = rows[(rows["role"] == "rung") & rows["ratio"].notna()]
-    best = rungs.loc[rungs.groupby("n")["seconds"].idxmin()].sort_values("n")
-    library = OPERATIONS["matmul"].baseline(best["device"].iloc[0], best["dtype"].iloc[0]).name
-    behind = int((best["ratio_high"] < 1).sum())
-    text = f"sizes where the fastest rung is ahead of {library}" + (f", behind at {behind}" if behind else "")
-    text += f": {_ratios(best)}"
+def noise_of(frame: pd.DataFrame, at: Row) -> float:
+    """Return the noise of a machine: the median spread between visits of its points on a device; NaN if unknown."""
+    rows = frame[(frame["machine"] == at["machine"]) & (frame["device"] == at["device"])]
+    return rows["spread"].median()
+
+
+def at_told_sizes(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the points at the sizes of headlines: that of the courses, or the next smaller one, and the largest."""
+    work = rows[["flops", "bytes"]].sum(axis=1)
+    ordered = rows.assign(work=work).sort_values("work", kind="stable")
+    course = COURSE_SIZES.get(rows["operation"].iloc[0], math.inf)
+    sizes = [row for row in analysis.row_dicts(analysis.sizes(ordered)) if _is_square(row)]
+    sizes = sizes or analysis.row_dicts(analysis.sizes(ordered))[-1:]
+    small = [row for row in sizes if row["n"] <= course]
+    chosen = {formats.size(row): row for row in (*small[-1:], sizes[-1])}
+    return [analysis.at_size(rows, row) for row in chosen.values()]
+
+
+def _is_square(row: Row) -> bool:
+    return row["m"] in (0, row["n"]) and row["k"] in (0, row["n"])
+
+
+def _fastest(rows: pd.DataFrame) -> Row:
+    """Return the fastest point; of several measurements of it, that with the most visits."""
+    return analysis.row_dicts(rows.sort_values(["seconds", "visits"], ascending=[True, False]).head(1))[0]
+
+
+def by_size(rows: pd.DataFrame, noise: float = math.nan) -> Headline:
+    """Compare the fastest rung at each size with the library; ``rows`` are of one device and type.
+
+    A rung is ahead if it is faster than the library and the tuned library.
+    """
+    rungs = rows[(rows["role"] == "rung") & rows["lead"].notna()]
     plain = rungs[rungs["arithmetic"] == ""]
-    if (best["arithmetic"] != "").any() and not plain.empty:  # faster, but not in the arithmetic of the library
-        own = plain.loc[plain.groupby("n")["seconds"].idxmin()].sort_values("n")
-        text += f". In {best['dtype'].iloc[0]} arithmetic {_ahead(own)}: {_ratios(own)}"
-    return Headline("Rate over size", _ahead(best), text)
+    every, best = (_fastest_by_size(each if len(each) else rungs) for each in (rungs, plain))
+    others = (every["arithmetic"] != "").any() and not plain.empty  # faster, but not in the arithmetic of the library
+    of_type = f" in {best['dtype'].iloc[0]} arithmetic" if others else ""
+    text = f"sizes where the fastest rung{of_type} is ahead of {_libraries(best)}{_behind(best)}: {_ratios(best)}"
+    if others:
+        text += f". In any arithmetic {_ahead(every)}{_behind(every)}: {_ratios(every)}"
+    noise = noise if math.isfinite(noise) else rows["spread"].median()
+    return _headline("Rate over size", _ahead(best), text, best["lead_low"].max(), noise)
+
+
+def _fastest_by_size(rungs: pd.DataFrame) -> pd.DataFrame:
+    return rungs.loc[rungs.groupby("n")["seconds"].idxmin()].sort_values("n")
+
+
+def _libraries(best: pd.DataFrame) -> str:
+    """Name the library, and the tuned library with the number of sizes at which it was measured."""
+    library, tuned = best["library"].iloc[0], best["tuned_library"].iloc[0]
+    known = int(best["tuned_ratio"].notna().sum())
+    if not known:
+        return library
+    return f"{library} and of {tuned}" + (f" (known at {known} sizes)" if known < len(best) else "")
 
 
 def _ahead(best: pd.DataFrame) -> str:
-    return f"{int((best['ratio_low'] > 1).sum())} of {len(best)}"
+    return f"{int((best['lead_low'] > 1).sum())} of {len(best)}"
+
+
+def _behind(best: pd.DataFrame) -> str:
+    behind = int((best["lead_high"] < 1).sum())
+    return f", behind at {behind}" if behind else ""
 
 
 def _ratios(best: pd.DataFrame) -> str:
-    """List the ratios to the baseline with their sizes; of many the first, the middle and the last."""
-    ratios = [
-        f"{formats.times(row['ratio'], formats.half_width(row, 'ratio'))} at {formats.size(row)}"
-        for row in analysis.row_dicts(best)
-    ]
-    return ", ".join(ratios if len(ratios) < 5 else [ratios[0], ratios[len(ratios) // 2], ratios[-1]])
+    """List the ratios to the faster library with their sizes; of many those at the sizes of headlines."""
+    shown = best if len(best) < 5 else pd.concat(at_told_sizes(best))
+    rows = analysis.row_dicts(shown)
+    return ", ".join(f"{Ratio.to_library(row, 'lead').short} at {formats.size(row)}" for row in rows)
 
 
-def _headline(name: str, value: str, text: str, low: float, spread: float) -> Headline:
-    """A headline, or why it is withheld: ``low`` is the end of its interval, ``spread`` that between visits."""
-    if not math.isfinite(low) and not spread > visits.NOISY:
+def _headline(name: str, value: str, text: str, low: float, noise: float) -> Headline:
+    """A headline, or why it is withheld: ``low`` is the end of its interval, ``noise`` that of its machine."""
+    if noise > visits.NOISY:
+        why = f"this machine is too noisy: visits scatter by {formats.percent(noise)}"
+        return Headline(name, WITHHELD, f"{why}; {text}")
+    if not math.isfinite(low):
         return Headline(name, WITHHELD, f"{UNKNOWN}; {text}")
-    if spread > visits.NOISY:
-        return Headline(name, WITHHELD, f"this machine is too noisy: visits scatter by {100 * spread:.3g} %; {text}")
     return Headline(name, value, text)
 
 
@@ -114,7 +175,17 @@ def _on_accelerators_if_any(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _headline_text(row: Row) -> str:
     where = f"on the {formats.device(row['device'])} at {formats.size(row)}"
-    return "; ".join([f"{findings.name_of(row)} {where} in {row['dtype']}", *findings.relative(row)])
+    return "; ".join([f"{findings.name_of(row)} {where} in {row['dtype']}", *_compared(row)])
+
+
+def _reached(row: Row) -> str:
+    return ", ".join([f"{findings.name_of(row)} {formats.rate_text(row)}", *_compared(row)])
+
+
+def _compared(row: Row) -> list[str]:
+    """Give the ratios to both libraries and the limit, and which library was not measured beside the rung."""
+    unknown = row["tuned_library"] and math.isfinite(row["ratio"]) and not math.isfinite(row["tuned_ratio"])
+    return [*findings.relative(row), *([f"{row['tuned_library']} was not measured beside it"] if unknown else [])]
 
 
 def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
@@ -127,6 +198,7 @@ def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
     last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]
     last = last[last["ranks"] == last["ranks"].max()]
     last = _on_accelerators_if_any(last)
+    last = last if last.empty else findings.first_type(last)
     if (last["kind"] == "strong").any():
         last = last[last["kind"] == "strong"]
     last = last[last["flops"] == last["flops"].max()]

@@ -25,7 +25,7 @@ from hpcmm.report.vega import (
     rate_axis,
     rounded,
 )
-from hpcmm.text import printable
+from hpcmm.text import printable, short_revision
 
 MOST_FIGURES = 40  # of the trends with the largest changes; the table has all
 
@@ -45,7 +45,7 @@ def changes_table(history: History) -> Table:
 
 
 def _when(run: Run) -> list[Cell]:
-    return [words(date(run)), words(run.revision[:12])]
+    return [words(date(run)), words(short_revision(run.revision, 12))]
 
 
 def _change(trend: Trend, step: Step) -> list[Cell]:
@@ -112,7 +112,7 @@ def figure(history: History, trend: Trend, name: str) -> Figure:
         levels.append(passed[-1].after if passed else steps[0].before if steps else math.nan)
     columns = {
         "run": [f"{i + 1}: {date(history.runs[i])}" for i in trend.runs],
-        "revision": [history.runs[i].revision[:12] for i in trend.runs],
+        "revision": [short_revision(history.runs[i].revision, 12) for i in trend.runs],
         "result": list(trend.results),
         **{
             key: rounded([value * scale for value in values])

@@ -16,7 +16,7 @@ from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import figures, formats
-from hpcmm.report.headlines import Headline, by_size, headlines
+from hpcmm.report.headlines import Headline, at_told_sizes, by_size, headlines, noise_of
 from hpcmm.report.vega import (
     LINE,
     PALETTE,
@@ -67,6 +67,9 @@ def panels(
     rows = analysis.points(frame)
     rows = rows[(rows["operation"] == "matmul") & (rows["result"] == "PASS") & rows["seconds"].notna()]
     rows = rows[(rows["ranks"] == rows["ranks"].min()) & (rows["algorithm"] == TEXTBOOK)]
+    rows = analysis.pooled(rows)
+    beside = frame[(frame["baseline"] == 1) & (frame["contender_algorithm"] == TEXTBOOK) & (frame["result"] == "PASS")]
+    beside = analysis.pooled(beside[(beside["operation"] == "matmul") & (beside["ranks"] == rows["ranks"].min())])
 
     machines = formats.machines(frame["machine"])
 
@@ -76,10 +79,10 @@ def panels(
         for column in ("device", "dtype"):
             if figure and getattr(figure, column):
                 about = [each[each[column] == getattr(figure, column)] for each in about]
-        return next((each for each in headlines(*about, machines) if each.name == name), None)
+        return next((each for each in headlines(*about, machines, frame) if each.name == name), None)
 
-    best = [(figure, told("Fastest product", figure, at)) for figure, at in _best_rungs(rows)]
-    over_sizes = list(_over_sizes(series, styles))
+    best = [(figure, told("Fastest product", figure, at)) for figure, at in _best_rungs(rows, beside)]
+    over_sizes = list(_over_sizes(series, styles, frame))
     over_ranks = [(figure, told("Scaling", figure)) for figure in _over_ranks(scaling, styles)]
     found = [
         Panel(title, [figure for figure, _ in pairs], [headline for _, headline in pairs] or [told(name)])
@@ -94,10 +97,11 @@ def panels(
     return [each for each in found if each.figures or any(each.headlines)]
 
 
-def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
+def _best_rungs(rows: pd.DataFrame, beside: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
     """Draw the rate of the fastest rung of each arithmetic beside that of the library, one figure for each device.
 
-    Yield also the points that it was chosen from.
+    They are at the size of the courses if the ladder was measured there, else at the next smaller one. ``beside`` has
+    the library, also where it was measured beside a rung only. Yield also the points of the device.
     """
     accelerated = analysis.on_accelerator(rows)
     for device, on_device in rows.assign(first=~accelerated).sort_values("first", kind="stable").groupby(
@@ -105,11 +109,14 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
     ):  # fmt: skip
         variants = on_device.groupby(list(dimensions()))["variant"].nunique()
         full = on_device.set_index(list(dimensions())).index.isin(variants[variants == variants.max()].index)
-        at = analysis.largest(on_device[full])
+        at = at_told_sizes(on_device[full])[0]
         best = at[at["role"] == "rung"].sort_values("seconds").drop_duplicates(["dtype", "arithmetic"])
-        best = best.sort_values(["dtype", "seconds"], kind="stable")
         if best.empty:
             continue
+        place = {dtype: i for i, dtype in enumerate(OPERATIONS["matmul"].dtypes)}
+        # the arithmetic of the type first
+        best = best.assign(place=best["dtype"].map(place), other=best["arithmetic"] != "")
+        best = best.sort_values(["place", "other", "seconds"], kind="stable")
         highest = best["flops_per_second"].max()
         units = {dtype: formats.rate_unit("matmul", dtype, highest) for dtype in best["dtype"]}
         per = next(iter(units.values())).scale
@@ -117,21 +124,15 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
         columns: dict[str, list] = {name: [] for name in ("label", "name", "arithmetic", "rate", "library", "text")}
         for dtype, rungs in best.groupby("dtype", sort=False):
             lines = [
-                (
-                    *(row["rung"], row["arithmetic"] or dtype, row["flops_per_second"], 0),
-                    formats.half_width(row, "flops_per_second"),
-                    f" ({formats.times(row['ratio'], formats.half_width(row, 'ratio'))})" if row["ratio"] > 0 else "",
-                )
+                (row["rung"], row["arithmetic"] or dtype, row["flops_per_second"], 0, _ratios(row))
                 for row in analysis.row_dicts(rungs)
             ]
-            # the rate of the library beside the fastest rung, so that the bars and their ratio agree
-            row = next((row for row in analysis.row_dicts(rungs) if row["ratio"] > 0), None)
-            if row is not None:
-                library = OPERATIONS["matmul"].baseline(device, dtype).name
-                lines.append((library, dtype, row["flops_per_second"] / row["ratio"], 1, math.nan, ""))
-            for name, arithmetic, rate, is_library, half, ratio in lines:
+            same = (beside[["device", "dtype", "machine"]] == rungs[["device", "dtype", "machine"]].iloc[0]).all(axis=1)
+            for row in analysis.row_dicts(analysis.at_size(beside[same], rungs.iloc[0]).head(1)):
+                lines.append((row["library"], dtype, row["flops_per_second"], 1, ""))
+            for name, arithmetic, rate, is_library, ratio in lines:
                 label = f"{dtype} {name}" + (f": {arithmetic.partition(',')[0]}" if arithmetic != dtype else "")
-                text = formats.number(rate / per, half / per) + ratio
+                text = formats.number(rate / per) + ratio
                 line = (label, name, arithmetic, float(f"{rate / per:.6g}"), is_library, text)
                 for values, value in zip(columns.values(), line, strict=True):
                     values.append(value)
@@ -163,17 +164,23 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
             },
         ]
         size, name = formats.size(best.iloc[0]), formats.device(device)
-        caption = f"Size {size} on the {name}; in parentheses relative to the library"
+        caption = f"Size {size} on the {name}; in parentheses relative to the library and to the tuned library"
         shown = {"name": "Rung", "arithmetic": "Arithmetic", "rate": title}
         height = max(HEIGHT, BAR * len(columns["label"]))
         yield (
             Figure(f"best-{device}", caption, columns, layered(layers, height), shown, device=device, group="best"),
-            at,
+            on_device,
         )
 
 
+def _ratios(row: Mapping) -> str:
+    """Give the ratios to the library and to the tuned library if it has one, ``" (1.02×, 0.992×)"``; – if unknown."""
+    names = ("ratio", "tuned_ratio") if row["tuned_library"] else ("ratio",)
+    return f" ({', '.join(formats.times(row[name]) or '–' for name in names)})" if row["ratio"] > 0 else ""
+
+
 def _over_sizes(
-    series: Sequence[Series], styles: Mapping[str, Mapping[str, Style]]
+    series: Sequence[Series], styles: Mapping[str, Mapping[str, Style]], frame: pd.DataFrame
 ) -> Iterator[tuple[Figure, Headline]]:
     """Draw the fastest rung of each arithmetic and the library by size, for each type; GPUs first."""
     known = set()
@@ -189,10 +196,9 @@ def _over_sizes(
         points = each.points
         if not formats.size_is_one_number(points):
             continue
+        shown = (points["algorithm"] == TEXTBOOK) & (points["result"] == "PASS") & (points["tile"] == 0)
         for device, here in sorted(
-            points[(points["algorithm"] == TEXTBOOK) & (points["result"] == "PASS") & (points["tile"] == 0)].groupby(
-                "device"
-            ),
+            analysis.pooled(points[shown]).groupby("device"),
             key=lambda group: not analysis.on_accelerator(group[1]).any(),
         ):  # fmt: skip
             compared = here[(here["role"] == "rung") & here["ratio"].notna()]
@@ -207,7 +213,7 @@ def _over_sizes(
                 caption = f"{each.dtype} on the {formats.device(device)}, kernel alone"
                 name = f"over-sizes-{device}-{each.dtype}"
                 drawn = replace(figure, name=name, caption=caption, device=device, group="over-sizes")
-                yield drawn, by_size(here)
+                yield drawn, by_size(here, noise_of(frame, here.iloc[0]))
 
 
 def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]) -> Iterator[Figure]:

@@ -25,6 +25,7 @@ from hpcmm.report.headlines import Headline
 from hpcmm.report.markup import Table
 from hpcmm.report.opening import Panel
 from hpcmm.report.vega import CONFIG, Figure
+from hpcmm.text import short_revision
 
 # Provenance that differs between runs on one machine; the rest is the environment.
 OF_THE_RUN = ("utc", "arguments", "slurm", "counters", "counters_at_end")
@@ -299,7 +300,8 @@ def machine_line(conditions: Sequence[tuple[str, Sequence[str]]]) -> str:
     known = {name: list(values) for name, values in conditions}
     parts = [known.get("GPU") or known.get("CPU", []), known.get("Date (UTC)", [])]
     if revisions := known.get("Revision"):
-        parts.append([f"revision {revisions[0][:7]}" if len(revisions) == 1 else f"{len(revisions)} revisions"])
+        one = f"revision {short_revision(revisions[0])}"
+        parts.append([one if len(revisions) == 1 else f"{len(revisions)} revisions"])
     return " · ".join(" and ".join(part) for part in parts if part)
 
 
@@ -366,7 +368,7 @@ def _conditions_of(provenance: Mapping[str, Any]) -> list[tuple[str, list[str]]]
     cpu, mpi = analysis.mapping(provenance.get("cpu")), analysis.mapping(provenance.get("mpi"))
     packages = analysis.mapping(provenance.get("packages"))
     devices = gpus([{"provenance": provenance}])
-    revision = str(provenance.get("revision") or "")[:12]
+    revision = short_revision(str(provenance.get("revision") or ""), 12)
     cores = f", {cpu['cores']} cores" if cpu.get("cores") else ""
     return [
         ("Machine", _known(provenance.get("host"))),

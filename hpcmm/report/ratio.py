@@ -23,25 +23,34 @@ class Ratio:
     The ends of the interval come from the 95 % intervals of both times. It is therefore conservative: what it excludes
     is excluded with more than 90 % confidence. If a time has no interval, the ends come from the extreme repetitions,
     provided that these differ by more than a factor of 2; ``ranged`` marks this. Else the ends are NaN.
+
+    ``arithmetics`` names the arithmetic of both points if they differ, ``"three TF32 products against float32"``.
     """
 
     value: float
     low: float
     high: float
     ranged: bool = False
+    arithmetics: str = ""
 
     @classmethod
     def of(cls, fast: Row, slow: Row, seconds: str = "seconds") -> Ratio:
         """Return the seconds of ``slow`` divided by those of ``fast``."""
-        value = slow[seconds] / fast[seconds]
+        value, arithmetics = slow[seconds] / fast[seconds], differing(fast, slow)
         low, high = (slow[seconds + one] / fast[seconds + other] for one, other in ENDS)
         if math.isfinite(low):
-            return cls(value, low, high)
+            return cls(value, low, high, arithmetics=arithmetics)
         least, most = (slow.get(f"{seconds}_{one}", math.nan) / fast.get(f"{seconds}_{other}", math.nan)
                        for one, other in (("least", "most"), ("most", "least")))  # fmt: skip
         if least > 2 or most < 1 / 2:
-            return cls(value, least, most, ranged=True)
-        return cls(value, low, high)
+            return cls(value, least, most, True, arithmetics)
+        return cls(value, low, high, arithmetics=arithmetics)
+
+    @classmethod
+    def to_library(cls, row: Row, column: str = "ratio") -> Ratio:
+        """Return the speed of a point relative to a library, from columns of its row; it computes in the type."""
+        ends = (row.get(f"{column}_{end}", math.nan) for end in ("low", "high"))
+        return cls(row[column], *ends, arithmetics=differing(row, {"dtype": row["dtype"]}))
 
     @property
     def known(self) -> bool:
@@ -56,14 +65,9 @@ class Ratio:
         return self.high < 1
 
     @property
-    def half(self) -> float:
-        """Half of the width of the interval; NaN if it is not known."""
-        return (self.high - self.low) / 2
-
-    @property
     def ends(self) -> str:
         """The interval, ``"1.39 to 1.41"``; empty if it is not known."""
-        return f"{formats.number(self.low, self.half)} to {formats.number(self.high, self.half)}" if self.known else ""
+        return f"{formats.number(self.low)} to {formats.number(self.high)}" if self.known else ""
 
     def over(self, name: str = "", level: str = "") -> str:
         """Say how fast a point is, ``"1.40× naive (1.39 to 1.41)"``.
@@ -78,7 +82,31 @@ class Ratio:
         note = UNKNOWN if not self.known else f"repetitions: {self.ends}" if self.ranged else level + self.ends
         if self.known and not (self.faster or self.slower):
             note += f", {SAME}"
-        return f"{formats.times(self.value, self.half)} {name}".rstrip() + f" ({note})"
+        notes = "; ".join(filter(None, (self.arithmetics, note)))
+        return f"{formats.times(self.value)} {name}".rstrip() + f" ({notes})"
+
+    @property
+    def short(self) -> str:
+        """The factor without its interval, ``"2.16× (three TF32 products against float32)"``; empty for NaN."""
+        factor = formats.times(self.value)
+        return f"{factor} ({self.arithmetics})" if factor and self.arithmetics else factor
 
     def __str__(self) -> str:
         return self.over()
+
+
+def is_itself(row: Row, column: str = "ratio") -> bool:
+    """Return whether a row is of the library that a column compares with."""
+    library = row["library" if column == "ratio" else "tuned_library"]
+    return library.partition(" ")[0] == row["contender"]
+
+
+def arithmetic_of(row: Row) -> str:
+    """Return the arithmetic of a point in one phrase: that of its element type, or the one that its record names."""
+    return (row.get("arithmetic") or row.get("dtype", "")).partition(",")[0]
+
+
+def differing(one: Row, other: Row) -> str:
+    """Name the arithmetic of two points, ``"three TF32 products against float32"``; empty if it is the same."""
+    own, against = arithmetic_of(one), arithmetic_of(other)
+    return f"{own} against {against}" if own != against else ""

@@ -33,9 +33,8 @@ def clause(evidence: Evidence) -> str:
 
 def effect(step: Step) -> str:
     """Return the ratio of the times with its interval and the verdict, ``"1.10× (1.09 to 1.12), faster"``."""
-    half = (step.high - step.low) / 2
-    ends = f" ({formats.number(step.low, half)} to {formats.number(step.high, half)})" if math.isfinite(half) else ""
-    return f"{formats.times(step.ratio, half)}{ends}, {verdict(step)}"
+    ends = f" ({formats.number(step.low)} to {formats.number(step.high)})" if math.isfinite(step.low) else ""
+    return f"{formats.times(step.ratio)}{ends}, {verdict(step)}"
 
 
 def verdict(step: Step) -> str:

@@ -16,6 +16,7 @@ from hpcmm.analysis import Series, compare
 from hpcmm.analysis.scaling import base_columns
 from hpcmm.analysis.tidy import SHORT
 from hpcmm.dtypes import DTYPES
+from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.quantities import DATA, PHASES
 from hpcmm.report.formats import (
@@ -26,7 +27,6 @@ from hpcmm.report.formats import (
     conditions,
     duration,
     ends,
-    half_width,
     number,
     percent,
     rate,
@@ -38,6 +38,7 @@ from hpcmm.report.formats import (
     whole,
 )
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
+from hpcmm.report.ratio import Ratio, is_itself
 from hpcmm.text import printable
 
 SHORT_MARK = "†"
@@ -70,13 +71,13 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
         "Level": lambda row: words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]]))),
         "Latency, ns": known(
             "latency_seconds",
-            lambda row: number(row["latency_seconds"] * 1e9, half_width(row, "latency_seconds") * 1e9),
+            lambda row: number(row["latency_seconds"] * 1e9),
         ),
         "Cycles": known("latency_cycles", lambda row: number(row["latency_cycles"])),
         "Chase": of("latency"),
         "Bandwidth, GB/s": known(
             "bytes_per_second",
-            lambda row: number(row["bytes_per_second"] / 1e9, half_width(row, "bytes_per_second") / 1e9),
+            lambda row: number(row["bytes_per_second"] / 1e9),
         ),
         "Read by": of("bandwidth"),
     }
@@ -127,7 +128,34 @@ def clock(row: Row) -> str:
 
 
 def against_baseline(row: Row, prefix: str = "") -> str:
-    return "baseline" if row["baseline"] else times(row[prefix + "ratio"], half_width(row, prefix + "ratio"))
+    """Format the ratio to the baseline; it names both arithmetics if they differ."""
+    return "baseline" if row["baseline"] else Ratio.to_library(row, prefix + "ratio").short
+
+
+def against_tuned(row: Row) -> str:
+    """Format the ratio to the tuned library, ``"0.992× tuned"``; empty if it is unknown, and for that library."""
+    ratio = Ratio.to_library(row, "tuned_ratio").short
+    return f"{ratio} tuned" if ratio and not is_itself(row, "tuned_ratio") else ""
+
+
+def tuned_cell(row: Row) -> Cell:
+    """Return the ratio to the tuned library with its interval, or why there is none."""
+    ratio = Ratio.to_library(row, "tuned_ratio")
+    if math.isfinite(ratio.value):
+        return words("itself") if is_itself(row, "tuned_ratio") else Cell(ratio.short, ends(row, "tuned_ratio", number))
+    if not row["tuned_library"]:
+        return Cell("–", "this library has no tuned call")
+    return Cell("–", f"{row['tuned_library'].partition(' ')[0]} was not measured beside it")
+
+
+def libraries(points: pd.DataFrame) -> str:
+    """Name the libraries of the ratios of a table, with their versions, ``"library: cublas 13.1"``."""
+    texts = []
+    for title, ratio, column in (("library", "ratio", "library"), ("tuned", "tuned_ratio", "tuned_library")):
+        compared = points[points[ratio].notna() & (points["algorithm"] == TEXTBOOK)]
+        if known := " and ".join(name for name in dict.fromkeys(compared[column]) if name):
+            texts.append(f"{title}: {known}")
+    return "; ".join(texts)
 
 
 def size_table(series: Series, most: int | None = None) -> Table:
@@ -142,7 +170,7 @@ def size_table(series: Series, most: int | None = None) -> Table:
         rows = {row["label"]: row for row in at}
         known = [_rate_cell(rows[label], unit) if label in rows else EMPTY for label in labels]
         lines.append([of_size(next(iter(rows.values()))), *known])
-    caption = f"{unit.name}, {conditions(series)}{which}"
+    caption = "; ".join(filter(None, (f"{unit.name}, {conditions(series)}{which}", libraries(series.points))))
     head, of_rows = (size_title(series.points), *labels), [(line[0].text, "", "") for line in lines]
     devices = series.points.drop_duplicates("label").set_index("label")["device"]
     return Table(marked_caption(caption, points), head, lines, of_rows, ("", *(devices[label] for label in labels)))
@@ -154,7 +182,7 @@ def _rate_cell(row: Row, unit: RateUnit) -> Cell:
     alone = math.isfinite(row["seconds"])  # otherwise the algorithm is timed end to end only
     prefix = "" if alone else "call_"
     limit = f"{percent(row['fraction'])} at {clock(row)}" if row["clock"] > 0 else percent(row["fraction"])
-    parts = ", ".join(filter(None, (against_baseline(row, prefix), limit)))
+    parts = ", ".join(filter(None, (against_baseline(row, prefix), against_tuned(row), limit)))
     notes = filter(None, ("" if alone else "end to end", parts, result(row).replace(", ", ",\n")))
     return Cell(marked(rate(row, prefix, unit), row), "\n".join(notes))
 
@@ -179,20 +207,23 @@ def ladder_table(series: Series) -> Table | None:
         size_title(series.points): of_size,
         "Device": text("device"),
         "Rung": text("label"),
-        "Time": lambda row: Cell(
-            marked(duration(row["seconds"], half_width(row, "seconds")), row), ends(row, "seconds", duration)
-        ),
+        "Time": lambda row: Cell(marked(duration(row["seconds"]), row), ends(row, "seconds", duration)),
         unit.name: lambda row: Cell(rate(row, unit=unit)),
         "Step": value("step", times),
         "Cumulative": value("cumulative", times),
         "Ratio to baseline": if_passed(ratio_cell),
     }
+    if (series.points["ratio"].notna() & (series.points["tuned_library"] != "")).any():
+        columns["Ratio to tuned library"] = if_passed(tuned_cell)
     if series.points["fraction"].notna().any():
         columns["Of limit"] = if_passed(lambda row: Cell(percent(row["fraction"]), row["ceiling"]))
         columns["SM clock"] = if_passed(lambda row: Cell(clock(row)))
     columns["Result"] = if_passed(lambda row: words(result(row)), failed)
     return table(
-        marked_caption(f"Ladder, {conditions(series)}{which}", some), analysis.ladder(some), columns, leading=2
+        marked_caption("; ".join(filter(None, (f"Ladder, {conditions(series)}{which}", libraries(some)))), some),
+        analysis.ladder(some),
+        columns,
+        leading=2,
     )
 
 
@@ -207,7 +238,7 @@ def energy_table(series: Series) -> Table | None:
         size_title(points): of_size,
         "Device": text("device"),
         "Rung": text("label"),
-        "Time": lambda row: Cell(duration(row["seconds"], half_width(row, "seconds"))),
+        "Time": lambda row: Cell(duration(row["seconds"])),
         unit.name: lambda row: Cell(rate(row, unit=unit)),
     }
     if (points["clock"] > 0).any():
@@ -249,7 +280,7 @@ def phase_table(series: Series) -> Table | None:
     def of_phase(phase: str) -> Column:
         def cell(row: Row) -> Cell:
             share = row["share_" + phase]
-            return Cell(duration(row["call_" + phase]), f"{100 * share:.1f} %" if math.isfinite(share) else "")
+            return Cell(duration(row["call_" + phase]), percent(share))
 
         return cell
 
@@ -326,7 +357,7 @@ def scaling_table(rows: pd.DataFrame) -> Table:
     columns: dict[str, Column] = {
         "Scaling": text("kind"),
         size_title(some): of_size,
-        "Variant": lambda row: words(", ".join(row[name] for name in named)),
+        "Variant": lambda row: words(", ".join(filter(None, [*(row[name] for name in named), row["arithmetic"]]))),
         "Ranks": value("ranks", whole),
         **{title: value(name, form) for title, (name, form) in amounts.items() if some[name].notna().any()},
     }

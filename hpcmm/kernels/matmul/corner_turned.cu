@@ -18,7 +18,6 @@ extern "C" __global__ void __launch_bounds__(TILE *TILE)
         tile_a[y][x] = first_row + y < m && start + x < k ? A[(size_t)(first_row + y) * lda + start + x] : REAL(0);
         tile_b[y][x] = start + y < k && first_column + x < n ? B[(size_t)(start + y) * ldb + first_column + x] : REAL(0);
         __syncthreads();
-#pragma unroll 1  // as in tiled_padded
         for (int p = 0; p < TILE; ++p)
             sum += tile_a[x][p] * tile_b[p][y];
         __syncthreads();

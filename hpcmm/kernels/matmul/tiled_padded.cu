@@ -18,7 +18,6 @@ extern "C" __global__ void __launch_bounds__(TILE *TILE)
         tile_a[y][x] = row < m && start + x < k ? A[(size_t)row * lda + start + x] : REAL(0);
         tile_b[y][x] = start + y < k && column < n ? B[(size_t)(start + y) * ldb + column] : REAL(0);
         __syncthreads();
-#pragma unroll 1  // tiled_unrolled shows the gain by unrolling
         for (int p = 0; p < TILE; ++p)
             sum += tile_a[y][p] * tile_b[p][x];
         __syncthreads();

@@ -19,7 +19,6 @@ extern "C" __global__ void __launch_bounds__(TILE *TILE)
         tile_a[x][y] = loaded_row < m && start + y < k ? A[(size_t)loaded_row * lda + start + y] : REAL(0);
         tile_b[x][y] = start + x < k && loaded_column < n ? B[(size_t)(start + x) * ldb + loaded_column] : REAL(0);
         __syncthreads();
-#pragma unroll 1  // as in tiled_padded
         for (int p = 0; p < TILE; ++p)
             sum += tile_a[y][p] * tile_b[p][x];
         __syncthreads();

@@ -1,8 +1,9 @@
 // Matrix product, GPU rung: the loop over a tile is fully unrolled.
 //
-// The length of the loop over p is known at compile time. Unrolled, it has no branch, no increment
-// and no address computation, because each offset is a constant in the instruction. Compilers unroll it
-// by default (001 measured no gain), so tiled_padded disables unrolling. Limit: the loads from shared memory remain.
+// As tiled_rolled, but the loop over p is unrolled: its length is known at compile time. It then has no branch, no
+// increment and no address computation, because each offset is a constant in the instruction. Today's compilers unroll
+// it without the pragma, so tiled_padded compiles to the same code (001 measured no gain). Limit: the loads from shared
+// memory remain.
 // Source: 000, 001.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

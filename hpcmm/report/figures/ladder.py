@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import pandas as pd
@@ -9,9 +10,9 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.model import TEXTBOOK
-from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
 from hpcmm.report.figures.points import calculations, columns_of, described, titles_of, tooltips
+from hpcmm.report.ratio import Ratio
 from hpcmm.report.vega import BESIDE, LINE, PALETTE, Figure, Spec, category, layered, quantity, rounded, text_width
 
 MOST_LADDERS = 8  # sizes of one ladder that can be chosen
@@ -45,8 +46,7 @@ def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figu
     value = rows["ratio"] if relative else rows[rates.column] / rates.scale
     if len(rows) < 2 or value.isna().all():
         return None
-    library = OPERATIONS[series.operation].baseline(device, series.dtype)
-    baseline = library.name if library else ""
+    baseline = rows["library"].iloc[0]
     texts = [_bar_text(row, relative, rates) for row in analysis.row_dicts(rows)]
     prefix, scale = ("ratio", 1.0) if relative else (rates.column, rates.scale)
     columns = columns_of(rows, series) | {
@@ -69,12 +69,12 @@ def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figu
     x = quantity("value", title=title, scale=domain, axis={"labelBound": True, "grid": False})
     color = {"condition": {"test": "datum.library == 1", "value": LINE}, "value": PALETTE[0]}
     opacity = {"condition": {"test": "datum.library == 1", "value": 0.45}, "value": 1}
-    tooltip = [*tooltips(rates.name), {"field": "step", "title": "over the previous rung"}]
+    tooltip = [*tooltips(rates.name, series), {"field": "step", "title": "over the previous rung"}]
     end = {"calculate": "max(isValid(datum.to) ? datum.to : 0, isValid(datum.value) ? datum.value : 0)", "as": "end"}
     layers: list[Spec] = [
         {
             "mark": {"type": "bar", "height": {"band": 0.7}},
-            "transform": calculations(),
+            "transform": calculations(series),
             "encoding": {"x": x, "y": y, "color": color, "opacity": opacity, "tooltip": tooltip},
         },
         {
@@ -107,5 +107,7 @@ def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
     rate = formats.rate_text(row)
     if not relative or row["baseline"]:
         return rate
-    ratio = formats.times(row["ratio"], formats.half_width(row, "ratio"))
-    return f"{ratio} ({rate})" if ratio else rate
+    ratio = Ratio.to_library(row)
+    if not math.isfinite(ratio.value):
+        return rate
+    return f"{formats.times(ratio.value)} ({rate})" + (f", {ratio.arithmetics}" if ratio.arithmetics else "")

@@ -84,8 +84,8 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
         layers.append(interval | {"name": "needs_low"})
     layers.append({
         "mark": dots(marker),
-        "transform": calculations(),
-        "encoding": {**position, "color": color, "shape": shape, "tooltip": tooltips(unit)},
+        "transform": calculations(series),
+        "encoding": {**position, "color": color, "shape": shape, "tooltip": tooltips(unit, series)},
     })  # fmt: skip
     caption = f"{unit} of the kernel alone by {'size' if one_number else 'shape'}, {described(series)}{among}"
     if multiples:

@@ -46,8 +46,8 @@ def tile_map(series: Series) -> Iterator[Figure]:
     layers = [
         {
             "mark": {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1},
-            "transform": [*calculations(), {"filter": "isValid(datum.relative)"}],
-            "encoding": {**position, "color": color, "tooltip": tooltips(unit)},
+            "transform": [*calculations(series), {"filter": "isValid(datum.relative)"}],
+            "encoding": {**position, "color": color, "tooltip": tooltips(unit, series)},
         },
         {
             "mark": {"type": "rect", "fill": "#ffffff", "stroke": "#b3141d", "strokeWidth": 2},

@@ -1,0 +1,247 @@
+"""Ratios to the library and to the tuned library, with their versions and arithmetics, in tables and sentences."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import timings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from timings import FAIL, kernel_samples, measurement
+
+from hpcmm import analysis, store
+from hpcmm.analysis import libraries, scaling
+from hpcmm.measurement import Point
+from hpcmm.operations import OPERATIONS
+from hpcmm.report import figures, findings, formats, headlines, opening, page, tables, vega
+from hpcmm.report.ratio import Ratio
+
+MATMUL, SUM = OPERATIONS["matmul"], OPERATIONS["sum"]
+SPREAD = (0.999, 0.9995, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0005, 1.001)
+GPU = {"name": "H", "cublas": 130100, "cupy": "14.2.0"}
+
+
+def product(variant, n=64, dtype="float32", operation="matmul"):
+    if operation != "matmul":
+        return Point(operation, variant, (n,), dtype, 1)
+    return Point("matmul", variant, (n,) * 3, dtype, 1, {"alpha": 1.5, "beta": 0.5})
+
+
+def timed(point, seconds, contender="", **rest):
+    return measurement(point, contender, samples=kernel_samples([seconds * each for each in SPREAD]), **rest)
+
+
+def beside(seconds, n=64, dtype="float32", library=1.0):
+    """Points of variants with cublas beside each, and cublas alone."""
+    rows = [timed(product("cublas", n, dtype), library)]
+    for name, own in seconds.items():
+        rows += [timed(product(name, n, dtype), own), timed(product(name, n, dtype), library, "cublas")]
+    return rows
+
+
+def measured(folder, *rows, sweep="size", **provenance):
+    folder.mkdir(exist_ok=True)
+    path = timings.write(folder / "timings.h5", {sweep: rows}, {"gpus": [GPU], **provenance})
+    return analysis.measurements(store.read(path))
+
+
+def by_variant(frame):
+    return {row["variant"]: row for row in analysis.row_dicts(analysis.points(frame))}
+
+
+TIMES = st.floats(1e-3, 10.0)
+
+
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(own=TIMES, tuned=TIMES, library=TIMES)
+def test_the_ratio_to_the_tuned_library_is_the_quotient_of_the_times(tmp_path, own, tuned, library):
+    rows = by_variant(measured(tmp_path, *beside({"naive": own, "cublaslt": tuned}, library=library)))
+    assert rows["naive"]["tuned_ratio"] == pytest.approx(tuned / own)
+    assert rows["cublas"]["tuned_ratio"] == pytest.approx(tuned / library)
+    assert rows["cublaslt"]["tuned_ratio"] == 1.0
+    assert rows["naive"]["tuned_ratio_low"] <= rows["naive"]["tuned_ratio"] <= rows["naive"]["tuned_ratio_high"]
+    lead = min(library, tuned) / own
+    assert rows["naive"]["lead"] == pytest.approx(lead)
+    assert rows["naive"]["leader"] == ("cublaslt 13.1" if tuned < library else "cublas 13.1")
+
+
+def test_the_tuned_library_is_of_the_same_problem_in_the_same_job(tmp_path):
+    other = [*beside({"cublaslt": 0.5}, 128), *beside({"cublaslt": 0.5}, dtype="float64")]
+    wrong = measurement(product("cublaslt"), verdict=FAIL)
+    rows = analysis.points(measured(tmp_path, *beside({"naive": 2.0}), *other, wrong))
+    row = rows[(rows["variant"] == "naive")].iloc[0]
+    assert math.isnan(row["tuned_ratio"]) and row["tuned_library"] == "cublaslt 13.1"
+    assert row["lead"] == row["ratio"] == 0.5 and row["leader"] == "cublas 13.1"
+    runs = [({"gpus": [GPU]}, {"one": beside({"naive": 2.0})}), ({"gpus": [GPU]}, {"two": beside({"cublaslt": 0.5})})]
+    columns = timings.merged(tmp_path, *runs)
+    rows = analysis.points(analysis.measurements(columns))
+    assert rows.loc[rows["variant"] == "naive", "tuned_ratio"].isna().all()
+
+
+def test_the_tuned_library_is_a_fact_of_its_record():
+    assert MATMUL.tuned("cuda", "float32").name == "cublaslt"
+    assert MATMUL.tuned("cpu", "float32") is None and SUM.tuned("cuda", "float32") is None
+    for operation in OPERATIONS.values():
+        for each in operation.ladder:
+            if each.tunes:
+                assert each.context and operation.variant(each.tunes).baseline
+            assert not each.library or not each.provider or each.provider in libraries.VERSIONS
+            assert not each.baseline or each.provider, f"{operation.name}/{each.name}: its version is not shown"
+    ladder = tuple(
+        dataclasses.replace(each, name="autotuned") if each.name == "cublaslt" else each for each in MATMUL.ladder
+    )
+    assert dataclasses.replace(MATMUL, ladder=ladder).tuned("cuda", "float32").name == "autotuned"
+
+
+@pytest.mark.parametrize(
+    ("name", "provider", "provenance", "text"),
+    [
+        ("cublas", "cublas", {"gpus": [{"cublas": 131002}]}, "cublas 13.10.2"),
+        ("geam", "cublas", {"gpus": [{"cublas": 120800}]}, "geam of cuBLAS 12.8"),
+        ("cub", "cupy", {"gpus": [{"cupy": "14.2.0"}]}, "cub of CuPy 14.2"),
+        ("numpy", "numpy", {"packages": {"numpy": "2.4.6"}}, "numpy 2.4.6"),
+        ("numpy", "blas", {"cpu": {"blas": "openblas 0.3.31.188.0 (SkylakeX)"}}, "numpy with OpenBLAS 0.3.31"),
+        ("cublasmp", "cublasmp", {"installed": {"nvidia-cublasmp-cu13": "0.10.0.120"}}, "cublasmp 0.10"),
+        ("cublas", "cublas", {"gpus": ["?"]}, "cublas"),
+        ("cublas", "cublas", {}, "cublas"),
+        ("mine", "", {}, "mine"),
+    ],
+)
+def test_a_library_is_named_with_its_version(name, provider, provenance, text):
+    assert libraries.named(name, provider, provenance) == text
+
+
+def test_sentences_give_both_ratios_with_versions_and_arithmetics(tmp_path):
+    frame = measured(tmp_path, *beside({"naive": 4.0, "tensor_core": 0.4, "cublaslt": 0.5}))
+    (series,) = analysis.series(frame)
+    text = findings.best(series.points)
+    both = "three TF32 products against float32; "
+    assert f"2.50× cublas 13.1 ({both}95 % CI 2.50 to 2.50), 1.25× cublaslt 13.1 ({both}95 % CI " in text
+    assert "naive: " in text and "0.250× cublas 13.1 (95 % CI 0.250 to 0.250), 0.125× cublaslt 13.1 (95 % CI" in text
+
+
+def test_every_ratio_of_two_points_names_both_arithmetics_if_they_differ(tmp_path):
+    rows = by_variant(
+        measured(tmp_path, *beside({"naive": 4.0, "coalesced": 3.0, "tensor_core": 1.0, "three_fp16": 0.5}))
+    )
+    alike, emulated = Ratio.of(rows["coalesced"], rows["naive"]), Ratio.of(rows["tensor_core"], rows["naive"])
+    assert (alike.short, emulated.short) == ("1.33×", "4.00× (three TF32 products against float32)")
+    assert "three FP16 products against three TF32 products; " in str(Ratio.of(rows["three_fp16"], rows["tensor_core"]))
+    assert Ratio.of(rows["naive"], rows["tensor_core"]).short.endswith("(float32 against three TF32 products)")
+    (series,) = analysis.series(measured(tmp_path / "two", *beside({"naive": 4.0, "tensor_core": 0.5})))
+    shown = [cell for row in tables.ladder_table(series).rows for cell in row if "against" in cell.text]
+    assert [cell.text for cell in shown] == ["2.00× (three TF32 products against float32)"]
+    (ladder,) = figures.of_series(series, vega.styles(series.points), "ladder")
+    assert any(text.endswith("three TF32 products against float32") for text in ladder.columns["text"])
+
+
+def test_a_table_has_both_ratios_or_the_reason_of_a_dash(tmp_path):
+    for known in (True, False):
+        rows = beside({"naive": 4.0, **({"cublaslt": 0.5} if known else {})})
+        (series,) = analysis.series(measured(tmp_path, *rows))
+        table = tables.ladder_table(series)
+        cell = table.rows[0][table.head.index("Ratio to tuned library")]
+        assert (cell.text, cell.note) == (
+            ("0.125×", "0.125 to 0.125") if known else ("–", "cublaslt was not measured beside it")
+        )
+        assert "library: cublas 13.1" in table.caption and ("tuned: cublaslt 13.1" in table.caption) is known
+        sizes = tables.size_table(series)
+        assert ("0.250×, 0.125× tuned" in sizes.rows[0][1].note) is known and "cublas 13.1" in sizes.caption
+    (series,) = analysis.series(
+        measured(tmp_path, timed(product("divergent", operation="sum", dtype="int32"), 2.0),
+                 timed(product("cub", operation="sum", dtype="int32"), 1.0))
+    )  # fmt: skip
+    assert "Ratio to tuned library" not in tables.ladder_table(series).head
+
+
+def test_ahead_means_faster_than_both_libraries(tmp_path):
+    rows = []
+    for n, tuned, library in ((128, 0.8, 1.0), (256, 0.9, 1.0), (512, 1.2, 1.0), (1024, 2.0, 1.2)):
+        rows += beside({"split_k": 0.95, "cublaslt": tuned}, n, library=library)
+    (series,) = analysis.series(measured(tmp_path, *rows))
+    found = headlines.by_size(series.points)
+    assert found.value == "2 of 4"
+    assert found.text == (
+        "sizes where the fastest rung is ahead of cublas 13.1 and of cublaslt 13.1, behind at 2: "
+        "0.842× at 128, 0.947× at 256, 1.05× at 512, 1.26× at 1024"
+    )
+    text = findings.over_sizes(series.points)
+    means = [formats.times(each**0.25 / 0.95) for each in (1.2, 0.8 * 0.9 * 1.2 * 2.0)]
+    assert text == (
+        f"Over 4 sizes in float32, split_k has {means[0]} cublas 13.1 and {means[1]} cublaslt 13.1 (geometric means). "
+        "Relative to the faster of both it is from 0.842× at 128 to 1.26× at 1024; significantly slower at 128 and 256."
+    )
+
+
+def test_headlines_begin_with_float32_at_the_courses_size_and_the_largest(tmp_path):
+    rows = [*beside({"tf32": 1e-4}, 2048), *beside({"split_k": 0.5, "three_fp16": 0.1, "cublaslt": 0.9}, 4096)]
+    rows += [*beside({"split_k": 9.0, "warpgroup": 4.0}, 8192, library=8.0)]
+    rows += [*beside({"persistent_dmma": 0.4}, 4096, "float64"), *beside({"persistent": 0.01}, 4096, "bfloat16")]
+    frame = measured(tmp_path, *rows)
+    (found,) = headlines.headlines(frame, scaling.speedups(frame))
+    assert found.value == "275 GFLOP/s"
+    text = "split_k on the GPU at 4096 in float32; 2.00× cublas 13.1 (95 % CI 2.00 to 2.00); 1.80× cublaslt 13.1 ("
+    assert found.text.startswith(text)
+    assert "; at 8192 split_k 122 GFLOP/s, 0.889× cublas 13.1" in found.text
+    assert found.text.endswith("cublaslt 13.1 was not measured beside it")
+    assert "warpgroup" not in found.text and "three_fp16" not in found.text
+
+
+def panels_of(frame):
+    series = list(analysis.series(frame))
+    styles = {each.sweep: vega.styles(each.points) for each in series}
+    return {each.title: each for each in opening.panels(frame, series, scaling.speedups(frame), styles)}
+
+
+def test_the_library_has_one_value_in_each_card_and_noise_withholds_all(tmp_path):
+    ladder = beside({"naive": 4.0, "split_k": 1.0}, 4096)
+    sizes = [row for n in (256, 512, 1024, 4096) for row in beside({"split_k": 1.0}, n, library=1.1)]
+    path = timings.write(tmp_path / "timings.h5", {"ladder": ladder, "size": sizes}, {"gpus": [GPU]})
+    frame = analysis.measurements(store.read(path)).assign(spread=0.01)
+    found = panels_of(frame)
+    best, over = (found[name].figures[0] for name in ("Best rung of each arithmetic", "Rate over size"))
+    (in_best,) = [rate for rate, library in zip(best.columns["rate"], best.columns["library"], strict=True) if library]
+    (over_sizes,) = [
+        rate for rate, label, n in zip(*(over.columns[name] for name in ("rate", "label", "n")), strict=True)
+        if label == "cublas" and n == 4096
+    ]  # fmt: skip
+    assert in_best == pytest.approx(over_sizes, rel=1e-5)
+    lines = [each for panel in found.values() for each in panel.headlines]
+    assert len(lines) == 2 and not [each for each in lines if each.value == headlines.WITHHELD]
+    noisy = panels_of(frame.assign(spread=0.5))
+    lines = [each for panel in noisy.values() for each in panel.headlines]
+    assert [each.value for each in lines] == [headlines.WITHHELD] * 2
+    assert all(each.text.startswith("this machine is too noisy: visits scatter by 50 %; ") for each in lines)
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+def test_the_revision_of_a_tree_without_git_is_the_hash_of_its_sources(dirty):
+    runs = [{"provenance": {"revision": "sha256:fd6e9e2728ff869dc63d", "dirty": dirty}}]
+    assert page.machine_line(page.conditions(runs)) == "revision sources fd6e9e2"
+    runs[0]["provenance"]["revision"] = "38151edd276661e5d49484d8"
+    assert page.machine_line(page.conditions(runs)) == "revision 38151ed"
+
+
+def test_a_caption_promises_no_file_that_is_not_published(tmp_path):
+    rows = [row for n in range(64, 64 * 40, 64) for row in beside({"naive": 4.0}, n)]
+    (series,) = analysis.series(measured(tmp_path, *rows))
+    table = tables.size_table(series, most=8)
+    assert "at 8 of 39 sizes" in table.caption and "CSV" not in table.caption
+
+
+EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
+
+
+@pytest.mark.parametrize(("operation", "variant"), EVERY, ids=lambda each: each.name)
+def test_a_library_and_only_a_library_has_a_provider(operation, variant):
+    assert bool(variant.provider) == bool(variant.library)
+    assert variant.provider in ("", *libraries.VERSIONS)
+
+
+def test_each_measurement_on_a_gpu_has_its_sm_count(tmp_path):
+    rows = [timed(product("naive", 64), 1.0), timed(product("numpy", 64), 1.0)]
+    gpus = {"gpus": [GPU | {"multiprocessors": 114}]}
+    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, gpus)))
+    assert dict(zip(frame["contender"], frame["multiprocessors"], strict=True)) == {"naive": 114, "numpy": 0}
