@@ -216,9 +216,9 @@ rule profile:
         mpi="",
         tasks=1,
         nodes=1,
-        gres="{}:1".format(SITE.gpu),
+        gres=SITE.gpus(1),
         tasks_per_gpu=0,
-        mem_mb=SITE.memory_mb or 16000,
+        mem_mb=SITE.memory(16000),
         runtime=60,
     params:
         operation=lambda wildcards: PROFILES[wildcards.job],

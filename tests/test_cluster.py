@@ -40,6 +40,7 @@ BODIES = {
     "sacct": "cat accounts",
     "sbatch": """comment=; for each; do case $each in --comment=*) comment=${each#--comment=};; esac; done
 number=$((100 + $(grep -c . queue))); echo "$number|PENDING|None||$comment" >>queue; echo $number""",
+    "sinfo": "echo 4000+",
     "scancel": 'for each; do sed -i "s/^$each|[A-Z]*|/$each|CANCELLED|/" queue; done',
 }
 TIMED_OUT = 'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1'
@@ -110,8 +111,18 @@ def impatient(monkeypatch):
     monkeypatch.setattr(commands, "SECONDS_PER_CALL", 0.5)
 
 
+def token_of(job: str) -> str:
+    """The token in the record of a job and in its comment."""
+    return f"{int(job.partition(';')[0]):016x}"
+
+
+def listed(job: str, state: str, reason: str = "None", nodes: str = "n1") -> str:
+    """A line of squeue for a job of ours."""
+    return f"{job}|{state}|{reason}|{nodes}|hpcmm:{token_of(job)}"
+
+
 def recorded(job: str, name: str = "measure", marker: str = "", token: str = "") -> Record:
-    record = Record(token or f"{int(job):016x}", job, name, marker=marker)
+    record = Record(token or token_of(job), job, name, marker=marker)
     records.write(record)
     return record
 
@@ -192,7 +203,7 @@ def test_a_child_that_keeps_the_output_open_does_not_delay(faltering, impatient)
 def test_an_unanswered_query_is_reported_once_and_so_is_the_next_answer(faltering, monkeypatch, capfd):
     monkeypatch.setattr(commands, "SECONDS_UNTIL_REPORTED", 0)
     recorded("12")
-    faltering.queue("12|RUNNING|None|n1|")
+    faltering.queue(listed("12", "RUNNING"))
     faltering.before("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     watching = watch.Watch()
     for _ in range(3):
@@ -234,7 +245,7 @@ def test_pauses_grow_and_end_at_a_minute():
 
 
 def test_queries_are_repeated_until_answered(faltering):
-    faltering.queue("12|RUNNING|None|n1|")
+    faltering.queue(listed("12", "RUNNING"))
     faltering.before("squeue", "[ $(grep -c . squeue.calls) -ge 3 ] || exit 1")
     assert commands.retry(queue.states)["12"].name == "RUNNING"
     assert len(faltering.calls("squeue")) == 3
@@ -249,7 +260,7 @@ def test_queries_end_at_the_time_limit(faltering, monkeypatch):
 
 def test_settings_of_the_user_hide_no_job(faltering, monkeypatch):
     monkeypatch.setenv("SQUEUE_PARTITION", "other")
-    faltering.queue("12|RUNNING|None|n1|")
+    faltering.queue(listed("12", "RUNNING"))
     faltering.before("squeue", '[ -z "$SQUEUE_PARTITION" ] || exit 0')
     assert "12" in queue.states()
 
@@ -262,7 +273,7 @@ def marked(faltering):
     """A job that Slurm runs, and the file by which Snakemake knows that it failed."""
     marker = faltering.folder / "1.jobfailed"
     recorded("12", marker=str(marker))
-    faltering.queue("12|RUNNING|None|n1|")
+    faltering.queue(listed("12", "RUNNING"))
     faltering.accounts("12|RUNNING")
     return marker
 
@@ -312,9 +323,10 @@ def test_a_job_unknown_to_slurm_is_cancelled_and_given_up_when_the_patience_is_o
     faltering, marked, monkeypatch, capfd
 ):
     monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "600")
+    watching = watch.Watch()
+    check(watching)
     faltering.queue()
     faltering.accounts()
-    watching = watch.Watch()
     check(watching, 2)
     assert not marked.exists()
     monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.5")
@@ -330,7 +342,7 @@ def test_undecodable_output_is_no_error(faltering, marked, capfd):
     faltering.queue("13|RUNNING|None|n1|caf\udce9".encode("utf-8", "surrogateescape").decode("latin-1"))
     watching = watch.Watch()
     check(watching)
-    faltering.queue("12|FAILED|NonZeroExitCode|n1|")
+    faltering.queue(listed("12", "FAILED", "NonZeroExitCode"))
     check(watching)
     assert marked.exists()
     assert "job 12 measure is over: FAILED (NonZeroExitCode) on n1" in capfd.readouterr().err
@@ -340,16 +352,16 @@ def test_the_thread_survives_everything_and_reports_it(faltering, marked, monkey
     monkeypatch.setattr(watch, "SECONDS_BETWEEN_CHECKS", 0)
     states, calls = queue.states, []
 
-    def broken():
+    def broken(clusters):
         calls.append(1)
         if len(calls) < 4:
             raise RuntimeError("of an unexpected kind")
-        return states()
+        return states(clusters)
 
     monkeypatch.setattr(queue, "states", broken)
     watching = watch.Watch()
     watching.start()
-    faltering.queue("12|FAILED|NonZeroExitCode|n1|")
+    faltering.queue(listed("12", "FAILED", "NonZeroExitCode"))
     assert until(marked.exists)
     assert watching.settle() == []
     errors = capfd.readouterr().err
@@ -365,8 +377,8 @@ def until(condition, seconds: float = 20) -> bool:
 
 
 def test_other_jobs_are_checked_if_one_check_fails(faltering, marked, monkeypatch, capfd):
-    recorded("13", "other", token="ff")
-    faltering.queue("12|FAILED|None|n1|", "13|FAILED|None|n1|")
+    recorded("13", "other")
+    faltering.queue(listed("12", "FAILED"), listed("13", "FAILED"))
     finish = watch.Watch.finish
 
     def first_fails(self, record, state):
@@ -384,7 +396,7 @@ def test_other_jobs_are_checked_if_one_check_fails(faltering, marked, monkeypatc
 def test_a_marker_is_made_even_if_stderr_is_closed(faltering, marked, monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)
-    faltering.queue("12|FAILED|None|n1|")
+    faltering.queue(listed("12", "FAILED"))
     with monkeypatch.context() as patch, contextlib.suppress(BrokenPipeError), os.fdopen(writer, "w") as file:
         patch.setattr(sys, "stderr", file)
         check(watch.Watch())
@@ -398,7 +410,7 @@ def test_at_the_end_slurm_has_time_to_clear_up_after_the_last_job(faltering, mar
     faltering.before(
         "squeue",
         "case $(grep -c . squeue.calls) in 1) s=RUNNING;; 9) s=FAILED;; *) s=COMPLETING;; esac\n"
-        'echo "12|$s|None|n1|"; exit',
+        f'echo "12|$s|None|n1|hpcmm:{token_of("12")}"; exit',
     )
     slurm.watch.start()
     slurm.end()
@@ -414,6 +426,131 @@ def test_the_end_does_not_wait_for_an_unresponsive_slurm(faltering, impatient, m
     slurm.end()
     assert "still in the queue: 12; the next start in this folder cancels them" in capfd.readouterr().err
     assert not marked.exists()
+
+
+# --- jobs of others ----------------------------------------------------------------------------------------------
+
+# name of the case -> job of the record, lines of squeue, calls of scancel, whether the job of the record is over
+STRANGERS = {
+    "another's job of the number": ("12", ["12|FAILED|None|n1|another's"], False),
+    "another's job without a comment": ("12", ["12|FAILED|None|n1|"], False),
+    "a job of another folder": ("12", ["12|FAILED|None|n1|hpcmm:ffffffffffffffff"], False),
+    "ours": ("12", ["12|FAILED|None|n1|mine hpcmm:{token}"], True),
+}
+
+
+@pytest.mark.parametrize("case", STRANGERS)
+def test_only_a_job_with_our_comment_ends_a_record_or_is_cancelled(faltering, case):
+    job, lines, over = STRANGERS[case]
+    record = recorded(job, marker=str(faltering.folder / "1.jobfailed"))
+    faltering.queue(*(line.format(token=record.token) for line in lines))
+    watching = watch.Watch()
+    check(watching, 3)
+    assert Path(record.marker).exists() == over
+    assert (records.read() == []) == over
+    assert watching.states.get(job) == ("FAILED" if over else None)
+    faltering.queue(*(line.format(token=record.token).replace("FAILED", "RUNNING") for line in lines))
+    slurm.cancel_leftovers()
+    assert [each[1] for each in faltering.jobs] == ["RUNNING"], "not cancelled"
+
+
+def test_the_job_with_our_comment_replaces_a_wrong_number(faltering, capfd):
+    """It is not taken for a duplicate of the job with that number."""
+    record = recorded("2026")
+    faltering.queue("2026|RUNNING|None|n1|another's", f"12|RUNNING|None|n1|hpcmm:{record.token}")
+    check(watch.Watch(), 2)
+    assert [each.job for each in records.read()] == ["12"]
+    assert faltering.calls("scancel") == []
+    assert "job 2026 measure is not ours; sbatch submitted 12" in capfd.readouterr().err
+
+
+def test_accounting_with_another_comment_does_not_end_a_job(faltering, marked):
+    faltering.queue()
+    faltering.accounts("12|FAILED|another's")
+    check(watch.Watch(), 5)
+    assert not marked.exists()
+    faltering.accounts(f"12|FAILED|hpcmm:{token_of('12')}")
+    check(watch.Watch(), 5)
+    assert marked.exists()
+
+
+@pytest.mark.parametrize("text", ["2026-12-24 maintenance", "7 nodes are down", "Submitted batch job 7 of 9"])
+def test_lines_of_a_site_are_no_jobs(faltering, text):
+    faltering.before("sbatch", f"echo '{text}'")
+    done = sbatch()
+    assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr
+    assert records.read()[0].job == "100"
+    assert len(faltering.calls("sbatch")) == 1
+
+
+def test_a_job_on_another_cluster_is_followed_and_cancelled_there(faltering, capfd):
+    """The default cluster has a job of the same number."""
+    faltering.program("sbatch", BODIES["sbatch"].replace("echo $number", "echo '100;north'"))
+    squeue = 'case "$*" in *--clusters=north*) cat queue;; *) echo "100|RUNNING|None|n1|another";; esac'
+    faltering.program("squeue", squeue)
+    assert sbatch("-M", "north", "job.sh").stdout == "100;north\n"
+    (record,) = records.read()
+    assert (record.job, record.logs[-1]) == ("100;north", ".snakemake/slurm_logs/measure-a-b-100.log")
+    watching = watch.Watch()
+    check(watching)
+    assert watching.states == {"100;north": "PENDING"}
+    assert wrapper(*QUESTIONS[0]).stdout == "100|PENDING\n"
+    slurm.cancel_leftovers()
+    assert set(faltering.calls("scancel")) == {"--clusters=north 100"}
+    assert "cancelled jobs of a run that was killed: 100;north" in capfd.readouterr().err
+
+
+# --- limits and refusals -----------------------------------------------------------------------------------------
+
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+# the lines of sbatch, whether the user has other jobs -> whether the submission waits
+LIMITS = {
+    "named": (["QOSMaxSubmitJobPerUserLimit", f"Batch job submission failed: {POLICY}"], True, True),
+    "of an account": (["AssocGrpSubmitJobsLimit", f"Batch job submission failed: {POLICY}"], True, True),
+    "unnamed": ([f"Batch job submission failed: {POLICY}"], True, True),
+    "unnamed, without other jobs": ([f"Batch job submission failed: {POLICY}"], False, False),
+    "of no job at all": (["AssocMaxSubmitJobLimit", f"Batch job submission failed: {POLICY}"], False, False),
+    "of the size": (["QOSMaxCpuPerUserLimit", f"Batch job submission failed: {POLICY}"], True, False),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_limit_on_the_number_of_jobs_means_wait_and_any_other_is_a_refusal(faltering, limit):
+    lines, others, waits = LIMITS[limit]
+    faltering.queue(*(["12|RUNNING|None|n1|another's"] if others else []))
+    said = "".join(f"echo 'sbatch: error: {line.replace(chr(39), '')}' >&2; " for line in lines)
+    faltering.before("sbatch", f"[ $(grep -c . sbatch.calls) -ge 4 ] || {{ {said} exit 1; }}")
+    done = sbatch(HPCMM_SLURM_PATIENCE="1")
+    if waits:
+        assert (done.returncode, done.stdout) == (0, "101\n"), done.stderr
+        assert done.stderr.count("Slurm accepts no more jobs now") == 1
+        sbatch()
+        assert len(faltering.calls("sbatch")) == 5
+    else:
+        assert (done.returncode, len(faltering.calls("sbatch"))) == (1, 1)
+        assert done.stderr.splitlines() == [f"sbatch: error: {line.replace(chr(39), '')}" for line in lines]
+        assert records.read() == []
+
+
+@pytest.mark.parametrize(("answer", "code"), [("echo 10847; echo 9000+", 1), ("echo 22323", 0), ("exit 1", 0)])
+def test_a_job_with_more_memory_than_any_node_has_is_refused(faltering, answer, code):
+    faltering.program("sinfo", answer)
+    done = sbatch("--mem=22323M", "job.sh")
+    assert (done.returncode, len(faltering.calls("sbatch"))) == (code, 1 - code), done.stderr
+    if code:
+        assert "measure-a-b requests 22323 MB of memory on a node, and the largest node has 10847 MB" in done.stderr
+        assert records.read() == []
+
+
+def test_a_job_that_slurm_ends_before_it_starts_is_explained_in_its_log(faltering, capfd):
+    faltering.program("sinfo", "echo 'main*: 4 with 2 CPUs, 22500 MB, gpu:4'")
+    assert sbatch("--mem=22323M", "job.sh").returncode == 0
+    (record,) = records.read()
+    faltering.queue(f"100|FAILED|BadConstraints||hpcmm:{record.token}")
+    check(watch.Watch())
+    expected = "FAILED (BadConstraints); it requested --ntasks=2 --mem=22323M; nodes by partition: main*: 4 with 2 CPUs"
+    assert expected in capfd.readouterr().err
+    assert expected in watch.first_errors(["a.log"])[0]
 
 
 # --- records -----------------------------------------------------------------------------------------------------
@@ -437,26 +574,28 @@ def test_a_damaged_record_is_moved_away_and_its_job_is_cancelled(faltering, cont
     assert capfd.readouterr().err == ""
 
 
-def test_a_record_of_an_earlier_version_is_known_by_its_number(faltering, capfd):
-    records.FOLDER.mkdir(parents=True)
-    (records.FOLDER / "12").write_text("")
-    faltering.queue("12|RUNNING|None|n1|")
-    slurm.cancel_leftovers()
-    assert "cancelled jobs of a run that was killed: 12" in capfd.readouterr().err
-
-
 def test_a_workflow_continues_with_a_damaged_record(faltering, marked):
     (records.FOLDER / "00").write_text("")
-    faltering.queue("12|FAILED|None|n1|")
+    faltering.queue(listed("12", "FAILED"))
     check(watch.Watch())
     assert marked.exists()
 
 
-def test_jobs_of_a_killed_run_are_cancelled_even_if_squeue_lists_nothing(faltering, marked, capfd):
-    faltering.before("squeue", "exit 0")
+def test_jobs_of_a_killed_run_are_cancelled_even_if_squeue_lists_nothing_at_first(faltering, marked, capfd):
+    faltering.before("squeue", "[ $(grep -c . squeue.calls) -ge 3 ] || exit 0")
     slurm.cancel_leftovers()
     assert faltering.calls("scancel")[0] == "12"
     assert "cancelled jobs of a run that was killed: 12" in capfd.readouterr().err
+
+
+def test_a_job_that_squeue_never_lists_is_reported_and_not_cancelled(faltering, marked, capfd):
+    """Its number alone does not show that it is ours."""
+    faltering.queue()
+    slurm.cancel_leftovers()
+    assert faltering.calls("scancel") == []
+    assert (
+        "squeue does not list jobs of a run that was killed, so they were not cancelled: 12" in capfd.readouterr().err
+    )
 
 
 def test_a_start_waits_for_squeue_and_scancel(faltering, marked):
@@ -633,7 +772,7 @@ def test_a_job_of_a_killed_sbatch_is_cancelled_by_the_next_start(faltering, capf
 def test_a_late_duplicate_of_a_repeated_submission_is_cancelled(faltering, capfd):
     record = recorded("12", token="0123456789abcdef")
     comment = f"hpcmm:{record.token}"
-    faltering.queue(f"11|PENDING|None||{comment}", f"12|RUNNING|None|n1|{comment}", "13|RUNNING|None|n1|")
+    faltering.queue(f"11|PENDING|None||{comment}", f"12|RUNNING|None|n1|{comment}", listed("13", "RUNNING"))
     check(watch.Watch(), 2)
     assert [job[1] for job in faltering.jobs] == ["CANCELLED", "RUNNING", "RUNNING"]
     assert "job 12 measure was submitted twice; its duplicate 11 was cancelled" in capfd.readouterr().err
@@ -644,7 +783,7 @@ def test_a_job_that_was_submitted_again_is_not_given_up_for_the_first(faltering,
     marked.touch()
     submit.begin(Record("ff", marker=str(marked)))
     assert not marked.exists()
-    faltering.queue("12|FAILED|None|n1|")
+    faltering.queue(listed("12", "FAILED"))
     check(watch.Watch())
     assert not marked.exists()
 
@@ -671,7 +810,7 @@ def test_status_queries_of_the_executor_are_always_answered(faltering, question)
     for job, state in {"12": "RUNNING", "13": "PREEMPTED", "14": "COMPLETED", "15": "CANCELLED"}.items():
         recorded(job)
         with (faltering.folder / "queue").open("a") as file:
-            file.write(f"{job}|{state}|None|n1|\n")
+            file.write(listed(job, state) + "\n")
     check(watch.Watch())
     faltering.before("squeue", "sleep 60")
     assert wrapper(*question).stdout == "12|RUNNING\n13|FAILED\n14|COMPLETED\n15|FAILED\n"

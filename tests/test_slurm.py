@@ -982,6 +982,9 @@ def test_no_job_fails_because_slurm_does_not_answer(faltering, number, fault, wa
     tell(f"{fault} ({falters.seconds} s)" if falters.seconds else fault, way, seen, workflow.seconds_until(after))
 
 
+COMMENT = "--comment=hpcmm:0123456789abcdef"  # with the token of the record
+
+
 @pytest.fixture
 def watched(tmp_path, monkeypatch):
     """A folder with a record of a job, what watches it, and Snakemake's marker of it: ``watched(job)``."""
@@ -990,7 +993,7 @@ def watched(tmp_path, monkeypatch):
     marker = tmp_path / "1.jobfailed"
 
     def watch(job: str) -> tuple[Watch, Path]:
-        records.write(Record("0123456789abcdef", job, "measure", marker=str(marker)))
+        records.write(Record(COMMENT.removeprefix("--comment=hpcmm:"), job, "measure", marker=str(marker)))
         return Watch(), marker
 
     return watch
@@ -1007,7 +1010,7 @@ def test_a_job_unknown_to_slurm_is_given_up_after_a_while(watched, capfd):
 
 
 def test_the_end_of_a_job_missing_from_squeue_is_taken_from_accounting(watched, tmp_path, monkeypatch, capfd):
-    submission = ["sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 3"]
+    submission = ["sbatch", "--parsable", "--output=/dev/null", COMMENT, "--wrap=exit 3"]
     job = subprocess.run(submission, capture_output=True, text=True, check=True).stdout.strip()
     (tmp_path / "squeue").write_text("#!/bin/sh\n")
     (tmp_path / "squeue").chmod(0o755)
@@ -1021,7 +1024,8 @@ def test_the_end_of_a_job_missing_from_squeue_is_taken_from_accounting(watched, 
 
 
 def test_a_held_job_is_reported_once(watched, capfd):
-    held = subprocess.run(["sbatch", "--parsable", "--hold", "--wrap=true"], capture_output=True, text=True, check=True)
+    submission = ["sbatch", "--parsable", "--hold", COMMENT, "--wrap=true"]
+    held = subprocess.run(submission, capture_output=True, text=True, check=True)
     job = held.stdout.strip()
     try:
         watch, marker = watched(job)

@@ -1,12 +1,19 @@
-"""States of jobs: from squeue if it lists them, otherwise from sacct."""
+"""States of jobs: from squeue if it lists them, otherwise from sacct.
+
+A job is named as ``sbatch --parsable`` prints it: Slurm's number, with ``;`` and the cluster if it is not the default
+one. The job with a number may belong to somebody else: on another cluster, or if the number is from a line that a site
+adds to the output of sbatch. The token in the comment of a job shows that it is a job of this workflow.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hpcmm.cluster.commands import NoAnswer, NotInstalled, check_output
+from hpcmm.cluster.records import Record
 
 COMPLETED = "COMPLETED"
 FAILED = ("BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT")
@@ -36,45 +43,64 @@ class State:
         return self.name + reason + (f" on {self.nodes}" if self.nodes else "")
 
 
-def states() -> dict[str, State]:
-    """Return the state of each job of this user that squeue lists.
+def states(clusters: Iterable[str] = ("",)) -> dict[str, State]:
+    """Return the state of each job of this user that squeue lists on some clusters; "" is the default one.
 
     Raises
     ------
     NoAnswer
         If squeue does not answer.
     """
-    answer = check_output("squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%k")
     found = {}
-    for line in answer.splitlines():
-        job, *rest = (each.strip() for each in line.split("|", maxsplit=4))
-        if len(rest) == 4:
-            *about, comment = rest
-            token = TOKEN.search(comment)
-            found[job] = State(*about, token=token[1] if token else "")
+    for cluster in clusters:
+        options = ("--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%k", *_option(cluster))
+        for line in check_output("squeue", *options).splitlines():
+            if line.startswith("CLUSTER: "):  # above the jobs of each of several clusters
+                cluster = line.split()[1]
+            job, *rest = (each.strip() for each in line.split("|", maxsplit=4))
+            if len(rest) == 4:
+                *about, comment = rest
+                found[f"{job};{cluster}" if cluster else job] = State(*about, token=_token(comment))
     return found
 
 
-def look_up(jobs: Iterable[str], listed: dict[str, State]) -> dict[str, State]:
-    """Return the state of each job, from accounting where squeue does not list it.
+def look_up(left: Iterable[Record], listed: dict[str, State]) -> dict[str, State]:
+    """Return the state of the job of each record, from accounting where squeue does not list it.
 
-    An empty answer of squeue does not mean that a job ended: a faltering controller also returns one.
+    An empty answer of squeue does not mean that a job ended: a faltering controller also returns one. A job with
+    another comment is not the job of the record, so the state of that one is unknown.
     """
-    missing = [job for job in jobs if job not in listed]
-    accounts = accounted(missing) if missing else {}
-    return {job: listed.get(job) or State(accounts.get(job, ""), listed=False) for job in jobs}
+    found, missing = {}, []
+    for record in left:
+        state = listed.get(record.job)
+        if state and state.token == record.token:
+            found[record.job] = state
+        else:
+            found[record.job] = State("", listed=False)
+            missing += [] if state else [record]
+    return found | (accounted(missing) if missing else {})
 
 
-def accounted(jobs: Iterable[str]) -> dict[str, str]:
-    """Return the states of jobs in Slurm's accounting, without jobs that it does not know."""
-    options = ("--noheader", "--allocations", "--parsable2", "--format=JobID,State", f"--jobs={','.join(jobs)}")
-    try:
-        answer = check_output("sacct", *options, harmless="accounting storage is disabled")
-    except (NoAnswer, NotInstalled):
-        return {}
-    rows = (line.split("|") for line in answer.splitlines())
-    # a state may have several words, as in "CANCELLED by 1000"
-    return {row[0]: row[1].split()[0] for row in rows if len(row) == 2 and row[1].split()}
+def accounted(left: Iterable[Record]) -> dict[str, State]:
+    """Return the states of the jobs of records in Slurm's accounting, without jobs that it does not know.
+
+    Many sites do not store comments in the accounting.
+    """
+    found, records_of = {}, {record.job: record for record in left}
+    for cluster, numbers in _by_cluster(records_of):
+        options = ("--noheader", "--allocations", "--parsable2", "--format=JobID,State,Comment", *_option(cluster))
+        try:
+            jobs = f"--jobs={','.join(numbers)}"
+            answer = check_output("sacct", *options, jobs, harmless="accounting storage is disabled")
+        except (NoAnswer, NotInstalled):
+            continue
+        for row in (line.split("|", maxsplit=2) for line in answer.splitlines()):
+            job = f"{row[0]};{cluster}" if cluster else row[0]
+            record, comment = records_of.get(job), "".join(row[2:])
+            # a state may have several words, as in "CANCELLED by 1000"
+            if record and len(row) > 1 and row[1].split() and (not comment or _token(comment) == record.token):
+                found[job] = State(row[1].split()[0], token=_token(comment), listed=False)
+    return found
 
 
 def cancel(jobs: Iterable[str]) -> None:
@@ -85,4 +111,29 @@ def cancel(jobs: Iterable[str]) -> None:
     NoAnswer
         If scancel does not answer.
     """
-    check_output("scancel", *jobs, harmless="Invalid job id|already complet")
+    for cluster, numbers in _by_cluster(jobs):
+        check_output("scancel", *_option(cluster), *numbers, harmless="Invalid job id|already complet")
+
+
+def clusters_of(left: Iterable[Record]) -> list[str]:
+    """Return the clusters on which the jobs of records are, or may be if sbatch did not return; "" is the default."""
+    named = (record.job.partition(";")[2] if record.job else record.clusters for record in left)
+    return sorted({"", *(cluster for each in named for cluster in each.split(","))})
+
+
+def _by_cluster(jobs: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    """Return the numbers of jobs by their clusters."""
+    found = defaultdict(list)
+    for job in jobs:
+        number, _, cluster = job.partition(";")
+        found[cluster].append(number)
+    yield from found.items()
+
+
+def _option(cluster: str) -> list[str]:
+    return [f"--clusters={cluster}"] if cluster else []
+
+
+def _token(comment: str) -> str:
+    found = TOKEN.search(comment)
+    return found[1] if found else ""

@@ -14,6 +14,7 @@ from pathlib import Path
 from hpcmm.cluster.commands import report
 
 FOLDER = Path(".snakemake/hpcmm/jobs")
+LIMIT_REPORTED = Path(".snakemake/hpcmm/limit")  # by one of the processes that submit; removed by the next workflow
 DAMAGED = Path(".snakemake/hpcmm/damaged")
 
 
@@ -26,13 +27,17 @@ class Record:
     token : str
         Name of the file, and part of the job's comment in Slurm.
     job : str
-        Slurm's job number; empty until sbatch returns it.
+        Slurm's job number, with ``;`` and the cluster if sbatch named one; empty until sbatch returns it.
     name : str
         For the user: the rule with its wildcards.
     logs : tuple of str
         Paths of the job's logs.
     marker : str
         File that marks the job as failed for Snakemake; empty if Snakemake uses a status command.
+    clusters : str
+        The clusters that the user lets Slurm choose from, as sbatch takes them; empty for the default one.
+    request : str
+        The options of sbatch that ask for resources, for messages.
     """
 
     token: str
@@ -40,6 +45,8 @@ class Record:
     name: str = ""
     logs: tuple[str, ...] = field(default=())
     marker: str = ""
+    clusters: str = ""
+    request: str = ""
 
 
 def new_token() -> str:
@@ -63,8 +70,8 @@ def remove(record: Record) -> None:
 def read() -> list[Record]:
     """Return the records of this workflow.
 
-    A damaged file is reported and moved to ``DAMAGED``. Its name is still the token of a job (in folders of earlier
-    versions, Slurm's job number), so a record with the name alone replaces it.
+    A damaged file is reported and moved to ``DAMAGED``. Its name is still the token of a job, so a record with the name
+    alone replaces it.
     """
     found = []
     for path in sorted(FOLDER.glob("[!.]*")):
@@ -76,7 +83,7 @@ def read() -> list[Record]:
             DAMAGED.mkdir(parents=True, exist_ok=True)
             path.replace(DAMAGED / path.name)
             report(f"{path} is not a record of a job ({error}); moved to {DAMAGED / path.name}")
-            found.append(Record(path.name, job=path.name if path.name.isdecimal() else ""))
+            found.append(Record(path.name))
             write(found[-1])
     return found
 
@@ -95,12 +102,11 @@ def parse(path: Path) -> Record:
     content = json.loads(text)
     if not isinstance(content, dict):
         raise ValueError(f"{type(content).__name__} instead of an object")
-    texts = [content.get(name) for name in ("job", "name", "marker")]
+    texts = {name: content.get(name) for name in ("job", "name", "marker", "clusters", "request")}
     logs = content.get("logs")
-    if not isinstance(logs, list) or not all(isinstance(each, str) for each in [*texts, *logs]):
-        raise ValueError("expected: job, name and marker as strings, logs as a list of strings")
-    job, name, marker = texts
-    return Record(path.name, job, name, tuple(logs), marker)
+    if not isinstance(logs, list) or not all(isinstance(each, str) for each in [*texts.values(), *logs]):
+        raise ValueError(f"expected: {', '.join(texts)} as strings, logs as a list of strings")
+    return Record(path.name, logs=tuple(logs), **texts)
 
 
 def submitted(record: Record, job: str) -> bool:
@@ -108,7 +114,7 @@ def submitted(record: Record, job: str) -> bool:
     with locked():
         if not (FOLDER / record.token).exists():
             return False
-        logs = tuple(log.replace("%j", job) for log in record.logs)
+        logs = tuple(log.replace("%j", job.partition(";")[0]) for log in record.logs)
         write(dataclasses.replace(record, job=job, logs=logs))
         return True
 

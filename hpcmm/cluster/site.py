@@ -15,6 +15,8 @@ from hpcmm.model import HpcmmError
 from hpcmm.operations import task_of
 
 CHECKING_COPIES = 8
+NONE = "none"  # no request: a cluster without GRES, or one that refuses --mem
+WITHOUT_REQUEST = ("gpu", "memory_mb")  # the keys that may be ``NONE``
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Site:
     gpu: str = "gpu"
     ranks_per_node: int = 0
     cpus_per_rank: int = 1
-    memory_mb: int = 0
+    memory_mb: int | str = 0
     modules: list = field(default_factory=list)
     launcher: str = "mpiexec"
     patience: int = 300
@@ -42,7 +44,11 @@ class Site:
 
     def gres(self, job: Job) -> str:
         """Return the GRES per node: one GPU per rank, the same on all nodes; empty for a CPU job."""
-        return f"{self.gpu}:{self.ranks_on_first(job.ranks)}" if DEVICES[job.device].accelerator else ""
+        return self.gpus(self.ranks_on_first(job.ranks)) if DEVICES[job.device].accelerator else ""
+
+    def gpus(self, count: int) -> str:
+        """Return the GRES of GPUs of a node; empty if the cluster has none."""
+        return f"{self.gpu}:{count}" if self.gpu != NONE else ""
 
     def extra(self, ranks: int) -> str:
         """Return the option that spreads ranks evenly over the nodes, so that each has a GPU; empty for one node."""
@@ -53,11 +59,13 @@ class Site:
 
         Rank 0 also has the whole problem, its reference in higher precision, and the intermediate results.
         """
-        if self.memory_mb:
-            return self.memory_mb
         largest = max(task_of(point).bytes for point in job.points) // 10**6
         ranks = self.ranks_on_first(job.ranks)
-        return ranks * (DEVICES[job.device].memory_mb + largest) + CHECKING_COPIES * largest
+        return self.memory(ranks * (DEVICES[job.device].memory_mb + largest) + CHECKING_COPIES * largest)
+
+    def memory(self, needed: int) -> int:
+        """Return the memory in MB to request on a node for a job that needs ``needed``; 0 for no request."""
+        return 0 if self.memory_mb == NONE else self.memory_mb or needed
 
     def minutes(self, job: Job) -> int:
         """Return the time limit of a job in minutes; it includes the deadline of the last point."""
@@ -97,6 +105,8 @@ def read(path: Path) -> Site:
             raise HpcmmError(f"{path}: unknown key {key!r}; allowed: {', '.join(known)}")
         least = 1 if key in ("cpus_per_rank", "slurm_patience") else 0
         texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        if value == NONE and key in WITHOUT_REQUEST:
+            continue
         if value is not None and (
             type(value) is not known[key] or (known[key] is int and value < least) or (known[key] is list and not texts)
         ):

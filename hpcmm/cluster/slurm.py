@@ -20,8 +20,9 @@ import psutil
 
 from hpcmm.cluster import commands, leftovers, queue, records
 from hpcmm.cluster.commands import NotInstalled, report, retry
+from hpcmm.cluster.queue import State
 from hpcmm.cluster.records import Record
-from hpcmm.cluster.watch import SECONDS_BETWEEN_CHECKS, Watch
+from hpcmm.cluster.watch import CHECKS_UNTIL_OVER, SECONDS_BETWEEN_CHECKS, Watch
 from hpcmm.model import HpcmmError
 
 RUN = Path(".snakemake/hpcmm/run")  # host, PID and start time of the workflow that runs in this folder
@@ -156,24 +157,36 @@ def cancel_leftovers() -> None:
 
 
 def cancel_all(left: Sequence[Record]) -> None:
-    """Cancel the jobs of records and wait until they have left the queue."""
-    listed = retry(queue.states)
-    tokens = {record.token for record in left}
-    # also jobs without a recorded number, because sbatch was killed
-    jobs = {record.job for record in left if record.job} | {job for job, each in listed.items() if each.token in tokens}
-    found = queue.look_up(sorted(jobs), listed)
-    alive = [job for job, state in found.items() if state.name and not state.final]
-    unknown = [job for job, state in found.items() if not state.name]
-    if alive:
+    """Cancel the jobs of records and wait until they have left the queue.
+
+    The comment of a job shows that it is ours, also if sbatch was killed before it returned the number. A faltering
+    controller may list no job at all, so squeue is asked again for jobs that accounting does not know as ended.
+    """
+    tokens, clusters = {record.token for record in left}, queue.clusters_of(left)
+
+    def ours() -> tuple[dict[str, State], list[str]]:
+        listed = retry(partial(queue.states, clusters))
+        found = {job: state for job, state in listed.items() if state.token in tokens}
+        seen = {state.token for state in found.values()}
+        unlisted = [record for record in left if record.job and record.token not in seen]
+        over = {job for job, state in queue.accounted(unlisted).items() if state.final} if unlisted else set()
+        return found, [record.job for record in unlisted if record.job not in over]
+
+    found, unknown = ours()
+    for _ in range(CHECKS_UNTIL_OVER - 1):
+        if not unknown:
+            break
+        time.sleep(commands.pause(SECONDS_BETWEEN_CHECKS))
+        found, unknown = ours()
+    if unknown:
+        report(f"squeue does not list jobs of a run that was killed, so they were not cancelled: {', '.join(unknown)}")
+    if alive := [job for job, state in found.items() if not state.final]:
         report(f"cancelled jobs of a run that was killed: {', '.join(alive)}")
     end = time.monotonic() + SECONDS_TO_CANCEL
-    while alive or unknown:
-        retry(partial(queue.cancel, [*alive, *unknown]))
-        unknown = []
-        if alive:
-            time.sleep(1)
-            found = queue.look_up(alive, retry(queue.states))
-            # accounting may list a lost job as running for ever; squeue's second answer does not list it
-            alive = [job for job, state in found.items() if state.listed and not state.final]
+    while alive:
+        retry(partial(queue.cancel, alive))
+        time.sleep(1)
+        found, _ = ours()
+        alive = [job for job, state in found.items() if not state.final]
         if alive and time.monotonic() > end:
             raise HpcmmError(f"jobs of an earlier run do not leave the queue: {', '.join(alive)}; run scancel")

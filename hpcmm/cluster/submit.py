@@ -15,12 +15,13 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hpcmm.cluster import commands, queue, records
 from hpcmm.cluster.commands import Reply, report
-from hpcmm.cluster.records import Record
+from hpcmm.cluster.records import LIMIT_REPORTED, Record
 from hpcmm.model import HpcmmError
 
 LOGS = Path(".snakemake/slurm_logs")
@@ -39,12 +40,18 @@ OPTIONS = {
     "constraint": "--constraint={}",
     "slurm_extra": "{}",
 }
+REQUESTS = tuple(option.partition("=")[0] + "=" for option in OPTIONS.values() if "=" in option)
 # The workflow's option is dropped if the user gives one of these: sbatch does not accept both
 REPLACED_BY = {"gres": ("-G", "--gpus", "--gres"), "mem_mb": ("--mem",)}
 
-SUBMITTED = re.compile(r"^(?:Submitted batch job )?(\d+)\b", re.MULTILINE)
+# What sbatch prints of a job, with --parsable and without it. Sites add lines of their own.
+SUBMITTED = re.compile(r"^(\d+)(?:;(\S+))?$|^Submitted batch job (\d+)(?: on cluster (\S+))?$", re.MULTILINE)
 MARKER = re.compile(r"touch (['\"])((?:(?!\1).)*\.jobfailed)\1")
 REFUSED = re.compile(r"Batch job submission failed: (.*)")
+# A limit on the number of submitted jobs ends when jobs end. Slurm has one message for it and for limits on the size of
+# a job; most versions name the limit in a line before it.
+POLICY = re.compile(r"violates accounting/QOS policy|QOS policy")
+LIMIT = re.compile(r"\b(?:Assoc|QOS)\w*Limit\b|\bMaxJobCount\b")
 # Transient errors of Slurm (slurm_errno.c), which say nothing about the job
 TRANSIENT = re.compile(
     r"Unable to contact slurm|timed out|Zero Bytes|[Cc]onnection|connect failure|Transport endpoint|"
@@ -134,11 +141,12 @@ def submit(arguments: Sequence[str]) -> int:
         marker = found[2] if found else ""  # none if Snakemake uses a status command
     given = [*chosen, *map(quoted, arguments)]
     record = record_of(token, given, properties, marker)
+    require_memory(record.name, given)
     kept = Path(".snakemake").is_dir()
     if kept:
         begin(record)
     text = quoted(sys.stdin.read()).encode() if piped else b""
-    job, reply = submit_once(with_comment(given, token), token, text)  # if it fails, the next start cancels the job
+    job, reply = submit_once(with_comment(given, token), record, text)  # if it fails, the next start cancels the job
     if not job:
         records.remove(record)
         print(reply.errors, end="", file=sys.stderr, flush=True)
@@ -148,12 +156,35 @@ def submit(arguments: Sequence[str]) -> int:
         return 1
     print(reply.errors if reply.status == 0 else "", end="", file=sys.stderr, flush=True)
     try:
-        print(job if "--parsable" in given else f"Submitted batch job {job}", flush=True)
+        print(job if "--parsable" in given else f"Submitted batch job {job.replace(';', ' on cluster ')}", flush=True)
     except BrokenPipeError:  # the workflow was killed, and the next one may have missed the record
         queue.cancel([job])
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
+
+
+def require_memory(name: str, given: Sequence[str]) -> None:
+    """Refuse a job with more memory than any node has: Slurm may accept it and end it before it starts.
+
+    Raises
+    ------
+    HpcmmError
+        With the largest memory of a node, from sinfo. A sinfo that does not answer is no error.
+    """
+    requested = [int(found[1]) for found in map(re.compile(r"--mem=(\d+)M?").fullmatch, given) if found]
+    where = [each for each in given if each.startswith(("--partition=", "--clusters="))]
+    if not requested:
+        return
+    try:
+        largest = max(map(int, re.findall(r"\d+", commands.check_output("sinfo", "--noheader", "--format=%m", *where))))
+    except (commands.NoAnswer, commands.NotInstalled, ValueError):
+        return
+    if requested[-1] > largest:
+        raise HpcmmError(
+            f"{name} requests {requested[-1]} MB of memory on a node, and the largest node has {largest} MB; request "
+            "less by memory_mb in profiles/slurm/site.yaml, or measure smaller sizes"
+        )
 
 
 def begin(record: Record) -> None:
@@ -167,47 +198,58 @@ def begin(record: Record) -> None:
         records.write(record)
 
 
-def submit_once(arguments: Sequence[str], token: str, text: bytes) -> tuple[str, Reply]:
+def submit_once(arguments: Sequence[str], record: Record, text: bytes) -> tuple[str, Reply]:
     """Submit a job exactly once, even if sbatch is called several times.
 
-    After a failed call, the queue shows whether Slurm has the job: the comment of the job has the token.
+    After a failed call, the queue shows whether Slurm has the job: the comment of the job has the token. At a limit on
+    the number of submitted jobs, the call is repeated until one of the user's jobs has ended.
 
     Parameters
     ----------
     arguments : sequence of str
         Arguments of sbatch.
-    token : str
+    record : Record
+        Its token and clusters.
     text : bytes
         Standard input of sbatch.
 
     Returns
     -------
     tuple of str and Reply
-        Slurm's number of the job, empty if Slurm refused it, and the last reply of sbatch.
+        The job as ``queue`` names it, empty if Slurm refused it, and the last reply of sbatch.
 
     Raises
     ------
     NoAnswer
         If Slurm does not answer within the patience.
     """
-    began = time.monotonic()
+    began, clusters = time.monotonic(), queue.clusters_of([record])
+    full = 0.0  # seconds that this job has waited at a limit
     while True:
         called = time.monotonic()
         reply = commands.call("sbatch", *arguments, text=text)
-        found = SUBMITTED.search(reply.output)
-        if reply.status == 0 and found:
+        job = submitted_job(reply.output)
+        if reply.status == 0 and job:
             commands.answered("sbatch")
-            return found[1], reply
+            return job, reply
         refusal = REFUSED.search(reply.errors)
         # the last of several messages counts: sbatch itself repeats some calls
         transient = (
             reply.status is None or reply.status <= 0 or TRANSIENT.search(refusal[1] if refusal else reply.errors)
         )
         if refusal and not transient:
-            return "", reply
+            limit = submit_limit(refusal[1], reply.errors, clusters)
+            if not limit:
+                return "", reply
+            report_limit(limit)
+            time.sleep(min(commands.pause(full), commands.patience()))
+            full += time.monotonic() - called
+            began += time.monotonic() - called  # Slurm answered
+            continue
         commands.unanswered("sbatch", called, reply.reason)
         # a single answer without the job may be wrong, or too early
-        job = find(token) if not transient else find_late(token) or find_late(token)
+        token = record.token
+        job = (find_late(token, clusters) or find_late(token, clusters)) if transient else find(token, clusters)
         if job:
             report(f"sbatch failed ({reply.reason}), but Slurm has the job: {job}")
         if job or not transient:
@@ -218,25 +260,68 @@ def submit_once(arguments: Sequence[str], token: str, text: bytes) -> tuple[str,
             raise commands.NoAnswer(f"sbatch: {reply.reason}, for {waited:.0f} s")
 
 
-def find(token: str) -> str:
-    """Return the number of the job with a token in its comment; empty if squeue lists none."""
-    listed = commands.retry(queue.states)
+def submit_limit(refusal: str, errors: str, clusters: Sequence[str]) -> str:
+    """Return the limit on the number of jobs that a submission has reached; empty if it was refused for another reason.
+
+    A limit that Slurm does not name can only be one on the number of jobs if the user has other jobs.
+    """
+    if not POLICY.search(refusal):
+        return ""
+    named = LIMIT.search(errors)
+    if named and "Submit" not in named[0]:
+        return ""
+    listed = commands.retry(partial(queue.states, clusters))
+    if all(state.final for state in listed.values()):
+        return ""
+    return named[0] if named else refusal
+
+
+def report_limit(limit: str) -> None:
+    """Report a limit on the number of jobs, once in a workflow: each of its jobs is submitted by another process."""
+    if not LIMIT_REPORTED.exists():
+        report(f"Slurm accepts no more jobs now ({limit}); the others are submitted when jobs of yours have ended")
+        if LIMIT_REPORTED.parent.parent.is_dir():
+            LIMIT_REPORTED.parent.mkdir(exist_ok=True)
+            LIMIT_REPORTED.touch()
+
+
+def submitted_job(output: str) -> str:
+    """Return the job that sbatch submitted, from the last line of its output that names one; empty if none does.
+
+    >>> submitted_job("2026-12-24 maintenance\\n12;north\\n"), submitted_job("Submitted batch job 12 on cluster north")
+    ('12;north', '12;north')
+    >>> submitted_job("2026-12-24 maintenance\\n"), submitted_job("note 7\\n12\\n")
+    ('', '12')
+    """
+    found = [match.groups(default="") for match in SUBMITTED.finditer(output)]
+    if not found:
+        return ""
+    number, cluster, number_in_words, cluster_in_words = found[-1]
+    return ";".join(filter(None, [number or number_in_words, cluster or cluster_in_words]))
+
+
+def find(token: str, clusters: Sequence[str]) -> str:
+    """Return the job with a token in its comment; empty if squeue lists none on the clusters."""
+    listed = commands.retry(partial(queue.states, clusters))
     return next((job for job, state in listed.items() if state.token == token), "")
 
 
-def find_late(token: str) -> str:
+def find_late(token: str, clusters: Sequence[str]) -> str:
     """Find the job after a pause: a submission that timed out may arrive late."""
     pause = commands.pause(commands.silent_for("sbatch"), least=SECONDS_TO_ARRIVE)
     time.sleep(min(pause, commands.patience()))
-    return find(token)
+    return find(token, clusters)
 
 
 def record_of(token: str, arguments: Sequence[str], properties: Mapping[str, Any], marker: str) -> Record:
-    """Return the record of a submission: the name and the logs of the job, and Snakemake's marker."""
-    texts = dict(re.findall(r"--(output|comment|job-name)[= ](\S+)", " ".join(arguments)))
+    """Return the record of a submission: the name, the logs, the clusters and the request of the job."""
+    texts = dict(re.findall(r"--(output|comment|job-name|clusters)[= ](\S+)", " ".join(arguments)))
+    short = re.search(r"(?:^| )-M ?(\S+)", " ".join(arguments))
+    clusters = texts.get("clusters") or (short[1] if short else os.environ.get("SBATCH_CLUSTERS", ""))
     name = job_name(properties) if properties else texts.get("comment", "")
     logs = [texts["output"].replace("%x", texts.get("job-name", ""))] if "output" in texts else []
-    return Record(token, "", name, (*properties.get("log", []), *logs), marker)
+    request = " ".join(each for each in arguments if each.startswith(REQUESTS))
+    return Record(token, "", name, (*properties.get("log", []), *logs), marker, clusters, request)
 
 
 def read_properties(script: Path | None) -> dict[str, Any]:

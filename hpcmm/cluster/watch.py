@@ -7,6 +7,7 @@ slurm executor runs squeue or sacct; the wrappers in ``jobs/bin`` answer from th
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -21,7 +22,7 @@ from pathlib import Path
 from hpcmm.cluster import commands, queue, records
 from hpcmm.cluster.commands import NoAnswer, NotInstalled, report
 from hpcmm.cluster.queue import State
-from hpcmm.cluster.records import Record
+from hpcmm.cluster.records import LIMIT_REPORTED, Record
 from hpcmm.model import HpcmmError
 
 STATES = Path(".snakemake/hpcmm/states.json")  # for Snakemake's slurm executor: job -> state
@@ -46,7 +47,8 @@ class Watch:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
-        STATES.unlink(missing_ok=True)
+        for path in (STATES, LIMIT_REPORTED):
+            path.unlink(missing_ok=True)
         self.thread = threading.Thread(target=self.run, name="slurm", daemon=True)
         self.thread.start()
 
@@ -81,20 +83,30 @@ class Watch:
         NoAnswer
             If squeue does not answer; no job changes its state then.
         """
-        jobs = {record.job: record for record in records.read() if record.job}
-        if not jobs:
+        left = [record for record in records.read() if record.job]
+        if not left:
             return
-        listed = queue.states()
-        found = queue.look_up(jobs, listed)
-        for job, record in jobs.items():
+        listed = queue.states(queue.clusters_of(left))
+        left = [self.corrected(record, listed) for record in left]
+        found = queue.look_up(left, listed)
+        for record in left:
             try:
-                self.update(record, found[job])
+                self.update(record, found[record.job])
             except NoAnswer:
                 continue
             except Exception as error:  # the other jobs are still checked
                 self.report_exception(error)
         self.publish()
-        self.cancel_duplicates(jobs, listed)
+        self.cancel_duplicates(left, listed)
+
+    def corrected(self, record: Record, listed: Mapping[str, State]) -> Record:
+        """Return the record with the number of the job that has its token, if the queue lists one."""
+        ours = [job for job, state in listed.items() if state.token == record.token]
+        if not ours or record.job in ours:
+            return record
+        self.report_once(record, ours[0], f"is not ours; sbatch submitted {ours[0]}")
+        records.submitted(record, ours[0])
+        return dataclasses.replace(record, job=ours[0])
 
     def update(self, record: Record, state: State) -> None:
         """Act on the state of a job: wait, report why it waits, or report its end."""
@@ -114,7 +126,8 @@ class Watch:
         if self.ends[job] >= CHECKS_UNTIL_OVER:
             self.finish(record, state)
         elif not state.final and time.monotonic() - since >= commands.patience():
-            queue.cancel([job])
+            if job in self.states:  # squeue once listed it with the token of its record
+                queue.cancel([job])
             self.finish(record, State(f"unknown to Slurm for {time.monotonic() - since:.0f} s", listed=False))
         elif not state.final and time.monotonic() - since >= CHECKS_UNTIL_OVER * SECONDS_BETWEEN_CHECKS:
             about = f"sacct reports {state.name}" if state.name else "sacct does not know it"
@@ -124,8 +137,13 @@ class Watch:
         """Remove the record of a job that is over; unless it completed, report it to the user and to Snakemake."""
         self.states[record.job] = queue.COMPLETED if state.name == queue.COMPLETED else "FAILED"
         if state.name != queue.COMPLETED:
-            logs = [f"its logs: {', '.join(record.logs)}", *first_errors(record.logs)] if record.logs else []
-            report(f"job {record.job} {record.name} is over: {state}", logs)
+            errors = first_errors(record.logs)
+            if not errors and record.logs:
+                errors = [why_over(record, state)]
+                with suppress(OSError), Path(record.logs[0]).open("a") as log:
+                    log.write(f"hpcmm: error: {errors[0]}\n")
+            logs = [f"its logs: {', '.join(record.logs)}"] if record.logs else []
+            report(f"job {record.job} {record.name} is over: {state}", [*logs, *errors])
         with records.locked():
             now = next((each for each in records.read() if each.token == record.token), None)
             records.remove(record)
@@ -142,19 +160,19 @@ class Watch:
             self.reported.add((record.job, subject))
             report(f"job {record.job} {record.name} {text}")
 
-    def cancel_duplicates(self, jobs: Mapping[str, Record], listed: Mapping[str, State]) -> None:
+    def cancel_duplicates(self, left: Sequence[Record], listed: Mapping[str, State]) -> None:
         """Cancel duplicates: Slurm may accept a submission after it was repeated."""
-        submitted = {record.token: job for job, record in jobs.items()}
+        submitted = {record.token: record for record in left}
         for job, state in listed.items():
-            first = submitted.get(state.token, job)
-            if job != first and not state.final:
+            first = submitted.get(state.token)
+            if first and job != first.job and not state.final:
                 queue.cancel([job])
-                self.report_once(jobs[first], job, f"was submitted twice; its duplicate {job} was cancelled")
+                self.report_once(first, job, f"was submitted twice; its duplicate {job} was cancelled")
 
     def publish(self) -> None:
-        """Write the states for ``main``."""
+        """Write the states for ``main``, by number: Snakemake's executor removes the cluster."""
         temporary = STATES.with_suffix(".part")
-        temporary.write_text(json.dumps(self.states))
+        temporary.write_text(json.dumps({job.partition(";")[0]: state for job, state in self.states.items()}))
         temporary.replace(STATES)
 
     def settle(self) -> list[str]:
@@ -176,6 +194,17 @@ class Watch:
                 self.checked.wait(1)
         self.stopped = True
         return left
+
+
+def why_over(record: Record, state: State) -> str:
+    """Return why Slurm ended a job that reported no error, with its request and the memory and CPUs of the nodes."""
+    request = f"; it requested {record.request}" if record.request else ""
+    try:
+        nodes = commands.check_output("sinfo", "--noheader", "--format=%P: %D with %c CPUs, %m MB, %G").split("\n")
+    except (NoAnswer, NotInstalled):
+        nodes = []
+    has = f"; nodes by partition: {'; '.join(filter(None, nodes))}" if request and any(nodes) else ""
+    return f"Slurm ended job {record.job} without an error of the job: {state}{request}{has}"
 
 
 def first_errors(logs: Sequence[str], batch: str = "") -> list[str]:
