@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 
 import pytest
-from batches import BATCH, batch_of, stored
+from batches import BATCH, RIGHT, batch_of, measured, stored
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcmm import store
-from hpcmm.bench import done
+from hpcmm import analysis, store
+from hpcmm.bench import done, status
 from hpcmm.bench.journal import Journal
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
 from hpcmm.measurement import Measuring
+from hpcmm.model import UNCHECKED, Verdict
 
 OTHER = dataclasses.replace(batch_of([1000, 2000], "cub", "sum"), device="cuda", ranks=1)
 MEASURING = Measuring(1, 3, 6, 0.5, 0.05, "cold", 1)
@@ -131,6 +133,21 @@ def test_points_of_a_file_without_kept_files_are_not_measured_again(whole, tmp_p
     journal.close()
 
 
-def test_fingerprints_are_those_of_the_points_with_whether_they_have_a_result(whole, tmp_path):
-    assert store.fingerprints(file_of(tmp_path)) == dict.fromkeys(BATCH.fingerprints, True)
+def test_a_point_without_a_result_is_done_and_counts_as_not_measured(whole, tmp_path):
+    lost = Verdict(False, math.nan, math.nan, UNCHECKED, "not measured: no room")
+    batch = batch_of([8, 16], source="s3", alpha=1.5, tile=8)
+    journal = Journal(file_of(tmp_path, batch).with_suffix(".journal"), batch, {})
+    for point, verdict in zip(batch.points, (RIGHT, lost), strict=True):
+        journal.append(point, measured(point, verdict=verdict))
+    journal.complete(file_of(tmp_path, batch))
+    assert store.fingerprints(file_of(tmp_path, batch)) == dict(zip(batch.fingerprints, (True, False), strict=True))
+    line = status.progress(*status.look_at_all(tmp_path, planned_of(batch)))
+    assert line == "1 of 2 points measured (1 not measured), 1 of 1 batches done"
+    collect(planned_of(batch), tmp_path, tmp_path / "two.h5")
+    columns = store.read(tmp_path / "two.h5")
+    found = analysis.summary(columns, analysis.measurements(columns))
+    assert (found.points, found.unmeasured) == (2, 1)
+
+
+def test_a_file_of_another_kind_has_no_fingerprints(whole, tmp_path):
     assert store.fingerprints(tmp_path / "plan.json") == {} and store.source(tmp_path / "plan.json") == ""

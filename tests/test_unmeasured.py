@@ -35,6 +35,12 @@ def test_points_of_a_config_without_a_row_are_listed(tmp_path):
     assert set(reasons.values()) == {"the config of revision 0123456 requests it, and no merged file has it"}
 
 
+def test_single_points_that_no_file_has_are_counted(tmp_path):
+    config = {"sweeps": {"size": {**SIZE, "sizes": [64, 128, 256], "variants": ["naive"]}}}
+    (row,) = unmeasured(store.read(written(tmp_path / "a", "size", "naive", config=config)))
+    assert (row["sweep"], row["variant"], row["ranks"], row["points"]) == ("size", "naive", 1, 2)
+
+
 def test_what_the_file_omits_is_not_listed_twice(tmp_path):
     omitted = [{"sweep": "other", "variant": "naive", "ranks": ranks, "reason": "no GPU"} for ranks in (1, 2)]
     assert set(found(written(tmp_path / "a", "size", "naive", omitted=omitted))) == {("size", "uncoalesced", 1)}

@@ -401,7 +401,7 @@ def test_run_shows_one_sentence_for_a_failed_job(hpcmm_run):
     lines = [re.fullmatch(PROGRESS, line)[1] for line in output.splitlines() if line.startswith("[")]
     assert lines == [str(i) for i in range(1, 9)], "the others go on"
     assert "hpcmm: error: sum/cpu-r2-1: 3 of 3 points not measured: " in errors
-    assert "11 points: 8 PASS, 0 FAIL, 0 throttled, 3 not measured; 4 variants left out" in output.splitlines()
+    assert "11 points: 8 PASS, 0 FAIL, 0 throttled, 3 not measured; 2 variants left out" in output.splitlines()
     code, line = status_of(hpcmm_run.folder)
     assert code == 1 and line.startswith("results: 8 of 11 points measured (3 not measured), 2 of 3 batches done, ")
 
