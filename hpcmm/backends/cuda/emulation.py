@@ -33,7 +33,6 @@ NATIVE = -1  # number of mantissa bits if cuBLAS wrote none
 
 SIGNATURES = {
     "cublasCreate_v2": (POINTER(c_void_p),),
-    "cublasDestroy_v2": (c_void_p,),
     "cublasSetStream_v2": (c_void_p, c_void_p),
     "cublasSetWorkspace_v2": (c_void_p, c_void_p, c_size_t),
     "cublasSetEmulationStrategy": (c_void_p, c_int),
@@ -99,7 +98,7 @@ class Product:
 
     def __del__(self):
         if self.handle:
-            call("cublasDestroy_v2", self.handle)
+            library().cublasDestroy_v2(self.handle)  # fails without harm if the process ends
 
     def run(self) -> None:
         """Enqueue the product."""
