@@ -177,7 +177,7 @@ def test_every_algorithm_is_right_on_gpus_of_their_own_cuda(gpu, mpiexec):
 
 
 def test_every_algorithm_can_be_closed_and_opened_again(mpiexec):
-    done = mpiexec(3, REOPEN, "cpu", timeout=300)
+    done = mpiexec(2, REOPEN, "cpu", timeout=300)
     assert done.returncode == 0, done.stderr
     found = re.search(r"opened, run and closed, over (.*): (.*)", done.stdout)
     assert set(found[1].split(", ")) == {"mpi", "mpi_rma", "pinned"}
