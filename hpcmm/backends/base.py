@@ -27,7 +27,7 @@ class Backend(Protocol):
     capability : str
         Compute capability of a GPU, such as ``"90"``; else empty.
     cold : bool
-        Whether the timed repetitions start with empty caches; trials that choose an algorithm of a library do the same.
+        Whether repetitions start with empty caches, and trials that choose an algorithm of a library; True at first.
     has_nccl : bool
         Whether ``nccl`` can connect it with other devices.
     nccl_version : str

@@ -150,6 +150,7 @@ class Staged(Scheduled):
         self.a = backend.empty((rows, k), dtype)
         self.b = backend.shared_empty((k * n,), dtype)  # one row-major panel after the other
         self.c = backend.empty((rows * n,), dtype)
+        self.arrays = {"A": self.a, "B": self.b, "C": self.c}
         self.share(B=self.b)
         self.upload, self.download = backend.stream(), backend.stream()
 

@@ -151,6 +151,7 @@ class CudaBackend:
 
     kind = "cuda"
     in_host_memory = False
+    cold = True
 
     def __init__(self, index: int):
         self.index = index
