@@ -55,6 +55,16 @@ def kernel_samples(
     )
 
 
+def visit_samples(seconds: Iterable[float | Sequence[float]]) -> tuple[Sample, ...]:
+    """Samples of the kernel alone; each repetition is a visit."""
+    return in_visits(kernel_samples(seconds))
+
+
+def in_visits(samples: Iterable[Sample]) -> tuple[Sample, ...]:
+    """The samples with each repetition as a visit."""
+    return tuple(dataclasses.replace(each, visit=each.repetition) for each in samples)
+
+
 def call_samples(repetitions: Iterable[Sequence[Mapping[str, float]]]) -> tuple[Sample, ...]:
     """Samples of end-to-end calls; each repetition has a mapping of phases for each rank."""
     return tuple(
