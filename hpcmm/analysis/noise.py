@@ -128,7 +128,9 @@ class Prior:
         return np.maximum(np.where(infinite, prior, np.maximum(prior, mixed)), LEAST**2), weight + freedoms
 
 
-# --- special functions: SciPy loads an OpenBLAS that hangs where address space is short ------------------------------
+# --- special functions ----------------------------------------------------------------------------------------------
+# Not from SciPy: its OpenBLAS waits for ever while it loads if address space is short (version 1.17, `ulimit -v 280000`),
+# scipy.stats takes 2 s to import, and its wheel has 35 MB.
 
 
 def digamma(x: np.ndarray) -> np.ndarray:
