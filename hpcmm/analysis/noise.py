@@ -129,8 +129,8 @@ class Prior:
 
 
 # --- special functions ----------------------------------------------------------------------------------------------
-# Not from SciPy: its OpenBLAS waits for ever while it loads if address space is short (version 1.17, `ulimit -v 280000`),
-# scipy.stats takes 2 s to import, and its wheel has 35 MB.
+# Not from SciPy: its OpenBLAS waits for ever while it loads if address space is short (version 1.17 alone, with
+# `ulimit -v 280000`). scipy.stats also takes 2 s to import, and the wheel has 35 MB.
 
 
 def digamma(x: np.ndarray) -> np.ndarray:
