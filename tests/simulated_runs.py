@@ -140,14 +140,15 @@ def followed(rng: np.random.Generator, kind: str, runs: int, length: int, size: 
     ]
 
 
-def smallest(kind: str, between: float, place: int) -> float:
-    """The smallest of ``CHANGES`` that is found at 80 % of 240 points of one time."""
-    for factor in CHANGES:
+def smallest(kind: str, between: float) -> list[float]:
+    """The smallest of ``CHANGES`` that is found at 80 % of 120 points, for each of ``TIMES``."""
+    found = [math.inf] * len(TIMES)
+    for factor in reversed(CHANGES):
         rng = np.random.default_rng(2)
-        found = [compared(rng, kind, between, factor)[60 * place : 60 * (place + 1)] for _ in range(4)]
-        if np.mean([each.verdict == "slower" for part in found for each in part]) >= 0.8:
-            return factor
-    return math.inf
+        slower = [[each.verdict == "slower" for each in compared(rng, kind, between, factor)] for _ in range(2)]
+        shares = [np.mean([part[60 * i : 60 * (i + 1)] for part in slower]) for i in range(len(TIMES))]
+        found = [factor if share >= 0.8 else least for share, least in zip(shares, found, strict=True)]
+    return found
 
 
 def pairs() -> None:
@@ -158,22 +159,23 @@ def pairs() -> None:
             rng = np.random.default_rng(1)
             found = [compared(rng, kind, between) for _ in range(20)]
             share, failed = np.mean([called(each) for each in found]), sum(gated(each).any() for each in found)
-            changes = [f"{100 * (smallest(kind, between, place) - 1):.1f} %" for place in range(len(TIMES))]
+            changes = [f"{100 * (least - 1):.1f} %" for least in smallest(kind, between)]
             counts = f"{1000 * share:.1f} of 1,000 | {failed} of {len(found)}"
             print(f"| {kind} | {100 * between:g} % | {counts} | {' | '.join(changes)} |", flush=True)
 
 
-def histories() -> None:
+def histories(runs: int = 20) -> None:
     print("| states of 1 % | last | points called changed | 5 % is found | 10 % is found |\n|---|--:|--:|--:|--:|")
     for kind in LASTING:
-        for length in (4, 15):
+        for length in (4, 10) if kind != LASTING[0] else (1,):
             rng = np.random.default_rng(length)
-            false = np.mean([bool(each) for _ in range(3) for each in followed(rng, kind, 30, length, 0.01)])
-            found = [np.mean([any(abs(at - 15) <= 1 and verdict == "slower" for at, verdict in each)
-                              for each in followed(rng, kind, 30, length, 0.01, factor, 15)])
-                     for factor in (1.05, 1.1)]  # fmt: skip
-            shares = " | ".join(f"{100 * each:.0f} %" for each in found)
-            print(f"| {kind} | {length} runs | {1000 * false:.1f} of 1,000 | {shares} |", flush=True)
+            false = np.mean([bool(each) for each in followed(rng, kind, runs, length, 0.01)])
+            shares = []
+            for factor in (1.05, 1.1):
+                found = followed(rng, kind, runs, length, 0.01, factor, runs // 2)
+                hits = [any(abs(at - runs // 2) <= 1 and verdict == "slower" for at, verdict in each) for each in found]
+                shares.append(f"{100 * np.mean(hits[60:]):.0f} %")  # the points of 25 us and more
+            print(f"| {kind} | {length} runs | {1000 * false:.1f} of 1,000 | {' | '.join(shares)} |", flush=True)
 
 
 if __name__ == "__main__":

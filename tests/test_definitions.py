@@ -33,7 +33,12 @@ def test_a_report_without_a_gpu_leaves_the_definitions_of_gpus_out():
 
 def test_numbers_in_the_texts_agree_with_the_code(monkeypatch):
     text = definitions.of("verdict").text
-    assert "a level of 99.5 %" in text and "more than 1 %" in text and "up to 5 may" in text
+    assert (
+        "a level of 99.5 %" in text
+        and "more than 1 %" in text
+        and "about 5 are called" in text
+        and "at most 5 %" in text
+    )
     assert (evidence.ALPHA, evidence.MARGIN, compare.FAMILY) == (0.005, 0.01, 0.05)
     monkeypatch.setitem(definitions.CONSTANTS, "signs", 7)
     changed = definitions._definition(id="x", term="x", text="{{ signs }} signs")

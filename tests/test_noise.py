@@ -85,7 +85,7 @@ def test_of_a_thousand_unchanged_points_about_five_are_called_changed(kind, betw
     rng = np.random.default_rng(12)
     found = [simulated_runs.compared(rng, kind, between) for _ in range(6)]
     assert sum(simulated_runs.called(each).sum() for each in found) <= 9.9 + 2 * 3.2
-    assert sum(simulated_runs.gated(each).any() for each in found) <= 1
+    assert sum(simulated_runs.gated(each).any() for each in found) <= 2  # 3 of 6 have a chance of 0.2 % at 5 %
 
 
 @pytest.mark.parametrize(("place", "change"), [(0, 1.2), (1, 1.04), (2, 1.02)])

@@ -241,7 +241,7 @@ def test_resources_are_matched_by_ranks(tmp_path):
     rows = []
     for ranks, own in held.items():
         point = Point("sum", "sequential", (2**20,), "int32", ranks)
-        rows.append(measurement(point, samples=kernel_samples([[1e-3] * ranks] * 9), resources=own))
+        rows.append(measurement(point, samples=visit_samples([[1e-3] * ranks] * 9), resources=own))
     gpus = [GPU | {"uuid": str(i)} for i in range(2)]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, {"gpus": gpus}))
     frame = analysis.measurements(columns)

@@ -154,6 +154,7 @@ class Controls:
     def __init__(
         self, times: np.ndarray, differences: np.ndarray, errors: np.ndarray, kinds: np.ndarray, centred: bool
     ):
+        times = pd.Series(times).groupby(kinds).transform("mean").to_numpy()  # not in the order of their differences
         order = np.argsort(times, kind="stable")
         times, differences, self._errors = times[order], differences[order], errors[order]
         self.level = float(np.median(differences)) if centred else 0.0

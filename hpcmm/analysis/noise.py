@@ -214,7 +214,9 @@ class Noise:
         return np.where(freedom > 0, total, np.nan), freedom
 
 
-# --- special functions: SciPy loads an OpenBLAS that hangs where address space is short ------------------------------
+# --- special functions ----------------------------------------------------------------------------------------------
+# Not from SciPy: its OpenBLAS waits for ever while it loads if address space is short (version 1.17 alone, with
+# `ulimit -v 280000`). scipy.stats also takes 2 s to import, and the wheel has 35 MB.
 
 
 def digamma(x: np.ndarray) -> np.ndarray:
