@@ -61,7 +61,7 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
         what = ", ".join(filter(None, (dtype, setting)))
         shown = " of the fastest variants" if rows["label"].nunique() > len(best) else ""
         where = f"{shown} on the {formats.device(device)}, {what}"
-        caption = f"{kind.capitalize()} scaling{where}, relative to the fastest on one rank"
+        caption = f"{kind.capitalize()} scaling{where}, relative to the fastest on one rank in the same arithmetic"
         yield _scaling(rows[rows["label"].isin(best)], style, caption, f"{kind}-{device}-{dtype}")
 
 
