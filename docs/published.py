@@ -156,7 +156,7 @@ def fastest(frame: pd.DataFrame) -> str:
         [
             *(row["operation"], row["gpu"] or row["machine"] or formats.device(row["device"]), formats.size(row)),
             *(row["arithmetic"] or row["dtype"], f"`{row['variant']}`", formats.rate_text(row), row["library"]),
-            *(_ratio(row), _tuned(row)),
+            *(_ratio(row), tuned(row)),
         ]
         for row in found
     ]
@@ -178,10 +178,11 @@ NONE = "–"
 WITHOUT_TUNED = f"{NONE}: the library has no tuned call, or it was not measured in that job."
 
 
-def _libraries(rows: pd.DataFrame) -> str:
+def libraries(rows: pd.DataFrame) -> str:
     """Return the sentence below a table that says what its ratios are relative to."""
     named = tables.libraries(rows)
-    lacking = (rows["tuned_ratio"].isna() & rows["ratio"].notna()).any()
+    shown = (rows["tuned_library"] != "").any()  # else no table has the column
+    lacking = shown and (rows["tuned_ratio"].isna() & rows["ratio"].notna()).any()
     texts = (f"{named[:1].upper()}{named[1:]}." if named else "", WITHOUT_TUNED if lacking else "")
     return " ".join(filter(None, texts))
 
@@ -260,7 +261,7 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
             at = next(iter(sizes.values()))
         tiles = ", with the fastest tile of each rung" if "tile" in rows and (rows["tile"] > 0).any() else ""
         sources = f"The numbers are from the published run, at {at}{tiles}."
-        compared = _libraries(rows[rows["dtype"].isin(dtypes)])
+        compared = libraries(rows[rows["dtype"].isin(dtypes)])
         return f"{table}\n\n{' '.join(filter(None, (sources, _gpu(rows), compared)))}"
 
     return section
@@ -282,14 +283,14 @@ def _has_tuned(rows: pd.DataFrame, dtype: str) -> bool:
     return bool((rows.loc[rows["dtype"] == dtype, "tuned_library"] != "").any())
 
 
-def _reached(here: pd.DataFrame, variant: str, steps: bool, unit: formats.RateUnit, tuned: bool) -> list[str]:
+def _reached(here: pd.DataFrame, variant: str, steps: bool, unit: formats.RateUnit, has_tuned: bool) -> list[str]:
     own = here[here["variant"] == variant]
     if own.empty:
-        return [""] * (2 + steps + tuned)
+        return [""] * (2 + steps + has_tuned)
     row = own.iloc[0]
     first = here[here["role"] == "rung"].iloc[0]
     gain = [formats.number(first["seconds"] / row["seconds"])] if steps else []
-    return [formats.rate(row, unit=unit), *gain, _ratio(row), *([_tuned(row)] if tuned else [])]
+    return [formats.rate(row, unit=unit), *gain, _ratio(row), *([tuned(row)] if has_tuned else [])]
 
 
 def _ratio(row: Mapping, column: str = "ratio") -> str:
@@ -300,7 +301,7 @@ def _ratio(row: Mapping, column: str = "ratio") -> str:
     return formats.number(ratio.value) + (f" ({notes})" if notes else "")
 
 
-def _tuned(row: Mapping) -> str:
+def tuned(row: Mapping) -> str:
     """Format the ratio to the tuned library; a dash if it is unknown, as ``_libraries`` explains."""
     return _ratio(row, "tuned_ratio") or NONE
 
@@ -338,7 +339,7 @@ def steps(columns: Columns, frame: pd.DataFrame) -> str:
     if not cells:
         return ""
     head = [f"float32 at {formats.size(found[0])}", unit.name, "× previous step", LIBRARY, TUNED]
-    sources = " ".join(filter(None, ("The numbers are from the published run.", _gpu(rows), _libraries(rows))))
+    sources = " ".join(filter(None, ("The numbers are from the published run.", _gpu(rows), libraries(rows))))
     return f"{_table(head, cells)}\n\n{sources}"
 
 
@@ -356,11 +357,11 @@ def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
             formats.number(each) if math.isfinite(each) else "" for each in (row["step"], row["clock"] / 1e9)
         )
         what = f"{_kind(variant)}{variant.change}"
-        cells.append([f"`{variant.name}`", what, formats.rate(row, unit=unit), gain, _ratio(row), _tuned(row), clock])
+        cells.append([f"`{variant.name}`", what, formats.rate(row, unit=unit), gain, _ratio(row), tuned(row), clock])
     first = rows.iloc[0]
     head = ["rung", "what changes", unit.name, "× previous rung", f"{LIBRARY} (95 % CI)", TUNED, "SM clock, GHz"]
     sources = f"The numbers are from the published run, in {first['dtype']} at {formats.size(first)}."
-    return f"{_table(head, cells)}\n\n{' '.join(filter(None, (_libraries(rows), sources, _gpu(rows))))}"
+    return f"{_table(head, cells)}\n\n{' '.join(filter(None, (libraries(rows), sources, _gpu(rows))))}"
 
 
 def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
@@ -379,7 +380,7 @@ def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
         for row in analysis.row_dicts(shown)
     ]
     head = [f"float32 at {formats.size(shown.iloc[0])}", "arithmetic", LIBRARY, TUNED, "largest error"]
-    return f"{_table(head, cells)}\n\n{_libraries(rows)} They compute in float32."
+    return f"{_table(head, cells)}\n\n{libraries(rows)} They compute in float32."
 
 
 def shapes(columns: Columns, frame: pd.DataFrame) -> str:
@@ -398,7 +399,7 @@ def shapes(columns: Columns, frame: pd.DataFrame) -> str:
     arithmetics = {row["variant"]: Ratio.to_library(row).arithmetics for row in analysis.row_dicts(shown)}
     named = [f"`{each}`" + (f" ({arithmetics[each]})" if arithmetics[each] else "") for each in variants]
     table = _table([f"{LIBRARY}, {TUNED}, float32; m × n × k", *named], cells)
-    return f"{table}\n\n{_libraries(shown)}"
+    return f"{table}\n\n{libraries(shown)}"
 
 
 def tiles(columns: Columns, frame: pd.DataFrame) -> str:
@@ -420,7 +421,7 @@ def tiles(columns: Columns, frame: pd.DataFrame) -> str:
         f"float32 {unit.name} at {rows['n'].iloc[0]} ({LIBRARY}, {TUNED})",
         *(f"tile {width:g}" for width in widths),
     ]
-    return f"{_table(head, cells)}\n\n{_gpu(rows)} {_libraries(rows)}\n\n{_figure('tiles')}"
+    return f"{_table(head, cells)}\n\n{_gpu(rows)} {libraries(rows)}\n\n{_figure('tiles')}"
 
 
 def transfer(columns: Columns, frame: pd.DataFrame) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import drawings
+import pandas as pd
 import published
 from tabulate import tabulate
 
@@ -23,6 +24,7 @@ from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes
 from hpcmm.report import formats, hardware, markup, steps, tables
+from hpcmm.report.ratio import Ratio
 
 INSTRUCTIONS = Path(__file__).parent / "instructions.json"  # from tests/instruction_mix.py
 TITLES = {
@@ -387,9 +389,11 @@ def measured(rung: Rung, run: Published) -> list[str]:
     if not rows:
         return [*parts, "The published run does not have this rung in its ladder."]
     cells, reasons, compared = [], [], {}
+    tuned = any(row["tuned_library"] for row in rows)
     for row in rows:
         step = run.step(row)
-        ratio = formats.times(row["ratio"])
+        ratios = [Ratio.to_library(row).short]
+        ratios += [Ratio.to_library(row, "tuned_ratio").short or published.NONE] if tuned else []
         gain = formats.times(step.ratio) if step else ""
         cells.append(
             [
@@ -399,14 +403,17 @@ def measured(rung: Rung, run: Published) -> list[str]:
                 formats.duration(row["seconds"]),
                 formats.rate_text(row),
                 *([gain] if rung.below else []),
-                ratio,
+                *ratios,
             ]
         )
         if step:
             compared[str(step.below["variant"])] = True
             reasons.append(f"- **{row['dtype']}**: {escaped(steps.effect(step))}. {escaped(steps.reason(step))}")
     below = [f"× {' or '.join(compared) or rung.below.name}"] if rung.below else []
-    parts.append(_table(["type", "size", "rung", "time", "rate", *below, "× library"], cells))
+    heads = [published.LIBRARY, *([published.TUNED] if tuned else [])]
+    parts.append(_table(["type", "size", "rung", "time", "rate", *below, *heads], cells))
+    if sources := published.libraries(pd.DataFrame(rows)):
+        parts.append(sources)
     if revisions := dict.fromkeys(run.revisions[row["run"]] for row in rows):
         parts.append(f"Measured at revision {' and '.join(revisions)}; the source above may be newer.")
     if reasons:

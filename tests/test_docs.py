@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 import drawings
 import rungs
 
+from hpcmm import kernels
 from hpcmm.cli.main import parser
 from hpcmm.experiment.config import SCHEMA, validated
 from hpcmm.experiment.extensions import load_named
@@ -337,6 +338,23 @@ def test_the_readme_is_short_and_shows_three_figures():
     assert len(text.splitlines()) <= 200
     if "| operation" in text:  # a run is published
         assert len(re.findall(r"^!\[", text, re.M)) == 3
+
+
+def test_the_lengths_of_rungs_in_the_text_are_those_of_their_sources():
+    folder = kernels.FOLDER
+    sources = {kernels.source(of, each) for of in OPERATIONS.values() for each in of.ladder if each.compiled}
+    lengths = sorted(len(path.read_text("utf-8").splitlines()) for path in sources if path.is_relative_to(folder))
+    design = " ".join((DOCS / "design.md").read_text("utf-8").split())
+    told = re.search(
+        r"sources of (\d+) rungs have (\d+) lines in the median. (\d+) are longer than 100 lines and (\d+)", design
+    )
+    middle = lengths[(len(lengths) - 1) // 2]
+    assert [*map(int, told.groups())] == [
+        len(lengths),
+        middle,
+        *(sum(n > most for n in lengths) for most in (100, 300)),
+    ]
+    assert f"half of them have at most {middle} lines" in " ".join(TEXTS[0].read_text("utf-8").split())
 
 
 def test_metadata_agree():

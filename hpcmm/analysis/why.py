@@ -347,7 +347,7 @@ def _step(below: Row, rung: Row, known: Known) -> Step:
         changed = [each for each in changed if each.use >= IDLE or math.isnan(each.use)]
     helping, hurting = ([each for each in changed if each.helps is helps] for helps in (True, False))
     reasons, despite = {"faster": (helping, hurting), "slower": (hurting, helping)}.get(verdict, (changed, []))
-    units = _other_units(before, after, rung, below) if verdict in ("faster", "slower") else []
+    units = _other_units(before, after, rung, below, verdict)
     if verdict in ("faster", "slower") and not (units or reasons):
         units += _busier(before, after, verdict)
     threads = None if DEVICES[rung["device"]].accelerator else known.threads.get(rung["run"])
@@ -447,13 +447,13 @@ def _logarithm(before: float, after: float) -> float:
     return math.log(after / before)
 
 
-def _other_units(before: Row, after: Row, rung: Row, below: Row) -> list[Evidence]:
-    """Report if only one of both rungs is faster than the FMA units can be, or computes in another arithmetic."""
+def _other_units(before: Row, after: Row, rung: Row, below: Row, verdict: Verdict) -> list[Evidence]:
+    """Report another arithmetic, and for a clear verdict a rung that alone is faster than the FMA units can be."""
     found = []
     own, other = (row["arithmetic"] or f"{row['dtype']} arithmetic" for row in (rung, below))
     if own != other:
-        found.append(Evidence(f"it computes with {own}" + ("" if rung["arithmetic"] else f" instead of {other}")))
-    if after["of_fma"] > 1 >= before["of_fma"]:
+        found.append(Evidence(f"it computes with {own} instead of {other}"))
+    if verdict in ("faster", "slower") and after["of_fma"] > 1 >= before["of_fma"]:
         text = "its rate is {} of what the FMA units can do at this clock, so tensor cores compute it"
         found.append(Evidence(text, ((after["of_fma"], "percent"),)))
     return found

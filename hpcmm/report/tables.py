@@ -152,7 +152,7 @@ def libraries(points: pd.DataFrame) -> str:
     """Name the libraries of the ratios of a table, with their versions, ``"library: cublas 13.1"``."""
     texts = []
     for title, ratio, column in (("library", "ratio", "library"), ("tuned", "tuned_ratio", "tuned_library")):
-        compared = points[points[ratio].notna() & (points["algorithm"] == TEXTBOOK)]
+        compared = points[points[ratio].notna() & (points["algorithm"] == TEXTBOOK) & (points["baseline"] == 0)]
         if known := " and ".join(name for name in dict.fromkeys(compared[column]) if name):
             texts.append(f"{title}: {known}")
     return "; ".join(texts)

@@ -62,7 +62,8 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
         shown = " of the fastest variants" if rows["label"].nunique() > len(best) else ""
         where = f"{shown} on the {formats.device(device)}, {what}"
         at_once = " of all devices at once" if (at["base_ranks"] > 1) else ""
-        caption = f"{kind.capitalize()} scaling{where}, relative to the fastest on one rank{at_once}"
+        base = f"the fastest on one rank{at_once} in the same arithmetic"
+        caption = f"{kind.capitalize()} scaling{where}, relative to {base}"
         yield _scaling(rows[rows["label"].isin(best)], style, caption, f"{kind}-{device}-{dtype}")
 
 
