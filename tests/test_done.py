@@ -86,6 +86,24 @@ def test_products_of_another_plan_are_stale_whatever_the_dates(whole, tmp_path, 
     assert told(whole, tmp_path)[0] == BOTH and done.is_done(whole, tmp_path), "the config is changed back"
 
 
+def test_a_job_that_ends_while_its_files_are_read_stays_done(whole, tmp_path, monkeypatch):
+    """A dry run beside a run must not remove what the job has just told Snakemake."""
+    file_of(tmp_path).unlink()
+    mark, jobs = tmp_path / "marks" / "done" / BATCH.name, done.jobs
+
+    def ending(*arguments):
+        found = jobs(*arguments)
+        done.write_old(mark)
+        return found
+
+    monkeypatch.setattr(done, "jobs", ending)
+    done.mark(whole, tmp_path, tmp_path / "marks")
+    assert mark.exists()
+    monkeypatch.undo()
+    done.mark(whole, tmp_path, tmp_path / "marks")
+    assert not mark.exists()
+
+
 def test_the_plan_of_a_run_that_was_ended_is_replaced(whole, tmp_path):
     """Else the status would be that of the other plan, although nothing is left to do."""
     planned_of(BATCH).write(tmp_path / "plan.json")

@@ -93,12 +93,13 @@ def mark(planned: Plan, results: Path, folder: Path) -> None:
         ``done/JOB`` exists if a job is done. ``stale/PRODUCT`` gets a new text, and becomes newer than the product, if
         the product does not show the plan. Snakemake ignores a newer file with the same text.
     """
+    before = set((folder / "done").rglob("*"))  # jobs of a run beside this process may end while their files are read
     done = jobs(planned, results)
     for name, whole in done.items():
         path = folder / "done" / name
-        if not whole:
+        if not whole and path in before:
             path.unlink(missing_ok=True)
-        elif not path.exists():
+        elif whole and not path.exists():
             write_old(path)
     for name, is_current in products(planned, results, all(done.values())).items():
         path = folder / "stale" / name
