@@ -134,9 +134,9 @@ def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(insi
     assert verdicts["import.py"]["where"] == why and verdicts["call.py"]["where"] == f"1x1x1 float32: {why}"
     assert {each["kernel"] for each in found["points"]} == {"by_rows.c", "panels.py", "numpy"}
     for own in [each for each in found["points"] if each["own"]]:
-        assert (
-            own["shape"] == [24, 24, 24] and own["seconds"] > 0 and own["ratio_low"] < own["ratio"] < own["ratio_high"]
-        )
+        assert own["shape"] == [24, 24, 24] and own["seconds"] > 0
+        ends = own["ratio_low"], own["ratio_high"]  # one visit of slow points has no interval
+        assert ends == (None, None) or ends[0] < own["ratio"] < ends[1]
     done = inside("crash.c", cwd=folder)
     assert done.returncode == 1 and "crash.c: FAIL 9x70x40 float32: the job crashed" in done.stdout
 

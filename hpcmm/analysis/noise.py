@@ -177,8 +177,8 @@ class Noise:
             jobs = Prior.of(times, variances * scale, freedoms, neighbours=neighbours)
             both = np.maximum(jobs.at(times)[0], within)
             scale = both / np.maximum(both - within * (1 - kept), LEAST**2)
-        # few pairs of jobs may look as if variances had no mean, with less than two degrees of freedom
-        return cls(visits, replace(jobs, freedoms=np.maximum(jobs.freedoms, 2.0)))
+        # a prior is worth a pair of jobs at least, which has one degree of freedom
+        return cls(visits, replace(jobs, freedoms=np.maximum(jobs.freedoms, 1.0)))
 
     def between(self, times: np.ndarray) -> np.ndarray:
         """Return the variance between jobs at these times; NaN if it is not known."""
