@@ -12,7 +12,8 @@ from hpcmm.experiment import extensions, plan
 from hpcmm.cluster import launcher, site, slurm
 from hpcmm.bench import status
 from hpcmm.experiment.fingerprint import digest
-from hpcmm.experiment.config import locate_files, merge_into, naming, read_config
+from hpcmm.experiment.config import locate_files, merge_into, read_config
+from hpcmm.reader import naming
 from hpcmm.measurement import FILE, Job
 from hpcmm.model import HpcmmError
 from hpcmm.store import require_writable

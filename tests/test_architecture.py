@@ -24,6 +24,7 @@ ORDER = [
     "quantities",
     "model",
     "measurement",
+    "reader",
     "text",
     "interval",
     "kernels",

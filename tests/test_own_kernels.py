@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcmm.experiment import extensions, own_kernels
-from hpcmm.experiment.config import ConfigError, read_config, validated
+from hpcmm.experiment.config import read_config, validated
 from hpcmm.experiment.own_kernels import KernelFileError
 from hpcmm.kernels import file_of, name_of
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
+from hpcmm.reader import ConfigError
 from hpcmm.text import described
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"

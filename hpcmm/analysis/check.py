@@ -23,10 +23,10 @@ import pandas as pd
 from hpcmm import analysis, quantities
 from hpcmm.analysis import Columns, noise, sustained, unmeasured
 from hpcmm.analysis.compare import ALPHA, MARGIN
-from hpcmm.experiment.config import ConfigError
 from hpcmm.model import HpcmmError, spread_name
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
+from hpcmm.reader import ConfigError
 
 FORMAT = "hpcmm check reference"
 PHASES = {"kernel": 0, "upload": 1, "download": 1}  # phase: whether it belongs to end-to-end calls

@@ -11,8 +11,8 @@ import numpy as np
 
 from hpcmm.analysis.tidy import Columns, mapping, runs
 from hpcmm.experiment import plan
-from hpcmm.experiment.config import ConfigError
 from hpcmm.model import spread_name
+from hpcmm.reader import ConfigError
 from hpcmm.store.schema import RENAMED
 
 

@@ -20,9 +20,9 @@ from hpcmm.cli.arguments import command
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import own_kernels
-from hpcmm.experiment.config import ConfigError
 from hpcmm.model import HpcmmError, Operation, Task, Variant
 from hpcmm.operations import shapes, with_kernels
+from hpcmm.reader import ConfigError
 
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
 README = "README.md"

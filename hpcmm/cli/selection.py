@@ -12,11 +12,12 @@ from typing import Any
 from hpcmm import kernels
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, own_kernels
-from hpcmm.experiment.config import ConfigError, of_file
+from hpcmm.experiment.config import of_file
 from hpcmm.experiment.own_kernels import KernelFileError
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.shapes import ragged
+from hpcmm.reader import ConfigError
 
 MOST_COMBINATIONS = 500
 # Sizes that take some milliseconds, by the number of dimensions: on the host and on an accelerator

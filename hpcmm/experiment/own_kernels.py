@@ -21,10 +21,10 @@ import yaml
 
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
-from hpcmm.experiment.config import ConfigError, Loader, not_allowed, parse, schema_errors, schema_of, schema_problems
 from hpcmm.kernels import name_of
 from hpcmm.model import Geometry, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, with_kernels
+from hpcmm.reader import ConfigError, Loader, not_allowed, parse, schema_errors, schema_of, schema_problems
 
 SCHEMA = schema_of(Path(__file__).with_name("kernel.schema.yaml"))
 MARK = "hpcmm:"
