@@ -301,7 +301,7 @@ def arithmetic(rung: Rung, run: Published) -> list[str]:
 def _loads(task: Task, facts: Mapping[str, Any]) -> Iterator[str]:
     itemsize, geometry = task.element.itemsize, task.geometry
     if isinstance(geometry, OverC):
-        staged = geometry.staged(task)
+        staged = geometry.phase(task)
         if staged:
             loads, flops = occupancy.tile_phase(staged.rows, staged.columns, staged.depth)
             yield (

@@ -9,7 +9,7 @@ import pytest
 from hpcmm import kernels
 from hpcmm.experiment import fingerprint, plan
 from hpcmm.measurement import Point
-from hpcmm.operations import OPERATIONS, blocks
+from hpcmm.operations import OPERATIONS
 
 MEASURING = plan.Measuring(1, 3, 6, 0.1, 0.05, "cold", 1)
 SCALARS = {"alpha": 1.5, "beta": 0.5}
@@ -151,8 +151,8 @@ def test_a_record_counts_where_it_decides_something(monkeypatch):
 
     assert replaced("naive", change="other words", source="other documents") == set()
     assert replaced("naive", architecture="sm_80") == {"naive"}
-    wider = {"float32": blocks.Ring(256, 256, 128, 16, stages=4, group_rows=8)}
-    assert replaced("large_thread_tile", geometry=wider) == {"large_thread_tile"}
+    deeper = dataclasses.replace(OPERATIONS["matmul"].variant("large_thread_tile").geometry["float32"], depth=16)
+    assert replaced("large_thread_tile", geometry={"float32": deeper}) == {"large_thread_tile"}
 
 
 def test_the_version_of_a_library_counts_on_its_device(monkeypatch):

@@ -106,7 +106,7 @@ def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:
     shape = tuple(int(row[name]) for name in operation.dimensions)
     scalars = operation.scalars | {name: row[name] for name in operation.scalars if name in row}
     task = Task(operation, variant, shape, row["dtype"], scalars, row["tile"]).picked
-    return task.geometry.staged(task) if isinstance(task.geometry, OverC) else None
+    return task.geometry.phase(task) if isinstance(task.geometry, OverC) else None
 
 
 def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,8 @@ UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths", "
 # fields of a variant that no time depends on
 UNTIMED_FIELDS = {
     "change",
+    "counterpart",
+    "shelf",
     "source",
     "deterministic",
     "arithmetic",

@@ -65,7 +65,7 @@ class Waves(Model):
     def seconds(self, task: Task) -> float:
         m, n, k = task.shape
         rows, columns = task.geometry.covered(task)
-        blocks = math.prod(task.geometry.grid(task))
+        blocks = math.prod(task.geometry.over_c(task))
         waves, rest = divmod(-(-blocks // SMS), self.resident)  # of the SM with the most blocks
         of_sm = waves * self.resident + (max(rest, self.alone) if rest else 0)
         mainloop = of_sm * rows * columns * k / self.rate
@@ -97,8 +97,8 @@ class SharedTiles(Model):
 
     def seconds(self, task: Task) -> float:
         geometry = task.geometry
-        depth, tiles = geometry.staged(task).depth, math.prod(geometry.grid(task))
-        steps, blocks = max(1, -(-task.shape[2] // depth)), max(1, geometry.blocks(task, SMS))
+        depth, tiles = geometry.phase(task).depth, math.prod(geometry.over_c(task))
+        steps, blocks = max(1, -(-task.shape[2] // depth)), max(1, geometry.divided_blocks(task, SMS))
         divided = tiles % blocks > 0
         of_block = -(-tiles * steps // blocks) if divided else -(-tiles // min(blocks, SMS)) * steps
         mainloop = of_block * math.prod(geometry.covered(task)) * depth / self.rate
@@ -160,7 +160,7 @@ class Narrow(Model):
         if m > self.max_rows and n > self.max_columns:
             return math.inf
         tile, parts = task.geometry.chosen(task)
-        waves = -(-math.prod(task.geometry.grid(task)) * parts // (SMS * tile.resident))
+        waves = -(-math.prod(task.geometry.over_c(task)) * parts // (SMS * tile.resident))
         passes, large = (-(-m // tile.rows), n) if tile.few_rows else (-(-n // tile.columns), m)
         return waves * self.overhead + passes * large * k * task.element.itemsize / self.bytes_per_second
 

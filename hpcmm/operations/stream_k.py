@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcmm.model import Launch, Task
-from hpcmm.operations.blocks import SMS, ChosenTile, OverC, Staged, WarpgroupRing, tiles_of
+from hpcmm.operations.blocks import SMS, ChosenTile, OverC, Staged, Tiled, tiles_of
 from hpcmm.operations.split_k import FMA_PER_SECOND, FmaTile
 
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
@@ -28,28 +28,19 @@ def stream_k_blocks(tiles: int, steps: int, most: int) -> int:
     return min(most, max(tiles, tiles * steps // MIN_STEPS))
 
 
-@dataclass(frozen=True)
-class StreamK(WarpgroupRing):
+class StreamK(Tiled):
     """Blocks that divide the terms of tiles if some blocks would be idle otherwise (stream-K).
 
-    ``max_blocks`` is the number of SMs that the workspace in the source suffices for.
+    The constant ``MAX_BLOCKS`` is the number of SMs that the workspace in the source suffices for.
     """
 
-    max_blocks: int = 0
-
-    def macros(self, task: Task) -> dict[str, int]:
-        return {**super().macros(task), "MAX_BLOCKS": self.max_blocks}
-
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
-        blocks = self.blocks(task, min(self.max_blocks, multiprocessors))
-        return [
-            Launch((blocks,), launch.block, launch.arguments, launch.shared_bytes)
-            for launch in super().launches(task, arrays, multiprocessors)
-        ]
+        blocks = self.divided_blocks(task, min(self.constants["MAX_BLOCKS"], multiprocessors))
+        return [replace(launch, grid=(blocks,)) for launch in super().launches(task, arrays, multiprocessors)]
 
-    def blocks(self, task: Task, most: int) -> int:
+    def divided_blocks(self, task: Task, most: int) -> int:
         """Return the number of blocks, if at most ``most`` are resident."""
-        return stream_k_blocks(math.prod(self.grid(task)), -(-task.shape[2] // self.depth), most)
+        return stream_k_blocks(math.prod(self.over_c(task)), -(-task.shape[2] // self.depth), most)
 
 
 @dataclass(frozen=True)
@@ -70,19 +61,19 @@ class StreamKFma(OverC):
     def covered(self, task: Task) -> tuple[int, int]:
         return self.tile.rows, self.tile.columns
 
-    def staged(self, task: Task) -> Staged | None:
+    def phase(self, task: Task) -> Staged | None:
         return Staged(self.tile.rows, self.tile.columns, self.tile.depth)
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
-        grid = self.grid(task)
+        grid = self.over_c(task)
         if not all(grid):
             return []
-        blocks = self.blocks(task, min(self.max_blocks, multiprocessors))
+        blocks = self.divided_blocks(task, min(self.max_blocks, multiprocessors))
         return [Launch((blocks,), (self.tile.threads,), task.operation.arguments(task, arrays), self.tile.ring_bytes)]
 
-    def blocks(self, task: Task, most: int) -> int:
+    def divided_blocks(self, task: Task, most: int) -> int:
         """Return the number of blocks, at most ``most``: one wave computes all tiles, whole or in parts."""
-        return min(most, stream_k_blocks(math.prod(self.grid(task)), -(-task.shape[2] // self.tile.depth), most))
+        return min(most, stream_k_blocks(math.prod(self.over_c(task)), -(-task.shape[2] // self.tile.depth), most))
 
 
 @dataclass(frozen=True)
@@ -189,7 +180,7 @@ class StreamKDmma(ChosenTile):
         }
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
-        if not all(self.grid(task)):
+        if not all(self.over_c(task)):
             return []
         tile, divided = self.chosen(task)
         blocks = tile.blocks(task.shape, divided, min(multiprocessors, SMS))
