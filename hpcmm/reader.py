@@ -229,7 +229,8 @@ def schema_problems(error: jsonschema.ValidationError) -> list[str]:
         case "enum":
             return [value + ", ".join(map(str, limit))]
         case "type":
-            return [value + ("a string; write it in quotes" if name else TYPES[limit])]
+            types = [TYPES[each] for each in ([limit] if isinstance(limit, str) else limit)]
+            return [value + ("a string; write it in quotes" if name else " or ".join(types))]
         case "pattern":
             return [value + "letters, digits, '-' and '_', beginning with a letter or digit"]
         case "not":

@@ -178,6 +178,7 @@ def test_the_list_of_built_kernels_needs_only_the_build_requirements():
     build = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["build-system"]["requires"]
     modules = {"pyyaml": ("yaml", "_yaml")}
     names = [re.match(r"[\w-]+", each)[0] for each in build]
+    packages = {each for each in packages if not re.match(r"_?cython_", each)}  # PyYAML is partly compiled by Cython
     assert packages <= {"hpcmm", *(module for each in names for module in modules.get(each, (each,)))}
 
 

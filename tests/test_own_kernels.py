@@ -88,7 +88,7 @@ arithmetic: TF32"""
     (launch,) = launches(found)
     assert (launch.grid, launch.block, launch.shared_bytes) == ((2, 2), (16, 8), 3 * 192 % 1000 * 8)
     (wide,) = launches(task(own_kernels.read(tmp_path / "my.cu"), (65, 300, 5), "float64"))
-    assert wide.grid == (4, 2, 1)  # three blocks along n, rounded up to whole clusters
+    assert wide.grid == (4, 2)  # three blocks along n, rounded up to whole clusters
 
 
 def test_values_replace_those_of_the_head(tmp_path):

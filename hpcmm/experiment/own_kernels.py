@@ -159,9 +159,11 @@ def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> 
 def known_dtypes(head: Mapping[str, Any], operation: Operation, device: str, problems: Problems) -> None:
     """Report element types of a head that the operation or the device does not have."""
     allowed = [each for each in operation.dtypes if DTYPES[each].is_on(device)]
-    for each in head.get("dtypes", ()):
-        if each not in allowed:
-            problems.add("dtypes", f"{not_allowed(each)}{', '.join(allowed)}")
+    arithmetic = head.get("arithmetic")
+    for key, names in (("dtypes", head.get("dtypes", ())), ("arithmetic", arithmetic)):
+        for each in names if isinstance(names, list | tuple | dict) else ():
+            if each not in allowed:
+                problems.add(key, f"{not_allowed(each)}{', '.join(allowed)}")
 
 
 def apply(changes: Mapping[str, int], head: dict[str, Any], allowed: set[str], problems: Problems) -> None:

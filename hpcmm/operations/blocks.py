@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcmm.model import Boxes, Geometry, Launch, Task
+from hpcmm.model import Boxes, Geometry, HpcmmError, Launch, Task
 from hpcmm.operations.heads import number, sizes_of
 
 SMS = 132  # SMs of an H100 or H200
@@ -183,9 +183,18 @@ class Tiled(OverC):
         return Staged(rows, columns, depth) if depth else None
 
     def blocks(self, task: Task) -> tuple[int, ...]:
-        """Return the number of blocks in x, y and z."""
+        """Return the number of blocks in x, y and z.
+
+        Raises
+        ------
+        HpcmmError
+            If an expression of the grid has no value at the sizes of the task.
+        """
         if self.grid:
-            return self._blocks({**sizes_of(task), **self.macros(task)})
+            try:
+                return self._blocks({**sizes_of(task), **self.macros(task)})
+            except ValueError as error:
+                raise HpcmmError(f"grid: {error} has no value at {sizes_of(task)}") from error
         cluster = (*self.cluster, 1, 1)
         over = zip((*self.over_c(task), 1), cluster, strict=False)
         return tuple(rounded_up(blocks, of) for blocks, of in over)[: 3 if cluster[2] > 1 else 2]
@@ -198,4 +207,4 @@ class Tiled(OverC):
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         grid, block = self.blocks(task), (task.tile, task.tile) if self.tiles else self.block
         arguments = (*task.operation.arguments(task, arrays), *self.boxes(task, arrays))
-        return [Launch(grid, block, arguments, self.shared_bytes)] if all(grid) else []
+        return [Launch(grid, block, arguments, self.shared_bytes)] if min(grid) > 0 else []

@@ -289,7 +289,7 @@ def evaluated(key: str, given: Any, known: Mapping[str, int]) -> tuple[int, ...]
     ValueError
         If one of them is no number and no expression over the known names.
     """
-    if isinstance(given, Mapping):
+    if key == "tensor_maps":
         return {name: number(each, known) for name, each in given.items()}
     several = isinstance(given, list) and key in LISTS
     if several and not 1 <= len(given) <= 3:

@@ -202,6 +202,7 @@ LATENCY = Operation(
     arguments=element_arguments,
     combination="maximum",  # every rank follows the same cycle
     cached=True,
+    geometry=Chase,
 )
 
 
@@ -249,6 +250,7 @@ BANDWIDTH = Operation(
     draw=draw_elements,
     reference=bandwidth_reference,
     arguments=element_arguments,
+    geometry=Reads,
 )
 
 
