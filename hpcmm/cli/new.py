@@ -118,13 +118,6 @@ def rungs() -> Iterator[tuple[Operation, Variant]]:
 
 def text_of(name: str, operation: Operation, variant: Variant) -> str:
     """Return the text of a copy of a rung; a source that is included only to have another head is part of it."""
-    path = kernels.source(operation, variant)
-
-    def code(included: re.Match) -> str:
-        text = (kernels.FOLDER / included[1]).read_text()
-        return text[heads.end_of_comments(text) :].strip()
-
-    shared = rf'^#include "({operation.kernels}/\w+\{path.suffix})"$'
-    whole = re.sub(shared, code, path.read_text(), flags=re.MULTILINE)
+    text = heads.whole(kernels.source(operation, variant))
     about = f"{name}: starts as {variant.name}."
-    return f"// {about}\n//\n{whole}" if DEVICES[variant.device].accelerator else f"/* {about} */\n{whole}"
+    return f"// {about}\n//\n{text}" if DEVICES[variant.device].accelerator else f"/* {about} */\n{text}"

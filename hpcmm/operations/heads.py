@@ -181,6 +181,16 @@ def end_of_comments(text: str, python: bool = False) -> int:
     return end
 
 
+def whole(path: Path) -> str:
+    """Return the text of a source; another source that it includes, to give it another head, stands in its place."""
+
+    def code(included: re.Match) -> str:
+        text = (kernels.FOLDER / included[1]).read_text()
+        return text[end_of_comments(text) :].strip()
+
+    return re.sub(rf'^#include "(\w+/\w+\{path.suffix})"$', code, path.read_text(), flags=re.MULTILINE)
+
+
 def body_of(text: str, path: Path) -> tuple[str, int]:
     """Return the YAML of a file's head, at its lines, and the line of ``hpcmm:`` from 1; empty and 0 without a head."""
     lines = leading_comments(text, path.suffix == PYTHON).splitlines()
