@@ -10,7 +10,8 @@ from hpcmm import backends, surroundings
 from hpcmm.experiment import extensions, plan
 from hpcmm.cluster import site, slurm
 from hpcmm.bench import done, status
-from hpcmm.experiment.config import locate_files, merge_into, naming, read_config
+from hpcmm.experiment.config import locate_files, merge_into, read_config
+from hpcmm.reader import naming
 from hpcmm.measurement import Job
 from hpcmm.model import HpcmmError
 from hpcmm.store import require_writable

@@ -20,10 +20,9 @@ from tabulate import tabulate
 
 from hpcmm import store, surroundings
 from hpcmm.cli.main import parser
-from hpcmm.experiment import own_kernels
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.grading import rubric as rubrics
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, heads
 from hpcmm.parallel import ALGORITHMS, algorithms_of
 from hpcmm.report import definitions, export, formats
 
@@ -92,7 +91,7 @@ def config() -> str:
 
 def head() -> str:
     """Describe every key of the head of a kernel's file, from its schema."""
-    return _keys(own_kernels.SCHEMA["properties"])
+    return _keys(heads.SCHEMA["properties"])
 
 
 def rubric() -> str:

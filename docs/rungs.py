@@ -20,7 +20,7 @@ from hpcmm import analysis, kernels, store
 from hpcmm.analysis import occupancy, why
 from hpcmm.devices import DEVICES
 from hpcmm.model import Operation, Task, Variant
-from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.operations import OPERATIONS, dimensions, heads
 from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes
 from hpcmm.report import formats, hardware, markup, steps, tables
@@ -180,6 +180,8 @@ def head(path: Path) -> tuple[list[str], list[str]]:
     paragraphs, limits = [], []
     for block in "\n".join(lines).split("\n\n"):
         joined = " ".join(block.split())
+        if joined.startswith(heads.MARK):
+            continue
         joined, _, source = joined.partition("Source: ")
         idea, _, limit = joined.partition("Limit: ")
         if idea.strip():
@@ -207,7 +209,7 @@ def escaped(text: str) -> str:
 
 def divided(path: Path) -> tuple[list[str], list[str]]:
     """Return the comment at the top of a source, and the lines after it."""
-    lines = path.read_text("utf-8").splitlines()
+    lines = heads.whole(path).splitlines()
     end = next((i for i, line in enumerate(lines) if not line.startswith(("//", "/*", "  ", " *")) and line.strip()), 0)
     while end and not lines[end - 1].strip():
         end -= 1
@@ -305,7 +307,7 @@ def arithmetic(rung: Rung, run: Published) -> list[str]:
 def _loads(task: Task, facts: Mapping[str, Any]) -> Iterator[str]:
     itemsize, geometry = task.element.itemsize, task.geometry
     if isinstance(geometry, OverC):
-        staged = geometry.staged(task)
+        staged = geometry.phase(task)
         if staged:
             loads, flops = occupancy.tile_phase(staged.rows, staged.columns, staged.depth)
             yield (

@@ -114,7 +114,7 @@ class Geometry:
         """Return each array of the workspace, by name."""
         return {}
 
-    def constant_memory(self, task: Task) -> dict[str, str]:
+    def in_constant_memory(self, task: Task) -> dict[str, str]:
         """Return the operand that each array in constant memory holds, by the array's name in the source."""
         return {}
 
@@ -157,9 +157,13 @@ class Variant:
     device : str
         Name of a record in ``hpcmm.devices``.
     change : str
-        The difference from the previous rung.
+        The difference from its counterpart.
     source : str
         The documents that describe it.
+    counterpart : str
+        The rung from which it differs in one idea; empty if there is none.
+    shelf : {"lesson", "product"}
+        A lesson is a short source that shows one idea. A product is built for speed. Empty for others.
     library : callable, optional
         Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
         file.
@@ -177,8 +181,6 @@ class Variant:
         Name of the baseline whose library it calls with the fastest of several algorithms; empty for any other variant.
     geometry : Geometry, or mapping of str to Geometry
         How a CUDA kernel is launched, for all types or by type.
-    kernel : str
-        Stem of the source file, if it belongs to another variant.
     path : Path, optional
         The source file, if it is outside this package.
     picks : Picks, optional
@@ -220,12 +222,13 @@ class Variant:
     device: str
     change: str
     source: str = ""
+    counterpart: str = ""
+    shelf: str = ""
     library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(default=None, hash=False)
     unsupported: Callable[[Any, str], str] | None = field(default=None, hash=False)
     provider: str = ""
     workspace: Callable[[Task], Mapping[str, Workspace]] | None = field(default=None, hash=False)
     geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
-    kernel: str = ""
     path: Path | None = None
     picks: Picks | None = field(default=None, hash=False)
     function: Callable[..., Any] | None = field(default=None, hash=False)

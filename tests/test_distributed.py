@@ -25,7 +25,7 @@ from hpcmm import analysis, store
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.cuda import presence
 from hpcmm.experiment import plan
-from hpcmm.experiment.config import SCHEMA, ConfigError
+from hpcmm.experiment.config import SCHEMA
 from hpcmm.measurement import Point
 from hpcmm.model import HpcmmError, Operand, Task
 from hpcmm.operations import OPERATIONS
@@ -50,6 +50,7 @@ from hpcmm.parallel.transports.base import Transport, TransportError
 from hpcmm.parallel.transports.choice import Connections, candidates
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 from hpcmm.quantities import PHASES
+from hpcmm.reader import ConfigError
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 REOPEN = PROGRAM.with_name("reopen.py")

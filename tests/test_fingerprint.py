@@ -9,7 +9,7 @@ import pytest
 from hpcmm import kernels
 from hpcmm.experiment import fingerprint, plan
 from hpcmm.measurement import Point
-from hpcmm.operations import OPERATIONS, blocks
+from hpcmm.operations import OPERATIONS
 
 MEASURING = plan.Measuring(1, 3, 6, 0.1, 0.05, "cold", 1)
 SCALARS = {"alpha": 1.5, "beta": 0.5}
@@ -28,6 +28,7 @@ POINTS = {
 ALL = set(POINTS)
 CPU = {"serial", "float64", "sum serial"}
 PRODUCTS = ALL - {"sum", "sum serial"}
+TILED = {"naive", "large_thread_tile", "stream_k"}
 
 
 def found(measuring=MEASURING, transport="auto", share_gpu=False) -> dict[str, str]:
@@ -79,7 +80,7 @@ def edit(monkeypatch, tmp_path):
         ("kernels/verify.c", r"\Z", "static int other;", ALL),
         # launch geometry
         ("operations/stream_k.py", r"^MIN_SAVED_STEPS = 4", "MIN_SAVED_STEPS = 5", {"stream_k"}),
-        ("operations/blocks.py", r"itemsize \+ 16 \+", "itemsize + 32 +", {"large_thread_tile", "stream_k"}),
+        ("operations/blocks.py", r"depth = task.tile if", "depth = 2 * task.tile if", TILED),
         ("operations/reduction.py", r"n = max\(1, ", "n = max(2, ", {"sum"}),
         # inputs, judge, and the baseline beside a variant
         ("operations/truth.py", r"^ROUNDINGS = 6", "ROUNDINGS = 7", PRODUCTS),
@@ -101,7 +102,7 @@ def edit(monkeypatch, tmp_path):
         ("parallel/transports/peer.py", r"self.copies = backend.stream\(\)", "self.copies = None", ALL),
         ("parallel/scatter.py", r"broadcast\(self.comm", "broadcast(self.ranks", ALL),
         # what decides neither a time nor a verdict
-        ("operations/matmul_ladder.py", r'"grid rounded up, bounds checks: any size"', '"any size"', set()),
+        ("kernels/matmul/naive.cu", r"grid rounded up, bounds checks", "bounds checks", set()),
         ("operations/matmul.py", r'"""Return 2 m n k', '"""Count 2 m n k', set()),
         ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),
         ("backends/cuda/device.py", r'"ecc": ', '"error_correction": ', set()),
@@ -151,8 +152,8 @@ def test_a_record_counts_where_it_decides_something(monkeypatch):
 
     assert replaced("naive", change="other words", source="other documents") == set()
     assert replaced("naive", architecture="sm_80") == {"naive"}
-    wider = {"float32": blocks.Ring(256, 256, 128, 16, stages=4, group_rows=8)}
-    assert replaced("large_thread_tile", geometry=wider) == {"large_thread_tile"}
+    deeper = dataclasses.replace(OPERATIONS["matmul"].variant("large_thread_tile").geometry["float32"], depth=16)
+    assert replaced("large_thread_tile", geometry={"float32": deeper}) == {"large_thread_tile"}
 
 
 def test_the_version_of_a_library_counts_on_its_device(monkeypatch):

@@ -19,10 +19,10 @@ from hpcmm import backends, kernels
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated import launch
 from hpcmm.cli.main import main
-from hpcmm.experiment.config import ConfigError
 from hpcmm.grading import device, exercise, memory, native, rubric, session, sources
 from hpcmm.model import Task
 from hpcmm.operations import MATMUL, OPERATIONS, SUM, with_kernels
+from hpcmm.reader import ConfigError
 
 TESTS = Path(__file__).parent
 CHEATS, SOLUTIONS = TESTS / "cheats", TESTS / "solutions"

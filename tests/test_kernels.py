@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from hpcmm.backends.cuda import presence
 from hpcmm.dtypes import DTYPES
 from hpcmm.kernels import modules
 from hpcmm.model import Operation, Task, Variant
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, heads
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.matmul_ladder import TILES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
@@ -295,15 +296,32 @@ def test_every_source_file_has_a_record_of_its_name_and_every_record_a_source_fi
     files = {path for path in (kernels.FOLDER / operation.kernels).iterdir() if path.suffix in (".c", ".cu")}
     rungs = [variant for variant in operation.ladder if variant.compiled]
     assert files == {kernels.source(operation, variant) for variant in rungs}
-    assert files == {kernels.source(operation, variant) for variant in rungs if not variant.kernel}
 
 
-def test_a_rung_may_run_the_source_of_another(cpu):
-    assert kernels.source(MATMUL, MATMUL.variant("pitched")) == kernels.FOLDER / "matmul" / "tiled_padded.cu"
-    variant = dataclasses.replace(SUM.variant("serial"), name="other", kernel="openmp")
-    x, result = np.arange(9.0), np.zeros(())
-    cpu.prepare(task(SUM, (9,), "float64", variant=variant), {"x": x, "result": result})()
-    assert result == 36
+def code_of(path: Path) -> str:
+    """The code of a source, without the comment that it begins with."""
+    text = path.read_text()
+    return text[heads.end_of_comments(text) :]
+
+
+@pytest.mark.parametrize(("operation", "variant"), SOURCES, ids=ident)
+def test_the_head_of_a_rung_is_valid(operation, variant):
+    """Heads of this package are read without the checks of a user's head."""
+    path = kernels.source(operation, variant)
+    head, _ = heads.head_of(path.read_text(), path)
+    assert head["operation"] == next(each.name for each in OPERATIONS.values() if each.kernels == operation.kernels)
+    assert (head["change"], head["shelf"]) == (variant.change, variant.shelf)
+    assert variant.counterpart in {"", *(each.name for each in operation.ladder)} - {variant.name}
+    if variant.device == "cuda":
+        launch = {*heads.NUMBERS, *heads.SWITCHES, "tiles", "grid", "constants"} & head.keys()
+        geometry = variant.geometry_of(operation.dtypes_of(variant)[0])
+        assert launch <= (heads.keys_of(operation.geometry) if type(geometry) is operation.geometry else set())
+
+
+@pytest.mark.parametrize(("operation", "variant"), SOURCES, ids=ident)
+def test_a_lesson_is_short(operation, variant):
+    if variant.shelf == "lesson":
+        assert len(code_of(kernels.source(operation, variant)).splitlines()) <= 120
 
 
 def test_headers_are_found_through_each_other(monkeypatch, tmp_path):

@@ -364,7 +364,7 @@ def launched(
         arrays[operand.name] = on_device(np.concatenate([np.zeros(start, dtype), array]))[start:]
     for key, needed in task.geometry.workspace(task).items():
         arrays[key] = poison(needed.shape, needed.dtype)
-    for symbol, operand in task.geometry.constant_memory(task).items():
+    for symbol, operand in task.geometry.in_constant_memory(task).items():
         kernel.fill(symbol, arrays[operand])
     for launch in task.geometry.launches(task, arrays):
         kernel(launch, order, checked, launch.shared_bytes)

@@ -875,7 +875,7 @@ def test_only_libraries_multiply_float8():
 @given(m=st.integers(1, 9000), n=st.integers(1, 9000), k=st.integers(1, 9000))
 def test_blocks_without_clusters_that_share_a_tile_of_a_are_launched_close_together(name, dtype, m, n, k):
     asked = task(MATMUL, (m, n, k), dtype, variant=name)
-    columns, rows = asked.geometry.grid(asked)
+    columns, rows = asked.geometry.over_c(asked)
     macros = asked.macros
     order = {}  # as in ``swizzled_rows.cuh``
     for first in range(0, rows, macros["GROUP_ROWS"]):

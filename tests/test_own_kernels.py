@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcmm.experiment import extensions, own_kernels
-from hpcmm.experiment.config import ConfigError, read_config, validated
-from hpcmm.experiment.own_kernels import KernelFileError
+from hpcmm.experiment.config import read_config, validated
 from hpcmm.kernels import file_of, name_of
 from hpcmm.model import Task
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, heads
+from hpcmm.operations.heads import KernelFileError
+from hpcmm.reader import ConfigError
 from hpcmm.text import described
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
@@ -48,7 +49,7 @@ def test_a_simple_kernel_needs_no_head(tmp_path):
     found = task(kernel, (33, 20, 5), tile=16)
     assert found.macros == {"REAL": "float", "ACCUMULATOR": "float", "TILE": 16}
     (launch,) = launches(found)
-    assert (launch.grid, launch.block, launch.shared_bytes) == ((2, 3, 1), (16, 16), 0)
+    assert (launch.grid, launch.block, launch.shared_bytes) == ((2, 3), (16, 16), 0)
 
 
 def test_a_reduction_serves_all_operations_with_its_function(tmp_path):
@@ -62,7 +63,7 @@ def test_a_reduction_serves_all_operations_with_its_function(tmp_path):
 def test_every_key_of_a_product(tmp_path):
     head = """operation: matmul
 dtypes: [float64]
-description: mine
+change: mine
 constants: {SIDE: 8, STAGES: 3}
 rows: 64
 columns: 2 * ROWS
@@ -83,9 +84,9 @@ arithmetic: TF32"""
         **{"SIDE": 8, "STAGES": 3},
     }
     (launch,) = launches(found)
-    assert (launch.grid, launch.block, launch.shared_bytes) == ((2, 2, 1), (16, 8), 3 * 192 % 1000 * 8)
+    assert (launch.grid, launch.block, launch.shared_bytes) == ((2, 2), (16, 8), 3 * 192 % 1000 * 8)
     (wide,) = launches(task(own_kernels.read(tmp_path / "my.cu"), (65, 300, 5), "float64"))
-    assert wide.grid == (4, 2, 1)  # three blocks along n, rounded up to whole clusters
+    assert wide.grid == (4, 2)  # three blocks along n, rounded up to whole clusters
 
 
 def test_values_replace_those_of_the_head(tmp_path):
@@ -93,9 +94,9 @@ def test_values_replace_those_of_the_head(tmp_path):
     kernel = own_kernels.read(path, {"ROWS": 32, "SIDE": 4})
     assert kernel.variant.name == "my.cu ROWS=32 SIDE=4"
     assert task(kernel, (1, 1, 1)).macros["BLOCK"] == 32 * 64 // 16
-    with pytest.raises(KernelFileError, match="'NONE' is not allowed; allowed: SIDE, ROWS, COLUMNS, BLOCK"):
+    with pytest.raises(KernelFileError, match="'NONE' is not allowed; allowed: SIDE, ROWS, COLUMNS, DEPTH, BLOCK"):
         own_kernels.read(path, {"NONE": 1})
-    with pytest.raises(own_kernels.LaunchError, match="4096 threads; allowed: at most 1024"):
+    with pytest.raises(heads.LaunchError, match="4096 threads; allowed: at most 1024"):
         own_kernels.read(path, {"SIDE": 1})
 
 
@@ -169,7 +170,7 @@ def test_the_comment_may_have_any_form(tmp_path, comment):
     assert own_kernels.read(tmp_path / "my.cu").variant.tiles == (8,)
 
 
-KEYS = st.sampled_from([*own_kernels.SCHEMA["properties"], "rowz", "a b"])
+KEYS = st.sampled_from([*heads.SCHEMA["properties"], "rowz", "a b"])
 VALUES = st.recursive(
     st.none()
     | st.booleans()
@@ -220,9 +221,9 @@ def test_arithmetic_is_that_of_python_with_whole_quotients(text, x, y):
         expected = eval(text.replace("/", "//"), {}, {"X": x, "Y": y})
     except ZeroDivisionError:
         with pytest.raises(ValueError):
-            own_kernels.number(text, {"X": x, "Y": y})
+            heads.number(text, {"X": x, "Y": y})
     else:
-        assert own_kernels.number(text, {"X": x, "Y": y}) == expected
+        assert heads.number(text, {"X": x, "Y": y}) == expected
 
 
 @given(st.dictionaries(st.from_regex(r"[A-Z_][A-Z0-9_]{0,5}", fullmatch=True), st.integers(-99, 99), max_size=3))

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,20 +17,29 @@ from hpcmm import kernels
 from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import Boxes, Launch, Task
-from hpcmm.operations.blocks import SixteenBit
+from hpcmm.operations.blocks import Tiled
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.split_k_tma import SplitTile, SplitWgmma, Tf32
-from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, TmaChoice, TmaRing
+from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, TmaChoice
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
 NAN_BITS = 0x7FFF  # in both 16-bit types
 HANG = "waits for ever at the mbarrier at byte"
 MULTIPROCESSORS = 2  # fewer than tiles, so that persistent blocks compute several
+
+
+def ring(threads: int, rows: int, columns: int, stages: int, tensor_maps: Mapping[str, int] | None = None) -> Tiled:
+    """Blocks with a ring of stages of 64 steps of k; with tensor maps, two mbarriers belong to each stage."""
+    stage = (rows + columns) * 128 + (16 if tensor_maps else 0)
+    constants = {"STAGES": stages, "GROUP_ROWS": 2}
+    return Tiled((), rows, columns, 64, (threads,), (), stages * stage, (1,), tensor_maps or {}, constants=constants)
+
+
 SMALL = {  # as few columns and stages as the sources take
-    "wgmma_shared": SixteenBit(128, 64, 64, 64, stages=3, group_rows=2),
-    "tma": TmaRing(128, 64, 64, 64, stages=3, group_rows=2),
-    "warp_specialized": TmaRing(384, 128, 64, 64, stages=2, group_rows=2),
+    "wgmma_shared": ring(128, 64, 64, 3),
+    "tma": ring(128, 64, 64, 3, {"A": 64, "B": 64}),
+    "warp_specialized": ring(384, 128, 64, 2, {"A": 128, "B": 64}),
     "persistent": PersistentTma((TmaChoice(128, 2, 1, 0, 0, 0),), group_rows=2),
     "multicast": PersistentTma((TmaChoice(64, 2, 1, 0, 0, 0),), cluster=2, group_rows=2),
     "split_k_wgmma": SplitWgmma((SplitTile(64, 64, 2, (2,), 0, 0),), group_rows=2),

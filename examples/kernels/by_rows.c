@@ -2,7 +2,7 @@
  *
  * hpcmm:
  *   operation: matmul
- *   description: rows of B added up, several at a time
+ *   change: rows of B added up, several at a time
  *   constants: {STEP: 4}
  *   options: [-march=native]
  */

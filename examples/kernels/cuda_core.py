@@ -3,7 +3,7 @@
 # hpcmm:
 #   device: cuda
 #   dtypes: [float32]
-#   description: one thread per element, by cuda.core
+#   change: one thread per element, by cuda.core
 import functools
 
 import numpy as np

@@ -3,7 +3,7 @@
 # hpcmm:
 #   device: cuda
 #   dtypes: [float32]
-#   description: one thread per element, in Numba
+#   change: one thread per element, in Numba
 from numba import cuda
 
 TILE = 16

@@ -2,7 +2,7 @@
 #
 # hpcmm:
 #   device: cpu
-#   description: panels multiplied by NumPy
+#   change: panels multiplied by NumPy
 """A Python rung is a function with the name of an operation.
 
 It receives the operands and scalars of the operation by name, and the stream; on the CPU there is none. The operands

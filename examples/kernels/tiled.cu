@@ -3,7 +3,7 @@
 // hpcmm:
 //   operation: matmul
 //   tiles: [16, 32]
-//   description: tiles of A and B in shared memory
+//   change: tiles of A and B in shared memory
 
 extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
                                   REAL beta, REAL *C, int ldc)

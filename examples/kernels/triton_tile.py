@@ -3,7 +3,7 @@
 # hpcmm:
 #   device: cuda
 #   dtypes: [float32]
-#   description: tiles in Triton
+#   change: tiles in Triton
 import torch
 import triton
 import triton.language as tl

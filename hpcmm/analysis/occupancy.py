@@ -108,7 +108,7 @@ def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:
     task = Task(operation, variant, shape, row["dtype"], scalars, row["tile"], int(row["multiprocessors"]))
     try:
         task = task.picked
-        return task.geometry.staged(task) if isinstance(task.geometry, OverC) else None
+        return task.geometry.phase(task) if isinstance(task.geometry, OverC) else None
     except HpcmmError:  # the tile depends on the SM count, which the file does not have
         return None
 

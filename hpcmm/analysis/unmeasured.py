@@ -11,10 +11,10 @@ import numpy as np
 
 from hpcmm.analysis.tidy import Columns, mapping, runs
 from hpcmm.experiment import plan
-from hpcmm.experiment.config import ConfigError
 from hpcmm.measurement import Point
 from hpcmm.model import spread_name
 from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.reader import ConfigError
 from hpcmm.store.rows import PINNED
 from hpcmm.store.schema import RENAMED
 from hpcmm.text import short_revision

@@ -140,7 +140,7 @@ def pitch_pairs(rows: pd.DataFrame) -> pd.DataFrame:
         ``gain_low``, ``gain_high``: seconds of the partner over seconds of the pitched point, with the extreme
         quotients of both intervals.
     """
-    kernels = {v.name: v.kernel for operation in OPERATIONS.values() for v in operation.ladder if v.pitched}
+    kernels = {v.name: v.counterpart for operation in OPERATIONS.values() for v in operation.ladder if v.pitched}
     if not rows["variant"].isin(kernels).any():
         return rows[:0].assign(plain="", gain=np.nan, gain_low=np.nan, gain_high=np.nan)
     keys = ["plain", *dimensions(), "dtype", "ranks", "setting", "memory", "tile"]

@@ -20,8 +20,8 @@ from hpcmm.bench import disassembly, sanitizing, tools
 from hpcmm.cli.arguments import command
 from hpcmm.cli.selection import Chosen, choose, config_of, verifying_sweeps
 from hpcmm.devices import DEVICES
-from hpcmm.experiment import own_kernels
 from hpcmm.model import DeviceError, HpcmmError, Task, Variant
+from hpcmm.operations import heads
 
 WRONG, INTERRUPTED = 1, 130  # exit statuses
 # The expected time of a point decides when a kernel without an end is given up; it follows from max_seconds.
@@ -81,7 +81,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def positive(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= own_kernels.MOST:
+    if not text.isdecimal() or not 0 < int(text) <= heads.MOST:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: an integer of at least 1")
     return int(text)
 

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import re
 import shlex
 import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 import hpcmm.grading
 from hpcmm import kernels
-from hpcmm.backends.cuda import presence
 from hpcmm.cli.arguments import command
 from hpcmm.devices import DEVICES
-from hpcmm.dtypes import DTYPES
-from hpcmm.experiment import own_kernels
-from hpcmm.experiment.config import ConfigError
-from hpcmm.model import HpcmmError, Operation, Task, Variant
-from hpcmm.operations import shapes, with_kernels
+from hpcmm.model import HpcmmError, Operation, Variant
+from hpcmm.operations import heads, with_kernels
 
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
 README = "README.md"
-LARGE = (1000, 4096)  # sizes at which launches are compared, besides ragged shapes
-H100_SMS = 132  # for which a head states blocks if there is no GPU here
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -110,161 +99,25 @@ def refuse_existing(paths: list[Path]) -> None:
 def rung(like: str) -> tuple[Operation, Variant]:
     """Return the rung of a name, or of an operation and a name; of several operations with it, the first."""
     wanted, _, name = like.rpartition("/")
-    sources = [each for each in rungs() if not wanted or each[0].name == wanted]
-    for operation, variant in sources:
+    found = [each for each in rungs() if not wanted or each[0].name == wanted]
+    for operation, variant in found:
         if variant.name == name:
             return operation, variant
-    allowed = ", ".join(dict.fromkeys(variant.name for _, variant in sources if text_of("x", _, variant, False)))
+    allowed = ", ".join(dict.fromkeys(variant.name for _, variant in found))
     raise HpcmmError(f"--like: {like!r} is not allowed; allowed: {allowed or ', '.join(with_kernels())}")
 
 
 def rungs() -> Iterator[tuple[Operation, Variant]]:
-    """Yield the variants with a source."""
+    """Yield the rungs whose launch their head describes."""
     for operation in with_kernels().values():
         for variant in operation.ladder:
-            if variant.compiled:
+            geometry = variant.geometry_of(operation.dtypes_of(variant)[0])
+            if variant.compiled and (geometry is None or type(geometry) is operation.geometry):
                 yield operation, variant
 
 
-def text_of(name: str, operation: Operation, variant: Variant, needed: bool = True) -> str:
-    """Return the text of a copy of a rung, with its head.
-
-    A head can describe a grid of equal blocks. Any other launch raises an error, or gives an empty text if the rung is
-    not ``needed``.
-    """
-    lines = [f"{name}: starts as {variant.name}.", "", own_kernels.MARK]
-    lines += [f"  {key}: {written(value)}" for key, value in head_of(operation, variant).items()]
-    c = DEVICES[variant.device].suffix == ".c"
-    comment = (
-        "\n   ".join(["/* " + lines[0], *lines[1:]]) + " */"
-        if c
-        else "\n".join(f"// {line}".rstrip() for line in lines)
-    )
-    comment = "\n".join(line.rstrip() for line in comment.splitlines())
-    text = f"{comment}\n\n{kernels.source(operation, variant).read_text()}"
-    if same_launch(text, operation, variant):
-        return text
-    if needed:
-        raise HpcmmError(
-            f"--like: the head of a file cannot describe the launches of {variant.name}; it describes a grid of equal "
-            "blocks, the same at all shapes, that is rounded up; give a simpler rung"
-        )
-    return ""
-
-
-def written(value: Any) -> str:
-    """Return a value as YAML on one line."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {each}" for key, each in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(str, value))}]"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def head_of(operation: Operation, variant: Variant) -> dict[str, Any]:
-    """Return the keys of the head of a copy of a rung."""
-    dtypes = own_dtypes(operation, variant)
-    head: dict[str, Any] = {"operation": operation.name}
-    if dtypes != operation.dtypes:
-        head["dtypes"] = dtypes
-    task = built(operation, variant, dtypes[0])
-    if DEVICES[variant.device].accelerator:
-        given = {
-            key.lower(): value for key, value in task.geometry.macros(task).items() if key not in ("TILE", "STAGE")
-        }
-        if variant.tiles:
-            head["tiles"] = variant.tiles
-        else:
-            launched = ("rows", "columns", "block", "per_thread", "max_blocks")
-            given = {key: getattr(task.geometry, key, 0) for key in launched} | given
-            keys = [key for key in launched if given.get(key)]
-            head |= {key: given[key] for key in keys}
-            constants = {key.upper(): value for key, value in given.items() if key not in own_kernels.LAUNCHED}
-            if constants:
-                head["constants"] = constants
-        if getattr(task.geometry, "one_launch", False):
-            head["one_launch"] = True
-        if size := shared_bytes(operation, variant, dtypes):
-            head["shared_bytes"] = size
-    for key in ("architecture", "options"):
-        if value := getattr(variant, key):
-            head[key] = value
-    if variant.arithmetic:
-        head["arithmetic"] = next(iter(variant.arithmetic.values()))
-    return head
-
-
-def built(operation: Operation, variant: Variant, dtype: str, shape: tuple[int, ...] = ()) -> Task:
-    """Return a task of the largest tile on the first GPU, or on an H100 if there is none."""
-    sms = presence.multiprocessors() or H100_SMS
-    return Task(operation, variant, shape, dtype, operation.scalars, max(variant.tiles, default=0), sms)
-
-
-def own_dtypes(operation: Operation, variant: Variant) -> tuple[str, ...]:
-    """Return the types of a copy: those with the geometry and the arithmetic of the first: a head has one of each."""
-    dtypes = operation.dtypes_of(variant)
-
-    def said(dtype: str) -> tuple:
-        geometry = variant.geometry_of(dtype)
-        task = built(operation, variant, dtype)
-        return geometry, geometry.macros(task) if geometry else {}, variant.arithmetic.get(dtype)
-
-    return tuple(each for each in dtypes if said(each) == said(dtypes[0]))
-
-
-def shared_bytes(operation: Operation, variant: Variant, dtypes: tuple[str, ...]) -> str:
-    """Return the dynamic shared memory of a block as an expression over the size of an element; empty for none."""
-    sizes = {}
-    for dtype in dtypes:
-        launches = launches_of(built(operation, variant, dtype, (64,) * len(operation.dimensions)))
-        sizes[DTYPES[dtype].itemsize] = max((each[2] for each in launches), default=0)
-    (itemsize, size), *others = sizes.items()
-    if not any(sizes.values()):
-        return ""
-    if not others:
-        return str(size)
-    slope = (others[0][1] - size) // (others[0][0] - itemsize)
-    rest = size - slope * itemsize
-    return f"{slope} * ITEMSIZE" + (f" + {rest}" if rest else "")
-
-
-def launches_of(task: Task) -> list[tuple]:
-    """Return grid, block, dynamic shared memory and number of arguments of each launch."""
-    operation = task.operation
-    sizes = dict(zip(operation.dimensions, task.shape, strict=True))
-    arrays = {
-        each.name: np.empty([sizes[name] for name in each.dimensions], task.storage(each))
-        for each in operation.operands
-    }
-    arrays |= {name: each.placeholder for name, each in task.workspace.items()}
-    launches = task.geometry.launches(task, arrays)
-    return [(trimmed(each.grid), trimmed(each.block), each.shared_bytes, len(each.arguments)) for each in launches]
-
-
-def trimmed(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the sizes of a grid or block without ones at the end."""
-    last = max((i for i, size in enumerate(sizes) if size > 1), default=0)
-    return tuple(sizes[: last + 1])
-
-
-def same_launch(text: str, operation: Operation, variant: Variant) -> bool:
-    """Whether a copy of a rung is compiled and launched as the rung is."""
-    if variant.pitched or variant.guard_rows or variant.cooperative:
-        return False
-    with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
-        path = Path(folder) / f"copy{DEVICES[variant.device].suffix}"
-        path.write_text(text, encoding="utf-8")
-        try:
-            copy = own_kernels.read(path).variant
-        except ConfigError:
-            return False
-    accelerator = DEVICES[variant.device].accelerator
-    for dtype in copy.dtypes:
-        task = built(operation, variant, dtype)
-        for shape in (*shapes.ragged(operation, task.macros), *((size,) * len(operation.dimensions) for size in LARGE)):
-            theirs, ours = (dataclasses.replace(task, variant=each, shape=shape) for each in (variant, copy))
-            if not theirs.macros.items() <= ours.macros.items():
-                return False
-            if accelerator and launches_of(theirs) != launches_of(ours):
-                return False
-    return True
+def text_of(name: str, operation: Operation, variant: Variant) -> str:
+    """Return the text of a copy of a rung; a source that is included only to have another head is part of it."""
+    text = heads.whole(kernels.source(operation, variant))
+    about = f"{name}: starts as {variant.name}."
+    return f"// {about}\n//\n{text}" if DEVICES[variant.device].accelerator else f"/* {about} */\n{text}"

@@ -16,9 +16,10 @@ from hpcmm.cli import init
 from hpcmm.cli.arguments import add_results, command
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import plan
-from hpcmm.experiment.config import ConfigError, merge_into, naming, parse, read_config
+from hpcmm.experiment.config import merge_into, read_config
 from hpcmm.experiment.durations import EXPECTED_SHARE, estimate
 from hpcmm.measurement import Batch
+from hpcmm.reader import ConfigError, naming, parse
 
 
 def add(commands: argparse._SubParsersAction) -> None:

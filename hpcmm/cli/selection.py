@@ -12,11 +12,12 @@ from typing import Any
 from hpcmm import kernels
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, own_kernels
-from hpcmm.experiment.config import ConfigError, of_file
-from hpcmm.experiment.own_kernels import KernelFileError
+from hpcmm.experiment.config import of_file
 from hpcmm.model import Operation, Task, Variant
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, heads
+from hpcmm.operations.heads import KernelFileError
 from hpcmm.operations.shapes import ragged
+from hpcmm.reader import ConfigError
 
 MOST_COMBINATIONS = 500
 # Sizes that take some milliseconds, by the number of dimensions: on the host and on an accelerator
@@ -112,10 +113,10 @@ def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, st
         path = Path(file).resolve()
         if not kernels.is_file(file):
             raise KernelFileError(f"{file}: not a kernel file; allowed suffixes: {', '.join(kernels.SUFFIXES)}")
-        if path.suffix != own_kernels.PYTHON:
+        if path.suffix != heads.PYTHON:
             try:
                 own_kernels.read(path, values)
-            except own_kernels.LaunchError as error:
+            except heads.LaunchError as error:
                 if not values:
                     raise
                 refused[kernels.name_of(path, values)] = error.problems[0].removeprefix(f"{path}: ")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from hpcmm.cluster.commands import PATIENCE
 from hpcmm.devices import DEVICES
-from hpcmm.experiment.config import parse
 from hpcmm.measurement import Job
 from hpcmm.model import HpcmmError
 from hpcmm.operations import task_of
+from hpcmm.reader import parse
 
 CHECKING_COPIES = 8
 NONE = "none"  # no request: a cluster without GRES, or one that refuses --mem

@@ -42,6 +42,8 @@ UNTIMED_FUNCTIONS |= {"visited", "huge_pages", "take_steal", "moment"}
 # fields of a variant that no time depends on
 UNTIMED_FIELDS = {
     "change",
+    "counterpart",
+    "shelf",
     "source",
     "deterministic",
     "arithmetic",

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from hpcmm.backends import ANY, Machine
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, fingerprint
-from hpcmm.experiment.config import ConfigError, Sweep, validated
+from hpcmm.experiment.config import Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
 from hpcmm.measurement import Batch, Job, Measuring, Point
@@ -29,6 +29,7 @@ from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.preflight import GIB, largest_need
+from hpcmm.reader import ConfigError
 
 SUSTAINED = "_sustained"  # no name of a sweep begins so
 SUSTAINED_DTYPES = ("float32", "float64")

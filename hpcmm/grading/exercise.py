@@ -22,12 +22,12 @@ import numpy as np
 from hpcmm import backends
 from hpcmm.backends.emulated.launch import ORDERS, extent, located
 from hpcmm.experiment import own_kernels
-from hpcmm.experiment.config import ConfigError
 from hpcmm.grading import memory, session, sources
 from hpcmm.grading.memory import Guarded
 from hpcmm.grading.rubric import Exercise, Speed
 from hpcmm.grading.session import Refused, Session
 from hpcmm.model import HpcmmError, Task, Variant
+from hpcmm.reader import ConfigError
 
 RUNS = 3  # per shape; the inputs of a random one of the later runs are drawn anew, the others repeat
 SCALARS = (1.5, 0.0, -0.75, 1.0)  # each scalar argument takes these in turn

@@ -8,18 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.devices import DEVICES, Device
-from hpcmm.experiment.config import (
-    ConfigError,
-    naming,
-    not_allowed,
-    read_config,
-    schema_errors,
-    schema_of,
-    schema_problems,
-    unknown,
-)
+from hpcmm.experiment.config import read_config, unknown
 from hpcmm.model import Operation, Variant
 from hpcmm.operations import with_kernels
+from hpcmm.reader import ConfigError, naming, not_allowed, schema_errors, schema_of, schema_problems
 
 SCHEMA = schema_of(Path(__file__).with_name("rubric.schema.yaml"))
 LIBRARY = "library"

@@ -19,11 +19,11 @@ from hpcmm.bench import status
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.bench.journal import is_visited
 from hpcmm.experiment import plan
-from hpcmm.experiment.config import ConfigError
 from hpcmm.experiment.durations import STARTUP_SECONDS
 from hpcmm.measurement import Batch
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
+from hpcmm.reader import ConfigError
 
 
 def main() -> None:

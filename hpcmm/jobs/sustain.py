@@ -14,9 +14,9 @@ INHERITED = surroundings.enter()  # as in hpcmm.jobs.measure
 
 from hpcmm.bench.sustain import sustain
 from hpcmm.experiment import plan
-from hpcmm.experiment.config import ConfigError
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
+from hpcmm.reader import ConfigError
 
 
 def main() -> None:

@@ -13,8 +13,7 @@ SUFFIXES = (*(device.suffix for device in DEVICES.values()), ".py")  # of the fi
 
 def source(operation: Operation, variant: Variant) -> Path:
     """Return the source file of a variant that is not a library."""
-    stem = variant.kernel or variant.name
-    return variant.path or FOLDER / operation.kernels / (stem + DEVICES[variant.device].suffix)
+    return variant.path or FOLDER / operation.kernels / (variant.name + DEVICES[variant.device].suffix)
 
 
 def headers(path: Path) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from hpcmm.dtypes import DType
 from hpcmm.model import Operand, Operation, Task
 from hpcmm.operations import cores
-from hpcmm.operations.blocks import OwnBlocks
+from hpcmm.operations.blocks import Tiled
 from hpcmm.operations.matmul_ladder import EIGHT_BIT, EVERY, LADDER
 from hpcmm.operations.truth import Judge, reference, scalars
 
@@ -110,6 +110,6 @@ MATMUL = Operation(
     fill=fill,
     reference=reference,
     arguments=arguments,
-    geometry=OwnBlocks,
+    geometry=Tiled,
     reference_on=Judge,
 )

@@ -10,6 +10,7 @@ import numpy as np
 
 from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict, Workspace
 from hpcmm.operations import accuracy, cores
+from hpcmm.operations.heads import ladder
 from hpcmm.operations.vector_add import OverVector
 
 REGISTERS = 8  # elements of a chain in registers: the bytes of two registers
@@ -30,7 +31,7 @@ class Chase(Geometry):
         Threads per block; one warp follows the elements, and all threads read them once before.
     capacity : int
         Elements of an array in the source that holds them; 0 for none.
-    constant : bool
+    constant_memory : bool
         Whether that array is in constant memory.
     pointers : bool
         Whether an earlier launch of more blocks writes the elements as pointers, which leaves them in the L2 cache.
@@ -38,7 +39,7 @@ class Chase(Geometry):
 
     block: int = LANES
     capacity: int = 0
-    constant: bool = False
+    constant_memory: bool = False
     pointers: bool = False
 
     def macros(self, task: Task) -> dict[str, int]:
@@ -46,8 +47,8 @@ class Chase(Geometry):
         warmed = {"L1_WARMED": L1_WARMED, "L2_WARMED": L2_WARMED} if self.pointers else {}
         return {"BLOCK": self.block, **capacity, **warmed}
 
-    def constant_memory(self, task: Task) -> dict[str, str]:
-        return {"elements": "x"} if self.constant else {}
+    def in_constant_memory(self, task: Task) -> dict[str, str]:
+        return {"elements": "x"} if self.constant_memory else {}
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
         n = task.shape[0] if task.shape[0] <= L2_WARMED else 0
@@ -73,7 +74,7 @@ class Reads(Geometry):
         Elements that a thread holds in registers; 0 if it holds none.
     capacity : int
         Elements of an array in the source that holds them; 0 for none.
-    constant : bool
+    constant_memory : bool
         Whether that array is in constant memory.
     stride : int
         Distance of the elements that neighbouring threads read; 0 if the source has no such constant.
@@ -83,108 +84,54 @@ class Reads(Geometry):
     per_sm: int = 4
     per_thread: int = 0
     capacity: int = 0
-    constant: bool = False
+    constant_memory: bool = False
     stride: int = 0
 
     def macros(self, task: Task) -> dict[str, int]:
         given = {"PER_THREAD": self.per_thread, "CAPACITY": self.capacity, "STRIDE": self.stride}
         return {"BLOCK": self.block, **{name: value for name, value in given.items() if value}}
 
-    def constant_memory(self, task: Task) -> dict[str, str]:
-        return {"elements": "x"} if self.constant else {}
+    def in_constant_memory(self, task: Task) -> dict[str, str]:
+        return {"elements": "x"} if self.constant_memory else {}
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         return [Launch((self.per_sm * task.sms,), (self.block,), task.operation.arguments(task, arrays))]
 
 
-LATENCY_LADDER = (  # the order here is the order of the rungs: from the fastest level to the slowest
-    Variant("serial", "cpu", "one thread follows the elements"),
-    Variant(
-        "registers",
-        "cuda",
-        "bytes of two registers, selected by a byte permutation",
-        geometry=Chase(),
-        capacity=REGISTERS,
-    ),
-    Variant("shuffle", "cuda", "registers of the lanes of a warp", geometry=Chase(), capacity=LANES),
-    Variant(
-        "shared",
-        "cuda",
-        "shared memory",
-        source="004",
-        geometry=Chase(256, STATIC_SHARED),
-        capacity=STATIC_SHARED,
-    ),
-    Variant(
-        "constant",
-        "cuda",
-        "constant memory, one address for all lanes",
-        source="004",
-        geometry=Chase(LANES, CONSTANT, constant=True),
-        capacity=CONSTANT,
-    ),
-    Variant(
-        "cached", "cuda", "global memory: L1, L2 or DRAM, by length", source="004", geometry=Chase(1024, pointers=True)
-    ),
-    Variant("uncached", "cuda", "global memory past L1: L2 or DRAM, by length", geometry=Chase(1024, pointers=True)),
+LATENCY_LADDER = ladder(  # the order here is the order of the rungs
+    "latency",
+    ("int32",),
+    "serial",
+    "registers",
+    "shuffle",
+    "shared",
+    "constant",
+    "cached",
+    "uncached",
+    geometry=Chase,
 )
 
 # A block of `cached` and `uncached` has eight loads of 16 bytes per thread in flight. It reads shorter vectors one
 # element at a time, which is slow.
 PIECE_BYTES = 8 * 16 * Reads.block
 
-BANDWIDTH_LADDER = (
-    Variant("openmp", "cpu", "each thread reads a part, in every pass"),
-    Variant(
-        "registers",
-        "cuda",
-        "each thread adds registers",
-        geometry=Reads(per_thread=16),
-        capacity=512 * 16,
-    ),
-    Variant(
-        "shared",
-        "cuda",
-        "shared memory, 16 bytes per load",
-        source="004",
-        geometry=Reads(capacity=STATIC_SHARED),
-        capacity=STATIC_SHARED,
-    ),
-    Variant(
-        "constant",
-        "cuda",
-        "constant memory, one address for all lanes: broadcast",
-        source="004",
-        geometry=Reads(capacity=CONSTANT, constant=True),
-        capacity=CONSTANT,
-    ),
-    Variant(
-        "constant_serialised",
-        "cuda",
-        "constant memory, an address for each lane: one after the other",
-        source="004",
-        geometry=Reads(capacity=CONSTANT, constant=True),
-        capacity=CONSTANT,
-    ),
-    Variant(
-        "cached",
-        "cuda",
-        "global memory, 16 bytes per load: L1, L2 or DRAM, by length",
-        source="004",
-        geometry=Reads(),
-    ),
-    Variant("uncached", "cuda", "global memory past L1, 16 bytes per load: L2 or DRAM, by length", geometry=Reads()),
-    *(
-        Variant(
-            f"stride_{stride}",
-            "cuda",
-            f"global memory, neighbouring threads {stride} elements apart" if stride > 1 else "4 bytes per load",
-            source="004",
-            kernel="" if stride == 1 else "stride_1",
-            geometry=Reads(stride=stride),
-        )
-        for stride in (1, 2, 4, 8, 16, 32)
-    ),
+BANDWIDTH_LADDER = ladder(  # the order here is the order of the rungs
+    "bandwidth",
+    ("int32",),
+    "openmp",
+    "registers",
+    "shared",
+    "constant",
+    "constant_serialised",
+    "cached",
+    "uncached",
+    "stride_1",
+    "stride_2",
+    "stride_4",
+    "stride_8",
+    "stride_16",
+    "stride_32",
+    geometry=Reads,
 )
 
 
@@ -201,15 +148,16 @@ def copy_of_library(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Call
     return lambda: np.multiply(x, factor, out=y)
 
 
-COPY_LADDER = (
-    Variant("serial", "cpu", "one loop on one thread"),
-    Variant("openmp", "cpu", "parallel for", source="BabelStream"),
+COPY_LADDER = ladder(  # the order here is the order of the rungs
+    "copy",
+    ("float32", "float64"),
+    "serial",
+    "openmp",
     Variant("numpy", "cpu", "NumPy's copy or product", library=copy_of_library, provider="numpy"),
-    Variant(
-        "one_per_thread", "cuda", "one thread copies one element", source="BabelStream", geometry=OverVector(block=1024)
-    ),
-    Variant("vectorized", "cuda", "16 bytes per load, four loads in flight", geometry=OverVector(16)),
+    "one_per_thread",
+    "vectorized",
     Variant("cupy", "cuda", "CuPy's copy or product", library=copy_of_library, provider="cupy"),
+    geometry=OverVector,
 )
 
 
@@ -254,6 +202,7 @@ LATENCY = Operation(
     arguments=element_arguments,
     combination="maximum",  # every rank follows the same cycle
     cached=True,
+    geometry=Chase,
 )
 
 
@@ -301,6 +250,7 @@ BANDWIDTH = Operation(
     draw=draw_elements,
     reference=bandwidth_reference,
     arguments=element_arguments,
+    geometry=Reads,
 )
 
 

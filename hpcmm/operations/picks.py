@@ -65,7 +65,7 @@ class Waves(Model):
     def seconds(self, task: Task) -> float:
         m, n, k = task.shape
         rows, columns = task.geometry.covered(task)
-        blocks = math.prod(task.geometry.grid(task))
+        blocks = math.prod(task.geometry.over_c(task))
         waves, rest = divmod(-(-blocks // task.sms), self.resident)  # of the SM with the most blocks
         of_sm = waves * self.resident + (max(rest, self.alone) if rest else 0)
         mainloop = of_sm * rows * columns * k / self.rate
@@ -97,8 +97,8 @@ class SharedTiles(Model):
 
     def seconds(self, task: Task) -> float:
         geometry = task.geometry
-        depth, tiles = geometry.staged(task).depth, math.prod(geometry.grid(task))
-        steps, blocks = max(1, -(-task.shape[2] // depth)), max(1, geometry.blocks(task))
+        depth, tiles = geometry.phase(task).depth, math.prod(geometry.over_c(task))
+        steps, blocks = max(1, -(-task.shape[2] // depth)), max(1, *geometry.blocks(task))
         divided = tiles % blocks > 0
         waves = -(-tiles // min(blocks, task.sms))
         of_block = -(-tiles * steps // blocks) if divided else waves * steps
@@ -161,7 +161,7 @@ class Narrow(Model):
         if m > self.max_rows and n > self.max_columns:
             return math.inf
         tile, parts = task.geometry.chosen(task)
-        waves = -(-math.prod(task.geometry.grid(task)) * parts // (task.sms * tile.resident))
+        waves = -(-math.prod(task.geometry.over_c(task)) * parts // (task.sms * tile.resident))
         passes, large = (-(-m // tile.rows), n) if tile.few_rows else (-(-n // tile.columns), m)
         return waves * self.overhead + passes * large * k * task.element.itemsize / self.bytes_per_second
 

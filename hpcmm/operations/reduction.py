@@ -11,6 +11,7 @@ import numpy as np
 
 from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict, Workspace
 from hpcmm.operations import accuracy, cores
+from hpcmm.operations.heads import ladder
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,6 @@ class Passes(Geometry):
         Limit of the grid; 0 for none.
     block : int
         Threads per block; 128 as in 004 and in Harris.
-    block_constant : bool
-        Whether the block size is a compile-time constant of the source. Otherwise the launch has ``block`` elements of
-        dynamic shared memory per block.
     one_launch : bool
         Whether the blocks combine their results in a single launch.
     per_sm : int
@@ -37,15 +35,29 @@ class Passes(Geometry):
     long : int
         Number of elements from which blocks have twice as many threads, and the limit of the grid is half as large; 0
         for never.
+    shared_bytes : int
+        Dynamic shared memory of a block.
+    constants : mapping of str to int
+        Further macros of the source.
+
+    Raises
+    ------
+    ValueError
+        If the number of partial results does not decrease.
     """
 
     per_thread: int = 1
     max_blocks: int = 0
     block: int = 128
-    block_constant: bool = True
     one_launch: bool = False
     per_sm: int = 0
     long: int = 0
+    shared_bytes: int = 0
+    constants: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self):
+        if self.block * self.per_thread < 2 and not self.one_launch:
+            raise ValueError("a block of one element never reduces the number of results; allowed: 2 elements or more")
 
     def sizes(self, task: Task) -> tuple[int, int]:
         """Return the threads of a block and the limit of the grid; 0 for no limit."""
@@ -54,10 +66,8 @@ class Passes(Geometry):
         return self.block * factor, most // factor
 
     def macros(self, task: Task) -> dict[str, int]:
-        if not self.block_constant:
-            return {}
         block, most = self.sizes(task)
-        return {"BLOCK": block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": most}
+        return {"BLOCK": block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": most, **self.constants}
 
     def blocks(self, task: Task) -> list[int]:
         """Return the number of blocks of each launch; an empty input has one block too."""
@@ -75,45 +85,16 @@ class Passes(Geometry):
         counts = self.blocks(task)[:-1]
         return {f"partial{i}": Workspace((count,), task.dtype) for i, count in enumerate(counts)}
 
-    def dynamic_bytes(self, task: Task) -> int:
-        """Return the dynamic shared memory of a block in bytes."""
-        return 0 if self.block_constant else self.block * task.element.itemsize
-
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         x, n, result, neutral = task.operation.arguments(task, arrays)
         launches = []
         counts = self.blocks(task)
-        shared_bytes = self.dynamic_bytes(task)
         block, _ = self.sizes(task)
         for i, count in enumerate(counts):
             target = result if i == len(counts) - 1 else arrays[f"partial{i}"]
-            launches.append(Launch((count,), (block,), (x, n, target, neutral), shared_bytes))
+            launches.append(Launch((count,), (block,), (x, n, target, neutral), self.shared_bytes))
             x, n = target, np.uint64(count)
         return launches
-
-
-@dataclass(frozen=True)
-class OwnPasses(Passes):
-    """Launches as the head of a user's file describes them, with the further macros ``constants``.
-
-    Raises
-    ------
-    ValueError
-        If the number of partial results does not decrease.
-    """
-
-    shared_bytes: int = 0
-    constants: Mapping[str, int] = field(default_factory=dict, hash=False)
-
-    def __post_init__(self):
-        if self.block * self.per_thread < 2 and not self.one_launch:
-            raise ValueError("a block of one element never reduces the number of results; allowed: 2 elements or more")
-
-    def macros(self, task: Task) -> dict[str, int]:
-        return {**super().macros(task), **self.constants}
-
-    def dynamic_bytes(self, task: Task) -> int:
-        return self.shared_bytes
 
 
 def numpy_reduction(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
@@ -132,76 +113,27 @@ def cub(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Non
     return backend.reduction(task.operation.combination, x, result)
 
 
-LADDER = (  # the order here is the order of the rungs
-    Variant("serial", "cpu", "one loop on one thread", source="004"),
-    Variant("openmp", "cpu", "one chunk per thread, partial results combined in order"),
+DTYPES = ("int32", "float32", "float64")
+
+LADDER = ladder(  # the order here is the order of the rungs
+    "reduction",
+    DTYPES,
+    "serial",
+    "openmp",
     Variant("numpy", "cpu", "NumPy's reduction", library=numpy_reduction, provider="numpy", deterministic=False),
-    Variant(
-        "divergent",
-        "cuda",
-        "interleaved addressing by a modulo: warps diverge",
-        source="004 kernel 1",
-        geometry=Passes(block_constant=False),
-    ),
-    Variant(
-        "strided",
-        "cuda",
-        "interleaved addressing by a stride: bank conflicts",
-        source="004 kernel 2",
-        geometry=Passes(block_constant=False),
-    ),
-    Variant(
-        "sequential",
-        "cuda",
-        "sequential addressing: whole warps retire, no bank conflicts",
-        source="004 kernel 3",
-        geometry=Passes(block_constant=False),
-    ),
-    Variant(
-        "first_add",
-        "cuda",
-        "first combination while loading",
-        source="004 kernel 4",
-        geometry=Passes(2, block_constant=False),
-    ),
-    Variant(
-        "last_warp",
-        "cuda",
-        "the last warp unrolled",
-        source="004 kernel 5",
-        geometry=Passes(2, block_constant=False),
-    ),
-    Variant("unrolled", "cuda", "all steps unrolled", source="Harris kernel 6", geometry=Passes(2)),
-    Variant(
-        "several_per_thread",
-        "cuda",
-        "a limited grid strides over the input",
-        source="Harris kernel 7",
-        geometry=Passes(8, per_sm=16),
-    ),
-    Variant("shuffle", "cuda", "the lanes of a warp exchange registers", geometry=Passes(8, per_sm=16)),
-    Variant(
-        "one_launch",
-        "cuda",
-        "16 bytes per load; the last block combines the results of all, in fixed order",
-        geometry=Passes(16, per_sm=8, block=256, one_launch=True),
-    ),
-    Variant(
-        "flagged",
-        "cuda",
-        "each result is stored with the number of the launch: no fence, no ticket",
-        geometry=Passes(16, per_sm=4, block=256, one_launch=True, long=2**25),
-    ),
-    Variant(
-        "cooperative",
-        "cuda",
-        "a barrier over all blocks in a cooperative launch; the first block combines the results",
-        source="004 unit 5",
-        architecture="sm_75",
-        geometry=Passes(8, per_sm=4, block=256, one_launch=True),
-        cooperative=True,
-    ),
+    "divergent",
+    "strided",
+    "sequential",
+    "first_add",
+    "last_warp",
+    "unrolled",
+    "several_per_thread",
+    "shuffle",
+    "one_launch",
+    "flagged",
+    "cooperative",
     Variant("cub", "cuda", "CUB's device-wide reduction", library=cub, provider="cub"),
+    geometry=Passes,
 )
 
 OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("result", (), "combined", "out"))
@@ -300,7 +232,7 @@ def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: C
         kernels="reduction",
         dimensions=("n",),
         operands=OPERANDS,
-        dtypes=("int32", "float32", "float64"),
+        dtypes=DTYPES,
         scalars={},
         ladder=LADDER,
         metric="bytes",
@@ -311,7 +243,7 @@ def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: C
         arguments=arguments,
         macros=macros,
         combination=combination,
-        geometry=OwnPasses,
+        geometry=Passes,
     )
 
 

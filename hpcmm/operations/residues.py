@@ -104,7 +104,7 @@ class Residues(OverC):
     def covered(self, task: Task) -> tuple[int, int]:
         return self.rows, self.columns
 
-    def staged(self, task: Task) -> Staged | None:
+    def phase(self, task: Task) -> Staged | None:
         return Staged(self.rows, self.columns, self.depth)
 
     def padded(self, task: Task) -> tuple[int, int, int]:

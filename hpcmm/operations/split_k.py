@@ -158,7 +158,7 @@ class Clusters(ChosenTile):
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         tile, parts = self.chosen(task)
-        grid = self.grid(task)
+        grid = self.over_c(task)
         if not all(grid):
             return []
         arguments = task.operation.arguments(task, arrays)

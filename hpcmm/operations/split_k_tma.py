@@ -104,7 +104,7 @@ class SplitTma(ChosenTile):
     def division(self, tile: SplitTile, divided: int) -> str:
         return f"parts {divided}"
 
-    def staged(self, task: Task) -> Staged | None:
+    def phase(self, task: Task) -> Staged | None:
         tile, _ = self.chosen(task)
         return Staged(tile.rows, tile.columns, self.depth)
 
@@ -120,7 +120,7 @@ class SplitTma(ChosenTile):
         return copied_rows(task, self.line)
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        (tile, parts), (columns, rows) = self.chosen(task), self.grid(task)
+        (tile, parts), (columns, rows) = self.chosen(task), self.over_c(task)
         tiles = rows * columns
         if not tiles:
             return []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcmm.model import Launch, Task
-from hpcmm.operations.blocks import ChosenTile, OverC, Staged, WarpgroupRing, tiles_of
+from hpcmm.operations.blocks import ChosenTile, OverC, Staged, Tiled, tiles_of
 from hpcmm.operations.split_k import FMA_PER_SECOND, FmaTile
 
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
@@ -28,23 +28,15 @@ def stream_k_blocks(tiles: int, steps: int, most: int) -> int:
     return min(most, max(tiles, tiles * steps // MIN_STEPS))
 
 
-@dataclass(frozen=True)
-class StreamK(WarpgroupRing):
+class StreamK(Tiled):
     """Blocks that divide the terms of tiles if some blocks would be idle otherwise (stream-K)."""
 
     def macros(self, task: Task) -> dict[str, int]:
         return {**super().macros(task), "MAX_BLOCKS": task.sms}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        blocks = self.blocks(task)
-        return [
-            Launch((blocks,), launch.block, launch.arguments, launch.shared_bytes)
-            for launch in super().launches(task, arrays)
-        ]
-
-    def blocks(self, task: Task) -> int:
+    def blocks(self, task: Task) -> tuple[int, ...]:
         """Return the number of blocks, of which one per SM is resident."""
-        return stream_k_blocks(math.prod(self.grid(task)), -(-task.shape[2] // self.depth), task.sms)
+        return (stream_k_blocks(math.prod(self.over_c(task)), -(-task.shape[2] // self.depth), task.sms),)
 
 
 @dataclass(frozen=True)
@@ -63,20 +55,23 @@ class StreamKFma(OverC):
     def covered(self, task: Task) -> tuple[int, int]:
         return self.tile.rows, self.tile.columns
 
-    def staged(self, task: Task) -> Staged | None:
+    def phase(self, task: Task) -> Staged | None:
         return Staged(self.tile.rows, self.tile.columns, self.tile.depth)
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        grid = self.grid(task)
+        grid = self.over_c(task)
         if not all(grid):
             return []
-        blocks = self.blocks(task)
-        return [Launch((blocks,), (self.tile.threads,), task.operation.arguments(task, arrays), self.tile.ring_bytes)]
+        return [
+            Launch(
+                self.blocks(task), (self.tile.threads,), task.operation.arguments(task, arrays), self.tile.ring_bytes
+            )
+        ]
 
-    def blocks(self, task: Task) -> int:
+    def blocks(self, task: Task) -> tuple[int, ...]:
         """Return the number of blocks, at most one per SM: one wave computes all tiles, whole or in parts."""
         steps = -(-task.shape[2] // self.tile.depth)
-        return min(task.sms, stream_k_blocks(math.prod(self.grid(task)), steps, task.sms))
+        return (min(task.sms, stream_k_blocks(math.prod(self.over_c(task)), steps, task.sms)),)
 
 
 @dataclass(frozen=True)
@@ -184,7 +179,7 @@ class StreamKDmma(ChosenTile):
         }
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        if not all(self.grid(task)):
+        if not all(self.over_c(task)):
             return []
         tile, divided = self.chosen(task)
         blocks = tile.blocks(task, divided)

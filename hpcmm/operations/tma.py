@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import ChosenTile, OverC, SixteenBit, Staged, rounded_up, tiles_of
+from hpcmm.operations.blocks import ChosenTile, OverC, Staged, Tiled, rounded_up, tiles_of
 from hpcmm.operations.split_k import FMA_PER_SECOND
 
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
@@ -30,27 +30,6 @@ NEAR_READS, CLUSTER_READS = 0.97, 1.25  # time of a matrix that several blocks, 
 LINES_PER_SECOND = 1.13e9  # rate at which an SM loads lines of the L2 cache by TMA
 MOST_DMMA_PER_SECOND = 31e12  # multiply-adds in float64 at the power limit; of tiles that reach it, the first is chosen
 COPY_SECONDS = 46e-9  # of a thread for each element that it copies in float64, if TMA cannot take rows
-
-
-@dataclass(frozen=True)
-class TmaRing(SixteenBit):
-    """Blocks whose tiles are copied by TMA; their kernels get tensor maps of A and B.
-
-    Two mbarriers of 8 bytes belong to each stage.
-    """
-
-    def shared_bytes(self, task: Task) -> int:
-        return self.stages * ((self.rows + self.columns) * ROW_BYTES + 16)
-
-    def boxes(self, task: Task, arrays: Mapping[str, Any]) -> tuple[Boxes, ...]:
-        """Return the matrices that TMA copies, with their boxes."""
-        return Boxes(arrays["A"], self.rows, BOX, task.dtype), Boxes(arrays["B"], self.depth, BOX, task.dtype)
-
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        return [
-            replace(launch, arguments=(*launch.arguments, *self.boxes(task, arrays)))
-            for launch in super().launches(task, arrays)
-        ]
 
 
 @dataclass(frozen=True)
@@ -138,11 +117,18 @@ class PersistentTma(OverC):
         rows, columns = (1, self.cluster) if choice.shares_a else (self.cluster, 1)
         return choice.rows * rows, choice.columns * columns
 
-    def ring(self, task: Task) -> TmaRing:
-        """Return the geometry of a block."""
+    def ring(self, task: Task) -> Tiled:
+        """Return the geometry of a block; two mbarriers of 8 bytes belong to each stage."""
         choice = self.chosen(task)
-        tile = choice.rows, choice.columns, self.depth
-        return TmaRing(choice.threads, *tile, stages=choice.stages, group_rows=self.rows_of_group(task, choice))
+        return Tiled(
+            rows=choice.rows,
+            columns=choice.columns,
+            depth=self.depth,
+            block=(choice.threads,),
+            shared_bytes=choice.stages * ((choice.rows + choice.columns) * ROW_BYTES + 16),
+            tensor_maps={"A": choice.rows, "B": self.depth},
+            constants={"STAGES": choice.stages, "GROUP_ROWS": self.rows_of_group(task, choice)},
+        )
 
     def rows_of_group(self, task: Task, choice: TmaChoice) -> int:
         """Return the rows of tiles, or of clusters' tiles, in a group of the rasterization order."""
@@ -151,14 +137,15 @@ class PersistentTma(OverC):
     def macros(self, task: Task) -> dict[str, int]:
         choice = self.chosen(task)
         cluster = {"CLUSTER": self.cluster, "SHARES_A": int(choice.shares_a)} if self.cluster > 1 else {}
-        return {**self.ring(task).macros(task), "C_BOXES": choice.c_boxes, **cluster}
+        sixteen_bit = {"BFLOAT16": int(task.dtype == "bfloat16")}
+        return {**self.ring(task).macros(task), **sixteen_bit, "C_BOXES": choice.c_boxes, **cluster}
 
     def covered(self, task: Task) -> tuple[int, int]:
         choice = self.chosen(task)
         return choice.rows, choice.columns
 
-    def staged(self, task: Task) -> Staged | None:
-        return self.ring(task).staged(task)
+    def phase(self, task: Task) -> Staged | None:
+        return self.ring(task).phase(task)
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         choice, ring = self.chosen(task), self.ring(task)
@@ -176,9 +163,9 @@ class PersistentTma(OverC):
         return [
             Launch(
                 (self.cluster * even_blocks(clusters, max(1, task.sms // self.cluster)),),
-                (ring.threads,),
+                ring.block,
                 (*task.operation.arguments(task, arrays), *boxes),
-                ring.shared_bytes(task) + boxes_of_c,
+                ring.shared_bytes + boxes_of_c,
             )
         ]
 
@@ -353,7 +340,7 @@ class ThreeFp16(PersistentTma):
     def macros(self, task: Task) -> dict[str, int]:
         return {
             **self.ring(task).macros(task),
-            **{"PART_TERMS": self.terms, "SPLIT_BLOCK": self.split_block},
+            **{"BFLOAT16": 0, "PART_TERMS": self.terms, "SPLIT_BLOCK": self.split_block},
             **{"SPLIT_COLUMNS": self.split_columns, "SPLIT_PARTS": self.split_parts},
         }
 
@@ -368,7 +355,7 @@ class ThreeFp16(PersistentTma):
         }
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        tiles = math.prod(self.grid(task))
+        tiles = math.prod(self.over_c(task))
         if not tiles:
             return []
         m, n, k, _, a, lda, b, ldb, *_ = arguments = task.operation.arguments(task, arrays)
@@ -389,9 +376,9 @@ class ThreeFp16(PersistentTma):
             ),
             Launch(
                 (even_blocks(tiles, task.sms),),
-                (ring.threads,),
+                ring.block,
                 (*arguments, *boxes, inverse_a, inverse_b),
-                ring.shared_bytes(task),
+                ring.shared_bytes,
             ),
         ]
 
@@ -415,7 +402,7 @@ class TransposedInt8(PersistentTma):
         return {"transposed": Workspace((columns * GROUP, terms * GROUP), "uint8")}
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        tiles = math.prod(self.grid(task))
+        tiles = math.prod(self.over_c(task))
         if not tiles:
             return []
         m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = task.operation.arguments(task, arrays)
@@ -426,9 +413,9 @@ class TransposedInt8(PersistentTma):
             Launch(self.groups(task), (32, 8), (n, k, depth, b, ldb, transposed), function="transpose"),
             Launch(
                 (even_blocks(tiles, task.sms),),
-                (ring.threads,),
+                ring.block,
                 (m, n, k, alpha, a, lda, beta, c, ldc, *boxes),
-                ring.shared_bytes(task),
+                ring.shared_bytes,
             ),
         ]
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict
 from hpcmm.operations import accuracy, cores
+from hpcmm.operations.heads import ladder
 
 
 @dataclass(frozen=True)
@@ -55,27 +56,19 @@ def cublas_geam(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable
     return backend.geam(arrays["x"], arrays["y"], arrays["z"])
 
 
-LADDER = (  # the order here is the order of the rungs
-    Variant("serial", "cpu", "one loop on one thread", source="004 unit 1"),
-    Variant("openmp", "cpu", "parallel for"),
+DTYPES = ("int32", "float32", "float64")
+
+LADDER = ladder(  # the order here is the order of the rungs
+    "vector_add",
+    DTYPES,
+    "serial",
+    "openmp",
     Variant("numpy", "cpu", "NumPy's add", library=numpy_add, provider="numpy"),
-    Variant("one_per_thread", "cuda", "one thread adds one element", source="004 unit 1", geometry=OverVector()),
-    Variant("grid_stride", "cuda", "a limited grid strides over the vectors", geometry=OverVector(4, 1056)),
-    Variant("vectorized", "cuda", "16 bytes per load", geometry=OverVector(4)),
-    Variant(
-        "divergent_branch",
-        "cuda",
-        "more work in a branch that divides a warp: both paths, one after the other",
-        source="004 unit 5",
-        geometry=OverVector(block=128),
-    ),
-    Variant(
-        "uniform_branch",
-        "cuda",
-        "the same work in a branch between warps: each warp takes one path",
-        source="004 unit 5",
-        geometry=OverVector(block=128),
-    ),
+    "one_per_thread",
+    "grid_stride",
+    "vectorized",
+    "divergent_branch",
+    "uniform_branch",
     Variant("cupy", "cuda", "CuPy's elementwise add", library=cupy_add, provider="cupy"),
     Variant(
         "geam",
@@ -86,6 +79,7 @@ LADDER = (  # the order here is the order of the rungs
         dtypes=("float32", "float64"),
         context=True,
     ),
+    geometry=OverVector,
 )
 
 OPERANDS = (
@@ -137,7 +131,7 @@ VECTOR_ADD = Operation(
     kernels="vector_add",
     dimensions=("n",),
     operands=OPERANDS,
-    dtypes=("int32", "float32", "float64"),
+    dtypes=DTYPES,
     scalars={},
     ladder=LADDER,
     metric="bytes",

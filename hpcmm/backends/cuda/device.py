@@ -369,7 +369,8 @@ class CudaBackend:
                 complaint=lambda: "; ".join(filter(None, (each.complaint(name) for name, each in guarded.items()))),
             )
         constants = [
-            (constant_of(task, name), arrays[operand]) for name, operand in task.geometry.constant_memory(task).items()
+            (constant_of(task, name), arrays[operand])
+            for name, operand in task.geometry.in_constant_memory(task).items()
         ]
         workspace = {name: self.empty(each.shape, each.dtype) for name, each in task.workspace.items()}
         launches = task.geometry.launches(task, {**arrays, **workspace})

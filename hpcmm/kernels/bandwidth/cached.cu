@@ -5,6 +5,12 @@
 // L2 or DRAM. The blocks of an SM read different pieces at the same time; otherwise L1 would serve all of them from one
 // load.
 // Limit: the bandwidth of that level.
+//
+// hpcmm:
+//   operation: bandwidth
+//   shelf: lesson
+//   change: 'global memory, 16 bytes per load: L1, L2 or DRAM, by length'
+//   source: '004'
 #include "bandwidth/total.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) bandwidth(const int *x, unsigned n, unsigned k, int *result)

@@ -3,6 +3,14 @@
 // The passes are divided among the threads, so the lanes of a warp read the same element at the same time: one read
 // serves all of them (a broadcast). The rate counts the bytes that the threads receive. Limit: one address per warp and
 // read.
+//
+// hpcmm:
+//   operation: bandwidth
+//   shelf: lesson
+//   change: 'constant memory, one address for all lanes: broadcast'
+//   source: '004'
+//   capacity: 16384
+//   constant_memory: true
 #include "bandwidth/total.cuh"
 
 __constant__ int elements[CAPACITY];

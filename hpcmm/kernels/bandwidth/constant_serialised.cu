@@ -3,6 +3,15 @@
 // As constant, but each lane starts its pass at a different element. Constant memory serves one address at a time, so a
 // read of the warp is split into 32. Limit: the number of different addresses in a warp; shared memory, with 32 banks,
 // serves them at once.
+//
+// hpcmm:
+//   operation: bandwidth
+//   shelf: lesson
+//   change: 'constant memory, an address for each lane: one after the other'
+//   counterpart: constant
+//   source: '004'
+//   capacity: 16384
+//   constant_memory: true
 #include "bandwidth/total.cuh"
 
 __constant__ int elements[CAPACITY];

@@ -2,7 +2,12 @@
 
    Each thread reads its part of the elements, which stays in its own cache if it fits. The sum is modulo 2^32,
    and the compiler uses SIMD additions. The empty assembly statement forces a read of memory in each pass. Limit: the
-   bandwidth of the level that holds the elements. */
+   bandwidth of the level that holds the elements.
+
+   hpcmm:
+     operation: bandwidth
+     shelf: lesson
+     change: each thread reads a part, in every pass */
 #include <stddef.h>
 
 void bandwidth(const int *x, unsigned n, unsigned k, int *result, int threads)

@@ -3,6 +3,13 @@
 // Each thread holds PER_THREAD elements in registers and adds them up in every pass. The additions are volatile,
 // because the compiler would otherwise multiply one sum by the number of passes. Limit: an addition of three operands
 // reads two elements, and an SM starts 64 additions per clock; the register file itself has more bandwidth.
+//
+// hpcmm:
+//   operation: bandwidth
+//   shelf: lesson
+//   change: each thread adds registers
+//   per_thread: 16
+//   capacity: 8192
 #include "ptx.cuh"
 #include "bandwidth/total.cuh"
 

@@ -3,6 +3,13 @@
 // Each block copies the elements to shared memory and reads them in every pass. Neighbouring threads read neighbouring
 // vectors: a warp reads 512 bytes in four wavefronts, and each wavefront accesses all 32 banks once. Limit: 128 bytes
 // per clock and SM, four bytes from each bank.
+//
+// hpcmm:
+//   operation: bandwidth
+//   shelf: lesson
+//   change: shared memory, 16 bytes per load
+//   source: '004'
+//   capacity: 12288
 #include "bandwidth/total.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) bandwidth(const int *x, unsigned n, unsigned k, int *result)

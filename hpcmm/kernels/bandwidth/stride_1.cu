@@ -4,6 +4,13 @@
 // array. DRAM delivers bursts, and caches hold sectors of 32 bytes. A warp that uses a part of each burst fetches all
 // of it. The rate of used elements therefore falls in proportion to the stride, until each burst holds one used
 // element. Limit: the bandwidth of DRAM, of which 1 / STRIDE is used.
+//
+// hpcmm:
+//   operation: bandwidth
+//   shelf: lesson
+//   change: 4 bytes per load
+//   source: '004'
+//   stride: 1
 #include "bandwidth/total.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) bandwidth(const int *x, unsigned n, unsigned k, int *result)

@@ -2,6 +2,12 @@
 //
 // As cached, but the loads are cached in L2 only (ld.global.cg), for any number of elements. Limit: the bandwidth of
 // the L2 cache and of the network between it and the SMs.
+//
+// hpcmm:
+//   operation: bandwidth
+//   shelf: lesson
+//   change: 'global memory past L1, 16 bytes per load: L2 or DRAM, by length'
+//   counterpart: cached
 #include "bandwidth/total.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) bandwidth(const int *x, unsigned n, unsigned k, int *result)

@@ -1,4 +1,11 @@
-/* Vector copy, CPU rung: OpenMP divides the loop among the threads. Limit: memory bandwidth. Source: BabelStream. */
+/* Vector copy, CPU rung: OpenMP divides the loop among the threads. Limit: memory bandwidth. Source: BabelStream.
+
+   hpcmm:
+     operation: copy
+     shelf: lesson
+     change: parallel for
+     counterpart: serial
+     source: BabelStream */
 #include <stddef.h>
 
 void copy(const REAL *x, REAL *y, size_t n, REAL scale, int threads)

@@ -1,4 +1,9 @@
-/* Vector copy, CPU rung: one loop, one thread. Limit: the memory bandwidth of one core. */
+/* Vector copy, CPU rung: one loop, one thread. Limit: the memory bandwidth of one core.
+
+   hpcmm:
+     operation: copy
+     shelf: lesson
+     change: one loop on one thread */
 #include <stddef.h>
 
 void copy(const REAL *x, REAL *y, size_t n, REAL scale, int threads)

@@ -3,6 +3,13 @@
 // A quarter of the instructions (half in float64) move the same bytes, and four loads are in flight before the first
 // store. Unless x and y both start at a multiple of 16 bytes, the elements are copied one by one. Limit: DRAM
 // bandwidth, which reads and writes share.
+//
+// hpcmm:
+//   operation: copy
+//   shelf: lesson
+//   change: 16 bytes per load, four loads in flight
+//   counterpart: one_per_thread
+//   per_thread: 16
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];

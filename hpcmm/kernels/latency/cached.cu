@@ -6,6 +6,14 @@
 // into L2 are followed in place, as byte offsets, because writing the pointers would leave a part of them in L2; a step
 // then includes an addition. Limit: the latency of the level. A GPU hides it with other warps, and this kernel has
 // none.
+//
+// hpcmm:
+//   operation: latency
+//   shelf: lesson
+//   change: 'global memory: L1, L2 or DRAM, by length'
+//   source: '004'
+//   block: 1024
+//   pointers: true
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     latency(const int *x, unsigned n, unsigned k, int *result, const char **pointers)

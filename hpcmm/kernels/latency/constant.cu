@@ -4,6 +4,14 @@
 // determines the level that holds it. All lanes read the same address, the access pattern that constant memory is made
 // for. Limit: 64 KB of constant memory; a warp whose lanes read different addresses needs one read for each
 // (bandwidth/constant_serialised).
+//
+// hpcmm:
+//   operation: latency
+//   shelf: lesson
+//   change: constant memory, one address for all lanes
+//   source: '004'
+//   capacity: 16384
+//   constant_memory: true
 
 __constant__ int elements[CAPACITY];
 

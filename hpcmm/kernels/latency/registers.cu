@@ -4,6 +4,12 @@
 // the current element, so each step is one instruction that depends on the previous one. Only the lowest digit of the
 // selector is used: the bytes above it select bytes that are never read. Limit: registers cannot be addressed, so this
 // is the latency of an arithmetic instruction whose operands and result are registers.
+//
+// hpcmm:
+//   operation: latency
+//   shelf: lesson
+//   change: bytes of two registers, selected by a byte permutation
+//   capacity: 8
 #include "ptx.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) latency(const int *x, unsigned n, unsigned k, int *result)

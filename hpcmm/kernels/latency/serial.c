@@ -2,7 +2,12 @@
 
    Each element is the byte offset of the next one, so a load waits for the previous load: neither out-of-order
    execution nor a prefetcher helps. A first pass warms up the caches. Limit: the latency of the level that
-   holds the elements. */
+   holds the elements.
+
+   hpcmm:
+     operation: latency
+     shelf: lesson
+     change: one thread follows the elements */
 
 void latency(const int *x, unsigned n, unsigned k, int *result, int threads)
 {

@@ -3,6 +3,14 @@
 // The block copies the elements to shared memory; then one warp follows them. Elements are byte offsets, so a step is a
 // single load: its address is the element that the previous load returned. All lanes read the same address, which is a
 // broadcast. Limit: a block has at most 48 KB of static shared memory.
+//
+// hpcmm:
+//   operation: latency
+//   shelf: lesson
+//   change: shared memory
+//   source: '004'
+//   block: 256
+//   capacity: 12288
 
 extern "C" __global__ void __launch_bounds__(BLOCK) latency(const int *x, unsigned n, unsigned k, int *result)
 {

@@ -3,6 +3,12 @@
 // Lane i holds the successor of element i, for up to 32 elements. Each shuffle reads the register of the lane that the
 // previous shuffle returned. Shuffles can index the registers of other lanes, but their data pass through the memory
 // pipeline. Limit: a warp has 32 lanes.
+//
+// hpcmm:
+//   operation: latency
+//   shelf: lesson
+//   change: registers of the lanes of a warp
+//   capacity: 32
 
 extern "C" __global__ void __launch_bounds__(BLOCK) latency(const int *x, unsigned n, unsigned k, int *result)
 {

@@ -3,6 +3,14 @@
 // As cached, but the loads are cached in L2 only (ld.global.cg). The L1 caches of two SMs are not coherent, so a
 // program that waits for a flag of another block pays at least this latency. The difference from cached is what L1
 // saves. Limit: the path across the chip to the L2 cache.
+//
+// hpcmm:
+//   operation: latency
+//   shelf: lesson
+//   change: 'global memory past L1: L2 or DRAM, by length'
+//   counterpart: cached
+//   block: 1024
+//   pointers: true
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     latency(const int *x, unsigned n, unsigned k, int *result, const char **pointers)

@@ -11,6 +11,19 @@
 //
 // Needs compute capability 8.0. Limit: blocks that run at the same time cover whole rows of tiles of C, so they share
 // few tiles in the L2 cache.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: tiles arrive by cp.async in a ring of stages; operands are loaded one step ahead
+//   counterpart: warp_tiled
+//   rows: 128
+//   columns: 128
+//   depth: 8
+//   block: 256
+//   constants: {STAGES: 3}
+//   shared_bytes: STAGES * DEPTH * (ROWS * ITEMSIZE + 16 + COLUMNS * ITEMSIZE)
+//   architecture: sm_80
 
 #include "ptx.cuh"
 

@@ -8,7 +8,14 @@
    Instruction sets: AVX-512, or AVX2 with FMA, if the processor supports it at run time; NEON on 64-bit
    Arm; plain C elsewhere, and for the tail of columns that fill no vectors.
    Limit: each vector of B is loaded for one multiply-add only, so load throughput is the bottleneck.
-   Source: 000. */
+   Source: 000.
+
+   hpcmm:
+     operation: matmul
+     shelf: product
+     change: 'SIMD intrinsics on one thread: AVX-512, AVX2 or NEON, chosen at run time'
+     counterpart: serial
+     source: '000' */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>

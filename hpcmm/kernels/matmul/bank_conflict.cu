@@ -4,6 +4,15 @@
 // and reads the elements of B with the same stride. For TILE = 32 all 32 words are in the same bank, and one access is
 // split into 32 (into 8 at TILE = 16 in float32). Limit: bank conflicts, which conflict_free removes.
 // Source: 000, 001.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: 'tiles stored by columns: bank conflicts'
+//   counterpart: tiled_padded
+//   source: 000, 001
+//   tiles: [8, 16, 32]
+//   staged: true
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

@@ -5,6 +5,16 @@
 // block of width 8 or 16 uses only parts of such transactions. Limit: as in the naive rung, two loads
 // per multiply-add.
 // Source: 000, 004 unit 4.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: a warp takes 32 neighbouring columns
+//   counterpart: uncoalesced
+//   source: 000, 004 unit 4
+//   rows: 8
+//   columns: 32
+//   block: 256
 
 extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
                                   REAL beta, REAL *C, int ldc)

@@ -5,6 +5,15 @@
 // Tiles stored by rows, as in tiled_padded, need no padding. Limit: each multiply-add still costs two loads from shared
 // memory.
 // Source: 000, 001.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: the same with padded rows
+//   counterpart: bank_conflict
+//   source: 000, 001
+//   tiles: [8, 16, 32]
+//   staged: true
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

@@ -6,6 +6,15 @@
 // memory in the same way. Rows of a tile are padded by one element, so accesses by columns have no bank conflicts.
 // Limit: each multiply-add still costs two loads from shared memory.
 // Source: 004 unit 4 (corner turning), 000.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: threads by columns as in uncoalesced; shared memory turns each access into one by rows
+//   counterpart: uncoalesced
+//   source: 000, 004 unit 4
+//   tiles: [8, 16, 32]
+//   staged: true
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

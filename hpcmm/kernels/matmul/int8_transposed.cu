@@ -5,6 +5,14 @@
 // first kernel writes the transpose of B to a workspace, once for all tiles of C. It orders the columns such that each
 // lane has four neighbouring sums, 16 bytes, so C needs no shared memory. Runs on compute capability 9.0 only. Limit: B
 // is read and written once more, and at the power limit the clock falls.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: 'int8: persistent blocks with TMA, after a kernel that transposes B'
+//   counterpart: persistent
+//   dtypes: [int8]
+//   architecture: sm_90a
 
 #include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"

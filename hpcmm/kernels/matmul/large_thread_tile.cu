@@ -11,6 +11,19 @@
 //
 // Needs compute capability 8.0. Limit: a tile is computed by one block, so SMs are idle if C has few tiles, or few in
 // the last wave.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: each thread computes 16 x 8 elements of float32, with fewer loads
+//   counterpart: swizzled
+//   rows: 1024 / ITEMSIZE
+//   columns: 128
+//   depth: 8
+//   block: 256
+//   constants: {STAGES: 4, GROUP_ROWS: 8}
+//   shared_bytes: STAGES * DEPTH * (ROWS * ITEMSIZE + 16 + COLUMNS * ITEMSIZE)
+//   architecture: sm_80
 
 #include "matmul/prefetch.cuh"
 #include "ptx.cuh"

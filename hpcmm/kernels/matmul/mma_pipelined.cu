@@ -5,6 +5,20 @@
 // tiles are in flight. One barrier per tile is enough. Rows that are not a multiple of 16 bytes use ordinary loads and
 // stores. Needs compute capability 8.0. Limit: mma.sync takes its operands from registers, so each operand is read from
 // shared memory twice as often as by a warpgroup's product.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: tiles arrive by cp.async in a ring of stages
+//   counterpart: mma_tiled
+//   dtypes: [float16, bfloat16]
+//   rows: 128
+//   columns: 128
+//   depth: 64
+//   block: 128
+//   constants: {STAGES: 3, GROUP_ROWS: 8, WARP_ROWS: 64, WARP_COLUMNS: 64}
+//   shared_bytes: STAGES * DEPTH * (ROWS + COLUMNS) * ITEMSIZE
+//   architecture: sm_80
 
 #include "matmul/boxes.cuh"
 

@@ -6,6 +6,19 @@
 // rows of 16 bytes from eight rows of a tile at a time; a swizzle of the 16-byte chunks places them in different banks.
 // B is stored by rows, as in global memory, and ldmatrix.trans transposes it. Needs compute capability 8.0. Limit: the
 // tensor cores are idle while a tile is loaded.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: tiles in shared memory with a swizzle; ldmatrix loads fragments without bank conflicts
+//   counterpart: warp_mma
+//   dtypes: [float16, bfloat16]
+//   rows: 128
+//   columns: 128
+//   depth: 64
+//   block: 128
+//   constants: {GROUP_ROWS: 8, WARP_ROWS: 64, WARP_COLUMNS: 64}
+//   architecture: sm_80
 
 #include "matmul/boxes.cuh"
 

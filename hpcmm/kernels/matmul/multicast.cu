@@ -6,6 +6,14 @@
 // larger tile, the blocks lie beside each other and share A (SHARES_A). A stage is empty only when the consumers of all
 // blocks have read it. Runs on compute capability 9.0 only. Limit: the blocks of a cluster wait for each other, which
 // costs as much time as the saved traffic or more, except where rows are not whole lines of the L2 cache.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: two blocks of a cluster load each tile of B, or of A, once for both
+//   counterpart: persistent
+//   dtypes: [float16, bfloat16]
+//   architecture: sm_90a
 
 #include "matmul/boxes_of_c.cuh"
 

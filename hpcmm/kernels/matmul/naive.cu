@@ -5,6 +5,14 @@
 // is broadcast. Limit: every row of A is read n times and every column of B m times; each multiply-add costs two loads,
 // so cache bandwidth is the bottleneck, not arithmetic.
 // Source: 003 kernel01, 004 unit 2.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: 'grid rounded up, bounds checks: any size'
+//   counterpart: naive_unguarded
+//   source: 003 kernel01, 004
+//   tiles: [8, 16, 32]
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

@@ -4,6 +4,15 @@
 // rows and columns: at N = 641 with blocks of 32 the element (0, 640) is never written. Most first kernels are written
 // this way. Limit: correct for multiples of the block only.
 // Source: 000 initial code, 003 kernel00.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: 'one thread computes one element of C, grid = n / block: multiples of the block only'
+//   source: 000, 003 kernel00
+//   tiles: [8, 16, 32]
+//   grid: [n / TILE, m / TILE]
+//   exact: true
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

@@ -4,6 +4,14 @@
 // Limit: the naive kernel waits for loads, not for loop instructions, and compilers unroll such a loop
 // themselves, so the gain is small.
 // Source: 001.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: k loop unrolled by a stride, with a remainder
+//   counterpart: naive
+//   source: '001'
+//   tiles: [8, 16, 32]
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

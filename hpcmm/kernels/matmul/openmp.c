@@ -4,7 +4,14 @@
    The two inner loops are exchanged: for a fixed p the innermost loop runs along contiguous rows of B
    and C, which the compiler turns into SIMD multiply-adds and the prefetcher can follow.
    Limit: no blocking, so B is read from the outer cache or memory once for every row of C.
-   Source: 000. */
+   Source: 000.
+
+   hpcmm:
+     operation: matmul
+     shelf: lesson
+     change: rows distributed over OpenMP threads, inner loop over contiguous rows of B
+     counterpart: pthread
+     source: '000' */
 #include <stddef.h>
 
 void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,

@@ -8,6 +8,14 @@
 // operands only with their rows along k, so the residues of B are stored transposed. The epilogue reduces the int32
 // sums modulo the modulus, and writes bytes. Runs on compute capability 9.0 only. Limit: the rate of int8 products at
 // the power limit. Elements that are much smaller than the norm of their row of A or column of B lose bits.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: float64 from 14 products of int8 residues on tensor cores, rows and columns scaled (Ozaki scheme II)
+//   dtypes: [float64]
+//   arithmetic: 14 int8 products
+//   architecture: sm_90a
 
 #include "matmul/residues.cuh"
 #include "matmul/ring.cuh"

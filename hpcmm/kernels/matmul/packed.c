@@ -10,7 +10,13 @@
    of B for every row of C. Here an element of a copy is used NC or MC times before it leaves its cache.
    Limit: multiply-add throughput. Narrow products waste parts of tiles, and use each copy only a few times.
    Source: beyond the documents; Goto and van de Geijn, "Anatomy of high-performance matrix
-   multiplication", ACM TOMS 34 (2008); Van Zee and van de Geijn, BLIS, ACM TOMS 41 (2015). */
+   multiplication", ACM TOMS 34 (2008); Van Zee and van de Geijn, BLIS, ACM TOMS 41 (2015).
+
+   hpcmm:
+     operation: matmul
+     shelf: product
+     change: packed panels, register tiles and cache blocks, SIMD chosen at run time, all threads
+     counterpart: openmp */
 #include <omp.h>
 #include <stddef.h>
 #include <stdlib.h>

@@ -7,6 +7,14 @@
 // fragments have the layout of the sums. The first EARLY stages are loaded before the other threads start. The products
 // of narrow tiles take less time than one thread needs to start their copies, so there one loads A and another one B.
 // Runs on compute capability 9.0 only. Limit: each block reads all of its tiles of A and B from the L2 cache.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: blocks compute tile after tile, and TMA reads and writes C
+//   counterpart: warp_specialized
+//   dtypes: [float16, bfloat16]
+//   architecture: sm_90a
 
 #include "matmul/boxes_of_c.cuh"
 

@@ -15,6 +15,15 @@
 // in A and C: g stands for row g / 2 + g % 2 * 4 of each 8, so that with TMA's swizzle lanes that read at the same time
 // access different banks. Runs on compute capability 9.0 only. Limit: the power limit for large products. Rows that TMA
 // cannot take are copied by the producers, element by element.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: >-
+//     float64 on tensor cores: teams of warps that each have tiles and a producer of their own, loaded by TMA
+//   counterpart: tensor_core
+//   dtypes: [float64]
+//   architecture: sm_90a
 
 #include "matmul/swizzled_rows.cuh"
 #include "ptx.cuh"

@@ -5,7 +5,15 @@
    Why it is faster: as many cores work as there are threads.
    Limit: the loop in a thread is the serial one, and threads are created for every product, which a
    small product does not amortize.
-   Source: 000. */
+   Source: 000.
+
+   hpcmm:
+     operation: matmul
+     shelf: lesson
+     change: rows distributed over POSIX threads, the serial loop in each
+     counterpart: serial
+     source: '000'
+     slow: true */
 #include <pthread.h>
 #include <stddef.h>
 

@@ -4,6 +4,16 @@
 // elements of one column, with the sums in registers. An element of B is loaded from shared memory once
 // for PER_THREAD multiply-adds, so a multiply-add needs little more than one load instead of two.
 // Limit: still one load of A per multiply-add.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: each thread computes a column of 8 elements in registers
+//   counterpart: tiled_padded
+//   rows: 64
+//   columns: 64
+//   depth: 8
+//   block: 512
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

@@ -4,6 +4,16 @@
 // adds their outer product: SIDE * SIDE multiply-adds from 2 SIDE loads, four per load for SIDE = 8. That
 // can keep the arithmetic units busy. Limit: elements are loaded singly, and a thread's elements of B are
 // adjacent, so the loads of a warp have bank conflicts.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: each thread computes 8 x 8 elements in registers
+//   counterpart: register_1d
+//   rows: 128
+//   columns: 128
+//   depth: 8
+//   block: 256
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

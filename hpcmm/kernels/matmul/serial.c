@@ -3,7 +3,14 @@
    Every element of C is a dot product of a row of A and a column of B. The column is read with a
    stride of a whole row, so each step accesses another cache line; there is no blocking for reuse. Limit: cache misses
    of these reads, and additions that wait for the previous one.
-   Source: 000, 004 unit 2. */
+   Source: 000, 004 unit 2.
+
+   hpcmm:
+     operation: matmul
+     shelf: lesson
+     change: triple loop on one thread
+     source: 000, 004
+     slow: true */
 #include <stddef.h>
 
 void matmul(int m, int n, int k, ACCUMULATOR alpha, const REAL *A, int lda, const REAL *B, int ldb,

@@ -5,7 +5,15 @@
    long sums stay below the rounding of the result. It is not faster: an addition in double takes as
    long, and the conversions cost extra.
    Limit: the memory access is that of the serial rung. For double elements both rungs are the same.
-   Source: 004. */
+   Source: 004.
+
+   hpcmm:
+     operation: matmul
+     shelf: lesson
+     change: sums in double also for float; for double the same as serial
+     counterpart: serial
+     source: '004'
+     slow: true */
 #include <stddef.h>
 
 void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,

@@ -15,6 +15,14 @@
 //     memory. Tensor cores, which multiply float64 without a split, read it once per warp (TENSOR, where it is faster).
 //
 // Needs compute capability 9.0. Limit: the memory bandwidth for the large operand.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: >-
+//     for few rows or few columns of C: warps and a cluster divide the terms, and read the large operand once
+//   counterpart: split_k
+//   architecture: sm_90
 
 #include "ptx.cuh"
 

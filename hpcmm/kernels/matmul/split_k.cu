@@ -6,6 +6,15 @@
 // other blocks send it, and stores that share. That needs no workspace, no atomics and no second kernel, and the order
 // of additions is fixed. Needs compute capability 9.0. Limit: adding up the sums takes longer with more slices and
 // parts.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: warps of a block and blocks of a cluster divide the terms of a tile, whose size depends on the shape
+//   counterpart: warp_tiled
+//   dtypes: [float32]
+//   architecture: sm_90
+//   options: ['--ptxas-options=-O1']
 
 #include "matmul/fma_tile.cuh"
 

@@ -9,6 +9,14 @@
 // instruction's first operand is the transpose of B, the second one that of A. The order of terms is free if it is the
 // same in A and B: lane 4 g + t reads terms 2 t and 2 t + 1 of each 8. The order of columns is free if it is the same in
 // B and C: two neighbouring columns of 16 are rows g and g + 8 of the first operand. Needs compute capability 9.0.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: tensor cores in float64, with the terms of a tile divided as in split_k
+//   counterpart: tensor_core
+//   dtypes: [float64]
+//   architecture: sm_90
 
 #include "ptx.cuh"
 

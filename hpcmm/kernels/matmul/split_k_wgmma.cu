@@ -7,6 +7,14 @@
 // TMA takes only rows of a multiple of 16 bytes: `copy` writes other operands to a workspace with such rows, once for
 // all tiles. Runs on compute capability 9.0 only. Limit: threads store C, and the products of a tile do not hide the
 // end of the previous one, so persistent is faster if all SMs have a tile and TMA takes the rows.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: the blocks of a cluster divide the terms of a tile; a first launch aligns rows that TMA cannot take
+//   counterpart: persistent
+//   dtypes: [float16, bfloat16]
+//   architecture: sm_90a
 
 #include "matmul/boxes.cuh"
 #include "matmul/prefetch.cuh"

@@ -7,6 +7,15 @@
 //
 // float32 only, by three products of TF32 parts. Runs on compute capability 9.0 only. Limit: each block splits its
 // tiles into TF32 parts again, and tensor cores multiply TF32 at half the rate of FP16.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: blocks divide the terms of a tile if SMs would be idle
+//   counterpart: warpgroup
+//   dtypes: [float32]
+//   arithmetic: three TF32 products
+//   architecture: sm_90a
 
 #include "ptx.cuh"
 

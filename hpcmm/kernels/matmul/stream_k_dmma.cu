@@ -9,6 +9,14 @@
 // load as fast as the others: only rows and columns that exist are copied. While a block multiplies its last stages and
 // loads nothing else, its tile of C is prefetched into the L2 cache. Needs compute capability 8.0. Limit: all warps
 // copy tiles, and wait at a barrier of the block for each tile.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: tensor_core in float64 with tiles of many shapes; blocks divide the terms of tiles if that saves time
+//   counterpart: tensor_core
+//   dtypes: [float64]
+//   architecture: sm_80
 
 #include "matmul/division.cuh"
 #include "matmul/prefetch.cuh"

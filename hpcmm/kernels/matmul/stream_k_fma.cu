@@ -5,6 +5,15 @@
 // that share a tile, the last to finish adds up their sums in the order of the blocks, so the result does not depend on
 // which block that is. No block waits for another. The loads of the next tile's first stages, and of C if it is read,
 // start before a tile is finished. Needs compute capability 8.0. Limit: the rate of the FMA units.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: persistent blocks divide the terms of tiles if SMs would be idle; products ordered by register banks
+//   counterpart: large_thread_tile
+//   dtypes: [float32]
+//   architecture: sm_80
+//   options: ['--ptxas-options=-O1']
 
 #include "matmul/division.cuh"
 #include "matmul/fma_tile.cuh"

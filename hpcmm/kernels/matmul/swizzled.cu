@@ -4,6 +4,19 @@
 // the columns of groups of GROUP_ROWS rows of tiles, not along whole rows. The resident blocks then cover a nearly
 // square part of C. They read fewer different rows of A and columns of B, and more of their tiles come from L2.
 // Needs compute capability 8.0. Limit: loads from shared memory, 16 elements per thread for 64 products.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: blocks traverse C in groups of rows of tiles, to share tiles in the L2 cache
+//   counterpart: asynchronous
+//   rows: 128
+//   columns: 128
+//   depth: 8
+//   block: 256
+//   constants: {STAGES: 3, GROUP_ROWS: 8}
+//   shared_bytes: STAGES * DEPTH * (ROWS * ITEMSIZE + 16 + COLUMNS * ITEMSIZE)
+//   architecture: sm_80
 
 #include "ptx.cuh"
 

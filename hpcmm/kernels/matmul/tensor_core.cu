@@ -15,6 +15,20 @@
 //
 // Needs compute capability 8.0. Limit: all warps of a block wait at a barrier for each tile, and SMs are idle if C has
 // few tiles, or few in the last wave.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: 'tensor cores: float64 as is, float32 split into two TF32 parts, three products added'
+//   counterpart: swizzled
+//   arithmetic: {float32: three TF32 products}
+//   rows: 64
+//   columns: 128
+//   depth: 16
+//   block: 128
+//   constants: {STAGES: 4, GROUP_ROWS: 8, WARP_ROWS: 32, WARP_COLUMNS: 64}
+//   shared_bytes: STAGES * (ROWS * (DEPTH + 4) * ITEMSIZE + DEPTH * (COLUMNS * ITEMSIZE + 32))
+//   architecture: sm_80
 
 #include "matmul/prefetch.cuh"
 #include "matmul/warp_products.cuh"

@@ -15,6 +15,15 @@
 // rows of whole lines of the L2 cache, once for all tiles. The result is checked against the error bound of TF32, not
 // of float32. Runs on compute capability 9.0 only. Limit: the bandwidth from the L2 cache for small tiles, of shared
 // memory for large ones, and the power limit for large products.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: float32 rounded to TF32 by TMA; the transpose of C from B in registers, and split-K for a narrow C
+//   dtypes: [float32]
+//   arithmetic: TF32
+//   context: true
+//   architecture: sm_90a
 
 #include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"

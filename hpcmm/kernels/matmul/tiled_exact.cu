@@ -6,6 +6,17 @@
 // keeps the next phase from overwriting a tile that a slower warp still reads. Limit: no bounds
 // checks; a size that is not a multiple of the tile loses its remainder.
 // Source: 000, 002, 003 kernel10, 004 unit 3.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: tiles of A and B staged in shared memory, multiples of the tile only
+//   counterpart: naive
+//   source: 000, 002, 003 kernel10, 004 unit 3
+//   tiles: [8, 16, 32]
+//   staged: true
+//   grid: [n / TILE, m / TILE]
+//   exact: true
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

@@ -5,6 +5,16 @@
 // TILE terms are missing, too. And the barriers are inside a branch that not all threads of a block take, which CUDA
 // does not allow. Limit: correct for multiples of the tile only; tiled_padded and tiled_remainder are two solutions.
 // Source: 003 kernel11, the first attempt ("not enough").
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: 'a bounds check around the whole kernel: tiles have elements that no thread loaded'
+//   counterpart: tiled_exact
+//   source: 003 kernel11, first attempt
+//   tiles: [8, 16, 32]
+//   staged: true
+//   exact: true
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

@@ -5,6 +5,15 @@
 // take part in the barriers, but do not write. Limit: the last phase multiplies zeros, and each
 // multiply-add still costs two loads from shared memory.
 // Source: 001.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: 'tiles loaded by rows, the last one padded with zeros: any size'
+//   counterpart: naive
+//   source: '001'
+//   tiles: [8, 16, 32]
+//   staged: true
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

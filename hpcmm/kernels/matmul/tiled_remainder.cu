@@ -5,6 +5,15 @@
 // clamped to the last one instead of being checked: surplus threads load valid elements and do not write. Limit: each
 // multiply-add still costs two loads from shared memory.
 // Source: 003 kernel11.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: a separate loop for the last tile
+//   counterpart: tiled_exact
+//   source: 003 kernel11
+//   tiles: [8, 16, 32]
+//   staged: true
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

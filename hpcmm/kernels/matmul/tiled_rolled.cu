@@ -4,6 +4,15 @@
 // increment, a comparison, a branch and the addresses of both loads. tiled_unrolled is the same kernel with the loop
 // unrolled. Limit: the instructions of the loop.
 // Source: 000, 001.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: tiled_padded without the unrolling that the compiler does by itself
+//   counterpart: tiled_padded
+//   source: 000, 001
+//   tiles: [8, 16, 32]
+//   staged: true
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

@@ -5,6 +5,15 @@
 // by one element, so these stores have no bank conflicts and only the loads differ. Tiling makes loads rare, so the
 // loss is smaller than in uncoalesced. Limit: a sector is fetched again for each of its elements, unless L1 holds it.
 // Source: 000, 004 unit 4.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: 'tiles loaded by columns, the last one padded with zeros: any size'
+//   counterpart: tiled_padded
+//   source: 000, 004 unit 4
+//   tiles: [8, 16, 32]
+//   staged: true
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

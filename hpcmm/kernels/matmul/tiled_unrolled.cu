@@ -5,6 +5,15 @@
 // it without the pragma, so tiled_padded compiles to the same code (001 measured no gain). Limit: the loads from shared
 // memory remain.
 // Source: 000, 001.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: the loop over a tile unrolled
+//   counterpart: tiled_rolled
+//   source: 000, 001
+//   tiles: [8, 16, 32]
+//   staged: true
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

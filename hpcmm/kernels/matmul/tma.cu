@@ -6,6 +6,21 @@
 // ring has one mbarrier. TMA requires rows of a multiple of 16 bytes; other rows are copied by the threads. Runs on
 // compute capability 9.0 only. Limit: a block multiplies only after it has waited for its own copies and barrier; a
 // second block on the SM hides this in part.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: the copy engine (TMA) loads tiles, which arrive at mbarriers
+//   counterpart: wgmma_shared
+//   dtypes: [float16, bfloat16]
+//   rows: 128
+//   columns: 128
+//   depth: 64
+//   block: 128
+//   constants: {STAGES: 3, GROUP_ROWS: 8}
+//   shared_bytes: STAGES * ((ROWS + COLUMNS) * 128 + 16)
+//   tensor_maps: {A: ROWS, B: DEPTH}
+//   architecture: sm_90a
 
 #include "matmul/boxes.cuh"
 

@@ -4,6 +4,14 @@
 // have a stride of a whole row: every element needs its own memory transaction, while the coalesced rung needs one per
 // warp. Limit: the number of memory transactions.
 // Source: 000, 004 unit 4.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: a warp's threads take different rows
+//   counterpart: naive
+//   source: 000, 004 unit 4
+//   tiles: [8, 16, 32]
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

@@ -6,7 +6,15 @@
    in flight at once, and there are fewer branches.
    Limit: B is still read down its columns. Where that misses the cache, the sums wait for memory, and
    unrolling gains little (001 measured no gain on a GPU).
-   Source: 001. */
+   Source: 001.
+
+   hpcmm:
+     operation: matmul
+     shelf: lesson
+     change: k loop unrolled by four, with four partial sums and a remainder loop
+     counterpart: serial
+     source: '001'
+     slow: true */
 #include <stddef.h>
 
 enum { STRIDE = 4 };

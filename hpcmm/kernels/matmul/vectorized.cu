@@ -4,6 +4,16 @@
 // aligned, with a quarter of the load instructions (half in float64). The tile of A is stored transposed,
 // so that a thread's column of A is contiguous in shared memory and is read 16 bytes at a time, like its
 // row of B. Limit: few lanes of a warp read the same words of A and B, so each load fetches many distinct words.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: 16 bytes per load, A transposed in shared memory
+//   counterpart: register_2d
+//   rows: 128
+//   columns: 128
+//   depth: 8
+//   block: 256
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];

@@ -8,6 +8,16 @@
 // A block is one warp and computes ROWS x COLUMNS elements of C. Each lane loads its elements from global memory, two
 // bytes at a time. Needs compute capability 8.0. Limit: every element is loaded again by each block that needs it, two
 // bytes at a time.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: '16-bit types: one warp multiplies on tensor cores, with fragments loaded from global memory'
+//   dtypes: [float16, bfloat16]
+//   rows: 32
+//   columns: 32
+//   block: 32
+//   architecture: sm_80
 
 #include "matmul/sixteen_bit.cuh"
 

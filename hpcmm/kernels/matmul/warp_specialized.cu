@@ -7,6 +7,22 @@
 // previous one is complete. The sums of a consumer need most registers of the SM; setmaxnreg moves registers from the
 // producer to the consumers. Runs on compute capability 9.0 only. Limit: while a block reads and writes C, and before
 // its first tile arrives, the tensor cores are idle.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: >-
+//     a producer warpgroup loads, two consumers multiply tiles of twice the size; setmaxnreg divides the registers
+//   counterpart: tma
+//   dtypes: [float16, bfloat16]
+//   rows: 128
+//   columns: 256
+//   depth: 64
+//   block: 384
+//   constants: {STAGES: 4, GROUP_ROWS: 8}
+//   shared_bytes: STAGES * ((ROWS + COLUMNS) * 128 + 16)
+//   tensor_maps: {A: ROWS, B: DEPTH}
+//   architecture: sm_90a
 
 #include "matmul/boxes.cuh"
 

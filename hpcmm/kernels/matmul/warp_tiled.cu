@@ -5,6 +5,16 @@
 // each load the lanes of a warp read contiguous or identical words of shared memory: no bank conflicts,
 // and half the distinct words of the previous layout. Limit: between two barriers a block either loads or
 // computes, but never both.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: the lanes of a warp share one tile of C
+//   counterpart: vectorized
+//   rows: 128
+//   columns: 128
+//   depth: 16
+//   block: 256
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];

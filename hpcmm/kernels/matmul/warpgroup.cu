@@ -10,6 +10,21 @@
 //
 // float32 only, by three products of TF32 parts. Runs on compute capability 9.0 only. Limit: there is one block per SM,
 // and SMs are idle if C has few tiles, or few in the last wave.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: warpgroups of Hopper start three TF32 products from shared memory, and load the next tile meanwhile
+//   counterpart: tensor_core
+//   dtypes: [float32]
+//   arithmetic: three TF32 products
+//   rows: 128
+//   columns: 128
+//   depth: 32
+//   block: 256
+//   constants: {STAGES: 2, GROUP_ROWS: 8, PARTS: 2}
+//   shared_bytes: STAGES * PARTS * DEPTH * COLUMNS * ITEMSIZE
+//   architecture: sm_90a
 
 #include "ptx.cuh"
 

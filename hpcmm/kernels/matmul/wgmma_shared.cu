@@ -6,6 +6,20 @@
 // the same as for ldmatrix, and B may be stored by rows. wgmma runs asynchronously, in another proxy than ordinary
 // loads and stores, so their writes to shared memory need a fence before it. Runs on compute capability 9.0 only.
 // Limit: all threads compute addresses of copies, and wait for a tile together.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: a warpgroup of Hopper multiplies both operands from shared memory
+//   counterpart: mma_pipelined
+//   dtypes: [float16, bfloat16]
+//   rows: 128
+//   columns: 128
+//   depth: 64
+//   block: 128
+//   constants: {STAGES: 3, GROUP_ROWS: 8}
+//   shared_bytes: STAGES * DEPTH * (ROWS + COLUMNS) * ITEMSIZE
+//   architecture: sm_90a
 
 #include "matmul/boxes.cuh"
 

@@ -7,6 +7,19 @@
 // (shuffle), to let the block that finishes last combine the results (one_launch), where no block waits, and to let one
 // block wait for all others (flagged), which can always run. Limit: the barrier, and a grid that is no larger than the
 // GPU.
+//
+// hpcmm:
+//   operation: sum
+//   shelf: lesson
+//   change: a barrier over all blocks in a cooperative launch; the first block combines the results
+//   counterpart: one_launch
+//   source: 004 unit 5
+//   per_thread: 8
+//   per_sm: 4
+//   block: 256
+//   one_launch: true
+//   cooperative: true
+//   architecture: sm_75
 
 __device__ REAL block_results[MAX_BLOCKS];
 __device__ unsigned int arrived;

@@ -7,6 +7,14 @@
 // the loop. Limit: the active threads are scattered over all warps, so every warp stays active with fewer
 // and fewer lanes, and the modulo is a slow integer operation.
 // Source: 004 unit 5, kernel 1.
+//
+// hpcmm:
+//   operation: sum
+//   shelf: lesson
+//   change: 'interleaved addressing by a modulo: warps diverge'
+//   source: 004 kernel 1
+//   block: 128
+//   shared_bytes: BLOCK * ITEMSIZE
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {

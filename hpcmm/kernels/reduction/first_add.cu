@@ -4,6 +4,16 @@
 // elements and combines them before it writes to shared memory: half the blocks do the same work, and
 // each thread has two loads in flight. Limit: loop and address instructions, and a barrier in each step.
 // Source: 004 unit 5, kernel 4.
+//
+// hpcmm:
+//   operation: sum
+//   shelf: lesson
+//   change: first combination while loading
+//   counterpart: sequential
+//   source: 004 kernel 4
+//   per_thread: 2
+//   block: 128
+//   shared_bytes: BLOCK * ITEMSIZE
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {

@@ -9,6 +9,17 @@
 // Also, the loads of an incomplete round do not wait for each other, and a round is combined as a tree. Limit: memory
 // bandwidth, and for few elements the latency of the launch, of a load and of an exchange through the L2 cache. As in
 // one_launch, launches must not overlap. Numbers repeat after 2^32 launches.
+//
+// hpcmm:
+//   operation: sum
+//   shelf: product
+//   change: 'each result is stored with the number of the launch: no fence, no ticket'
+//   counterpart: one_launch
+//   per_thread: 16
+//   per_sm: 4
+//   long: 33554432
+//   block: 256
+//   one_launch: true
 #include "ptx.cuh"
 
 constexpr int WIDTH = 16 / sizeof(REAL), IN_FLIGHT = 4, PARTS = sizeof(REAL) / 4;

@@ -5,6 +5,16 @@
 // which no GPU since Volta guarantees; here __syncwarp separates the reads of a step from its writes. A
 // block has at least 64 threads. Limit: the earlier steps are still a loop with barriers.
 // Source: 004 unit 5, kernel 5.
+//
+// hpcmm:
+//   operation: sum
+//   shelf: lesson
+//   change: the last warp unrolled
+//   counterpart: first_add
+//   source: 004 kernel 5
+//   per_thread: 2
+//   block: 128
+//   shared_bytes: BLOCK * ITEMSIZE
 
 __device__ void step(volatile REAL *values, unsigned t, unsigned s)
 {

@@ -6,6 +6,16 @@
 // nor any order depends on which block finishes first. That block resets the ticket counter for the next
 // launch. The first block also combines the elements before the first 16-byte boundary and after the last. Limit:
 // memory bandwidth, and for few elements the latency of the launch.
+//
+// hpcmm:
+//   operation: sum
+//   shelf: lesson
+//   change: 16 bytes per load; the last block combines the results of all, in fixed order
+//   counterpart: shuffle
+//   per_thread: 16
+//   per_sm: 8
+//   block: 256
+//   one_launch: true
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];

@@ -3,7 +3,13 @@
    With simd and a reduction clause the compiler keeps several partial results per chunk, so an operation
    does not wait for the previous one. Over the threads, a reduction clause would leave the order undefined,
    and with it the rounding of a sum. Here the order is that of the chunks, for any number of threads that
-   OpenMP starts. Limit: memory bandwidth. */
+   OpenMP starts. Limit: memory bandwidth.
+
+   hpcmm:
+     operation: sum
+     shelf: lesson
+     change: one chunk per thread, partial results combined in order
+     counterpart: serial */
 #include <stddef.h>
 
 void reduction(const REAL *x, size_t n, REAL *result, REAL identity, int threads)

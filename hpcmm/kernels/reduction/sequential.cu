@@ -4,6 +4,15 @@
 // contiguous, so whole warps retire instead of diverging, and a warp reads consecutive words of shared
 // memory, without bank conflicts. Limit: half of the threads only load.
 // Source: 004 unit 5, kernel 3.
+//
+// hpcmm:
+//   operation: sum
+//   shelf: lesson
+//   change: 'sequential addressing: whole warps retire, no bank conflicts'
+//   counterpart: strided
+//   source: 004 kernel 3
+//   block: 128
+//   shared_bytes: BLOCK * ITEMSIZE
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {

@@ -4,6 +4,15 @@
 // The cost of the tree is then shared by many elements instead of two, the next pass has fewer partial
 // results, and the loads of a warp stay coalesced. Limit: each load fetches one element.
 // Source: M. Harris, Optimizing Parallel Reduction in CUDA, kernel 7.
+//
+// hpcmm:
+//   operation: sum
+//   shelf: lesson
+//   change: a limited grid strides over the input
+//   counterpart: unrolled
+//   source: Harris kernel 7
+//   per_thread: 8
+//   per_sm: 16
 
 __device__ void step(volatile REAL *values, int t, int s)
 {

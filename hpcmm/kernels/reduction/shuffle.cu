@@ -4,6 +4,14 @@
 // lane's register: no shared memory and no barrier within a warp. Shared memory holds one value per warp,
 // and one barrier is left. Limit: each load still fetches one element.
 // Source: CUDA C++ Programming Guide, warp shuffle functions.
+//
+// hpcmm:
+//   operation: sum
+//   shelf: lesson
+//   change: the lanes of a warp exchange registers
+//   counterpart: several_per_thread
+//   per_thread: 8
+//   per_sm: 16
 
 __device__ REAL warp_reduction(REAL value)
 {

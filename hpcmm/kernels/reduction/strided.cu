@@ -4,6 +4,15 @@
 // the active threads are contiguous, whole warps retire, and there is no modulo. Limit: the stride grows
 // with each step, so a warp's accesses to shared memory fall into fewer and fewer banks.
 // Source: 004 unit 5, kernel 2.
+//
+// hpcmm:
+//   operation: sum
+//   shelf: lesson
+//   change: 'interleaved addressing by a stride: bank conflicts'
+//   counterpart: divergent
+//   source: 004 kernel 2
+//   block: 128
+//   shared_bytes: BLOCK * ITEMSIZE
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {

@@ -4,6 +4,14 @@
 // unrolled too, and the compiler removes the branches on BLOCK. Limit: two elements per thread are too few
 // to hide the latency of their loads.
 // Source: M. Harris, Optimizing Parallel Reduction in CUDA, kernel 6.
+//
+// hpcmm:
+//   operation: sum
+//   shelf: lesson
+//   change: all steps unrolled
+//   counterpart: last_warp
+//   source: Harris kernel 6
+//   per_thread: 2
 
 __device__ void step(volatile REAL *values, int t, int s)
 {

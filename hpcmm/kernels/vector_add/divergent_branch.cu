@@ -5,6 +5,13 @@
 // block has threads on both paths and runs the paths one after the other, so the block issues five paths instead of
 // four. Limit: the instructions of the paths.
 // Source: 004 unit 5.
+//
+// hpcmm:
+//   operation: vector_add
+//   shelf: lesson
+//   change: 'more work in a branch that divides a warp: both paths, one after the other'
+//   source: 004 unit 5
+//   block: 128
 
 extern "C" __global__ void __launch_bounds__(BLOCK) vector_add(const REAL *x, const REAL *y, REAL *z, size_t n)
 {

@@ -4,6 +4,14 @@
 // of a block issue four paths instead of five. Different paths in different warps cost nothing; different paths within
 // a warp cost time. Limit: the instructions of the paths.
 // Source: 004 unit 5.
+//
+// hpcmm:
+//   operation: vector_add
+//   shelf: lesson
+//   change: 'the same work in a branch between warps: each warp takes one path'
+//   counterpart: divergent_branch
+//   source: 004 unit 5
+//   block: 128
 
 extern "C" __global__ void __launch_bounds__(BLOCK) vector_add(const REAL *x, const REAL *y, REAL *z, size_t n)
 {

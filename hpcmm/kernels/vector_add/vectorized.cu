@@ -4,6 +4,13 @@
 // the same offset from a 16-byte boundary, the first block adds the elements before the first boundary and after the
 // last one, one at a time. Otherwise the accesses cannot be aligned in all three vectors, and every element is added as
 // in grid_stride. Limit: memory bandwidth.
+//
+// hpcmm:
+//   operation: vector_add
+//   shelf: lesson
+//   change: 16 bytes per load
+//   counterpart: one_per_thread
+//   per_thread: 4
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];

@@ -1,0 +1,11 @@
+// Memory bandwidth, GPU rung: the source of stride_1, with another head.
+//
+// hpcmm:
+//   operation: bandwidth
+//   shelf: lesson
+//   change: global memory, neighbouring threads 2 elements apart
+//   counterpart: stride_1
+//   source: '004'
+//   stride: 2
+
+#include "bandwidth/stride_1.cu"

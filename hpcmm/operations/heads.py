@@ -1,0 +1,398 @@
+"""The head of a kernel's file: the record of a rung of this package, or of a kernel of a user.
+
+A head is YAML under the line ``hpcmm:`` of a comment before the first code. It ends at an empty line or with the
+comment. ``head.schema.yaml`` has its keys; all have defaults. Numbers may be expressions over the constants and the
+keys before them. A ``grid`` is expressions over the sizes of the problem, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import math
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcmm import kernels, reader
+from hpcmm.devices import DEVICES
+from hpcmm.dtypes import DTYPES
+from hpcmm.model import Geometry, Task, Variant
+from hpcmm.reader import (
+    ConfigError,
+    Loader,
+    not_allowed,
+    parse,
+    schema_errors,
+    schema_of,
+    schema_problems,
+    trusted,
+)
+
+SCHEMA = schema_of(Path(__file__).with_name("head.schema.yaml"))
+MARK = "hpcmm:"
+# Keys whose values are numbers, in the order in which they are evaluated. A later one may use an earlier one.
+NUMBERS = ("rows", "columns", "depth", "block", "per_thread", "max_blocks", "per_sm", "long", "stride", "capacity",
+           "shared_bytes", "cluster", "tensor_maps")  # fmt: skip
+LISTS = ("block", "cluster")  # may be lists of up to three numbers
+ZERO_ALLOWED = ("shared_bytes", "max_blocks", "per_sm", "long")
+SWITCHES = ("staged", "one_launch", "constant_memory", "pointers")
+AS_IN_RECORD = ("exact", "pitched", "guard_rows", "cooperative", "slow", "context")
+MOST = 2**31 - 1
+MOST_THREADS, MOST_SHARED = 1024, 227 * 1024  # of a block, on any GPU until compute capability 10.0
+MOST_BYTES = 10_000_000  # of a file
+PYTHON = ".py"
+BLOCK_COMMENT = re.compile(r"\s*/\*.*?\*/", re.DOTALL)
+LINE_COMMENT = re.compile(r"\s*//[^\n]*(?:\n|\Z)")
+PYTHON_COMMENT = re.compile(r"\s*#[^\n]*(?:\n|\Z)")
+ARITHMETIC = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+class KernelFileError(ConfigError):
+    """A kernel's file that cannot be used; each problem names the file, the line and the key."""
+
+
+class LaunchError(KernelFileError):
+    """A kernel whose head describes a launch that no GPU supports."""
+
+
+class Problems:
+    """Problems of a head, with the lines of its keys."""
+
+    def __init__(self, path: Path, lines: Mapping[str, int]):
+        self.path, self.lines, self.found = path, lines, []
+
+    def add(self, key: str, what: str) -> None:
+        line = f":{self.lines[key]}" if key in self.lines else ""
+        self.found.append(f"{self.path}{line}: {key}: {what}")
+
+    def check(self, error: type[KernelFileError] = KernelFileError) -> None:
+        """Raise the problems, if there are any."""
+        if self.found:
+            raise error(*dict.fromkeys(self.found))
+
+
+def rung(
+    path: Path, geometry: type[Geometry] | None, dtypes: Sequence[str], launches: Geometry | Mapping | None = None
+) -> Variant:
+    """Read the record of a rung of this package.
+
+    Parameters
+    ----------
+    path : Path
+        Its source file; the stem is its name.
+    geometry : type of Geometry, optional
+        The geometry of CUDA kernels that the keys of a head describe.
+    dtypes : sequence of str
+        The element types if the head names none.
+    launches : Geometry, or mapping of str to Geometry, optional
+        A geometry that a head cannot describe, by type if types differ in it.
+    """
+    (device,) = (each for each in DEVICES.values() if each.suffix == path.suffix)
+    body, start = body_of(text_of(path), path)
+    if not start:
+        raise KernelFileError(f"{path}: no head; a rung of this package has one under the line {MARK}")
+    head = trusted(body)[MARK[:-1]]
+    variant = record(path.stem, device.name, head)
+    if launches is None and device.accelerator and geometry:
+        problems = Problems(path, {})
+        launches = geometries(geometry, head, variant.dtypes or dtypes, problems)
+        problems.check()
+    return with_geometry(variant, launches)
+
+
+def record(name: str, device: str, head: Mapping[str, Any]) -> Variant:
+    """Return the fields of a record that do not depend on the launch."""
+    dtypes = tuple(head.get("dtypes", ()))
+    arithmetic = head.get("arithmetic", {})
+    return Variant(
+        name,
+        device,
+        head.get("change", ""),
+        source=head.get("source", ""),
+        counterpart=head.get("counterpart", ""),
+        shelf=head.get("shelf", ""),
+        dtypes=dtypes,
+        architecture=head.get("architecture", ""),
+        options=tuple(head.get("options", ())),
+        arithmetic=dict.fromkeys(dtypes or DTYPES, arithmetic) if isinstance(arithmetic, str) else arithmetic,
+        deterministic=head.get("deterministic", True),
+        **{
+            key: head[key]
+            for key in ("exact", "pitched", "guard_rows", "cooperative", "slow", "context")
+            if key in head
+        },
+    )
+
+
+def with_geometry(variant: Variant, geometry: Geometry | Mapping[str, Geometry] | None) -> Variant:
+    """Return a record with a geometry, and the tiles and the capacity that the geometry has."""
+    first = next(iter(geometry.values())) if isinstance(geometry, Mapping) else geometry
+    given = {name: getattr(first, name) for name in ("tiles", "capacity") if hasattr(first, name)}
+    return dataclasses.replace(variant, geometry=geometry, **given)
+
+
+# --- the comment ---------------------------------------------------------------------------------------------------
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a kernel's file.
+
+    Raises
+    ------
+    KernelFileError
+        If it is no text file, or too long.
+    """
+    try:
+        return reader.text_of(path, MOST_BYTES)
+    except ConfigError as error:
+        raise KernelFileError(*error.problems) from error
+
+
+def leading_comments(text: str, python: bool) -> str:
+    """Return the comments before the first code, with what opens, continues and closes them replaced by blanks.
+
+    >>> leading_comments("/* A kernel.\\n * hpcmm:\\n *   rows: 8 */\\nint x; /* no */", False)
+    '   A kernel.\\n   hpcmm:\\n     rows: 8   '
+    """
+    comments = text[: end_of_comments(text, python)]
+    opening = r"#+!?" if python else r"/\*+(?!/)|//+|\*(?!/)"
+    blank = re.sub(rf"^([ \t]*)({opening})", lambda each: each[1] + " " * len(each[2]), comments, flags=re.MULTILINE)
+    return blank if python else re.sub(r"\*+/", lambda each: " " * len(each[0]), blank)
+
+
+def end_of_comments(text: str, python: bool = False) -> int:
+    """Return the index of the first code."""
+    end = 0
+    patterns = (PYTHON_COMMENT,) if python else (BLOCK_COMMENT, LINE_COMMENT)
+    while found := next(filter(None, (each.match(text, end) for each in patterns)), None):
+        end = found.end()
+    return end
+
+
+def whole(path: Path) -> str:
+    """Return the text of a source; another source that it includes, to give it another head, stands in its place."""
+
+    def code(included: re.Match) -> str:
+        text = (kernels.FOLDER / included[1]).read_text()
+        return text[end_of_comments(text) :].strip()
+
+    return re.sub(rf'^#include "(\w+/\w+\{path.suffix})"$', code, path.read_text(), flags=re.MULTILINE)
+
+
+def body_of(text: str, path: Path) -> tuple[str, int]:
+    """Return the YAML of a file's head, at its lines, and the line of ``hpcmm:`` from 1; empty and 0 without a head."""
+    lines = leading_comments(text, path.suffix == PYTHON).splitlines()
+    starts = [i for i, line in enumerate(lines) if line.strip().startswith(MARK)]
+    if not starts:
+        return "", 0
+    if len(starts) > 1:
+        raise KernelFileError(f"{path}:{starts[1] + 1}: {MARK} appears twice; the first is in line {starts[0] + 1}")
+    start = starts[0]
+    end = next((i for i in range(start + 1, len(lines)) if not lines[i].strip()), len(lines))
+    return "\n" * start + "\n".join(lines[start:end]), start + 1
+
+
+def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the keys of a file's head, and their lines.
+
+    Raises
+    ------
+    KernelFileError
+        If it is not YAML, or not valid by the schema.
+    """
+    body, start = body_of(text, path)
+    if not start:
+        return {}, {}
+    try:
+        value = parse(body, path)
+        node = yaml.compose(body, Loader)
+    except ConfigError as error:
+        raise KernelFileError(*(re.sub(r": line (\d+), ", r":\1: ", each) for each in error.problems)) from error
+    inner = value[MARK[:-1]]
+    if inner is None:
+        return {}, {}
+    if not isinstance(value, dict) or len(value) > 1 or not isinstance(inner, dict):
+        raise KernelFileError(
+            f"{path}:{start}: {MARK} is followed by keys with values, indented below it, until an empty line"
+        )
+    places = {key.value: key.start_mark.line + 1 for key, _ in node.value[0][1].value}
+    problems = Problems(path, places)
+    for error in schema_errors(SCHEMA, inner):
+        for each in schema_problems(error):
+            unknown = re.match(r"unknown key '([^']*)'", each)
+            key = unknown[1] if unknown else str(error.absolute_path[0])
+            problems.found.append(f"{path}:{places.get(key, start)}: {each}")
+    problems.check()
+    return inner, places
+
+
+# --- the launch ----------------------------------------------------------------------------------------------------
+
+
+def keys_of(geometry: type[Geometry] | None) -> set[str]:
+    """Return the keys of a head that describe a launch of a geometry."""
+    return {each.name for each in dataclasses.fields(geometry)} if geometry else set()
+
+
+def geometries(
+    geometry: type[Geometry], head: Mapping[str, Any], dtypes: Sequence[str], problems: Problems
+) -> Geometry | Mapping[str, Geometry] | None:
+    """Return the geometry of a head: one for all types, or one each if it depends on the size of an element."""
+    found = {each: launched(geometry, head, DTYPES[each].itemsize, problems) for each in dtypes}
+    first = next(iter(found.values()), None)
+    return first if all(each == first for each in found.values()) else found
+
+
+def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, problems: Problems) -> Geometry | None:
+    """Return the geometry of a head for elements of a size; None after a problem."""
+    values: dict[str, Any] = {"constants": head["constants"]} if "constants" in head else {}
+    known = {"ITEMSIZE": itemsize, **head.get("constants", {})}
+    fields = {each.name: each.default for each in dataclasses.fields(geometry)}
+    for key in (key for key in NUMBERS if key in head and key in fields):
+        try:
+            found = evaluated(key, head[key], known)
+        except ValueError:
+            names = ", ".join(known)
+            one = "an integer, or an expression of + - * / % and parentheses over " + names
+            problems.add(key, f"{not_allowed(head[key])}{one}{', or a list of up to three' if key in LISTS else ''}")
+            continue
+        numbers = found.values() if isinstance(found, Mapping) else found
+        least = 0 if key in ZERO_ALLOWED else 1
+        if not all(least <= each <= MOST for each in numbers):
+            problems.add(
+                key, f"{head[key]!r} is {', '.join(map(str, numbers))}; allowed: at least {least}, at most {MOST}"
+            )
+        many = isinstance(fields[key], tuple)
+        if isinstance(head[key], list) and not many:
+            problems.add(key, f"{not_allowed(head[key])}one number for this operation")
+        values[key] = found if many or isinstance(found, Mapping) else found[0]
+        known[key.upper()] = math.prod(numbers)
+    check_limits(known, head, problems)
+    values |= {key: head[key] for key in SWITCHES if key in head and key in fields}
+    values |= {key: tuple(head[key]) for key in ("tiles", "grid") if key in head and key in fields}
+    if problems.found:
+        return None
+    try:
+        return geometry(**values)
+    except ValueError as error:
+        problems.add("grid" if "grid" in head else "block", str(error))
+        return None
+
+
+def evaluated(key: str, given: Any, known: Mapping[str, int]) -> tuple[int, ...] | dict[str, int]:
+    """Return the numbers of a key.
+
+    Raises
+    ------
+    ValueError
+        If one of them is no number and no expression over the known names.
+    """
+    if key == "tensor_maps":
+        return {name: number(each, known) for name, each in given.items()}
+    several = isinstance(given, list) and key in LISTS
+    if several and not 1 <= len(given) <= 3:
+        raise ValueError(given)
+    return tuple(number(each, known) for each in (given if several else [given]))
+
+
+def check_limits(known: Mapping[str, int], head: Mapping[str, Any], problems: Problems) -> None:
+    """Report blocks that no GPU has."""
+    if known.get("BLOCK", 0) > MOST_THREADS:
+        problems.add("block", f"{known['BLOCK']} threads; allowed: at most {MOST_THREADS}")
+    if known.get("SHARED_BYTES", 0) > MOST_SHARED:
+        shared = f"{known['SHARED_BYTES']} bytes of {head['shared_bytes']!r}"
+        problems.add("shared_bytes", f"{shared}; allowed: at most {MOST_SHARED}")
+    for width in head.get("tiles", ()):
+        if not 1 <= width**2 <= MOST_THREADS:
+            problems.add("tiles", f"{width} x {width} threads; allowed: 1 to {MOST_THREADS}")
+
+
+def sizes_of(task: Task) -> dict[str, int]:
+    """Return the sizes of a task by the names of its dimensions, for the expressions of a grid."""
+    return dict(zip(task.operation.dimensions, task.shape, strict=True))
+
+
+def number(given: Any, known: Mapping[str, int]) -> int:
+    """Return a number, or the value of an arithmetic expression; ``/`` rounds down as in C, ``ceil(a / b)`` up.
+
+    >>> number("(ROWS + 4) * ITEMSIZE / 2", {"ROWS": 64, "ITEMSIZE": 4})
+    136
+    >>> number("min(ceil(n / 32), 7)", {"n": 65})
+    3
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    """
+    if type(given) is int:
+        return given
+    if not isinstance(given, str) or len(given) > 500:
+        raise ValueError(given)
+    try:
+        return value_of(ast.parse(given.strip(), mode="eval").body, known)
+    except (SyntaxError, ZeroDivisionError, KeyError, RecursionError, MemoryError) as error:
+        raise ValueError(given) from error
+
+
+def value_of(node: ast.expr, known: Mapping[str, int]) -> int:
+    """Return the value of a parsed expression of integers and known names; raise a ValueError for any other."""
+    match node:
+        case ast.Constant(value=int(value)) if type(value) is int and abs(value) <= MOST:
+            return value
+        case ast.Name(id=name):
+            return known[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -value_of(operand, known)
+        case ast.Call(func=ast.Name(id="ceil"), args=[ast.BinOp(left=left, op=ast.Div(), right=right)], keywords=[]):
+            return -(-value_of(left, known) // value_of(right, known))
+        case ast.Call(func=ast.Name(id="min" | "max" as name), args=[_, *_] as several, keywords=[]):
+            return {"min": min, "max": max}[name](value_of(each, known) for each in several)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
+            return ARITHMETIC[type(op)](value_of(left, known), value_of(right, known))
+    raise ValueError(ast.dump(node))
+
+
+# --- ladders -------------------------------------------------------------------------------------------------------
+
+
+def ladder(
+    folder: str,
+    dtypes: Sequence[str],
+    *rungs: str | Variant,
+    geometry: type[Geometry] | None = None,
+    launches: Mapping[str, Geometry | Mapping[str, Geometry]] | None = None,
+) -> tuple[Variant, ...]:
+    """Return the records of a ladder, in the order of its rungs.
+
+    Parameters
+    ----------
+    folder : str
+        The folder of the sources.
+    dtypes : sequence of str
+        The element types of a rung whose head names none.
+    *rungs : str or Variant
+        A rung by the stem of its source file; a library or a pick by its record.
+    geometry : type of Geometry, optional
+        The geometry of CUDA kernels that the keys of a head describe.
+    launches : mapping, optional
+        By name, the geometries that a head cannot describe.
+    """
+    suffixes = [device.suffix for device in DEVICES.values()]
+    paths = {path.stem: path for path in (kernels.FOLDER / folder).iterdir() if path.suffix in suffixes}
+    launches = launches or {}
+    return tuple(
+        each if isinstance(each, Variant) else rung(paths[each], geometry, dtypes, launches.get(each)) for each in rungs
+    )
