@@ -181,6 +181,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
     cards = [next((str(gpu.get("uuid") or "") for gpu in gpus_of(run["provenance"])), "") for run in runs(columns)]
     frame["card"] = [cards[run] for run in frame["run"]]
     frame = frame.rename(columns={"seconds_count": "repetitions", "call_seconds_count": "call_repetitions"})
+    frame = frame.copy()  # in one block: pandas warns about more than 100
     calls = slowest[slowest["call"] == 1]
     for phase in PHASES[:-1]:
         phases = medians(calls[phase].to_numpy(float), calls["measurement"].to_numpy(), len(frame))
