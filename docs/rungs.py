@@ -340,7 +340,7 @@ def _loads(task: Task, facts: Mapping[str, Any]) -> Iterator[str]:
             least = task.bytes / rate
             yield f"{task.bytes:,} B / {formats.number(rate / 1e9)} GB/s = {formats.duration(least)} at least."
     if isinstance(geometry, Passes):
-        counts = geometry.blocks(*task.shape)
+        counts = geometry.blocks(task)
         yield (
             f"{len(counts)} launch{'es' if len(counts) > 1 else ''} of {', '.join(f'{each:,}' for each in counts)} "
             f"blocks of {geometry.block} threads; the first one takes "

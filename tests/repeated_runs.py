@@ -4,8 +4,8 @@
     python tests/repeated_runs.py judge FOLDER
 
 The first command runs an experiment several times back to back, without Snakemake. The second one compares each run
-with the next one by ``hpcmm.analysis.compare`` and prints the tables of docs/design.md. ``repeated_gpu.yaml`` and
-``repeated_cpu.yaml`` are the experiments of these tables.
+with the next one by ``hpcmm.analysis.compare`` and prints the tables of docs/lab/comparisons.md.
+``repeated_gpu.yaml`` and ``repeated_cpu.yaml`` are the experiments of these tables.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python tests/simulated_runs.py
 
-prints the tables of docs/design.md. Repetitions scatter by 0.1 to 0.45 %, visits by 3 % below 25 us, 0.5 % up to 100 us
-and 0.2 % above: what two runs on an H200 showed. Between two jobs, each kernel scatters in addition.
+prints the tables of docs/lab/comparisons.md. Repetitions scatter by 0.1 to 0.45 %, visits by 3 % below 25 us, 0.5 % up
+to 100 us and 0.2 % above: what two runs on an H200 showed. Between two jobs, each kernel scatters in addition.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ from hpcmm.operations import OPERATIONS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.stem for path in DOCS.glob("*.md"))
-TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+LAB = sorted(path for path in (DOCS / "lab").glob("*.md") if path.stem != "index")
+TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")), DOCS / "lab" / "index.md", *LAB]
 # Both widths and both schemes, of one page of each kind: what axe judges depends on one or the other, and it takes most
 # of the time. Another page has one of them.
 JUDGED = ((1280, "light"), (400, "dark"))
@@ -205,7 +206,7 @@ def test_drawings_have_a_label_and_belong_to_a_rung():
 
 
 FEW = ("index", "ladder", "definitions", "rungs/matmul-bank_conflict")  # one of each kind, judged in both ways
-SHOWN = [*PAGES, "rungs/matmul-bank_conflict", "rungs/reduction-first_add"]
+SHOWN = [*PAGES, "lab/index", "lab/comparisons", "rungs/matmul-bank_conflict", "rungs/reduction-first_add"]
 
 
 @on_site
@@ -355,6 +356,20 @@ def test_the_lengths_of_rungs_in_the_text_are_those_of_their_sources():
         *(sum(n > most for n in lengths) for most in (100, 300)),
     ]
     assert f"half of them have at most {middle} lines" in " ".join(TEXTS[0].read_text("utf-8").split())
+
+
+def test_the_design_decisions_are_short():
+    assert len((DOCS / "design.md").read_text("utf-8").split()) <= 4000
+
+
+@pytest.mark.parametrize("path", LAB, ids=lambda path: path.stem)
+def test_an_experiment_has_all_its_parts(path):
+    text = path.read_text("utf-8")
+    assert re.match(r"# .+\?\n", text), "the title is a question"
+    parts = re.findall(r"^\*\*(Question|Prediction|Method|Result|Decision)\.\*\*", text, re.M)
+    experiments = max(1, len(re.findall(r"^## ", text, re.M)))
+    assert parts == ["Question", "Prediction", "Method", "Result", "Decision"] * experiments
+    assert "](../design.md#" in text and f"\n{path.stem}\n" in (DOCS / "lab" / "index.md").read_text("utf-8")
 
 
 def test_metadata_agree():

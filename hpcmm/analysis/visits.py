@@ -47,7 +47,7 @@ def middles(rows: np.ndarray) -> np.ndarray:
 
     A value is also paired with itself.
 
-    Repetitions of short kernels alternate between two states (see docs/design.md). Their median is the state of
+    Repetitions of short kernels alternate between two states (see docs/lab/two-states.md). Their median is the state of
     the majority, by chance; most means of pairs are between both. A row of fewer than ``FEWEST`` values has its
     median.
 
