@@ -146,7 +146,9 @@ def _value(given: Mapping[str, Any], many: bool = False) -> str:
         for key, word in (("minimum", "at least"), ("exclusiveMinimum", "more than"), ("maximum", "at most"))
         if key in each
     ]
-    return TYPES[each["type"]] + "s" * many + (f", {', '.join(limits)}" if limits else "")
+    types = [each["type"]] if isinstance(each["type"], str) else each["type"]
+    named = " or ".join(TYPES[name] + "s" * many for name in types)
+    return named + (f", {', '.join(limits)}" if limits else "")
 
 
 def names() -> str:

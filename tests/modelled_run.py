@@ -8,6 +8,7 @@ eight GPUs that no one has built, with noise from a fixed seed.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Iterator, Mapping
@@ -120,7 +121,8 @@ def resources(variant: Variant, point: Point) -> dict[str, float]:
     if variant.device == "cpu" or variant.library:
         return {}
     tile = point.tile
-    block = (tile, tile) if tile else (task_of(point).macros.get("BLOCK", 128), 1)
+    task = dataclasses.replace(task_of(point), multiprocessors=132)
+    block = (tile, tile) if tile else (task.macros.get("BLOCK", 128), 1)
     registers = 40 if tile else 128
     resident = min(2048 // (block[0] * block[1]), 32, 65536 // (registers * block[0] * block[1]))
     return timings.kernel(timings.HOPPER, block, resident, registers=registers, shared_bytes=8 * tile**2)

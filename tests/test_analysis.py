@@ -13,7 +13,7 @@ import pytest
 import timings
 from hypothesis import given
 from hypothesis import strategies as st
-from timings import FAIL, call_samples, kernel_samples, measurement, merged
+from timings import FAIL, call_samples, kernel_samples, measurement, merged, visit_samples
 
 from hpcmm import analysis, report, store
 from hpcmm.measurement import Point, Sample
@@ -432,7 +432,7 @@ def limited(tmp_path, *rows, gpus=(CHIP,), **provenance):
 
 
 def lasting(seconds):
-    return kernel_samples([seconds] * 6)
+    return visit_samples([seconds] * 6)
 
 
 def test_the_arithmetic_limit_is_at_the_maximum_clock(tmp_path):

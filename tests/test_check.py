@@ -200,7 +200,7 @@ def test_a_reference_of_several_devices_says_how_two_may_differ():
     reference = modelled(11, 8).reference()
     assert json.loads(json.dumps(reference))["spreads"].keys() == reference["seconds"].keys()
     assumed, shown = modelled(12, 2, {1: 1.15}), modelled(12, 2, {1: 1.15}, reference | {"seconds": {}})
-    assert assumed.slow == [] and any("a spread of 5 % is assumed" in each for each in assumed.notes)
+    assert assumed.slow == [] and any("a spread of 5.0 % is assumed" in each for each in assumed.notes)
     assert named(shown) == {"node1 slot 0"} and not any("assumed" in each for each in shown.notes)
     for seed in range(20):
         assert modelled(seed, 2, reference=reference | {"seconds": {}}).slow == []

@@ -42,7 +42,7 @@ ON_GPU = """extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, c
     C[row * ldc + column] = alpha * sum + (beta == 0 ? 0 : beta * C[row * ldc + column]);
 }
 """
-LAUNCH = r" \(matmul, grid \(1, 1, 1\), block \(16, 16\), 0 bytes of dynamic shared memory\)"
+LAUNCH = r" \(matmul, grid \(1, 1\), block \(16, 16\), 0 bytes of dynamic shared memory\)"
 
 
 @pytest.mark.parametrize(

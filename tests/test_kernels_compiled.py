@@ -38,7 +38,6 @@ from hpcmm.backends.cuda import cache
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import DeviceError, Task
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.blocks import SquareBlocks
 
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
 SPILLS = {("matmul/large_thread_tile", "sm_80"): 80, ("matmul/persistent_dmma", "sm_90a"): 400}
@@ -206,7 +205,7 @@ def test_a_loop_over_a_tile_is_kept_only_where_that_is_the_idea(dtype, tile):
     """So that a step from one of these rungs to another shows what their heads say, and not a pragma."""
     codes = {}
     for _, variant in RUNGS:
-        if isinstance(variant.geometry, SquareBlocks) and variant.geometry.tiled and not variant.pitched:
+        if getattr(variant.geometry, "staged", False) and not variant.pitched:
             name = f"matmul/{variant.name}"
             codes[variant.name] = compiled(source(name), "sm_90", defines(name, dtype, tile))["instructions"]
     kept = {name for name, code in codes.items() if multiply_adds(code) < tile}

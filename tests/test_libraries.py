@@ -9,7 +9,7 @@ import pytest
 import timings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from timings import FAIL, kernel_samples, measurement
+from timings import FAIL, measurement, visit_samples
 
 from hpcmm import analysis, store
 from hpcmm.analysis import libraries, scaling
@@ -30,7 +30,7 @@ def product(variant, n=64, dtype="float32", operation="matmul"):
 
 
 def timed(point, seconds, contender="", **rest):
-    return measurement(point, contender, samples=kernel_samples([seconds * each for each in SPREAD]), **rest)
+    return measurement(point, contender, samples=visit_samples([seconds * each for each in SPREAD]), **rest)
 
 
 def beside(seconds, n=64, dtype="float32", library=1.0):

@@ -279,7 +279,7 @@ def test_persistent_blocks_are_resident_at_the_same_time(variant, dtype, shape, 
     """Persistent blocks need no second wave, and blocks that share tiles have memory for their parts."""
     picked = task(variant, shape, dtype, sms=sms).picked
     (launch,) = (each for each in launches_of(picked) if not each.function)
-    blocks, tiles = math.prod(launch.grid), math.prod(picked.geometry.grid(picked))
+    blocks, tiles = math.prod(launch.grid), math.prod(picked.geometry.over_c(picked))
     assert blocks == tiles or blocks <= picked.macros.get("MAX_BLOCKS", blocks)
     whole_tiles = isinstance(picked.geometry, SplitTma) and picked.macros["PARTS"] == 1
     if whole_tiles or isinstance(picked.geometry, (PersistentTma, PersistentDmma, StreamKFma)):
