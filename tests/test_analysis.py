@@ -464,7 +464,7 @@ def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
     assert list(points["ceiling"]) == ["float32 FMA units"] * 4 + ["TF32 on tensor cores"]
     (series,) = analysis.series(points.reset_index())
     ladder = analysis.ladder(series.points).set_index("variant")
-    assert ladder["step"].dropna().to_dict() == {"large_thread_tile": 2.0}
+    assert ladder["step"].dropna().to_dict() == pytest.approx({"large_thread_tile": 2.0})
     assert "fastest rung of the GPU is large_thread_tile" in findings.best(series.points)
     found = headlines.by_size(series.points)
     assert found.value == "0 of 1" and found.text == (
