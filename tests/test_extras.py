@@ -30,7 +30,7 @@ READING = {
     "plan": ([], "small"),
     "new": (["mine", "--like", "serial"], "mine.c"),
     "status": ([], "0 of 3 points"),
-    "report": (["a.h5", "--results", "out"], "report.html"),
+    "report": (["nodes/timings.h5", "--results", "out"], "12 PASS"),
     "merge": (["a.h5", "b.h5", "-o", "all.h5"], "2 points of 2 runs"),
     "compare": (["a.h5", "b.h5"], "1 point in both"),
     "history": (["a.h5", "b.h5"], "over 2 runs"),
@@ -134,3 +134,51 @@ def test_the_plugin_is_no_executor(tmp_path):
     (tmp_path / "Snakefile").write_text("rule all:\n    output: 'x'\n    shell: 'touch {output}'\n")
     refused = run(sys.executable, tmp_path, "--executor", "cluster", "--jobs", "1", program="snakemake")
     assert refused.returncode == 1 and "use --cluster COMMAND instead of --executor cluster" in refused.stderr
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Run ``make run`` where these programs are installed: for each its minor version of Python 3."""
+    if not shutil.which("make"):
+        pytest.skip("no make")
+    for name in ("Makefile", "pyproject.toml", "CMakeLists.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    for tool in ("sh", "expr", "nproc", "sed", "tail"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+
+    def run(versions: dict[str, int], *variables: str) -> subprocess.CompletedProcess:
+        for name, minor in versions.items():
+            pretend = f"import sys; sys.version_info = (3, {minor}, 0); exec(sys.argv[1])"
+            answers = f"""-c) exec '{sys.executable}' -c '{pretend}' "$2";; --version) echo Python 3.{minor}.0;;"""
+            (tmp_path / name).write_text(f"#!/bin/sh\ncase $1 in {answers} *) exit 1;; esac\n")
+            (tmp_path / name).chmod(0o755)
+        environ = {"PATH": str(tmp_path)}
+        command = [shutil.which("make"), "run", *variables]
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("versions", "chosen", "note"),
+    [
+        ({"python3": 11, "python3.13": 13}, "3.11", ""),
+        (
+            {"python3": 10, "python3.12": 12, "python3.11": 11},
+            "3.12",
+            " (python3.12, because python3 is not 3.11 or newer)",
+        ),
+        ({"python3.14": 14}, "3.14", " (python3.14, because python3 is not 3.11 or newer)"),
+    ],
+)
+def test_make_takes_a_python_that_is_new_enough(make, versions, chosen, note):
+    assert make(versions).stdout == f"creating .venv with Python {chosen}{note}\n"
+
+
+@pytest.mark.parametrize("variables", [[], ["PYTHON=python3.10"]])
+def test_make_names_the_version_that_it_needs(make, variables):
+    done = make({"python3": 10, "python3.10": 10}, *variables)
+    assert done.stdout == ""
+    wrong = variables[0].removeprefix("PYTHON=") if variables else "python3"
+    said = f"hpcmm needs Python 3.11 or newer, and {wrong} is Python 3.10.0: make run PYTHON=/path/to/python"
+    assert done.stderr.splitlines()[0] == said
