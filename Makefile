@@ -1,5 +1,6 @@
 # Commands for users. Everything is installed into .venv; nothing else is changed.
 
+# python3, or if it is too old, the newest other one
 usable = $(shell $(1) -c 'import sys; sys.version_info >= (3, 11) and print("$(1)")' 2>/dev/null)
 newer = $(or $(call usable,python3.14),$(call usable,python3.13),$(call usable,python3.12),$(call usable,python3.11))
 ifndef PYTHON
