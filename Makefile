@@ -1,12 +1,18 @@
 # Commands for users. Everything is installed into .venv; nothing else is changed.
 
-PYTHON ?= python3
+# python3, or if it is too old, the newest other one
+usable = $(shell $(1) -c 'import sys; sys.version_info >= (3, 11) and print("$(1)")' 2>/dev/null)
+newer = $(or $(call usable,python3.14),$(call usable,python3.13),$(call usable,python3.12),$(call usable,python3.11))
+ifndef PYTHON
+PYTHON := $(or $(call usable,python3),$(newer),python3)
+INSTEAD := $(filter-out python3,$(PYTHON))
+endif
 CORES ?= all
 # one more than cores, because some tests mostly wait: for jobs, and for the lock of measurements
 PROCESSES ?= $(shell expr $$(nproc) + 1)
 
 comma := ,
-VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 # CuPy is built for one CUDA major version: the one that the driver supports
 CUDA := $(filter 12 13,$(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p'))
 # What a run needs, and all that tests and documentation need, too. Each has a file that is newer than the last install.
@@ -38,7 +44,11 @@ setup: $(INSTALLED)
 $(RUNNABLE): CHOSEN = $(RUN_EXTRAS)
 $(INSTALLED): CHOSEN = $(EXTRAS)
 $(RUNNABLE) $(INSTALLED): $(SOURCES)
-	@test -e $(RUNNABLE) || { echo 'creating .venv with Python $(VERSION)'; $(PYTHON) -m venv --clear .venv; }
+	@test -n '$(call usable,$(PYTHON))' || { echo "hpcmm needs Python 3.11 or newer, and $(PYTHON) is" \
+	    "$$($(PYTHON) --version 2>&1 || echo no Python): make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; exit 1; }
+	@test -e $(RUNNABLE) || { \
+	    echo 'creating .venv with Python $(VERSION)$(INSTEAD:%= (%$(comma) because python3 is not 3.11 or newer))'; \
+	    $(PYTHON) -m venv --clear .venv; }
 	@echo 'installing hpcmm and its dependencies into .venv, and compiling the C kernels: one or two minutes the first time'
 	@echo '(extras: $(CHOSEN); details: .venv/install.log)'
 	@.venv/bin/python -m pip install --progress-bar off --disable-pip-version-check --no-compile \

@@ -7,16 +7,27 @@ COMMAND``.
 
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
-from snakemake_executor_plugin_cluster_generic import Executor, common_settings
-
-__all__ = ["Executor", "common_settings"]
+from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.executors.base import AbstractExecutor
+from snakemake_interface_executor_plugins.settings import CommonSettings
 
 # Where Snakemake looks for a Snakefile, in this order
 PLACES = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
 DRY_RUN = re.compile("--dry-?run|-[a-z]*n[a-z]*")
 JOBS = re.compile("(--jobs|-j|--profile)(=|$)|-j[0-9]")
+
+# Snakemake requires both of each plugin
+common_settings = CommonSettings(non_local_exec=True, implies_no_shared_fs=False, job_deploy_sources=False)
+
+
+class Executor(AbstractExecutor):
+    """Refuses ``--executor cluster``: the executor of ``--cluster`` is cluster-generic."""
+
+    def __new__(cls, *_):
+        raise WorkflowError("there is no executor 'cluster'; use --cluster COMMAND instead of --executor cluster")
 
 
 def translate(arguments: list[str]) -> list[str]:
@@ -61,9 +72,17 @@ def is_ours(path: Path | None) -> bool:
 
 
 def main() -> None:
-    """Rewrite the arguments of this process, and report it, if it is Snakemake on a Snakefile of hpcmm."""
+    """Rewrite the arguments of this process, and report it, if it is Snakemake on a Snakefile of hpcmm.
+
+    Without the plugin of cluster-generic the process ends with an error.
+    """
     translated = translate(sys.argv)
     if translated != sys.argv and is_ours(snakefile(sys.argv)):
+        if find_spec("snakemake_executor_plugin_cluster_generic") is None:
+            sys.exit(
+                "hpcmm: error: --cluster needs snakemake-executor-plugin-cluster-generic, which is not installed: "
+                "pip install 'hpcmm[workflow]'"
+            )
         print("hpcmm: --cluster is taken for --executor cluster-generic --cluster-generic-submit-cmd", file=sys.stderr)
         sys.argv = translated
 

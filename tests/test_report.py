@@ -1097,13 +1097,6 @@ def test_command_reports_an_unusable_file_in_one_line(command, tmp_path, make, t
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "out").exists()
 
 
-def test_report_and_analysis_load_no_backend():
-    loaded = "{m.split('.')[0] for m in sys.modules} & {'cupy', 'mpi4py'}"
-    program = f"import sys, hpcmm.report, hpcmm.analysis.scaling; print({loaded})"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
-
-
 def test_pinned_and_pageable_copies_are_in_adjacent_rows(tmp_path):
     rows = []
     for pinned, upload in ((False, 4e-3), (True, 1e-3)):

@@ -20,6 +20,7 @@ from test_workflow import CONFIG
 from hpcmm import analysis, store
 from hpcmm.bench import provenance
 from hpcmm.cli import init, version
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import HpcmmError
 
 pytestmark = pytest.mark.timeout(1500)  # the package is built, and an experiment runs
@@ -87,6 +88,17 @@ def test_the_sdist_has_every_tracked_file(built):
         names = {name.partition("/")[2] for name in file.getnames()}
     tracked = run(ROOT, "git", "-c", f"safe.directory={ROOT}", "ls-files").splitlines()
     assert set(tracked) <= names
+
+
+def test_the_wheel_is_for_every_python_of_its_platform():
+    """The tag of this installation is that of the wheel; its C kernels use no symbol of Python."""
+    distribution = importlib.metadata.distribution("hpcmm")
+    platform_tag = sysconfig.get_platform().replace("-", "_")
+    assert f"Tag: py3-none-{platform_tag}\n" in distribution.read_text("WHEEL")
+    kernels = [path.locate() for path in distribution.files if path.suffix == ".so"]
+    assert len(kernels) > len(DTYPES) and not [
+        path for path in kernels if re.search(rb"\0_?Py[A-Z_]", path.read_bytes())
+    ]
 
 
 @pytest.mark.slow

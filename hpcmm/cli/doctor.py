@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import psutil
 
-from hpcmm import backends, surroundings
+from hpcmm import backends, parallel, surroundings
 from hpcmm.backends.cuda import presence
 from hpcmm.bench import journal, provenance
 from hpcmm.cli.arguments import add_results, command
@@ -73,13 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     int
         1 on all ranks if there is an error, otherwise 0.
     """
-    comm, local_rank, mpi = None, 0, []
-    # an MPI that cannot start may end its process, so another process tries; under a launcher MPI reports the reason
-    tried = attempt(sys.executable, "-c", PRINT_SIZE) if processes_started() == 1 else None
-    if tried is not None and tried.returncode:
-        why = one_line(tried.stderr[-300:])
-        mpi = [Check("MPI", "error", why, "load the MPI module, or install the extra: pip install 'hpcmm[mpich]'")]
-    else:
+    comm, local_rank = None, 0
+    mpi = list(check_start_of_mpi())
+    if not mpi:
         from hpcmm.parallel import world
 
         comm = world.MPI.COMM_WORLD
@@ -95,6 +91,17 @@ def run(arguments: argparse.Namespace) -> int:
     if comm is None or comm.rank == 0:
         print(as_object(checks, len(everyone)) if arguments.json else as_text(checks), flush=True)
     return int(any(check.state == "error" for check in checks))
+
+
+def check_start_of_mpi() -> Iterator[Check]:
+    """Yield the reason why MPI cannot start. Below a launcher MPI reports it itself."""
+    if missing := parallel.missing():
+        yield Check("MPI", "error", missing, parallel.INSTALL)
+    elif processes_started() == 1:
+        tried = attempt(sys.executable, "-c", PRINT_SIZE)  # another process, because MPI may end it
+        if tried.returncode:
+            advice = "load the MPI module, or install the extra: pip install 'hpcmm[mpich]'"
+            yield Check("MPI", "error", one_line(tried.stderr[-300:]), advice)
 
 
 def combine(nodes: list[tuple[str, list[Check]]]) -> list[Check]:

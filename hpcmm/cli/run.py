@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from hpcmm import parallel
 from hpcmm.bench import status
 from hpcmm.bench.done import PAGE, is_done
 from hpcmm.cli.arguments import command
@@ -66,8 +67,9 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if importlib.util.find_spec("snakemake") is None:
-        raise HpcmmError("Snakemake is not installed; pip install 'hpcmm[workflow]'")
+    missing = parallel.missing() if importlib.util.find_spec("snakemake") else "Snakemake is not installed"
+    if missing:
+        raise HpcmmError(f"{missing}: {parallel.INSTALL}")
     if not Path("Snakefile").exists() and not given(arguments.rest, ("--snakefile", "-s")):
         raise HpcmmError("no Snakefile in this folder; hpcmm init DIR writes a working folder")
     for path in arguments.configfile:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcmm import backends, surroundings
+from hpcmm import backends, parallel, surroundings
 from hpcmm.bench import sanitizing
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
 from hpcmm.measurement import Batch
+from hpcmm.model import HpcmmError
 
 PATIENCE_SECONDS = 15  # beyond the expected time of a point
 SANITIZING_SECONDS = 180.0  # of one kernel
@@ -43,7 +44,14 @@ def measure(
     -------
     Path
         The timings file.
+
+    Raises
+    ------
+    HpcmmError
+        If mpi4py is not installed: also a job of one rank needs it.
     """
+    if missing := parallel.missing():
+        raise HpcmmError(f"{missing}: {parallel.INSTALL}")
     planned = plan.make(config, backends.this_machine())
     planned.write(folder / "plan.json")
     began = time.time_ns()

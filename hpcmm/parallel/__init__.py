@@ -6,6 +6,8 @@ neither MPI nor a device; ``world`` and ``transports.choice`` start MPI.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from hpcmm.model import HpcmmError, Operation
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.all_reduce import ALL_REDUCE
@@ -19,6 +21,8 @@ from hpcmm.parallel.staged import STAGED
 from hpcmm.parallel.summa import SUMMA
 from hpcmm.parallel.vector_all_reduce import VECTOR_ALL_REDUCES
 
+INSTALL = "pip install 'hpcmm[workflow,mpich]' (workflow alone if this machine has an MPI)"
+
 # Tables and figures use this order: the textbook algorithm first; each later product adds to the one before it.
 # To add an algorithm, add its record here.
 ALGORITHMS = {
@@ -28,6 +32,11 @@ ALGORITHMS = {
         *(*LINKS, *VECTOR_ALL_REDUCES, *HOST_LINKS),
     )
 }
+
+
+def missing() -> str:
+    """Return the reason why no rank can be started here; empty if mpi4py is installed."""
+    return "" if find_spec("mpi4py") else "mpi4py is not installed"
 
 
 def algorithms_of(operation: Operation) -> tuple[Algorithm, ...]:

@@ -1,0 +1,184 @@
+"""The core dependencies are enough to plan, read and compare; commands that measure name the extras that they need."""
+
+import importlib.metadata
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import test_check
+import yaml
+from packaging.requirements import Requirement
+from test_main import ALONE, run_of
+
+from hpcmm import backends
+from hpcmm.cli.main import COMMANDS
+from hpcmm.experiment import plan
+from hpcmm.parallel import INSTALL
+
+ROOT = Path(__file__).parents[1]
+CORE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+CONFIG = "sweeps: {small: {operation: sum, variants: [serial], sizes: [1000]}}\n"
+RUBRIC = "exercises: {rows: {operation: matmul, file: 1_serial.c, points: 2, shapes: 1, most: 16}}\n"
+
+# Arguments of each command that measures nothing, and what its output contains
+READING = {
+    "init": (["work"], "hpcmm run"),
+    "plan": ([], "small"),
+    "new": (["mine", "--like", "serial"], "mine.c"),
+    "status": ([], "0 of 3 points"),
+    "report": (["nodes/timings.h5", "--results", "out"], "12 PASS"),
+    "merge": (["a.h5", "b.h5", "-o", "all.h5"], "2 points of 2 runs"),
+    "compare": (["a.h5", "b.h5"], "1 point in both"),
+    "history": (["a.h5", "b.h5"], "over 2 runs"),
+    "export": (["a.h5"], "{"),
+    "check": (["nodes/timings.h5"], "4 devices"),
+    "grade": ([".", "--rubric", "rubric.yaml"], "rows: PASS 2 of 2"),
+}
+MEASURING = {"run": [], "bench": ["1_serial.c"], "check": ["--ranks", "2"]}
+
+
+def needed(requirements: list[str], extra: str = "") -> dict[str, importlib.metadata.Distribution]:
+    """Return the installed distributions that requirements name, and those that these require, by name."""
+    found = {}
+    for requirement in map(Requirement, requirements):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+            of = importlib.metadata.distribution(requirement.name)
+            found |= {requirement.name: of} | needed(of.requires or [])
+    return found
+
+
+def environment(folder: Path, requirements: list[str]) -> Path:
+    """Return Python of an environment with hpcmm and these requirements: links into the environment of the tests."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for distribution in [importlib.metadata.distribution("hpcmm"), *needed(requirements).values()]:
+        for name in {path.parts[0] for path in distribution.files} - {"..", "__pycache__"}:
+            if not (packages / name).exists():
+                (packages / name).symlink_to(distribution.locate_file(name))
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory) -> Path:
+    return environment(tmp_path_factory.mktemp("core"), CORE)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A working folder with timings files, a plan, and a kernel and its rubric."""
+    folder = tmp_path_factory.mktemp("work")
+    run_of(folder / "a.h5", "left")
+    run_of(folder / "b.h5", "right")
+    (folder / "nodes").mkdir()
+    test_check.run(folder / "nodes", seed=1)
+    (folder / "config.yaml").write_text(CONFIG)
+    (folder / "rubric.yaml").write_text(RUBRIC)
+    shutil.copy(ROOT / "tests" / "solutions" / "1_serial.c", folder)
+    (folder / "results").mkdir()
+    plan.make(yaml.safe_load(CONFIG), backends.ANY).write(folder / "results" / "plan.json")
+    return folder
+
+
+def run(python: Path, folder: Path, *arguments, program: str = "hpcmm", **environ) -> subprocess.CompletedProcess:
+    command = [python, "-m", program, *arguments]
+    return subprocess.run(command, cwd=folder, env=ALONE | environ, capture_output=True, text=True, timeout=300)
+
+
+def test_every_command_is_tried():
+    assert {*READING, *MEASURING, "doctor"} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", READING)
+def test_a_command_that_measures_nothing_needs_the_core_only(python, folder, command):
+    arguments, text = READING[command]
+    done = run(python, folder, command, *arguments)
+    assert text in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("command", MEASURING)
+def test_a_command_that_measures_names_its_extras(python, folder, command):
+    done = run(python, folder, command, *MEASURING[command])
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].endswith(f"is not installed: {INSTALL}")
+
+
+@pytest.mark.parametrize("ranks", [{}, {"PMI_SIZE": "2"}])
+def test_doctor_advises_to_install_the_extras(python, folder, ranks):
+    done = run(python, folder, "doctor", "--json", **ranks)
+    found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert (found["MPI"]["found"], found["MPI"]["advice"]) == ("mpi4py is not installed", INSTALL)
+    assert found["C kernels"]["state"] == "ok"
+
+
+def test_without_the_plugin_of_cluster_generic_snakemake_runs_and_only_the_option_is_refused(tmp_path):
+    """Each import of Snakemake imports our plugin."""
+    pytest.importorskip("snakemake")
+    python = environment(tmp_path / "env", [*CORE, "snakemake"])
+    (tmp_path / "other").write_text("rule all:\n    output: 'x'\n    shell: 'touch {output}'\n")
+    done = run(python, tmp_path, "--snakefile", "other", "--cores", "1", program="snakemake")
+    assert done.returncode == 0 and (tmp_path / "x").exists(), done.stderr
+    options = ["--snakefile", ROOT / "Snakefile", "--cluster", "sbatch", "--jobs", "4"]
+    refused = run(python, tmp_path, *options, program="snakemake")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("hpcmm: error: --cluster needs snakemake-executor-plugin-cluster-generic")
+    assert len(refused.stderr.splitlines()) == 1
+
+
+def test_the_plugin_is_no_executor(tmp_path):
+    """Snakemake registers it as one, because it has the name of a plugin."""
+    pytest.importorskip("snakemake")
+    (tmp_path / "Snakefile").write_text("rule all:\n    output: 'x'\n    shell: 'touch {output}'\n")
+    refused = run(sys.executable, tmp_path, "--executor", "cluster", "--jobs", "1", program="snakemake")
+    assert refused.returncode == 1 and "use --cluster COMMAND instead of --executor cluster" in refused.stderr
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Run ``make run`` where these programs are installed: for each its minor version of Python 3."""
+    if not shutil.which("make"):
+        pytest.skip("no make")
+    for name in ("Makefile", "pyproject.toml", "CMakeLists.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    for tool in ("sh", "expr", "nproc", "sed", "tail"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+
+    def run(versions: dict[str, int], *variables: str) -> subprocess.CompletedProcess:
+        for name, minor in versions.items():
+            pretend = f"import sys; sys.version_info = (3, {minor}, 0); exec(sys.argv[1])"
+            answers = f"""-c) exec '{sys.executable}' -c '{pretend}' "$2";; --version) echo Python 3.{minor}.0;;"""
+            (tmp_path / name).write_text(f"#!/bin/sh\ncase $1 in {answers} *) exit 1;; esac\n")
+            (tmp_path / name).chmod(0o755)
+        environ = {"PATH": str(tmp_path)}
+        command = [shutil.which("make"), "run", *variables]
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("versions", "chosen", "note"),
+    [
+        ({"python3": 11, "python3.13": 13}, "3.11", ""),
+        (
+            {"python3": 10, "python3.12": 12, "python3.11": 11},
+            "3.12",
+            " (python3.12, because python3 is not 3.11 or newer)",
+        ),
+        ({"python3.14": 14}, "3.14", " (python3.14, because python3 is not 3.11 or newer)"),
+    ],
+)
+def test_make_takes_a_python_that_is_new_enough(make, versions, chosen, note):
+    assert make(versions).stdout == f"creating .venv with Python {chosen}{note}\n"
+
+
+@pytest.mark.parametrize("variables", [[], ["PYTHON=python3.10"]])
+def test_make_names_the_version_that_it_needs(make, variables):
+    done = make({"python3": 10, "python3.10": 10}, *variables)
+    assert done.stdout == ""
+    wrong = variables[0].removeprefix("PYTHON=") if variables else "python3"
+    said = f"hpcmm needs Python 3.11 or newer, and {wrong} is Python 3.10.0: make run PYTHON=/path/to/python"
+    assert done.stderr.splitlines()[0] == said
