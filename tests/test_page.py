@@ -12,6 +12,7 @@ import test_history
 import timings
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
+from test_compare import controls
 from timings import FAIL, kernel_samples, measurement
 
 from hpcmm import report, store
@@ -455,12 +456,13 @@ def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):
     points = [Point("matmul", "cublas", (n,) * 3, "float32", 1, {"alpha": 1.5, "beta": 0.5}) for n in (64, 128, 256)]
     noise = [1 + 0.001 * i for i in range(12)]
     files = []
-    for name, factors in (("a", (1.0, 1.0, 1.0)), ("b", (1.0, 2.0, 0.5))):
+    for i, (name, factors) in enumerate((("a", (1.0, 1.0, 1.0)), ("b", (1.0, 2.0, 0.5)))):
         (tmp_path / name).mkdir()
         rows = [
             measurement(point, samples=kernel_samples([1e-3 * factor * each for each in noise]))
             for point, factor in zip(points, factors, strict=True)
         ]
+        rows += controls(i)
         files.append(timings.write(tmp_path / name / f"{name}.h5", {evil: rows}, {"hpcmm": evil + name}))
     found = compare.compare(*map(store.read, files))
     comparison.build(found, *files, "kernel", tmp_path / "compare.html")

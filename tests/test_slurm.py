@@ -336,7 +336,7 @@ class Together:
 # Requests that Slurm refuses at once: site.yaml, the GPU ranks, and the message to the user
 REFUSED = {
     "no such partition": ({"partition": "nowhere"}, 2, "invalid partition specified: nowhere"),
-    "no such GPU count": ({}, 9, "Requested node configuration is not available"),
+    "no such GPU count": ({"memory_mb": 1000}, 9, "Requested node configuration is not available"),
 }
 
 
