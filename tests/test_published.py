@@ -155,8 +155,8 @@ def test_the_numbers_are_from_the_file(done, modelled):
     line = next(line for line in text.splitlines() if re.match(r"\| `asynchronous` +\| GPU", line))
     assert "float32 TFLOP/s" in text
     assert float(line.split("|")[4]) == pytest.approx(rate, rel=6e-3)
-    ratio, low, high = map(float, re.findall(r"[\d.]+", line.split("|")[5]))
-    assert low <= ratio <= high < 1
+    shown = [float(each) for each in re.findall(r"[\d.]+", line.split("|")[5])]
+    assert len(shown) == 1 and 0 < shown[0] < 1, "a point with one visit has no interval"
 
     gain = seconds("reduction_ladder", "divergent", dtype="int32") / seconds(
         "reduction_ladder", "one_launch", dtype="int32"
@@ -181,7 +181,7 @@ def test_the_numbers_are_from_the_file(done, modelled):
         ),
         key=lambda name: seconds("vector_add", name, n=2**28, dtype="int32"),
     )
-    assert f"`{best}`" in line and re.search(r"[\d.]+ \([\d.]+ to [\d.]+\)", line)
+    assert f"`{best}`" in line
 
     line = next(line for line in text.splitlines() if "float32 TFLOP/s" in line and "1 GPU" in line)
     assert [head.strip() for head in line.split("|")[4:-1]] == ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
