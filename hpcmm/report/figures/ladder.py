@@ -12,7 +12,7 @@ from hpcmm.analysis import Series
 from hpcmm.model import TEXTBOOK
 from hpcmm.report import formats
 from hpcmm.report.figures.points import calculations, columns_of, described, titles_of, tooltips
-from hpcmm.report.ratio import Ratio
+from hpcmm.report.ratio import Ratio, arithmetic_of
 from hpcmm.report.vega import BESIDE, LINE, PALETTE, Figure, Spec, category, layered, quantity, rounded, text_width
 
 MOST_LADDERS = 8  # sizes of one ladder that can be chosen
@@ -110,4 +110,5 @@ def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
     ratio = Ratio.to_library(row)
     if not math.isfinite(ratio.value):
         return rate
-    return f"{formats.times(ratio.value)} ({rate})" + (f", {ratio.arithmetics}" if ratio.arithmetics else "")
+    # the library's arithmetic is that of the element type, which the caption names; both would not fit beside a bar
+    return f"{formats.times(ratio.value)} ({rate})" + (f", {arithmetic_of(row)}" if ratio.arithmetics else "")
