@@ -110,5 +110,5 @@ def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
     ratio = Ratio.to_library(row)
     if not math.isfinite(ratio.value):
         return rate
-    # the library's arithmetic is that of the element type, which the caption names; both would not fit beside a bar
-    return f"{formats.times(ratio.value)} ({rate})" + (f", {arithmetic_of(row)}" if ratio.arithmetics else "")
+    # the library's arithmetic is that of the element type, which the caption names; more would not fit beside a bar
+    return f"{formats.times(ratio.value)} ({arithmetic_of(row) if ratio.arithmetics else rate})"
