@@ -66,7 +66,8 @@ def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figu
         "nice": False,
     }
     title = f"speed relative to {baseline}" if relative else rates.name
-    x = quantity("value", title=title, scale=domain, axis={"labelBound": True, "grid": False})
+    axis = f"over {baseline}" if relative else rates.name  # the caption says what it is; a narrow axis has no room
+    x = quantity("value", title=axis, scale=domain, axis={"labelBound": True, "grid": False})
     color = {"condition": {"test": "datum.library == 1", "value": LINE}, "value": PALETTE[0]}
     opacity = {"condition": {"test": "datum.library == 1", "value": 0.45}, "value": 1}
     tooltip = [*tooltips(rates.name, series), {"field": "step", "title": "over the previous rung"}]
@@ -101,7 +102,7 @@ def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figu
 
 
 def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
-    """Return the text beside a bar, ``"0.85× (43 TFLOP/s)"``."""
+    """Return the text beside a bar, ``"0.85× (43 TFLOP/s)"``, or with the arithmetic if it is not the library's."""
     if row["result"] != "PASS":
         return row["result"]
     rate = formats.rate_text(row)
