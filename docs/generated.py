@@ -183,7 +183,7 @@ def groups() -> str:
 
 
 def inherited() -> str:
-    """List what a measuring process inherits, and what is done about it."""
+    """List the inherited settings that can change a measurement, and how hpcmm treats each."""
     rows = [[_names(each.names), _done(each), each.why] for each in surroundings.VARIABLES]
     rows += [[each.title, each.done, each.why] for each in surroundings.CONDITIONS]
     return tabulate(rows, ["variable or limit", "what is done", "why"], tablefmt="pipe")

@@ -27,7 +27,7 @@ def numbers_of(task, arrays, real):
 
 
 def finished(task, product, c):
-    """Alpha times a product plus beta C, in the type of the product, as it is stored."""
+    """Return alpha A B + beta C, rounded to the type of the result."""
     real, (alpha, beta) = product.dtype.type, (task.scalars[name] for name in ("alpha", "beta"))
     return task.element.results.stored(real(alpha) * product + (real(beta) * c if beta else 0))
 

@@ -1,4 +1,4 @@
-"""Whether a point changed between files: its difference against those of the baselines, which did not change.
+"""Test whether a point changed between files; the baselines, whose code is the same in both, are the controls.
 
 Two jobs differ for reasons that no number of visits within one of them shows: another card, other physical pages,
 another clock. The baselines beside the variants ran the same code in both, so they are controls: their differences are

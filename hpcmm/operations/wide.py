@@ -100,7 +100,7 @@ class Wide:
         return accuracy.together(parts, min(wrong, default=None))
 
     def _has(self, sums: Any, squares: Any, totals: tuple[np.ndarray, np.ndarray]) -> bool:
-        """Whether sums of the product with signs are within roundings of float64 of those of the reference.
+        """Compare sums of the product with random signs to those of the reference, within float64 rounding.
 
         The bound is that of ``Truth.allowed_in_sums``, with the walks of the sums of the reference, which are also in
         float64.

@@ -180,7 +180,7 @@ def noise(title: str, visits: float, jobs: float) -> str:
 
 
 def base(row: Mapping) -> str:
-    """Say what the efficiency of a kernel alone on several ranks is relative to, from ``scaling.speedups``."""
+    """Name the baseline of a scaling efficiency; ``row`` is from ``scaling.speedups``."""
     if row["base_ranks"] > 1:
         slowest = f"{percent(row['efficiency_of_slowest'])} of the slowest"
         return f"relative to the mean of one rank on each of {row['base_ranks']:.0f} devices at once ({slowest})"
