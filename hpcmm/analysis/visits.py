@@ -270,7 +270,7 @@ def put(frame: pd.DataFrame, added: Sequence[str], visits: pd.DataFrame, prefix:
     ratios["log"] = np.where(several[ratios["measurement"]], ratios.pop("theirs") - ratios["log"], paired)
     of_ratio = summarized(ratios, ratios["measurement"].to_numpy(int), rows)
     several = several & (of_ratio["count"] > 0).to_numpy()
-    # all visits of the baseline: its median is steadier than those of single processes
+    # the median over all visits of the baseline varies less than the medians of single processes
     whole = base[(own["count"] >= 2).to_numpy()[base["measurement"]]].groupby("partner")["log"].median()
     of_ratio["median"] = whole.reindex(keys["partner"]).to_numpy() - times
     of_ratio = uncertain(frame, noises(frame, ratios, everyone, times), of_ratio, times)

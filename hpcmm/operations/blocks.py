@@ -11,8 +11,8 @@ from typing import Any
 from hpcmm.model import Boxes, Geometry, HpcmmError, Launch, Task
 from hpcmm.operations.heads import number, sizes_of
 
-# Share of the SMs that clusters of so many blocks can fill, at a block per SM. A cluster stays within a GPC, whose last
-# SMs may be too few for it. The shares are those of an H100 or H200.
+# Share of the SMs that clusters of each size can use, with one block per SM, on an H100 or H200. All blocks of a
+# cluster run in one GPC, and its number of SMs need not be a multiple of the size of the cluster.
 CLUSTERED = {1: Fraction(1), 2: Fraction(1), 3: Fraction(39, 44), 4: Fraction(10, 11)}
 CLUSTERED |= {6: Fraction(17, 22), 8: Fraction(10, 11)}
 
