@@ -11,7 +11,7 @@
 //   operation: matmul
 //   shelf: lesson
 //   change: tiles of A and B staged in shared memory, multiples of the tile only
-//   counterpart: naive
+//   counterpart: naive_unguarded
 //   source: 000, 002, 003 kernel10, 004 unit 3
 //   tiles: [8, 16, 32]
 //   staged: true
