@@ -155,7 +155,7 @@ def text_of(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
     try:
         with Path(path).open("rb") as file:
             content = file.read(most_bytes + 1)
-        text = content.decode()
+        text = content.decode("utf-8-sig")  # some editors write a byte order mark
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

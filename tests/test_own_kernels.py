@@ -166,8 +166,42 @@ def test_further_errors(tmp_path):
 
 @pytest.mark.parametrize("comment", ["/* T\n * hpcmm:\n *   tiles: [8]\n */", "/*\nhpcmm:\n  tiles: [8]\n\nMore: */"])
 def test_the_comment_may_have_any_form(tmp_path, comment):
-    (tmp_path / "my.cu").write_text(f"{comment}\n// hpcmm is a suite\n{MATMUL}// hpcmm:\n//   block: 1\n")
+    (tmp_path / "my.cu").write_text(f"\ufeff{comment}\n// hpcmm is a suite\n{MATMUL}// the key block: 1\n")
     assert own_kernels.read(tmp_path / "my.cu").variant.tiles == (8,)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "#include <stdio.h>\n// hpcmm:\n//   rows: 8\n",
+            "my.cu:2: 'hpcmm:' is not read; move it up: a head",
+        ),
+        ("#pragma once\n\n/* Mine.\n * hpcmm:\n *   rows: 8 */\n", "my.cu:4: 'hpcmm:' is not read"),
+        ("// HPCMM:\n//   rows: 8\n", "my.cu:1: 'HPCMM:' is not read; write 'hpcmm:'"),
+        ("// hpcmm :\n//   rows: 8\n", "my.cu:1: 'hpcmm :' is not read; write 'hpcmm:'"),
+        ("// hpcm:\n//   rows: 8\n", "my.cu:1: 'hpcm:' begins no head; did you mean 'hpcmm:'?"),
+        ("// A\n// hpcmm\n//   rows: 8\n", "my.cu:2: 'hpcmm' begins no head; did you mean 'hpcmm:'?"),
+        ("// hpcmm:\n// rows: 8\n", "my.cu:1: hpcmm: is followed by keys with values, indented"),
+        ("/*\nhpcmm:\nrows: 8\n*/\n", "my.cu:2: hpcmm: is followed by keys with values, indented"),
+        (
+            "// hpcmm:\n//   rows: 8\n//\n//   block: 16\n",
+            "my.cu:4: block: not read: the head ends at the empty",
+        ),
+        ("// hpcmm:\n\n//   block: 16\n", "my.cu:3: block: not read: the head ends at the empty line 2"),
+        ("// hpcmm:rows\n", "my.cu:1: hpcmm: is followed by keys"),
+    ],
+)
+def test_a_head_that_would_not_be_read_is_an_error(tmp_path, text, message):
+    (tmp_path / "my.cu").write_text(text + MATMUL)
+    with pytest.raises(KernelFileError, match=re.escape(message)):
+        own_kernels.read(tmp_path / "my.cu")
+
+
+def test_a_python_file_may_not_have_its_head_in_a_docstring(tmp_path):
+    (tmp_path / "my.py").write_text('"""Mine.\n\nhpcmm:\n  dtypes: [float32]\n"""\n')
+    with pytest.raises(KernelFileError, match=r"my.py:3: 'hpcmm:' is not read; .* lines that begin with #"):
+        own_kernels.of_module(tmp_path / "my.py", re)
 
 
 KEYS = st.sampled_from([*heads.SCHEMA["properties"], "rowz", "a b"])

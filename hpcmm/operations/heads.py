@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import difflib
 import math
 import operator
 import re
@@ -49,6 +50,10 @@ PYTHON = ".py"
 BLOCK_COMMENT = re.compile(r"\s*/\*.*?\*/", re.DOTALL)
 LINE_COMMENT = re.compile(r"\s*//[^\n]*(?:\n|\Z)")
 PYTHON_COMMENT = re.compile(r"\s*#[^\n]*(?:\n|\Z)")
+MARK_ANYWHERE = re.compile(
+    r"""^[ \t]*(?:/\*+|//+|\*+|#+!?|\"{3}|'{3})?[ \t]*(hpcmm[ \t]*:)""", re.MULTILINE | re.IGNORECASE
+)
+KEY = re.compile(r"\s*([a-z_]+)[ \t]*:")
 ARITHMETIC = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -192,7 +197,13 @@ def whole(path: Path) -> str:
 
 
 def body_of(text: str, path: Path) -> tuple[str, int]:
-    """Return the YAML of a file's head, at its lines, and the line of ``hpcmm:`` from 1; empty and 0 without a head."""
+    """Return the YAML of a file's head, at its lines, and the line of ``hpcmm:`` from 1; empty and 0 without a head.
+
+    Raises
+    ------
+    KernelFileError
+        If there are two heads.
+    """
     lines = leading_comments(text, path.suffix == PYTHON).splitlines()
     starts = [i for i, line in enumerate(lines) if line.strip().startswith(MARK)]
     if not starts:
@@ -204,15 +215,41 @@ def body_of(text: str, path: Path) -> tuple[str, int]:
     return "\n" * start + "\n".join(lines[start:end]), start + 1
 
 
+def check_unread(text: str, path: Path, start: int, end: int) -> None:
+    """Raise an error if a line looks like part of a head, but is outside the lines ``start`` to ``end`` of the head.
+
+    Without it a misplaced head would be silently ignored, and a correct kernel would be launched wrongly.
+    """
+    for found in MARK_ANYWHERE.finditer(text):
+        line = text.count("\n", 0, found.start(1)) + 1
+        if line != start:
+            what = f"{found[1]!r} is not read"
+            if found[1] != MARK:
+                raise KernelFileError(f"{path}:{line}: {what}; write {MARK!r}")
+            comment = "lines that begin with #" if path.suffix == PYTHON else "the comments"
+            raise KernelFileError(f"{path}:{line}: {what}; move it up: a head stands in {comment} before any code")
+    lines = leading_comments(text, path.suffix == PYTHON).splitlines()
+    keys = [each[1] if (each := KEY.match(line)) and each[1] in SCHEMA["properties"] else "" for line in lines]
+    for i, line in enumerate(lines):
+        if start and i >= end and keys[i]:
+            raise KernelFileError(
+                f"{path}:{i + 1}: {keys[i]}: not read: the head ends at the empty line {end + 1}; remove that line"
+            )
+        word = "" if start or not any(keys[i + 1 : i + 2]) else line.strip().lower().removesuffix(":").rstrip()
+        if difflib.get_close_matches(word, [MARK[:-1]], cutoff=0.75):
+            raise KernelFileError(f"{path}:{i + 1}: {line.strip()!r} begins no head; did you mean {MARK!r}?")
+
+
 def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """Return the keys of a file's head, and their lines.
 
     Raises
     ------
     KernelFileError
-        If it is not YAML, or not valid by the schema.
+        If it is not YAML, or not valid by the schema, or if there are lines that look like a head elsewhere.
     """
     body, start = body_of(text, path)
+    check_unread(text, path, start, body.count("\n") + 1)
     if not start:
         return {}, {}
     try:
@@ -220,10 +257,10 @@ def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         node = yaml.compose(body, Loader)
     except ConfigError as error:
         raise KernelFileError(*(re.sub(r": line (\d+), ", r":\1: ", each) for each in error.problems)) from error
-    inner = value[MARK[:-1]]
+    inner = value.get(MARK[:-1]) if isinstance(value, dict) and len(value) == 1 else ""
     if inner is None:
         return {}, {}
-    if not isinstance(value, dict) or len(value) > 1 or not isinstance(inner, dict):
+    if not isinstance(inner, dict):
         raise KernelFileError(
             f"{path}:{start}: {MARK} is followed by keys with values, indented below it, until an empty line"
         )
