@@ -17,7 +17,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 CUDA := $(filter 12 13,$(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p'))
 # What a run needs, and all that tests and documentation need, too. Each has a file that is newer than the last install.
 RUN_EXTRAS := workflow,mpich$(if $(CUDA),$(comma)cuda$(CUDA))
-EXTRAS := $(RUN_EXTRAS),test,lint,docs
+EXTRAS := $(RUN_EXTRAS),analysis,test,lint,docs
 RUNNABLE := .venv/runnable-$(VERSION)
 INSTALLED := .venv/installed-$(VERSION)
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard snakemake_executor_plugin_cluster/*.py hpcmm/*/__init__.py hpcmm/kernels/*.c hpcmm/kernels/*/*.c)

@@ -1,1 +1,62 @@
 """Benchmarks of matrix product, reduction and vector sum: ladders of kernels on CPUs and GPUs, across MPI ranks."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+
+
+def load(path: str | PathLike[str]) -> pandas.DataFrame:
+    """Return the measured points of a timings file, one row per point.
+
+    Parameters
+    ----------
+    path : path-like
+        HDF5 file of a job or an experiment.
+
+    Returns
+    -------
+    DataFrame
+        The columns of ``hpcmm export``, among them ``gpu``, ``rate``, ``ratio`` with ``ratio_low`` and ``ratio_high``,
+        and ``pick``. If a point was measured several times, the newest measurement.
+
+    Raises
+    ------
+    HpcmmError
+        If the file cannot be read.
+    """
+    from pathlib import Path
+
+    from hpcmm import store
+    from hpcmm.report import export
+
+    return export.points(store.read(Path(path)))
+
+
+def open(path: str | PathLike[str]) -> xarray.DataTree:
+    """Open a timings file with its raw samples, as stored; values are read when they are used.
+
+    Parameters
+    ----------
+    path : path-like
+        HDF5 file of a job or an experiment.
+
+    Returns
+    -------
+    DataTree
+        One dataset per group, such as ``open(path)["samples"]``. It is a context manager, which closes the file.
+
+    Raises
+    ------
+    HpcmmError
+        If xarray is not installed, or the file cannot be read.
+    """
+    from pathlib import Path
+
+    from hpcmm.store import lazy
+
+    return lazy.open_tree(Path(path))

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from hpcmm.experiment import plan
 from hpcmm.parallel import INSTALL
 
 ROOT = Path(__file__).parents[1]
-CORE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CORE = PROJECT["dependencies"]
 CONFIG = "sweeps: {small: {operation: sum, variants: [serial], sizes: [1000]}}\n"
 RUBRIC = "exercises: {rows: {operation: matmul, file: 1_serial.c, points: 2, shapes: 1, most: 16}}\n"
 
@@ -112,6 +114,21 @@ def test_doctor_advises_to_install_the_extras(python, folder, ranks):
     found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert (found["MPI"]["found"], found["MPI"]["advice"]) == ("mpi4py is not installed", INSTALL)
     assert found["C kernels"]["state"] == "ok"
+
+
+def test_the_examples_of_the_file_format_need_the_extra_analysis_only(tmp_path, folder):
+    python = environment(tmp_path / "env", [*CORE, *PROJECT["optional-dependencies"]["analysis"]])
+    text = (ROOT / "docs" / "file-format.md").read_text("utf-8").replace("results/timings.h5", "nodes/timings.h5")
+    programs = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+    done = subprocess.run([python, "-c", "\n".join(programs)], cwd=folder, env=ALONE, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and len(programs) == 5
+    assert not {"mpi4py", "snakemake"} & {path.name for path in (tmp_path / "env").glob("lib/*/site-packages/*")}
+
+
+def test_open_names_the_extra_that_it_needs(python, folder):
+    opened = [python, "-c", "import hpcmm; hpcmm.open('a.h5')"]
+    done = subprocess.run(opened, cwd=folder, env=ALONE, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].endswith("is not installed: pip install 'hpcmm[analysis]'")
 
 
 def test_without_the_plugin_of_cluster_generic_snakemake_runs_and_only_the_option_is_refused(tmp_path):

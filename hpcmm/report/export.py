@@ -35,6 +35,7 @@ COLUMNS = {
     "ranks": "MPI ranks",
     "device": "device",
     "machine": "kind of machine: CPU, cores, GPU",
+    "gpu": "model of the GPU; empty on a CPU",
     "host": "host of rank 0",
     "utc": "start of the job (ISO 8601)",
     "revision": "commit of hpcmm",
@@ -45,6 +46,9 @@ COLUMNS = {
     "seconds_high": "upper end of its 95 % interval",
     "visits": "number of visits",
     "repetitions": "number of repetitions",
+    "rate": "kernel alone: `flops_per_second` or `bytes_per_second`, whichever its operation is counted in",
+    "rate_low": "lower end of its 95 % interval",
+    "rate_high": "upper end of its 95 % interval",
     "flops_per_second": "kernel alone: rate of arithmetic [s⁻¹]",
     "bytes_per_second": "kernel alone: rate of compulsory traffic [B/s]",
     "ratio": "seconds of the baseline over `seconds`",
@@ -59,6 +63,7 @@ COLUMNS = {
     "call_seconds_low": "lower end of its 95 % interval",
     "call_seconds_high": "upper end of its 95 % interval",
     "fraction": "fraction of the hardware limit",
+    "pick": "rung and tile that a variant such as `best` picked for the shape",
     "error": "largest error relative to the sum of magnitudes",
     "bound": "rounding error bound of that error",
     "throttled": "whether the GPU throttled during the point",
@@ -89,9 +94,17 @@ def export(columns: Columns, form: str) -> str:
     return FORMS[form](_points(columns, frame), analysis.summary(columns, frame).unmeasured)
 
 
+def points(columns: Columns) -> pd.DataFrame:
+    """Return ``COLUMNS`` of the newest measurement of each point of a timings file."""
+    return _points(columns, analysis.measurements(columns))[list(COLUMNS)]
+
+
 def _points(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the points with host, time and revision of their runs."""
+    """Return the points with their rates, and host, time and revision of their runs."""
     rows = analysis.points(frame)
+    by_flops = rows["operation"].map({name: each.metric == "flops" for name, each in OPERATIONS.items()}).astype(bool)
+    for end in ("", "_low", "_high"):
+        rows["rate" + end] = rows["flops_per_second" + end].where(by_flops, rows["bytes_per_second" + end])
     provenances = [run["provenance"] for run in analysis.runs(columns)]
     for name in ("host", "utc", "revision"):
         rows[name] = [str(provenances[run].get(name) or "") for run in rows["run"]]

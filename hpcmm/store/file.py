@@ -231,6 +231,17 @@ def checksum(path: Path) -> str:
         return ""
 
 
+def require_sealed(path: Path) -> None:
+    """Check the checksum of a file; an unsealed one must be readable.
+
+    Raises
+    ------
+    StoreError
+        As ``read``.
+    """
+    _image(path)
+
+
 def _opened(path: Path) -> h5py.File:
     """Open a file whose checksum is right."""
     image, _ = _image(path)
