@@ -12,6 +12,8 @@ import numpy as np
 
 from hpcmm.dtypes import ARITHMETICS, DTYPES, DType
 
+# Marks a field of a record on which no time or verdict depends, or whose code and records the fingerprint reads
+UNTIMED = {"timed": False}
 TEXTBOOK = "scatter"  # every operation has this algorithm; labels omit it
 
 
@@ -34,6 +36,11 @@ def lacking(what: str, required: str, capability: str, only: bool = False) -> st
         return ""
     which = f"{required[:-1]}.{required[-1]}{'' if only else ' or later'}"
     return f"{what} needs a GPU of compute capability {which}; this one has {capability[:-1]}.{capability[-1]}"
+
+
+def untimed(function: Callable) -> Callable:
+    """Mark a function on which no time and no verdict depends: fingerprints of points leave it out."""
+    return function
 
 
 class HpcmmError(Exception):
@@ -220,18 +227,20 @@ class Variant:
 
     name: str
     device: str
-    change: str
-    source: str = ""
-    counterpart: str = ""
-    shelf: str = ""
-    library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(default=None, hash=False)
-    unsupported: Callable[[Any, str], str] | None = field(default=None, hash=False)
-    provider: str = ""
-    workspace: Callable[[Task], Mapping[str, Workspace]] | None = field(default=None, hash=False)
-    geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
-    path: Path | None = None
-    picks: Picks | None = field(default=None, hash=False)
-    function: Callable[..., Any] | None = field(default=None, hash=False)
+    change: str = field(metadata=UNTIMED)
+    source: str = field(default="", metadata=UNTIMED)
+    counterpart: str = field(default="", metadata=UNTIMED)
+    shelf: str = field(default="", metadata=UNTIMED)
+    library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(
+        default=None, hash=False, metadata=UNTIMED
+    )
+    unsupported: Callable[[Any, str], str] | None = field(default=None, hash=False, metadata=UNTIMED)
+    provider: str = field(default="", metadata=UNTIMED)
+    workspace: Callable[[Task], Mapping[str, Workspace]] | None = field(default=None, hash=False, metadata=UNTIMED)
+    geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False, metadata=UNTIMED)
+    path: Path | None = field(default=None, metadata=UNTIMED)
+    picks: Picks | None = field(default=None, hash=False, metadata=UNTIMED)
+    function: Callable[..., Any] | None = field(default=None, hash=False, metadata=UNTIMED)
     tiles: tuple[int, ...] = ()
     dtypes: tuple[str, ...] = ()
     architecture: str = ""
@@ -241,11 +250,11 @@ class Variant:
     guard_rows: int = 0
     capacity: int = 0
     cooperative: bool = False
-    deterministic: bool = True
-    arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False)
-    slow: bool = False
-    context: bool = False
-    tunes: str = ""
+    deterministic: bool = field(default=True, metadata=UNTIMED)
+    arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False, metadata=UNTIMED)
+    slow: bool = field(default=False, metadata=UNTIMED)
+    context: bool = field(default=False, metadata=UNTIMED)
+    tunes: str = field(default="", metadata=UNTIMED)
 
     @property
     def baseline(self) -> bool:

@@ -101,7 +101,10 @@ def edit(monkeypatch, tmp_path):
         ("parallel/ring.py", r"room = 2 if", "room = 3 if", {"ring"}),
         ("parallel/transports/peer.py", r"self.copies = backend.stream\(\)", "self.copies = None", ALL),
         ("parallel/scatter.py", r"broadcast\(self.comm", "broadcast(self.ranks", ALL),
+        ("model.py", r'^    choice: str = ""', '    choice: str = "none"', ALL),
+        ("backends/cpu/device.py", r"@untimed\n    def vitals", "def vitals", CPU),
         # what decides neither a time nor a verdict
+        ("backends/cpu/device.py", r"def vitals", "def readings", set()),
         ("kernels/matmul/naive.cu", r"grid rounded up, bounds checks", "bounds checks", set()),
         ("operations/matmul.py", r'"""Return 2 m n k', '"""Count 2 m n k', set()),
         ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hpcmm.model import Task
+from hpcmm.model import Task, untimed
 
 
 class Backend(Protocol):
@@ -59,6 +59,7 @@ class Backend(Protocol):
     def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
         """Return an array in host memory, page-locked if ``pinned`` makes a difference."""
 
+    @untimed
     def huge_pages(self, arrays: Iterable[Any]) -> float:
         """Return the share of the bytes of its arrays that are on huge pages of the host; NaN for device memory."""
 
@@ -112,6 +113,7 @@ class Backend(Protocol):
     def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
 
+    @untimed
     def resources(self, task: Task, arrays: Mapping[str, Any]) -> dict[str, float]:
         """Return the known ``quantities.RESOURCES`` of a prepared task."""
 
@@ -128,9 +130,11 @@ class Backend(Protocol):
     def clock(self, run: Callable[[], Any], seconds: float) -> float:
         """Return the clock [Hz] of the device while a run of some seconds repeats; NaN if it cannot be read."""
 
+    @untimed
     def state(self) -> dict[str, float]:
         """Return the known ``quantities.STATES`` of the device now."""
 
+    @untimed
     def vitals(self) -> dict[str, float]:
         """Return the known ``quantities.VITALS`` of the device now; reading them may take milliseconds."""
 
@@ -143,9 +147,11 @@ class Backend(Protocol):
             If it cannot be read; the message has the reason.
         """
 
+    @untimed
     def errors(self) -> dict[str, float]:
         """Return the available ``quantities.ERROR_COUNTERS`` of the device, counted since their reset."""
 
     # --- description
+    @untimed
     def describe(self) -> dict[str, Any]:
         """Return the provenance of the device."""

@@ -20,7 +20,7 @@ from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
 from hpcmm.measurement import Measurement, Measuring, Point, Sample, Visit
-from hpcmm.model import TEXTBOOK, DeviceError, Prepared, Task, Variant, Verdict
+from hpcmm.model import TEXTBOOK, DeviceError, Prepared, Task, Variant, Verdict, untimed
 from hpcmm.operations import task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
@@ -279,11 +279,13 @@ class Contender:
         if times := self.seconds[False]:
             self.clock = self.spread.clock(self.run, statistics.median(times))
 
+    @untimed
     def take_steal(self, before: Mapping[str, Any]) -> None:
         """Take the CPU times of the node since an earlier ``provenance.moment``. Collective."""
         mine = provenance.spent(before["counters"], provenance.moment()["counters"])
         self.busy_seconds, self.steal_seconds = max(self.spread.comm.allgather(mine), key=lambda times: times[1])
 
+    @untimed
     def visited(self) -> Visit:
         """Return what is known of this visit. Collective."""
         spread = self.spread

@@ -20,6 +20,7 @@ import psutil
 
 from hpcmm import surroundings
 from hpcmm.experiment.fingerprint import versions
+from hpcmm.model import untimed
 
 PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "nvmath-python", "mpich", "openmpi", "snakemake")
 ROOT = Path("/")  # of the files below
@@ -218,6 +219,7 @@ def command() -> list[str]:
     return [program.name, *sys.argv[1:]]
 
 
+@untimed
 def moment() -> dict[str, Any]:
     """Return the time and the counters of the machine now."""
     return {"utc": datetime.now(UTC).isoformat(timespec="seconds"), "counters": read(COUNTERS)}

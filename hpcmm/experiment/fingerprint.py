@@ -3,7 +3,7 @@
 A fingerprint covers the point, the settings of the measurement, the variant's record, its source with the headers, the
 code that prepares, launches, times and checks it, and the versions of the libraries used. Code is read as text and not
 imported, because planning needs neither MPI nor a GPU. Comments, docstrings, annotations and error messages have
-no effect, nor has code that only describes a result or bounds its duration.
+no effect, nor have the functions and fields of records that are marked as untimed where they are defined.
 """
 
 from __future__ import annotations
@@ -33,32 +33,6 @@ from hpcmm.parallel import ALGORITHMS
 from hpcmm.parallel.algorithm import Algorithm
 
 PACKAGE = Path(hpcmm.__file__).parent
-# The records of a point are included, not the tables of all records. Records of results only carry data.
-TABLES = {"OPERATIONS", "ALGORITHMS", "DTYPES", "DEVICES", "LADDER"}
-RECORDS = {"hpcmm.model", "hpcmm.measurement", "hpcmm.quantities"}
-# No time depends on them.
-UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths", "vitals", "errors"}
-UNTIMED_FUNCTIONS |= {"visited", "huge_pages", "take_steal", "moment"}
-# fields of a variant that no time depends on
-UNTIMED_FIELDS = {
-    "change",
-    "counterpart",
-    "shelf",
-    "source",
-    "deterministic",
-    "arithmetic",
-    "slow",
-    "path",
-    "library",
-    "unsupported",
-    "provider",
-    "workspace",
-    "geometry",
-    "function",
-    "context",
-    "tunes",
-    "picks",
-}
 MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem")]
 
 Name = tuple[str, str]  # module, and name of a definition in it
@@ -123,7 +97,7 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
     # kernels that empty caches or keep a device busy, and the sums that verify products of any device
     helpers = sorted({*kernels.FOLDER.glob("*" + DEVICES[variant.device].suffix), kernels.FOLDER / "verify.c"})
     parts = [
-        {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant) if f.name not in UNTIMED_FIELDS},
+        {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant) if f.metadata.get("timed", True)},
         *(dataclasses.asdict(each) if dataclasses.is_dataclass(each) else None for each in (geometry, variant.picks)),
         [_of_task(operation, operation.variant(name), element) for name in picked],
         [bound(each) for each in functions],
@@ -221,11 +195,19 @@ def of_code(roots: tuple[Name, ...]) -> str:
     waiting = list(roots)
     while waiting:
         name = waiting.pop()
-        if name in found or name[0] in RECORDS or name[1] in TABLES | UNTIMED_FUNCTIONS:
+        if name in found or is_table(*name):
             continue
         found[name], references = _definition(*name)
         waiting += references
     return digest(sorted((*name, text) for name, text in found.items()))
+
+
+def is_table(module: str, name: str) -> bool:
+    """Return whether a name is a table of records by their names; only the records of a point affect its times."""
+    table = getattr(sys.modules.get(module), name, None)
+    if not table or not isinstance(table, Mapping):
+        return False
+    return all(getattr(record, "name", None) == key for key, record in table.items())
 
 
 @functools.cache
@@ -307,7 +289,7 @@ class StripUntimed(ast.NodeTransformer):
     """Remove docstrings, annotations, error messages, and functions without effect on times."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
-        if node.name in UNTIMED_FUNCTIONS:
+        if any(isinstance(each, ast.Name) and each.id == "untimed" for each in node.decorator_list):
             return None
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             argument.annotation = None

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import kernels
-from hpcmm.model import DeviceError, Task
+from hpcmm.model import DeviceError, Task, untimed
 
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-pthread")
 
@@ -77,6 +77,7 @@ def compiler() -> tuple[str, str]:
     return command, about.stdout.partition("\n")[0]
 
 
+@untimed
 def describe() -> dict[str, Any]:
     """Return the provenance of the compilers: of the package's build, and of kernels compiled on this machine."""
     built = build_folder() / "evict.so"

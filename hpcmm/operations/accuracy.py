@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hpcmm.model import Verdict
+from hpcmm.model import Verdict, untimed
 from hpcmm.operations.cores import in_threads, rows_of_part
 
 # Maximum number of terms m n k of a product whose elements are all compared on the host
@@ -65,6 +65,7 @@ def exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total
 
 
+@untimed
 def describe(index: tuple[int, ...], got, expected) -> str:
     """Return the index of a wrong element and its difference: ``"0:640: 0 - 1.5 = -1.5"``."""
     place = ":".join(map(str, index)) + ": " if index else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import Task
+from hpcmm.model import Task, untimed
 from hpcmm.operations.reduction import identity
 from hpcmm.parallel.transports.base import Transport
 
@@ -136,6 +136,7 @@ class Distribution:
             operator.xor, (self.backend.checksum(arrays[name]) for name in outputs if name in arrays), 0
         )
 
+    @untimed
     def resources(self, task: Task) -> dict[str, float]:
         """Return the kernel's use of device resources, if a run is one kernel on one set of arrays."""
         return {}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hpcmm.model import TEXTBOOK, Operation, Prepared, Task
+from hpcmm.model import TEXTBOOK, Operation, Prepared, Task, untimed
 from hpcmm.operations import cores
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, broadcast, reduce
@@ -216,6 +216,7 @@ class Scatter(Distribution):
                 self.backend.copy(self.arrays[name], array)
         self._gather()
 
+    @untimed
     def resources(self, task: Task) -> dict[str, float]:
         return self.backend.resources(dataclasses.replace(task, shape=self.local_shape), self.arrays)
 

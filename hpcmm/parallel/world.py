@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from mpi4py import MPI
 
 from hpcmm import surroundings
-from hpcmm.model import HpcmmError
+from hpcmm.model import HpcmmError, untimed
 from hpcmm.text import described
 
 PATIENCE_SECONDS = 10  # for which a failed rank waits for the others, which may fail as well
@@ -79,6 +79,7 @@ def threads_per_rank(comm: MPI.Comm) -> int:
     return max(1, min([surroundings.cpus() // sharing, *limits]))
 
 
+@untimed
 def describe(comm: MPI.Comm) -> dict[str, Any]:
     """Return the MPI library, its standard and the number of ranks, for the provenance."""
     return {

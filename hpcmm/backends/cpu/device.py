@@ -20,7 +20,7 @@ from hpcmm import kernels
 from hpcmm.backends.cpu import libraries, memory, sensors
 from hpcmm.kernels import modules
 from hpcmm.kernels.modules import load, module_of
-from hpcmm.model import DeviceError, Task
+from hpcmm.model import DeviceError, Task, untimed
 from hpcmm.operations import OPERATIONS
 
 # A cold run first reads a buffer of FLUSH times the caches, within limits: reading takes time between repetitions.
@@ -39,6 +39,7 @@ def as_argument(value: Any):
     return np.ctypeslib.as_ctypes_type(value.dtype)(value)
 
 
+@untimed
 def simd_paths() -> dict[str, str]:
     """Return the instruction set that each kernel with run-time dispatch, which exports ``path``, chooses here."""
     found = {}
@@ -115,6 +116,7 @@ class CpuBackend:
         """Return host memory; nothing is copied to a device, so ``pinned`` makes no difference."""
         return memory.empty(shape, dtype)
 
+    @untimed
     def huge_pages(self, arrays: Iterable[np.ndarray]) -> float:
         return memory.huge_pages(arrays)
 
@@ -185,6 +187,7 @@ class CpuBackend:
     def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Do nothing: the kernels were compiled with the package."""
 
+    @untimed
     def resources(self, task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return nothing: limits of CPU threads are unknown."""
         return {}
@@ -227,9 +230,11 @@ class CpuBackend:
     def clock(self, run: Callable[[], Any], seconds: float) -> float:
         return math.nan
 
+    @untimed
     def state(self) -> dict[str, float]:
         return {}
 
+    @untimed
     def vitals(self) -> dict[str, float]:
         found = sensors.vitals()
         with contextlib.suppress(DeviceError):
@@ -239,12 +244,14 @@ class CpuBackend:
     def energy(self) -> float:
         return self._energy.joules()
 
+    @untimed
     def errors(self) -> dict[str, float]:
         return sensors.errors()
 
     def release(self, before_next: bool = False) -> None:
         """Do nothing: no memory is kept between points."""
 
+    @untimed
     def describe(self) -> dict[str, Any]:
         """Return the provenance of the CPU."""
         last = self.caches.get(max(self.caches, default=0), 0)

@@ -14,6 +14,7 @@ import threadpoolctl
 
 from hpcmm.backends.cpu import memory
 from hpcmm.dtypes import DTYPES, DType
+from hpcmm.model import untimed
 
 ROW_MAJOR, NO_TRANSPOSE = 101, 111  # CBLAS_LAYOUT, CBLAS_TRANSPOSE
 TYPES = {"float32": ("s", ctypes.c_float), "float64": ("d", ctypes.c_double)}
@@ -130,6 +131,7 @@ def product_and_passes(alpha: float, a: np.ndarray, b: np.ndarray, beta: float, 
     return run
 
 
+@untimed
 def describe() -> dict[str, Any]:
     """Return the provenance of NumPy's BLAS."""
     about = [

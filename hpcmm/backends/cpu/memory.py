@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from hpcmm.model import untimed
+
 HUGE = 2 << 20  # bytes of a huge page of x86-64, and of 64-bit Arm with pages of 4 KiB
 SMAPS = Path("/proc/self/smaps")
 MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) ", re.MULTILINE)
@@ -36,6 +38,7 @@ def empty(shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
     return np.frombuffer(mapping, np.uint8, count * dtype.itemsize, start).view(dtype).reshape(shape)
 
 
+@untimed
 def huge_pages(arrays: Iterable[np.ndarray]) -> float:
     """Return the share of the arrays' bytes that are on huge pages; NaN if unknown.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from hpcmm.model import DeviceError
+from hpcmm.model import DeviceError, untimed
 
 ROOT = Path("/")  # of the files below
 POWERCAP = "sys/class/powercap"
@@ -57,6 +57,7 @@ def counts(zone: Path) -> bool:
     return False
 
 
+@untimed
 def vitals() -> dict[str, float]:
     """Return the mean frequency of the cores and the highest temperature of the processors."""
     found = {}
@@ -70,6 +71,7 @@ def vitals() -> dict[str, float]:
     return found
 
 
+@untimed
 def errors() -> dict[str, float]:
     """Return the memory errors that EDAC has counted since the boot."""
     found = {}

@@ -24,7 +24,7 @@ from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
 from hpcmm.backends.cuda.tensor_map import tensor_map
 from hpcmm.backends.cuda.xid import XidErrors
-from hpcmm.model import Boxes, DeviceError, Prepared, Task
+from hpcmm.model import Boxes, DeviceError, Prepared, Task, untimed
 
 SPIN_NANOSECONDS = 50_000  # long enough to queue a kernel; a call of a library may need several
 TRIAL_SPINS = 12  # before a trial of a library's algorithm, which is not repeated if the host is late
@@ -58,6 +58,7 @@ def nccl_version() -> str:
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
+@untimed
 def survey() -> dict[str, Any]:
     """Open each GPU of this machine and describe it, its peer access and NCCL."""
     count = cupy.cuda.runtime.getDeviceCount()
@@ -269,6 +270,7 @@ class CudaBackend:
             *(columns * target.itemsize, rows, runtime.memcpyDefault, stream.ptr),
         )
 
+    @untimed
     def huge_pages(self, arrays: Iterable[cupy.ndarray]) -> float:
         return math.nan
 
@@ -405,6 +407,7 @@ class CudaBackend:
         """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
         compile_ahead(map(self.placed, tasks), self.index, threads)
 
+    @untimed
     def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
         """Return ``RESOURCES`` of a prepared task; empty for a library and a Python function.
 
@@ -512,6 +515,7 @@ class CudaBackend:
 
         return dataclasses.replace(run, run=watched) if isinstance(run, Prepared) else watched
 
+    @untimed
     def state(self) -> dict[str, float]:
         """Return clocks, temperature, power and throttle reasons of the GPU, where NVML supports them.
 
@@ -535,6 +539,7 @@ class CudaBackend:
         self._read_at, self._state = time.perf_counter(), state
         return state
 
+    @untimed
     def vitals(self) -> dict[str, float]:
         found = {"clock" if name == "sm_clock" else name: value for name, value in self.state().items()}
         with contextlib.suppress(DeviceError):
@@ -547,6 +552,7 @@ class CudaBackend:
         except pynvml.NVMLError as error:
             raise DeviceError(f"NVML has no energy counter for {self.uuid}: {error}") from error
 
+    @untimed
     def errors(self) -> dict[str, float]:
         xid = {"xid": lambda gpu: self._xid_errors.count()}
         return {name: float(value) for name, value in readable(ERRORS | xid, self._nvml).items()}
@@ -574,6 +580,7 @@ class CudaBackend:
         """Return the median seconds between two events with nothing between them."""
         return statistics.median(self.seconds_alone(lambda: None, False, {}) for _ in range(EMPTY_PAIRS))
 
+    @untimed
     def describe(self) -> dict[str, Any]:
         """Return the provenance of the GPU."""
         properties = cupy.cuda.runtime.getDeviceProperties(self.device.id)
