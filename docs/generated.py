@@ -16,6 +16,7 @@ from typing import Any
 
 import rungs
 import transcripts
+import worked
 from tabulate import tabulate
 
 from hpcmm import store, surroundings
@@ -216,4 +217,5 @@ PARTS = {
     "exported": exported,
     "definitions": definitions.markdown,
     "rungs": rungs.contents,
+    **worked.PARTS,
 }

@@ -37,6 +37,7 @@ READING = {
     "compare": (["a.h5", "b.h5"], "1 point in both"),
     "history": (["a.h5", "b.h5"], "over 2 runs"),
     "export": (["a.h5"], "{"),
+    "occupancy": (["--tile", "16"], "8 blocks per SM"),
     "check": (["nodes/timings.h5"], "4 devices"),
     "grade": ([".", "--rubric", "rubric.yaml"], "rows: PASS 2 of 2"),
 }

@@ -55,6 +55,7 @@ COMMANDS = (
     "compare",
     "history",
     "export",
+    "occupancy",
     "check",
     "doctor",
 )

@@ -29,6 +29,7 @@ COMMANDS = (
     "check",
     "history",
     "export",
+    "occupancy",
     "doctor",
 )
 

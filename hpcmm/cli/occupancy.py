@@ -1,0 +1,79 @@
+"""``python -m hpcmm occupancy``: the blocks of a kernel that one multiprocessor has room for, worked by hand."""
+
+from __future__ import annotations
+
+import argparse
+
+from hpcmm.cli.arguments import command
+from hpcmm.dtypes import DTYPES
+from hpcmm.model import HpcmmError
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "occupancy",
+        run,
+        "Show how many blocks of a kernel an SM of any compute capability has room for, and what limits them.",
+        "A block of a tiled product has one thread per element of its tile, and stages a tile of A and one of B.",
+        {1: "a block that cannot be launched, or an unknown compute capability"},
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--tile", type=_positive, metavar="WIDTH", help="a block of a tiled product, with such a tile")
+    what.add_argument("--threads", type=_positive, metavar="N", help="a block of N threads")
+    parser.add_argument(
+        "--shared", type=_positive, metavar="BYTES", help="shared memory per block; default of --tile: both tiles"
+    )
+    parser.add_argument("--registers", type=_positive, default=0, metavar="N", help="registers per thread")
+    parser.add_argument(
+        "--dtype", choices=tuple(DTYPES), default="float32", help="elements of the tile (default: float32)"
+    )
+    parser.add_argument("--like", default="9.0", metavar="X.Y", help="compute capability (default: 9.0)")
+    parser.add_argument(
+        "--sm-shared", type=_positive, default=0, metavar="BYTES", help="shared memory per SM, if configured"
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tabulate import tabulate
+
+    from hpcmm.analysis import occupancy  # pandas takes a while to import
+    from hpcmm.analysis.capabilities import capability
+
+    like, width = capability(arguments.like), arguments.tile
+    threads = (width, width) if width else (arguments.threads, 1)
+    shared = arguments.shared or (2 * width**2 * DTYPES[arguments.dtype].itemsize if width else 0)
+    block = occupancy.block_on(like, threads, shared, arguments.registers, arguments.sm_shared)
+    limits = occupancy.block_limits(block, like)
+    blocks = min(limits.values())
+    if not blocks:
+        (binding, *_) = (name for name, most in limits.items() if not most)
+        raise HpcmmError(f"no block fits on an SM of compute capability {arguments.like}; it has too few {binding}")
+    size = threads[0] * threads[1]
+    warps = -(-size // occupancy.WARP)
+    rows = [["threads", f"{warps} warps = {warps * occupancy.WARP}", like.threads]]
+    rows += [["registers", f"{arguments.registers} per thread", like.registers]] if arguments.registers else []
+    if "shared memory" in limits:
+        reserved = f" + {like.reserved} B reserved" if like.reserved else ""
+        rows += [["shared memory", f"{shared} B{reserved}", f"{block['sm_shared_bytes']} B"]]
+    rows += [["blocks", "1", like.blocks]]
+    shape = f"{width} x {width} = {size}" if width else str(size)
+    print(f"A block of {shape} threads, compute capability {arguments.like}:\n")
+    head = ["resource", "a block takes", "an SM has", "blocks per SM"]
+    print(tabulate([[*row, limits[row[0]]] for row in rows], head, colalign=["left", "right", "right", "right"]))
+    binding = " and ".join(name for name, most in limits.items() if most == blocks)
+    fits = f"{blocks} block{'s' * (blocks > 1)} per SM, limited by {binding}"
+    print(f"\n{fits}: {blocks * size} threads, {blocks * warps} warps, occupancy {blocks * warps / like.warps:.0%}")
+    if width:
+        loads, flops = occupancy.tile_phase(width, width, width)
+        print(
+            f"Between two barriers a block loads {loads} elements for {flops} operations, {flops // loads} per load; "
+            f"an SM has up to {blocks * loads} loads in flight"
+        )
+    return 0
