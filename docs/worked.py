@@ -21,7 +21,7 @@ def order() -> str:
     """Show that A B is not B A."""
     a, b = np.array([[1, 2], [3, 4]]), np.array([[0, 1], [1, 1]])
     rows = [[name, *(" ".join(map(str, row)) for row in value)] for name, value in products(a, b).items()]
-    return table(rows, ["", "row 0", "row 1"])
+    return table(rows, ["matrix", "row 0", "row 1"])
 
 
 def products(a: np.ndarray, b: np.ndarray) -> dict[str, np.ndarray]:
