@@ -70,9 +70,9 @@ def edit(monkeypatch, tmp_path):
     ("file", "pattern", "replacement", "again"),
     [
         # sources of kernels
-        ("kernels/matmul/naive.cu", r"sum = 0", "sum = 0.0f", {"naive"}),
-        ("kernels/matmul/naive.cu", r"\A//", "// Another comment.\n//", set()),
-        ("kernels/matmul/serial.c", r"\A/\*", "/* Another comment. */\n/*", set()),
+        ("kernels/matmul/lessons/naive.cu", r"sum = 0", "sum = 0.0f", {"naive"}),
+        ("kernels/matmul/lessons/naive.cu", r"\A//", "// Another comment.\n//", set()),
+        ("kernels/matmul/lessons/serial.c", r"\A/\*", "/* Another comment. */\n/*", set()),
         ("kernels/ptx.cuh", r"cp\.async\.commit_group;", "cp.async.wait_all;", {"large_thread_tile", "stream_k"}),
         ("kernels/ptx.cuh", r"\A//", "// Another comment.\n//", set()),
         ("kernels/spin.cu", r"\Z", "static int other;", ALL - CPU),
@@ -105,7 +105,7 @@ def edit(monkeypatch, tmp_path):
         ("backends/cpu/device.py", r"@untimed\n    def vitals", "def vitals", CPU),
         # what decides neither a time nor a verdict
         ("backends/cpu/device.py", r"def vitals", "def readings", set()),
-        ("kernels/matmul/naive.cu", r"grid rounded up, bounds checks", "bounds checks", set()),
+        ("kernels/matmul/lessons/naive.cu", r"grid rounded up, bounds checks", "bounds checks", set()),
         ("operations/matmul.py", r'"""Return 2 m n k', '"""Count 2 m n k', set()),
         ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),
         ("backends/cuda/device.py", r'"ecc": ', '"error_correction": ', set()),

@@ -293,7 +293,7 @@ WITH_SOURCES = [each for each in OPERATIONS.values() if not all(variant.library 
 
 @pytest.mark.parametrize("operation", WITH_SOURCES, ids=ident)
 def test_every_source_file_has_a_record_of_its_name_and_every_record_a_source_file(operation):
-    files = {path for path in (kernels.FOLDER / operation.kernels).iterdir() if path.suffix in (".c", ".cu")}
+    files = {path for path in (kernels.FOLDER / operation.kernels).rglob("*") if path.suffix in (".c", ".cu")}
     rungs = [variant for variant in operation.ladder if variant.compiled]
     assert files == {kernels.source(operation, variant) for variant in rungs}
 
@@ -337,7 +337,7 @@ def test_headers_are_found_through_each_other(monkeypatch, tmp_path):
 
 
 def test_ptx_is_in_one_header_under_the_names_of_its_isa():
-    rungs = [path.name for path in kernels.FOLDER.glob("*/*.cu") if re.search(r"\basm\b", path.read_text())]
+    rungs = [path.name for path in kernels.FOLDER.glob("*/*/*.cu") if re.search(r"\basm\b", path.read_text())]
     assert rungs == []
     wrapped = {}  # overloads of a function wrap the same instruction
     for function in (kernels.FOLDER / "ptx.cuh").read_text().split("__device__ ")[1:]:
@@ -358,8 +358,8 @@ def test_names_are_unique_and_each_device_has_one_baseline(operation):
 
 
 def test_every_folder_of_sources_is_an_operations():
-    sources = [path for path in kernels.FOLDER.glob("*/*") if path.suffix in (".c", ".cu")]
-    assert {path.parent.name for path in sources} == {operation.kernels for operation in WITH_SOURCES}
+    sources = [path for path in kernels.FOLDER.glob("*/**/*") if path.suffix in (".c", ".cu")]
+    assert {path.parents[1].name for path in sources} == {operation.kernels for operation in WITH_SOURCES}
 
 
 def paragraphs(name: str) -> list[str]:
@@ -393,9 +393,9 @@ def test_a_function_or_structure_that_several_rungs_have_is_the_same_in_all():
     head = r"(?:template <[^>]*> )?__device__ (?P<function>.*?)\n|struct alignas[^{;]*?(?P<structure>\w+)\s"
     definition = re.compile(rf"^(?:{head})\{{\n.*?^\}};?$", re.MULTILINE | re.DOTALL)
     texts = defaultdict(list)
-    for path in kernels.FOLDER.glob("*/*.cu"):
+    for path in kernels.FOLDER.glob("*/*/*.cu"):
         for found in definition.finditer(path.read_text()):
-            texts[path.parent.name, found["function"] or found["structure"]].append(found[0])
+            texts[path.parents[1].name, found["function"] or found["structure"]].append(found[0])
     assert all(len(texts["matmul", name]) > 2 for name in ("Pair", "Vector", split))
     assert [name for name, versions in texts.items() if len(set(versions)) > 1] == []
 

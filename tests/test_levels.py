@@ -94,7 +94,7 @@ def test_the_report_has_the_table(file, tmp_path):
 
 def test_the_piece_of_a_block_is_that_of_the_sources():
     for name in ("cached", "uncached"):
-        source = kernels.FOLDER / "bandwidth" / f"{name}.cu"
+        source = kernels.FOLDER / "bandwidth" / "lessons" / f"{name}.cu"
         assert "IN_FLIGHT = 8, PIECE = IN_FLIGHT * BLOCK;" in source.read_text("utf-8")
     assert PIECE_BYTES == 8 * 16 * 512
 

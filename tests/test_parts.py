@@ -37,7 +37,7 @@ def functions(emulated):
     found = {}
     for rung, function, file in (
         ("three_fp16", "split", "fp16_parts.cuh"),
-        ("three_fp16", "", "three_fp16.cu"),
+        ("three_fp16", "", "products/three_fp16.cu"),
     ):
         macros = task(MATMUL, (64, 64, 64), "float32", variant=VARIANTS[rung]).macros
         source = kernels.FOLDER / "matmul" / file

@@ -728,7 +728,7 @@ def test_a_changed_source_changes_the_points_of_that_variant_alone(monkeypatch, 
     shutil.copytree(kernels.FOLDER, tmp_path / "kernels")
     monkeypatch.setattr(kernels, "FOLDER", tmp_path / "kernels")
     assert not differing(before)
-    with (tmp_path / "kernels" / "matmul" / "naive.cu").open("a") as file:
+    with (tmp_path / "kernels" / "matmul" / "lessons" / "naive.cu").open("a") as file:
         file.write("static int faster;\n")
     assert differing(before) == {("size/cuda-r1-1", "naive"), ("size/cuda-r2-1", "naive")}
     again = {batch.name for batch in make().batches if batch.fingerprint != batches[batch.name]}
@@ -893,7 +893,7 @@ def test_a_profile_is_taken_again_when_its_points_or_sources_change(monkeypatch,
     assert fingerprint(sweeps__many__sizes=[64, 513]) != before
     assert fingerprint(measuring__cache="hot") != before
     shutil.copytree(kernels.FOLDER, tmp_path / "kernels")
-    source = tmp_path / "kernels" / "matmul" / "tiled_padded.cu"
+    source = tmp_path / "kernels" / "matmul" / "lessons" / "tiled_padded.cu"
     source.write_text(source.read_text() + "static int changed;\n")
     monkeypatch.setattr(kernels, "FOLDER", tmp_path / "kernels")
     assert fingerprint() != before

@@ -75,7 +75,7 @@ def task_of(name: str, dtype: str, shape: tuple[int, ...] = (), alpha: float = 1
 
 def whole_source(name: str) -> str:
     """Return the source of a rung with its headers in place, so that each line can be changed."""
-    path = kernels.FOLDER / "matmul" / f"{name}.cu"
+    path = kernels.source(MATMUL, MATMUL.variant(name))
 
     def text_of(path: Path) -> str:
         return re.sub(r'#include "(matmul/.*)"', lambda found: text_of(kernels.FOLDER / found[1]), path.read_text())

@@ -1,4 +1,4 @@
-"""The kernel sources: one file per rung, ``<folder>/<rung>.c`` or ``.cu``, and shared headers."""
+"""The kernel sources: one file per rung, ``<folder>/lessons/<rung>.cu`` or ``<folder>/products/``, and shared headers."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,8 @@ SUFFIXES = (*(device.suffix for device in DEVICES.values()), ".py")  # of the fi
 
 def source(operation: Operation, variant: Variant) -> Path:
     """Return the source file of a variant that is not a library."""
-    return variant.path or FOLDER / operation.kernels / (variant.name + DEVICES[variant.device].suffix)
+    name = variant.name + DEVICES[variant.device].suffix
+    return variant.path or FOLDER / operation.kernels / f"{variant.shelf}s" / name
 
 
 def headers(path: Path) -> tuple[Path, ...]:

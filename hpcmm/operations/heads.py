@@ -193,7 +193,7 @@ def whole(path: Path) -> str:
         text = (kernels.FOLDER / included[1]).read_text()
         return text[end_of_comments(text) :].strip()
 
-    return re.sub(rf'^#include "(\w+/\w+\{path.suffix})"$', code, path.read_text(), flags=re.MULTILINE)
+    return re.sub(rf'^#include "(\w+/\w+/\w+\{path.suffix})"$', code, path.read_text(), flags=re.MULTILINE)
 
 
 def body_of(text: str, path: Path) -> tuple[str, int]:
@@ -428,7 +428,7 @@ def ladder(
         By name, the geometries that a head cannot describe.
     """
     suffixes = [device.suffix for device in DEVICES.values()]
-    paths = {path.stem: path for path in (kernels.FOLDER / folder).iterdir() if path.suffix in suffixes}
+    paths = {path.stem: path for path in (kernels.FOLDER / folder).glob("*/*") if path.suffix in suffixes}
     launches = launches or {}
     return tuple(
         each if isinstance(each, Variant) else rung(paths[each], geometry, dtypes, launches.get(each)) for each in rungs

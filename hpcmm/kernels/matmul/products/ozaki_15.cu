@@ -9,4 +9,4 @@
 //   arithmetic: 15 int8 products
 //   architecture: sm_90a
 
-#include "matmul/ozaki_14.cu"
+#include "matmul/products/ozaki_14.cu"

@@ -10,4 +10,4 @@
 //   staged: true
 //   pitched: true
 
-#include "matmul/tiled_padded.cu"
+#include "matmul/lessons/tiled_padded.cu"

@@ -3,9 +3,9 @@
 // hpcmm:
 //   operation: bandwidth
 //   shelf: lesson
-//   change: global memory, neighbouring threads 8 elements apart
+//   change: global memory, neighbouring threads 32 elements apart
 //   counterpart: stride_1
 //   source: '004'
-//   stride: 8
+//   stride: 32
 
-#include "bandwidth/stride_1.cu"
+#include "bandwidth/lessons/stride_1.cu"

@@ -3,9 +3,9 @@
 // hpcmm:
 //   operation: bandwidth
 //   shelf: lesson
-//   change: global memory, neighbouring threads 16 elements apart
+//   change: global memory, neighbouring threads 2 elements apart
 //   counterpart: stride_1
 //   source: '004'
-//   stride: 16
+//   stride: 2
 
-#include "bandwidth/stride_1.cu"
+#include "bandwidth/lessons/stride_1.cu"

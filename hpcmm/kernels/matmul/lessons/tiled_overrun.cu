@@ -11,4 +11,4 @@
 //   exact: true
 //   guard_rows: 64
 
-#include "matmul/tiled_exact.cu"
+#include "matmul/lessons/tiled_exact.cu"
