@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
     for task in tasks:
         source = kernels.source(task.operation, task.variant)
         macros = tuple(f"-D{name}={value}" for name, value in task.macros.items())
-        kernel = compile_kernel(source, task.operation.kernels, macros, folder)
+        kernel = functools.cache(functools.partial(compile_kernel, source, options=macros, folder=folder))
         inputs = task.operation.draw(np.random.default_rng(task.shape), task)
         judge = task.operation.reference(task, inputs)
         given = ", ".join([f"{name} {value:g}" for name, value in task.scalars.items()])
@@ -68,8 +69,11 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
     return found
 
 
-def run(kernel: HostKernel, task: Task, inputs: dict[str, np.ndarray], order: str) -> np.ndarray:
-    """Run all launches of a task on copies of its inputs; return its result."""
+def run(kernel: Callable[..., HostKernel], task: Task, inputs: dict[str, np.ndarray], order: str) -> np.ndarray:
+    """Run all launches of a task on copies of its inputs; return its result.
+
+    ``kernel`` compiles the function ``symbol`` of the source, or finds it compiled.
+    """
     arrays = {name: on_device(array) for name, array in inputs.items()}
     lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
     for operand in task.operation.operands:
@@ -78,7 +82,8 @@ def run(kernel: HostKernel, task: Task, inputs: dict[str, np.ndarray], order: st
     for name, needed in task.workspace.items():
         arrays[name] = poison(needed.shape, needed.dtype)
     for launch in task.geometry.launches(task, arrays):
-        kernel(launch, order, dynamic_bytes=launch.shared_bytes)
+        function = launch.function or task.operation.kernels
+        kernel(symbol=function)(launch, order, dynamic_bytes=launch.shared_bytes)
     for operand in task.operation.operands:
         if operand.role == "in" and arrays[operand.name].tobytes() != inputs[operand.name].tobytes():
             raise KernelError(f"{order} order: the input {operand.name} has changed")

@@ -53,4 +53,5 @@ def line_of(result: Mapping[str, Any]) -> str:
     error = (
         f", largest error {result['error_over_bound']:.2g} of the rounding bound" if result["error_over_bound"] else ""
     )
-    return f"{result['kernel']}: PASS at {result['points']} points{error or ', exact'}"
+    contract = f" ({result['contract']})" if result.get("contract") else ""
+    return f"{result['kernel']}: PASS at {result['points']} points{contract}{error or ', exact'}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import backends, kernels, surroundings
-from hpcmm.bench import disassembly, sanitizing, tools
+from hpcmm.bench import adopting, disassembly, sanitizing, tools
 from hpcmm.cli.arguments import command
 from hpcmm.cli.selection import Chosen, choose, config_of, verifying_sweeps
 from hpcmm.devices import DEVICES
@@ -36,10 +36,14 @@ def add(commands: argparse._SubParsersAction) -> None:
         "bench",
         run,
         "Verify kernels from files at ragged shapes, and time them beside the library.",
-        "Languages: C (.c), CUDA (.cu), Python (.py). The first comment of a file may set its launch parameters.",
+        "Languages: C, C++, CUDA, Python. The arguments and the launch of a kernel are found, or stated in its head.",
         {0: "all results are correct", 1: "a wrong result, a kernel that does not compile, or another error"},
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="kernels, all of one operation and device")
+    parser.add_argument("--kernel", metavar="NAME", help="function of the files, if they have several kernels")
+    parser.add_argument(
+        "--adopt", metavar="COPY", type=Path, help="only write a copy of the file with the head that was found"
+    )
     parser.add_argument("--operation", metavar="NAME", help="operation, if the kernels are of several")
     parser.add_argument("--against", metavar="RUNG|FILE", help="also time this variant, and show the ratio to it")
     parser.add_argument(
@@ -101,6 +105,8 @@ def choices(text: str) -> tuple[str, list[int]]:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.watch:
         return watch(arguments)
+    if arguments.adopt:
+        return adopt(arguments)
     chosen = choose(arguments)
     require_tools(arguments, chosen)
     if arguments.on_host:
@@ -112,6 +118,18 @@ def run(arguments: argparse.Namespace) -> int:
     surroundings.say()
     with tempfile.TemporaryDirectory(prefix="hpcmm-bench-") as name:
         return measured(arguments, chosen, Path(name))
+
+
+def adopt(arguments: argparse.Namespace) -> int:
+    """Write a copy of a file with its head."""
+    if len(arguments.files) > 1:
+        arguments.wrong("--adopt: one file at a time")
+    if arguments.adopt.exists():
+        raise HpcmmError(f"exists already: {arguments.adopt}; give another name, or remove it")
+    found = adopting.adopt(Path(arguments.files[0]).resolve(), arguments.kernel or "")
+    found.write(arguments.adopt)
+    print(f"{found}\nwrote {arguments.adopt}")
+    return 0
 
 
 def require_tools(arguments: argparse.Namespace, chosen: Chosen) -> None:
@@ -172,7 +190,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
     rows = []
     if right:
         (folder / "time").mkdir()
-        shapes = {"bench": {"shapes": [list(each) for each in chosen.shapes]}}
+        shapes = {"bench": {"shapes": [list(each) for each in chosen.shapes]} | scalars(chosen)}
         names = list(dict.fromkeys([*right, *filter(None, [chosen.against])]))
         config = config_of(chosen, names, TIMING, shapes, arguments.profile)
         timings = trial.measure(config, folder / "time", show=progress)
@@ -227,6 +245,7 @@ def verified(
         for name, variant in waiting.items():
             if name not in lost:
                 found[name] = verdicts.verdict_of(chosen.operation, variant.name, columns)
+                found[name]["contract"] = str(variant.contract or "")
                 show(found[name])
         waiting = lost
     return [found[name] for name in chosen.names]
@@ -277,7 +296,7 @@ def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
             try:
                 for dtype in chosen.dtypes:
                     macros = Task(chosen.operation, variant, (), dtype).macros
-                    compile_module(variant.path, macros, variant.options)
+                    compile_module(kernels.source(chosen.operation, variant), macros, variant.options)
             except DeviceError as error:
                 chosen.kernels.remove(variant)
                 chosen.names.remove(name)
@@ -315,8 +334,10 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
     from hpcmm.bench.on_host import verify
     from hpcmm.kernels.modules import cache
 
-    results = []
+    results = [failed(Path(path).name, why) for path, why in chosen.broken.items()]
     if not arguments.json:
+        for each in results:
+            print(f"{verdicts.line_of(each)} (on the host, not timed)", flush=True)
         for name, why in chosen.refused.items():
             print(f"{name}: not tried: {why}")
     for variant in chosen.kernels:
@@ -325,6 +346,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
         try:
             found = verify(tasks_on_host(chosen, variant), cache())
             result = {"kernel": variant.name, "passed": not found.where, "points": found.runs, "where": found.where}
+            result["contract"] = str(variant.contract or "")
             results.append(result | {"error_over_bound": found.error_over_bound})
         except DeviceError as error:
             results.append(failed(variant.name, str(error)))
@@ -334,6 +356,11 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
         print(json.dumps({"operation": chosen.operation.name, "device": "host", "kernels": results}, indent=1))
     right = [each for each in results if each["passed"]]
     return 0 if len(right) == len(results) or (arguments.tune and right) else WRONG
+
+
+def scalars(chosen: Chosen) -> dict[str, float]:
+    """Return the scalar arguments that the contracts of the kernels fix."""
+    return {name: value for each in chosen.kernels if each.contract for name, value in each.contract.scalars.items()}
 
 
 def tasks_on_host(chosen: Chosen, variant: Variant) -> Iterator[Task]:

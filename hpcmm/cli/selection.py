@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import kernels
+from hpcmm.bench import adopting
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, own_kernels
 from hpcmm.experiment.config import of_file
-from hpcmm.model import Operation, Task, Variant
+from hpcmm.model import Contract, HpcmmError, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, heads
 from hpcmm.operations.heads import KernelFileError
 from hpcmm.operations.shapes import ragged
@@ -64,11 +65,13 @@ class Chosen:
 
 def choose(arguments: argparse.Namespace) -> Chosen:
     """Read the files, and return what to measure."""
-    names, refused = combinations(arguments)
+    broken: dict[str, str] = {}
+    names, refused = combinations(arguments, broken)
     against = arguments.against or ""
     if kernels.is_file(against):
         against = str(Path(against).resolve())
-    names, broken = loaded(names)
+    names, raising = loaded(names)
+    broken |= raising
     if kernels.is_file(against):
         extensions.load([against])
     found = [{of: known_variant(operation, each) for of, operation in OPERATIONS.items()} for each in names]
@@ -98,21 +101,45 @@ def choose(arguments: argparse.Namespace) -> Chosen:
             given = "x".join(map(str, each))
             arguments.wrong(f"--shapes: {given} is not allowed; allowed: {'x'.join(operation.dimensions)}")
     asked = list(dict.fromkeys([*((size,) * count for size in arguments.sizes or ()), *(arguments.shapes or ())]))
-    shapes = asked or [(SIZES[device.accelerator].get(count, 256),) * count]
+    contracts = [each.contract for each in own if each.contract]
+    for each, variant in itertools.product(asked, own):
+        sizes = dict(zip(operation.dimensions, each, strict=True))
+        if variant.contract and (why := variant.contract.refuses(sizes, {})):
+            raise HpcmmError(f"{variant.name} {why}; {'x'.join(map(str, each))} is not allowed")
+    shapes = asked or [taken(operation, contracts, (SIZES[device.accelerator].get(count, 256),) * count)]
     return Chosen(operation, own, names, against, dtypes, shapes, asked, refused, broken)
 
 
-def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
+def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -> Path | None:
+    """Return the path of a kernel's file: a copy with a head if its function is not that of an operation.
+
+    A file that cannot be adopted is noted in ``broken``.
+    """
+    path = file.resolve()
+    if path.suffix == heads.PYTHON or not path.is_file():
+        return path
+    if not adopting.is_adopted(path):
+        allowed = ", ".join([*adopting.SUFFIXES, heads.PYTHON])
+        raise KernelFileError(f"{file}: not a kernel file; allowed suffixes: {allowed}")
+    try:
+        copy, said = adopting.copy_of(path, arguments.kernel or "")
+    except adopting.NotAdopted as error:
+        broken[str(path)] = str(error).removeprefix(f"{path.name}: ")
+        return None
+    if said and not arguments.json:
+        print(said, flush=True)
+    return copy
+
+
+def combinations(arguments: argparse.Namespace, broken: dict[str, str]) -> tuple[list[str], dict[str, str]]:
     """Return the names of the kernels to try, and by name why others are not."""
     tuned = dict(arguments.tune)
     tried = [dict(zip(tuned, values, strict=True)) for values in itertools.product(*tuned.values())]
     if len(tried) > MOST_COMBINATIONS:
         arguments.wrong(f"--tune: {len(tried)} combinations; allowed: at most {MOST_COMBINATIONS}")
     names, refused = [], {}
-    for file, values in itertools.product(dict.fromkeys(arguments.files), tried):
-        path = Path(file).resolve()
-        if not kernels.is_file(file):
-            raise KernelFileError(f"{file}: not a kernel file; allowed suffixes: {', '.join(kernels.SUFFIXES)}")
+    files = [each for file in dict.fromkeys(arguments.files) if (each := adopted(arguments, Path(file), broken))]
+    for path, values in itertools.product(files, tried):
         if path.suffix != heads.PYTHON:
             try:
                 own_kernels.read(path, values)
@@ -122,6 +149,8 @@ def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, st
                 refused[kernels.name_of(path, values)] = error.problems[0].removeprefix(f"{path}: ")
                 continue
         names.append(str(path.with_name(kernels.name_of(path, values))))
+    if not names and not refused:
+        raise HpcmmError("\n".join(f"{Path(path).name}: FAIL {why}" for path, why in broken.items()))
     if not names:
         raise ConfigError("no combination is left to try:", *(f"{each}: {why}" for each, why in refused.items()))
     return names, refused
@@ -177,9 +206,21 @@ def config_of(
 def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
     """Return sweeps over ragged shapes; for a product also with beta = 0, where C must not be read."""
     shapes: dict[tuple[int, ...], None] = {}
+    contracts = [each.contract for each in chosen.kernels if each.contract]
     for variant, dtype in itertools.product(chosen.kernels, chosen.dtypes):
         for tile in variant.tiles or (0,):
             task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile)
             shapes |= dict.fromkeys(ragged(chosen.operation, task.macros))
-    entry = {"shapes": [list(each) for each in shapes]}
-    return {"ragged": entry} | ({"ragged-beta-0": entry | {"beta": 0}} if "beta" in chosen.operation.scalars else {})
+    entry: dict[str, Any] = {"shapes": list(dict.fromkeys(taken(chosen.operation, contracts, each) for each in shapes))}
+    entry["shapes"] = [list(each) for each in entry["shapes"]]
+    for each in contracts:
+        entry |= each.scalars
+    both = "beta" in chosen.operation.scalars and "beta" not in entry and not any(each.reads for each in contracts)
+    return {"ragged": entry} | ({"ragged-beta-0": entry | {"beta": 0}} if both else {})
+
+
+def taken(operation: Operation, contracts: Sequence[Contract], shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape near a given one that all contracts take."""
+    for each in contracts:
+        shape = each.nearest(dict(zip(operation.dimensions, shape, strict=True)))
+    return tuple(shape)

@@ -11,6 +11,7 @@ from typing import Any
 
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
+from hpcmm.experiment import calls
 from hpcmm.kernels import name_of
 from hpcmm.model import Geometry, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, heads, with_kernels
@@ -72,6 +73,7 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
         allowed = ", ".join(each.suffix for each in DEVICES.values())
         raise KernelFileError(f"{path}: not a kernel file; allowed suffixes: {allowed} and {PYTHON}")
     problems = Problems(path, lines)
+    contract = calls.contract_of(head)
     chosen = chosen_operation(head, text, problems)
     known_dtypes(head, chosen, device.name, problems)
     allowed = heads.keys_of(chosen.geometry) if device.accelerator else set()
@@ -87,6 +89,10 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
         problems.add("operation", f"{chosen.name} has no launch for {path.suffix} files")
     problems.check()
     variant = record(name_of(path, changes or {}), path, device.name, head)
+    if "call" in head:
+        source = calls.adapted(path, text, head, chosen.kernels, device.name)
+        variant = dataclasses.replace(variant, adapted=source)
+    variant = dataclasses.replace(variant, contract=contract)
     dtypes = chosen.dtypes_of(variant)
     geometry: Any = Constants(head.get("constants", {}))
     if device.accelerator:
@@ -95,7 +101,8 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
         geometry = heads.geometries(chosen.geometry, head, dtypes, problems)
         problems.check(LaunchError)
     variant = dataclasses.replace(heads.with_geometry(variant, geometry), dtypes=dtypes)
-    return OwnKernel(path, tuple(n for n, each in OPERATIONS.items() if each.kernels == chosen.kernels), variant)
+    serving = [n for n, each in OPERATIONS.items() if each.kernels == chosen.kernels]
+    return OwnKernel(path, (chosen.name,) if "call" in head else tuple(serving), variant)
 
 
 def of_module(path: Path, module: Any) -> list[OwnKernel]:
@@ -147,6 +154,13 @@ def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> 
             problems.add("operation", f"{not_allowed(head['operation'])}{', '.join(known)}")
             problems.check()
         return known[head["operation"]]
+    if "call" in head:
+        named = calls.operation_of(head["call"])
+        for operation in known.values():
+            if operation.kernels == named:
+                return operation
+        problems.add("call", "passes operands of no operation; allowed: A, B and C; x, y and z; x and result; x and y")
+        problems.check()
     for operation in known.values():
         if re.search(rf"\b{operation.kernels}\s*\(", text):
             return operation

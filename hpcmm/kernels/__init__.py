@@ -14,7 +14,7 @@ SUFFIXES = (*(device.suffix for device in DEVICES.values()), ".py")  # of the fi
 def source(operation: Operation, variant: Variant) -> Path:
     """Return the source file of a variant that is not a library."""
     name = variant.name + DEVICES[variant.device].suffix
-    return variant.path or FOLDER / operation.kernels / f"{variant.shelf}s" / name
+    return variant.adapted or variant.path or FOLDER / operation.kernels / f"{variant.shelf}s" / name
 
 
 def headers(path: Path) -> tuple[Path, ...]:

@@ -317,7 +317,7 @@ def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, p
         values[key] = found if many or isinstance(found, Mapping) else found[0]
         known[key.upper()] = math.prod(numbers)
     check_limits(known, head, problems)
-    values |= {key: head[key] for key in SWITCHES if key in head and key in fields}
+    values |= {key: head[key] for key in (*SWITCHES, "adds") if key in head and key in fields}
     values |= {key: tuple(head[key]) for key in ("tiles", "grid") if key in head and key in fields}
     if problems.found:
         return None

@@ -13,6 +13,8 @@ from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Ver
 from hpcmm.operations import accuracy, cores
 from hpcmm.operations.heads import ladder
 
+START = "start_reduction"  # a function of a kernel's file
+
 
 @dataclass(frozen=True)
 class Passes(Geometry):
@@ -37,6 +39,8 @@ class Passes(Geometry):
         for never.
     shared_bytes : int
         Dynamic shared memory of a block.
+    adds : bool
+        Whether blocks add to the result. A launch of the function ``START`` of the source sets it first.
     constants : mapping of str to int
         Further macros of the source.
 
@@ -53,6 +57,7 @@ class Passes(Geometry):
     per_sm: int = 0
     long: int = 0
     shared_bytes: int = 0
+    adds: bool = False
     constants: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self):
@@ -87,7 +92,7 @@ class Passes(Geometry):
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         x, n, result, neutral = task.operation.arguments(task, arrays)
-        launches = []
+        launches = [Launch((1,), (1,), (x, n, result, neutral), 0, START)] if self.adds else []
         counts = self.blocks(task)
         block, _ = self.sizes(task)
         for i, count in enumerate(counts):

@@ -1,0 +1,294 @@
+"""Kernels with signatures of their own: a function of the operation's signature calls them.
+
+The adapted source is a copy of the user's file with this function at its end. It has only the parts of the file that
+the kernel needs, without host code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcmm.devices import DEVICES
+from hpcmm.experiment.functions import Function, Parameter, Source
+from hpcmm.kernels import modules
+from hpcmm.model import Contract
+from hpcmm.operations.heads import KernelFileError
+
+# By the operation's function: its parameters, before those of the device
+SIGNATURES = {
+    "matmul": (
+        *("int m", "int n", "int k", "{scalar} alpha", "const {real} *A", "int lda", "const {real} *B", "int ldb"),
+        *("{scalar} beta", "{real} *C", "int ldc"),
+    ),
+    "reduction": ("const {real} *x", "size_t n", "{real} *result", "{real} identity"),
+    "vector_add": ("const {real} *x", "const {real} *y", "{real} *z", "size_t n"),
+    "copy": ("const {real} *x", "{real} *y", "size_t n", "{real} scale"),
+}
+OF_OPERAND = {"A": "matmul", "B": "matmul", "C": "matmul", "result": "reduction", "z": "vector_add"}
+DIMENSIONS = ("m", "n", "k")
+EXCHANGED = {
+    "A": "B",
+    "B": "A",
+    "lda": "ldb",
+    "ldb": "lda",
+    "m": "n",
+    "n": "m",
+}  # C' = B' A' if matrices are by columns
+OWN = "hpcmm_own_"  # before the names of the user's functions that are named as the operation's
+MACROS = (
+    "BLOCK",
+    "PER_THREAD",
+    "MAX_BLOCKS",
+    "ROWS",
+    "COLUMNS",
+    "DEPTH",
+    "TILE",
+    "REAL",
+    "ACCUMULATOR",
+    "COMBINE",
+    "APPLY",
+)
+HEADERS_OF_DEVICE = re.compile(
+    r"(cuda_(fp16|bf16|fp8)|mma|cooperative_groups(/\w+)?|cuda/\w+|cub/\w+)(\.h|\.hpp|\.cuh)?"
+)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"].*$', re.MULTILINE)
+CONSTANT_SCALARS = {"none": {"alpha": 1.0, "beta": 0.0}, "alpha": {"beta": 0.0}, "beta": {"alpha": 1.0}}
+
+
+def parts_of(call: str) -> tuple[str, str, list[tuple[str, str]]]:
+    """Return the function of a call, its template arguments, and each parameter, which may be empty, with its value.
+
+    >>> parts_of("mine<32, float>(A, width=n, 2 * k)")
+    ('mine', '<32, float>', [('', 'A'), ('width', 'n'), ('', '2 * k')])
+
+    Raises
+    ------
+    ValueError
+        If it is not a name with arguments in parentheses.
+    """
+    found = re.fullmatch(r"\s*(\w+)\s*(<.*?>)?\s*\((.*)\)\s*", call, re.DOTALL)
+    if not found:
+        raise ValueError(call)
+    values = []
+    for each in split(found[3]):
+        name, equals, value = each.partition("=") if re.match(r"\s*\w+\s*=(?!=)", each) else ("", "", each)
+        values.append((name.strip(), value.strip()))
+    return found[1], found[2] or "", values
+
+
+def split(text: str) -> list[str]:
+    """Split at the commas outside parentheses, brackets and braces.
+
+    >>> split("a, f(b, c), {d, e}"), split(" ")
+    (['a', 'f(b, c)', '{d, e}'], [])
+    """
+    parts, depth = [""], 0
+    for each in text:
+        depth += (each in "([{") - (each in ")]}")
+        if each == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += each
+    return [part.strip() for part in parts if part.strip()]
+
+
+def operation_of(call: str) -> str:
+    """Return the operation's function whose operands a call passes; empty if it is unclear."""
+    names = set(re.findall(r"\w+", call.partition("(")[2]))
+    found = [OF_OPERAND[each] for each in names if each in OF_OPERAND]
+    if not found and {"x", "y"} <= names:
+        return "copy"
+    if not found and "x" in names:
+        return "reduction"  # a function that returns the result
+    return found[0] if len(set(found)) == 1 else ""
+
+
+def contract_of(head: Mapping[str, Any]) -> Contract | None:
+    """Return the contract of a head; None without any limit."""
+    call = head.get("call", "")
+    scalars = dict(CONSTANT_SCALARS.get(head.get("scalars", ""), {}))
+    product = operation_of(call) in ("matmul", "")
+    if head.get("adds") and product:
+        scalars = {"alpha": 1.0, **scalars, "beta": 1.0}
+        if head.get("scalars") == "alpha":
+            del scalars["alpha"]
+    found = Contract(
+        scalars,
+        head.get("square", False),
+        *(dict(head.get(key, {})) for key in ("multiples", "least", "most")),
+        reads=head.get("reads", False),
+        packed=operation_of(call) == "matmul" and not re.search(r"\bld[abc]\b", call),
+    )
+    return found if found != Contract() else None
+
+
+def default_scalars(call: str) -> str:
+    """Return the key ``scalars`` of a product that passes no alpha or no beta; empty if it passes both."""
+    alpha, beta = (re.search(rf"\b{each}\b", call) for each in ("alpha", "beta"))
+    return "" if alpha and beta else "alpha" if alpha else "beta" if beta else "none"
+
+
+def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device: str) -> Path:
+    """Write the adapted source of a kernel into the user's cache, and return its path.
+
+    Parameters
+    ----------
+    path : Path
+        The user's file.
+    text : str
+        Its content.
+    head : mapping
+        Its head, with ``call``.
+    kernels : str
+        The function of the operation.
+    device : str
+
+    Raises
+    ------
+    KernelFileError
+        If the call names no function of the file, or does not have its arguments.
+    """
+    try:
+        name, template, values = parts_of(head["call"])
+    except ValueError:
+        raise KernelFileError(
+            f"{path}: call: {head['call']!r} is not allowed; allowed: a function with its arguments, such as "
+            "sgemm(m, n, k, A, B, C)"
+        ) from None
+    if head.get("layout") == "columns":
+        values = [(each, re.sub(r"\b\w+\b", lambda x: EXCHANGED.get(x[0], x[0]), value)) for each, value in values]
+    source = Source(text)
+    function = source.functions.get(name)
+    if function is None:
+        names = ", ".join(source.functions) or "none"
+        raise KernelFileError(f"{path}: call: the file has no function {name!r}; its functions are: {names}")
+    body = f"{name_inside(name, kernels)}{template}({', '.join(arguments(path, function, values, device))});"
+    if function.returns not in ("void", "static void") and "result" not in {value for _, value in values}:
+        body = f"*result = {body}" if kernels == "reduction" else body
+    accelerator = DEVICES[device].accelerator
+    own = needed(path, source, function, accelerator)
+    own = re.sub(rf"\b{kernels}\b(?=\s*[<(])", OWN + kernels, own)  # one name for two functions
+    lines = [*first_lines(text, head, accelerator), f'#line 1 "{path}"', own, wrapper(kernels, body, accelerator)]
+    if kernels == "reduction" and accelerator and head.get("adds"):
+        lines.append(
+            wrapper(kernels, "*result = identity;", accelerator).replace("void reduction(", "void start_reduction(")
+        )
+    content = "\n".join(lines)
+    folder = modules.cache() / "adapted" / hashlib.sha256(content.encode()).hexdigest()[:16]
+    target = folder / f"{path.stem}{DEVICES[device].suffix}"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f"{target.name}.tmp"
+        temporary.write_text(content, encoding="utf-8")
+        temporary.replace(target)
+    return target
+
+
+def name_inside(name: str, kernels: str) -> str:
+    return OWN + name if name == kernels else name
+
+
+def arguments(path: Path, function: Function, values: list[tuple[str, str]], device: str) -> list[str]:
+    """Return the arguments of a function, converted to the types of its parameters."""
+    wanted = [each.name for each in function.parameters]
+    by_name = {name: value for name, value in values if name}
+    in_order = [value for name, value in values if not name]
+    if unknown := [each for each in by_name if each not in wanted]:
+        raise KernelFileError(f"{path}: call: {function.name} has no parameter {unknown[0]!r}; its call is {function}")
+    found = []
+    for each in function.parameters:
+        value = by_name.get(each.name) or (in_order.pop(0) if in_order else "")
+        if not value:
+            raise KernelFileError(f"{path}: call: no value for {each.name!r}; its call is {function}")
+        found.append(converted(each, value, function, device))
+    if in_order:
+        raise KernelFileError(f"{path}: call: {len(in_order)} arguments too many; its call is {function}")
+    return found
+
+
+def converted(parameter: Parameter, value: str, function: Function, device: str) -> str:
+    """Return a value, converted to the type of a parameter."""
+    if value.startswith("{") or re.match(r"\w+\s*\{", value):
+        return value  # a structure
+    own = "hpcmm_real" if parameter.type in function.types else parameter.type
+    if parameter.lengths:
+        if not DEVICES[device].accelerator:
+            return f"(void *){value}"
+        return f"({own} (*){''.join(f'[{each}]' for each in parameter.lengths)}){value}"
+    if parameter.type == "auto" or (not parameter.pointers and parameter.type in function.types):
+        own = "hpcmm_real" if parameter.pointers else "hpcmm_scalar"
+    return f"({own}{' ' if parameter.pointers else ''}{'*' * parameter.pointers})({value})"
+
+
+def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[str]:
+    """Return the lines before the user's text: types, and macros of hpcmm whose names the text defines itself."""
+    own = [
+        name
+        for name in MACROS
+        if name not in head.get("constants", {})
+        and re.search(
+            rf"(#\s*define\s+|\b(int|unsigned|uint|size_t|auto|typename|class|const|enum|float|double|\w+_t)[\s*]+){name}\b|[}},{{]\s*{name}\s*[=;]|\b{name}\s*=[^=]",
+            text,
+        )
+    ]
+    real = ["typedef REAL hpcmm_real;", "typedef ACCUMULATOR hpcmm_scalar;"]
+    if accelerator:  # what nvcc has without an include, and NVRTC has not
+        return ["typedef unsigned int uint;", "#ifndef assert", "#define assert(condition) ((void)0)", "#endif", *real,
+                *(f"#undef {each}" for each in own)]  # fmt: skip
+    return ["#include <stddef.h>", *real, *(f"#undef {each}" for each in own)]
+
+
+def needed(path: Path, source: Source, function: Function, accelerator: bool) -> str:
+    """Return the text of a file without the parts that a function does not need, at the same lines."""
+    content = bytearray(source.content)
+
+    def blank(start: int, end: int) -> None:
+        content[start:end] = bytes(each if each == 10 else 32 for each in content[start:end])
+
+    for start, end in source.needed(function.name):
+        blank(start, end)
+    node = source.nodes[function.name]
+    if function.kernel:
+        body = node.child_by_field_name("body").start_byte
+        header = bytes(content[node.start_byte : body])
+        changed = re.sub(rb"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", lambda x: b" " * len(x[0]), header)
+        changed = changed.replace(b"__global__", b"__device__")
+        content[node.start_byte : body] = changed
+    text = bytes(content).decode(errors="replace")
+    if accelerator:  # host and GPU read one text; declarations of other kernels are gone
+        text = re.sub(r"^([ \t]*#[ \t]*pragma[ \t]+once)", lambda x: " " * len(x[0]), text, flags=re.MULTILINE)
+
+    def included(found: re.Match) -> str:
+        near = path.parent / found[2]
+        if found[1] == '"' and near.is_file():
+            return f'#include "{near}"'
+        if accelerator and not HEADERS_OF_DEVICE.fullmatch(found[2]):
+            return ""
+        return found[0] if found[1] == "<" or not accelerator else ""
+
+    return INCLUDE.sub(included, text)
+
+
+def wrapper(kernels: str, body: str, accelerator: bool) -> str:
+    """Return the function of the operation's signature, whose body is a call."""
+    types = {"real": "hpcmm_real", "scalar": "hpcmm_scalar"}
+    parameters = [each.format(**types) for each in SIGNATURES[kernels]]
+    parameters += [] if accelerator else ["int threads"]
+    before = "__global__ void" if accelerator else "void"
+    lines = [
+        '#line 1 "hpcmm"',
+        "#ifdef __cplusplus",
+        'extern "C"',
+        "#endif",
+        f"{before} {kernels}({', '.join(parameters)})",
+        "{",
+        *([] if accelerator else ["    (void)threads;"]),
+        f"    {body}",
+        "}",
+        "",
+    ]
+    return "\n".join(lines)

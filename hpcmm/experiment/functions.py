@@ -1,0 +1,496 @@
+"""The functions of a C, C++ or CUDA source: signatures, launches, and what each needs of its file."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+NO_VARIABLE = re.compile(r"\w+_cast|(float|double|half|int|uint|u?char|short|u?long)\d?|const|volatile|unsigned")
+RELATIONS = {"<", "<=", ">", ">="}
+WRITING_CALLS = re.compile(r"atomic\w+|\w*store\w*", re.IGNORECASE)
+CONDITIONALS = ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif")
+GROUPS = (*CONDITIONALS, "linkage_specification", "declaration_list", "namespace_definition")
+NAMES = ("identifier", "type_identifier", "namespace_identifier", "field_identifier")
+MOST_LAUNCH_NAMES = 50
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a function: its name, its type without pointers, and the levels of its pointer.
+
+    ``lengths`` are the declared lengths of an array after the first one, which are part of its type.
+    """
+
+    name: str
+    type: str
+    pointers: int
+    constant: bool
+    lengths: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{'const ' if self.constant else ''}{self.type} {'*' * self.pointers}{self.name}"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a source.
+
+    Parameters
+    ----------
+    name, returns : str
+    parameters : tuple of Parameter
+    template : tuple of (str, str)
+        Name and default of each template parameter; the default is empty if there is none.
+    types : frozenset of str
+        The template parameters that are types.
+    kernel : bool
+        Whether it is ``__global__``.
+    line : int
+    written : frozenset of str
+        The pointers through which it writes.
+    guarded : bool
+        Whether a condition compares something with a size.
+    looped : bool
+        Whether a loop or a shuffle combines values.
+    multiplies : bool
+        Whether it multiplies elements in a loop.
+    threads : str
+        The number of threads in its launch bounds; empty without.
+    dynamic : bool
+        Whether it has dynamic shared memory.
+    """
+
+    name: str
+    returns: str
+    parameters: tuple[Parameter, ...]
+    template: tuple[tuple[str, str], ...]
+    types: frozenset[str]
+    kernel: bool
+    line: int
+    written: frozenset[str]
+    guarded: bool
+    looped: bool
+    multiplies: bool
+    threads: str
+    dynamic: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.parameters))})"
+
+
+@dataclass(frozen=True)
+class LaunchSite:
+    """A launch in the host code: the texts of its template arguments and configuration, and definitions before it."""
+
+    function: str
+    template: tuple[str, ...]
+    configuration: tuple[str, ...]
+    definitions: Mapping[str, str]
+
+
+@functools.cache
+def parser():
+    import tree_sitter
+    import tree_sitter_cuda
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and all nodes in it, in the order of the text."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += reversed(node.children)
+
+
+def text_of(node: Node | None) -> str:
+    return node.text.decode(errors="replace") if node else ""
+
+
+class Source:
+    """A parsed source.
+
+    Parameters
+    ----------
+    text : str
+    """
+
+    def __init__(self, text: str):
+        self.content = text.encode()
+        self.tree = parser().parse(self.content)
+        self.items = list(items(self.tree.root_node))
+        self.nodes = {text_of(name_in(each)): each for each in map(definition, self.items) if each}
+        self.macros = {
+            text_of(each.child_by_field_name("name")): text_of(each.child_by_field_name("value")).strip()
+            for each in walk(self.tree.root_node)
+            if each.type == "preproc_def"
+        }
+        self.macro_functions = {
+            text_of(each.child_by_field_name("name")): (
+                re.findall(r"\w+", text_of(each.child_by_field_name("parameters"))),
+                text_of(each.child_by_field_name("value")),
+            )
+            for each in walk(self.tree.root_node)
+            if each.type == "preproc_function_def"
+        }
+        self.functions = {name: self.function(name) for name in self.nodes}
+        self.launches = [self.launch(each) for each in walk(self.tree.root_node) if launches(each)]
+
+    def constants(self) -> dict[str, str]:
+        """Return the text of each macro without parameters and of each constant of the file."""
+        found = {name: value for name, value in self.macros.items() if value}
+        for item in self.items:
+            if item.type == "declaration":
+                found |= definitions(item)
+        return found
+
+    # --- signatures
+
+    def function(self, name: str) -> Function:
+        node = self.nodes[name]
+        template = template_of(node)
+        declarator = function_declarator(node)
+        parameters = tuple(
+            parameter(each)
+            for each in declarator.child_by_field_name("parameters").named_children
+            if each.type in ("parameter_declaration", "optional_parameter_declaration") and text_of(each) != "void"
+        )
+        body = node.child_by_field_name("body")
+        sizes = derived(body, {each.name for each in parameters if not each.pointers} | set(self.macros))
+        bounds = [each for each in walk(node) if each.type == "launch_bounds"]
+        loops = [each for each in walk(body) if each.type in ("for_statement", "while_statement", "do_statement")]
+        header = self.content[node.start_byte : body.start_byte].decode(errors="replace")
+        return Function(
+            name,
+            text_of(node.child_by_field_name("type")) + "*" * header[: header.find(name)].count("*"),
+            parameters,
+            tuple((each, default) for each, default, _ in template),
+            frozenset(each for each, _, is_type in template if is_type),
+            "__global__" in header,
+            node.start_point[0] + 1,
+            self.written(name, frozenset()),
+            any(compares(each, sizes) for each in walk(body)),
+            bool(loops) or any("shfl" in text_of(each) or "atomic" in text_of(each) for each in calls(body)),
+            any(multiplies(each) for loop in loops for each in walk(loop)),
+            text_of(bounds[0].named_children[0]) if bounds and bounds[0].named_children else "",
+            "extern" in text_of(body) or any(dynamic(each) for each in self.items),
+        )
+
+    def written(self, name: str, seen: frozenset[str]) -> frozenset[str]:
+        """Return the pointer parameters through which a function writes, itself or by functions that it calls."""
+        node = self.nodes[name]
+        pointers = [each.name for each in map(parameter, parameter_nodes(node)) if each.pointers]
+        roots = {each: each for each in pointers}
+        found: set[str] = set()
+        for each in walk(node.child_by_field_name("body")):
+            if each.type == "init_declarator":
+                declared, value = each.child_by_field_name("declarator"), each.child_by_field_name("value")
+                root = roots.get(self.root_of(value))
+                if root and declared.type in ("pointer_declarator", "reference_declarator", "identifier"):
+                    inner = [x for x in walk(declared) if x.type == "identifier"]
+                    if inner and (declared.type != "identifier" or "auto" in text_of(each.parent)):
+                        roots[text_of(inner[0])] = root
+            elif each.type == "assignment_expression":
+                left = each.child_by_field_name("left")
+                if left.type != "identifier" or left.parent.type == "reference_declarator":
+                    found.add(roots.get(self.root_of(left), ""))
+                elif text_of(left) in roots and text_of(left) not in pointers:
+                    found.add(roots[text_of(left)])
+                elif text_of(left) not in pointers and (
+                    root := roots.get(self.root_of(each.child_by_field_name("right")))
+                ):
+                    roots.setdefault(text_of(left), root)
+            elif each.type == "update_expression":
+                inner = each.child_by_field_name("argument")
+                if inner.type != "identifier":
+                    found.add(roots.get(self.root_of(inner), ""))
+            elif each.type == "call_expression":
+                called = text_of(each.child_by_field_name("function")).partition("<")[0]
+                given = each.child_by_field_name("arguments").named_children
+                if WRITING_CALLS.fullmatch(called.rpartition("::")[2]) and given:
+                    found.add(roots.get(self.root_of(given[0]), ""))
+                elif called in self.nodes and called not in seen | {name}:
+                    inner_written = self.written(called, seen | {name})
+                    for value, own in zip(given, map(parameter, parameter_nodes(self.nodes[called])), strict=False):
+                        if own.name in inner_written:
+                            found.add(roots.get(self.root_of(value), ""))
+        return frozenset(found - {""})
+
+    def root_of(self, node: Node | None) -> str:
+        """Return the variable through which an expression reaches memory: ``C`` of ``*(float4 *)&C[i * n]``."""
+        while node:
+            match node.type:
+                case "identifier":
+                    return text_of(node)
+                case "subscript_expression" | "pointer_expression" | "field_expression":
+                    node = node.child_by_field_name("argument")
+                case "cast_expression":
+                    node = node.child_by_field_name("value")
+                case "binary_expression":
+                    node = node.child_by_field_name("left")
+                case "call_expression":
+                    given = node.child_by_field_name("arguments").named_children
+                    parameters, body = self.macro_functions.get(text_of(node.child_by_field_name("function")), ((), ""))
+                    names = [each for each in re.findall(r"[A-Za-z_]\w*", body) if not NO_VARIABLE.fullmatch(each)]
+                    if names and names[0] not in parameters:
+                        return names[0]
+                    at = parameters.index(names[0]) if names else 0
+                    node = given[at] if at < len(given) else None
+                case "parenthesized_expression" | "argument_list" | "initializer_list":
+                    node = node.named_children[0] if node.named_children else None
+                case _:
+                    return ""
+        return ""
+
+    # --- launches in the host code
+
+    def launch(self, node: Node) -> LaunchSite:
+        function = node.child_by_field_name("function")
+        named = [each for each in walk(function) if each.type == "identifier"]
+        arguments = [each for each in walk(function) if each.type == "template_argument_list"][:1]
+        (configuration,) = (each for each in node.children if each.type == "kernel_call_syntax")
+        scope, known = node, {}
+        while scope.parent and scope.type != "function_definition":
+            scope = scope.parent
+        for each in walk(scope):
+            if each.type in ("declaration", "assignment_expression") and each.start_byte < node.start_byte:
+                known |= definitions(each)
+        return LaunchSite(
+            text_of(named[0]) if named else text_of(function),
+            tuple(text_of(each) for each in arguments[0].named_children) if arguments else (),
+            tuple(text_of(each) for each in configuration.named_children),
+            known,
+        )
+
+    # --- the part of the file that a function needs
+
+    def needed(self, name: str) -> list[tuple[int, int]]:
+        """Return the ranges of bytes of the items that a function does not need, such as host code."""
+        uses: dict[int, set[str]] = {}
+        declares: dict[str, list[int]] = {}
+        for i, item in enumerate(self.items):
+            names = {text_of(each) for each in walk(item) if each.type in NAMES}
+            uses[i] = names
+            for each in declared_by(item):
+                declares.setdefault(each, []).append(i)
+        bodies = {
+            text_of(each.child_by_field_name("name")): set(re.findall(r"\w+", text_of(each)))
+            for each in walk(self.tree.root_node)
+            if each.type in ("preproc_def", "preproc_function_def")
+        }
+        waiting, seen, kept = [name], set(), set()
+        while waiting:
+            each = waiting.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            waiting += bodies.get(each, ())
+            for i in declares.get(each, ()):
+                if i not in kept:
+                    kept.add(i)
+                    waiting += uses[i]
+        return [
+            (item.start_byte, item.end_byte)
+            for i, item in enumerate(self.items)
+            if i not in kept and item.type not in ("using_declaration", "preproc_call")
+        ]
+
+
+def items(node: Node) -> Iterator[Node]:
+    """Yield the declarations and definitions of a file, also of its conditional parts and namespaces."""
+    for each in node.named_children:
+        if each.type in GROUPS:
+            if each.type == "linkage_specification" and each.child_by_field_name("body").type != "declaration_list":
+                yield each
+            else:
+                yield from items(each)
+        elif each.type in ("comment", "preproc_def", "preproc_function_def", "preproc_include", "preproc_call"):
+            continue
+        elif each.type not in ("identifier", "namespace_identifier", "string_literal"):
+            yield each
+
+
+def definition(item: Node) -> Node | None:
+    """Return the function definition of an item, which may be a template."""
+    found = item
+    while found and found.type in ("template_declaration", "linkage_specification"):
+        inner = [each for each in found.named_children if each.type in ("function_definition", "template_declaration")]
+        found = inner[0] if inner else None
+    if found and found.type == "function_definition" and found.child_by_field_name("body"):
+        declarator = function_declarator(found)
+        return found if declarator and text_of(name_in(found)) else None
+    return None
+
+
+def function_declarator(node: Node) -> Node | None:
+    declarator = node.child_by_field_name("declarator")
+    while declarator and declarator.type != "function_declarator":
+        declarator = declarator.child_by_field_name("declarator") or next(iter(declarator.named_children), None)
+    return declarator
+
+
+def name_in(node: Node) -> Node | None:
+    """Return the name of a function definition."""
+    return function_declarator(node).child_by_field_name("declarator")
+
+
+def parameter_nodes(node: Node) -> list[Node]:
+    listed = function_declarator(node).child_by_field_name("parameters").named_children
+    return [each for each in listed if each.type.endswith("parameter_declaration") and text_of(each) != "void"]
+
+
+def parameter(node: Node) -> Parameter:
+    """Return the record of a parameter."""
+    declarator = node.child_by_field_name("declarator")
+    lengths, pointers, name = [], 0, ""
+    while declarator:
+        if declarator.type in ("pointer_declarator", "abstract_pointer_declarator"):
+            pointers += 1
+        elif declarator.type in ("array_declarator", "abstract_array_declarator"):
+            lengths.append(text_of(declarator.child_by_field_name("size")))
+        elif declarator.type == "identifier":
+            name = text_of(declarator)
+        inner = declarator.child_by_field_name("declarator")
+        if inner is None:
+            inner = next((x for x in declarator.named_children if x.type.endswith("declarator")), None)
+            inner = inner or next((x for x in declarator.named_children if x.type == "identifier"), None)
+        declarator = inner
+    lengths.reverse()
+    if lengths:
+        pointers += 1
+    before = text_of(node)[: text_of(node).rfind(name)] if name else text_of(node)
+    own = node.child_by_field_name("type")
+    # g++ and the parser allow the words of a type in any order: unsigned int, const unsigned
+    return Parameter(
+        name, " ".join(text_of(own).split()), pointers, bool(re.search(r"\bconst\b", before)), tuple(lengths[1:])
+    )
+
+
+def template_of(node: Node) -> list[tuple[str, str, bool]]:
+    """Return name, default, and whether it is a type, of each parameter of the template around a function."""
+    if node.parent is None or node.parent.type != "template_declaration":
+        return []
+    found = []
+    for each in node.parent.child_by_field_name("parameters").named_children:
+        is_type = "type_parameter" in each.type
+        names = [x for x in walk(each) if x.type in ("identifier", "type_identifier")]
+        default = text_of(each.child_by_field_name("default_value") or each.child_by_field_name("default_type"))
+        if names:
+            declared = each.child_by_field_name("declarator")
+            found.append((text_of(names[0] if is_type else declared or names[-1]), default, is_type))
+    return found
+
+
+def calls(node: Node) -> Iterator[Node]:
+    return (each.child_by_field_name("function") for each in walk(node) if each.type == "call_expression")
+
+
+def launches(node: Node) -> bool:
+    return node.type == "call_expression" and any(each.type == "kernel_call_syntax" for each in node.children)
+
+
+def dynamic(item: Node) -> bool:
+    return bool(re.match(r"extern\b.*__shared__", text_of(item), re.DOTALL))
+
+
+def derived(body: Node, sizes: set[str]) -> set[str]:
+    """Return names of sizes, and of local variables that are computed from parameters alone."""
+    found = set(sizes)
+    for each in walk(body):
+        if each.type == "init_declarator":
+            value = each.child_by_field_name("value")
+            names = {text_of(x) for x in walk(value) if x.type == "identifier"}
+            if names and names <= found and "threadIdx" not in text_of(value):
+                found.add(text_of(each.child_by_field_name("declarator")))
+    return found
+
+
+def compares(node: Node, sizes: set[str]) -> bool:
+    """Whether a node is a condition, other than that of a loop, that compares something with a size."""
+    if node.type not in ("if_statement", "conditional_expression"):
+        return False
+    condition = node.child_by_field_name("condition")
+    return any(
+        each.type == "binary_expression"
+        and each.child_by_field_name("operator").type in RELATIONS
+        and any(text_of(x) in sizes for x in walk(each) if x.type == "identifier")
+        for each in walk(condition)
+    )
+
+
+def multiplies(node: Node) -> bool:
+    """Whether a node adds up products: ``s += a * b``, ``s = s + a * b``, or a fused multiply-add."""
+    if node.type == "call_expression":
+        return "fma" in text_of(node.child_by_field_name("function")).lower()
+    if node.type != "assignment_expression":
+        return False
+    operator, right = node.child_by_field_name("operator").type, node.child_by_field_name("right")
+    products = [
+        x for x in walk(right) if x.type == "binary_expression" and x.child_by_field_name("operator").type == "*"
+    ]
+    inside = [x for x in products if not within_index(x, right)]
+    return bool(inside) and (operator == "+=" or (operator == "=" and "+" in text_of(right)))
+
+
+def within_index(node: Node, top: Node) -> bool:
+    while node != top and node.parent:
+        node = node.parent
+        if node.type in ("subscript_argument_list", "subscript_expression"):
+            return True
+    return False
+
+
+def definitions(node: Node) -> dict[str, str]:
+    """Return the texts of the values that a declaration or an assignment gives to names."""
+    found = {}
+    if node.type == "assignment_expression":
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        return {text_of(left): text_of(right)} if left.type in ("identifier", "field_expression") else {}
+    for each in node.named_children:
+        if each.type == "init_declarator":
+            value = each.child_by_field_name("value")
+            found[text_of(each.child_by_field_name("declarator"))] = text_of(value)
+    return found
+
+
+def declared_by(item: Node) -> set[str]:
+    """Return the names that an item of a file declares."""
+    inner = item
+    while inner.type in ("template_declaration", "linkage_specification"):
+        further = [
+            each for each in inner.named_children if not each.type.endswith("_list") and each.type != "string_literal"
+        ]
+        if not further:
+            return set()
+        inner = further[-1]
+    if inner.type == "function_definition":
+        declarator = function_declarator(inner)
+        name = declarator.child_by_field_name("declarator") if declarator else None
+        return {text_of(name).rpartition("::")[2]} if name else set()
+    if inner.type in ("type_definition", "declaration", "alias_declaration"):
+        found = {text_of(each) for each in walk(inner) if each.type in NAMES}
+        if inner.type == "declaration" and function_declarator(inner):
+            return {text_of(function_declarator(inner).child_by_field_name("declarator"))}
+        return found - initial_values(inner)
+    if inner.type == "ERROR":
+        return {text_of(each) for each in walk(inner) if each.type in NAMES}
+    names = [each for each in walk(inner) if each.type in NAMES]
+    if inner.type == "enum_specifier":
+        return {text_of(each) for each in names}
+    return {text_of(inner.child_by_field_name("name"))} if inner.child_by_field_name("name") else set()
+
+
+def initial_values(node: Node) -> set[str]:
+    found = set()
+    for each in walk(node):
+        if each.type == "init_declarator":
+            found |= {text_of(x) for x in walk(each.child_by_field_name("value")) if x.type in NAMES}
+    return found
