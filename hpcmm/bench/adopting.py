@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.backends.emulated.launch import HostKernel, KernelError, compile_library, on_device
+from hpcmm.devices import DEVICES, Device
 from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import Function, Parameter, Source
@@ -30,18 +31,10 @@ from hpcmm.kernels import modules
 from hpcmm.model import DeviceError, HpcmmError, Launch
 from hpcmm.operations import OPERATIONS, heads
 
-CUDA, CPU = ("cuda", ".cu"), ("cpu", ".c")
-SUFFIXES = {
-    ".cu": CUDA,
-    ".cuh": CUDA,
-    ".hip": CUDA,
-    ".c": CPU,
-    ".cpp": CPU,
-    ".cc": CPU,
-    ".cxx": CPU,
-    ".h": CPU,
-    ".hpp": CPU,
-}
+GPU = next(each for each in DEVICES.values() if each.accelerator)
+CPU = next(each for each in DEVICES.values() if not each.accelerator)
+SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
+SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".h", ".hpp"), CPU)
 CPLUSPLUS = (".cpp", ".cc", ".cxx", ".hpp")
 OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed", "-lstdc++"]
 TYPES = {"float": "float32", "double": "float64", "int": "int32", "half": "float16", "__half": "float16"}
@@ -92,8 +85,8 @@ class Adopted:
         launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block") if key in head)
         return f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}"
 
-    def write(self, target: Path) -> None:
-        """Write a copy with the head."""
+    def write(self, target: Path, lines_of_file: bool = False) -> None:
+        """Write a copy with the head; with ``lines_of_file``, messages give the lines of the file."""
         import yaml
 
         lines = [f"{self.path.name}, with the head that hpcmm bench --adopt found.", "", "hpcmm:"]
@@ -113,7 +106,8 @@ class Adopted:
             flags=re.MULTILINE,
         )
         text = self.text if target.parent.resolve() == self.path.parent.resolve() else near
-        target.write_text(f"{comment}\n{text}", encoding="utf-8")
+        place = f'#line 1 "{self.path}"\n' if lines_of_file else ""
+        target.write_text(f"{comment}\n{place}{text}", encoding="utf-8")
 
 
 def shown(value: Any) -> str:
@@ -141,7 +135,7 @@ def decoded(path: Path) -> str:
 
 def is_native(text: str, path: Path) -> bool:
     """Return whether a file needs no adoption: its head has a call, or its function is that of an operation."""
-    if path.suffix not in (CUDA[1], CPU[1]):
+    if path.suffix not in (GPU.suffix, CPU.suffix):
         return False
     try:
         if "call" in heads.head_of(text, path)[0]:
@@ -151,14 +145,14 @@ def is_native(text: str, path: Path) -> bool:
     source = Source(text)
     for kernels, wanted in calls.SIGNATURES.items():
         function = source.functions.get(kernels)
-        if function and len(function.parameters) >= len(wanted) - (path.suffix == CPU[1]):
-            return path.suffix == CPU[1] or is_exported(source, kernels)
+        if function and len(function.parameters) >= len(wanted) - (path.suffix == CPU.suffix):
+            return path.suffix == CPU.suffix or is_exported(source, kernels)
         if (
             not function
             and re.search(rf"\b{kernels}\s*\(", text)
             and not any(each.kernel for each in source.functions.values())
         ):
-            return path.suffix == CUDA[1]  # the parser finds no kernel: macros define it
+            return path.suffix == GPU.suffix  # the parser finds no kernel: macros define it
     return False
 
 
@@ -173,7 +167,7 @@ def copy_of(path: Path, kernel: str) -> tuple[Path, str]:
     if not said.is_file():
         found = adopt(path, kernel)
         folder.mkdir(parents=True, exist_ok=True)
-        found.write(folder / f"{path.stem}{found.suffix}")
+        found.write(folder / f"{path.stem}{found.suffix}", lines_of_file=True)
         said.write_text(f"{found.suffix}\n{found}")
     suffix, _, line = said.read_text().partition("\n")
     return folder / f"{path.stem}{suffix}", line
@@ -205,26 +199,28 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     """
     text = decoded(path)
     source = Source(text)
-    device, suffix = SUFFIXES[path.suffix]
+    device = SUFFIXES[path.suffix]
     if any(each.kernel for each in source.functions.values()):
-        device, suffix = CUDA
+        device = GPU
     chosen = choose(path, source, device, kernel)
     failures = []
-    options = OPTIONS_OF_CPLUSPLUS if path.suffix in CPLUSPLUS and device == "cpu" else []
+    options = OPTIONS_OF_CPLUSPLUS if path.suffix in CPLUSPLUS and not device.accelerator else []
     for kind in kinds(source, chosen, device):
         search = Search(path, text, source, chosen, kind, device, options)
         try:
-            return Adopted(path, search.head(), text, suffix)
+            return Adopted(path, search.head(), text, device.suffix)
         except NotAdopted as error:
             failures.append(str(error))
     raise NotAdopted(failures[0])
 
 
-def choose(path: Path, source: Source, device: str, kernel: str) -> Function:
+def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
     """Return the function to adopt."""
-    of_device = [each for name, each in source.functions.items() if name != "main" and (each.kernel or device == "cpu")]
+    of_device = [
+        each for name, each in source.functions.items() if name != "main" and (each.kernel or not device.accelerator)
+    ]
     names = ", ".join(each.name for each in of_device) or "none"
-    what = "kernels" if device == "cuda" else "functions"
+    what = "kernels" if device.accelerator else "functions"
     if kernel:
         found = [each for each in of_device if each.name == kernel]
         if not found:
@@ -247,7 +243,7 @@ def choose(path: Path, source: Source, device: str, kernel: str) -> Function:
         )
     if not of_device:
         raise NotAdopted(
-            f"{path.name} has no {'__global__ ' if device == 'cuda' else ''}function: it is no kernel file"
+            f"{path.name} has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file"
         )
     raise NotAdopted(
         f"{path.name}: none of its {what} has the arguments of a product, a sum, an addition of vectors or a copy; "
@@ -259,7 +255,7 @@ def choose(path: Path, source: Source, device: str, kernel: str) -> Function:
 
 
 def type_of(source: Source, parameter: Parameter, function: Function) -> str:
-    """Return the name of hpcmm's element type of a parameter; empty if it is of no such type, ``any`` for a template."""
+    """Return the element type of a parameter; empty if it has none, ``any`` for the parameter of a template."""
     name = parameter.type
     if name in function.types:
         return "any"
@@ -304,7 +300,7 @@ def reals_of(source: Source, function: Function) -> list[Parameter]:
     ]
 
 
-def kinds(source: Source, function: Function, device: str) -> list[str]:
+def kinds(source: Source, function: Function, device: Device) -> list[str]:
     """Return the operations that a function may compute by its signature, the most plausible one first."""
     arrays, integers, reals = (each(source, function) for each in (arrays_of, integers_of, reals_of))
     known = {each.name for each in (*arrays, *integers, *reals)}
@@ -319,7 +315,14 @@ def kinds(source: Source, function: Function, device: str) -> list[str]:
         return ["matmul", "vector_add"] if function.multiplies else ["vector_add", "matmul"]
     if len(arrays) == 2 and len(integers) == 1 and not reals and len(written) == 1:
         return ["reduction", "copy"] if function.looped else ["copy", "reduction"]
-    if len(arrays) == 1 and len(integers) == 1 and not reals and not written and device == "cpu" and function.looped:
+    if (
+        len(arrays) == 1
+        and len(integers) == 1
+        and not reals
+        and not written
+        and not device.accelerator
+        and function.looped
+    ):
         return ["reduction"] if function.returns.split()[-1] != "void" else []
     return []
 
@@ -438,7 +441,7 @@ class Search:
     source: Source
     function: Function
     kind: str
-    device: str
+    device: Device
     options: list[str]
     why: str = ""  # of the last trial that failed
     start: float = field(default_factory=time.monotonic)
@@ -534,11 +537,11 @@ class Search:
         slots = SLOTS if self.kind == "matmul" else ("n",)
         call = self.call(slots[: len(self.integers)], template)
         head = {"call": call}
-        adapted = calls.adapted(self.path, self.text, head, self.kind, self.device)
+        adapted = calls.adapted(self.path, self.text, head, self.kind, self.device.name)
         element = DTYPES[self.dtype]
-        macros = {"REAL": element.c_of(self.device), "ACCUMULATOR": element.sums.c_of(self.device)}
-        macros |= self.operation.macros.get(self.device, {})
-        if self.device == "cuda":
+        macros = {"REAL": element.c_of(self.device.name), "ACCUMULATOR": element.sums.c_of(self.device.name)}
+        macros |= self.operation.macros.get(self.device.name, {})
+        if self.device.accelerator:
             options = [f"-D{name}={value}" for name, value in macros.items()]
             library = compile_library(adapted, self.kind, options, modules.cache())
 
@@ -627,7 +630,7 @@ class Search:
 
     def product(self) -> dict[str, Any]:
         ways = assignments(self.integers)
-        if self.device == "cpu":
+        if not self.device.accelerator:
             return self.product_on_cpu(ways)
         errors = []
         for template in self.templates():
@@ -654,9 +657,10 @@ class Search:
         for columns in (False, True):
             self.columns = columns
             for way in ways:
-                if (found := self.multiply(run, way, shape)) and (keys := self.meaning(found, shape)) is not None:
-                    if columns == (keys.get("layout") == "columns"):
-                        return self.described(run, way, self.cpu_template(), keys, (1, 1), {}, (1,), 0)
+                found = self.multiply(run, way, shape)
+                keys = self.meaning(found, shape) if found else None
+                if keys is not None and columns == (keys.get("layout") == "columns"):
+                    return self.described(run, way, self.cpu_template(), keys, (1, 1), {}, (1,), 0)
         square = (48, 48, 48)
         self.columns = False
         if (found := self.multiply(run, ways[0], square)) and (keys := self.meaning(found, square)) is not None:
@@ -722,6 +726,8 @@ class Search:
                 return None
             rows, columns = extents(first)
             if (rows, columns) == (side, side):
+                if self.function.strides:
+                    return 1, int(np.prod(block)), [f"ceil(m * n / {int(np.prod(block))})"]
                 continue
             along_x, along_y = written(2, 1), written(1, 2)
             if along_x is None or along_y is None:
@@ -763,8 +769,7 @@ class Search:
         found: list[tuple[int, ...]] = []
         for site in self.source.launches:
             if site.function == self.function.name and len(site.configuration) > 1:
-                if block := sizes_of_block(site.configuration[1], known | dict(site.definitions)):
-                    found.append(block)
+                found.append(sizes_of_block(site.configuration[1], known | dict(site.definitions)))
         if self.function.threads and (bound := evaluate(self.function.threads, known)):
             found.append((bound,))
         numbers = {short(name): value for name in known if (value := evaluate(name, known))}
@@ -777,7 +782,7 @@ class Search:
         for value in sorted({value for value in numbers.values() if 2 <= value <= 32}, reverse=True):
             found += [(value, value), (value * value,)]
         for block in (*found, *BLOCKS):
-            if 0 < int(np.prod(block)) <= 1024 and block not in seen:
+            if block and 0 < int(np.prod(block)) <= 1024 and block not in seen:
                 seen.add(block)
                 threads = int(np.prod(block))
                 for each in SHARED[1:] if self.function.dynamic else SHARED[:1]:
@@ -791,7 +796,7 @@ class Search:
         if keys.get("layout") == "columns":
             grid = [exchanged(each) for each in grid] if grid else grid
         found: dict[str, Any] = {"call": call}
-        if self.device == "cuda":
+        if self.device.accelerator:
             found |= {"block": list(block)}
             if not any("m * n" in each for each in grid):
                 found |= {"rows": rows, "columns": columns}
@@ -849,13 +854,13 @@ class Search:
             except DeviceError as error:
                 errors.append(compiler_error(str(error)))
                 continue
-            blocks = self.blocks(template) if self.device == "cuda" else [((1,), 0)]
+            blocks = self.blocks(template) if self.device.accelerator else [((1,), 0)]
             for block, shared in blocks:
                 found = self.launched_over_vector(run, block, shared) if len(block) == 1 else None
                 if found is not None:
                     launch = {"block": block[0]} | ({"shared_bytes": shared} if shared else {})
                     call = self.call(("n",) * len(self.integers), template)
-                    return {"call": call} | (launch if self.device == "cuda" else {}) | found
+                    return {"call": call} | (launch if self.device.accelerator else {}) | found
         if errors and not self.why:
             raise NotAdopted(f"{self.path.name}: {errors[0]}")
         raise NotAdopted(
@@ -891,7 +896,7 @@ class Search:
         if self.kind == "reduction":
             return self.reduces(run, block, shared)
         n, threads = 4096, block[0]
-        if self.device == "cpu":
+        if not self.device.accelerator:
             found = self.over_vector(run, 1003, 1, block, shared)
             return {} if found and self.right(found, 1003) else self.wrong()
         first = self.over_vector(run, n, 1, block, shared)
@@ -915,7 +920,7 @@ class Search:
     def reduces(self, run, block, shared: int) -> dict[str, Any] | None:
         """Return the keys of a launch of a reduction."""
         n, threads = 4096, block[0]
-        if self.device == "cpu":
+        if not self.device.accelerator:
             found = self.over_vector(run, 1003, 1, block, shared)
             return self.combined(found[0], found[2]) if found else None
         first = self.over_vector(run, n, 1, block, shared)

@@ -116,11 +116,13 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
     A file that cannot be adopted is noted in ``broken``.
     """
     path = file.resolve()
-    if path.suffix == heads.PYTHON or not path.is_file():
+    if path.suffix == heads.PYTHON:
         return path
     if not adopting.is_adopted(path):
         allowed = ", ".join([*adopting.SUFFIXES, heads.PYTHON])
         raise KernelFileError(f"{file}: not a kernel file; allowed suffixes: {allowed}")
+    if not path.is_file():
+        return path
     try:
         copy, said = adopting.copy_of(path, arguments.kernel or "")
     except adopting.NotAdopted as error:

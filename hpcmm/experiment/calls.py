@@ -75,8 +75,8 @@ def parts_of(call: str) -> tuple[str, str, list[tuple[str, str]]]:
         raise ValueError(call)
     values = []
     for each in split(found[3]):
-        name, equals, value = each.partition("=") if re.match(r"\s*\w+\s*=(?!=)", each) else ("", "", each)
-        values.append((name.strip(), value.strip()))
+        named = re.fullmatch(r"(?:(\w+)\s*=(?!=))?\s*(.*)", each, re.DOTALL)
+        values.append((named[1] or "", named[2]))
     return found[1], found[2] or "", values
 
 

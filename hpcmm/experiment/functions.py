@@ -64,6 +64,8 @@ class Function:
         The number of threads in its launch bounds; empty without.
     dynamic : bool
         Whether it has dynamic shared memory.
+    strides : bool
+        Whether it uses the size of the grid.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Function:
     multiplies: bool
     threads: str
     dynamic: bool
+    strides: bool
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
@@ -182,6 +185,7 @@ class Source:
             any(multiplies(each) for loop in loops for each in walk(loop)),
             text_of(bounds[0].named_children[0]) if bounds and bounds[0].named_children else "",
             "extern" in text_of(body) or any(dynamic(each) for each in self.items),
+            "gridDim" in text_of(body),
         )
 
     def written(self, name: str, seen: frozenset[str]) -> frozenset[str]:

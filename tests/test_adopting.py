@@ -1,0 +1,233 @@
+"""Kernels of any signature: their arguments, launch and contract are found, and wrong kernels still fail."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hpcmm.bench import adopting
+from hpcmm.bench.adopting import NotAdopted, adopt
+from hpcmm.experiment import calls, own_kernels
+from hpcmm.experiment.functions import Source
+
+HOST = """
+#include <iostream>
+#include "helper_of_no_package.h"
+#define CHECK(call) do { cudaError_t e = call; if (e != cudaSuccess) exit(1); } while (0)
+int main() {
+    const int n = 1 << 20;
+    float *a;
+    CHECK(cudaMalloc(&a, n * sizeof(float)));
+    dim3 block(WIDTH, WIDTH), grid((n + WIDTH - 1) / WIDTH, (n + WIDTH - 1) / WIDTH);
+    mine<<<grid, block>>>(a, a, a, n, n, n);
+    std::cout << "done" << std::endl;
+}
+"""
+# Rows are along x, names in an order of the author's own, and host code around the kernel.
+BY_ROWS = (
+    """#define WIDTH 8
+__global__ void mine(float *out, const float *B, const float *A, int rows, int inner, int cols)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y * blockDim.y + threadIdx.y;
+    if (i < rows && j < cols) {
+        float sum = 0;
+        for (int p = 0; p < inner; ++p)
+            sum += A[i * inner + p] * B[p * cols + j];
+        out[i * cols + j] = sum;
+    }
+}"""
+    + HOST
+)
+TILED = """
+template <int BS, typename T> __global__ void tiled(const T *A, const T *B, T *C, unsigned width)
+{
+    __shared__ T a[BS][BS], b[BS][BS];
+    unsigned i = blockIdx.y * BS + threadIdx.y, j = blockIdx.x * BS + threadIdx.x;
+    T sum = 0;
+    for (unsigned s = 0; s < width; s += BS) {
+        a[threadIdx.y][threadIdx.x] = A[i * width + s + threadIdx.x];
+        b[threadIdx.y][threadIdx.x] = B[(s + threadIdx.y) * width + j];
+        __syncthreads();
+        for (int p = 0; p < BS; ++p)
+            sum += a[threadIdx.y][p] * b[p][threadIdx.x];
+        __syncthreads();
+    }
+    C[i * width + j] = sum;
+}
+"""
+SCALED = """
+__global__ void
+scaled(size_t M, size_t N, size_t K, double alpha, double const *a, double const *b, double beta, double *c)
+{
+    for (size_t e = blockIdx.x * blockDim.x + threadIdx.x; e < M * N; e += (size_t)gridDim.x * blockDim.x) {
+        double sum = 0;
+        for (size_t p = 0; p < K; ++p)
+            sum = fma(a[e / N * K + p], b[p * N + e % N], sum);
+        c[e] = alpha * sum + beta * c[e];
+    }
+}
+"""
+SUM = """
+__global__ void total(int *in, int *out, unsigned int size)
+{
+    __shared__ int s[128];
+    unsigned t = threadIdx.x, i = blockIdx.x * 256 + t;
+    s[t] = (i < size ? in[i] : 0) + (i + 128 < size ? in[i + 128] : 0);
+    for (int h = 64; h; h /= 2) { __syncthreads(); if (t < h) s[t] += s[t + h]; }
+    if (t == 0) out[blockIdx.x] = s[0];
+}
+"""
+ATOMIC = """
+__global__ void add_all(const float *x, int n, float *sum)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(sum, x[i]);
+}
+"""
+ADD = """
+__global__ void add(float *c, const float *a, const float *b, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) c[i] = a[i] + b[i];
+}
+"""
+COPY = """
+__global__ void move(const float4 *from, float4 *to, int n) { }
+__global__ void duplicate(double *to, const double *from, long n)
+{
+    for (long i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (long)gridDim.x * blockDim.x) to[i] = from[i];
+}
+"""
+BY_COLUMNS = """
+#define A(i, j) a[(j) * lda + (i)]
+#define B(i, j) b[(j) * ldb + (i)]
+#define C(i, j) c[(j) * ldc + (i)]
+static void dot(int k, double *x, int incx, double *y, double *gamma)
+{
+    for (int p = 0; p < k; p++) *gamma += x[p * incx] * y[p];
+}
+void multiply(int m, int n, int k, double *a, int lda, double *b, int ldb, double *c, int ldc)
+{
+    for (int j = 0; j < n; j++)
+        for (int i = 0; i < m; i++)
+            dot(k, &A(i, 0), lda, &B(0, j), &C(i, j));
+}
+int main(void) { return 0; }
+"""
+IN_C = """
+double sum(const double *values, int count)
+{
+    double s = 0;
+    for (int i = 0; i < count; i++) s += values[i];
+    return s;
+}
+"""
+
+
+def adopted(folder, text: str, name: str = "mine.cu", kernel: str = "") -> dict:
+    path = folder / name
+    path.write_text(text)
+    return adopt(path, kernel).head
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "wanted"),
+    [
+        (
+            *(BY_ROWS, "by_rows.cuh"),
+            {
+                "call": "mine(out=C, B, A, rows=m, inner=k, cols=n)",
+                "grid": ["ceil(m / 8)", "ceil(n / 8)"],
+                "scalars": "none",
+            },
+        ),
+        (
+            *(TILED, "tiled.hip"),
+            {"call": "tiled<16, hpcmm_real>(A, B, C, width=n)", "square": True, "multiples": dict.fromkeys("mnk", 16)},
+        ),
+        (SCALED, "mine.cu", {"call": "scaled(M=m, N=n, K=k, alpha, a=A, b=B, beta, c=C)", "reads": True}),
+        (SUM, "mine.cu", {"operation": "sum", "dtypes": ["int32"], "block": 128, "per_thread": 2}),
+        (
+            ATOMIC,
+            "mine.cu",
+            {"operation": "sum", "call": "add_all(x, n, sum=result)", "one_launch": True, "adds": True},
+        ),
+        (ADD, "mine.cu", {"operation": "vector_add", "call": "add(c=z, a=x, b=y, n)"}),
+        (BY_COLUMNS, "mine.c", {"layout": "columns", "adds": True, "scalars": "none", "dtypes": ["float64"]}),
+        (IN_C, "mine.cpp", {"operation": "sum", "call": "sum(values=x, count=n)"}),
+    ],
+    ids=["rows along x", "template", "grid-stride", "sum", "atomic", "add", "columns", "C++"],
+)
+def test_arguments_launch_and_contract_are_found(tmp_path, text, name, wanted):
+    head = adopted(tmp_path, text, name)
+    assert {key: head.get(key) for key in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "line"),
+    [
+        (BY_ROWS, "mine.cuh", "mine.cu: PASS at 33 points (C = A B, packed rows)"),
+        (TILED, "mine.cu", "multiples of 16, square, C = A B, packed rows)"),
+        (ATOMIC, "mine.cu", "mine.cu: PASS at 27 points, exact"),
+        # the last row and column are not written: no contract excuses a kernel that compares with its sizes
+        (BY_ROWS.replace("i < rows &&", "i < rows - 1 &&"), "mine.cu", "mine.cu: FAIL"),
+        (SUM.replace("h; h /= 2", "h > 1; h /= 2"), "mine.cu", "mine.cu: FAIL no launch of total(int *in, int *out"),
+    ],
+)
+def test_the_verdict_says_what_was_verified(tmp_path, text, name, line):
+    (tmp_path / name).write_text(text)
+    command = [sys.executable, "-m", "hpcmm", "bench", "--on-host", name]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert line in done.stdout + done.stderr
+    assert done.returncode == ("FAIL" in line)
+
+
+def test_a_copy_with_its_head_needs_no_trial(tmp_path, monkeypatch):
+    (tmp_path / "mine.cuh").write_text(BY_ROWS)
+    command = [sys.executable, "-m", "hpcmm", "bench", "--adopt", "copy.cu", "mine.cuh"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "mine.cuh: taken as mine(out=C, B, A, rows=m, inner=k, cols=n)" in done.stdout
+    monkeypatch.setattr(adopting, "adopt", None)
+    assert adopting.copy_of(tmp_path / "copy.cu", "") == (tmp_path / "copy.cu", "")
+    kernel = own_kernels.read(tmp_path / "copy.cu")
+    assert (kernel.operations, kernel.variant.dtypes) == (("matmul",), ("float32",))
+    assert str(kernel.variant.contract) == "C = A B, packed rows"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("int main() { return 0; }", "has no __global__ function: it is no kernel file"),
+        (
+            "__global__ void f(float *x, float y[3][3], float *z, char *c) {}",
+            "none of its kernels has the arguments of",
+        ),
+        (COPY + ADD, "has several kernels: duplicate, add; choose one by --kernel NAME"),
+        (ADD.replace("float", "short"), "none of its kernels has the arguments of"),
+        (BY_ROWS.replace("float", "int"), "mine is for int32; matmul has float32"),
+    ],
+)
+def test_a_message_says_what_is_missing(tmp_path, text, message):
+    with pytest.raises(NotAdopted, match=message):
+        adopted(tmp_path, text)
+
+
+def test_one_of_several_kernels_is_chosen_by_name(tmp_path):
+    assert adopted(tmp_path, COPY + ADD, kernel="duplicate")["operation"] == "copy"
+    with pytest.raises(NotAdopted, match="has no function 'none'; its kernels are: move, duplicate, add"):
+        adopted(tmp_path, COPY + ADD, kernel="none")
+
+
+def test_any_encoding_is_read(tmp_path):
+    path = tmp_path / "mine.cu"
+    path.write_bytes("// größer\r\n".encode("latin-1") + ADD.encode())
+    assert adopting.decoded(path).startswith("// größer\n")
+    path.write_bytes(b"\xef\xbb\xbf" + ADD.encode())
+    assert adopting.decoded(path) == ADD
+
+
+def test_host_code_is_left_out(tmp_path):
+    source = Source(BY_ROWS)
+    kept = calls.needed(tmp_path / "mine.cu", source, source.functions["mine"], True)
+    assert "main" not in kept and "iostream" not in kept and "#define WIDTH 8" in kept
+    assert kept.count("\n") == BY_ROWS.count("\n")
