@@ -145,7 +145,7 @@ def is_native(text: str, path: Path) -> bool:
     source = Source(text)
     for kernels, wanted in calls.SIGNATURES.items():
         function = source.functions.get(kernels)
-        if function and len(function.parameters) >= len(wanted) - (path.suffix == CPU.suffix):
+        if function and all(map(fits, function.parameters, wanted)) and len(function.parameters) >= len(wanted):
             return path.suffix == CPU.suffix or is_exported(source, kernels)
         if (
             not function
@@ -173,6 +173,17 @@ def copy_of(path: Path, kernel: str) -> tuple[Path, str]:
     return folder / f"{path.stem}{suffix}", line
 
 
+def fits(parameter: Parameter, wanted: str) -> bool:
+    """Return whether a parameter has the type of the operation's: the size of its integers matters on a GPU."""
+    if parameter.pointers or "*" in wanted:
+        return parameter.pointers == ("*" in wanted)
+    if wanted.startswith("int "):
+        return parameter.type in ("int", "unsigned", "unsigned int", "uint")
+    if wanted.startswith("size_t "):
+        return parameter.type in ("size_t", "unsigned long", "uint64_t", "unsigned long long", "std::size_t", "long")
+    return not WORDS_OF_INTEGERS.match(parameter.type) or parameter.type == "int"
+
+
 def is_exported(source: Source, name: str) -> bool:
     """Return whether a function has C linkage, which the name of a kernel needs."""
     node = source.nodes[name]
@@ -198,6 +209,7 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         If there is none, several, or no trial gives a right result.
     """
     text = decoded(path)
+    given, _ = heads.head_of(text, path)
     source = Source(text)
     device = SUFFIXES[path.suffix]
     if any(each.kernel for each in source.functions.values()):
@@ -206,12 +218,15 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     failures = []
     options = OPTIONS_OF_CPLUSPLUS if path.suffix in CPLUSPLUS and not device.accelerator else []
     for kind in kinds(source, chosen, device):
-        search = Search(path, text, source, chosen, kind, device, options)
+        search = Search(path, text, source, chosen, kind, device, options, given)
         try:
-            return Adopted(path, search.head(), text, device.suffix)
+            head = search.head()
         except NotAdopted as error:
-            failures.append(str(error))
-    raise NotAdopted(failures[0])
+            failures.append(error)
+            continue
+        text = text.replace(heads.MARK, heads.MARK.replace(":", " -"), 1) if given else text
+        return Adopted(path, head | given, text, device.suffix)
+    raise failures[0]
 
 
 def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
@@ -271,6 +286,13 @@ def type_of(source: Source, parameter: Parameter, function: Function) -> str:
     return "any" if name in ("REAL", "ACCUMULATOR") else ""
 
 
+def is_threads(parameter: Parameter) -> bool:
+    """Return whether a parameter is the number of threads."""
+    return not parameter.pointers and bool(
+        re.fullmatch(r"n?_?(num|n)?_?(omp)?_?threads?(_?(num|count))?", parameter.name.lower())
+    )
+
+
 def arrays_of(source: Source, function: Function) -> list[Parameter]:
     return [each for each in function.parameters if each.pointers == 1 and type_of(source, each, function)]
 
@@ -280,6 +302,7 @@ def integers_of(source: Source, function: Function) -> list[Parameter]:
         each
         for each in function.parameters
         if not each.pointers
+        and not is_threads(each)
         and (WORDS_OF_INTEGERS.match(each.type) or WORDS_OF_INTEGERS.match(alias(source, each.type)))
     ]
 
@@ -304,7 +327,7 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
     """Return the operations that a function may compute by its signature, the most plausible one first."""
     arrays, integers, reals = (each(source, function) for each in (arrays_of, integers_of, reals_of))
     known = {each.name for each in (*arrays, *integers, *reals)}
-    if any(each.name not in known for each in function.parameters):
+    if any(each.name not in known and (device.accelerator or not is_threads(each)) for each in function.parameters):
         return []
     written = [each for each in arrays if each.name in function.written]
     if len(arrays) == 3 and len(written) <= 1 and len(integers) <= 6 and len(reals) <= 2 and written:
@@ -443,7 +466,9 @@ class Search:
     kind: str
     device: Device
     options: list[str]
+    given: Mapping[str, Any] = field(default_factory=dict)  # the file's own head
     why: str = ""  # of the last trial that failed
+    likely: dict[str, Any] | None = None  # the head to judge the kernel with if no trial is right
     start: float = field(default_factory=time.monotonic)
 
     def head(self) -> dict[str, Any]:
@@ -490,7 +515,7 @@ class Search:
         reals = dict(zip((each.name for each in self.reals), self.scalars(), strict=True))
         parts = []
         for each in self.function.parameters:
-            value = sizes.get(each.name) or reals.get(each.name) or self.names[each.name]
+            value = sizes.get(each.name) or reals.get(each.name) or self.names.get(each.name, "threads")
             parts.append(value if plain or value == each.name else f"{each.name}={value}")
         return f"{self.function.name}{template}({', '.join(parts)})"
 
@@ -536,11 +561,11 @@ class Search:
         """Return a function that runs a trial: ``run(values, arrays, scalars, grid, block, shared)``."""
         slots = SLOTS if self.kind == "matmul" else ("n",)
         call = self.call(slots[: len(self.integers)], template)
-        head = {"call": call}
+        head = {**self.given, "call": call}
         adapted = calls.adapted(self.path, self.text, head, self.kind, self.device.name)
         element = DTYPES[self.dtype]
         macros = {"REAL": element.c_of(self.device.name), "ACCUMULATOR": element.sums.c_of(self.device.name)}
-        macros |= self.operation.macros.get(self.device.name, {})
+        macros |= self.operation.macros.get(self.device.name, {}) | self.given.get("constants", {})
         if self.device.accelerator:
             options = [f"-D{name}={value}" for name, value in macros.items()]
             library = compile_library(adapted, self.kind, options, modules.cache())
@@ -643,6 +668,8 @@ class Search:
                 return found
         if errors and not self.why:
             raise NotAdopted(f"{self.path.name}: {errors[0]}")
+        if self.likely and self.stated(ways[0]):
+            return self.likely
         raise NotAdopted(
             f"{self.path.name}: no launch of {self.function} gave C = A B in trials on the host"
             f"{'; the last one: ' + self.why if self.why else ''}; give call, block and grid in a head"
@@ -675,6 +702,7 @@ class Search:
     def launched(self, run, ways, template: str) -> dict[str, Any] | None:
         """Return the head of the first launch that gives a right product."""
         for block, shared in self.blocks(template):
+            self.likely = self.likely or self.unproven(ways[0], template, block, shared)
             for way in ways:
                 tile = self.tile(run, block, shared)
                 if tile is None:
@@ -700,6 +728,21 @@ class Search:
                 keys |= {"square": True}
                 return self.described(run, ways[0], template, keys, (rows, columns), grid, block, shared)
         return None
+
+    def stated(self, way: Sequence[str]) -> bool:
+        """Return whether names or the file's launch state the arguments, so that a kernel may be judged as wrong."""
+        named = [hint(each.name) for each in self.integers] == list(way) or len(self.integers) == 1
+        launched = any(site.function == self.function.name for site in self.source.launches)
+        return named or launched or "block" in self.given
+
+    def unproven(self, way: Sequence[str], template: str, block: Sequence[int], shared: int) -> dict[str, Any]:
+        """Return the usual head of a kernel for which no trial was right, so that the verdict can say what is wrong."""
+        columns, rows = (*block, 1)[:2]
+        call = self.call(way, template)
+        found: dict[str, Any] = {"call": call, "block": list(block), "rows": rows, "columns": columns}
+        found |= {"shared_bytes": shared} if shared else {}
+        found |= {"scalars": names} if (names := calls.default_scalars(call)) else {}
+        return found | ({"square": True} if len(self.integers) == 1 else {})
 
     def oblong(self, rows: int, columns: int) -> tuple[int, int, int]:
         """Return a shape of three sizes that a tile divides."""
@@ -763,6 +806,14 @@ class Search:
         """Yield blocks to try, with bytes of dynamic shared memory: those of launches in the file come first."""
         seen: set[Any] = set()
         itemsize = DTYPES[self.dtype].itemsize
+        if "block" in self.given:
+            block = self.given["block"]
+            found = tuple(block) if isinstance(block, list) else (block,)
+            values = [
+                evaluate(str(each), {k: str(v) for k, v in self.given.get("constants", {}).items()}) for each in found
+            ]
+            yield tuple(each or 1 for each in values), evaluate(str(self.given.get("shared_bytes", 0)), {}) or 48 << 10
+            return
         constants = self.source.constants()
         values = calls.split(template.strip("<>"))
         known = constants | dict(zip((name for name, _ in self.function.template), values, strict=False))
@@ -857,12 +908,17 @@ class Search:
             blocks = self.blocks(template) if self.device.accelerator else [((1,), 0)]
             for block, shared in blocks:
                 found = self.launched_over_vector(run, block, shared) if len(block) == 1 else None
+                call = self.call(("n",) * len(self.integers), template)
+                if self.device.accelerator and len(block) == 1:
+                    likely = {"call": call, "block": block[0]} | ({"shared_bytes": shared} if shared else {})
+                    self.likely = self.likely or likely
                 if found is not None:
                     launch = {"block": block[0]} | ({"shared_bytes": shared} if shared else {})
-                    call = self.call(("n",) * len(self.integers), template)
                     return {"call": call} | (launch if self.device.accelerator else {}) | found
         if errors and not self.why:
             raise NotAdopted(f"{self.path.name}: {errors[0]}")
+        if self.likely and not self.function.multiplies:
+            return self.likely
         raise NotAdopted(
             f"{self.path.name}: no launch of {self.function} gave the result of {self.operation.name} in trials on the "
             f"host{self.why and '; the last one: '}{self.why}; give call and block in a head"
