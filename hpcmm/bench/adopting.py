@@ -46,6 +46,7 @@ SLOTS = ("m", "n", "k", "lda", "ldb", "ldc")  # integers of the operation's func
 BLOCKS = ((16, 16), (32, 32), (256,), (1024,), (8, 8), (128,), (64,), (512,), (32, 8), (4, 4))
 SIDES = (64, 128, 256)  # of square matrices in which a block runs alone
 SHARED = (0, 1, 2)  # elements per thread of dynamic shared memory to try
+WRONG = "a wrong result"
 SECONDS, MOST_SECONDS = 20, 90  # limits of a trial, and of all
 PRESETS = (  # values of template parameters that the file does not give
     {"BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8, "WM": 64, "WN": 64, "WNITER": 4, "NUM_THREADS": 128},
@@ -468,6 +469,7 @@ class Search:
     options: list[str]
     given: Mapping[str, Any] = field(default_factory=dict)  # the file's own head
     why: str = ""  # of the last trial that failed
+    ran: bool = False  # whether a trial of it gave a result, which was wrong
     likely: dict[str, Any] | None = None  # the head to judge the kernel with if no trial is right
     start: float = field(default_factory=time.monotonic)
 
@@ -707,6 +709,9 @@ class Search:
                 tile = self.tile(run, block, shared)
                 if tile is None:
                     break
+                if not self.ran:
+                    self.ran, self.likely = True, self.unproven(ways[0], template, block, shared)
+                    self.likely |= {"rows": tile[0], "columns": tile[1], "grid": tile[2]}
                 rows, columns, grid = tile
                 big = max(SIDES[0], rows, columns)
                 square = (big, big, big)
@@ -911,7 +916,8 @@ class Search:
                 call = self.call(("n",) * len(self.integers), template)
                 if self.device.accelerator and len(block) == 1:
                     likely = {"call": call, "block": block[0]} | ({"shared_bytes": shared} if shared else {})
-                    self.likely = self.likely or likely
+                    if not self.likely or (found is None and self.why.startswith(WRONG) and not self.ran):
+                        self.likely, self.ran = likely, self.why.startswith(WRONG)
                 if found is not None:
                     launch = {"block": block[0]} | ({"shared_bytes": shared} if shared else {})
                     return {"call": call} | (launch if self.device.accelerator else {}) | found
@@ -971,7 +977,7 @@ class Search:
         return keys
 
     def wrong(self) -> None:
-        self.why = f"a wrong result of {self.operation.name}"
+        self.why = f"{WRONG} of {self.operation.name}"
 
     def reduces(self, run, block, shared: int) -> dict[str, Any] | None:
         """Return the keys of a launch of a reduction."""
