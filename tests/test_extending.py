@@ -152,3 +152,30 @@ def test_random_inputs_of_another_type_are_uniform():
     x = np.empty((300, 200), np.float16)
     draw_into(x, np.random.default_rng(0), DTYPES["float16"])
     assert -1 <= x.min() < -0.99 and 0.99 < x.max() <= 1 and abs(x.astype(float).mean()) < 0.02
+
+
+def test_a_rung_of_the_package_is_its_source_and_its_name_in_the_list(tmp_path):
+    """In a copy of the package, two files change; the record follows from them."""
+    copy = tmp_path / "hpcmm"
+    shutil.copytree(ROOT / "hpcmm", copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    rungs, (source,) = copy / "operations" / "matmul_ladder.py", copy.glob("kernels/matmul/*/coalesced.cu")
+    source.with_stem("again").write_text(
+        source.read_text().replace("counterpart: uncoalesced", "counterpart: coalesced")
+    )
+    text = rungs.read_text()
+    assert text.count('"coalesced",') == 1
+    rungs.write_text(text.replace('"coalesced",', '"coalesced",\n    "again",'))
+    program = """
+import sys
+sys.meta_path[:] = [each for each in sys.meta_path if isinstance(each, type)]  # without that of the editable install
+sys.path.insert(0, ".")
+from hpcmm import kernels
+from hpcmm.operations import OPERATIONS
+ladder = OPERATIONS["matmul"].ladder
+(again, coalesced) = (OPERATIONS["matmul"].variant(name) for name in ("again", "coalesced"))
+names = [each.name for each in ladder]
+print(names.index("again") - names.index("coalesced"), again.counterpart, again.shelf, again.change == coalesced.change)
+print(kernels.source(OPERATIONS["matmul"], again))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["1 coalesced lesson True", str(source.with_stem("again"))], done.stderr
