@@ -280,6 +280,7 @@ LADDER = ladder(  # the order here is the order of the rungs
     "serial_double",
     "unrolled",
     "pthread",
+    "parallel_for",
     "avx",
     "openmp",
     "packed",

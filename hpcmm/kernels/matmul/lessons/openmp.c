@@ -1,16 +1,16 @@
-/* Matrix product, CPU rung: rows of C distributed over OpenMP threads.
+/* Matrix product, CPU rung: an inner loop over contiguous rows.
 
-   Two changes from the serial rung. Rows of C are independent, so a parallel for needs no locks.
-   The two inner loops are exchanged: for a fixed p the innermost loop runs along contiguous rows of B
-   and C, which the compiler turns into SIMD multiply-adds and the prefetcher can follow.
+   What changes from the rung with a parallel for: the two inner loops are exchanged.
+   Why it is faster: for a fixed p the innermost loop runs along contiguous rows of B and C, which the
+   compiler turns into SIMD multiply-adds and the prefetcher can follow.
    Limit: no blocking, so B is read from the outer cache or memory once for every row of C.
    Source: 000.
 
    hpcmm:
      operation: matmul
      shelf: lesson
-     change: rows distributed over OpenMP threads, inner loop over contiguous rows of B
-     counterpart: pthread
+     change: inner loop over contiguous rows of B and C
+     counterpart: parallel_for
      source: '000' */
 #include <stddef.h>
 
