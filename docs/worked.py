@@ -141,6 +141,20 @@ def tree() -> str:
     return table(rows, ["rung", "step", "active threads", "values after the step"], "left")
 
 
+def combining(name: str, threads: int = 128) -> tuple[int, int]:
+    """Return the warps that combine elements in all steps of a block, and the threads that do."""
+    active = [threads_of for _, threads_of in reductions(threads)[name]]
+    return sum(len({t // WARP for t in step}) for step in active), sum(map(len, active))
+
+
+def block_reductions() -> str:
+    rows = []
+    for name in ("divergent", "strided", "sequential"):
+        warps, threads = combining(name)
+        rows.append([f"`{name}`", f"{warps}", f"{threads / warps:.1f}", f"{2 * warps + 1}"])
+    return table(rows, ["rung", "warps, over all steps", "threads per warp", "loads of warps"])
+
+
 def limits() -> str:
     head = ["compute capability", "threads per block", "threads per SM", "warps per SM", "blocks per SM"]
     head += ["registers per SM", "registers per thread", "shared memory per SM [KiB]", "per block [KiB]"]
@@ -186,6 +200,7 @@ PARTS = {
     "by_hand_strides": strides,
     "by_hand_pitches": pitches,
     "by_hand_tree": tree,
+    "by_hand_block_reductions": block_reductions,
     "by_hand_limits": limits,
     "by_hand_occupancies": occupancies,
 }

@@ -1006,8 +1006,8 @@ def test_profile_table_from_real_profiler_output(tmp_path):
     assert table["naive"]["Global loads GB/s"] == "15,800"
     assert table["naive"]["Waiting for"] == "a barrier of the block 40 %, the fixed latency of an instruction 30 %"
     assert table["tiled_exact 16"]["Waiting for"] == ""
-    assert table["naive"]["Wavefronts per shared load"] == ""
-    assert table["bank_conflict"]["Wavefronts per shared load"] == "7.20"
+    assert table["naive"]["Conflict factor of shared loads"] == ""
+    assert table["bank_conflict"]["Conflict factor of shared loads"] == "4.50"
     assert table["bank_conflict"]["Bank conflicts"] == "300,115,167"
     assert table["cublas"]["Achieved occupancy"] == "6.2 % (of 12 %)"
     assert table["cublas"]["Type"] == "float32 (sm80_xmma_gemm_f32f32_f32f32_f3…)"  # the kernel that the library chose

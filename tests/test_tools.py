@@ -160,7 +160,7 @@ def test_the_counters_of_kernels_are_shown_and_missing_ones_are_explained(tmp_pa
     assert head.split() == ["counter", "naive", "bank_conflict"]
     rows = {each[0]: each[1:] for each in (re.split(r"\s{2,}", line.strip()) for line in lines)}
     assert rows["Achieved occupancy"][0] == "94 % (of 100 %)"
-    assert rows["Wavefronts per shared load"] == ["7.20"]
+    assert rows["Conflict factor of shared loads"] == ["4.50"]
     assert [each["kernel"] for each in benched.profiles(columns)] == ["naive", "bank_conflict"]
     assert benched.profiles(columns)[0]["achieved_occupancy"] == pytest.approx(0.9359)
     store.merge([timings.write(tmp_path / "b.h5", {"bench": [timings.measurement(points[0])]})], tmp_path / "c.h5",

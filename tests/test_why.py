@@ -107,9 +107,10 @@ def test_a_kernel_that_loads_by_tma_alone_has_no_counted_loads(tmp_path):
 
 
 def shared(wavefronts, accesses, seconds):
-    """Counters of shared memory: both numbers per warp-wide multiply-add."""
-    pipe = wavefronts * WARPS / (seconds * CLOCK * SMS)
-    return {"shared_pipe": pipe, "shared_loads": accesses * WARPS, "load_sectors": math.nan}
+    """Counters of shared memory: wavefronts, some of them conflicts, and accesses per warp-wide multiply-add."""
+    counters = {"shared_load_wavefronts": wavefronts * WARPS, "shared_loads": accesses * WARPS}
+    counters |= {"shared_load_conflicts": max(wavefronts - accesses, 0) * WARPS, "load_sectors": math.nan}
+    return counters | {"shared_pipe": counters["shared_load_wavefronts"] / (seconds * CLOCK * SMS)}
 
 
 def test_bank_conflicts_are_wavefronts_of_as_many_accesses(tmp_path):
@@ -120,8 +121,8 @@ def test_bank_conflicts_are_wavefronts_of_as_many_accesses(tmp_path):
         counted("matmul", "register_2d", **shared(0.8, 0.65, 4e-6)),
     ]
     conflicts, fewer = explained(tmp_path, rows, profiles)
-    assert "Bank conflicts: an access of a warp to shared memory takes 1.23 wavefronts" in steps.sentence(conflicts)
-    assert "shared memory takes 1.60 wavefronts per 32 multiply-adds instead of 11.0" in steps.sentence(conflicts)
+    assert "ank conflicts multiply the wavefronts of shared memory by 1.23 instead of 8.46" in steps.sentence(conflicts)
+    assert "hared memory takes 1.60 wavefronts per 32 multiply-adds instead of 11.0" in steps.sentence(conflicts)
     assert "onflicts" not in steps.sentence(fewer)
     assert "accesses shared memory 0.650 times per multiply-add instead of 1.30" in steps.sentence(fewer)
 

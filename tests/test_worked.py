@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 import worked
 
+from hpcmm import store
 from hpcmm.analysis.capabilities import CAPABILITIES, capability
 from hpcmm.cli.main import main
 
@@ -37,6 +38,19 @@ def test_the_steps_of_a_reduction_keep_the_sum(name):
     assert steps[-1][0][0] == sum(range(1, 17))
     warps = [len({t // 4 for t in active}) for _, active in steps]
     assert warps == ([4, 4, 2, 1] if name == "divergent" else [2, 1, 1, 1])
+
+
+def test_the_hand_count_of_a_reduction_is_that_of_the_published_counters():
+    path = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"
+    if not path.exists():
+        pytest.skip("no run is published")
+    rows = store.read(path)["profiles"]
+    for name, loads in (("divergent", 47), ("strided", 17), ("sequential", 17)):
+        (at,) = np.flatnonzero((rows["variant"] == name) & (rows["operation"] == "sum") & (rows["dtype"] == "float32"))
+        counted = rows["shared_load_wavefronts"][at] - rows["shared_load_conflicts"][at]
+        warps, threads = worked.combining(name)
+        assert (2 * warps + 1, threads) == (loads, 127)
+        assert rows["n"][at] == 2**22 and counted == pytest.approx(loads * 2**15)
 
 
 def test_a_warp_touches_the_sectors_of_its_bytes():

@@ -404,8 +404,8 @@ def profiles(columns: Columns) -> pd.DataFrame:
     -------
     DataFrame
         The columns of group profiles; ``label``, ``place``, ``setting`` and ``result`` as in ``measurements``; and
-        ``shared_wavefronts_per_load`` and ``..._per_store``: wavefronts of shared memory per instruction of a warp,
-        NaN without such instructions. A FAIL has no counters.
+        ``load_conflict_factor`` and ``store_conflict_factor``: wavefronts of shared memory over those that the same
+        accesses take without bank conflicts, NaN without accesses. A FAIL has no counters.
     """
     rows = pd.DataFrame(dict(columns["profiles"]))
     rows = (
@@ -418,8 +418,10 @@ def profiles(columns: Columns) -> pd.DataFrame:
     rows["gpu"] = [kinds[run][0] for run in rows["run"]]
     rows.loc[rows["result"] == "FAIL", list(COUNTERS)] = np.nan
     for kind in ("load", "store"):
-        instructions = rows[f"shared_{kind}s"]
-        rows[f"shared_wavefronts_per_{kind}"] = rows[f"shared_{kind}_wavefronts"] / instructions.where(instructions > 0)
+        # not over instructions, which also count if no thread of the warp takes part
+        wavefronts = rows[f"shared_{kind}_wavefronts"]
+        free = wavefronts - rows[f"shared_{kind}_conflicts"]
+        rows[f"{kind}_conflict_factor"] = wavefronts / free.where(free > 0)
     rows = rows.assign(precision=precisions(rows), position=pd.factorize(rows["operation"])[0])
     rows = rows.sort_values(["position", "place", "precision"], kind="stable")
     return rows.drop(columns=["precision", "position"]).reset_index(drop=True)

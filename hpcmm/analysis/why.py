@@ -94,8 +94,8 @@ QUANTITIES = (
     Quantity("load_bytes", "global loads move {} B through L1 per {work} instead of {} B"),
     Quantity("load_requests", "a thread executes {} global loads per {work} instead of {}"),
     Quantity(
-        "shared_wavefronts_per_access",
-        "bank conflicts: an access of a warp to shared memory takes {} wavefronts instead of {}",
+        "conflict_factor",
+        "bank conflicts multiply the wavefronts of shared memory by {} instead of {}",
         unit="shared memory",
         total="shared_wavefronts",
         number="shared_accesses",
@@ -260,7 +260,9 @@ class Known:
         clocks = seconds * counted["sm_clock"] * self._multiprocessors(row)
         wavefronts = counted["shared_pipe"] * clocks if accesses else 0.0
         found["shared_wavefronts"] = WARP * wavefronts / work
-        found["shared_wavefronts_per_access"] = wavefronts / accesses if accesses else math.nan
+        passes = counted["shared_load_wavefronts"] + counted["shared_store_wavefronts"]
+        free = passes - counted["shared_load_conflicts"] - counted["shared_store_conflicts"]
+        found["conflict_factor"] = passes / free if free > 0 else math.nan
         found["instructions_per_work"] = WARP * counted["instructions"] / work or math.nan  # 0: not counted
         cycles = counted["warp_cycles"] or math.nan
         for name in STALLS:

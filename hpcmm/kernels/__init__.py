@@ -1,4 +1,4 @@
-"""The kernel sources: one file per rung, ``<folder>/lessons/<rung>.cu`` or ``<folder>/products/``, and shared headers."""
+"""The kernel sources: one file per rung in ``<folder>/lessons`` or ``<folder>/products``, and headers."""
 
 import re
 from collections.abc import Mapping

@@ -53,7 +53,7 @@ RESOURCE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DI
 RESOURCE_COLUMNS += ("occupancy", *occupancy.LIMITS.values(), "limited_by", "computed_blocks", "phase_loads")
 RESOURCE_COLUMNS += ("phase_flops", "pending_loads", "bound_flops_per_second")
 PROFILE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DIMENSIONS, "result", "where", "kernel")
-PROFILE_COLUMNS += ("launches", *COUNTERS, "shared_wavefronts_per_load", "shared_wavefronts_per_store")
+PROFILE_COLUMNS += ("launches", *COUNTERS, "load_conflict_factor", "store_conflict_factor")
 
 
 def csv(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> str:
