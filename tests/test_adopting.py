@@ -114,6 +114,37 @@ void multiply(int m, int n, int k, double *a, int lda, double *b, int ldb, doubl
 }
 int main(void) { return 0; }
 """
+OF_STRUCTURES = """
+typedef struct { int width; int height; float *elements; } Matrix;
+__global__ void product(Matrix, Matrix, Matrix);
+__global__ void product(Matrix A, Matrix B, Matrix C)
+{
+    float value = 0;
+    int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+    for (int e = 0; e < A.width; ++e)
+        value += A.elements[row * A.width + e] * B.elements[e * B.width + col];
+    C.elements[row * C.width + col] = value;
+}
+"""
+OF_CONSTANTS = """
+const int N = 1 << 20;
+__global__ void add(int *a, int *b, int *c)
+{
+    int i = blockIdx.x;
+    if (i < N) c[i] = a[i] + b[i];
+}
+int main() { add<<<N, 1>>>(a, b, c); }
+"""
+OF_ROWS = """
+void multiply(double **A, double **B, double **C, int rowsA, int colsA, int colsB)
+{
+    for (int i = 0; i < rowsA; i++)
+        for (int j = 0; j < colsB; j++) {
+            C[i][j] = 0;
+            for (int k = 0; k < colsA; k++) C[i][j] += A[i][k] * B[k][j];
+        }
+}
+"""
 IN_C = """
 double sum(const double *values, int count)
 {
@@ -154,9 +185,24 @@ def adopted(folder, text: str, name: str = "mine.cu", kernel: str = "") -> dict:
         ),
         (ADD, "mine.cu", {"operation": "vector_add", "call": "add(c=z, a=x, b=y, n)"}),
         (BY_COLUMNS, "mine.c", {"layout": "columns", "adds": True, "scalars": "none", "dtypes": ["float64"]}),
+        (OF_STRUCTURES, "mine.cu", {"multiples": {"m": 16, "n": 16, "k": 1}, "scalars": "none"}),
+        (OF_CONSTANTS, "mine.cu", {"operation": "vector_add", "call": "add(N=n, a=x, b=y, c=z)", "block": 1}),
+        (OF_ROWS, "mine.c", {"call": "multiply(A, B, C, rowsA=m, colsA=k, colsB=n)", "scalars": "none"}),
         (IN_C, "mine.cpp", {"operation": "sum", "call": "sum(values=x, count=n)"}),
     ],
-    ids=["rows along x", "template", "grid-stride", "sum", "atomic", "add", "columns", "C++"],
+    ids=[
+        "rows along x",
+        "template",
+        "grid-stride",
+        "sum",
+        "atomic",
+        "add",
+        "columns",
+        "structures",
+        "constants",
+        "rows",
+        "C++",
+    ],
 )
 def test_arguments_launch_and_contract_are_found(tmp_path, text, name, wanted):
     head = adopted(tmp_path, text, name)

@@ -7,6 +7,7 @@ or y shows the direction of the grid. Products of small matrices of three differ
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import hashlib
 import itertools
 import os
@@ -40,7 +41,7 @@ OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed",
 TYPES = {"float": "float32", "double": "float64", "int": "int32", "half": "float16", "__half": "float16"}
 TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "float4": "float32", "float2": "float32"}
 WORDS_OF_INTEGERS = re.compile(
-    r"(unsigned|signed|long|short|int|char|size_t|uint|u?int(8|16|32|64)_t|ptrdiff_t|ssize_t|bool|ulong|uint32|int64)\b"
+    r"(std::)?(unsigned|signed|long|short|int|char|size_t|uint|u?int(8|16|32|64)_t|ptrdiff_t|ssize_t|bool|ulong|uint32|int64)\b"
 )
 SLOTS = ("m", "n", "k", "lda", "ldb", "ldc")  # integers of the operation's function, which pass any integers in a trial
 BLOCKS = ((16, 16), (32, 32), (256,), (1024,), (8, 8), (128,), (64,), (512,), (32, 8), (4, 4))
@@ -295,17 +296,24 @@ def is_threads(parameter: Parameter) -> bool:
 
 
 def arrays_of(source: Source, function: Function) -> list[Parameter]:
-    return [each for each in function.parameters if each.pointers == 1 and type_of(source, each, function)]
+    found = []
+    for each in function.parameters:
+        if (fields := source.structures().get(each.type)) and not each.pointers:
+            found += [dataclasses.replace(x, name=each.name, structure=each.type) for x in fields if x.pointers == 1]
+        elif each.pointers == 1 or (each.pointers == 2 and not function.kernel):
+            found.append(each)
+    return [each for each in found if type_of(source, each, function)]
 
 
 def integers_of(source: Source, function: Function) -> list[Parameter]:
-    return [
+    found = [
         each
         for each in function.parameters
         if not each.pointers
         and not is_threads(each)
         and (WORDS_OF_INTEGERS.match(each.type) or WORDS_OF_INTEGERS.match(alias(source, each.type)))
     ]
+    return found or [Parameter(each, "int", 0, False) for each in source.used_sizes(function.name)]
 
 
 def alias(source: Source, name: str) -> str:
@@ -335,7 +343,7 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
         if len(integers) > 1:
             return ["matmul"]
         if reals or not integers:
-            return ["matmul"] if integers else []
+            return ["matmul"] if integers or all(each.structure for each in arrays) else []
         return ["matmul", "vector_add"] if function.multiplies else ["vector_add", "matmul"]
     if len(arrays) == 2 and len(integers) == 1 and not reals and len(written) == 1:
         return ["reduction", "copy"] if function.looped else ["copy", "reduction"]
@@ -404,6 +412,7 @@ def evaluate(text: str, known: Mapping[str, str], depth: int = 0) -> int | None:
         r"\bsizeof\s*\(\s*(float|int|double|half)\s*\)", lambda x: {"double": "8", "half": "2"}.get(x[1], "4"), text
     )
     text = re.sub(r"(?<=\d)[uUlLfF]+\b", "", text)
+    text = re.sub(r"\b(true|false)\b", lambda x: str(int(x[0] == "true")), text)
 
     def value(found: re.Match) -> str:
         inner = evaluate(known[found[0]], known, depth + 1) if found[0] in known else None
@@ -516,10 +525,30 @@ class Search:
         sizes = dict(zip((each.name for each in self.integers), integers, strict=True))
         reals = dict(zip((each.name for each in self.reals), self.scalars(), strict=True))
         parts = []
-        for each in self.function.parameters:
+        structures = {} if plain else self.source.structures()
+        own = [each for each in self.integers if each not in self.function.parameters]  # constants of the file
+        for each in (*own, *self.function.parameters):
+            if fields := structures.get(each.type):
+                parts.append(f"{each.name}={self.structure(each, fields)}")
+                continue
             value = sizes.get(each.name) or reals.get(each.name) or self.names.get(each.name, "threads")
             parts.append(value if plain or value == each.name else f"{each.name}={value}")
         return f"{self.function.name}{template}({', '.join(parts)})"
+
+    def structure(self, parameter: Parameter, fields: Sequence[Parameter]) -> str:
+        """Return the initializer of a structure that describes a matrix."""
+        operand = self.names[parameter.name]
+        rows, columns, leading = {"A": ("m", "k", "lda"), "B": ("k", "n", "ldb"), "C": ("m", "n", "ldc")}[operand]
+        values = []
+        for each in fields:
+            name = each.name.lower()
+            if each.pointers:
+                values.append(f"({each.type} *){operand}")
+            elif re.search(r"stride|pitch|ld", name):
+                values.append(leading)
+            else:
+                values.append(rows if re.search(r"row|height|^h|^m$", name) else columns)
+        return f"{parameter.type}{{{', '.join(values)}}}"
 
     def scalars(self) -> list[str]:
         found = [
@@ -559,10 +588,10 @@ class Search:
             if all(values):
                 yield from fresh(f"<{', '.join(values)}>", seen)
 
-    def compiled(self, template: str):
-        """Return a function that runs a trial: ``run(values, arrays, scalars, grid, block, shared)``."""
+    def compiled(self, template: str, way: Sequence[str] = ()):
+        """Return a function that runs a trial: ``run(arguments, grid, block, shared)``; of sizes in ``way``."""
         slots = SLOTS if self.kind == "matmul" else ("n",)
-        call = self.call(slots[: len(self.integers)], template)
+        call = self.call(way or slots[: len(self.integers)], template)
         head = {**self.given, "call": call}
         adapted = calls.adapted(self.path, self.text, head, self.kind, self.device.name)
         element = DTYPES[self.dtype]
@@ -621,7 +650,9 @@ class Search:
             drawn[2][...] = initial
         x, y, z = map(on_device, drawn)
         scalar = DTYPES[self.dtype].sums.storage.type
-        slots = dict(zip(SLOTS, map(np.int32, values), strict=True))
+        slots = dict(
+            zip(SLOTS, map(np.int32, [sizes[each] for each in SLOTS] if self.of_rows else values), strict=True)
+        )
         arguments = (
             *(slots["m"], slots["n"], slots["k"], scalar(self.alpha), x, slots["lda"], y, slots["ldb"]),
             *(scalar(self.beta), z, slots["ldc"]),
@@ -630,6 +661,11 @@ class Search:
         return None if out is None else (drawn[0], drawn[1], drawn[2], out)
 
     alpha, beta, columns = 1.5, 0.5, False
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether matrices are arrays of rows, whose addresses follow from the sizes themselves."""
+        return any(each.pointers == 2 or each.structure for each in self.arrays)
 
     def meaning(self, found, shape) -> dict[str, Any] | None:
         """Return the keys that explain a product: layout and whether it adds; None if it is none."""
@@ -686,6 +722,7 @@ class Search:
         for columns in (False, True):
             self.columns = columns
             for way in ways:
+                run = self.compiled(self.cpu_template(), way) if self.of_rows else run
                 found = self.multiply(run, way, shape)
                 keys = self.meaning(found, shape) if found else None
                 if keys is not None and columns == (keys.get("layout") == "columns"):

@@ -6,14 +6,15 @@ the kernel needs, without host code.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcmm.devices import DEVICES
-from hpcmm.experiment.functions import Function, Parameter, Source
+from hpcmm.experiment.functions import Function, Parameter, Source, function_declarator
 from hpcmm.kernels import modules
 from hpcmm.model import Contract
 from hpcmm.operations.heads import KernelFileError
@@ -38,6 +39,7 @@ EXCHANGED = {
     "m": "n",
     "n": "m",
 }  # C' = B' A' if matrices are by columns
+ROWS = {"A": ("m", "lda"), "B": ("k", "ldb"), "C": ("m", "ldc")}  # of arrays of rows
 OWN = "hpcmm_own_"  # before the names of the user's functions that are named as the operation's
 MACROS = (
     "BLOCK",
@@ -166,12 +168,21 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     if function is None:
         names = ", ".join(source.functions) or "none"
         raise KernelFileError(f"{path}: call: the file has no function {name!r}; its functions are: {names}")
-    body = f"{name_inside(name, kernels)}{template}({', '.join(arguments(path, function, values, device))});"
+    sizes = [each for each, _ in values if each and each in source.sizes()]
+    sizes = [each for each in sizes if each not in {own.name for own in function.parameters}]
+    function = dataclasses.replace(
+        function, parameters=(*(Parameter(each, "int", 0, False) for each in sizes), *function.parameters)
+    )
+    given = arguments(path, function, values, device)
+    called = source.qualified(name)
+    called = called.removesuffix(name) + name_inside(name, kernels)
+    body = f"{called}{template}({', '.join(given)});"
     if function.returns not in ("void", "static void") and "result" not in {value for _, value in values}:
         body = f"*result = {body}" if kernels == "reduction" else body
     accelerator = DEVICES[device].accelerator
-    own = needed(path, source, function, accelerator)
+    own = needed(path, source, function, accelerator, sizes)
     own = re.sub(rf"\b{kernels}\b(?=\s*[<(])", OWN + kernels, own)  # one name for two functions
+    body = "\n    ".join([*rows_of(function, values), body])
     lines = [*first_lines(text, head, accelerator), f'#line 1 "{path}"', own, wrapper(kernels, body, accelerator)]
     if kernels == "reduction" and accelerator and head.get("adds"):
         lines.append(
@@ -213,8 +224,10 @@ def arguments(path: Path, function: Function, values: list[tuple[str, str]], dev
 def converted(parameter: Parameter, value: str, function: Function, device: str) -> str:
     """Return a value, converted to the type of a parameter."""
     if value.startswith("{") or re.match(r"\w+\s*\{", value):
-        return value  # a structure
+        return value if DEVICES[device].accelerator else re.sub(r"^(\w+)\s*\{", r"(\1){", value)
     own = "hpcmm_real" if parameter.type in function.types else parameter.type
+    if parameter.pointers == 2 and value in ROWS:
+        return f"hpcmm_{value}"
     if parameter.lengths:
         if not DEVICES[device].accelerator:
             return f"(void *){value}"
@@ -242,8 +255,27 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
     return ["#include <stddef.h>", *real, *(f"#undef {each}" for each in own)]
 
 
-def needed(path: Path, source: Source, function: Function, accelerator: bool) -> str:
-    """Return the text of a file without the parts that a function does not need, at the same lines."""
+def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:
+    """Return the statements that give each parameter like ``float **a`` the addresses of rows."""
+    by_name = dict(values)
+    in_order = [value for name, value in values if not name]
+    found = []
+    for each in function.parameters:
+        value = by_name.get(each.name) or (in_order.pop(0) if in_order else "")
+        if each.pointers == 2 and value in ROWS:
+            rows, leading = ROWS[value]
+            found.append(f"{each.type} *hpcmm_{value}[{rows} + 1];")
+            found.append(
+                f"for (int i = 0; i < {rows}; ++i) hpcmm_{value}[i] = ({each.type} *){value} + (size_t)i * {leading};"
+            )
+    return found
+
+
+def needed(path: Path, source: Source, function: Function, accelerator: bool, sizes: Sequence[str] = ()) -> str:
+    """Return the text of a file without the parts that a function does not need, at the same lines.
+
+    ``sizes`` are constants of the file that become parameters.
+    """
     content = bytearray(source.content)
 
     def blank(start: int, end: int) -> None:
@@ -258,6 +290,12 @@ def needed(path: Path, source: Source, function: Function, accelerator: bool) ->
         changed = re.sub(rb"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", lambda x: b" " * len(x[0]), header)
         changed = changed.replace(b"__global__", b"__device__")
         content[node.start_byte : body] = changed
+    for each in sizes:
+        blank(*source.sizes()[each])
+    if sizes:
+        start = function_declarator(node).child_by_field_name("parameters").start_byte + 1
+        own = function_declarator(node).child_by_field_name("parameters").named_children
+        content[start:start] = (", ".join(f"int {each}" for each in sizes) + (", " if own else "")).encode()
     text = bytes(content).decode(errors="replace")
     if accelerator:  # host and GPU read one text; declarations of other kernels are gone
         text = re.sub(r"^([ \t]*#[ \t]*pragma[ \t]+once)", lambda x: " " * len(x[0]), text, flags=re.MULTILINE)

@@ -14,17 +14,21 @@ if TYPE_CHECKING:
 NO_VARIABLE = re.compile(r"\w+_cast|(float|double|half|int|uint|u?char|short|u?long)\d?|const|volatile|unsigned")
 RELATIONS = {"<", "<=", ">", ">="}
 WRITING_CALLS = re.compile(r"atomic\w+|\w*store\w*", re.IGNORECASE)
+TILE = re.compile(
+    r"TILE|BLOCK|THREAD|WARP|TPB|^BS|^BM|^BN|^BK|^TM|^TN|PAD|STRIDE|UNROLL|FACTOR|CHUNK|STAGE|VEC|ELEM|SEED|ITER|EPS"
+)
 CONDITIONALS = ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif")
 GROUPS = (*CONDITIONALS, "linkage_specification", "declaration_list", "namespace_definition")
 NAMES = ("identifier", "type_identifier", "namespace_identifier", "field_identifier")
-MOST_LAUNCH_NAMES = 50
+VALUES = ("binary_expression", "subscript_expression", "call_expression")  # that are no address if assigned
 
 
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of a function: its name, its type without pointers, and the levels of its pointer.
 
-    ``lengths`` are the declared lengths of an array after the first one, which are part of its type.
+    ``lengths`` are the declared lengths of an array after the first one, which are part of its type. ``structure`` is
+    the type of the structure whose field it is.
     """
 
     name: str
@@ -32,6 +36,7 @@ class Parameter:
     pointers: int
     constant: bool
     lengths: tuple[str, ...] = ()
+    structure: str = ""
 
     def __str__(self) -> str:
         return f"{'const ' if self.constant else ''}{self.type} {'*' * self.pointers}{self.name}"
@@ -155,6 +160,52 @@ class Source:
                 found |= definitions(item)
         return found
 
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Return the bytes of the definition of each constant that may be a size: an integer, not that of a tile."""
+        found = {}
+        for each in walk(self.tree.root_node):
+            if each.type == "preproc_def":
+                name, value = (text_of(each.child_by_field_name(part)) for part in ("name", "value"))
+                if re.fullmatch(r"[\d\s()*+<uUlL]+", value.split("//")[0].strip() or "-"):
+                    found[name] = (each.start_byte, each.end_byte)
+        for item in self.items:
+            if item.type == "declaration" and len(own := definitions(item)) == 1 and "const" in text_of(item):
+                found[next(iter(own))] = (item.start_byte, item.end_byte)
+        return {name: place for name, place in found.items() if not TILE.search(name.upper())}
+
+    def structures(self) -> dict[str, list[Parameter]]:
+        """Return the fields of each structure of the file, by the name of its type."""
+        found = {}
+        for item in walk(self.tree.root_node):
+            if item.type == "struct_specifier" and (body := item.child_by_field_name("body")):
+                fields = [parameter(each) for each in body.named_children if each.type == "field_declaration"]
+                names = [text_of(item.child_by_field_name("name"))]
+                if item.parent.type == "type_definition":
+                    names.append(text_of(item.parent.child_by_field_name("declarator")))
+                found |= dict.fromkeys(filter(None, names), fields)
+        return found
+
+    def qualified(self, name: str) -> str:
+        """Return the name of a function with its namespaces."""
+        node = self.nodes[name]
+        while node := node.parent:
+            if node.type == "namespace_definition" and (own := node.child_by_field_name("name")):
+                name = f"{text_of(own)}::{name}"
+        return name
+
+    def used_sizes(self, name: str) -> list[str]:
+        """Return the constants of the file that a function uses as sizes, and in no declaration of its own."""
+        body = self.nodes[name].child_by_field_name("body")
+        declared = {
+            text_of(x)
+            for each in walk(body)
+            if each.type in ("array_declarator", "template_argument_list")
+            for x in walk(each)
+            if x.type == "identifier"
+        }
+        names = dict.fromkeys(text_of(each) for each in walk(body) if each.type == "identifier")
+        return [each for each in names if each in self.sizes() and each not in declared]
+
     # --- signatures
 
     def function(self, name: str) -> Function:
@@ -191,26 +242,27 @@ class Source:
     def written(self, name: str, seen: frozenset[str]) -> frozenset[str]:
         """Return the pointer parameters through which a function writes, itself or by functions that it calls."""
         node = self.nodes[name]
-        pointers = [each.name for each in map(parameter, parameter_nodes(node)) if each.pointers]
+        structures = self.structures()
+        own = map(parameter, parameter_nodes(node))
+        pointers = [each.name for each in own if each.pointers or each.type in structures]
         roots = {each: each for each in pointers}
+        references: set[str] = set()
         found: set[str] = set()
         for each in walk(node.child_by_field_name("body")):
             if each.type == "init_declarator":
                 declared, value = each.child_by_field_name("declarator"), each.child_by_field_name("value")
                 root = roots.get(self.root_of(value))
-                if root and declared.type in ("pointer_declarator", "reference_declarator", "identifier"):
-                    inner = [x for x in walk(declared) if x.type == "identifier"]
-                    if inner and (declared.type != "identifier" or "auto" in text_of(each.parent)):
-                        roots[text_of(inner[0])] = root
+                names = [text_of(x) for x in walk(declared) if x.type == "identifier"]
+                pointer = declared.type == "pointer_declarator" or "auto" in text_of(each.parent).split()
+                pointer = pointer or text_of(each.parent.child_by_field_name("type")) in structures
+                if root and names and (pointer or declared.type == "reference_declarator"):
+                    roots[names[0]] = root
+                    references |= {names[0]} - set(names[:1] if pointer else ())
             elif each.type == "assignment_expression":
-                left = each.child_by_field_name("left")
-                if left.type != "identifier" or left.parent.type == "reference_declarator":
+                left, right = each.child_by_field_name("left"), each.child_by_field_name("right")
+                if left.type != "identifier" or text_of(left) in references:
                     found.add(roots.get(self.root_of(left), ""))
-                elif text_of(left) in roots and text_of(left) not in pointers:
-                    found.add(roots[text_of(left)])
-                elif text_of(left) not in pointers and (
-                    root := roots.get(self.root_of(each.child_by_field_name("right")))
-                ):
+                elif right.type not in VALUES and (root := roots.get(self.root_of(right))):
                     roots.setdefault(text_of(left), root)
             elif each.type == "update_expression":
                 inner = each.child_by_field_name("argument")
@@ -360,12 +412,14 @@ def parameter(node: Node) -> Parameter:
             pointers += 1
         elif declarator.type in ("array_declarator", "abstract_array_declarator"):
             lengths.append(text_of(declarator.child_by_field_name("size")))
-        elif declarator.type == "identifier":
+        elif declarator.type in ("identifier", "field_identifier"):
             name = text_of(declarator)
         inner = declarator.child_by_field_name("declarator")
         if inner is None:
             inner = next((x for x in declarator.named_children if x.type.endswith("declarator")), None)
-            inner = inner or next((x for x in declarator.named_children if x.type == "identifier"), None)
+            inner = inner or next(
+                (x for x in declarator.named_children if x.type in ("identifier", "field_identifier")), None
+            )
         declarator = inner
     lengths.reverse()
     if lengths:
