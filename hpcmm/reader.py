@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import yaml
 
 from hpcmm.model import HpcmmError
+from hpcmm.text import choices
 
 if TYPE_CHECKING:
     import jsonschema
@@ -222,12 +223,12 @@ def schema_problems(error: jsonschema.ValidationError) -> list[str]:
         case "additionalProperties":
             known = error.schema["properties"]
             unknown = [key for key in error.instance if key not in known]
-            return [f"{place}unknown key {short(key)}; allowed: {', '.join(known)}" for key in unknown]
+            return [f"{place}unknown key {short(key)}; allowed: {choices(key, known)}" for key in unknown]
         case "required":
             missing = [key for key in limit if key not in error.instance]
             return [f"{place}key {key!r} is missing; needed: {', '.join(limit)}" for key in missing]
         case "enum":
-            return [value + ", ".join(map(str, limit))]
+            return [value + choices(error.instance, limit)]
         case "type":
             types = [TYPES[each] for each in ([limit] if isinstance(limit, str) else limit)]
             return [value + ("a string; write it in quotes" if name else " or ".join(types))]

@@ -1,15 +1,34 @@
 """Texts for display: of files and users, of numbers, and of errors."""
 
+import codecs
+import difflib
 import math
 import re
 import sys
 import traceback
+from collections.abc import Iterable
 from types import ModuleType
 
 INSTALLED = re.compile(r"/(?:site|dist)-packages/(\w+)")  # the folder of a package
 DIGITS = 3  # significant ones of a number
 PERCENT_DIGITS = 2  # of a percentage; the digits before the point are never rounded away
 ESCAPED = re.compile("[\udc80-\udcff]+")  # surrogates: bytes of a file name that the locale cannot decode
+
+
+# What a terminal without UTF-8 shows instead of a character
+RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+SPELLED = str.maketrans("×µ–—†…" + RAISED, "xu--*.0123456789")
+
+
+def spelled(error: UnicodeError) -> tuple[str, int]:
+    """Write characters that an encoding lacks in similar ones, else as escapes: an error handler of ``codecs``."""
+    text = error.object[error.start : error.end]
+    power = "^" if text[0] in RAISED else ""
+    shown = power + text.translate(SPELLED)
+    return shown.encode("ascii", "backslashreplace").decode("ascii"), error.end
+
+
+codecs.register_error("spelled", spelled)
 
 
 def printable(text: str) -> str:
@@ -22,6 +41,17 @@ def printable(text: str) -> str:
         return text
     text = ESCAPED.sub(lambda found: found[0].encode("utf-8", "surrogateescape").decode("utf-8", "replace"), text)
     return "".join(each if each.isprintable() else " " for each in text if each.isprintable() or each.isspace())
+
+
+def choices(value: object, allowed: Iterable) -> str:
+    """List the allowed values for the message about a wrong one, and name the one that is likely meant.
+
+    >>> choices("sice", ["size", "tile"]), choices("x", [8, 16])
+    ("size, tile; did you mean 'size'?", '8, 16')
+    """
+    names = [str(each) for each in allowed]
+    alike = difflib.get_close_matches(str(value), names, n=1)
+    return ", ".join(names) + (f"; did you mean {alike[0]!r}?" if alike else "")
 
 
 def number(value: float) -> str:

@@ -32,6 +32,7 @@ READING = {
     "plan": ([], "small"),
     "new": (["mine", "--like", "serial"], "mine.c"),
     "status": ([], "0 of 3 points"),
+    "show": (["nodes/timings.h5"], "12 PASS"),
     "report": (["nodes/timings.h5", "--results", "out"], "12 PASS"),
     "merge": (["a.h5", "b.h5", "-o", "all.h5"], "2 points of 2 runs"),
     "compare": (["a.h5", "b.h5"], "1 point in both"),

@@ -50,6 +50,7 @@ COMMANDS = (
     "bench",
     "grade",
     "status",
+    "show",
     "report",
     "merge",
     "compare",
@@ -364,7 +365,7 @@ ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 def test_an_ascii_locale_gets_escapes_instead_of_an_error(small, tmp_path):
     done = hpcmm("compare", "--all", small, small, **ASCII)
-    assert (done.returncode, done.stderr) == (0, "") and r"1.00\xd7" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "") and "1.00x" in done.stdout
     done = hpcmm("report", small, "--results", tmp_path / "out", **ASCII)
     assert (done.returncode, done.stderr) == (0, "")
     assert "größe.h5" in (tmp_path / "out" / "report.html").read_text("utf-8")

@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NoReturn
+
+from hpcmm.text import choices
 
 Run = Callable[[argparse.Namespace], int]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose messages about a wrong choice or option name the one that is likely meant."""
+
+    def error(self, message: str) -> NoReturn:
+        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)$", message):
+            allowed = choices(found[1], re.findall(r"[\w-]+", found[2]))
+            message = f"{message[: found.start()]}{found[1]!r} is not allowed; allowed: {allowed}"
+        elif found := re.match(r"unrecognized arguments: (--[\w-]+)", message):
+            _, _, meant = choices(found[1], re.findall(r"--[\w-]+", self.format_help())).partition("; ")
+            message += f"; {meant}" if meant else ""
+        super().error(message)
 
 
 def command(
@@ -19,7 +36,7 @@ def command(
     meanings = {0: "success", 2: "wrong arguments"} | exits
     statuses = "; ".join(f"{status}: {meanings[status]}" for status in sorted(meanings))
     parser = commands.add_parser(name, help=text, description=text, epilog=f"{more} Exit status: {statuses}.".strip())
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, wrong=parser.error)
     return parser
 
 

@@ -81,7 +81,6 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--watch", action="store_true", help="run again when a file changes, until interrupted")
-    parser.set_defaults(wrong=parser.error)
 
 
 def positive(text: str) -> int:

@@ -23,6 +23,7 @@ COMMANDS = (
     "bench",
     "grade",
     "status",
+    "show",
     "report",
     "merge",
     "compare",
@@ -86,7 +87,7 @@ def run(argv: Sequence[str] | None) -> int:
         outer = parser(*argv[:1])
         arguments, arguments.rest = outer.parse_known_args(argv)
         if arguments.rest and not getattr(arguments, "takes_rest", False):
-            outer.error(f"unrecognized arguments: {' '.join(arguments.rest)}")
+            arguments.wrong(f"unrecognized arguments: {' '.join(arguments.rest)}")
         code = arguments.run(arguments)
     except HpcmmError as error:
         return failed(str(error))
@@ -100,8 +101,9 @@ def parser(command: str = "") -> argparse.ArgumentParser:
     The other commands are not imported: that takes longer than many commands.
     """
     from hpcmm.cli import version
+    from hpcmm.cli.arguments import Parser
 
-    outer = argparse.ArgumentParser(
+    outer = Parser(
         prog="hpcmm" if Path(sys.argv[0]).name == "hpcmm" else "python -m hpcmm",
         description="Benchmarks of CPUs and GPUs: matrix products, reductions and vector additions.",
         epilog="COMMAND --help describes a command. Exit status: 0: success; 1: an error; 2: wrong arguments.",
@@ -130,14 +132,14 @@ def open_streams() -> None:
     """Make the standard streams accept any text.
 
     A closed stream is opened on the null device; otherwise a file of the command would get its descriptor. Characters
-    outside the encoding are written as escapes.
+    outside the encoding are written in similar ones, or as escapes.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="spelled")
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
         lines = sys.stdout.line_buffering or sys.stdout.write_through
         buffer = io.BufferedWriter(Output(sys.stdout.fileno(), "w", closefd=False))

@@ -15,6 +15,7 @@ from hpcmm.cli.arguments import command
 from hpcmm.devices import DEVICES
 from hpcmm.model import HpcmmError, Operation, Variant
 from hpcmm.operations import heads, with_kernels
+from hpcmm.text import choices
 
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
 README = "README.md"
@@ -103,8 +104,8 @@ def rung(like: str) -> tuple[Operation, Variant]:
     for operation, variant in found:
         if variant.name == name:
             return operation, variant
-    allowed = ", ".join(dict.fromkeys(variant.name for _, variant in found))
-    raise HpcmmError(f"--like: {like!r} is not allowed; allowed: {allowed or ', '.join(with_kernels())}")
+    allowed = dict.fromkeys(variant.name for _, variant in found) or with_kernels()
+    raise HpcmmError(f"--like: {like!r} is not allowed; allowed: {choices(name, allowed)}")
 
 
 def rungs() -> Iterator[tuple[Operation, Variant]]:

@@ -19,6 +19,7 @@ from hpcmm.operations import OPERATIONS, heads
 from hpcmm.operations.heads import KernelFileError
 from hpcmm.operations.shapes import ragged
 from hpcmm.reader import ConfigError
+from hpcmm.text import choices
 
 MOST_COMBINATIONS = 500
 # Sizes that take some milliseconds, by the number of dimensions: on the host and on an accelerator
@@ -79,7 +80,8 @@ def choose(arguments: argparse.Namespace) -> Chosen:
     if not serving:
         arguments.wrong("the files are of different operations; bench them one by one")
     if arguments.operation and arguments.operation not in serving:
-        arguments.wrong(f"--operation: {arguments.operation!r} is not allowed; allowed: {', '.join(serving)}")
+        wrong = arguments.operation
+        arguments.wrong(f"--operation: {wrong!r} is not allowed; allowed: {choices(wrong, serving)}")
     operation = OPERATIONS[arguments.operation or serving[0]]
     own = [each[operation.name] for each in found]
     if len({each.device for each in own}) > 1:
@@ -87,13 +89,14 @@ def choose(arguments: argparse.Namespace) -> Chosen:
     device = DEVICES[own[0].device]
     rungs = [each.name for each in operation.ladder if each.device == device.name]
     if against and (of_file(operation, against) if kernels.is_file(against) else against) not in rungs:
-        arguments.wrong(f"--against: {against!r} is not allowed; allowed: a {device.suffix} file, {', '.join(rungs)}")
+        allowed = choices(against, rungs)
+        arguments.wrong(f"--against: {against!r} is not allowed; allowed: a {device.suffix} file, {allowed}")
     common = [each for each in operation.dtypes if all(each in operation.dtypes_of(variant) for variant in own)]
     if not common:
         arguments.wrong("the files have no element type in common; bench them one by one")
     for each in arguments.dtype or ():
         if each not in common:
-            arguments.wrong(f"--dtype: {each!r} is not allowed; allowed: {', '.join(common)}")
+            arguments.wrong(f"--dtype: {each!r} is not allowed; allowed: {choices(each, common)}")
     dtypes = arguments.dtype or (["float32"] if "float32" in common else common[:1])
     count = len(operation.dimensions)
     for each in arguments.shapes or ():

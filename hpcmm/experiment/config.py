@@ -26,6 +26,7 @@ from hpcmm.reader import (
     short,
     text_of,
 )
+from hpcmm.text import choices
 
 SCHEMA = schema_of(Path(__file__).with_name("config.schema.yaml"))
 SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])
@@ -296,7 +297,7 @@ def combined_problems(
 
 def unknown(place: str, values: Iterable, allowed: Collection) -> list[str]:
     """Return a problem for each value that is not allowed."""
-    return [f"{place}: {not_allowed(each)}{', '.join(map(str, allowed))}" for each in values if each not in allowed]
+    return [f"{place}: {not_allowed(each)}{choices(each, allowed)}" for each in values if each not in allowed]
 
 
 def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation, per_shape: int) -> list[tuple[int, ...]]:

@@ -13,7 +13,7 @@ from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
-from hpcmm.text import number
+from hpcmm.text import RAISED, number
 from hpcmm.text import percent as percent
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 GIGA = 1e9
 TERA = 1e12
 UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9))
-RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+
 SUPERSCRIPTS = str.maketrans("0123456789", RAISED)
 
 

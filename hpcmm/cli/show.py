@@ -1,0 +1,67 @@
+"""``python -m hpcmm show``: the answer of a timings file, and its tables, on the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcmm import store
+from hpcmm.cli.arguments import add_extensions, command
+from hpcmm.experiment import extensions
+
+ONLY = ("slower", "faster", "wrong")  # repeated here because pandas takes a while to import
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "show",
+        run,
+        "Show what a timings file says: the fastest rungs beside the libraries, the noise, what was not measured.",
+        "With a sweep: its points, one per line.",
+        {1: "a file that cannot be read, a sweep that it does not have, or another error"},
+    )
+    parser.add_argument("timings", metavar="FILE", type=Path, help="HDF5 file of a job or an experiment")
+    parser.add_argument(
+        "table",
+        metavar="SWEEP",
+        nargs="?",
+        help="a sweep for its points, or another table of it: SWEEP.ladder, SWEEP.phases, SWEEP.energy, SWEEP.accuracy",
+    )
+    parser.add_argument(
+        "--only",
+        choices=ONLY,
+        help="only points that are significantly slower or faster than the library, or wrong; of all sweeps, or of "
+        "SWEEP",
+    )
+    add_extensions(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    extensions.load(arguments.extension)
+    from hpcmm import analysis  # pandas takes a while to import
+    from hpcmm.report import answer, markup
+
+    columns = store.read(arguments.timings)
+    frame = analysis.measurements(columns)
+    width = shutil.get_terminal_size((100, 24)).columns
+    if not arguments.table and not arguments.only:
+        say(answer.answer(columns, frame), width)
+        say([f"Points of a sweep: hpcmm show FILE SWEEP. Sweeps: {', '.join(dict.fromkeys(frame['sweep']))}"], width)
+        return 0
+    shown = answer.tables_of(frame, arguments.table or "", arguments.only or "")
+    for table in shown:
+        say([table.caption], width)
+        print(markup.plain(table, width), end="\n\n")
+    if not shown:
+        print("no such points" if arguments.only else "no such table of this sweep")
+    return 0
+
+
+def say(lines: Sequence[str], width: int) -> None:
+    """Print lines; what does not fit is continued below, with an indent."""
+    for line in lines:
+        print(textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))

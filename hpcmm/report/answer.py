@@ -1,0 +1,164 @@
+"""The answer of a timings file in a few lines of text, and its points as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis import Columns, Series, Summary, visits
+from hpcmm.model import TEXTBOOK, HpcmmError
+from hpcmm.operations import OPERATIONS
+from hpcmm.report import findings, formats, tables
+from hpcmm.report.headlines import at_told_sizes
+from hpcmm.report.markup import Cell, Table, words
+from hpcmm.report.ratio import Ratio, is_itself
+from hpcmm.text import choices
+
+MOST_TYPES = 4  # lines about types; one that has more of them shares the last line
+# Choices of points by their speed relative to the library or by their result
+ONLY: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
+    "slower": lambda rows: (rows["result"] == "PASS") & (rows["ratio_high"] < 1),
+    "faster": lambda rows: (rows["result"] == "PASS") & (rows["ratio_low"] > 1),
+    "wrong": lambda rows: rows["result"] == "FAIL",
+}
+
+
+def answer(columns: Columns, frame: pd.DataFrame) -> list[str]:
+    """Return three to six lines: the fastest rung of each type, whether to believe it, and what was not measured.
+
+    ``frame`` is ``measurements(columns)``.
+    """
+    summary = analysis.summary(columns, frame)
+    return [*_fastest(frame), _noise(summary), _counts(summary)]
+
+
+def _fastest(frame: pd.DataFrame) -> list[str]:
+    """Return a line on the fastest rung of each type at the largest size: on an accelerator if there is one."""
+    rows = analysis.points(frame)
+    rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["role"] == "rung")]
+    rows = rows[(rows["algorithm"] == TEXTBOOK) & rows["operation"].map(lambda name: not OPERATIONS[name].cached)]
+    if rows.empty:
+        return []
+    accelerated = analysis.on_accelerator(rows)
+    rows = rows[accelerated] if accelerated.any() else rows
+    operation = next(name for name in OPERATIONS if (rows["operation"] == name).any())
+    rows = analysis.pooled(rows[rows["operation"] == operation])
+    rows = rows[rows["ranks"] == rows["ranks"].min()]
+    found = []
+    for dtype in [name for name in OPERATIONS[operation].dtypes if (rows["dtype"] == name).any()]:
+        own = rows[rows["dtype"] == dtype]
+        for preferred in (own["arithmetic"] == "", own["seconds_low"].notna()):
+            own = own[preferred[own.index]] if preferred[own.index].any() else own
+        at = at_told_sizes(own)[-1]
+        found.append(analysis.row_dicts(at.nsmallest(1, "seconds"))[0])
+    full = found if len(found) <= MOST_TYPES else found[: MOST_TYPES - 1]
+    lines = []
+    for row in full:
+        where = row["gpu"] or formats.device(row["device"])
+        lines.append(
+            f"{row['dtype']} at {formats.size(row)} on the {where}: {findings.name_of(row)} {formats.rate_text(row)}"
+            + "".join(f", {each}" for each in _compared(row))
+        )
+    if rest := found[len(full) :]:
+        short = (f"{row['dtype']} {row['rung']} {formats.rate_text(row)}{_short(row)}" for row in rest)
+        lines.append("; ".join(short))
+    return lines
+
+
+def _compared(row: Mapping) -> list[str]:
+    """Give the ratios to the library and to the tuned library, with their intervals."""
+    found = []
+    for column, library, kind in (("ratio", row["library"], ""), ("tuned_ratio", row["tuned_library"], "tuned ")):
+        ratio = Ratio.to_library(row, column)
+        if math.isfinite(ratio.value):
+            found.append(f"{formats.times(ratio.value)} {kind}{library} ({ratio.ends or 'no interval'})")
+    return found
+
+
+def _short(row: Mapping) -> str:
+    ratios = [formats.times(row[name]) for name in ("ratio", "tuned_ratio") if math.isfinite(row[name])]
+    return f" ({', '.join(ratios)})" if ratios else ""
+
+
+def _noise(summary: Summary) -> str:
+    """Say whether the machine was quiet enough for the ratios to be believed."""
+    known = [(title, spread) for title, spread, _ in summary.noise if math.isfinite(spread)]
+    if not known:
+        return "Noise unknown: each point has one visit. Measure again with measuring.visits of 3 or more."
+    listed = ", ".join(f"{formats.percent(spread)} on the {title}" for title, spread in known)
+    found = f"visits of a point differ by {listed} (limit {formats.percent(visits.NOISY)})"
+    found += f"; {summary.throttled} points throttled" if summary.throttled else ""
+    if max(spread for _, spread in known) <= visits.NOISY:
+        return f"Quiet enough to believe: {found}."
+    return f"Too noisy to believe: {found}. End other processes and measure again."
+
+
+def _counts(summary: Summary) -> str:
+    """Count the points by result, and the variants that the plan leaves out by reason."""
+    wrong = [f"{summary.failed} FAIL"] if summary.failed else []
+    if summary.failed and summary.alarms.empty:
+        wrong = [f"{summary.failed} FAIL as expected"]
+    unmeasured = [f"{summary.unmeasured} not measured"] if summary.unmeasured else []
+    text = f"{summary.points} points: {', '.join([f'{summary.passed} PASS', *wrong, *unmeasured])}."
+    reasons = summary.omitted.groupby("reason", sort=False).size().sort_values(ascending=False)
+    if len(reasons):
+        more = f", and {len(reasons) - 1} more reasons" if len(reasons) > 1 else ""
+        text += f" {reasons.sum()} variants of sweeps not measured: {reasons.index[0]}{more}."
+    return text
+
+
+OTHERS: Mapping[str, Callable[[Series], Table | None]] = {
+    "ladder": tables.ladder_table,
+    "phases": tables.phase_table,
+    "energy": tables.energy_table,
+    "accuracy": tables.accuracy_table,
+}
+
+
+def tables_of(frame: pd.DataFrame, name: str, only: str = "") -> list[Table]:
+    """Return the tables of a name: the points of a sweep, of all for an empty name, or ``sweep.ladder`` and so on.
+
+    Raises
+    ------
+    HpcmmError
+        If there is no such sweep or table.
+    """
+    sweep, _, kind = name.partition(".")
+    known = list(dict.fromkeys(frame["sweep"]))
+    if sweep and sweep not in known:
+        raise HpcmmError(f"sweep {sweep!r} is not in the file; allowed: {choices(sweep, known)}")
+    if kind and kind not in OTHERS:
+        raise HpcmmError(f"table {kind!r} is not allowed; allowed: {choices(kind, OTHERS)}")
+    make = OTHERS.get(kind, lambda series: point_table(series, only))
+    rows = frame[frame["sweep"] == sweep] if sweep else frame
+    return [table for each in analysis.series(analysis.split_by_machine(rows)) if (table := make(each))]
+
+
+def point_table(series: Series, only: str = "") -> Table | None:
+    """Make the table of the points of a series, one per line; None if ``only`` selects none."""
+    points = series.points[ONLY[only](series.points)] if only else series.points
+    if points.empty:
+        return None
+    unit = formats.rate_unit_of(series.points)
+
+    def ratio(column: str, form: Callable[[Mapping], str]) -> Callable[[Mapping], Cell]:
+        return lambda row: Cell("" if row["result"] != "PASS" or is_itself(row, column) else form(row))
+
+    columns = {
+        formats.size_title(points): tables.of_size,
+        "Rung": tables.text("label"),
+        unit.name: lambda row: Cell(formats.rate(row, "" if math.isfinite(row["seconds"]) else "call_", unit)),
+        "Library": ratio("ratio", lambda row: formats.times(row["ratio"])),
+        "95 % CI": ratio("ratio", lambda row: formats.ends(row, "ratio", formats.number)),
+        "Result": lambda row: words(row["result"] if row["result"] == "PASS" else f"{row['result']} {row['where']}"),
+    }
+    if points["tuned_ratio"].notna().any():
+        result = columns.pop("Result")
+        columns["Tuned"] = ratio("tuned_ratio", lambda row: formats.times(row["tuned_ratio"]))
+        columns["Result"] = result
+    title = f"{series.sweep}: {formats.conditions(series)}"
+    captions = filter(None, (title, tables.libraries(series.points)))
+    return tables.table("; ".join(captions), points, columns, leading=1)

@@ -1,0 +1,113 @@
+"""``hpcmm show``: the answer of a timings file and its tables, on terminals of any width and encoding."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+
+import pytest
+import timings
+from test_main import ALONE, ASCII
+from timings import FAIL, measurement, visit_samples
+
+from hpcmm import store
+from hpcmm.cli import show
+from hpcmm.cli.main import main
+from hpcmm.measurement import Point
+from hpcmm.report import answer
+
+GPU = {"gpus": [{"name": "NVIDIA H100", "uuid": "a"}]}
+
+
+def product(name, seconds, dtype="float32", n=512, verdict=timings.PASS, scatter=0.001):
+    """A point and its baseline, ``cublas`` in 1 ms, over nine visits."""
+    point = Point("matmul", name, (n,) * 3, dtype, 1, {"alpha": 1.0, "beta": 0.0})
+    times = [seconds * (1 + scatter * (i - 4)) for i in range(9)]
+    own = measurement(point, samples=visit_samples(times), verdict=verdict)
+    beside = visit_samples([1e-3 * (1 + scatter * (4 - i)) for i in range(9)])
+    return [own, dataclasses.replace(measurement(point, samples=beside), contender="cublas", baseline=True)]
+
+
+def written(folder, rows, omitted=()):
+    path = timings.write(folder / "timings.h5", {"size": [each for pair in rows for each in pair]}, GPU)
+    if omitted:
+        store.merge([path], folder / "merged.h5", list(omitted))
+        return folder / "merged.h5"
+    return path
+
+
+@pytest.fixture
+def said(tmp_path, capsys, monkeypatch):
+    """Run the command on a file; return its lines."""
+
+    def run(rows, *arguments, columns=100, omitted=()):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        path = written(tmp_path, rows, omitted)
+        assert main(["show", str(path), *arguments]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def test_the_answer_has_the_fastest_rung_of_each_type_its_ratio_and_whether_to_believe_it(said):
+    rows = [product("naive", 4e-3), product("large_thread_tile", 8e-4), product("large_thread_tile", 2e-3, "float64")]
+    reason = {"sweep": "size", "variant": "openmp", "ranks": 1, "reason": "no CPU", "points": 0}
+    lines = said(rows, columns=500, omitted=[reason])
+    assert len(lines) == 5
+    single, double, noise, counts, sweeps = lines
+    assert single.startswith("float32 at 512 on the NVIDIA H100: large_thread_tile 336 GFLOP/s, 1.25× cublas")
+    assert double.startswith("float64 at 512 on the NVIDIA H100: large_thread_tile 134 GFLOP/s, 0.500× cublas")
+    low, high = map(float, single[single.index("(") + 1 : single.index(")")].split(" to "))
+    assert low < 1.25 < high and high - low < 0.1
+    assert noise.startswith("Quiet enough to believe")
+    assert counts == "3 points: 3 PASS. 1 variants of sweeps not measured: no CPU."
+    assert sweeps.endswith("Sweeps: size")
+
+
+def test_a_noisy_machine_is_said_to_be(said):
+    lines = said([product("naive", 4e-3, scatter=0.1)], columns=500)
+    assert lines[1].startswith("Too noisy to believe") and "measure again" in lines[1]
+
+
+def test_wrong_points_are_counted_and_shown(said):
+    rows = [product("naive", 4e-3, verdict=FAIL), product("large_thread_tile", 8e-4)]
+    assert "1 PASS, 1 FAIL." in said(rows, columns=500)[2]
+    table = "\n".join(said(rows, "--only", "wrong"))
+    assert "0:640" in table and "large_thread_tile" not in table
+
+
+@pytest.mark.parametrize(("only", "name"), [("slower", "naive"), ("faster", "large_thread_tile")])
+def test_only_takes_significant_differences(said, only, name):
+    rows = [product("naive", 4e-3), product("large_thread_tile", 8e-4), product("tiled_padded", 1e-3)]
+    text = "\n".join(said(rows, "size", "--only", only))
+    assert {each for each in ("naive", "large_thread_tile", "tiled_padded") if each in text} == {name}
+    assert said(rows[2:], "--only", only) == ["no such points"]
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+@pytest.mark.parametrize("arguments", [(), ("size",), ("size.ladder",)])
+def test_no_line_is_wider_than_the_terminal(said, columns, arguments):
+    rows = [product("naive", 4e-3), product("large_thread_tile", 8e-4)]
+    lines = said(rows, *arguments, columns=columns)
+    assert max(map(len, lines)) <= columns
+    if arguments:
+        assert sum(line.lstrip().startswith("naive") or " naive " in line for line in lines) >= 1
+
+
+def test_a_terminal_without_utf_8_gets_similar_characters(tmp_path):
+    path = written(tmp_path, [product("large_thread_tile", 8e-4)])
+    command = [sys.executable, "-m", "hpcmm", "show", path]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("LC_")} | ALONE | ASCII
+    done = subprocess.run(command, env=environ, capture_output=True, timeout=300)
+    assert b"1.25x cublas" in done.stdout and b"\\x" not in done.stdout and done.stderr == b""
+
+
+def test_a_misspelt_sweep_or_table_is_named(tmp_path, capsys):
+    path = written(tmp_path, [product("naive", 4e-3)])
+    for name, meant in (("sise", "size"), ("size.lader", "ladder")):
+        assert main(["show", str(path), name]) == 1
+        assert capsys.readouterr().err.splitlines()[-1].endswith(f"did you mean '{meant}'?")
+
+
+def test_the_command_has_the_choices_of_the_report():
+    assert set(show.ONLY) == set(answer.ONLY)
