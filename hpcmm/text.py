@@ -50,7 +50,7 @@ def choices(value: object, allowed: Iterable) -> str:
     ("size, tile; did you mean 'size'?", '8, 16')
     """
     names = [str(each) for each in allowed]
-    alike = difflib.get_close_matches(str(value), names, n=1)
+    alike = difflib.get_close_matches(str(value), names, n=1, cutoff=0.75)
     return ", ".join(names) + (f"; did you mean {alike[0]!r}?" if alike else "")
 
 

@@ -170,7 +170,7 @@ def ahead(results: Path, planned: plan.Plan) -> str:
     minutes = planned.config.get("sustain_minutes", 0)
     then = f"; products for {minutes:g} min" if minutes else ""
     if not points:
-        return f"hpcmm: all {done} points are measured{then}"
+        return f"hpcmm: nothing to measure: {done} of {done} points are current{then}"
     left = estimate(sum(state.expected(pace) for state in open_states), sum(state.seconds for state in open_states))
     jobs_left = "1 job" if jobs == 1 else f"{jobs} jobs"
     order = "" if jobs == 1 else ", one job after another"

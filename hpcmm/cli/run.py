@@ -16,9 +16,10 @@ from typing import TextIO
 
 from hpcmm import parallel
 from hpcmm.bench import status
-from hpcmm.bench.done import PAGE, is_done
+from hpcmm.bench.done import PAGE, TIMINGS, is_done
+from hpcmm.cli import display, show
 from hpcmm.cli.arguments import command
-from hpcmm.experiment import plan
+from hpcmm.experiment import extensions, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.model import HpcmmError
 
@@ -87,11 +88,30 @@ def run(arguments: argparse.Namespace) -> int:
     options += ["--rerun-incomplete"]  # last, because it takes no value: others would take a target of the rest
     hidden = not arguments.verbose and not given(rest, QUESTIONS)
     command = [sys.executable, "-m", "snakemake", *options, *rest]
-    code = follow(command, hidden, results if given(rest, ELSEWHERE) else None)
-    with suppress(HpcmmError):  # some options of Snakemake write no plan
-        if code == 0 and hidden and is_done(plan.read(results / "plan.json"), results):
-            print(f"report: {(results / PAGE).resolve()}", flush=True)
+    elsewhere = results if given(rest, ELSEWHERE) else None
+    if not hidden:
+        return follow(command, None, elsewhere)
+    began, shown = time.time(), display.of(results)
+    try:
+        code = follow(command, shown, elsewhere)
+    finally:
+        shown.close()
+    with suppress(HpcmmError, OSError):  # some options of Snakemake write no plan
+        conclude(results, began, code == 0, shown.begun)
     return code
+
+
+def conclude(results: Path, began: float, succeeded: bool, measured: bool) -> None:
+    """Print what the timings file says, if the run has written one or had nothing to do, and the path of the report."""
+    planned = plan.read(results / "plan.json")
+    done = succeeded and is_done(planned, results)
+    if done and not measured:
+        print(status.ahead(results, planned).removeprefix("hpcmm: ").capitalize())
+    if done or (results / TIMINGS).stat().st_mtime >= began:
+        extensions.load(extensions.named(planned.config))
+        show.say_answer(results / TIMINGS)
+    if done:
+        print(f"report: {(results / PAGE).resolve()}", flush=True)
 
 
 def given(options: Sequence[str], names: Sequence[str]) -> bool:
@@ -107,22 +127,21 @@ def given(options: Sequence[str], names: Sequence[str]) -> bool:
     )
 
 
-def follow(snakemake: Sequence[str], hidden: bool, results: Path | None) -> int:
+def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path | None) -> int:
     """Run Snakemake to its end, and return its exit status.
 
     Parameters
     ----------
     snakemake : sequence of str
         The command.
-    hidden : bool
-        Whether to show only the lines of hpcmm on stderr. If Snakemake fails and none of them reports an error, its
-        own lines follow at the end, unless the user ended it.
+    shown : Lines, optional
+        Shows the lines of hpcmm. If Snakemake fails and none of them reports an error, its own lines follow at the end,
+        unless the user ended it. Without it, all lines are printed as they come.
     results : Path, optional
-        Folder whose progress is printed every minute, where the output of the jobs goes elsewhere.
+        Folder whose progress is shown every minute, where the output of the jobs goes elsewhere.
     """
-    process = subprocess.Popen(
-        snakemake, stderr=subprocess.PIPE if hidden else None, text=hidden or None, errors="replace" if hidden else None
-    )
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    process = subprocess.Popen(snakemake, **(piped if shown else {}))
     over, ended = threading.Event(), threading.Event()
 
     def end(number: int, _) -> None:
@@ -133,20 +152,21 @@ def follow(snakemake: Sequence[str], hidden: bool, results: Path | None) -> int:
     # Snakemake ends its jobs before it ends
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     if results:
-        threading.Thread(target=report, args=(results, over), daemon=True).start()
+        threading.Thread(target=report, args=(results, over, shown), daemon=True).start()
     try:
-        reported, others = ours(process.stderr) if process.stderr else (True, [])
+        reported, others = ours(process.stdout, shown) if shown else (True, [])
         code = process.wait()
     finally:
         over.set()
         for number, handler in before.items():
             signal.signal(number, handler)
     if code and not reported and not ended.is_set():
+        shown.close()
         print("".join(others), end="", file=sys.stderr, flush=True)
     return 1 if code > 0 else 128 - code if code else 0
 
 
-def ours(stream: TextIO) -> tuple[bool, list[str]]:
+def ours(stream: TextIO, shown: display.Lines) -> tuple[bool, list[str]]:
     """Show only the lines of hpcmm, and the indented lines that follow them, from the messages of Snakemake.
 
     Returns
@@ -156,24 +176,24 @@ def ours(stream: TextIO) -> tuple[bool, list[str]]:
     list of str
         All other lines.
     """
-    reported, others, shown = False, [], False
+    reported, others, follows = False, [], False
     for line in stream:
-        shown = line.startswith("hpcmm: ") or (shown and line.startswith("    "))
+        follows = display.is_ours(line) or (follows and line.startswith("    "))
         reported = reported or line.startswith("hpcmm: error: ")
-        if shown:
-            print(line, end="", file=sys.stderr, flush=True)
+        if follows:
+            shown.take(line.rstrip("\n"))
         else:
             others.append(line)
     return reported, others
 
 
-def report(results: Path, over: threading.Event) -> None:
-    """Print the progress of the jobs every minute, if it has changed."""
+def report(results: Path, over: threading.Event, shown: display.Lines | None) -> None:
+    """Show the progress of the jobs every minute, if it has changed."""
     began, last = time.time(), ""
     while not over.wait(SECONDS_BETWEEN_REPORTS):
         with suppress(HpcmmError, OSError):
             if (results / "plan.json").stat().st_mtime >= began - 1:
                 line = status.progress(*status.look_at_all(results, plan.read(results / "plan.json")))
                 if line != last:
-                    print(f"hpcmm: {line}", file=sys.stderr, flush=True)
+                    shown.jobs(line) if shown else print(f"hpcmm: {line}", file=sys.stderr, flush=True)
                     last = line

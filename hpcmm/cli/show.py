@@ -7,10 +7,14 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcmm import store
 from hpcmm.cli.arguments import add_extensions, command
 from hpcmm.experiment import extensions
+
+if TYPE_CHECKING:
+    import pandas
 
 ONLY = ("slower", "faster", "wrong")  # repeated here because pandas takes a while to import
 
@@ -45,23 +49,37 @@ def run(arguments: argparse.Namespace) -> int:
     from hpcmm import analysis  # pandas takes a while to import
     from hpcmm.report import answer, markup
 
-    columns = store.read(arguments.timings)
-    frame = analysis.measurements(columns)
-    width = shutil.get_terminal_size((100, 24)).columns
     if not arguments.table and not arguments.only:
-        say(answer.answer(columns, frame), width)
-        say([f"Points of a sweep: hpcmm show FILE SWEEP. Sweeps: {', '.join(dict.fromkeys(frame['sweep']))}"], width)
+        frame = say_answer(arguments.timings)
+        say([f"Points of a sweep: hpcmm show FILE SWEEP. Sweeps: {', '.join(dict.fromkeys(frame['sweep']))}"])
         return 0
+    frame = analysis.measurements(store.read(arguments.timings))
     shown = answer.tables_of(frame, arguments.table or "", arguments.only or "")
     for table in shown:
-        say([table.caption], width)
-        print(markup.plain(table, width), end="\n\n")
+        say([table.caption])
+        print(markup.plain(table, width()), end="\n\n")
     if not shown:
         print("no such points" if arguments.only else "no such table of this sweep")
     return 0
 
 
-def say(lines: Sequence[str], width: int) -> None:
+def say_answer(timings: Path) -> pandas.DataFrame:
+    """Print the answer of a timings file; return its measurements."""
+    from hpcmm import analysis
+    from hpcmm.report import answer
+
+    columns = store.read(timings)
+    frame = analysis.measurements(columns)
+    say(answer.answer(columns, frame))
+    return frame
+
+
+def width() -> int:
+    """Return the number of columns of the terminal."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def say(lines: Sequence[str]) -> None:
     """Print lines; what does not fit is continued below, with an indent."""
     for line in lines:
-        print(textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+        print(textwrap.fill(line, width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))

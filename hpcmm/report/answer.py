@@ -50,8 +50,8 @@ def _fastest(frame: pd.DataFrame) -> list[str]:
     found = []
     for dtype in [name for name in OPERATIONS[operation].dtypes if (rows["dtype"] == name).any()]:
         own = rows[rows["dtype"] == dtype]
-        for preferred in (own["arithmetic"] == "", own["seconds_low"].notna()):
-            own = own[preferred[own.index]] if preferred[own.index].any() else own
+        plain = own["arithmetic"] == ""
+        own = own[plain] if plain.any() else own
         at = at_told_sizes(own)[-1]
         found.append(analysis.row_dicts(at.nsmallest(1, "seconds"))[0])
     full = found if len(found) <= MOST_TYPES else found[: MOST_TYPES - 1]
@@ -89,7 +89,7 @@ def _noise(summary: Summary) -> str:
     if not known:
         return "Noise unknown: each point has one visit. Measure again with measuring.visits of 3 or more."
     listed = ", ".join(f"{formats.percent(spread)} on the {title}" for title, spread in known)
-    found = f"visits of a point differ by {listed} (limit {formats.percent(visits.NOISY)})"
+    found = f"visits of a point differ by {listed} (limit {100 * visits.NOISY:.0f} %)"
     found += f"; {summary.throttled} points throttled" if summary.throttled else ""
     if max(spread for _, spread in known) <= visits.NOISY:
         return f"Quiet enough to believe: {found}."
