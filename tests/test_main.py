@@ -100,7 +100,7 @@ def test_every_command_has_help(command, capsys):
 
 def test_every_command_has_a_module():
     folder = ROOT / "hpcmm" / "cli"
-    shared = {"main", "arguments", "selection", "version", "__init__"}
+    shared = {"main", "arguments", "display", "selection", "version", "__init__"}
     assert {path.stem for path in folder.glob("*.py")} == {*COMMANDS, *shared}
 
 
@@ -609,7 +609,7 @@ def test_status_follows_a_run_from_its_plan_to_its_end(status, running, mpi_job,
     parts = {part: float(seconds) for seconds, part in (each.split(" s ") for each in parts.split(", "))}
     assert float(whole) == pytest.approx(sum(parts.values()), abs=0.5) and parts["start-up"] > 0
     assert parts.keys() <= {"start-up", "compiling", "timed", *pace.PARTS, "other"}
-    assert tool_status.ahead(tmp_path / "results", planned) == "hpcmm: all 8 points are measured"
+    assert tool_status.ahead(tmp_path / "results", planned) == "hpcmm: nothing to measure: 8 of 8 points are current"
     records = pace.learned(tmp_path / "results")
     assert [record.batch for record in records] == ["size/cpu-r1-1", "later/cpu-r2-1"]
     assert all(record.startup > 0 and record.seconds > 0 and record.predicted > 0 for record in records)
@@ -649,7 +649,7 @@ def test_a_run_whose_jobs_print_elsewhere_reports_its_progress_when_it_changes(r
     monkeypatch.setattr(sys, "stderr", printed)
     monkeypatch.setattr(cli_run, "SECONDS_BETWEEN_REPORTS", 0.01)
     over = threading.Event()
-    thread = threading.Thread(target=cli_run.report, args=(tmp_path / "results", over))
+    thread = threading.Thread(target=cli_run.report, args=(tmp_path / "results", over, None))
     thread.start()
     (tmp_path / "results" / "plan.json").touch()  # a run writes it when it starts
     try:

@@ -41,7 +41,7 @@ def said(tmp_path, capsys, monkeypatch):
     """Run the command on a file; return its lines."""
 
     def run(rows, *arguments, columns=100, omitted=()):
-        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr(show, "width", lambda: columns)
         path = written(tmp_path, rows, omitted)
         assert main(["show", str(path), *arguments]) == 0
         return capsys.readouterr().out.splitlines()

@@ -115,7 +115,7 @@ def test_an_experiment_runs_in_a_working_folder_of_an_installed_wheel(python, tm
     (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
     assert "small" in run(folder, hpcmm, "plan")
     output = run(folder, hpcmm, "run")
-    assert " PASS " in output
+    assert " PASS." in output
     groups = store.read(folder / "results" / "timings.h5")
     assert set(groups["measurements"]["sweep"]) == {"small", "sum"} and groups["measurements"]["passed"].all()
     assert {each["provenance"]["python"] for each in analysis.runs(groups)} == {platform.python_version()}

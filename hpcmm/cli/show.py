@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,11 +76,12 @@ def say_answer(timings: Path) -> pandas.DataFrame:
 
 
 def width() -> int:
-    """Return the number of columns of the terminal."""
-    return shutil.get_terminal_size((100, 24)).columns
+    """Return the number of columns of the terminal; 0 if standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def say(lines: Sequence[str]) -> None:
     """Print lines; what does not fit is continued below, with an indent."""
     for line in lines:
-        print(textwrap.fill(line, width(), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+        columns = width() or len(line) + 1
+        print(textwrap.fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))

@@ -89,8 +89,9 @@ def plain(table: Table, width: int = 0) -> str:
     columns = list(zip(table.head, *table.texts, strict=True))
     widths = [max(len(head) + 2, *map(len, rest)) + 2 for head, *rest in columns]  # as tabulate pads them
     first = list(itertools.takewhile(lambda i: table.is_text[i], range(len(columns))))  # they name the row
-    while sum(widths[i] for i in first) > width / 2:
-        first.pop()
+    widest = max((widths[i] for i in range(len(first), len(columns))), default=0)
+    while width and len(first) > 1 and sum(widths[i] for i in first) + widest > width + 2:
+        first.pop(-2)  # the last one is the name
     parts: list[list[int]] = [[]]
     for i in range(len(columns)):
         if width and len(parts[-1]) > len(first) and sum(widths[j] for j in parts[-1]) + widths[i] > width + 2:
