@@ -11,7 +11,7 @@ from hpcmm.experiment import extensions, plan
 from hpcmm.cluster import site, slurm
 from hpcmm.bench import done, status
 from hpcmm.experiment.config import locate_files, merge_into, read_config
-from hpcmm.reader import naming
+from hpcmm.reader import naming, typed
 from hpcmm.measurement import Job
 from hpcmm.model import HpcmmError
 from hpcmm.store import require_writable
@@ -25,6 +25,8 @@ DONE, STALE = str(MARKS / "done" / "{job}"), str(MARKS / "stale" / "{product}")
 FAILED = str(MARKS / "failed" / "{job}")  # the batches that ended their job
 
 IN_JOB, ON_CLUSTER = not workflow.is_main_process, workflow.nodes is not None
+# --dag and others need no --cores
+CORES = os.cpu_count() if workflow.resource_settings.cores is None else workflow.resource_settings.cores
 
 # Only a job starts ranks by the launcher that started it: sbatch and mpiexec inherit nothing of a job around.
 surroundings.enter(launched=IN_JOB, local=not IN_JOB and not ON_CLUSTER)
@@ -47,12 +49,13 @@ try:
                 "{}: Snakemake starts cluster jobs by this path of Python without quotes; install hpcmm in a path "
                 "of letters, digits and -_./ only".format(sys.executable)
             )
-        if not ON_CLUSTER and workflow.cores < 1:
+        if not ON_CLUSTER and CORES < 1:
             raise HpcmmError("--cores: 0 is not allowed; allowed: 1 or more, or all")
         # a config file from the command line replaces ours instead of being merged into it
         FILES = workflow.overwrite_configfiles or [HERE / "config.yaml"]
         EXPERIMENT = read_config(*FILES)
         merge_into(EXPERIMENT, config)  # which has the values of the files again
+        merge_into(EXPERIMENT, typed(workflow.config_settings.config))  # Snakemake reads nested numbers as texts
         locate_files(EXPERIMENT, FILES[-1])
         with naming(FILES[-1]):
             # the devices of this machine say nothing about a cluster, so auto means all devices of the config
@@ -70,7 +73,7 @@ except HpcmmError as error:
 # Slurm gives each job its own CPUs and GPUs. Elsewhere, a machine runs one measurement at a time, for all users.
 ALONE = "" if IN_JOB or ON_CLUSTER else "{} -m hpcmm.cluster.alone".format(Path(sys.executable).name)
 VERBOSE = "--verbose" in sys.argv
-THREADS = SITE.cpus_per_rank if IN_JOB or ON_CLUSTER else workflow.cores
+THREADS = SITE.cpus_per_rank if IN_JOB or ON_CLUSTER else CORES
 os.environ.update(
     HPCMM_PYTHON=sys.executable,
     HPCMM_ALONE=ALONE,
@@ -123,6 +126,11 @@ onstart:
     except HpcmmError as error:
         sys.exit("hpcmm: error: {}".format(error))
     PLAN.write(RESULTS / "plan.json")
+    if workflow.dag_settings.forceall:
+        print(
+            "hpcmm: --forceall keeps points that are current; to measure all again: rm -r results/raw",
+            file=sys.stderr,
+        )
     surroundings.say()
     print(status.ahead(RESULTS, PLAN), file=sys.stderr, flush=True)
 

@@ -145,6 +145,19 @@ def parse(text: str | TextIO, place: str | Path) -> Any:
         raise ConfigError(f"{place}: not a text file in UTF-8") from error
 
 
+def typed(value: Any) -> Any:
+    """Return a value with its texts parsed as YAML: numbers and booleans of a command line.
+
+    >>> typed({"sizes": ["64", "128"], "dtypes": ["float32"], "accuracy": "true"})
+    {'sizes': [64, 128], 'dtypes': ['float32'], 'accuracy': True}
+    """
+    if isinstance(value, Mapping):
+        return {key: typed(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [typed(each) for each in value]
+    return parse(value, "--config") if isinstance(value, str) else value
+
+
 def text_of(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
     """Return the text of a file.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,14 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from hpcmm import parallel
+from hpcmm import parallel, store
 from hpcmm.bench import status
 from hpcmm.bench.done import PAGE, TIMINGS, is_done
 from hpcmm.cli import display, show
 from hpcmm.cli.arguments import command
+from hpcmm.cluster import slurm
 from hpcmm.experiment import extensions, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.model import HpcmmError
+from hpcmm.text import choices
 
 # Options that limit what runs at a time; without any of them the run takes all cores of this machine.
 AMOUNT = ("--cores", "-c", "--jobs", "-j", "--profile")
@@ -73,16 +77,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise HpcmmError(f"{missing}: {parallel.INSTALL}")
     if not Path("Snakefile").exists() and not given(arguments.rest, ("--snakefile", "-s")):
         raise HpcmmError("no Snakefile in this folder; hpcmm init DIR writes a working folder")
-    for path in arguments.configfile:
+    rest, meant = without_files(arguments.rest)
+    files, options = [*arguments.configfile, *meant], []
+    for path in files:
         read_config(path)  # Snakemake would end in a traceback
     results = (arguments.directory or Path()) / "results"
-    rest, options = arguments.rest, []
     if not given(rest, AMOUNT):
         options += ["--cores", "all"]
     if arguments.directory:
         options += ["--directory", str(arguments.directory)]
-    if arguments.configfile:
-        options += ["--configfile", *map(str, arguments.configfile)]
+    if files:
+        options += ["--configfile", *map(str, files)]
     if arguments.verbose:
         options += ["--verbose"]
     options += ["--rerun-incomplete"]  # last, because it takes no value: others would take a target of the rest
@@ -114,6 +119,23 @@ def conclude(results: Path, began: float, succeeded: bool, measured: bool) -> No
         print(f"report: {(results / PAGE).resolve()}", flush=True)
 
 
+def without_files(options: Sequence[str]) -> tuple[list[str], list[Path]]:
+    """Return options without the files among the values of ``--config``, and these files, which are configs.
+
+    >>> without_files(["-j4", "--config", "mine.yaml", "scale=full", "-F"])
+    (['-j4', '--config', 'scale=full', '-F'], [PosixPath('mine.yaml')])
+    """
+    kept, files, values = [], [], False
+    for option in options:
+        values = option in ("--config", "-C") or (values and not option.startswith("-"))
+        if values and "=" not in option and Path(option).suffix in (".yaml", ".yml", ".json"):
+            files.append(Path(option))
+        else:
+            kept.append(option)
+    alone = [i for i, each in enumerate(kept) if each in ("--config", "-C") and "=" not in "".join(kept[i + 1 : i + 2])]
+    return [each for i, each in enumerate(kept) if not files or i not in alone], files
+
+
 def given(options: Sequence[str], names: Sequence[str]) -> bool:
     """Whether a command line has one of these options.
 
@@ -141,7 +163,7 @@ def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path 
         Folder whose progress is shown every minute, where the output of the jobs goes elsewhere.
     """
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
-    process = subprocess.Popen(snakemake, **(piped if shown else {}))
+    process = subprocess.Popen(snakemake, env=environment(), **(piped if shown else {}))
     over, ended = threading.Event(), threading.Event()
 
     def end(number: int, _) -> None:
@@ -162,8 +184,42 @@ def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path 
             signal.signal(number, handler)
     if code and not reported and not ended.is_set():
         shown.close()
-        print("".join(others), end="", file=sys.stderr, flush=True)
+        print(explained("".join(others)), file=sys.stderr, flush=True)
     return 1 if code > 0 else 128 - code if code else 0
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of Snakemake, whose cache must be writable."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")  # noqa: PTH111
+    try:
+        store.require_writable(cache)
+    except store.StoreError:
+        return os.environ | {"XDG_CACHE_HOME": str(Path(".snakemake", "cache").resolve())}
+    return dict(os.environ)
+
+
+def explained(messages: str) -> str:
+    """Return the error among the messages of Snakemake; in one line if it is about an option, a lock, or a traceback.
+
+    >>> explained("usage: snakemake [--cores N] [--config C]\\nsnakemake: error: unrecognized arguments: --coers\\n")
+    "hpcmm: error: unrecognized arguments: --coers; did you mean '--cores'?"
+    """
+    if "LockException" in messages:
+        with suppress(OSError, ValueError):
+            host, process, _ = slurm.RUN.read_text().split()
+            return (
+                f"hpcmm: error: another run uses this folder: process {process} on {host}; "
+                "wait for its end, end it, or give this one another --directory"
+            )
+    if found := re.search(r"^\S+: error: (.*)", messages, re.M):
+        option = re.search(r"--[\w-]+", found[1])
+        known = dict.fromkeys(re.findall(r"--[\w-]+", messages[: found.start()]))
+        _, _, meant = choices(option[0], known).partition("; ") if option else ("", "", "")
+        return f"hpcmm: error: {found[1]}" + (f"; {meant}" if meant else "")
+    lines = [line for line in messages.splitlines() if line.strip()]
+    if any(line.startswith('  File "') for line in lines):
+        return f"hpcmm: error: Snakemake: {lines[-1].strip()}; --verbose shows where"
+    return messages.rstrip("\n")
 
 
 def ours(stream: TextIO, shown: display.Lines) -> tuple[bool, list[str]]:
