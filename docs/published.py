@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -30,7 +31,7 @@ from hpcmm.experiment.config import read_config, validated
 from hpcmm.model import TEXTBOOK, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.report import formats, markup, page, tables
+from hpcmm.report import answer, formats, markup, page, tables
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
 from hpcmm.text import short_revision
 
@@ -90,6 +91,14 @@ def summary(columns: Columns, frame: pd.DataFrame) -> str:
         return ""
     parts = [_source(columns, frame), fastest(frame), WITHOUT_TUNED, efficiency(frame), *map(_figure, FIGURES)]
     return "\n\n".join(filter(None, parts))
+
+
+def answered(columns: Columns, frame: pd.DataFrame) -> str:
+    """Return what ``hpcmm show`` prints about the file."""
+    if frame.empty:
+        return ""
+    lines = (textwrap.fill(line, 100, subsequent_indent="  ") for line in answer.answer(columns, frame))
+    return "\n".join(["```text", *lines, "```"])
 
 
 def run(columns: Columns, frame: pd.DataFrame) -> str:
@@ -530,6 +539,7 @@ def levels(columns: Columns, frame: pd.DataFrame) -> str:
 SECTIONS = {
     "summary": summary,
     "run": run,
+    "answer": answered,
     **{operation: ladder(operation) for operation in LADDERS},
     "steps": steps,
     "sixteen_bit": sixteen_bit,

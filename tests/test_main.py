@@ -693,6 +693,43 @@ def test_no_option_of_a_run_takes_a_target(rest, tmp_path, monkeypatch):
     assert ("--cores" in ours) == ("-j4" not in rest)
 
 
+@pytest.mark.parametrize("rest", [["--config", "other.yaml"], ["-C", "other.yaml", "scale=full"]])
+def test_a_file_among_the_values_of_config_is_the_experiment(rest, tmp_path, monkeypatch):
+    commands = []
+    monkeypatch.chdir(tmp_path)
+    Path("Snakefile").touch()
+    Path("other.yaml").write_text("sweeps: {}")
+    monkeypatch.setattr(cli_run, "follow", lambda command, *_: commands.append(command) or 1)
+    assert cli_main.main(["run", *rest]) == 1
+    ((_, _, _, *options),) = commands
+    assert options[options.index("--configfile") + 1] == "other.yaml" and options.count("other.yaml") == 1
+    assert ("scale=full" in options) == ("scale=full" in rest) == (rest[0] in options)
+
+
+def test_a_second_run_in_a_folder_names_the_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    slurm.RUN.parent.mkdir(parents=True)
+    slurm.RUN.write_text("node1 4711 1.5\n")
+    said = cli_run.explained("Building DAG of jobs...\nLockException:\nError: Directory cannot be locked.\n")
+    assert said.startswith("hpcmm: error: another run uses this folder: process 4711 on node1; ")
+
+
+def test_a_traceback_of_snakemake_is_one_line_and_its_errors_are_kept():
+    traceback = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    f()\nValueError: no\n\n'
+    assert cli_run.explained(traceback) == "hpcmm: error: Snakemake: ValueError: no; --verbose shows where"
+    error = "MissingRuleException:\nNo rule to produce nothing\n"
+    assert cli_run.explained(error) == error.rstrip()
+
+
+def test_without_a_writable_home_the_cache_is_in_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/dev/null/home")
+    assert cli_run.environment()["XDG_CACHE_HOME"] == str(tmp_path / ".snakemake" / "cache")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "XDG_CACHE_HOME" not in cli_run.environment()
+
+
 def test_status_checks_only_processes_of_this_machine(running, tmp_path, monkeypatch):
     gone = subprocess.Popen(["true"])
     gone.wait()

@@ -304,6 +304,16 @@ def test_an_unwritable_folder_is_reported_before_anything_runs(snakemake, place,
 
 @pytest.mark.slow
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
+def test_questions_need_no_cores_and_nested_numbers_of_the_command_line_are_numbers(snakemake):
+    sweeps = "sweeps={mine: {operation: sum, variants: [serial], sizes: [10], dtypes: [int32]}}"
+    (snakemake.folder / "experiment.yaml").write_text(yaml.safe_dump(CONFIG))
+    command = [SNAKEMAKE, "--snakefile", ROOT / "Snakefile", "--configfile", "experiment.yaml"]
+    done = subprocess.run(
+        [*command, "--config", sweeps, "--dag"], cwd=snakemake.folder, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0 and "digraph" in done.stdout, done.stderr
+
+
 def test_cuda_without_a_gpu_is_refused_before_anything_runs(snakemake):
     run = snakemake(CONFIG | {"backends": "cuda"})
     assert run.returncode == 1
