@@ -412,7 +412,7 @@ def test_run_shows_one_sentence_for_a_failed_job(hpcmm_run):
     for noise in ("Abort(", "RuleException", "CalledProcessError", "$HPCMM_JOBS", "Error in rule", "Complete log"):
         assert noise not in output + errors
     assert "hpcmm: error: sum/cpu-r2-1: 3 of 3 points not measured: " in errors
-    assert "11 points: 8 PASS, 3 not measured. " in output, "the others go on"
+    assert "11 points: 8 PASS, 3 not measured: " in output, "the others go on"
     code, line = status_of(hpcmm_run.folder)
     assert code == 1 and line.startswith("results: 8 of 11 points measured (3 not measured), 2 of 3 batches done, ")
 

@@ -15,7 +15,7 @@ from hpcmm.report import findings, formats, tables
 from hpcmm.report.headlines import at_told_sizes
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import Ratio, is_itself
-from hpcmm.text import choices
+from hpcmm.text import choices, printable
 
 MOST_TYPES = 4  # lines about types; one that has more of them shares the last line
 # Choices of points by their speed relative to the library or by their result
@@ -101,13 +101,21 @@ def _counts(summary: Summary) -> str:
     wrong = [f"{summary.failed} FAIL"] if summary.failed else []
     if summary.failed and summary.alarms.empty:
         wrong = [f"{summary.failed} FAIL as expected"]
-    unmeasured = [f"{summary.unmeasured} not measured"] if summary.unmeasured else []
-    text = f"{summary.points} points: {', '.join([f'{summary.passed} PASS', *wrong, *unmeasured])}."
-    reasons = summary.omitted.groupby("reason", sort=False).size().sort_values(ascending=False)
-    if len(reasons):
-        more = f", and {len(reasons) - 1} more reasons" if len(reasons) > 1 else ""
-        text += f" {reasons.sum()} variants of sweeps not measured: {reasons.index[0]}{more}."
+    text = f"{summary.points} points: {', '.join([f'{summary.passed} PASS', *wrong])}"
+    if summary.unmeasured:
+        counts = pd.concat([summary.missing["where"], summary.of_failed_jobs["reason"]]).value_counts()
+        text += f", {summary.unmeasured} not measured: {_reasons(counts)}"
+    text = text.rstrip(".") + "."
+    if len(summary.omitted):
+        count, reasons = len(summary.omitted), summary.omitted["reason"].value_counts()
+        text += f" {count} variant{'s' if count > 1 else ''} of sweeps not measured: {_reasons(reasons)}."
     return text
+
+
+def _reasons(counts: pd.Series) -> str:
+    """Give the most frequent reason, and the number of the others."""
+    others = len(counts) - 1
+    return printable(str(counts.index[0])) + (f", and {others} more reason{'s' if others > 1 else ''}" if others else "")
 
 
 OTHERS: Mapping[str, Callable[[Series], Table | None]] = {
