@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import zlib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -881,12 +882,24 @@ def checks(done: subprocess.CompletedProcess) -> dict[str, dict]:
 
 def test_doctor_checks_everything_that_measuring_needs(tmp_path):
     found = checks(hpcmm("doctor", "--json", folder=tmp_path))
-    wanted = ["Python", "hpcmm", "C kernels", "CPU", "BLAS", "MPI", "launcher", "GPU", "Slurm", "C compiler"]
+    wanted = [
+        "Python",
+        "hpcmm",
+        "C kernels",
+        "CPU",
+        "BLAS",
+        "MPI",
+        "launcher",
+        "GPU",
+        "Slurm",
+        "C compiler",
+        "C++ compiler",
+    ]
     wanted += ["Snakemake", "memory", "/dev/shm", "disk", "files"]
     assert [name for name in wanted if not any(each.startswith(name) for each in found)] == []
     for name in ("Python", "hpcmm", "C kernels", "MPI", "launcher", "files"):
         assert found[name]["state"] == "ok", found[name]
-    assert "starts 2 ranks of one job" in found["launcher"]["found"]
+    assert "starts 2 ranks of one job, which exchange 1 MB" in found["launcher"]["found"]
     assert not list(tmp_path.iterdir()), "it leaves nothing behind"
 
 
@@ -918,6 +931,13 @@ def test_doctor_of_several_ranks_prints_once(mpiexec, tmp_path):
     assert json.loads(done.stdout)["ranks"] == 2
     assert found["launcher"]["found"] == "2 ranks of one job"
     assert found["ranks"]["found"].startswith("2 on ")
+    assert found["message"]["found"] == "1 MB went around all 2 ranks"
+
+
+def test_a_message_that_arrives_changed_is_an_error():
+    comm = types.SimpleNamespace(rank=0, size=2, sendrecv=lambda sent, right, source: bytes(len(sent)))
+    with pytest.raises(RuntimeError, match="1000000 bytes from rank 1 arrived changed"):
+        doctor.exchange(comm)
 
 
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])

@@ -40,6 +40,8 @@ ENOUGH_DISK = 1 << 30
 MUCH_STEAL = 0.002  # of the CPU time since the boot
 BUSY = 0.5  # of the cores
 PRINT_SIZE = "from mpi4py import MPI; print(f'<{MPI.COMM_WORLD.size}>', flush=True)"
+MESSAGE_BYTES = 1_000_000  # more than MPI sends without waiting for the receiver
+EXCHANGE = f"{PRINT_SIZE}; from hpcmm.cli.doctor import exchange; exchange(MPI.COMM_WORLD)"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         {0: "no check found an error", 1: "a check found one"},
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--clean", action="store_true", help="delete the files of killed ranks that no process uses any more"
+    )
     add_results(parser)
 
 
@@ -80,12 +85,14 @@ def run(arguments: argparse.Namespace) -> int:
 
         comm = world.MPI.COMM_WORLD
         local_rank = world.local_rank(comm)
-    own = [*mpi, *examine(comm, arguments.results)] if local_rank == 0 else []
+    own = [*mpi, *examine(comm, arguments.results, arguments.clean)] if local_rank == 0 else []
     everyone = [(socket.gethostname(), local_rank, own, presence.count(), os.sched_getaffinity(0))]
     if comm is not None:
         everyone = comm.allgather(everyone[0])
     checks = combine([(host, own) for host, rank, own, *_ in everyone if rank == 0])
     if len(everyone) > 1:
+        exchange(comm)
+        checks.append(Check("message", "ok", f"1 MB went around all {len(everyone)} ranks"))
         checks.append(check_ranks([(host, rank, gpus) for host, rank, _, gpus, _ in everyone]))
         checks.append(check_cores([(host, cores) for host, *_, cores in everyone]))
     if comm is None or comm.rank == 0:
@@ -142,7 +149,7 @@ def one_line(error: object) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def examine(comm, results: Path) -> Iterator[Check]:
+def examine(comm, results: Path, clean: bool) -> Iterator[Check]:
     """Do all checks of a node; a check that raises does not stop the others."""
     folder = results.absolute()
     while not folder.exists():
@@ -160,7 +167,7 @@ def examine(comm, results: Path) -> Iterator[Check]:
         ("Slurm", check_slurm),
         ("programs", check_programs),
         ("memory", check_memory),
-        ("leftovers", check_leftovers),
+        ("leftovers", lambda: check_leftovers(clean)),
         ("results", lambda: check_results(folder)),
     ]
     for name, check in todo:
@@ -339,10 +346,10 @@ def check_launcher(advice: str) -> Check:
     mpiexec = find_launcher()
     if not mpiexec:
         return Check("launcher", "warning", "no mpiexec beside this Python or on PATH", "load the MPI module")
-    tried = attempt(mpiexec, "-n", "2", sys.executable, "-c", PRINT_SIZE)
+    tried = attempt(mpiexec, "-n", "2", sys.executable, "-m", "mpi4py", "-c", EXCHANGE)
     sizes = re.findall("<([0-9]+)>", tried.stdout)  # the output of several ranks may be interleaved
     if tried.returncode == 0 and sizes == ["2", "2"]:
-        return Check("launcher", "ok", f"{mpiexec} starts 2 ranks of one job")
+        return Check("launcher", "ok", f"{mpiexec} starts 2 ranks of one job, which exchange 1 MB")
     if tried.returncode == 0 and sizes == ["1", "1"]:
         return Check("launcher", "error", f"{mpiexec} starts 2 processes, and each is rank 0 of 1", advice)
     why = one_line((tried.stderr or tried.stdout)[-300:]) or f"exit status {tried.returncode}"
@@ -352,6 +359,14 @@ def check_launcher(advice: str) -> Check:
         f"{mpiexec} -n 2 failed: {why}",
         "run it yourself to see its messages; login nodes may forbid it",
     )
+
+
+def exchange(comm) -> None:
+    """Pass a message on around all ranks, and compare what arrives."""
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    received = comm.sendrecv(bytes([comm.rank % 256]) * MESSAGE_BYTES, right, source=left)
+    if received != bytes([left % 256]) * MESSAGE_BYTES:
+        raise RuntimeError(f"a message of {MESSAGE_BYTES} bytes from rank {left} arrived changed")
 
 
 def find_launcher() -> str:
@@ -470,12 +485,15 @@ def check_slurm() -> Iterator[Check]:
 
 
 def check_programs() -> Iterator[Check]:
-    compiler = shutil.which("cc")
-    if compiler:
-        version = attempt(compiler, "--version").stdout.splitlines()
-        yield Check("C compiler", "ok", f"{compiler}: {version[0] if version else 'version unknown'}")
-    else:
-        yield Check("C compiler", "warning", "no cc", "required to install the C kernels, not to run them")
+    for name, program, use in (
+        ("C compiler", "cc", "required to install the C kernels, not to run them"),
+        ("C++ compiler", "g++", "required for hpcmm bench --on-host and hpcmm grade of CUDA kernels: install g++"),
+    ):
+        if compiler := shutil.which(program):
+            version = attempt(compiler, "--version").stdout.splitlines()
+            yield Check(name, "ok", f"{compiler}: {version[0] if version else 'version unknown'}")
+        else:
+            yield Check(name, "warning", f"no {program}", use)
     try:
         yield Check("Snakemake", "ok", importlib.metadata.version("snakemake"))
     except importlib.metadata.PackageNotFoundError:
@@ -494,8 +512,14 @@ def check_memory() -> Iterator[Check]:
     yield Check("/dev/shm", "ok" if enough else "warning", f"{free / 2**30:.1f} GiB free", "" if enough else advice)
 
 
-def check_leftovers() -> Iterator[Check]:
-    yield Check("leftovers", "ok", leftovers.remove() or "no files of killed ranks in /dev/shm and /tmp")
+def check_leftovers(clean: bool) -> Iterator[Check]:
+    """Report the files of killed ranks; delete them only if told so."""
+    removed = leftovers.remove() if clean else ""
+    if left := leftovers.find():
+        advice = "they take memory: hpcmm doctor --clean deletes them, and so does the next run"
+        yield Check("leftovers", "warning", f"files of killed ranks: {leftovers.listed(left)}", advice)
+    else:
+        yield Check("leftovers", "ok", removed or "no files of killed ranks in /dev/shm and /tmp")
 
 
 def check_results(folder: Path) -> Iterator[Check]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 # Shared memory of ranks (1 to 5 MB), and the topology that mpiexec's proxy writes for them
@@ -45,5 +46,10 @@ def remove() -> str:
         with contextlib.suppress(OSError):
             path.unlink()
             removed.append(str(path))
-    more = f" and {len(removed) - MOST_NAMED} more" if len(removed) > MOST_NAMED else ""
-    return f"removed files of killed ranks: {', '.join(removed[:MOST_NAMED])}{more}" if removed else ""
+    return f"removed files of killed ranks: {listed(removed)}" if removed else ""
+
+
+def listed(paths: Sequence[Path | str]) -> str:
+    """Name files; of many, the first ones and the number of the others."""
+    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+    return ", ".join(map(str, paths[:MOST_NAMED])) + more

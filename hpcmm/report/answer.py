@@ -115,7 +115,9 @@ def _counts(summary: Summary) -> str:
 def _reasons(counts: pd.Series) -> str:
     """Give the most frequent reason, and the number of the others."""
     others = len(counts) - 1
-    return printable(str(counts.index[0])) + (f", and {others} more reason{'s' if others > 1 else ''}" if others else "")
+    return printable(str(counts.index[0])) + (
+        f", and {others} more reason{'s' if others > 1 else ''}" if others else ""
+    )
 
 
 OTHERS: Mapping[str, Callable[[Series], Table | None]] = {
