@@ -434,10 +434,9 @@ class Progress:
         self.number += 1
         now = time.perf_counter()
         took, self.last = now - self.last, now
-        spent = now - self.start
-        pace = spent / sum(self.predicted[: self.number])
-        later = self.visits - self.visit - 1
-        left = pace * (sum(self.predicted[self.number :]) + later * sum(self.predicted)) + self.elsewhere.seconds
+        known, whole = sum(self.predicted[: self.number]), sum(self.predicted)
+        share = pace.blended(now - self.start, known, whole, self.elsewhere.share / self.visits)
+        left = share * (whole - known + (self.visits - self.visit - 1) * whole) + self.elsewhere.seconds
         total, waiting = len(self.batch.points), len(self.predicted)
         visited = total - waiting + (self.visit * waiting + self.number) / self.visits + self.elsewhere.done
         number = math.floor(visited + 1e-6)

@@ -14,6 +14,7 @@ from hpcmm.measurement import Batch
 
 LAUNCH_SECONDS = 0.2  # per visit of a batch, before the first process of a job and after the last
 FILE = "paces.jsonl"  # in the results folder; without it the expected times are the defaults
+PRIOR = 0.3  # of a batch, as which its expected pace counts beside that of its first points
 SHOWN_SECONDS = 0.05  # minimum seconds of a part that is shown
 # Parts of the time of points, and the steps of ``measure_point`` in each. Timed seconds are counted separately.
 AROUND_RUNS = "caches and warm-ups"
@@ -106,6 +107,19 @@ class Pace:
         points = sum(batch.predicted)
         starts = max(1, round((batch.seconds - points) / STARTUP_SECONDS))  # one a visit
         return min(batch.seconds, starts * self.startup(batch) + self.share(batch) * points)
+
+
+def blended(seconds: float, predicted: float, whole: float, share: float) -> float:
+    """Return the seconds per predicted second of a batch, from its first points and the ``share`` of other batches.
+
+    The first points of a batch say little about the others, so ``share`` counts as ``PRIOR`` of the ``whole`` batch; 0
+    if it is unknown.
+
+    >>> blended(8.0, 10.0, 100.0, 0.2), blended(20.0, 100.0, 100.0, 0.2), blended(8.0, 10.0, 100.0, 0.0)
+    (0.35, 0.2, 0.8)
+    """
+    weight = PRIOR * whole if share else 0.0
+    return (seconds + weight * share) / (predicted + weight)
 
 
 def learned(results: Path) -> list[Record]:

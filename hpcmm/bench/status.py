@@ -80,11 +80,15 @@ class BatchState:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """The progress of the other batches: points, counted as ``visited``, all points, expected seconds of the rest."""
+    """The progress of the other batches: points, counted as ``visited``, all points, expected seconds of the rest.
+
+    ``share`` is the expected part of the upper bound of the batch itself, 0 if no visit has ended.
+    """
 
     done: float = 0
     total: int = 0
     seconds: float = 0.0
+    share: float = 0.0
 
 
 def look_at_all(
@@ -202,6 +206,7 @@ class Others:
             sum(state.visited for state in others),
             sum(len(state.batch.points) for state in others),
             sum(state.expected(pace) for state in others),
+            pace.share(batch) if pace.records else 0.0,
         )
 
 

@@ -1,0 +1,55 @@
+"""The time left, replayed with the points of a whole run of ``make run`` on two cores that other processes shared."""
+
+import csv
+import itertools
+import re
+import types
+from pathlib import Path
+
+from hpcmm.bench import job
+from hpcmm.bench.pace import Pace, Record
+from hpcmm.bench.status import Elsewhere
+
+VISITS = 3
+TIMES = Path(__file__).with_name("run_times.csv")  # predicted: upper bound of all visits; seconds: of this visit
+
+
+def test_from_the_first_tenth_on_the_time_left_is_right_within_a_factor_of_two(monkeypatch, capsys):
+    with TIMES.open() as file:
+        rows = [
+            {**row, "seconds": float(row["seconds"]), "bound": float(row["predicted"])} for row in csv.DictReader(file)
+        ]
+    whole, done, now = sum(row["seconds"] for row in rows), 0.0, [0.0]
+    monkeypatch.setattr(job.time, "perf_counter", lambda: now[0])
+    bounds = {}
+    for row in rows:
+        if row["visit"] == "0":
+            bounds.setdefault(row["batch"], []).append(row["bound"])
+    batches = {
+        row["batch"]: types.SimpleNamespace(name=row["batch"], operation=row["operation"], device="cpu", points=[])
+        for row in rows
+    }
+    left = {name: VISITS for name in batches}
+    records, ratios = [], []
+    for (name, visit), group in itertools.groupby(rows, lambda row: (row["batch"], int(row["visit"]))):
+        points, pace = list(group), Pace(records)
+        rest = sum(
+            pace.share(batch) * sum(bounds[batch.name]) * left[batch.name] / VISITS
+            for batch in batches.values()
+            if batch.name != name
+        )
+        elsewhere = Elsewhere(0, 1, rest, pace.share(batches[name]) if records else 0.0)
+        progress = job.Progress(batches[name], [row["bound"] for row in points], elsewhere, visit, VISITS)
+        for row in points:
+            now[0] += row["seconds"]
+            done += row["seconds"]
+            progress.done("point")
+            amount, unit = re.search(r"about ([\d.]+) (\w+) left", capsys.readouterr().out).groups()
+            said = float(amount) * {"s": 1, "min": 60, "h": 3600}[unit]
+            if 0.1 < done / whole < 0.97:  # then seconds are left, rounded to whole ones
+                ratios.append(said / (whole - done))
+        left[name] = VISITS - visit - 1
+        bound = sum(row["bound"] for row in points) / VISITS
+        records.append(Record(name, batches[name].operation, "cpu", bound, sum(row["seconds"] for row in points)))
+    assert len(ratios) > 500
+    assert min(ratios) > 0.5 and max(ratios) < 2
