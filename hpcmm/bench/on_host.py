@@ -12,6 +12,7 @@ import numpy as np
 
 from hpcmm import kernels
 from hpcmm.backends.emulated.launch import ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
+from hpcmm.bench import hints
 from hpcmm.model import Task
 
 
@@ -54,11 +55,11 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
             try:
                 result = run(kernel, task, inputs, order)
             except KernelError as error:
-                found.where = f"{place}: {named(str(error), task)}"
+                found.where = f"{place}: {named(str(error), task)}{hint(kernel, task)}"
                 return found
             verdict = judge(result)
             if not verdict.passed:
-                found.where = f"{place}: {order} order: {verdict.where}"
+                found.where = f"{place}: {order} order: {verdict.where}{hint(kernel, task)}"
                 return found
             found.error_over_bound = max(found.error_over_bound, verdict.error / verdict.bound if verdict.bound else 0)
             results.add(result.tobytes())
@@ -89,6 +90,21 @@ def run(kernel: Callable[..., HostKernel], task: Task, inputs: dict[str, np.ndar
             raise KernelError(f"{order} order: the input {operand.name} has changed")
     (result,) = (operand.name for operand in task.operation.operands if operand.role != "in")
     return arrays[result]
+
+
+def hint(kernel: Callable[..., HostKernel], task: Task) -> str:
+    """Return a hint at the mistake of a product, after a semicolon; empty without one."""
+    if task.operation.kernels != "matmul":
+        return ""
+
+    def again(other: Task, inputs: dict[str, np.ndarray]) -> np.ndarray | None:
+        try:
+            return run(kernel, other, inputs, ORDERS[0])
+        except KernelError:
+            return None
+
+    found = hints.of_product(task, again)
+    return found and f"; {found}"
 
 
 def named(message: str, task: Task) -> str:

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -244,10 +245,25 @@ def verified(
         for name, variant in waiting.items():
             if name not in lost:
                 found[name] = verdicts.verdict_of(chosen.operation, variant.name, columns)
+                if not found[name]["passed"]:
+                    found[name]["where"] += hint(chosen, variant, found[name]["where"])
                 found[name]["contract"] = str(variant.contract or "")
                 show(found[name])
         waiting = lost
     return [found[name] for name in chosen.names]
+
+
+def hint(chosen: Chosen, variant: Variant, where: str) -> str:
+    """Return a hint at the mistake of a C kernel for a product, after a semicolon; empty without one."""
+    from hpcmm.bench import hints
+
+    place = re.match(r"(\d+)x(\d+)x(\d+) (\w+), alpha (\S+), beta ([^\s:]+): ", where)
+    if not place or not variant.compiled or DEVICES[variant.device].accelerator:
+        return ""
+    scalars = {"alpha": float(place[5]), "beta": float(place[6])}
+    task = Task(chosen.operation, variant, tuple(map(int, place.groups()[:3])), place[4], scalars)
+    found = hints.on_cpu(task)
+    return found and f"; {found}"
 
 
 def sanitized(chosen: Chosen, sweeps: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,164 @@
+"""Hints at the mistake of a kernel, from the pattern of its wrong results."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hpcmm import kernels
+from hpcmm.bench import adopting
+from hpcmm.kernels import modules
+from hpcmm.model import Task
+
+SECONDS = 10  # of a run
+WHOLE, RAGGED, SQUARE = (64, 64, 64), (33, 21, 45), (37, 37, 37)
+Run = Callable[[Task, Mapping[str, np.ndarray]], "np.ndarray | None"]  # None for a run that ends with an error
+
+
+def of_product(task: Task, run: Run) -> str:
+    """Return what is likely wrong with a kernel that computes a wrong product; empty if no pattern fits.
+
+    Parameters
+    ----------
+    task : Task
+        A problem with a wrong result.
+    run : callable
+        ``run(task, inputs)`` returns C, or None.
+    """
+    inputs = task.operation.draw(np.random.default_rng(task.shape), task)
+    got = run(task, inputs)
+    if got is not None and (found := of_result(task, inputs, got)):
+        return found
+    if task.variant.contract:
+        return ""
+    outcomes = {}
+    for shape in (WHOLE, RAGGED, SQUARE):
+        other = replaced(task, shape)
+        drawn = other.operation.draw(np.random.default_rng(1), other)
+        result = run(other, drawn)
+        outcomes[shape] = result is not None and bool(other.operation.reference(other, drawn)(result).passed)
+    if outcomes[SQUARE] and not outcomes[RAGGED]:
+        return "right only if m = n = k: sizes, or leading dimensions, are exchanged"
+    if outcomes[WHOLE] and not outcomes[RAGGED]:
+        multiples = smallest_multiples(task, run)
+        return (
+            f"right at multiples of {' x '.join(map(str, multiples.values()))}: compare with m, n and k, or state "
+            f"multiples: {{{', '.join(f'{name}: {value}' for name, value in multiples.items())}}}"
+        )
+    return ""
+
+
+def on_cpu(task: Task) -> str:
+    """Return the hint for a C kernel; it runs in a process of its own, which it may crash."""
+
+    def run(other: Task, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        source = kernels.source(other.operation, other.variant)
+        module = modules.compile_module(source, other.macros, other.variant.options)
+        arrays = {name: array.copy() for name, array in inputs.items()}
+
+        def inside() -> np.ndarray:
+            function = getattr(modules.open_module(module, source), other.operation.kernels)
+            function.restype = None
+            given = other.operation.arguments(other, arrays)
+            function(*map(adopting.as_argument, given), ctypes.c_int(2))
+            return arrays["C"]
+
+        found = adopting.guarded(inside, SECONDS)
+        return None if isinstance(found, str) else found
+
+    return of_product(task, run)
+
+
+def smallest_multiples(task: Task, run: Run) -> dict[str, int]:
+    """Return by dimension the least power of two whose multiples give a right result."""
+    found = {}
+    for i, name in enumerate(task.operation.dimensions):
+        for each in (1, 2, 4, 8, 16, 32, 64):
+            shape = list(WHOLE)
+            shape[i] = 3 * each if each > 1 else 37
+            other = replaced(task, tuple(shape))
+            drawn = other.operation.draw(np.random.default_rng(1), other)
+            result = run(other, drawn)
+            if result is not None and other.operation.reference(other, drawn)(result).passed:
+                break
+        found[name] = each
+    return found
+
+
+def replaced(task: Task, shape: Sequence[int]) -> Task:
+    return dataclasses.replace(task, shape=tuple(shape))
+
+
+def of_result(task: Task, inputs: Mapping[str, np.ndarray], got: np.ndarray) -> str:
+    """Return what a wrong C shows about its kernel."""
+    element = task.element
+    if element.is_integer:
+        return ""
+    a, b, c = (element.numbers(inputs[name]).astype(np.float64) for name in "ABC")
+    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
+    m, n, k = task.shape
+    result = element.results.numbers(got).astype(np.float64)
+    product = a @ b
+    if beta == 0 and np.isnan(result).all():
+        return "C is read although beta is 0: it may be NaN, write alpha A B alone then"
+    old = np.zeros_like(c) if beta == 0 else c
+
+    def same(x: np.ndarray, where: Any = ...) -> bool:
+        if x.shape != result.shape:
+            return False
+        scale = 1e-3 * np.sqrt(k) + 1e-30
+        return bool(np.allclose(result[where], x[where], 1e-3, scale))
+
+    right = alpha * product + beta * old
+    guesses: dict[str, np.ndarray] = {}
+    if beta:
+        guesses["beta C is not added"] = alpha * product
+        guesses["C is added without beta"] = alpha * product + old
+        guesses["A B is missing: only beta C is written"] = beta * old
+        guesses["beta is applied twice"] = alpha * product + beta**2 * old
+    if alpha != 1:
+        guesses["alpha is missing"] = product + beta * old
+        guesses["alpha is applied twice"] = alpha**2 * product + beta * old
+        guesses["alpha is applied to beta C, too"] = alpha * (product + beta * old)
+    guesses["A B is subtracted"] = -alpha * product + beta * old
+    if m == n == k:
+        guesses["this is A' B: A is read by columns"] = alpha * (a.T @ b) + beta * old
+        guesses["this is A B': B is read by columns"] = alpha * (a @ b.T) + beta * old
+        guesses["this is B A: A and B are exchanged"] = alpha * (b @ a) + beta * old
+    if m == n and m > 1:
+        guesses["A B is transposed: rows and columns are exchanged"] = alpha * product.T + beta * old
+    if k > 1:
+        for what, part in (("first", slice(1, None)), ("last", slice(None, -1))):
+            guesses[f"the {what} of the k products is left out"] = alpha * (a[:, part] @ b[part]) + beta * old
+    for hint, guess in guesses.items():
+        if same(guess) and not np.allclose(guess, right, 1e-3, 1e-3):
+            return hint
+    with np.errstate(invalid="ignore"):
+        wrong = ~(np.abs(result - right) <= 1e-3 * np.abs(right) + 1e-3 * np.sqrt(k))
+    if not wrong.any():
+        return ""
+    unwritten = got.tobytes() == inputs["C"].tobytes()
+    if unwritten:
+        return "no element of C is written: check the grid, and a return before the store"
+    rows, columns = wrong.any(axis=1), wrong.any(axis=0)
+    start = np.ascontiguousarray(inputs["C"])
+    left = (got.view(np.uint8).reshape(m, n, -1) == start.view(np.uint8).reshape(m, n, -1)).all(axis=2)
+    if (left | ~wrong).all():
+        for what, size, lines, whole in (
+            ("rows", "m", rows, wrong[rows]),
+            ("columns", "n", columns, wrong[:, columns]),
+        ):
+            first = int(np.argmax(lines))
+            if whole.all() and lines[first:].all():
+                return f"{what} from {first} on are not written: too few blocks along {size}, or a wrong check"
+        return f"{int(wrong.sum())} of {wrong.size} elements of C are not written"
+    if np.isnan(result[wrong]).all():
+        return "NaN: memory is read that nothing has written, or outside the arrays"
+    if rows.sum() == 1 or columns.sum() == 1:
+        what, at, size = ("row", rows, m) if rows.sum() == 1 else ("column", columns, n)
+        return f"only {what} {int(np.argmax(at))} of {size} is wrong"
+    return ""
