@@ -60,3 +60,12 @@ def open(path: str | PathLike[str]) -> xarray.DataTree:
     from hpcmm.store import lazy
 
     return lazy.open_tree(Path(path))
+
+
+def __getattr__(name: str) -> object:
+    """Import ``hpcmm.bench`` when it is first used."""
+    if name == "bench":
+        import importlib
+
+        return importlib.import_module("hpcmm.bench")
+    raise AttributeError(f"module 'hpcmm' has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from hpcmm.bench.adopting import NotAdopted, adopt
 from hpcmm.experiment import calls, own_kernels
 from hpcmm.experiment.functions import Source
 
+EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
 HOST = """
 #include <iostream>
 #include "helper_of_no_package.h"
@@ -238,6 +240,17 @@ def test_a_copy_with_its_head_needs_no_trial(tmp_path, monkeypatch):
     kernel = own_kernels.read(tmp_path / "copy.cu")
     assert (kernel.operations, kernel.variant.dtypes) == (("matmul",), ("float32",))
     assert str(kernel.variant.contract) == "C = A B, packed rows"
+
+
+def test_the_documentation_shows_the_output(tmp_path):
+    """The page has the lines of both commands, and the head."""
+    page = (EXAMPLES.parents[1] / "docs" / "kernel-writers.md").read_text()
+    command = [sys.executable, "-m", "hpcmm", "bench"]
+    done = subprocess.run([*command, "--on-host", EXAMPLES / "homework.cu"], capture_output=True, text=True, check=True)
+    assert done.stdout in page
+    copy = [*command, "--adopt", tmp_path / "copy.cu", EXAMPLES / "homework.cu"]
+    subprocess.run(copy, capture_output=True, check=True)
+    assert (tmp_path / "copy.cu").read_text().partition("\n\n")[0] in page
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
-from hpcmm.experiment import calls
+from hpcmm.experiment import calls, returning
 from hpcmm.kernels import name_of
 from hpcmm.model import Geometry, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, heads, with_kernels
@@ -113,27 +113,28 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
     for key in head:
         if key not in allowed:
             problems.add(key, f"not a key of Python files; allowed: {', '.join(allowed)}")
-    accelerators = [each.name for each in DEVICES.values() if each.accelerator]
-    device = head.get("device", accelerators[0])
+    devices = sorted(DEVICES, key=lambda each: not DEVICES[each].accelerator)
+    found = list(returning.functions(module, head.get("operation", "")))
+    direct = all(returning.is_by_name(function, each) for each, function in found)
+    device = head.get("device", devices[0] if direct else returning.device_of(module, devices))
     if device not in DEVICES:
         problems.add("device", f"{not_allowed(device)}{', '.join(DEVICES)}")
-    found = [each for name, each in OPERATIONS.items() if callable(getattr(module, name, None))]
     if "operation" in head:
-        found = [each for each in found if each.name == head["operation"]]
+        found = [each for each in found if each[0].name == head["operation"]]
         if not found:
             problems.add("operation", f"the file has no function {head['operation']!r}")
-    for operation in found:
+    for operation, _ in found:
         known_dtypes(head, operation, device, problems)
     problems.check()
     variant = record(path.name, path, device, head)
-    return [
-        OwnKernel(
-            path,
-            (each.name,),
-            dataclasses.replace(variant, function=getattr(module, each.name), dtypes=each.dtypes_of(variant)),
-        )
-        for each in found
-    ]
+    kernels = []
+    for operation, function in found:
+        own = dataclasses.replace(variant, function=function, dtypes=operation.dtypes_of(variant))
+        if not returning.is_by_name(function, operation):
+            by_name = returning.by_name(function, operation, module)
+            own = dataclasses.replace(own, function=by_name, contract=returning.contract(operation))
+        kernels.append(OwnKernel(path, (operation.name,), own))
+    return kernels
 
 
 def record(name: str, path: Path, device: str, head: Mapping[str, Any]) -> Variant:

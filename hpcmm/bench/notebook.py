@@ -1,0 +1,124 @@
+"""``hpcmm.bench(function)``: verify and time a function of a notebook, or a file, as ``hpcmm bench`` does."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from hpcmm.model import HpcmmError
+from hpcmm.operations.heads import MARK
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The result of a benchmark.
+
+    Parameters
+    ----------
+    found : dict
+        What ``hpcmm bench --json`` prints.
+    text : str
+        What ``hpcmm bench`` says about the kernels.
+    """
+
+    found: dict[str, Any]
+    text: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether all results are correct."""
+        return all(each["passed"] for each in self.found["kernels"])
+
+    @property
+    def table(self) -> pandas.DataFrame:
+        """The times: one row per kernel, size and type, with the ratio to the library."""
+        import pandas
+
+        return pandas.DataFrame(self.found.get("points", []))
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        import html
+
+        return f"<pre>{html.escape(self.text)}</pre>{self.table.to_html() if len(self.table) else ''}"
+
+
+def bench(kernel: Callable[..., Any] | str | Path, *options: str, **keys: Any) -> Bench:
+    """Verify and time a kernel.
+
+    Parameters
+    ----------
+    kernel : callable or path-like
+        A function that returns its result, such as ``matmul(a, b)``, or a file with a kernel.
+    *options : str
+        Options of ``hpcmm bench``, such as ``"--on-host"``.
+    **keys
+        Options with values, such as ``sizes=[256, 512]`` or ``dtype="float64"``; for a function also ``operation`` and
+        ``device``.
+
+    Returns
+    -------
+    Bench
+        With ``passed`` and ``table``.
+
+    Raises
+    ------
+    HpcmmError
+        If the kernel cannot be run.
+    """
+    with tempfile.TemporaryDirectory(prefix="hpcmm-notebook-") as folder:
+        if callable(kernel):
+            head = {name: keys.pop(name) for name in ("operation", "device") if name in keys}
+            path = Path(folder) / f"{kernel.__name__}.py"
+            path.write_text(source_of(kernel, head), encoding="utf-8")
+        else:
+            path = Path(kernel)
+        for name, value in keys.items():
+            values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+            options = (*options, f"--{name.replace('_', '-')}", *map(str, values))
+        command = [sys.executable, "-m", "hpcmm", "bench", str(path), *options]
+        done = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        raise HpcmmError(done.stderr.strip().removeprefix("hpcmm: error: ")) from None
+    from hpcmm.bench import verdicts
+
+    return Bench(found, "\n".join(map(verdicts.line_of, found["kernels"])))
+
+
+def source_of(function: Callable[..., Any], head: dict[str, Any]) -> str:
+    """Return a file with a function, its head, and the modules, functions and constants of its module that it uses."""
+    lines = [f"# {MARK}", *(f"#   {name}: {value}" for name, value in head.items()), ""] if head else []
+    imports, values, functions = {}, {}, {}
+    waiting = [function]
+    while waiting:
+        own = inspect.unwrap(waiting.pop())
+        if own.__name__ in functions:
+            continue
+        functions[own.__name__] = textwrap.dedent(inspect.getsource(own))
+        for name in own.__code__.co_names:
+            used = own.__globals__.get(name)
+            if isinstance(used, ModuleType):
+                imports[name] = f"import {used.__name__} as {name}"
+            elif isinstance(used, FunctionType) and used.__module__ == own.__module__:
+                waiting.append(used)
+            elif callable(used) and getattr(used, "__module__", None):
+                imports[name] = f"from {used.__module__} import {used.__name__} as {name}"
+            elif isinstance(used, int | float | str | tuple):
+                values[name] = f"{name} = {used!r}"
+    return "\n".join([*lines, *imports.values(), *values.values(), *reversed(functions.values())])

@@ -1,0 +1,90 @@
+"""Python functions that return their result, in files and from a notebook."""
+
+import numpy as np
+import pytest
+
+import hpcmm
+from hpcmm.bench.notebook import source_of
+from hpcmm.experiment import extensions, own_kernels, returning
+from hpcmm.model import HpcmmError
+from hpcmm.operations import OPERATIONS
+
+PANEL = 3
+
+
+def product(a, b):
+    return half(a, b) + np.matmul(a[:, PANEL:], b[PANEL:])
+
+
+def half(a, b):
+    return np.matmul(a[:, :PANEL], b[:PANEL])
+
+
+def read(folder, text: str) -> own_kernels.OwnKernel:
+    path = folder / "of_test.py"
+    path.write_text(text)
+    (kernel,) = own_kernels.of_module(path, extensions.imported(path))
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("text", "operation"),
+    [
+        ("def matmul(a, b): return a @ b", "matmul"),
+        ("def custom_kernel(data):\n    a, b = data\n    return a @ b", "matmul"),
+        ("def helper(x): return x\ndef fast_gemm(x, y, block=32): return helper(x) @ y", "matmul"),
+        ("def vector_add(x, y): return x + y", "vector_add"),
+        ("def total_sum(x): return x.sum()", "sum"),
+    ],
+)
+def test_a_function_that_returns_is_called_with_the_inputs(tmp_path, text, operation):
+    kernel = read(tmp_path, text)
+    assert (kernel.operations, kernel.variant.device) == ((operation,), "cpu")
+    assert bool(kernel.variant.contract) == (operation == "matmul")
+    x = np.arange(1.0, 10).reshape(3, 3) if operation == "matmul" else np.arange(1.0, 10)
+    given = dict.fromkeys(returning.inputs(OPERATIONS[operation]), x)
+    (result,) = (each.name for each in OPERATIONS[operation].operands if each.role != "in")
+    wanted = {"matmul": lambda: x @ x, "vector_add": lambda: x + x, "sum": x.sum}[operation]()
+    given[result] = np.full_like(wanted, np.nan)
+    kernel.variant.function(stream=None, **given, **OPERATIONS[operation].scalars)
+    np.testing.assert_array_equal(given[result], wanted)
+
+
+def test_arrays_of_a_package_for_gpus_are_on_a_gpu(tmp_path, monkeypatch):
+    (tmp_path / "cupy.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert read(tmp_path, "import cupy\ndef matmul(a, b): return a @ b").variant.device == "cuda"
+    assert read(tmp_path, "# hpcmm:\n#   device: cpu\nimport cupy\ndef matmul(a, b): pass").variant.device == "cpu"
+
+
+def test_a_kernel_of_numba_is_launched_on_blocks_that_cover_the_result(tmp_path):
+    class Kernel:  # as numba.cuda's dispatcher
+        forall = None
+
+        def __getitem__(self, launch):
+            self.launched = launch
+            return lambda a, b, c: np.matmul(a, b, out=c)
+
+    kernel, result = Kernel(), np.empty((40, 3))
+    run = returning.by_name(kernel, OPERATIONS["matmul"], extensions)
+    run(A=np.ones((40, 2)), B=np.ones((2, 3)), C=result, alpha=1, beta=0, stream=None)
+    assert kernel.launched == ((3, 3), (16, 16)) and (result == 2).all()
+
+
+def test_the_source_of_a_function_has_what_it_uses():
+    names: dict = {}
+    exec(source_of(product, {"device": "cpu"}), names)
+    a, b = np.random.default_rng(0).normal(size=(2, 5, 5))
+    np.testing.assert_allclose(names["product"](a, b), a @ b)
+
+
+def test_a_function_of_a_notebook_is_verified_and_timed():
+    found = hpcmm.bench(product, sizes=[32], operation="matmul")
+    assert found.passed and "product.py: PASS" in repr(found)
+    assert list(found.table["kernel"])[:1] == ["product.py"] and (found.table["seconds"] > 0).all()
+    assert "<table" in found._repr_html_()
+
+
+def test_a_file_that_cannot_be_run_raises():
+    with pytest.raises(HpcmmError, match="not a kernel file"):
+        hpcmm.bench("none.txt")
