@@ -44,7 +44,7 @@ WORDS_OF_INTEGERS = re.compile(
     r"(std::)?(unsigned|signed|long|short|int|char|size_t|uint|u?int(8|16|32|64)_t|ptrdiff_t|ssize_t|bool|ulong|uint32|int64)\b"
 )
 SLOTS = ("m", "n", "k", "lda", "ldb", "ldc")  # integers of the operation's function, which pass any integers in a trial
-BLOCKS = ((16, 16), (32, 32), (256,), (1024,), (8, 8), (128,), (64,), (512,), (32, 8), (4, 4))
+BLOCKS = ((4, 4), (32, 8), (8, 8), (32, 32), (16, 16), (512,), (64,), (128,), (1024,), (256,))  # the usual ones last
 SIDES = (64, 128, 256)  # of square matrices in which a block runs alone
 SHARED = (0, 1, 2)  # elements per thread of dynamic shared memory to try
 WRONG = "a wrong result"
@@ -742,34 +742,38 @@ class Search:
         """Return the head of the first launch that gives a right product."""
         for block, shared in self.blocks(template):
             self.likely = self.likely or self.unproven(ways[0], template, block, shared)
-            for way in ways:
-                tile = self.tile(run, block, shared)
-                if tile is None:
-                    break
+            tiles = [self.tile(run, block, shared)]
+            if self.function.strides and len(block) > 1:  # the grid gives the width of a matrix
+                tiles.append((block[1], block[0], [f"ceil(n / {block[0]})", f"ceil(m / {block[1]})"]))
+            for tile in filter(None, tiles):
                 if not self.ran:
                     self.ran, self.likely = True, self.unproven(ways[0], template, block, shared)
                     self.likely |= {"rows": tile[0], "columns": tile[1], "grid": tile[2]}
-                rows, columns, grid = tile
-                big = max(SIDES[0], rows, columns)
-                square = (big, big, big)
-                found = self.multiply(run, way, square, counts(grid, square), block, shared)
-                keys = self.meaning(found, square) if found else None
-                if keys is None:
-                    break
-                self.columns = keys.get("layout") == "columns"
-                if self.columns:
-                    rows, columns = columns, rows
-                    grid = [exchanged(each) for each in grid]
-                for each in ways:
-                    shape = self.oblong(rows, columns)
-                    if len(self.integers) == 1:
-                        return self.described(run, each, template, keys, (rows, columns), grid, block, shared)
-                    found = self.multiply(run, each, shape, counts(grid, shape), block, shared)
-                    if found and self.meaning(found, shape) == keys:
-                        return self.described(run, each, template, keys, (rows, columns), grid, block, shared)
-                keys |= {"square": True}
-                return self.described(run, ways[0], template, keys, (rows, columns), grid, block, shared)
+                if found := self.proven(run, ways, template, block, shared, *tile):
+                    return found
         return None
+
+    def proven(
+        self, run, ways, template: str, block, shared: int, rows: int, columns: int, grid
+    ) -> dict[str, Any] | None:
+        """Return the head of a launch if it gives a right product."""
+        square = (max(SIDES[0], rows, columns),) * 3
+        found = self.multiply(run, ways[0], square, counts(grid, square), block, shared)
+        keys = self.meaning(found, square) if found else None
+        if keys is None:
+            return None
+        self.columns = keys.get("layout") == "columns"
+        if self.columns:
+            rows, columns = columns, rows
+            grid = [exchanged(each) for each in grid]
+        if len(self.integers) != 1:
+            shape = self.oblong(rows, columns)
+            for each in ways:
+                found = self.multiply(run, each, shape, counts(grid, shape), block, shared)
+                if found and self.meaning(found, shape) == keys:
+                    return self.described(run, each, template, keys, (rows, columns), grid, block, shared)
+            keys |= {"square": True}
+        return self.described(run, ways[0], template, keys, (rows, columns), grid, block, shared)
 
     def stated(self, way: Sequence[str]) -> bool:
         """Return whether names or the file's launch state the arguments, so that a kernel may be judged as wrong."""
@@ -816,7 +820,7 @@ class Search:
                 continue
             along_x, along_y = written(2, 1), written(1, 2)
             if along_x is None or along_y is None:
-                return None
+                continue
             break
         else:
             return None
@@ -874,7 +878,8 @@ class Search:
                 found.append((value,))
         for value in sorted({value for value in numbers.values() if 2 <= value <= 32}, reverse=True):
             found += [(value, value), (value * value,)]
-        for block in (*found, *BLOCKS):
+        usual = sorted(BLOCKS, key=lambda each: (len(each) == 1) == self.function.flat)  # those that fit come last
+        for block in (*found, *reversed(usual)):
             if block and 0 < int(np.prod(block)) <= 1024 and block not in seen:
                 seen.add(block)
                 threads = int(np.prod(block))

@@ -15,7 +15,7 @@ from hpcmm.kernels import modules
 from hpcmm.model import Task
 
 SECONDS = 10  # of a run
-WHOLE, RAGGED, SQUARE = (64, 64, 64), (33, 21, 45), (37, 37, 37)
+WHOLE, RAGGED, SQUARE = 64, (33, 21, 45), (37, 37, 37)
 Run = Callable[[Task, Mapping[str, np.ndarray]], "np.ndarray | None"]  # None for a run that ends with an error
 
 
@@ -33,18 +33,23 @@ def of_product(task: Task, run: Run) -> str:
     got = run(task, inputs)
     if got is not None and (found := of_result(task, inputs, got)):
         return found
-    if task.variant.contract:
-        return ""
-    outcomes = {}
-    for shape in (WHOLE, RAGGED, SQUARE):
+    tile = max([WHOLE, *(task.macros.get(name, 0) for name in ("ROWS", "COLUMNS"))])
+    shapes = {"whole": (tile,) * 3, "ragged": RAGGED, "square": SQUARE}
+    contract = task.variant.contract
+    outcomes = dict.fromkeys(shapes, False)
+    for name, shape in shapes.items():
         other = replaced(task, shape)
+        if contract and contract.refuses(dict(zip(task.operation.dimensions, shape, strict=True)), task.scalars):
+            if name == "whole" or contract.multiples:
+                return ""
+            continue
         drawn = other.operation.draw(np.random.default_rng(1), other)
         result = run(other, drawn)
-        outcomes[shape] = result is not None and bool(other.operation.reference(other, drawn)(result).passed)
-    if outcomes[SQUARE] and not outcomes[RAGGED]:
+        outcomes[name] = result is not None and bool(other.operation.reference(other, drawn)(result).passed)
+    if outcomes["square"] and not outcomes["ragged"] and not (contract and contract.square):
         return "right only if m = n = k: sizes, or leading dimensions, are exchanged"
-    if outcomes[WHOLE] and not outcomes[RAGGED]:
-        multiples = smallest_multiples(task, run)
+    if outcomes["whole"] and not outcomes["ragged"] and not outcomes["square"]:
+        multiples = smallest_multiples(task, run, tile)
         return (
             f"right at multiples of {' x '.join(map(str, multiples.values()))}: compare with m, n and k, or state "
             f"multiples: {{{', '.join(f'{name}: {value}' for name, value in multiples.items())}}}"
@@ -73,19 +78,22 @@ def on_cpu(task: Task) -> str:
     return of_product(task, run)
 
 
-def smallest_multiples(task: Task, run: Run) -> dict[str, int]:
+def smallest_multiples(task: Task, run: Run, tile: int) -> dict[str, int]:
     """Return by dimension the least power of two whose multiples give a right result."""
+    square = task.variant.contract and task.variant.contract.square
     found = {}
     for i, name in enumerate(task.operation.dimensions):
-        for each in (1, 2, 4, 8, 16, 32, 64):
-            shape = list(WHOLE)
-            shape[i] = 3 * each if each > 1 else 37
-            other = replaced(task, tuple(shape))
+        for each in (1, 2, 4, 8, 16, 32, 64, 128):
+            size = 3 * each if each > 1 else 37
+            shape = [size if square or i == j else tile for j in range(3)]
+            other = replaced(task, shape)
             drawn = other.operation.draw(np.random.default_rng(1), other)
             result = run(other, drawn)
             if result is not None and other.operation.reference(other, drawn)(result).passed:
                 break
         found[name] = each
+        if square:
+            return dict.fromkeys(task.operation.dimensions, each)
     return found
 
 

@@ -71,6 +71,8 @@ class Function:
         Whether it has dynamic shared memory.
     strides : bool
         Whether it uses the size of the grid.
+    flat : bool
+        Whether it uses threads in x only.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Function:
     threads: str
     dynamic: bool
     strides: bool
+    flat: bool
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
@@ -237,6 +240,7 @@ class Source:
             text_of(bounds[0].named_children[0]) if bounds and bounds[0].named_children else "",
             "extern" in text_of(body) or any(dynamic(each) for each in self.items),
             "gridDim" in text_of(body),
+            "threadIdx.y" not in text_of(body),
         )
 
     def written(self, name: str, seen: frozenset[str]) -> frozenset[str]:
