@@ -920,20 +920,20 @@ class Search:
         """Return the divisors of the sizes that a kernel without bounds checks takes; empty if it takes any."""
         if self.function.guarded:
             return {}
-        base = self.oblong(*tile) if not square else None
+        base = self.oblong(*tile)
         found = {}
         for i, name in enumerate("mnk"):
-            side = (*tile, 0)[i]  # most likely the tile or any size
-            for each in dict.fromkeys((1, *([side] if side else ()), 2, 4, 8, 16, 32, 64, 128, 256)):
-                shape = [each * 3 if each > 1 else 37] * 3 if square else [*base[:2], 32 if i < 2 else base[2]]
-                shape[i] = each * 3 if each > 1 else 37
+            side = max(tile) if square else (*tile, 1)[i]  # most likely the tile or any size
+            for each in dict.fromkeys((1, side, 2, 4, 8, 16, 32, 64, 128, 256)):
+                size = multiple_of(each)
+                shape = tuple(size if square or i == j else x for j, x in enumerate((*base[:2], 32)))
                 given = counts(grid, shape) if grid else (1,)
-                result = self.multiply(run, way, tuple(shape), given, block, shared)
-                if result and self.meaning(result, tuple(shape)) is not None:
+                result = self.multiply(run, way, shape, given, block, shared)
+                if result and self.meaning(result, shape) is not None:
                     break
             else:
                 raise NotAdopted(
-                    f"{self.path.name}: {self.function.name} is right at {base} only; give multiples in a head"
+                    f"{self.path.name}: {self.function.name} is right at few sizes only; give multiples in a head"
                 )
             found[name] = each
             if square:
@@ -1067,6 +1067,13 @@ class Search:
                 self.operation = OPERATIONS[name]
                 return {}
         return self.wrong()
+
+
+def multiple_of(number: int) -> int:
+    """Return a size that a number divides, but not the next power of two."""
+    if number == 1:
+        return 37
+    return number if number >= 64 else 3 * number
 
 
 def fresh(value: str, seen: set[str]) -> Iterator[str]:

@@ -84,7 +84,7 @@ def smallest_multiples(task: Task, run: Run, tile: int) -> dict[str, int]:
     found = {}
     for i, name in enumerate(task.operation.dimensions):
         for each in (1, 2, 4, 8, 16, 32, 64, 128):
-            size = 3 * each if each > 1 else 37
+            size = adopting.multiple_of(each)
             shape = [size if square or i == j else tile for j in range(3)]
             other = replaced(task, shape)
             drawn = other.operation.draw(np.random.default_rng(1), other)

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import itertools
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ WRONG, INTERRUPTED = 1, 130  # exit statuses
 # The expected time of a point decides when a kernel without an end is given up; it follows from max_seconds.
 VERIFYING = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 1, "max_seconds": 2, "cache": "hot", "visits": 1}
 TIMING = {"visits": 3, "max_repetitions": 60, "max_seconds": 0.75}
+MOST_ON_HOST = 2**22  # products of sizes that multiples may lead to
 SECONDS_BETWEEN_LOOKS = 0.3
 
 
@@ -382,7 +384,8 @@ def tasks_on_host(chosen: Chosen, variant: Variant) -> Iterator[Task]:
     """Yield the tasks to run on the host: at ragged shapes, or at the requested ones."""
     for entry in verifying_sweeps(chosen).values():
         for dtype, tile in itertools.product(chosen.dtypes, variant.tiles or (0,)):
-            for each in chosen.asked or entry["shapes"]:
+            small = [each for each in entry["shapes"] if math.prod(each) <= MOST_ON_HOST]
+            for each in chosen.asked or small or [min(entry["shapes"], key=math.prod)]:
                 scalars = chosen.operation.scalars_of(dtype, entry)
                 yield Task(chosen.operation, variant, tuple(each), dtype, scalars, tile)
 
