@@ -8,8 +8,10 @@ import pytest
 
 from hpcmm.bench import adopting
 from hpcmm.bench.adopting import NotAdopted, adopt
-from hpcmm.experiment import calls, own_kernels
+from hpcmm.experiment import calls, own_kernels, plan
+from hpcmm.experiment.config import read_config
 from hpcmm.experiment.functions import Source
+from hpcmm.reader import ConfigError
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
 HOST = """
@@ -242,15 +244,30 @@ def test_a_copy_with_its_head_needs_no_trial(tmp_path, monkeypatch):
     assert str(kernel.variant.contract) == "C = A B, packed rows"
 
 
-def test_the_documentation_shows_the_output(tmp_path):
-    """The page has the lines of both commands, and the head."""
+def test_the_documentation_shows_the_head(tmp_path):
+    adopt(EXAMPLES / "homework.cu").write(tmp_path / "copy.cu")
     page = (EXAMPLES.parents[1] / "docs" / "kernel-writers.md").read_text()
-    command = [sys.executable, "-m", "hpcmm", "bench"]
-    done = subprocess.run([*command, "--on-host", EXAMPLES / "homework.cu"], capture_output=True, text=True, check=True)
-    assert done.stdout in page
-    copy = [*command, "--adopt", tmp_path / "copy.cu", EXAMPLES / "homework.cu"]
-    subprocess.run(copy, capture_output=True, check=True)
     assert (tmp_path / "copy.cu").read_text().partition("\n\n")[0] in page
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("sizes: [64], alpha: 1, beta: 0", ""),
+        ("sizes: [65], alpha: 1, beta: 0", "takes multiples of 16 for m only; leave out 65x65x65"),
+        ("sizes: [64]", "takes alpha = 1 only"),
+    ],
+)
+def test_a_config_keeps_the_contract(tmp_path, forgotten, entry, message):
+    copy = tmp_path / "of_config.cu"
+    adopt(EXAMPLES / "homework.cu").write(copy)
+    path = tmp_path / "config.yaml"
+    path.write_text(f"backends: cuda\nsweeps: {{a: {{operation: matmul, variants: [./of_config.cu], {entry}}}}}")
+    if not message:
+        assert plan.make(read_config(path)).batches
+        return
+    with pytest.raises(ConfigError, match=message):
+        plan.make(read_config(path))
 
 
 @pytest.mark.parametrize(

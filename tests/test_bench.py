@@ -92,8 +92,9 @@ def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(tmp_path):
 
 @needs_compiler
 def test_the_transcript_of_cuda_kernels_on_the_host_is_what_the_command_prints(inside):
-    (transcript,) = [each for each in TRANSCRIPTS if "on-host" in each]
-    for command, printed in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", transcript, re.MULTILINE):
+    transcripts = "".join(each for each in TRANSCRIPTS if "on-host" in each)
+    assert transcripts.count("$ ") == 3
+    for command, printed in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", transcripts, re.MULTILINE):
         done = inside(*command.split()[2:])
         assert (done.stdout, done.returncode) == (printed, int("FAIL" in printed)), done.stderr
 

@@ -412,6 +412,10 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
     ]
     if variant.capacity:
         points = [point for point in points if point.shape[0] <= variant.capacity]
+    for point in points if variant.contract else ():
+        sizes = dict(zip(operation.dimensions, point.shape, strict=True))
+        if why := variant.contract.refuses(sizes, point.scalars):
+            raise ConfigError(f"{place}: {variant.name} {why}; leave out {'x'.join(map(str, point.shape))}")
     if variant.exact and not entry.get("allow_fail", False):
         divisible = [point for point in points if point.divides_into_tiles]
         if "variants" in entry and divisible != points:
