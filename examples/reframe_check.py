@@ -24,7 +24,8 @@ class HpcmmCheck(rfm.RunOnlyRegressionTest):
     def no_device_is_slow(self):
         found = self.findings()
         slow = {f"{each['node']} slot {each['slot']} {each['uuid']}" for each in found["findings"] if each["slow"]}
-        return sn.assert_true(found["passed"], msg=f"slow: {slow}; wrong or missing: {found['broken']}")
+        faults = found["broken"] or found["inconclusive"]
+        return sn.assert_true(found["passed"], msg=f"{found['verdict']}: {slow or faults}")
 
     @run_before("performance")
     def slowest_device_of_each_measurement(self):

@@ -15,6 +15,8 @@ from hpcmm.dtypes import ARITHMETICS, DTYPES, DType
 # Marks a field of a record on which no time or verdict depends, or whose code and records the fingerprint reads
 UNTIMED = {"timed": False}
 TEXTBOOK = "scatter"  # every operation has this algorithm; labels omit it
+ALONE = "alone"  # each rank has a problem of its own
+ONE_CALL = (TEXTBOOK, ALONE)  # algorithms whose kernel is one call of the variant, on all arrays of a rank
 
 
 def spread_name(variant: str, algorithm: str) -> str:

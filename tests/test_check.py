@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -28,17 +29,32 @@ from hpcmm.cli.main import main
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import validated
 from hpcmm.measurement import Point, Sample
-from hpcmm.model import spread_name
+from hpcmm.model import ALONE, spread_name
 from hpcmm.report import check as shown
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "check.py"
 
 
-def run(path, seed, ranks=4, slow=None, link=None, uuids=True, visits=3, wrong=(), algorithms=("neighbours_nccl",)):
+def run(
+    path,
+    seed,
+    ranks=4,
+    slow=None,
+    link=None,
+    uuids=True,
+    visits=3,
+    wrong=(),
+    algorithms=("neighbours_nccl",),
+    least=0.001,
+    most=0.01,
+    order=None,
+    utc="2026-11-22T09:30:00+00:00",
+):
     """Write the file of a modelled check.
 
-    ``slow`` maps a rank to its time over that of its peers, ``link`` a receiving rank. Visits share a state of 2 %;
-    each rank scatters by 0.1 to 1 % between visits, and healthy devices differ by 0.3 %.
+    ``slow`` maps a rank to its time over that of its peers, and ``link`` a receiving rank. Visits share a state of 2 %.
+    Each rank scatters by ``least`` to ``most`` between visits, and healthy devices differ by 0.3 %. ``order`` has the
+    devices of the ranks.
     """
     rng = np.random.default_rng(seed)
     sweeps = {}
@@ -53,7 +69,7 @@ def run(path, seed, ranks=4, slow=None, link=None, uuids=True, visits=3, wrong=(
             scalars = {"alpha": 1.5, "beta": 0.5} if operation == "matmul" else {}
             point = Point(operation, variant, shape, dtype, ranks, scalars, algorithm=algorithm)
             devices = 0.003 * rng.standard_normal(ranks)
-            scatter, samples = math.exp(rng.uniform(math.log(0.001), math.log(0.01))), []
+            scatter, samples = math.exp(rng.uniform(math.log(least), math.log(most))), []
             for visit in range(visits):
                 state = 0.02 * rng.standard_normal()
                 for rank in range(ranks):
@@ -66,8 +82,9 @@ def run(path, seed, ranks=4, slow=None, link=None, uuids=True, visits=3, wrong=(
                 rows.append(measurement(point, verdict=FAIL))
             else:
                 rows.append(measurement(point, samples=samples, algorithm=algorithm))
-    placed = [{"node": f"node{rank // 2}", "device": f"GPU-{rank}" if uuids else ""} for rank in range(ranks)]
-    measured = {"utc": "2026-11-22T09:30:00+00:00", "cpu": {"model": "A CPU", "cores": 8}, "ranks": placed}
+    places = order or range(ranks)
+    placed = [{"node": f"node{place // 2}", "device": f"GPU-{place}" if uuids else ""} for place in places]
+    measured = {"utc": utc, "cpu": {"model": "A CPU", "cores": 8}, "ranks": placed}
     return timings.write(path / "timings.h5", sweeps, measured)
 
 
@@ -98,6 +115,78 @@ def modelled(seed, ranks, slow=None, reference=None, jitter=0.0, links=0, hidden
                 logs[rank] += math.log(factor) + jitter * rng.standard_normal(3)
         measured.append(check.Times(f"measurement {i}", logs, moves=i >= measurements))
     return check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured, (), reference)
+
+
+SLOW = pytest.mark.slow
+SHAPES = {
+    "normal": lambda rng, count: rng.standard_normal(count),
+    "skewed": lambda rng, count: rng.exponential(size=count) - 1,  # the slow end is the long one
+}
+
+
+def gpus(seed, ranks, shape="normal", fault="", factor=1.05, visits=3, scatter=(0.001, 0.005)):
+    """Compare modelled GPUs in the measurements of ``hpcmm check``; ``fault`` is the sweep in which rank 1 is slow.
+
+    Cards differ by 0.3 %, in types at the limit of the power by 1.3 %, and a little from size to size. Visits share a
+    state of 2 %, and each rank scatters by ``scatter`` between them.
+    """
+    rng, measured = np.random.default_rng(seed), []
+
+    def sweep(name, labels, sizes, card, **known):
+        for label in labels:
+            cards = card * SHAPES[shape](rng, ranks)
+            for size in range(sizes):
+                own = cards + 0.3 * card * SHAPES[shape](rng, ranks)
+                within = math.exp(rng.uniform(*np.log(scatter)))
+                logs = rng.uniform(-9, -3) + 0.02 * rng.standard_normal(visits) + own[:, None]
+                logs = logs + within * rng.standard_normal((ranks, visits))
+                logs[1] += math.log(factor) * (fault == name)
+                each = check.Times(f"{name}: {label} {size}", logs, group=f"{name}: {label}", accelerated=True)
+                measured.append(dataclasses.replace(each, **known))
+
+    sweep("product", ["float32"], 2, 0.003, steady=True)
+    sweep("product", ["float64", "bfloat16"], 2, 0.013)
+    sweep("memory", ["float32"], 3, 0.003, steady=True)
+    sweep("links", ["upload", "download", "both_ways"], 3, 0.003, steady=True, moves=True)
+    for distance in range(1, min(ranks, 8)):
+        sources = tuple((rank + distance) % ranks for rank in range(ranks))
+        sweep("links", [f"distance_{distance}"], 3, 0.003, steady=True, moves=True, sources=sources)
+    subjects = [check.Subject(rank, f"node{rank // 8}", rank % 8, "") for rank in range(ranks)]
+    return check.compared(subjects, measured, detect=dict.fromkeys(("product", "memory", "links"), 0.05))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_five_percent_are_found_in_95_of_100_checks_and_no_quiet_gpu_is_named(ranks, shape):
+    quiet = [gpus(seed, ranks, shape) for seed in range(100)]
+    assert [each for each in quiet if each.slow] == []
+    faults = [("product", "memory", "links")[seed % 3] for seed in range(100)]
+    found = [gpus(100 + seed, ranks, shape, fault, visits=6) for seed, fault in enumerate(faults)]
+    named = [fault for each, fault in zip(found, faults, strict=True)
+             if {(one.subject.rank, one.sweep) for one in each.slow} == {(1, fault)}]  # fmt: skip
+    assert len(named) >= 95
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("ranks", "most"), [(64, 0.035), (512, 0.04), pytest.param(4096, 0.045, marks=SLOW)])
+def test_many_devices_show_smaller_slowdowns_and_skewed_ones_name_nobody(ranks, most, shape):
+    found = gpus(1, ranks, shape)
+    assert found.slow == [] and found.verdict == "passed"
+    assert found.detectable["memory"] < (most if shape == "normal" else 0.05) < gpus(1, 4).detectable["memory"] + 1e-6
+    if ranks == 512:
+        assert {each.subject.rank for each in gpus(2, ranks, shape, "memory").slow} == {1}
+
+
+def test_a_check_that_could_miss_the_slowdown_is_inconclusive_and_more_visits_help():
+    few, more = (gpus(5, 4, visits=visits, scatter=(0.04, 0.06)) for visits in (3, 200))
+    assert few.verdict == "inconclusive" and not few.passed and few.slow == []
+    assert re.fullmatch(
+        r"a slowdown of 5.0 % may be missed, one of [\d.]+ % would be named; " + check.SCATTER, few.blind["memory"]
+    )
+    assert few.line.endswith("no device is slower than its peers") and "inconclusive (" in few.line
+    assert more.verdict == "passed" and max(more.detectable.values()) <= 0.05 + 1e-9
+    assert gpus(5, 4, fault="memory", factor=3, scatter=(0.04, 0.06)).verdict == "slow"
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
@@ -260,12 +349,15 @@ def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
         (tmp_path / name).mkdir()
         alone = run(tmp_path / name, 5, ranks=1, slow={0: factor})
         capsys.readouterr()
-        assert main(["check", str(alone)]) == 0
+        assert main(["check", str(alone)]) == command.INCONCLUSIVE
         out = capsys.readouterr().out
         assert "has no peer in this run, and there is no reference" in out
-        assert out.endswith("1 device, 12 measurements: nothing to compare with\n")
+        assert "\ngpu_memory: no peer and no reference\n" in out
+        assert out.endswith(
+            "1 device, 12 measurements: inconclusive (gpu_product, gpu_memory, gpu_links): nothing to compare with\n"
+        )
         renamed = json.loads(reference.read_text())
-        code = main(["check", str(alone), "--reference", str(reference), "--json"])
+        code = main(["check", str(alone), "--reference", str(reference), "--json", "--detect", "30%"])
         found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
         assert code == (0 if factor == 1.0 else command.SLOW) and found["passed"] is (factor == 1.0)
         assert len(renamed["seconds"]) == 12
@@ -311,6 +403,62 @@ def test_what_was_measured_before_the_end_of_a_job_is_judged(tmp_path, capsys):
     assert lines[-1] == "4 devices, 9 of 11 measurements: slow: node1 slot 0 GPU-2; 2 faults"
 
 
+def folder(path, name):
+    (path / name).mkdir(exist_ok=True)
+    return path / name
+
+
+def test_visits_are_added_until_the_sweeps_can_show_the_slowdown(tmp_path, monkeypatch, capsys):
+    """The ranks of each round are other devices of the same node."""
+    rounds = []
+
+    def measure(arguments, experiment, where):
+        rounds.append(set(experiment["sweeps"]))
+        order = [[0, 1, 2, 3], [2, 3, 0, 1], [1, 0, 3, 2], [3, 2, 1, 0]][len(rounds) % 4]
+        slow = {order.index(2): 1.05}
+        results = folder(folder(tmp_path, where.name), "results")
+        return run(results, len(rounds), 4, slow, visits=4, least=0.05, most=0.06, order=order)
+
+    monkeypatch.setattr(command, "measure", measure)
+    code = main(["check", "--ranks", "4", "--directory", str(tmp_path / "check"), "--detect", "5%"])
+    shown = capsys.readouterr()
+    assert code in (command.SLOW, command.INCONCLUSIVE) and len(rounds) == command.ROUNDS
+    assert rounds[1] <= {"gpu_product", "gpu_memory", "gpu_links"} and "GPU-1" not in shown.out
+    assert "more visits, round 2 of at most 4: gpu_" in shown.err
+    files = [str(tmp_path / name / "results" / "timings.h5") for name in ("check", "round-2")]
+    assert main(["check", *files]) in (command.SLOW, command.INCONCLUSIVE)
+    other = run(folder(tmp_path, "other"), 1, 4, order=[4, 5, 6, 7])
+    assert main(["check", files[0], str(other)]) == 1
+    assert "the files are of other devices; request the nodes by name" in capsys.readouterr().err
+
+
+def test_a_history_shows_each_device_over_the_checks(tmp_path, capsys):
+    log, page = tmp_path / "history.jsonl", tmp_path / "check.html"
+    for night, factor in enumerate((1.0, 1.0, 1.2), 1):
+        path = run(folder(tmp_path, str(night)), night, slow={2: factor}, utc=f"2026-11-0{night}T02:30:00+00:00")
+        code = main(["check", str(path), "--history", str(log), "--html", str(page)])
+        assert code == (command.SLOW if factor > 1 else 0)
+    assert main(["check", str(path), "--history", str(log)]) == command.SLOW  # is already in it
+    assert len(log.read_text().splitlines()) == 3
+    rows = check.history([json.loads(line) for line in log.read_text().splitlines()])
+    first = rows[0]
+    assert (first["uuid"], first["checks"], first["since"], first["slow"]) == ("GPU-2", 3, "2026-11-01", 1)
+    assert first["now"] == pytest.approx(0.2, abs=0.02) and first["before"] == pytest.approx(0, abs=0.01)
+    assert len(rows) == 4 * 3 and "Slow in" in page.read_text()
+    out = capsys.readouterr().out
+    assert re.search(r"node1 +0 +GPU-2 +gpu_product +3 +2026-11-01 +1 ", out) and "GPU-1 " not in out
+    page.write_text("no history\n")
+    assert main(["check", str(path), "--history", str(page)]) == 1
+    assert "not a history of checks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["1%", "0", "x", "nan", "-5", "1e4"])
+def test_a_slowdown_that_no_check_can_show_is_refused(text, capsys):
+    with pytest.raises(SystemExit):
+        main(["check", "--detect", text])
+    assert "allowed: a percentage above 1, such as 5%" in capsys.readouterr().err
+
+
 def test_what_cannot_be_checked_is_refused(tmp_path, capsys):
     path = timings.write(tmp_path / "old.h5", {"size": [measurement(Point("sum", "cub", (9,), "int32", 1))]})
     assert main(["check", str(path)]) == 1
@@ -340,13 +488,19 @@ def test_the_page_names_what_is_slow(tmp_path):
     assert first in text
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 64])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 512, 4096])
 def test_the_experiment_of_a_check_is_a_config_and_gives_each_rank_the_same(ranks):
     config, sweeps = validated(yaml.safe_load(yaml.safe_dump(command.config(ranks))))
     assert config["measuring"]["visits"] == 3
     for sweep in sweeps.values():
         assert sweep.entry["ranks"] == [ranks]
-        assert all(shape[0] % ranks == 0 for shape in sweep.shapes)
+        divided = {ALONE, "all_reduce_nccl"}.isdisjoint(sweep.entry["algorithms"])
+        assert sweep.shapes and all(shape[0] % ranks == 0 or not divided for shape in sweep.shapes)
+        for algorithm, shape in itertools.product(sweep.algorithms, sweep.shapes):
+            most = max(sweep.shapes)[0] if algorithm.name == "all_reduce_nccl" else 2**26  # elements
+            for rank in (0, ranks - 1):  # no need grows with the ranks
+                need = algorithm.need(sweep.operation, shape, ranks, rank)
+                assert need.device <= 3 * most and need.whole <= 7 * most
     assert sum(each.points for name, each in sweeps.items() if name.startswith("cpu")) >= 7
 
 
@@ -436,7 +590,7 @@ def test_sustained_products_are_planned_on_all_devices_of_a_kind(ranks):
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_one_job_measures_all_sweeps_of_a_device(ranks):
     planned = plan.make(command.config(ranks), machine(gpus=ranks))
-    assert [(job.device, len(job.batches)) for job in planned.jobs] == [("cpu", 3), ("cuda", 3)]
+    assert [(job.device, len(job.batches)) for job in planned.jobs] == [("cpu", 3), ("cuda", 4)]
 
 
 @pytest.mark.skipif(os.environ.get("HPCMM_TEST_ALL") != "1", reason="needs a quiet machine; HPCMM_TEST_ALL=1 runs it")

@@ -31,6 +31,7 @@ from hpcmm.model import HpcmmError, Operand, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, cublasmp, links, memory, preflight
+from hpcmm.parallel.collective_links import COLLECTIVES
 from hpcmm.parallel.collectives import message
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.schedules import (
@@ -60,7 +61,7 @@ REOPEN = PROGRAM.with_name("reopen.py")
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in ALGORITHMS if name not in {*links.EXCHANGES, *ALL_REDUCES, *DIRECTIONS}]
+    "name", [name for name in ALGORITHMS if name not in {*links.EXCHANGES, *ALL_REDUCES, *COLLECTIVES, *DIRECTIONS}]
 )
 def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(name):
     algorithm = ALGORITHMS[name]
@@ -73,12 +74,12 @@ def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(n
 @pytest.mark.parametrize(
     ("operation", "names"),
     [
-        ("matmul", ["scatter", "staged", "resident", "ring", "summa", "cublasmp"]),
-        ("sum", ["scatter", "all_reduce"]),
-        ("minimum", ["scatter", "all_reduce"]),
-        ("maximum", ["scatter", "all_reduce"]),
-        ("vector_add", ["scatter"]),
-        ("links", ["scatter", *links.EXCHANGES, *ALL_REDUCES, *DIRECTIONS]),
+        ("matmul", ["scatter", "staged", "resident", "ring", "summa", "cublasmp", "alone"]),
+        ("sum", ["scatter", "all_reduce", "alone"]),
+        ("minimum", ["scatter", "all_reduce", "alone"]),
+        ("maximum", ["scatter", "all_reduce", "alone"]),
+        ("vector_add", ["scatter", "alone"]),
+        ("links", ["scatter", *links.EXCHANGES, *ALL_REDUCES, *COLLECTIVES, *DIRECTIONS]),
     ],
 )
 def test_an_algorithm_is_offered_to_the_operations_that_it_suits(operation, names):
@@ -103,7 +104,7 @@ A, B, C = MATMUL.operands
                 Operand("x", ("n",), "replicated", "in"),
                 Operand("y", ("m",), "rows", "out"),
             ),
-            ["scatter"],
+            ["scatter", "alone"],
         ),
         # a dot product has two vectors
         (
@@ -113,7 +114,7 @@ A, B, C = MATMUL.operands
                 Operand("y", ("n",), "rows", "in"),
                 Operand("result", (), "combined", "out"),
             ),
-            ["scatter", "all_reduce"],
+            ["scatter", "all_reduce", "alone"],
         ),
         # the same product with its dimensions under other names
         (
@@ -123,10 +124,13 @@ A, B, C = MATMUL.operands
                 dataclasses.replace(A, dimensions=("rows", "terms")),
                 dataclasses.replace(C, dimensions=("rows", "columns")),
             ),
-            ["scatter", "staged", "resident", "ring", "summa", "cublasmp"],
+            ["scatter", "staged", "resident", "ring", "summa", "cublasmp", "alone"],
         ),
-        (operation(("m", "n", "k"), A, dataclasses.replace(B, dimensions=("n", "k")), C), ["scatter"]),  # B transposed
-        (operation(("m", "n", "k"), A, B, dataclasses.replace(C, role="out")), ["scatter"]),  # no beta C
+        (
+            operation(("m", "n", "k"), A, dataclasses.replace(B, dimensions=("n", "k")), C),
+            ["scatter", "alone"],
+        ),  # B transposed
+        (operation(("m", "n", "k"), A, B, dataclasses.replace(C, role="out")), ["scatter", "alone"]),  # no beta C
         (operation(("n", "m", "k"), A, B, C), []),  # rows of the second dimension
     ],
 )
@@ -158,6 +162,12 @@ def test_every_algorithm_over_every_transport_is_right(mpiexec, ranks):
     done = mpiexec(int(ranks[-1]), PROGRAM, "cpu", 0, ranks, 15, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "15 drawn cases over mpi, mpi_rma, pinned: right" in done.stdout
+
+
+def test_each_rank_draws_and_verifies_a_problem_of_its_own(mpiexec):
+    done = mpiexec(3, PROGRAM.with_name("alone.py"), timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "4 problems of each rank alone: right, and wrong ones found" in done.stdout
 
 
 @pytest.mark.gpu

@@ -7,12 +7,14 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.dtypes import DTYPES
+from hpcmm.parallel.collective_links import COLLECTIVES
+from hpcmm.parallel.collective_links import PATTERNS as collectives
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.links import EXCHANGES, bus_factor, message_elements
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES, PATTERN
 from hpcmm.parallel.vector_all_reduce import bus_factor as all_reduce_factor
 
-BETWEEN_RANKS = (*EXCHANGES, *ALL_REDUCES)
+BETWEEN_RANKS = (*EXCHANGES, *ALL_REDUCES, *COLLECTIVES)
 
 
 def exchanges(frame: pd.DataFrame) -> pd.DataFrame:
@@ -24,7 +26,7 @@ def exchanges(frame: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         The columns of ``analysis.measurements`` and ``pattern``; ``message_bytes``, of the longest message between two
-        ranks, or of the vectors that an all-reduce adds; ``algorithm_bytes_per_second``: bytes of a rank's part, or
+        ranks, or of the whole vectors of a collective; ``algorithm_bytes_per_second``: bytes of a rank's part, or
         of such a vector, over the time of the slowest rank; ``bus_bytes_per_second``: the bytes that leave a rank, by
         the ring algorithm for an all-reduce. Both with ``_low`` and ``_high``.
     """
@@ -35,9 +37,10 @@ def exchanges(frame: pd.DataFrame) -> pd.DataFrame:
     found = []
     for row in analysis.row_dicts(rows[["algorithm", "n", "ranks", "dtype"]]):
         itemsize, ranks = DTYPES[row["dtype"]].itemsize, row["ranks"]
-        if row["algorithm"] in ALL_REDUCES:
-            whole = row["n"] * itemsize
-            found.append((PATTERN, whole, whole, all_reduce_factor(ranks)))
+        if row["algorithm"] in (*ALL_REDUCES, *COLLECTIVES):
+            whole, pattern = row["n"] * itemsize, COLLECTIVES.get(row["algorithm"], PATTERN)
+            factor = all_reduce_factor if pattern == PATTERN else collectives[pattern][1]
+            found.append((pattern, whole, whole, factor(ranks)))
             continue
         pattern, _ = EXCHANGES.get(row["algorithm"], (row["algorithm"], ""))
         message = message_elements(pattern, row["n"], ranks) * itemsize

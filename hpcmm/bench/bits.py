@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from hpcmm.model import TEXTBOOK, Variant, Verdict
+from hpcmm.model import ONE_CALL, Variant, Verdict
 
 NAMED = 5  # maximum number of repetitions that a verdict lists
 
@@ -13,7 +13,7 @@ def why_uncompared(variant: Variant, algorithm: str) -> str:
     """Return the reason why the bits of repetitions may differ; empty if they must be equal."""
     if not variant.deterministic:
         return f"{variant.name} does not promise the same bits in every run"
-    if algorithm != TEXTBOOK:
+    if algorithm not in ONE_CALL:
         return f"{algorithm} does not fix the order of partial sums over ranks"
     return ""
 

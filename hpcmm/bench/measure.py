@@ -20,8 +20,8 @@ from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
 from hpcmm.measurement import Measurement, Measuring, Point, Sample, Visit
-from hpcmm.model import TEXTBOOK, DeviceError, Prepared, Task, Variant, Verdict, untimed
-from hpcmm.operations import task_of
+from hpcmm.model import ONE_CALL, TEXTBOOK, DeviceError, Prepared, Task, Variant, Verdict, untimed
+from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
 
@@ -159,7 +159,7 @@ class Contender:
                 self.spread.call(self.run)
 
     def verify(self, judge: Callable[[np.ndarray], Verdict] | None, when: str = "") -> None:
-        """Verify the gathered result on rank 0, and broadcast the verdict."""
+        """Verify the gathered result on rank 0, or the part of each rank there, and share the verdict."""
         comm = self.spread.comm
         verdict = None
         if judge is not None:
@@ -167,10 +167,13 @@ class Contender:
             verdict = judge(result)
             if complaint := self.complaint():
                 verdict = dataclasses.replace(verdict, passed=False, where=f"{complaint}; {verdict.where}".rstrip("; "))
+            if self.spread.comm.rank and not verdict.passed:
+                verdict = dataclasses.replace(verdict, where=f"rank {comm.rank}: {verdict.where}")
             if when and not verdict.passed:
                 verdict = dataclasses.replace(verdict, where=f"{verdict.where} ({when})")
-        self.verdict = comm.bcast(verdict, root=0)
-        if self.verdict.passed and self.algorithm == TEXTBOOK:
+        verdicts = [each for each in comm.allgather(verdict) if each]  # of rank 0, or of all ranks
+        self.verdict = next((each for each in verdicts if not each.passed), verdicts[0])
+        if self.verdict.passed and self.algorithm in ONE_CALL:
             self.checksum = self.spread.checksum()
             self.verdict = dataclasses.replace(self.verdict, bits=tuple(comm.allgather(self.checksum)))
 
@@ -327,8 +330,12 @@ class Problem:
     def __init__(self, comm, backend, point: Point, seed: int, connections=None, seconds: float = math.inf):
         task = task_of(point)
         self.operation, self.inputs = task.operation, None
-        if comm.rank == 0:
-            self.inputs = draw_inputs(backend, task, point.page_locked, seed)
+        part = algorithm_of(self.operation, point.algorithm).part
+        self.drawn = tuple(part(task.shape, comm.size, comm.rank)) if part else task.shape
+        if part or comm.rank == 0:
+            seeds = (seed, comm.rank) if part else (seed,)  # other numbers on each rank
+            own = dataclasses.replace(task, shape=self.drawn)
+            self.inputs = draw_inputs(backend, own, point.page_locked, *seeds)
         self.seconds = seconds
         self.judges: dict[float, Callable[[np.ndarray], Verdict]] = {}
         self.backend = backend
@@ -344,7 +351,11 @@ class Problem:
         return Kinds(self.backend, task, self.seed)
 
     def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
-        """Return the check of the results of a task, on rank 0; arithmetics that round inputs have another bound."""
+        """Return the check of the results of a task, if this rank drew inputs.
+
+        Arithmetics that round inputs have another bound.
+        """
+        task = dataclasses.replace(task, shape=self.drawn)
         if self.inputs is not None and task.input_roundoff not in self.judges:
             self.judges[task.input_roundoff] = task.operation.judge(task, self.inputs, self.backend, self.seconds)
         return self.judges.get(task.input_roundoff)
@@ -369,7 +380,8 @@ class Problem:
     @staticmethod
     def key(point: Point) -> tuple:
         """Return the key of a problem; it is equal for points that can share it."""
-        return point.operation, point.shape, point.dtype, point.page_locked, *sorted(point.scalars.items())
+        part = algorithm_of(OPERATIONS[point.operation], point.algorithm).part
+        return point.operation, point.shape, point.dtype, point.page_locked, part, *sorted(point.scalars.items())
 
 
 def measure_point(

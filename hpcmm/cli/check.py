@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
+import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -22,12 +24,17 @@ from hpcmm.cli.arguments import command
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.jobs import collect
-from hpcmm.model import HpcmmError
+from hpcmm.model import ALONE, HpcmmError
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.links import MOST_OF_A_NODE
 
-SLOW = 3  # exit status
-BETWEEN_GPUS = ["neighbours_nccl", "all_to_all_nccl", "all_reduce_nccl"]
+if TYPE_CHECKING:
+    from hpcmm.analysis import Columns
+    from hpcmm.analysis.check import Check
+
+SLOW, INCONCLUSIVE = 3, 4  # exit statuses
+ROUNDS = 4  # of measuring: the first, and more visits of the sweeps that cannot show the requested slowdown
+BETWEEN_GPUS = ["neighbours_nccl", "all_to_all_nccl"]
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
 MOST_RANKS = 8  # without --ranks, on a machine without GPUs
 
@@ -39,12 +46,14 @@ def add(commands: argparse._SubParsersAction) -> None:
         run,
         "Compare each node and GPU with its peers: products, memory, links. Reports slow devices and links, with the "
         "slowdown and the probability of such a difference by chance.",
-        "hpcmm check TIMINGS compares the devices of an existing file, of a check or of another run on several ranks. "
+        "hpcmm check TIMINGS compares the devices of an existing file, of a check or of another run on several ranks; "
+        "the visits of further files of the same devices are added. "
         "Without a file it measures first, with the workflow of this folder, or that of hpcmm if there is none. All "
         "other options are those of Snakemake, as for run: hpcmm check --ranks 8 --cluster sbatch --jobs 1.",
         {
             1: "nothing can be compared, or another error",
             SLOW: "a device or link is slow, a result is wrong, or a point was not measured",
+            INCONCLUSIVE: "nothing was found, but a slowdown of the size of --detect may have been missed",
         },
     )
     parser.allow_abbrev = False
@@ -57,6 +66,13 @@ def add(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--directory", "-d", type=Path, metavar="DIR", help="folder to measure in (default: check/ and the time)"
     )
+    parser.add_argument(
+        "--detect",
+        type=share,
+        metavar="P%",
+        help="the slowdown that each sweep must be able to show in 95 %% of checks; more visits are measured until it "
+        "can (default: 5%% for GPUs, nothing for CPUs)",
+    )
     parser.add_argument("--reference", type=Path, metavar="FILE", help="also compare with the times of a good machine")
     parser.add_argument(
         "--write-reference", type=Path, metavar="FILE", help="write the times of this machine to a file"
@@ -68,52 +84,72 @@ def add(commands: argparse._SubParsersAction) -> None:
         metavar="N",
         help="then repeat products for N minutes and verify each; Ctrl-C stops and keeps the measurements",
     )
+    parser.add_argument(
+        "--history",
+        type=Path,
+        metavar="FILE",
+        help="add this check to a file, a line of JSON each, and show the devices that were ever slow in it",
+    )
     parser.add_argument("--json", action="store_true", help="print all findings as JSON instead of a table")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the check as a page")
     parser.set_defaults(takes_rest=True)  # with TIMINGS: argparse would take a value of Snakemake's options for it
 
 
+def share(text: str) -> float:
+    """Read a percentage.
+
+    >>> share("5%"), share("2.5")
+    (0.05, 0.025)
+    """
+    try:
+        found = float(text.strip().removesuffix("%")) / 100
+    except ValueError:
+        found = math.nan
+    if not 0.01 < found <= 10:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a percentage above 1, such as 5%")
+    return found
+
+
 def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
     """Return the experiment of a check: the same work on each rank, whatever their number.
 
-    Sizes grow with the number of ranks; about a minute on a CPU. ``minutes`` are those of sustained
-    products.
+    Each rank draws its arrays and verifies them, so nothing grows with the ranks. About a minute on a CPU. ``minutes``
+    are those of sustained products.
     """
 
-    def matmul(device: str, variant: str, sizes: list[int], dtypes: list[str]) -> dict[str, Any]:
-        shapes = [[size * ranks, size, size] for size in sizes]
-        return {"operation": "matmul", "device": device, "variants": [variant], "shapes": shapes} | {
-            "dtypes": dtypes,
-            "ranks": [ranks],
-        }
+    def work(operation: str, variant: str, sizes: list[int], algorithms: list[str], **more: Any) -> dict[str, Any]:
+        found = {"operation": operation, "variants": [variant], "algorithms": algorithms, "sizes": sizes}
+        return found | {"dtypes": ["float32"], "ranks": [ranks]} | more
 
-    def vectors(operation: str, variant: str, powers: list[int], **more: Any) -> dict[str, Any]:
-        sizes = [size for size in (ranks * 2**power for power in powers) if size <= LONGEST]
-        return {"operation": operation, "variants": [variant], "sizes": sizes, "dtypes": ["float32"], **more} | {
-            "ranks": [ranks]
-        }
+    def lengths(*powers: int) -> list[int]:
+        """Lengths of whole vectors, with powers of two on each rank."""
+        return sorted({min(ranks * 2**power, LONGEST // ranks * ranks) for power in powers})
 
     # each pair in both directions, by a transport in which a rank waits for its own link only
     pairs = ["neighbours_peer", *(f"distance_{each}_peer" for each in range(2, min(ranks, MOST_OF_A_NODE)))]
     between = [*pairs, *BETWEEN_GPUS] if ranks > 1 else []
     sweeps = {
         # The larger ones last longer than a time slice. In a shorter product a process with half of a core seems fast.
-        "cpu_product": matmul("cpu", "numpy", [512, 768, 1024], ["float32", "float64"]),
-        "cpu_memory": vectors("vector_add", "numpy", [20, 21, 22]),
-        "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
-        "gpu_product": matmul("cuda", "cublas", [2048, 4096], ["float32", "float64", "bfloat16"]),
-        "gpu_memory": vectors("vector_add", "cupy", [22, 24, 26]),
-        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=[*between, *DIRECTIONS]),
+        "cpu_product": work("matmul", "numpy", [512, 768, 1024], [ALONE], device="cpu", dtypes=["float32", "float64"]),
+        "cpu_memory": work("vector_add", "numpy", [2**20, 2**21, 2**22], [ALONE]),
+        "cpu_links": work("links", "memcpy", lengths(12, 16, 20), ["neighbours_mpi"]),
+        "gpu_product": work(
+            *("matmul", "cublas", [2048, 4096], [ALONE]), device="cuda", dtypes=["float32", "float64", "bfloat16"]
+        ),
+        "gpu_memory": work("vector_add", "cupy", [2**22, 2**24, 2**26], [ALONE]),
+        "gpu_links": work("links", "device_copy", lengths(12, 18, 24), [*between, *DIRECTIONS]),
+        # each rank holds the whole vectors
+        "gpu_all_reduce": work("links", "device_copy", [2**12, 2**18, 2**24], ["all_reduce_nccl"]),
     }
     if ranks == 1:
-        del sweeps["cpu_links"]
+        del sweeps["cpu_links"], sweeps["gpu_all_reduce"]
     measuring = {"visits": 3, "min_repetitions": 9, "max_repetitions": 60, "max_seconds": 0.6, "cache": "hot"}
     experiment = {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
     return experiment | {"sustain_minutes": minutes}
 
 
-def measured(arguments: argparse.Namespace) -> Path:
-    """Measure by the workflow; return the timings file."""
+def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
+    """Measure by the workflow; return the timings file, and the experiment."""
     machine = this_machine()
     ranks = arguments.ranks or machine.count["cuda"] or min(MOST_RANKS, machine.count["cpu"])
     if ranks < 1:
@@ -126,9 +162,15 @@ def measured(arguments: argparse.Namespace) -> Path:
         raise HpcmmError(
             f"{timings}: exists already; check it with: hpcmm check {timings}; or give another --directory"
         )
-    file = folder / "config.yaml"
+    experiment = config(ranks, arguments.minutes)
+    return measure(arguments, experiment, folder), experiment
+
+
+def measure(arguments: argparse.Namespace, experiment: dict[str, Any], folder: Path) -> Path:
+    """Measure an experiment in a folder by the workflow; return the timings file."""
+    file, timings = folder / "config.yaml", folder / "results" / "timings.h5"
     with store.replacing(file) as temporary:
-        temporary.write_text(yaml.safe_dump(config(ranks, arguments.minutes), sort_keys=False), encoding="utf-8")
+        temporary.write_text(yaml.safe_dump(experiment, sort_keys=False), encoding="utf-8")
     own = [] if Path("Snakefile").exists() else ["--snakefile", str(init.shipped() / "Snakefile")]
     options = argparse.Namespace(
         rest=[*own, *arguments.rest], configfile=[file.resolve()], directory=folder, verbose=False
@@ -140,6 +182,32 @@ def measured(arguments: argparse.Namespace) -> Path:
     if not timings.exists():
         raise HpcmmError(f"nothing was measured (status {code}); see the logs of the jobs in {folder}/results/logs")
     return timings
+
+
+def with_more_visits(
+    arguments: argparse.Namespace,
+    experiment: dict[str, Any],
+    first: Path,
+    judge: Callable[[Sequence[Columns]], Check],
+    found: Check,
+) -> Check:
+    """Measure further visits of the sweeps that cannot show the requested slowdown, while these help."""
+    from hpcmm.analysis import check
+
+    files = [store.read(first)]
+    for number in range(2, ROUNDS + 1):
+        sweeps = [sweep for sweep, why in found.blind.items() if why.endswith(check.SCATTER)]
+        if found.verdict != "inconclusive" or not sweeps:
+            break
+        print(f"more visits, round {number} of at most {ROUNDS}: {', '.join(sweeps)}", file=sys.stderr, flush=True)
+        again = experiment | {"sustain_minutes": 0, "sweeps": {name: experiment["sweeps"][name] for name in sweeps}}
+        folder = first.parent.parent / f"round-{number}"
+        try:
+            files.append(store.read(measure(arguments, again, folder)))
+            found = judge(files)
+        except HpcmmError as error:  # such as jobs on other nodes; the verdict so far stands
+            return dataclasses.replace(found, notes=(*found.notes, f"no more visits: {error}"))
+    return found
 
 
 @contextlib.contextmanager
@@ -159,30 +227,65 @@ def messages_to_stderr() -> Iterator[None]:
 def run(arguments: argparse.Namespace) -> int:
     file, *others = arguments.rest or [""]
     existing = file and not file.startswith("-")
-    if existing and others:
+    if existing and any(each.startswith("-") for each in others):
         raise HpcmmError(f"unknown options: {' '.join(others)}; only a check that measures passes them on")
-    path = Path(file) if existing else measured(arguments)
+    reference = read_reference(arguments.reference) if arguments.reference else None
+    path, experiment = (Path(file), None) if existing else measured(arguments)
     from hpcmm.analysis import check  # pandas takes a while to import
     from hpcmm.report import check as shown
     from hpcmm.report import markup
 
-    reference = read_reference(arguments.reference) if arguments.reference else None
+    def judge(files: Sequence[Columns]) -> Check:
+        return check.check(files[0], reference, arguments.detect, files[1:])
+
     columns = store.read(path)
-    found = check.check(columns, reference)
+    found = judge([columns, *(store.read(Path(each)) for each in others if existing)])
+    if experiment:
+        found = with_more_visits(arguments, experiment, path, judge, found)
     if arguments.write_reference:
         with store.replacing(arguments.write_reference) as temporary:
             temporary.write_text(json.dumps(found.reference(), indent=1) + "\n", encoding="utf-8")
+    past = remember(arguments.history, found, columns) if arguments.history else []
     if arguments.html:
-        shown.build(found, columns, str(path), arguments.html)
+        shown.build(found, columns, str(path), arguments.html, past)
     if arguments.json:
         print(json.dumps(found.plain(), indent=1, allow_nan=False))
     else:
         if found.slow:
             print(markup.plain(shown.slow_table(found)), end="\n\n")
-        for note in (*found.broken, *found.notes):
+        if past := [row for row in past if row["slow"]]:
+            print(markup.plain(shown.history_table(past)), end="\n\n")
+        for note in (*found.broken, *found.notes, *(f"{sweep}: {why}" for sweep, why in found.blind.items())):
             print(note)
         print(found.line)
-    return 0 if found.passed else SLOW
+    return {"passed": 0, "slow": SLOW, "inconclusive": INCONCLUSIVE}[found.verdict]
+
+
+def remember(path: Path, found: Check, columns: Columns) -> list[dict[str, Any]]:
+    """Add a check to a file of histories, once; return the rows of ``check.history``.
+
+    Raises
+    ------
+    HpcmmError
+        If the file is not a history.
+    """
+    from hpcmm import analysis
+    from hpcmm.analysis import check
+
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    try:
+        entries = [json.loads(line) for line in lines]
+        known = all(each["format"] == check.HISTORY for each in entries)
+    except (ValueError, TypeError, KeyError):
+        known = False
+    if not known:
+        raise HpcmmError(f"{path}: not a history of checks; name another file, which --history writes")
+    entry = found.entry(max(run["provenance"].get("utc", "") for run in analysis.runs(columns)))
+    if entry not in entries:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+        entries.append(entry)
+    return check.history(entries)
 
 
 def read_reference(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import math
 from hpcmm.devices import DEVICES
 from hpcmm.measurement import Measuring, Point
 from hpcmm.model import TEXTBOOK, Task
-from hpcmm.operations import task_of
+from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
 from hpcmm.parallel import algorithm_of
 from hpcmm.quantities import DATA
@@ -28,9 +28,15 @@ EXPECTED_SHARE = 0.1  # of the upper bound of a point
 EXPECTED_STARTUP_SECONDS = 1  # of a visit of a batch: its share of the start of a process
 
 
+def drawn(point: Point) -> Task:
+    """Return the task with the arrays that one rank draws and verifies: the whole problem, or its part."""
+    task, part = task_of(point), algorithm_of(OPERATIONS[point.operation], point.algorithm).part
+    return dataclasses.replace(task, shape=tuple(part(task.shape, point.ranks, 0))) if part else task
+
+
 def input_seconds(point: Point) -> float:
     """Return an upper bound of the seconds for drawing a point's inputs and computing their reference."""
-    task = task_of(point)
+    task = drawn(point)
     # a reference is up to eight products of the same size; one of all elements on the host has a limited size
     flops = min(8 * task.flops, 2 * 3 * COMPONENTWISE_LIMIT)
     return flops / HOST_FLOPS_PER_SECOND + elements(task) * DRAWING_SECONDS
@@ -38,7 +44,7 @@ def input_seconds(point: Point) -> float:
 
 def point_seconds(point: Point, measuring: Measuring) -> float:
     """Return an upper bound of the seconds for all visits of a point and its baseline on inputs in place."""
-    task = task_of(point)
+    task = drawn(point)
     seconds = DEVICES[task.variant.device].prepare_seconds  # later visits find the compiled kernel on disk
     if point.algorithm == TEXTBOOK:
         beside = task.operation.baseline(task.variant.device, task.dtype)

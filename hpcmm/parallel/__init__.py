@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from hpcmm.model import HpcmmError, Operation
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.all_reduce import ALL_REDUCE
+from hpcmm.parallel.alone import ALONE
+from hpcmm.parallel.collective_links import COLLECTIVE_LINKS
 from hpcmm.parallel.cublasmp import CUBLASMP
 from hpcmm.parallel.host_links import HOST_LINKS
 from hpcmm.parallel.links import LINKS
@@ -28,8 +30,8 @@ INSTALL = "pip install 'hpcmm[workflow,mpich]' (workflow alone if this machine h
 ALGORITHMS = {
     each.name: each
     for each in (
-        *(SCATTER, STAGED, RESIDENT, RING, SUMMA, CUBLASMP, ALL_REDUCE),
-        *(*LINKS, *VECTOR_ALL_REDUCES, *HOST_LINKS),
+        *(SCATTER, STAGED, RESIDENT, RING, SUMMA, CUBLASMP, ALL_REDUCE, ALONE),
+        *(*LINKS, *VECTOR_ALL_REDUCES, *COLLECTIVE_LINKS, *HOST_LINKS),
     )
 }
 

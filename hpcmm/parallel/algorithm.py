@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import TEXTBOOK, Operation, Variant
+from hpcmm.model import ONE_CALL, TEXTBOOK, Operation, Variant
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.distribution import Distribution
 from hpcmm.parallel.memory import Need
@@ -49,6 +49,9 @@ class Algorithm:
         Whether it uses this transport only, whatever that of the config.
     baseline : bool
         Whether the textbook algorithm takes turns with it as its baseline. Exchanges alone have none.
+    part : callable, optional
+        ``part(shape, ranks, rank)`` returns the shape of the arrays that a rank draws and verifies itself. None if rank
+        0 draws the inputs of all ranks and verifies the result.
     package : str
         Import name of an extra package that it needs; empty if none.
     provider : str
@@ -68,6 +71,7 @@ class Algorithm:
     transport: str | None = ""
     fixed: bool = False
     baseline: bool = True
+    part: Callable[[Sequence[int], int, int], Sequence[int]] | None = None
     package: str = ""
     provider: str = ""
 
@@ -79,7 +83,7 @@ class Algorithm:
         """
         if self.variants:
             return variant.name in self.variants
-        return self.name == TEXTBOOK or not (variant.exact or variant.pitched)
+        return self.name in ONE_CALL or not (variant.exact or variant.pitched)
 
     def takes_type(self, dtype: str) -> bool:
         """Return whether the algorithm can distribute products of an element type."""

@@ -1,7 +1,7 @@
 """The link between each device and its host, alone: upload, download, and both at once.
 
-Each rank's part of x is in host memory, on its device, or half in each. It goes to the other side, and all ranks copy
-at the same time. The gathered result equals x only if every part arrived.
+Each rank draws its part of x, which is in host memory, on its device, or half in each. It goes to the other side, and
+all ranks copy at the same time. The result of each rank equals its part only if all of it arrived.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import numpy as np
 
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.distribution import OnDevices
-from hpcmm.parallel.links import is_exchange, rounds_of
-from hpcmm.parallel.memory import Need, whole_elements
-from hpcmm.parallel.schedules import block_rows
+from hpcmm.parallel.links import is_exchange, part, rounds_of
+from hpcmm.parallel.memory import Need
+from hpcmm.parallel.schedules import block_row
 
 # Direction: the elements of a part that are uploaded, and the description; the others are downloaded.
 DIRECTIONS: dict[str, tuple[Callable[[int], int], str]] = {
@@ -38,11 +37,10 @@ class HostLinks(OnDevices):
     def __init__(self, *arguments, direction: str, **options):
         super().__init__(*arguments, **options)
         backend, dtype = self.backend, self.dtype
-        self.parts = BlockRows(self.comm, self.shape[0])
         (source,), (target,) = (
             [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
         )
-        part = self.part_of(source, self.parts)
+        part = self.inputs[source]
         up = DIRECTIONS[direction][0](len(part))
         (sent, self.uploaded), (self.downloaded, away) = (
             (backend.host_empty(x.shape, dtype, self.pinned), backend.empty(x.shape, dtype))
@@ -54,9 +52,8 @@ class HostLinks(OnDevices):
         ends = ((sent, self.uploaded), (away, self.downloaded))
         self.copies = [(source, to, backend.stream()) for source, to in ends if to.size]
         self.arrays, self.received = {}, [to for _, to, _ in self.copies]
-        if self.comm.rank == 0:
-            self.result[target] = np.empty(self.shape, dtype)
-        self.rounds = rounds_of(max(count for _, count in self.parts.blocks) * np.dtype(dtype).itemsize)
+        self.result[target] = np.empty(part.shape, dtype)
+        self.rounds = rounds_of(block_row(self.shape[0], self.comm.size, 0)[1] * np.dtype(dtype).itemsize)
 
     def prepare(self, task: Task) -> Callable[[], None]:
         def run() -> None:
@@ -70,17 +67,16 @@ class HostLinks(OnDevices):
         return run
 
     def fetch(self) -> None:
-        received, up = np.empty(self.parts.rows, self.dtype), self.uploaded.size
+        (received,), up = self.result.values(), self.uploaded.size
         if up:
             self.backend.copy(self.uploaded, received[:up])
         received[up:] = self.downloaded
-        self.parts.gather(received, next(iter(self.result.values()), None))
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
-    """Return the memory of a rank: its part on both sides of the link, and once more while it is distributed."""
-    _, count = block_rows(shape[0], ranks)[rank]
-    return Need(count, 2 * count, whole_elements(operation, shape, rank) + (count if rank == 0 else 0))
+    """Return the memory of a rank: its part on both sides of the link; on the host it is drawn, sent and received."""
+    _, count = block_row(shape[0], ranks, rank)
+    return Need(count, count, 3 * count)
 
 
 HOST_LINKS = tuple(
@@ -90,6 +86,7 @@ HOST_LINKS = tuple(
         distribution=partial(HostLinks, direction=name),
         suits=is_exchange,
         need=need,
+        part=part,
         measures=("kernel",),
         variants=("device_copy",),
         transport=None,

@@ -1,7 +1,7 @@
 """Exchanges alone: patterns of sources and destinations, over each transport.
 
-Rank 0 stores each received block at its position in x. The result equals x only if every rank received the right bytes
-from the right rank.
+Each rank draws its part of x. After the exchange every received piece returns to its owner by MPI. The result of each
+rank equals its part of x only if the right bytes arrived at the right rank.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.collectives import BlockRows, message
+from hpcmm.parallel.collectives import BlockRows, message, mpi
 from hpcmm.parallel.distribution import OnDevices
-from hpcmm.parallel.memory import Need, whole_elements
-from hpcmm.parallel.schedules import block_rows
+from hpcmm.parallel.memory import Need
+from hpcmm.parallel.schedules import block_row
 from hpcmm.parallel.transports.base import Arrival
 
 # Clocks are inaccurate at a microsecond: messages are repeated up to this number of bytes and this number of times.
@@ -51,7 +51,7 @@ def neighbours(blocks: Blocks, rank: int, distance: int = 1) -> list[Piece]:
 
 def all_to_all(blocks: Blocks, rank: int) -> list[Piece]:
     """Each rank receives its share of the part of every rank."""
-    return [(source, *block_rows(count, len(blocks))[rank]) for source, (_, count) in enumerate(blocks)]
+    return [(source, *block_row(count, len(blocks), rank)) for source, (_, count) in enumerate(blocks)]
 
 
 PATTERNS: dict[str, tuple[Callable[[Blocks, int], list[Piece]], str]] = {
@@ -103,7 +103,7 @@ class Links(OnDevices):
         (source,), (target,) = (
             [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
         )
-        own = self.part_of(source, parts)
+        own = self.inputs[source]
         length = max(1, sum(count for *_, count in self.pieces[comm.rank]))
         self.x = self.backend.shared_empty((max(1, parts.rows),), self.dtype)
         self.y = self.backend.empty((length,), self.dtype)
@@ -111,8 +111,7 @@ class Links(OnDevices):
         if own.size:
             self.backend.copy(own, self.x[: own.size])
         self.arrays = {source: self.x, target: self.y}
-        if comm.rank == 0:
-            self.result[target] = np.empty(self.shape, self.dtype)
+        self.result[target] = np.empty(parts.rows, self.dtype)
         largest = message_elements(pattern, self.shape[0], comm.size) * self.x.itemsize
         self.rounds = rounds_of(largest)
         self.share(**{source: self.x})
@@ -154,33 +153,41 @@ class Links(OnDevices):
         return run
 
     def fetch(self) -> None:
-        """Gather the received pieces on rank 0, each at its position in x."""
+        """Return each received piece to its owner, at its position in the owner's part."""
         host = np.empty(self.y.shape, self.dtype)
         self.backend.copy(self.y, host)
+        (result,), me, first, back = self.result.values(), self.comm.rank, 0, []
         for rank, pieces in enumerate(self.pieces):
-            first = 0
             for source, start, count in pieces:
-                received, first = host[first : first + count], first + count
-                if not count or self.comm.rank not in (0, rank):
-                    continue
-                if self.comm.rank == 0:
-                    (result,) = self.result.values()
-                    place = self.blocks[source][0] + start
-                    target = result[place : place + count]
-                if rank == 0:
-                    target[...] = received
-                    continue
-                buffer = message(target if self.comm.rank == 0 else received)
-                (self.comm.Recv if self.comm.rank == 0 else self.comm.Send)(buffer, rank if self.comm.rank == 0 else 0)
-                buffer[2].Free()
+                if source == me and rank != me and count:
+                    back.append((self.comm.Irecv, result[start : start + count], rank))
+        for source, start, count in self.pieces[me]:
+            received, first = host[first : first + count], first + count
+            if source == me:
+                result[start : start + count] = received
+            elif count:
+                back.append((self.comm.Isend, received, source))
+        requests = []
+        for post, array, rank in back:
+            buffer = message(array)
+            requests.append(post(buffer, rank))
+            buffer[2].Free()  # MPI keeps the datatype until the message is complete
+        mpi().Request.Waitall(requests)
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int, pattern: str) -> Need:
-    """Return the memory of a rank: its part and what it receives; rank 0 stages one of them."""
-    blocks = block_rows(shape[0], ranks)
-    received = sum(count for *_, count in PATTERNS[pattern][0](blocks, rank))
-    local = blocks[rank][1] + received
-    return Need(local, local, whole_elements(operation, shape, rank) + (received if rank == 0 else 0))
+    """Return the memory of the rank with the most: its part and what it receives; on the host its part twice, too."""
+    _, own = block_row(shape[0], ranks, 0)
+    received = own
+    if pattern == "all_to_all":
+        count, longer = divmod(shape[0], ranks)
+        received = longer * -(-(count + 1) // ranks) + (ranks - longer) * -(-count // ranks)
+    return Need(own + received, 0, 3 * own + received)
+
+
+def part(shape: Sequence[int], ranks: int, rank: int) -> tuple[int, ...]:
+    """Return the shape of a rank's part of x."""
+    return (block_row(shape[0], ranks, rank)[1],)
 
 
 # Name of each algorithm: its pattern and transport
@@ -196,6 +203,7 @@ LINKS = tuple(
         distribution=partial(Links, pattern=pattern),
         suits=is_exchange,
         need=partial(need, pattern=pattern),
+        part=part,
         measures=("kernel",),
         variants=(TRANSPORTS[carrier],),
         transport=carrier,

@@ -17,7 +17,7 @@ from hpcmm.model import TEXTBOOK, Operation, Task
 from hpcmm.operations import task_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.memory import whole_elements
-from hpcmm.parallel.schedules import block_rows
+from hpcmm.parallel.schedules import block_row
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -29,7 +29,7 @@ GIB = 2**30
 def workspace_bytes(task: Task, ranks: int, rank: int) -> int:
     """Return the bytes of a task's workspace for a rank's block of rows; its parts need no more."""
     first, *others = task.shape
-    _, rows = block_rows(first, ranks)[rank]
+    _, rows = block_row(first, ranks, rank)
     local = replace(task, shape=(rows, *others)).picked
     return sum(each.nbytes for each in local.workspace.values()) if rows else 0
 
@@ -78,6 +78,8 @@ def rank_bytes(algorithm: Algorithm, task: Task, ranks: int, rank: int, in_host_
     variants = {task.variant}
     if algorithm.name == TEXTBOOK:  # the library takes turns with the variant
         variants |= {task.operation.baseline(task.variant.device, task.dtype) or task.variant}
+    if algorithm.part:
+        task, ranks, rank = replace(task, shape=tuple(algorithm.part(task.shape, ranks, rank))), 1, 0
     extra = sum(workspace_bytes(replace(task, variant=each), ranks, rank) for each in variants)
     return (host + extra, device) if in_host_memory else (host, device + extra)
 
@@ -168,7 +170,7 @@ def preflight(
             continue
         lacking = lacks(point, [known[point.algorithm]])
         if lacking:
-            fit = [each.name for each in algorithms if not lacks(point, [each])]
+            fit = [each.name for each in algorithms if not each.part and not lacks(point, [each])]
             lacking = f"needs {lacking}; " + (f"would fit: {', '.join(fit)}" if fit else "no algorithm would fit")
         own = known[point.algorithm]
         beside = own.name == TEXTBOOK or (own.baseline and not lacks(point, [own, known[TEXTBOOK]]))

@@ -22,8 +22,13 @@ def block_rows(rows: int, ranks: int) -> list[tuple[int, int]]:
     >>> block_rows(1, 2)
     [(0, 1), (1, 0)]
     """
+    return [block_row(rows, ranks, rank) for rank in range(ranks)]
+
+
+def block_row(rows: int, ranks: int, rank: int) -> tuple[int, int]:
+    """Return one of ``block_rows``."""
     share, longer = divmod(rows, ranks)
-    return [(rank * share + min(rank, longer), share + (rank < longer)) for rank in range(ranks)]
+    return rank * share + min(rank, longer), share + (rank < longer)
 
 
 def partners(rank: int, size: int) -> list[tuple[int, int]]:

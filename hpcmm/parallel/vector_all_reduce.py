@@ -16,7 +16,7 @@ from hpcmm.parallel.collectives import BlockRows, broadcast, reduce
 from hpcmm.parallel.distribution import OnDevices
 from hpcmm.parallel.links import TRANSPORTS, is_exchange, rounds_of
 from hpcmm.parallel.memory import Need, whole_elements
-from hpcmm.parallel.schedules import block_rows
+from hpcmm.parallel.schedules import block_row
 
 PATTERN = "all_reduce"
 # By algorithm, its transport: one that reduces arrays in the memory that holds them
@@ -58,19 +58,24 @@ class VectorAllReduce(OnDevices):
         """Give rank 0 its own result, with poison wherever that of another rank differs."""
         own = np.empty(self.shape, self.dtype)
         self.backend.copy(self.y, own)
-        agreed = own.copy()
-        broadcast(self.comm, agreed)
-        differs = (own != agreed).view(np.uint8)
-        anywhere = np.empty_like(differs) if self.comm.rank == 0 else None
-        reduce(self.comm, differs, anywhere, "maximum")
-        if anywhere is not None:
-            own[anywhere > 0] = self.poison_value
+        own = agreed(self.comm, own, self.poison_value)
+        if self.comm.rank == 0:
             self.result[self.target][...] = own
+
+
+def agreed(comm, own: np.ndarray, poison: float) -> np.ndarray:
+    """Return on rank 0 its own array, with poison wherever that of another rank differs. Collective."""
+    first = own.copy()
+    broadcast(comm, first)
+    differs = (own != first).view(np.uint8)
+    anywhere = np.zeros_like(differs)
+    reduce(comm, differs, anywhere if comm.rank == 0 else None, "maximum")
+    return np.where(anywhere > 0, np.array(poison, own.dtype), own)
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
     """Return the memory of a rank: both vectors, and on the host the results that are compared."""
-    _, part = block_rows(shape[0], ranks)[rank]
+    _, part = block_row(shape[0], ranks, rank)
     return Need(2 * shape[0], part, whole_elements(operation, shape, rank) + 4 * shape[0])
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hpcmm import analysis, store
 from hpcmm.analysis.check import Check, Finding
@@ -38,6 +40,20 @@ def table(findings: list[Finding], caption: str) -> Table:
 
 def slow_table(check: Check) -> Table:
     return table(check.slow, "Slow devices; the chance is the probability of such a difference without a cause")
+
+
+def history_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Make a table of the histories of devices, from rows of ``check.history``."""
+    head = ("Node", "Slot", "UUID", "Sweep", "Checks", "Since", "Slow in", "Before", "Now")
+    cells = [
+        [
+            *(words(row[name]) for name in ("node", "slot", "uuid", "sweep")),
+            *(Cell(str(row[name])) for name in ("checks", "since", "slow")),
+            *(Cell(f"{100 * row[name]:+.1f} %" if math.isfinite(row[name]) else "") for name in ("before", "now")),
+        ]
+        for row in rows
+    ]
+    return Table("Slower than the median of the peers: in earlier checks, and now", head, cells)
 
 
 def bars(findings: list[Finding], name: str, caption: str) -> Figure:
@@ -93,7 +109,13 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
     return Figure(name, caption, columns, layered(layers, max(120, 30 * len(findings))), shown)
 
 
-def build(check: Check, columns: analysis.Columns, timings: str, target: Path) -> None:
+def build(
+    check: Check,
+    columns: analysis.Columns,
+    timings: str,
+    target: Path,
+    history: Sequence[Mapping[str, Any]] = (),
+) -> None:
     """Write the page of a check.
 
     Parameters
@@ -104,6 +126,8 @@ def build(check: Check, columns: analysis.Columns, timings: str, target: Path) -
     timings : str
         Name of the file that they are from.
     target : Path
+    history : sequence of mapping
+        Rows of ``check.history``.
     """
     slow = {each.subject.rank for each in check.slow if not each.source}
     counts = [
@@ -133,12 +157,14 @@ def build(check: Check, columns: analysis.Columns, timings: str, target: Path) -
         names = [subject.name for subject in check.subjects]
         tables = [sustained.table(check.intervals, names), sustained.errors_table(check.errors, names)]
         sections.append(sheet.Section("Sustained", [], sustained.figures(check.intervals, names), tables))
+    if history:
+        sections.append(sheet.Section("History", [], [], [history_table(history)]))
     folded = [table(list(check.findings), "All measurements")]
     sections.append(sheet.Section("All measurements", folded=folded))
     names = tuple(subject.name for subject in check.subjects)  # of hosts: kept as they are
     notes = [
         f"{note}." if note.startswith(names) else f"{note[:1].upper()}{note[1:]}."
-        for note in (check.line, *check.notes, *check.broken)
+        for note in (check.line, *check.notes, *check.broken, *(f"{name}: {why}" for name, why in check.blind.items()))
     ]
     machine = page.machine_line(page.conditions(analysis.runs(columns)))
     about = f"{machine} · {timings}" if machine else timings

@@ -49,10 +49,11 @@ try:
     limits = {"cpu": {"max_seconds": 20, "max_repetitions": 9}, "cuda": {"max_seconds": 0.3}}
     config["measuring"] |= {"min_repetitions": 6, **limits[DEVICE]}
     # longer than the time that a core gives to one process
-    config["sweeps"]["cpu_product"]["shapes"] = [[768 * COMM.size, 768, 768]]
+    config["sweeps"]["cpu_product"]["sizes"] = [768]
     config["sweeps"].pop("cpu_links", None)  # both ends of a link wait for the slower one
-    config["sweeps"]["gpu_product"] |= {"shapes": [[2048 * COMM.size, 2048, 2048]], "dtypes": ["float32", "bfloat16"]}
-    config["sweeps"]["gpu_memory"]["sizes"] = [2**24 * COMM.size]
+    config["sweeps"]["gpu_product"] |= {"sizes": [2048], "dtypes": ["float32", "bfloat16"]}
+    config["sweeps"]["gpu_memory"]["sizes"] = [2**24]
+    config["sweeps"].pop("gpu_all_reduce", None)
     config["sweeps"]["gpu_links"]["sizes"] = [2**22 * COMM.size]
     planned = plan.make(config, this_machine())
     process = Process(COMM, DEVICE, False)

@@ -15,6 +15,7 @@ from hpcmm.backends import open_backend
 from hpcmm.model import Task
 from hpcmm.operations.links import LINKS
 from hpcmm.parallel import ALGORITHMS, links
+from hpcmm.parallel.collective_links import COLLECTIVES
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.transports.choice import Connections
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
@@ -27,6 +28,7 @@ if DEVICE == "cpu":
 VARIANT = {"cpu": "memcpy", "cuda": "device_copy"}[DEVICE]
 
 EXCHANGES = links.EXCHANGES | {name: ("all_reduce", carrier) for name, carrier in ALL_REDUCES.items()}
+EXCHANGES |= {name: (pattern, "mpi") for name, pattern in COLLECTIVES.items()}
 
 
 def expected(pattern: str, x: np.ndarray, ranks: int, rank: int) -> np.ndarray:
@@ -36,6 +38,12 @@ def expected(pattern: str, x: np.ndarray, ranks: int, rank: int) -> np.ndarray:
         return parts[rank] if rank == ranks - 1 and ranks % 2 else parts[rank + 1 - 2 * (rank % 2)]
     if pattern == "all_reduce":
         return x
+    if pattern == "broadcast":  # rank 0 receives nothing
+        return x if rank else x[:0]
+    if pattern == "gather":
+        return x[:0] if rank else x
+    if pattern == "reduce_scatter":
+        return parts[rank]
     if pattern == "neighbours" or pattern.startswith("distance_"):
         return parts[(rank + int(pattern.partition("_")[2] or 1)) % ranks]
     return np.concatenate([np.array_split(part, ranks)[rank] for part in parts])
@@ -46,10 +54,12 @@ def exchanged(connections: Connections, name: str, n: int, dtype: str) -> None:
     pattern, carrier = EXCHANGES[name]
     task = Task(LINKS, LINKS.variant(VARIANT), (n,), dtype)
     inputs = LINKS.draw(np.random.default_rng(n), task)
-    inputs_here, (transport, _) = inputs if comm.rank == 0 else None, connections.of(algorithm)
-    spread = algorithm.distribution(comm, BACKEND, task, inputs_here, transport=transport)
+    here, (transport, _) = inputs if comm.rank == 0 else None, connections.of(algorithm)
+    if algorithm.part:
+        here = {"x": np.array_split(inputs["x"], comm.size)[comm.rank]}
+    spread = algorithm.distribution(comm, BACKEND, task, here, transport=transport)
     run = spread.prepare(task)
-    if BROKEN and comm.rank == comm.size - 1:
+    if BROKEN and comm.rank == (0 if pattern == "gather" else comm.size - 1):
         sound = run
 
         def run():
@@ -68,24 +78,25 @@ def exchanged(connections: Connections, name: str, n: int, dtype: str) -> None:
     assert comm.allreduce(right, op=MPI.LAND) != bool(BROKEN), (name, n, dtype, comm.size)
     if comm.size > 1 and comm.rank == 0:
         assert spread.transport_name == carrier
-    if comm.rank == 0:
-        verdict = LINKS.reference(task, inputs)(spread.result["y"])
-        assert verdict.passed != bool(BROKEN), (name, n, dtype, comm.size, verdict)
+    if here:
+        verdict = LINKS.reference(task, here)(spread.result["y"])
+    passed = comm.allreduce(not here or verdict.passed, op=MPI.LAND)
+    assert passed != bool(BROKEN), (name, n, dtype, comm.size)
     spread.close()
 
 
 def copied(comm, name: str, n: int, dtype: str) -> None:
     task = Task(LINKS, LINKS.variant("device_copy"), (n,), dtype)
     inputs = LINKS.draw(np.random.default_rng(n), task)
-    spread = ALGORITHMS[name].distribution(comm, BACKEND, task, inputs if comm.rank == 0 else None)
+    here = {"x": np.array_split(inputs["x"], comm.size)[comm.rank]}
+    spread = ALGORITHMS[name].distribution(comm, BACKEND, task, here)
     run = spread.prepare(task)
     if BROKEN and comm.rank == comm.size - 1:
         spread.copies.pop()
     spread.poison()
     spread.call(run)
-    if comm.rank == 0:
-        verdict = LINKS.reference(task, inputs)(spread.result["y"])
-        assert verdict.passed != bool(BROKEN), (name, n, dtype, comm.size, verdict)
+    verdict = LINKS.reference(task, here)(spread.result["y"])
+    assert comm.allreduce(verdict.passed, op=MPI.LAND) != bool(BROKEN), (name, n, dtype, comm.size, verdict)
     spread.close()
 
 

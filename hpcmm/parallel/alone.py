@@ -1,0 +1,58 @@
+"""Each rank solves a problem of its own at the same time: nothing is exchanged, and nothing grows with the ranks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+from hpcmm.model import ALONE as NAME
+from hpcmm.model import Operation, Task
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import mpi
+from hpcmm.parallel.links import is_exchange
+from hpcmm.parallel.memory import Need
+from hpcmm.parallel.scatter import Scatter, is_divisible
+from hpcmm.parallel.scatter import need as need_of_scatter
+
+
+class Alone(Scatter):
+    """The textbook's arrays and calls on one rank, on every rank. The ranks start each repetition together."""
+
+    def __init__(self, comm, backend, problem: Task, *arguments, **options):
+        super().__init__(mpi().COMM_SELF, backend, problem, *arguments, **options)
+        self.comm = comm
+
+    @contextlib.contextmanager
+    def _by_itself(self) -> Iterator[None]:
+        """Use the communicator of one rank to move arrays."""
+        everyone, self.comm = self.comm, mpi().COMM_SELF
+        try:
+            yield
+        finally:
+            self.comm = everyone
+
+    def call(self, run: Callable[[], None]) -> dict[str, float]:
+        with self._by_itself():
+            return super().call(run)
+
+    def fetch(self) -> None:
+        with self._by_itself():
+            super().fetch()
+
+
+def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
+    """Return the memory of a rank: that of the textbook algorithm on one rank."""
+    return need_of_scatter(operation, shape, 1, 0)
+
+
+ALONE = Algorithm(
+    NAME,
+    "no algorithm: each rank draws, computes and verifies a problem of its own, of the given size",
+    distribution=Alone,
+    suits=lambda operation: is_divisible(operation) and not is_exchange(operation),
+    need=need,
+    measures=("kernel",),
+    part=lambda shape, ranks, rank: tuple(shape),
+    transport=None,
+    baseline=False,
+)
