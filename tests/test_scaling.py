@@ -1,6 +1,8 @@
 """What more ranks gain, and what is predicted of them, against arithmetic done here by hand."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
 import timings
@@ -11,6 +13,7 @@ from hpcmm.analysis import scaling
 from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK, Verdict
 from hpcmm.report import formats
+from hpcmm.text import percent
 
 
 def product(ranks, shape=(64, 64, 64), variant="naive", algorithm=TEXTBOOK):
@@ -144,9 +147,44 @@ def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part
     assert measured["seconds"].tolist() == pytest.approx([1.0 + 0.250 + 9.0, 1.0 + 1.001 + 7.0])
     assert measured["predicted_seconds"].tolist() == pytest.approx([1.0 + 0.250 + 9.0, 1.0 + 1.001 + 9.0])
     (most,) = found.loc[found["ranks"] == 32, "predicted_seconds"]  # 5 doublings instead of 2
-    assert most == pytest.approx(1.0 + 0.126 + 5 / 2 * 9.0)
+    assert most == pytest.approx((1.0 + 1.001 + 7.0) * (1.0 + 0.126 + 5 / 2 * 9.0) / (1.0 + 1.001 + 9.0))
     assert set(found["algorithm"]) == {"all_reduce"}
     assert set(found["work"]) == {4 * 1000 + 4, 4 * 4001 + 4}  # bytes
+
+
+def test_more_ranks_are_held_against_the_same_problem_on_fewer(tmp_path):
+    """Four ranks take a tenth longer than the measured time of two predicts, whose model is a quarter too fast."""
+    rows = []
+    for ranks, n, seconds in ((1, 128, 9.0), (2, 128, 4.0), (4, 128, 2.2), (2, 256, 30.0), (8, 256, 7.5)):
+        point = product(ranks, (n, n, n), "numpy", "ring")
+        rows.append(measurement(point, samples=kernel_samples([[seconds] * ranks] * 3)))
+        local = kernel_samples([[3.0 * (n / 128) ** 3 * 2 / ranks] * ranks] * 3)
+        rows.append(measurement(point, samples=local, algorithm=TEXTBOOK))
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
+    frame = analysis.measurements(columns)
+    found = scaling.held_out(columns, frame).sort_values("n")
+    assert found[["n", "measured_ranks", "ranks", "seconds"]].to_numpy().tolist() == [
+        [128, 2, 4, 2.2],
+        [256, 2, 8, 7.5],
+    ]
+    assert found["predicted_seconds"].tolist() == pytest.approx([2.0, 7.5])  # half, and a quarter
+    predicted = scaling.predictions(columns, frame)
+    assert predicted["held_out"].tolist() == pytest.approx([(0.2 / 2.2) / 2] * len(predicted))  # median of two
+    (most,) = predicted.loc[predicted["ranks"] == 64, "predicted_seconds"]
+    assert most == pytest.approx(7.5 / 8)
+
+
+def test_a_rate_that_falls_with_the_size_is_no_latency(tmp_path):
+    rows = [measurement(product(2, (8, 8, 8), "serial"), samples=kernel_samples([[1e-5] * 2] * 3))]
+    for n, rate in ((1000, 0.8e12), (2000, 1e12)):
+        point = product(2, (n, n, n), "numpy", "ring")
+        for algorithm in ("ring", TEXTBOOK):
+            samples = kernel_samples([[n**3 / rate] * 2] * 3)
+            rows.append(measurement(point, samples=samples, algorithm=algorithm))
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
+    found = scaling.predictions(columns, analysis.measurements(columns))
+    four = found[(found["ranks"] == 4) & (found["n"] == 2000)]["predicted_seconds"]
+    assert four.tolist() == pytest.approx([2000**3 / 1e12 / 2], rel=0.02)  # not a latency of 0.3 ms
 
 
 @pytest.mark.parametrize("exchanges", [None, [], {"transport": "", "bytes": [], "seconds": []}])
@@ -267,3 +305,17 @@ def test_an_efficiency_relative_to_one_card_names_it(tmp_path):
     (row,) = found[found["algorithm"] == "ring"].to_dict("records")
     assert (row["base_ranks"], row["efficiency"]) == (1, pytest.approx(0.8))
     assert formats.base(row) == "relative to one rank alone, on GPU-12345678"
+
+
+def test_the_published_points_on_four_gpus_are_predicted_from_two_as_the_documentation_states():
+    root = Path(__file__).parents[1]
+    columns = store.read(root / "results" / "reference" / "timings.h5")
+    found = scaling.held_out(columns, analysis.measurements(columns))
+    errors = (found["predicted_seconds"] / found["seconds"] - 1).abs().groupby(found["algorithm"])
+    page = (root / "docs" / "algorithms.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)`(?:, end to end)? \| (\d+ \| [\d.]+ % \| [\d.]+ %) \|$", page, re.M))
+    assert rows == {
+        name: f"{len(own)} | {percent(own.median())} | {percent(own.max())}" for name, own in errors if (own > 0).any()
+    }
+    reached = {"scatter", "resident", "ring", "summa"}
+    assert errors.median()[list(reached)].max() <= 0.03 and errors.max()[list(reached)].max() <= 0.15

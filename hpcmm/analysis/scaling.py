@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import log2, prod
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 
 from hpcmm.analysis import Columns, is_own, mapping, points, row_dicts, runs
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import TEXTBOOK
+from hpcmm.model import ALONE, TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS, cost
 from hpcmm.parallel.all_reduce import is_reduction
@@ -51,7 +52,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
           rank alone;
         - ``call_speedup``, ``call_efficiency`` and so on: the same end to end.
     """
-    rows = frame[~frame["superseded"] & (frame["result"] == "PASS")]
+    rows = frame[~frame["superseded"] & (frame["result"] == "PASS") & (frame["algorithm"] != ALONE)]
     rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]
     rows = rows.assign(work=_work(rows), own=is_own(rows))
     together = rows[(rows["ranks"] > 1) & (rows["contender_algorithm"] == TEXTBOOK) & rows["seconds"].notna()]
@@ -142,7 +143,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     The lines of a model are fitted to measurements of this file with the same variant and type. Local work and copies
     come from ``TEXTBOOK``, exchanges from the run of the point. An all-reduce comes from the reduction of the shortest
     vector less its local part. The largest problem is also predicted from the most ranks that it was measured on, for
-    one rank to ``REACH`` times as many.
+    one rank to ``REACH`` times as many: its measured time is multiplied with the ratio that the model gives.
 
     Returns
     -------
@@ -150,8 +151,64 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         From ``measurements``: ``sweep``, ``operation``, ``variant``, ``algorithm``, ``label``, ``place``, ``device``,
         ``m``, ``n``, ``k``, ``dtype``. Added: ``work``, operations or bytes; ``of``, "end to end" or "kernel alone";
         ``measured_ranks``; ``ranks``; ``predicted_seconds``; ``seconds``, measured, if ``ranks`` equals
-        ``measured_ranks``. Points that a model cannot predict are left out.
+        ``measured_ranks``; ``held_out``, the median error of predictions of the same algorithm and type that were held
+        against measurements, from ``held_out``. Points that a model cannot predict are left out.
     """
+    models, rows = _models(columns, frame), []
+    # one rank exchanges nothing, so it cannot predict several
+    last = {}
+    for model in sorted((each for each in models if each.row["ranks"] > 1), key=lambda each: each.size):
+        last[tuple(model.row[name] for name in ONE)] = model
+    for model in models:
+        row, known = model.row, {key: model.row[key] for key in (*ONE, *dimensions(), "work")}
+        known |= {"measured_ranks": row["ranks"], "of": "kernel alone" if model.kernel else "end to end"}
+        further = _predicted_ranks(row["ranks"]) if last.get(tuple(row[name] for name in ONE)) is model else ()
+        for ranks in sorted({row["ranks"], *further}):
+            seconds = model.seconds if ranks == row["ranks"] else np.nan
+            predicted = model.predict(ranks) if ranks == row["ranks"] else model.scaled(ranks)
+            rows.append(known | {"ranks": ranks, "predicted_seconds": predicted, "seconds": seconds})
+    names = [*ONE, *dimensions(), "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
+    found = pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
+    errors = _held_out(models)
+    errors = (errors["predicted_seconds"] / errors["seconds"] - 1).abs().groupby([errors[name] for name in ALGORITHM])
+    return found.join(errors.median().rename("held_out"), on=ALGORITHM)
+
+
+ONE = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
+ALGORITHM = ["operation", "algorithm", "device", "dtype"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The cost model of a measured point, with lines fitted on its number of ranks."""
+
+    row: Mapping[str, Any]
+    machine: cost.Machine
+
+    @property
+    def kernel(self) -> bool:
+        return ALGORITHMS[self.row["algorithm"]].measures[0] == "kernel"
+
+    @property
+    def seconds(self) -> float:
+        return self.row["seconds" if self.kernel else "call_seconds"]
+
+    @property
+    def size(self) -> tuple[float, int]:
+        return self.row["work"], self.row["ranks"]
+
+    def predict(self, ranks: int) -> float:
+        row = self.row
+        shape, itemsize = [int(row[d]) for d in dimensions() if row[d]], DTYPES[row["dtype"]].itemsize
+        return ALGORITHMS[row["algorithm"]].predict(OPERATIONS[row["operation"]], shape, itemsize, ranks, self.machine)
+
+    def scaled(self, ranks: int) -> float:
+        """Predict other ranks: the measured time, multiplied with the ratio of the model's times."""
+        return self.seconds * self.predict(ranks) / self.predict(self.row["ranks"])
+
+
+def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
+    """Return the models of the points that algorithms with a cost model have; none without ``TEXTBOOK`` beside it."""
     frame = frame[frame["pinned"] != 0]  # pageable memory has other rates
     frame = frame[~frame["superseded"] & (frame["result"] == "PASS")]
     alike = ["operation", "dtype", "device", "machine"]
@@ -161,31 +218,56 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     compared = others.groupby(at).transform("any") & (own["ranks"].groupby(at).transform("max") > 1)
     own = own[others | compared]
     own = own.assign(work=_work(own))
-    one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
-    # one rank exchanges nothing, so it cannot predict several
-    last = own[own["ranks"] > 1].sort_values(["work", "ranks"]).drop_duplicates(one, keep="last").index
     exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
+    shortest = frame.groupby(["device", "machine"])["seconds"].min()
     machines: dict[tuple, cost.Machine | None] = {}
-    rows = []
-    for row in row_dicts(own.assign(last=own.index.isin(last))):
+    found = []
+    for row in row_dicts(own):
         operation, algorithm = OPERATIONS[row["operation"]], ALGORITHMS[row["algorithm"]]
         if algorithm.predict is None:
             continue
-        kind = algorithm.measures[0]
         lines = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine", "ranks", "run"))
         lines += (algorithm.name,) if is_reduction(operation) else ()  # each has its own cost of combining
         if lines not in machines:
-            machines[lines] = _machine(comparable[tuple(row[name] for name in alike)], row, exchanges[int(row["run"])])
-        if machines[lines] is None:
-            continue
-        shape, itemsize = [int(row[d]) for d in dimensions() if row[d]], DTYPES[row["dtype"]].itemsize
-        for ranks in sorted({row["ranks"], *(_predicted_ranks(row["ranks"]) if row["last"] else ())}):
-            predicted = algorithm.predict(operation, shape, itemsize, ranks, machines[lines])
-            measured = row["seconds" if kind == "kernel" else "call_seconds"] if ranks == row["ranks"] else np.nan
-            named = {key: row[key] for key in (*one, *dimensions(), "work")} | {"measured_ranks": row["ranks"]}
-            named |= {"of": "kernel alone" if kind == "kernel" else "end to end"}
-            rows.append(named | {"ranks": ranks, "predicted_seconds": predicted, "seconds": measured})
-    names = [*one, *dimensions(), "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
+            same = comparable[tuple(row[name] for name in alike)]
+            least = float(shortest[row["device"], row["machine"]])
+            machines[lines] = _machine(same, row, exchanges[int(row["run"])], least)
+        if machines[lines] is not None:
+            found.append(Model(row, machines[lines]))
+    return found
+
+
+def held_out(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+    """Predict measured points on several ranks from the same problem on fewer ranks, as ``predictions`` does for more.
+
+    No point is predicted from itself. One rank exchanges nothing, so it predicts no others.
+
+    Returns
+    -------
+    DataFrame
+        As ``predictions``, without ``held_out``; ``ranks`` and ``seconds`` are those of the predicted point.
+    """
+    return _held_out(_models(columns, frame))
+
+
+def _held_out(models: Sequence[Model]) -> pd.DataFrame:
+    alike: dict[tuple, list[Model]] = {}
+    for model in models:
+        if model.row["ranks"] > 1 and model.seconds > 0:
+            shape = tuple(model.row[name] for name in (*ALGORITHM, "variant", "machine", "setting", *dimensions()))
+            alike.setdefault(shape, []).append(model)
+    rows = []
+    for own in alike.values():
+        for model in own:
+            fewer = [each for each in own if each.row["ranks"] < model.row["ranks"]]
+            if not fewer:
+                continue
+            known = max(fewer, key=lambda each: each.row["ranks"])
+            ranks, measured = model.row["ranks"], known.row["ranks"]
+            row = {key: model.row[key] for key in (*ONE, *dimensions(), "work")}
+            row |= {"of": "kernel alone" if model.kernel else "end to end", "measured_ranks": measured, "ranks": ranks}
+            rows.append(row | {"predicted_seconds": known.scaled(ranks), "seconds": model.seconds})
+    names = [*ONE, *dimensions(), "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
     return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
 
 
@@ -194,10 +276,13 @@ def _predicted_ranks(measured: int) -> list[int]:
     return [2**power for power in range((REACH * measured).bit_length())]
 
 
-def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any]) -> cost.Machine | None:
+def _machine(
+    frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any], shortest: float
+) -> cost.Machine | None:
     """Fit the lines of the cost model for a point; None without measurements of ``TEXTBOOK``.
 
-    ``frame`` has what passed with the operation, element type, device and machine of the point.
+    ``frame`` has what passed with the operation, element type, device and machine of the point, and ``shortest`` is the
+    time of the shortest kernel there.
     """
     same = frame[frame["contender"] == row["variant"]]
     baselines = same[same["contender_algorithm"] == TEXTBOOK]
@@ -216,7 +301,8 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
             if any(sizes):  # one rank sends nothing
                 moves[phase] = cost.fit(sizes, timed["call_" + phase])
     exchange = cost.fit(exchanges["bytes"], exchanges["seconds"]) if exchanges.get("bytes") else cost.Line(0.0, 0.0)
-    local, doubling = cost.fit(largest, products["seconds"]), np.nan
+    # a fit takes rates that differ with the size for a latency, but no kernel is shorter than its latency
+    local, doubling = cost.fit(largest, products["seconds"], most=shortest), np.nan
     if is_reduction(OPERATIONS[row["operation"]]) and row["algorithm"] != TEXTBOOK and row["ranks"] > 1:
         combined = same[(same["ranks"] == row["ranks"]) & (same["contender_algorithm"] == row["algorithm"])]
         combined = combined[combined["seconds"].notna()]

@@ -6,6 +6,7 @@ than were measured assumes links of the same kind; links between nodes differ.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,8 +26,8 @@ class Line:
         return self.latency + amount * self.per_unit if amount else 0.0
 
 
-def fit(amounts: Sequence[float], seconds: Sequence[float]) -> Line:
-    """Fit a line by least squares of the relative errors, with a latency that is not negative.
+def fit(amounts: Sequence[float], seconds: Sequence[float], most: float = math.inf) -> Line:
+    """Fit a line by least squares of the relative errors, with a latency that is not negative and at most ``most``.
 
     >>> fit([1, 2, 4], [3.0, 5.0, 9.0])
     Line(latency=1.0, per_unit=2.0)
@@ -38,6 +39,8 @@ def fit(amounts: Sequence[float], seconds: Sequence[float]) -> Line:
     if len(set(x)) < 2:
         return Line(0.0, slope)
     (latency, per_unit), *_ = np.linalg.lstsq(np.stack([1 / y, x / y], axis=1), np.ones(len(x)), rcond=None)
+    if latency > most:
+        return Line(float(most), float(np.sum(x / y * (1 - most / y)) / np.sum((x / y) ** 2)))
     return (
         Line(round(float(latency), 12), float(f"{per_unit:.12g}")) if min(latency, per_unit) >= 0 else Line(0.0, slope)
     )

@@ -384,6 +384,8 @@ def prediction_table(rows: pd.DataFrame) -> Table:
         "Predicted": value("predicted_seconds", duration),
         "Predicted over measured": value("ratio", number),
     }
+    if rows["held_out"].notna().any():
+        columns["Held-out error"] = lambda row: Cell("" if row["ratio"] > 0 else percent(row["held_out"]))
     return table("Predicted by the cost model", rows, columns, leading=4)
 
 
