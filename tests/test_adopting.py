@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_kernels_compiled import nvrtc
 
 from hpcmm.bench import adopting
 from hpcmm.bench.adopting import NotAdopted, adopt
@@ -300,6 +301,25 @@ def test_any_encoding_is_read(tmp_path):
     assert adopting.decoded(path).startswith("// größer\n")
     path.write_bytes(b"\xef\xbb\xbf" + ADD.encode())
     assert adopting.decoded(path) == ADD
+
+
+@pytest.mark.parametrize(
+    ("text", "call", "kernels"),
+    [
+        (BY_ROWS, "mine(C, B, A, m, k, n)", "matmul"),
+        (TILED, "tiled<16, hpcmm_real>(A, B, C, n)", "matmul"),
+        (OF_STRUCTURES, "product(Matrix{k, m, (float *)A}, Matrix{n, k, (float *)B}, Matrix{n, m, C})", "matmul"),
+        (ATOMIC, "add_all(x, n, result)", "reduction"),
+        (OF_CONSTANTS, "add(N=n, a=x, b=y, c=z)", "vector_add"),
+    ],
+)
+def test_the_compiler_of_the_gpu_takes_the_adapted_source(tmp_path, text, call, kernels):
+    head = {"call": call, "adds": kernels == "reduction"}
+    adapted = calls.adapted(tmp_path / "mine.cu", text, head, kernels, "cuda").read_text()
+    options = ["-DREAL=float", "-DACCUMULATOR=float", "-DBLOCK=256", "--gpu-architecture=sm_90"]
+    works, log, code = nvrtc().compile(adapted, options, "CUBIN")
+    assert works, log
+    assert kernels.encode() in code and (b"start_reduction" in code) == head["adds"]
 
 
 def test_host_code_is_left_out(tmp_path):

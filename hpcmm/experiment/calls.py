@@ -288,8 +288,8 @@ def needed(path: Path, source: Source, function: Function, accelerator: bool, si
         body = node.child_by_field_name("body").start_byte
         header = bytes(content[node.start_byte : body])
         changed = re.sub(rb"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", lambda x: b" " * len(x[0]), header)
-        changed = changed.replace(b"__global__", b"__device__")
         content[node.start_byte : body] = changed
+        content = content.replace(b"__global__", b"__device__")  # of its declarations, too; other kernels are gone
     for each in sizes:
         blank(*source.sizes()[each])
     if sizes:
