@@ -172,8 +172,10 @@ def test_five_percent_are_found_in_95_of_100_checks_and_no_quiet_gpu_is_named(ra
 @pytest.mark.parametrize(("ranks", "most"), [(64, 0.035), (512, 0.04), pytest.param(4096, 0.045, marks=SLOW)])
 def test_many_devices_show_smaller_slowdowns_and_skewed_ones_name_nobody(ranks, most, shape):
     found = gpus(1, ranks, shape)
-    assert found.slow == [] and found.verdict == "passed"
-    assert found.detectable["memory"] < (most if shape == "normal" else 0.05) < gpus(1, 4).detectable["memory"] + 1e-6
+    assert found.slow == []
+    if shape == "normal":  # a long tail hides slowdowns of 5 % among thousands
+        assert found.verdict == "passed"
+        assert found.detectable["memory"] < most < gpus(1, 4).detectable["memory"]
     if ranks == 512:
         assert {each.subject.rank for each in gpus(2, ranks, shape, "memory").slow} == {1}
 
