@@ -75,6 +75,8 @@ def _compared(row: Mapping) -> list[str]:
         ratio = Ratio.to_library(row, column)
         if math.isfinite(ratio.value):
             found.append(f"{formats.times(ratio.value)} {kind}{library} ({ratio.ends or 'no interval'})")
+        elif library and not kind:
+            found.append(f"ratio to {library} unknown")
     return found
 
 
@@ -115,9 +117,8 @@ def _counts(summary: Summary) -> str:
 def _reasons(counts: pd.Series) -> str:
     """Give the most frequent reason, and the number of the others."""
     others = len(counts) - 1
-    return printable(str(counts.index[0])) + (
-        f", and {others} more reason{'s' if others > 1 else ''}" if others else ""
-    )
+    more = f" ({others} more reason{'s' if others > 1 else ''})" if others else ""
+    return printable(str(counts.index[0])) + more
 
 
 OTHERS: Mapping[str, Callable[[Series], Table | None]] = {
