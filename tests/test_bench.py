@@ -81,7 +81,9 @@ def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(tmp_path):
     assert done.returncode == 0, done.stderr
     for text in (done.stdout, printed):
         verdict, table, *_ = text.split("\n\n")  # then a note, on a noisy machine
-        assert re.fullmatch(r"by_rows.c: PASS at 22 points, largest error 0.\d+ of the rounding bound", verdict)
+        assert re.fullmatch(
+            r"by_rows.c: PASS at 28 points to 64x64x64, largest error 0.\d+ of the rounding bound", verdict
+        )
         head, _, *lines = table.splitlines()
         assert re.split(r"\s{2,}", head) == HEAD
         assert {tuple(line.split()[:3]) for line in lines} == {(name, "64", "float32") for name in NAMES}
@@ -154,7 +156,7 @@ def test_a_kernel_without_an_end_is_named_and_the_others_are_verified(inside, fo
     done = inside("endless.c", "by_rows.c", "--sizes", 24, cwd=folder)
     first, second, *table = done.stdout.splitlines()
     assert re.fullmatch(r"endless.c: FAIL 9x70x40 float32: .* did not end within \d+ s", first)
-    assert second.startswith("by_rows.c: PASS at 22 points") and any(row.startswith("by_rows.c  24") for row in table)
+    assert second.startswith("by_rows.c: PASS at 28 points") and any(row.startswith("by_rows.c  24") for row in table)
     assert done.returncode == 1
 
 
@@ -247,7 +249,7 @@ def test_bits_that_depend_on_the_order_of_threads_are_reported_unless_they_may(i
     done = inside("--on-host", "added.cu", cwd=folder)
     assert done.returncode == 1 and "the bits of the result depend on the order of threads" in done.stdout
     done = inside("--on-host", "may.cu", cwd=folder)
-    assert done.stdout.startswith("may.cu: PASS at 66 points"), done.stdout + done.stderr
+    assert done.stdout.startswith("may.cu: PASS at 84 points"), done.stdout + done.stderr
 
 
 @needs_compiler

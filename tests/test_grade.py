@@ -19,9 +19,9 @@ from hpcmm import backends, kernels
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated import launch
 from hpcmm.cli.main import main
-from hpcmm.grading import device, exercise, memory, native, rubric, session, sources
+from hpcmm.grading import device, exercise, native, rubric, session, sources
 from hpcmm.model import Task
-from hpcmm.operations import MATMUL, OPERATIONS, SUM, with_kernels
+from hpcmm.operations import MATMUL, OPERATIONS, SUM, guards, with_kernels
 from hpcmm.reader import ConfigError
 
 TESTS = Path(__file__).parent
@@ -313,10 +313,10 @@ def test_a_process_is_stopped_between_requests(tmp_path):
 def test_every_byte_outside_the_results_is_watched(operation, shape):
     rng = np.random.default_rng(1)
     task = Task(operation, operation.ladder[0], shape, "float32", operation.scalars)
-    places = memory.layout(task, rng)
-    whole = np.zeros(memory.most_bytes(task), np.uint8)
+    places = guards.layout(task, rng)
+    whole = np.zeros(guards.most_bytes(task), np.uint8)
     assert places[-1].end <= whole.size
-    memory.fill(whole, places, task, operation.draw(rng, task), rng)
+    guards.fill(whole, places, task, operation.draw(rng, task), rng)
     results = {place.name for place in places} & {each.name for each in operation.operands if each.role != "in"}
     allowed = np.zeros(whole.size, bool)
     for place in places:
@@ -327,7 +327,7 @@ def test_every_byte_outside_the_results_is_watched(operation, shape):
     for byte in rng.permutation(places[-1].end)[:300]:
         after = whole.copy()
         after[byte] ^= 1
-        assert bool(memory.trespass(whole, after, places, task)) is not bool(allowed[byte])
+        assert bool(guards.trespass(whole, after, places, task)) is not bool(allowed[byte])
 
 
 @pytest.mark.parametrize("copies", [False, True], ids=["in place", "copied to the device"])
@@ -337,10 +337,10 @@ def test_the_program_for_devices_runs_files_and_rungs(monkeypatch, copies):
     rng = np.random.default_rng(2)
     task = Task(MATMUL, MATMUL.variant("serial"), (20, 30, 10), "float32", MATMUL.scalars)
     for what in ({"file": str(SOLUTIONS / "1_serial.c")}, {"variant": "serial"}, {"variant": "numpy"}):
-        whole = np.zeros(memory.most_bytes(task), np.uint8)
+        whole = np.zeros(guards.most_bytes(task), np.uint8)
         own = device.Device({"device": "cpu", "threads": 1, "operation": "matmul", **what}, whole)
-        places, inputs = memory.layout(task, rng), MATMUL.draw(rng, task)
-        memory.fill(whole, places, task, inputs, rng)
+        places, inputs = guards.layout(task, rng), MATMUL.draw(rng, task)
+        guards.fill(whole, places, task, inputs, rng)
         before = whole.copy()
         request = {
             "place": [[each.name, each.begin, each.region, each.shape, each.dtype] for each in places],
@@ -350,7 +350,7 @@ def test_the_program_for_devices_runs_files_and_rungs(monkeypatch, copies):
             own.answer(each)
         assert (before == whole).all() == copies
         own.answer("fetch")
-        assert memory.trespass(before, whole, places, task) == ""
+        assert guards.trespass(before, whole, places, task) == ""
         assert MATMUL.reference(task, inputs)(places[-1].of(whole)).passed
 
 

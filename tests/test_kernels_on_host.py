@@ -863,6 +863,20 @@ WORKING = {
         "__syncthreads(); int2 v = ((int2 *)s)[t / 2]; out[t] = v.x + v.y;",
         [i // 2 * 4 + 1 for i in range(64)],
     ),
+    "any form of dynamic shared memory": (
+        "extern volatile __shared__ int s []; extern __align__(16) __shared__ float same[]; s[t] = 0; __syncthreads();"
+        "same[t] += 1; __syncthreads(); out[t] = s[63 - t];",
+        [0x3F800000] * 64,
+    ),
+    "counting barriers": (
+        "out[t] = 100 * __syncthreads_count(t < 7) + 10 * __syncthreads_or(t == 63) + __syncthreads_and(t < 63);",
+        [710] * 64,
+    ),
+    "reductions of a warp": (
+        "const int v = __reduce_add_sync(~0u, t % 32) + __reduce_max_sync(~0u, lane);"
+        "out[t] = v + __popc(__match_any_sync(~0u, t / 4));",
+        [496 + 31 + 4] * 64,
+    ),
     "atomics": (
         "__shared__ int s; if (t == 0) s = 0; __syncthreads(); atomicAdd(&s, t); __syncthreads();"
         "atomicMax(&s, 5); __syncthreads(); out[t] = s;",
@@ -938,15 +952,46 @@ BROKEN = {
     ),
     "a misaligned relaxed access": ("st_relaxed_gpu_global((unsigned *)((char *)out + 2), 1u);", "misaligned"),
     "no end": ("while (*(volatile const int *)in == 0);", "no end"),
+    "no end and no access": ('for (unsigned i = t; i >= 0; i += n) asm volatile("");', "no end .* in line 4 by thread"),
+    "no end of barriers": ("while (n) __syncthreads();", "no end"),
+    "no end of shuffles": ("while (n) __syncwarp();", "no end"),
+    "a failed assertion": ("assert(t < 63);", r"assert\(t < 63\) failed in line 4, by thread \(63, 0, 0\)"),
+    "a trap": ("if (t == 5) __trap();", r"__trap\(\) failed in line 4, by thread \(5, 0, 0\)"),
+    "a shuffle in a branch": (
+        "if (lane < 8) out[t] = __shfl_sync(~0u, t, 0); else __syncthreads();",
+        "waits for ever at a barrier of its warp in line 4 of lanes 0 to 31, where only lanes 0 to 7 wait",
+    ),
+}
+
+
+NOTED = {  # results are right, or undefined: what is noted
+    "shuffles after a return": (
+        "if (lane >= 8) return; out[t] = __shfl_down_sync(~0u, t, 4);",
+        r"lane \d reads from lane \d+, but only lanes 0 to 7 take part in the shuffle \(the others .*\) in line 4 by",
+    ),
+    "a mask without the source": (
+        "if (lane < 8) out[t] = __shfl_sync(255u, t, 9);",
+        r"from lane 9, but only lanes 0 to 7 take part in the shuffle \(the mask leaves the others out\) in line 4",
+    ),
+    "a barrier in a branch whose others have returned": (
+        "if (t < 32) { __syncthreads(); out[t] = t; }",
+        r"32 of 64 threads have returned before the __syncthreads\(\) in line 4",
+    ),
 }
 
 
 def run_body(build, body: str, order: str, blocks: int = 1) -> list[int]:
-    text = 'extern "C" __global__ void planted(int n, const int *in, int *out)\n{\n'
+    return noted_body(build, body, order, blocks)[0]
+
+
+def noted_body(build, body: str, order: str, blocks: int = 1) -> tuple[list[int], str]:
+    """The result of a body, and what the run notes."""
+    text = '#include "ptx.cuh"\nextern "C" __global__ void planted(int n, const int *in, int *out)\n{\n'
     text += f"    const int t = threadIdx.x, lane = t % warpSize;\n    {body}\n}}\n"
     given, out = on_device(np.arange(64, dtype=np.int32)), poison((64,), "int32")
-    build(text, "planted")(Launch((blocks,), (64,), (np.int32(64), given, out)), order, dynamic_bytes=256)
-    return out.tolist()
+    kernel = build(text, "planted")
+    kernel(Launch((blocks,), (64,), (np.int32(64), given, out)), order, dynamic_bytes=256)
+    return out.tolist(), kernel.note
 
 
 @needs_compiler
@@ -976,6 +1021,15 @@ def test_the_host_header_reports_faults(build, name, order):
     with pytest.raises(KernelError, match=f"{order} order: .*({said})"):
         run_body(build, body, order, blocks=2)
     assert run_body(build, "out[t] = t;", order) == list(range(64)), "the next launch starts afresh"
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", NOTED)
+def test_the_host_header_notes_what_is_undefined(build, name):
+    body, said = NOTED[name]
+    for order in ORDERS:
+        assert re.search(said, noted_body(build, body, order)[1])
+        assert noted_body(build, "out[t] = t;", order) == (list(range(64)), "")
 
 
 @needs_compiler

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.bench import provenance
+from hpcmm.bench import guarded, provenance
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
@@ -453,6 +453,9 @@ def measure_point(
             contender.recall(earlier[contender.variant.name, contender.algorithm])
         if contender.verdict is None:
             contender.verify(problem.judge(contender.task))
+        if measuring.only_verifies and variant.path and contender.verdict.passed and point.ranks == 1:
+            where = guarded.mistake(problem.backend, contender.task)
+            contender.verdict = dataclasses.replace(contender.verdict, passed=not where, where=where)
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
         right = []  # a wrong variant needs no baseline

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import mmap
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,18 +13,44 @@ from pathlib import Path
 import numpy as np
 
 from hpcmm import kernels
-from hpcmm.backends.emulated.launch import ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
+from hpcmm.backends.emulated.launch import (
+    MARGIN,
+    ORDERS,
+    HostKernel,
+    KernelError,
+    compile_kernel,
+    on_device,
+    poison,
+)
 from hpcmm.bench import hints
+from hpcmm.bench.guarded import PADDING
 from hpcmm.model import Task
+from hpcmm.operations import guards
+
+NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux
 
 
 @dataclass
 class Found:
-    """The result for a kernel: the number of runs, the largest error over its bound, and the first mistake."""
+    """The result for a kernel.
+
+    Parameters
+    ----------
+    runs : int
+    largest : tuple of int
+        The shape with the most elements.
+    error_over_bound : float
+    where : str
+        The first mistake.
+    note : str
+        What may be wrong on another device, although the results are right.
+    """
 
     runs: int = 0
+    largest: tuple[int, ...] = ()
     error_over_bound: float = 0.0
     where: str = ""
+    note: str = ""
 
 
 def verify(tasks: Iterable[Task], folder: Path) -> Found:
@@ -41,55 +69,102 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
         If the source does not compile for the host, or needs features that the host does not have.
     """
     found = Found()
+    last = {}  # kernel and task of each type
     for task in tasks:
         source = kernels.source(task.operation, task.variant)
         macros = tuple(f"-D{name}={value}" for name, value in task.macros.items())
         kernel = functools.cache(functools.partial(compile_kernel, source, options=macros, folder=folder))
-        inputs = task.operation.draw(np.random.default_rng(task.shape), task)
+        inputs = guards.drawn(task, np.random.default_rng(task.shape))
         judge = task.operation.reference(task, inputs)
         given = ", ".join([f"{name} {value:g}" for name, value in task.scalars.items()])
         place = f"{'x'.join(map(str, task.shape))} {task.dtype}{given and ', '}{given}"
+        found.largest = max(found.largest, task.shape, key=math.prod)
         results = set()
         for order in ORDERS:
             found.runs += 1
             try:
-                result = run(kernel, task, inputs, order)
+                result, note = run(kernel, task, inputs, order)
             except KernelError as error:
                 found.where = f"{place}: {named(str(error), task)}{hint(kernel, task)}"
                 return found
             verdict = judge(result)
             if not verdict.passed:
-                found.where = f"{place}: {order} order: {verdict.where}{hint(kernel, task)}"
+                found.where = f"{place}: {order} order: {verdict.where}{note and '; '}{note}{hint(kernel, task)}"
                 return found
+            found.note = found.note or note
             found.error_over_bound = max(found.error_over_bound, verdict.error / verdict.bound if verdict.bound else 0)
             results.add(result.tobytes())
         if len(results) > 1 and task.variant.deterministic:
             found.where = f"{place}: the bits of the result depend on the order of threads; if this is intended, set "
             found.where += "deterministic: false"
             return found
+        last[task.dtype] = kernel, task
+    notes = [found.note, *(overflow(*each) for each in last.values())]
+    found.note = "; ".join(filter(None, dict.fromkeys(notes)))
     return found
 
 
-def run(kernel: Callable[..., HostKernel], task: Task, inputs: dict[str, np.ndarray], order: str) -> np.ndarray:
-    """Run all launches of a task on copies of its inputs; return its result.
+def overflow(kernel: Callable[..., HostKernel], task: Task) -> str:
+    """Return whether an index overflows 32 bits, from a run with rows that are far apart in untouched memory."""
+    far = guards.far_apart(task)
+    if far is None:
+        return ""
+    small, columns = far
+    inputs = small.operation.draw(np.random.default_rng(0), small)
+    arrays = {}
+    for operand in small.operation.operands:
+        shape, storage = small.shape_of(operand), small.storage(operand)
+        whole = untouched(shape[0] * columns * storage.itemsize).view(storage).reshape(shape[0], columns)
+        arrays[operand.name] = whole[:, : shape[1]]
+        arrays[operand.name][...] = inputs.get(operand.name, 0)
+    arrays |= {name: poison(needed.shape, needed.dtype) for name, needed in small.workspace.items()}
+    try:
+        launch_all(kernel, small, arrays, ORDERS[0])
+    except KernelError as error:
+        line = re.search(r"in line \d+(?: of \S+)?", str(error))
+        return f"{guards.OVERFLOW}, {line[0]}" if line else guards.OVERFLOW
+    (result,) = (operand.name for operand in small.operation.operands if operand.role != "in")
+    return "" if small.operation.reference(small, inputs)(arrays[result]).passed else guards.OVERFLOW
 
-    ``kernel`` compiles the function ``symbol`` of the source, or finds it compiled.
+
+def untouched(size: int) -> np.ndarray:
+    """Return bytes of zeros that take memory only where they are written."""
+    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE), np.uint8)
+
+
+def launch_all(kernel: Callable[..., HostKernel], task: Task, arrays: dict[str, np.ndarray], order: str) -> str:
+    """Run all launches of a task; return what they note. ``kernel`` compiles the function ``symbol`` of the source."""
+    notes = []
+    for launch in task.geometry.launches(task, arrays):
+        function = kernel(symbol=launch.function or task.operation.kernels)
+        function(launch, order, dynamic_bytes=launch.shared_bytes)
+        notes.append(function.note)
+    return next(filter(None, notes), "")
+
+
+def run(
+    kernel: Callable[..., HostKernel], task: Task, inputs: dict[str, np.ndarray], order: str
+) -> tuple[np.ndarray, str]:
+    """Run a task on copies of its inputs, in padded arrays between guards; return its result, and what it notes.
+
+    Raises
+    ------
+    KernelError
+        If a launch has an error, or the kernel wrote where it may not.
     """
-    arrays = {name: on_device(array) for name, array in inputs.items()}
-    lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
-    for operand in task.operation.operands:
-        if operand.role == "out":
-            arrays[operand.name] = poison(tuple(lengths[each] for each in operand.dimensions), task.storage(operand))
+    rng = np.random.default_rng(task.shape)
+    places = guards.layout(task, rng, columns=PADDING, apart=MARGIN)
+    memory = on_device(np.zeros(places[-1].end, np.uint8))
+    guards.fill(memory, places, task, inputs, rng)
+    before = memory.copy()
+    arrays = {each.name: each.of(memory) for each in places}
     for name, needed in task.workspace.items():
         arrays[name] = poison(needed.shape, needed.dtype)
-    for launch in task.geometry.launches(task, arrays):
-        function = launch.function or task.operation.kernels
-        kernel(symbol=function)(launch, order, dynamic_bytes=launch.shared_bytes)
-    for operand in task.operation.operands:
-        if operand.role == "in" and arrays[operand.name].tobytes() != inputs[operand.name].tobytes():
-            raise KernelError(f"{order} order: the input {operand.name} has changed")
+    note = launch_all(kernel, task, arrays, order)
+    if wrong := guards.trespass(before, memory, places, task):
+        raise KernelError(f"{order} order: {wrong}")
     (result,) = (operand.name for operand in task.operation.operands if operand.role != "in")
-    return arrays[result]
+    return arrays[result], note
 
 
 def hint(kernel: Callable[..., HostKernel], task: Task) -> str:
@@ -99,7 +174,7 @@ def hint(kernel: Callable[..., HostKernel], task: Task) -> str:
 
     def again(other: Task, inputs: dict[str, np.ndarray]) -> np.ndarray | None:
         try:
-            return run(kernel, other, inputs, ORDERS[0])
+            return run(kernel, other, inputs, ORDERS[0])[0]
         except KernelError:
             return None
 

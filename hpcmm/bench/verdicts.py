@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from hpcmm.model import Operation
+from hpcmm.backends.cpu import searches
+from hpcmm.devices import DEVICES
+from hpcmm.model import Operation, Task, Variant
 from hpcmm.store import Groups
 
 FAULT = re.compile(r"cudaError(IllegalAddress|MisalignedAddress|LaunchFailure|IllegalInstruction)")
@@ -19,7 +22,9 @@ def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, An
            if of == contender == name]  # fmt: skip
     lacking = sorted(missing_points(name, columns), key=lambda why: not why.startswith(f"failed: {name} "))
     wrong = [i for i in own if not rows["passed"][i]]
-    found = {"kernel": name, "passed": not (wrong or lacking), "points": len(own), "where": ""}
+    shapes = [tuple(int(rows[each][i]) for each in operation.dimensions) for i in own]
+    found = {"kernel": name, "passed": not (wrong or lacking), "points": len(own), "where": "", "note": ""}
+    found["largest"] = list(max(shapes, key=math.prod, default=()))
     found["error_over_bound"] = max(
         (rows["error"][i] / rows["bound"][i] for i in own if rows["bound"][i] > 0), default=0
     )
@@ -31,6 +36,22 @@ def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, An
     elif lacking:
         found["where"] = lacking[0].removeprefix("failed: ").removeprefix(f"{name} ")
     return found
+
+
+def searched(operation: Operation, variant: Variant, dtype: str) -> dict[str, Any]:
+    """Search a kernel that passed for mistakes that results do not show; return what changes in its verdict."""
+    device = DEVICES[variant.device]
+    if device.accelerator or not variant.compiled:
+        return {"note": f"not searched for races{' (--sanitize does)' if variant.compiled else ''}"}
+    task = Task(operation, variant, (1,) * len(operation.dimensions), dtype, dict(operation.scalars))
+    races, overflow = searches.races(task), searches.overflow(task)
+    if races.found:
+        return {"passed": False, "where": races.found}
+    return {
+        "note": "; ".join(
+            filter(None, (races.not_made and f"not searched for races: {races.not_made}", overflow.found))
+        )
+    }
 
 
 def missing_points(name: str, columns: Groups) -> list[str]:
@@ -54,4 +75,6 @@ def line_of(result: Mapping[str, Any]) -> str:
         f", largest error {result['error_over_bound']:.2g} of the rounding bound" if result["error_over_bound"] else ""
     )
     contract = f" ({result['contract']})" if result.get("contract") else ""
-    return f"{result['kernel']}: PASS at {result['points']} points{contract}{error or ', exact'}"
+    largest = "x".join(map(str, result.get("largest", ())))
+    points = f"{result['points']} points{largest and ' to '}{largest}{contract}"
+    return f"{result['kernel']}: PASS at {points}{error or ', exact'}{result['note'] and '; '}{result['note']}"

@@ -250,6 +250,8 @@ def verified(
                 if not found[name]["passed"]:
                     found[name]["where"] += hint(chosen, variant, found[name]["where"])
                 found[name]["contract"] = str(variant.contract or "")
+                if found[name]["passed"]:
+                    found[name] |= verdicts.searched(chosen.operation, variant, chosen.dtypes[0])
                 show(found[name])
         waiting = lost
     return [found[name] for name in chosen.names]
@@ -323,7 +325,15 @@ def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
 
 def failed(name: str, why: str) -> dict[str, Any]:
     """Return the verdict on a kernel that could not be run."""
-    return {"kernel": name, "passed": False, "points": 0, "where": why, "error_over_bound": 0.0}
+    return {
+        "kernel": name,
+        "passed": False,
+        "points": 0,
+        "where": why,
+        "note": "",
+        "largest": [],
+        "error_over_bound": 0.0,
+    }
 
 
 def progress(line: str) -> None:
@@ -364,6 +374,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
             found = verify(tasks_on_host(chosen, variant), cache())
             result = {"kernel": variant.name, "passed": not found.where, "points": found.runs, "where": found.where}
             result["contract"] = str(variant.contract or "")
+            result |= {"note": found.note, "largest": list(found.largest)}
             results.append(result | {"error_over_bound": found.error_over_bound})
         except DeviceError as error:
             results.append(failed(variant.name, str(error)))

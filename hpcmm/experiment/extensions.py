@@ -121,7 +121,7 @@ def imported(path: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the author's code may raise anything
+    except (Exception, SystemExit) as error:  # the author's code may raise anything; an exit is no success
         del sys.modules[name]
         raise RaisedError(f"extension {path}: {described(error)}") from error
     return module

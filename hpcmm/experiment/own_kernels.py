@@ -215,7 +215,7 @@ def own_macros(head: Mapping[str, Any], operation: Operation, text: str, problem
 
 def unstated_shared_memory(head: Mapping[str, Any], text: str, problems: Problems) -> None:
     """Report dynamic shared memory without its size."""
-    found = re.search(r"extern\s+__shared__", text)
+    found = re.search(r"\bextern\b[^;{}]*__shared__", kernels.without_comments(text))
     if found and "shared_bytes" not in head:
         line = text.count("\n", 0, found.start()) + 1
         problems.found.append(

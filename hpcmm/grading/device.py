@@ -23,9 +23,9 @@ import numpy as np
 from hpcmm import backends
 from hpcmm.experiment import own_kernels
 from hpcmm.grading import native
-from hpcmm.grading.memory import Guarded
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.guards import Guarded
 
 
 class Device:

@@ -22,11 +22,12 @@ import numpy as np
 from hpcmm import backends
 from hpcmm.backends.emulated.launch import ORDERS, extent, located
 from hpcmm.experiment import own_kernels
-from hpcmm.grading import memory, session, sources
-from hpcmm.grading.memory import Guarded
+from hpcmm.grading import session, sources
 from hpcmm.grading.rubric import Exercise, Speed
 from hpcmm.grading.session import Refused, Session
 from hpcmm.model import HpcmmError, Task, Variant
+from hpcmm.operations import guards
+from hpcmm.operations.guards import Guarded
 from hpcmm.reader import ConfigError
 
 RUNS = 3  # per shape; the inputs of a random one of the later runs are drawn anew, the others repeat
@@ -155,9 +156,9 @@ def workspace(task: Task, begin: int) -> list[Guarded]:
     """Return the places of the arrays that a kernel needs besides its operands."""
     places = []
     for name, needed in task.workspace.items():
-        begin = -(-begin // memory.ALIGNMENT) * memory.ALIGNMENT
+        begin = -(-begin // guards.ALIGNMENT) * guards.ALIGNMENT
         (count,) = needed.shape
-        places.append(Guarded(name, begin, (count + 2 * memory.ELEMENTS,), (count,), needed.dtype))
+        places.append(Guarded(name, begin, (count + 2 * guards.ELEMENTS,), (count,), needed.dtype))
         begin = places[-1].end
     return places
 
@@ -259,7 +260,7 @@ def runner(
         Task(exercise.operation, variant, shape, dtype, exercise.operation.scalars, first_tile(variant))
         for shape in shapes
     ]
-    size = max(memory.most_bytes(task) for task in tasks)
+    size = max(guards.most_bytes(task) for task in tasks)
     seconds, symbol = exercise.seconds, exercise.operation.kernels
     if not exercise.device.accelerator:
         library = sources.compiled(path, tasks[0].macros, Path(folder), seconds)
@@ -328,8 +329,8 @@ def judged(
         If the result is wrong, or the kernel wrote elsewhere.
     """
     whole = own.process.memory
-    places = memory.layout(task, rng, pitched)
-    memory.fill(whole, places, task, inputs, rng)
+    places = guards.layout(task, rng, pitched)
+    guards.fill(whole, places, task, inputs, rng)
     used = whole[: places[-1].end]
     before = used.copy()
     scalars = "".join(f", {name} = {value:g}" for name, value in task.scalars.items())
@@ -339,7 +340,7 @@ def judged(
     except Refused as refused:
         raise Refused(f"{refused} {where}") from None
     after = used.copy()  # the process is stopped
-    if wrong := memory.trespass(before, after, places, task):
+    if wrong := guards.trespass(before, after, places, task):
         raise Refused(f"{wrong} {where}")
     result = next(each for each in task.operation.operands if each.role != "in")
     got = next(place for place in places if place.name == result.name).of(after)
@@ -359,12 +360,12 @@ def times(own: Runner, exercise: Exercise, variant: Variant, speed: Speed, rng: 
     task = Task(operation, variant, speed.shape, speed.dtype, operation.scalars, first_tile(variant))
     beside = dataclasses.replace(task, variant=speed.against, tile=max(speed.against.tiles, default=0))
     limit = exercise.seconds * (speed.repetitions + 1) + START_SECONDS
-    places = memory.layout(beside, rng, pitched=False)
+    places = guards.layout(beside, rng, pitched=False)
     mine, theirs = [], []
     with contextlib.ExitStack() as stack:
         try:
             yardstick = stack.enter_context(
-                on_device(exercise, {"variant": speed.against.name}, memory.most_bytes(task), limit)
+                on_device(exercise, {"variant": speed.against.name}, guards.most_bytes(task), limit)
             )
         except Refused as refused:
             raise HpcmmError(f"{exercise.name}: {speed.against.name} cannot run: {refused}") from None

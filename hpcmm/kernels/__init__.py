@@ -32,6 +32,26 @@ def headers(path: Path) -> tuple[Path, ...]:
     return tuple(found)
 
 
+def without_comments(text: str) -> str:
+    """Return a source in C or CUDA without its comments; the lines stay.
+
+    >>> without_comments("int x; // no\\n/* a\\n */ int y;")
+    'int x; \\n\\n int y;'
+    """
+    blank = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+    return blank.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+
+
+def dynamic_shared(text: str) -> list[str]:
+    """Return the names of the arrays of a CUDA source whose size in shared memory the launch states.
+
+    >>> dynamic_shared("extern volatile __shared__ float s []; extern __shared__ __align__(16) char t[];")
+    ['s', 't']
+    """
+    statements = re.findall(r"\bextern\b([^;{}]*);", without_comments(text))
+    return [name for each in statements if "__shared__" in each for name in re.findall(r"(\w+)\s*\[", each)]
+
+
 def is_file(name: str) -> bool:
     """Return whether the name of a variant in a config is that of a file.
 

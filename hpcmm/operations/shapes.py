@@ -6,7 +6,19 @@ from collections.abc import Mapping
 
 from hpcmm.model import Operation
 
-RAGGED = ((1, 1, 1), (17, 33, 1), (1, 17, 33), (33, 1, 17), (31, 32, 33), (64, 64, 64), (9, 70, 40), (65, 7, 129))
+RAGGED = (
+    (1, 1, 1),
+    (17, 33, 1),
+    (1, 17, 33),
+    (33, 1, 17),
+    (31, 32, 33),
+    (64, 64, 64),
+    (9, 70, 40),
+    (65, 7, 129),
+    (300, 3, 5),
+    (3, 300, 5),
+    (5, 3, 300),
+)  # the last: beyond the numbers of a byte
 LENGTHS = (1, 2, 33, 1000, 4099)
 
 

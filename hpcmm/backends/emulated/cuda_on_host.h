@@ -15,8 +15,8 @@
 //   - a divergent barrier, which not all running threads reach, or which they reach at different lines;
 //   - a misaligned asynchronous copy, or one whose target is not shared memory;
 //   - a hang: no thread can run. The message has the line of each wait, and for an mbarrier what is missing;
-//   - an integer division by zero;
-//   - a kernel that does not end within MOST_ACCESSES accesses.
+//   - an integer division by zero, a failed assertion, __trap();
+//   - a kernel that does not end: more accesses, turns of loops or barriers than its arrays can need.
 // A thread that has returned counts as present at barriers of its block, its warp and its cluster, as on the device.
 //
 // Accesses are ordered by barriers of the block, of part of it, of a warp and of the cluster, and by mbarriers:
@@ -48,8 +48,12 @@
 // after the other, so none may wait for another); other violations of the memory model, such as a relaxed access that
 // needs a fence; a race with a reader that is not among the last two of a byte; a pointer that runs from one static
 // shared array into the next; uninitialized global memory, unless the caller fills it with NaN; registers of a product
-// that are used before it is complete, except by wrong values; an endless loop that accesses no memory. Not modelled:
-// inline PTX in a kernel, textures, fast-math, performance.
+// that are used before it is complete, except by wrong values. Not modelled: inline PTX in a kernel, wmma, textures, memory
+// from malloc, fast-math, performance. A shuffle from a lane that takes no part returns NaN or other numbers that no sum
+// needs; cuda_note has its line.
+//
+// Names that CUDA has are in cuda_on_host::api, those of ptx.cuh in cuda_on_host::ptx, all others in cuda_on_host, so that
+// a kernel may have any names of its own. include/ has headers of the CUDA toolkit.
 #pragma once
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's math.h alone: libstdc++'s takes longer than the kernel to compile
 #include <math.h>
@@ -58,14 +62,21 @@
 #include <string.h>
 #include <initializer_list>
 
-enum Kind { READ, WRITE, ATOMIC };
-enum Order { ASCENDING, DESCENDING, RANDOM };
+namespace cuda_on_host {
+
+namespace api {
 struct uint3 {
     unsigned x, y, z;
 };
 struct dim3 : uint3 {
     constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : uint3{x, y, z} {}
+    constexpr dim3(uint3 size) : uint3(size) {}
 };
+}  // namespace api
+using namespace api;
+
+enum Kind { READ, WRITE, ATOMIC };
+enum Order { ASCENDING, DESCENDING, RANDOM };
 struct Array {  // an array in global memory
     uintptr_t begin, end;
 };
@@ -78,10 +89,13 @@ struct Launch {  // parameters of a launch, from the test
 };
 constexpr size_t MOST_SHARED = 227 * 1024;
 constexpr int WARP = 32;
+namespace ptx {
 struct __attribute__((aligned(64))) TensorMap {  // from the test: a matrix, whose elements outside are zero, and its boxes
     uint64_t begin, rows, row_bytes, row_step, element_bytes, box_rows, box_row_bytes;  // 0: TMA cannot take it
     uint64_t rounds_to_tf32, unused[8];
 };
+}  // namespace ptx
+using namespace ptx;
 struct CudaWgmma {  // a warp's part of a product of its warpgroup
     void (*multiply)(const CudaWgmma &, bool check, bool compute);
     void *c[WARP];               // sums of each lane
@@ -99,6 +113,11 @@ uint3 cuda_index(int which) __attribute__((const));  // const: it changes betwee
 void cuda_block_barrier(int line);
 // Returns the values of all lanes in the mask. `from`: the place in the kernel, if the caller is not inlined there.
 const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value, void *from = nullptr);
+uint64_t cuda_shuffle(unsigned mask, uint64_t value, int source, void *from);
+unsigned cuda_lanes();  // that took part in the last exchange
+int cuda_block_count(int line, int predicate, int *threads);  // a barrier; returns for how many threads it holds
+[[noreturn]] void cuda_stop(const char *what, int line);  // an error of the kernel; line 0: that of the call
+const char *cuda_note();  // of the last launch: why its result may be wrong
 const uint64_t *cuda_whole_warp(const void *operands, void *from);  // the same for an address of each of 32 lanes
 void cuda_cp_async(void *target, const void *source, int bytes, int valid);
 void cuda_cp_async_commit_group();
@@ -127,9 +146,12 @@ void cuda_wgmma_wait_group(int pending);
 void cuda_read_by_wgmma(const void *address, size_t size);
 }
 
+}  // namespace cuda_on_host
+extern "C" int printf(const char *, ...);
+
 #ifndef CUDA_ON_HOST_RUNTIME  // ---- definitions for the kernel ----
 
-#define NOT_INSTRUMENTED __attribute__((no_sanitize("thread", "undefined")))
+#define NOT_INSTRUMENTED __attribute__((no_sanitize("thread", "undefined"), no_sanitize_coverage))
 #define __global__ __attribute__((noinline))  // not inlined into a caller without instrumentation
 #define __device__
 #define __host__
@@ -140,92 +162,30 @@ void cuda_read_by_wgmma(const void *address, size_t size);
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)  // the library states them, for the launch
 #define __grid_constant__
+#define __managed__
+#define __noinline__  // the headers of the C++ library have it as the name of an attribute
 #define __forceinline__ inline __attribute__((always_inline))
-#define threadIdx cuda_index(0)
-#define blockIdx cuda_index(1)
-#define blockDim cuda_index(2)
-#define gridDim cuda_index(3)
-constexpr int warpSize = WARP;
+#define threadIdx cuda_on_host::cuda_index(0)
+#define blockIdx cuda_on_host::cuda_index(1)
+#define blockDim cuda_on_host::cuda_index(2)
+#define gridDim cuda_on_host::cuda_index(3)
+#define __CUDACC__ 1
+#define __CUDA_ARCH__ 900
+#define __builtin_assume(condition) ((void)0)
+#include "include/assert.h"
 
-#define CUDA_VECTOR(T, name, bytes)                                                                  \
-    struct alignas(2 * bytes) name##2 { T x, y; };                                                   \
-    struct alignas(4 * bytes > 16 ? 16 : 4 * bytes) name##4 { T x, y, z, w; };                       \
-    inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                       \
-    inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
-CUDA_VECTOR(int, int, 4)
-CUDA_VECTOR(unsigned, uint, 4)
-CUDA_VECTOR(float, float, 4)
-CUDA_VECTOR(double, double, 8)
+namespace cuda_on_host {
 
-template <class T, class U> inline auto min(T a, U b) -> decltype(a + b) { return b < a ? b : a; }
-template <class T, class U> inline auto max(T a, U b) -> decltype(a + b) { return a < b ? b : a; }
-inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, sizeof x); return bits; }
-inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
-inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
-template <class T> inline T __ldg(const T *p) { return *p; }
-template <class T> inline T __ldca(const T *p) { return *p; }
-template <class T> inline T __ldcg(const T *p) { return *p; }
-inline int __mulhi(int a, int b) { return (long long)a * b >> 32; }
-inline int __double2hiint(double x)
+inline NOT_INSTRUMENTED int cuda_lane()
 {
-    int words[2];
-    memcpy(words, &x, sizeof x);
-    return words[1];
+    return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % WARP;
 }
-inline double __hiloint2double(int high, int low)
+template <class To, class From> NOT_INSTRUMENTED To cuda_bits(From x)
 {
-    const int words[] = {low, high};
-    double x;
-    memcpy(&x, words, sizeof x);
-    return x;
+    To bits = {};
+    memcpy(&bits, &x, sizeof x < sizeof bits ? sizeof x : sizeof bits);
+    return bits;
 }
-
-inline void __syncthreads(int line = __builtin_LINE()) { cuda_block_barrier(line); }
-inline void __syncwarp(unsigned mask = ~0u) { cuda_warp_exchange(mask, 0); }
-inline void __threadfence() {}
-inline void __threadfence_block() {}
-inline int cuda_lane() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % WARP; }
-inline unsigned __activemask() { return 1u << cuda_lane(); }  // the minimum that a device may return
-
-template <class T> NOT_INSTRUMENTED T cuda_shuffle(unsigned mask, T value, int source)
-{
-    uint64_t bits = 0;
-    memcpy(&bits, &value, sizeof value);
-    memcpy(&value, &cuda_warp_exchange(mask, bits)[source], sizeof value);
-    return value;
-}
-template <class T> T __shfl_sync(unsigned mask, T value, int source, int width = WARP)
-{
-    return cuda_shuffle(mask, value, (cuda_lane() & -width) | (source & (width - 1)));
-}
-template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = WARP)
-{
-    const int lane = cuda_lane(), in_group = lane & (width - 1);
-    return cuda_shuffle(mask, value, in_group + (int)distance < width ? lane + (int)distance : lane);
-}
-template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = WARP)
-{
-    const int lane = cuda_lane(), in_group = lane & (width - 1);
-    return cuda_shuffle(mask, value, in_group >= (int)distance ? lane - (int)distance : lane);
-}
-template <class T> T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = WARP)
-{
-    const int lane = cuda_lane(), source = lane ^ lanes;
-    return cuda_shuffle(mask, value, (source & -width) <= (lane & -width) ? source : lane);
-}
-NOT_INSTRUMENTED inline unsigned __ballot_sync(unsigned mask, int predicate)
-{
-    unsigned ballot = 0;
-    const uint64_t *values = cuda_warp_exchange(mask, predicate != 0);
-    for (int lane = 0; lane < WARP; ++lane)
-        ballot |= unsigned(values[lane] == 1) << lane;
-    return ballot;
-}
-inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
-
-#include "ptx_on_host.h"
-
 template <class T, class F> NOT_INSTRUMENTED __attribute__((noinline)) T cuda_atomic(T *p, F change)
 {
     cuda_access(p, sizeof(T), ATOMIC);
@@ -235,19 +195,9 @@ template <class T, class F> NOT_INSTRUMENTED __attribute__((noinline)) T cuda_at
 }
 template <class T> struct Plain { using type = T; };  // T is deduced from the address alone
 template <class T> using Value = typename Plain<T>::type;
-template <class T> T atomicAdd(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return old + v; }); }
-template <class T> T atomicMin(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return min(old, v); }); }
-template <class T> T atomicMax(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return max(old, v); }); }
-template <class T> T atomicXor(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return old ^ v; }); }
-template <class T> T atomicExch(T *p, Value<T> v) { return cuda_atomic(p, [=](T) { return v; }); }
-template <class T> T atomicCAS(T *p, Value<T> expected, Value<T> v)
-{
-    return cuda_atomic(p, [=](T old) { return old == expected ? v : old; });
-}
-inline unsigned atomicInc(unsigned *p, unsigned last)
-{
-    return cuda_atomic(p, [=](unsigned old) { return old >= last ? 0 : old + 1; });
-}
+
+#include "api_on_host.h"
+#include "ptx_on_host.h"
 
 // Call a kernel with the addresses of its arguments, as cuLaunchKernel does.
 template <class... P> struct Call {
@@ -264,15 +214,20 @@ template <class... P> NOT_INSTRUMENTED int cuda_sizes(void (*)(P...), int *sizes
 }
 thread_local char cuda_any_shared;  // its address locates this library's shared memory
 
+}  // namespace cuda_on_host
+using namespace cuda_on_host::api;
+
 // Follows the kernel's source; `dynamic` is its extern __shared__ array or nullptr; blocks of a cluster in x, y and z
 // follow, or 0 for a kernel whose blocks may wait for each other.
 #define CUDA_ON_HOST(kernel, dynamic, ...)                                                                          \
-    extern "C" int parameter_sizes(int *sizes) { return cuda_sizes(kernel, sizes); }                                \
-    static NOT_INSTRUMENTED void cuda_thread(void **arguments) { cuda_call(kernel, arguments); }                    \
+    namespace cuda_on_host {                                                                                        \
+    extern "C" int parameter_sizes(int *sizes) { return cuda_sizes(::kernel, sizes); }                                \
+    static NOT_INSTRUMENTED void cuda_thread(void **arguments) { cuda_call(::kernel, arguments); }                  \
     extern "C" NOT_INSTRUMENTED const char *launch(void **arguments, const Launch *launch)                          \
     {                                                                                                               \
         cuda_any_shared = 0;                                                                                        \
         return cuda_launch(cuda_thread, arguments, launch, &cuda_any_shared, (char *)dynamic, uint3{__VA_ARGS__});  \
+    }                                                                                                               \
     }
 
 #endif

@@ -25,13 +25,23 @@ from hpcmm.model import Boxes, DeviceError, HpcmmError, Launch
 
 FOLDER = Path(__file__).parent
 HEADER, RUNTIME = FOLDER / "cuda_on_host.h", FOLDER / "runtime.cpp"
-FILES = (HEADER, FOLDER / "ptx_on_host.h", RUNTIME)
+FILES = (
+    HEADER,
+    FOLDER / "ptx_on_host.h",
+    FOLDER / "api_on_host.h",
+    RUNTIME,
+    *sorted((FOLDER / "include").rglob("*.h")),
+)
 COMPILER = shutil.which("g++")
-WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-ftrivial-auto-var-init=pattern", "-nodefaultlibs")
+WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-fsanitize-coverage=trace-pc")
+WATCH += ("-ftrivial-auto-var-init=pattern", "-nodefaultlibs")
 LINES = ("-g1", "-gdwarf-4")  # for addr2line, which confuses the files of some lines in version 5
 # -O1: compiling takes longer than running, for the small sizes that the emulation is for
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-O1")
 ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
+# All extern __shared__ arrays begin at the same place, whatever their types, and are as large as a launch may ask for.
+WHOLE = "cuda_dynamic_memory"
+SHARED = '.section .tbss,"awT",%nobits; .balign 1024; {} .zero 232448; .text'
 MARGIN = 1 << 20  # unused bytes around an array; untouched memory costs nothing
 MOST_PARAMETERS = 64
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a tensor map
@@ -64,8 +74,9 @@ class HostKernel:
 
     def __init__(self, path: Path, source: Path):
         self.path, self.source = path, source
-        self.library = ctypes.CDLL(str(path))
-        self.library.launch.restype = ctypes.c_char_p
+        self.library = modules.open_module(path, source)
+        self.library.launch.restype = self.library.cuda_note.restype = ctypes.c_char_p
+        self.note = ""  # of the last launch: why its result may be wrong, although no error was found
         self.library.launch.argtypes = (ctypes.c_void_p, ctypes.POINTER(CLaunch))
         sizes = (ctypes.c_int * MOST_PARAMETERS)()
         self.sizes = sizes[: self.library.parameter_sizes(sizes)]
@@ -88,6 +99,7 @@ class HostKernel:
                 f"parameters of {self.sizes} bytes receive arguments of {[v.nbytes for v in values]} bytes"
             )
         bounds = [CArray(x.ctypes.data, x.ctypes.data + extent(x)) for x in arrays]
+        self.note = ""
         message = self.library.launch(
             (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)),
             CLaunch(
@@ -102,6 +114,8 @@ class HostKernel:
         )
         if message:
             raise KernelError(f"{order} order: {located(message.decode(), self.path, self.source)}")
+        if note := self.library.cuda_note():
+            self.note = located(note.decode(), self.path, self.source)
 
     def fill(self, symbol: str, content: np.ndarray) -> None:
         """Copy an array to the beginning of a variable of the source, such as one in constant memory."""
@@ -176,26 +190,36 @@ def compile_library(
     # both are compiled once: the runtime runs at every access, and the header takes as long as a kernel
     runtime = build(["-O3", str(RUNTIME)], own, folder, "runtime.so")
     header = build([*WATCH, *LINES, "-x", "c++-header", str(HEADER)], own, folder, f"{HEADER.name}.gch")
-    texts = [file.read_text() for file in (source, *kernels.headers(source))]
-    # an extern __shared__ array is defined here, at its largest; a launch sets how much of it may be used
-    dynamic = re.search(r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?(.*?)\b(\w+)\[\]", texts[0])
-    definition = (
-        "thread_local __align__(16) {0} {1}[MOST_SHARED / sizeof({0})];".format(*dynamic.groups()) if dynamic else ""
-    )
+    headers = kernels.headers(source)
+    texts = [file.read_text(errors="replace") for file in (source, *headers)]
+    dynamic = list(dict.fromkeys(name for each in texts for name in kernels.dynamic_shared(each)))
     head = re.search(rf"__global__((?:(?!__global__).)*?)\b{symbol}\(", texts[0], re.DOTALL)
     cluster = re.search(r"__cluster_dims__\(([^()]*)\)", head[1]) if head else None
     blocks = cluster[1] if cluster else 1
     if re.search(r"\bld_relaxed_gpu_global\(", texts[0]):  # blocks may wait for each other
         blocks = 0
-    text = (
-        f'#include <{HEADER.name}>\n#include "{source.resolve()}"\n{definition}\n'
-        f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'}, {blocks})\n"
+    # macros follow the header: they may have its names
+    macros = [each[2:].replace("=", " ", 1) for each in options if each.startswith("-D")]
+    text = "\n".join(
+        [
+            f"#include <{HEADER.name}>",
+            *(["using namespace cuda_on_host::ptx;"] if any(each.name == "ptx.cuh" for each in headers) else []),
+            *(f"#define {each}" for each in macros),
+            f'#include "{source.resolve()}"',
+            f'asm(R"({SHARED.format("".join(f".globl {each}; {each}: " for each in (*dynamic, WHOLE)))})");'
+            if dynamic
+            else "",
+            f'extern "C" thread_local char {WHOLE}[];' if dynamic else "",
+            f"CUDA_ON_HOST({symbol}, {WHOLE if dynamic else 'nullptr'}, {blocks})",
+            "",
+        ]
     )
-    # g++ takes the header itself where an option defines a name in it, such as T
-    includes = [f"-I{path}" for path in (header.parent, FOLDER, kernels.FOLDER, source.parent)]
-    arguments = [*WATCH, *LINES, *includes, *options, "-x", "c++", "-", "-x", "none", str(runtime)]
+    includes = [f"-I{path}" for path in (header.parent, FOLDER, FOLDER / "include", kernels.FOLDER, source.parent)]
+    others = [each for each in options if not each.startswith("-D")]
+    arguments = [*WATCH, *LINES, *includes, *others, "-x", "c++", "-", "-x", "none", str(runtime)]
     content = "".join([text, own, *texts])
-    return build([*arguments, "-lm", "-lc"], content, folder, f"{source.stem}.so", text, seconds)
+    libraries = ["-Wl,--as-needed", "-lstdc++", "-lm", "-lc"]
+    return build([*arguments, *libraries], content, folder, f"{source.stem}.so", text, seconds)
 
 
 def build(

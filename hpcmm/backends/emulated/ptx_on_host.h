@@ -6,15 +6,10 @@
 #define PTX_CUH  // replaces ptx.cuh
 #define CUDA_PTX inline __attribute__((always_inline))  // so that the place of a call is that in the kernel
 
+namespace ptx {
+
 inline void add_u32(unsigned &sum, unsigned term) { sum += term; }
-inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector)  // of digits below 8
-{
-    const uint64_t bytes = (uint64_t)high << 32 | low;
-    unsigned chosen = 0;
-    for (int i = 0; i < 4; ++i)
-        chosen |= unsigned(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
-    return chosen;
-}
+inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector) { return __byte_perm(low, high, selector); }
 
 template <int BYTES> void cp_async(void *target, const void *source, int valid = BYTES)
 {
@@ -173,8 +168,6 @@ inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned (&a)[4], const unsig
 
 
 // ---- products of a warpgroup ----
-
-inline size_t __cvta_generic_to_shared(const void *p) { return (const char *)p - cuda_dynamic_shared(); }
 
 // Element types: the stored bits, the number, and the type of sums.
 struct CudaF16 {
@@ -397,3 +390,5 @@ CUDA_PTX void prefetch_tensormap(const TensorMap &) {}
 CUDA_PTX void cp_async_bulk_commit_group() { cuda_bulk_commit_group(); }
 template <int PENDING> CUDA_PTX void cp_async_bulk_wait_group_read() { cuda_bulk_wait_group(PENDING); }
 template <int PENDING> CUDA_PTX void cp_async_bulk_wait_group() { cuda_bulk_wait_group(PENDING); }
+
+}  // namespace ptx

@@ -11,13 +11,17 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+using namespace cuda_on_host;
+
 namespace {
 
 constexpr int MOST_THREADS = 2048, MOST_CLUSTER = 16, MOST_BLOCKS = 1 << 20, MOST_COPIES = 512;  // threads: of a cluster
 constexpr int MOST_MBARRIERS = 256, MOST_ENGINES = 512, MOST_UNDER_WAY = 1024, MOST_NAMED = 16, MOST_REPORTED = 3;
 constexpr int REGISTERS = 65536;  // of a multiprocessor
 constexpr size_t STACK = 64 * 1024, MARGIN = 1 << 20;
-constexpr long MOST_ACCESSES = 1L << 26;
+// A launch that takes more steps does not end. A step is an access or a basic block; MOST_STEPS are for small arrays. A
+// product of three matrices has at most as many multiplications as the root of the product of their sizes.
+constexpr double MOST_STEPS = 1 << 27, STEPS_OF_WAIT = 16;
 constexpr int MOST_POLLS = 1 << 12;
 constexpr int RANK_SHIFT = 24;  // of an address in the cluster's shared memory: rank of the block, place in its memory
 
@@ -70,6 +74,8 @@ struct Thread {
     unsigned mask;      // of the warp barrier it waits at
     uint64_t value;     // in a warp exchange
     uint64_t got[WARP];
+    unsigned present;   // lanes that took part in that exchange
+    int predicate, counted, counted_of;  // of a block barrier that counts
     int barrier, expected;  // number and threads of the named barrier it waits at
     Mbarrier *mbarrier;     // it waits at, and for which parity
     int parity;
@@ -135,9 +141,9 @@ List<Product, MOST_UNDER_WAY> products;
 int engines;
 unsigned cluster_phase;
 Clock cluster_arrived, cluster_ended;
-long accesses;
+double steps, most_steps;
 uint64_t random_state;
-char message[2048];
+char message[2048], note[1024];
 
 // The high bits of 64, because low bits have short periods: with 2^10 numbers a round, such as those of a block of 1024
 // threads, some bits would be the same in every round, and a warp that they stop would never run.
@@ -188,6 +194,44 @@ void fail(const char *format, ...)
     }
 }
 
+// Write the numbers of lanes as "0 to 7, 12".
+const char *lanes_of(unsigned mask)
+{
+    static char text[128];
+    size_t length = 0;
+    text[0] = 0;
+    for (int lane = 0; lane < WARP; ++lane) {
+        const int first = lane;
+        while (lane + 1 < WARP && mask >> first & 1 && mask >> (lane + 1) & 1)
+            ++lane;
+        if (mask >> first & 1)
+            length += snprintf(text + length, sizeof text - length, first < lane ? "%s%d to %d" : "%s%d", length ? ", " : "", first, lane);
+    }
+    return text;
+}
+
+// Note once why the result of a launch may be wrong, or differs between devices.
+void take_note(uintptr_t where, const char *format, ...)
+{
+    if (note[0])
+        return;
+    va_list values;
+    va_start(values, format);
+    size_t length = vsnprintf(note, sizeof note, format, values);
+    va_end(values);
+    if (where)
+        length += snprintf(note + length, sizeof note - length, " @0x%zx", where - library_begin);
+    length += snprintf(note + length, sizeof note - length, " by ");
+    describe(note + length, sizeof note - length, current);
+}
+
+void count(double more)
+{
+    steps += more;
+    if (steps > most_steps)
+        fail("no end after %.0f steps, the limit for these arrays,", most_steps);
+}
+
 // ---- order ----
 
 void join(Clock &to, const Clock &from)
@@ -231,6 +275,8 @@ int new_engine()
 
 void wait(State state)
 {
+    if (state != RETURNED && state != POLLING)
+        count(STEPS_OF_WAIT);
     thread[current].state = state;
     thread[current].place = place;
     if (!_setjmp(thread[current].here))
@@ -296,6 +342,16 @@ bool release_block(int block)
     }
     if (first < 0)
         return false;
+    int count = 0, waiting = 0;
+    for (int i = 0; i < threads; ++i)
+        if (of[i].state == AT_BLOCK_BARRIER)
+            count += of[i].predicate, ++waiting;
+    for (int i = 0; i < threads; ++i)
+        of[i].counted = count, of[i].counted_of = waiting;
+    if (waiting < threads && !note[0])
+        snprintf(note, sizeof note,
+                 "%d of %d threads have returned before the __syncthreads() in line %d; before compute capability 7.0 this hangs",
+                 threads - waiting, threads, of[first].line);
     block_barrier[block] = ++now;
     if (wide) {
         for (int i = 0; i < threads; ++i)
@@ -318,12 +374,17 @@ bool release_warp(int i)
     const int first = i / WARP * WARP, in_block = threads - first % stride, lanes = in_block < WARP ? in_block : WARP;
     Thread *const warp = thread + first;
     uint64_t values[WARP];
-    memset(values, 0xff, sizeof values);  // the value of a lane that takes no part
+    // the value of a lane that takes no part: NaN and -1, or large numbers, which a minimum or a maximum does not hide
+    const uint64_t absent = launched->order == ASCENDING ? ~(uint64_t)0 : launched->order == DESCENDING ? 0x7f7f7f7f7f7f7f7f : 0xff7f7f7fff7f7f7f;
+    for (uint64_t &value : values)
+        value = absent;
+    unsigned present = 0;
     for (int lane = 0; lane < lanes; ++lane)
         if (mask >> lane & 1 && warp[lane].state != RETURNED) {
             if (warp[lane].state != AT_WARP_BARRIER || warp[lane].mask != mask)
                 return false;
             values[lane] = warp[lane].value;
+            present |= 1u << lane;
         }
     ++now;
     const int from = wide ? 0 : first, to = wide ? block_count * stride + engines : first + WARP;
@@ -339,6 +400,7 @@ bool release_warp(int i)
     for (int lane = 0; lane < lanes; ++lane)
         if (mask >> lane & 1 && warp[lane].state != RETURNED) {
             memcpy(warp[lane].got, values, sizeof values);
+            warp[lane].present = present;
             memcpy(warp[lane].seen.at + from, seen.at + from, (to - from) * sizeof *seen.at);
             warp[lane].state = READY;
         }
@@ -436,6 +498,13 @@ void report_hang()
                                                                                        : "cluster");
         if (t.place)
             add(" @0x%zx", t.place - library_begin);
+        if (t.state == AT_WARP_BARRIER) {
+            unsigned waiting = 0;
+            for (int lane = 0, warp = i / WARP * WARP; lane < WARP; ++lane)
+                waiting |= unsigned(thread[warp + lane].state == AT_WARP_BARRIER && thread[warp + lane].mask == t.mask) << lane;
+            add(" of lanes %s", lanes_of(t.mask));
+            add(", where only lanes %s wait", lanes_of(waiting));
+        }
         if (t.state == AT_MBARRIER)
             add(" for the end of a phase of parity %d: %u phases have ended, and this one lacks %d of %d arrivals and %ld bytes",
                 t.parity, m->phase, m->missing, m->arrivals, m->bytes);
@@ -642,8 +711,7 @@ void access(uintptr_t begin, size_t size, Kind kind)
     const auto within = [=](const void *from, const void *to) {
         return begin >= (uintptr_t)from && begin + size <= (uintptr_t)to;
     };
-    if (++accesses > MOST_ACCESSES)
-        fail("no end after %ld accesses", MOST_ACCESSES);
+    count(1);
     if (in_shared(begin, size)) {
         check_shared(loaded, begin - (uintptr_t)shared_begin, size, kind);
         return;
@@ -657,11 +725,18 @@ void access(uintptr_t begin, size_t size, Kind kind)
     const char *const what = kind == READ ? "read" : "write";
     if (within(shared_begin - MOST_SHARED, shared_end + MOST_SHARED))
         fail("%s of %zu bytes out of bounds, of shared memory,", what, size);
+    int nearest = -1;
+    size_t least = MARGIN;
     for (int i = 0; i < launched->arrays; ++i) {
         const Array &near = launched->array[i];
-        if (begin + MARGIN > near.begin && begin < near.end + MARGIN)
-            fail("%s of %zu bytes out of bounds, at byte %td of the %td of array %d,", what, size,
-                 (intptr_t)(begin - near.begin), (intptr_t)(near.end - near.begin), i);
+        const size_t distance = begin < near.begin ? near.begin - begin : begin < near.end ? 0 : begin - near.end;
+        if (distance < least)
+            nearest = i, least = distance;
+    }
+    if (nearest >= 0) {
+        const Array &near = launched->array[nearest];
+        fail("%s of %zu bytes out of bounds, at byte %td of the %td of array %d,", what, size,
+             (intptr_t)(begin - near.begin), (intptr_t)(near.end - near.begin), nearest);
     }
     fail("%s of %zu bytes out of bounds", what, size);
 }
@@ -820,6 +895,7 @@ template <class T> void see_engine(T &under_way, int engine)
 
 }  // namespace
 
+namespace cuda_on_host {
 extern "C" {
 
 void cuda_cp_async(void *target, const void *source, int bytes, int valid)
@@ -865,7 +941,44 @@ void cuda_block_barrier(int line)
 {
     place = (uintptr_t)__builtin_return_address(0);
     thread[current].line = line;
+    thread[current].predicate = 0;
     wait(AT_BLOCK_BARRIER);
+}
+
+int cuda_block_count(int line, int predicate, int *participants)
+{
+    place = (uintptr_t)__builtin_return_address(0);
+    thread[current].line = line;
+    thread[current].predicate = predicate;
+    wait(AT_BLOCK_BARRIER);
+    if (participants)
+        *participants = thread[current].counted_of;
+    return thread[current].counted;
+}
+
+void cuda_stop(const char *what, int line)
+{
+    place = 0;
+    fail("%s failed in line %d,", what, line);
+    __builtin_unreachable();
+}
+
+const char *cuda_note() { return note; }
+
+unsigned cuda_lanes() { return thread[current].present; }
+
+uint64_t cuda_shuffle(unsigned mask, uint64_t value, int source, void *from)
+{
+    const uint64_t result = cuda_warp_exchange(mask, value, from)[source];
+    const Thread &t = thread[current];
+    if (!(t.present >> source & 1)) {
+        char lanes[128];
+        strcpy(lanes, lanes_of(t.present));
+        take_note((uintptr_t)from, "lane %d reads from lane %d, but only lanes %s take part in the shuffle (%s)",
+                  current % WARP, source, lanes,
+                  mask >> source & 1 ? "the others have returned or never come" : "the mask leaves the others out");
+    }
+    return result;
 }
 
 const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value, void *from)
@@ -883,7 +996,7 @@ const uint64_t *cuda_whole_warp(const void *operands, void *from)
 {
     const uint64_t *const all = cuda_warp_exchange(~0u, (uintptr_t)operands, from);
     for (int lane = 0; lane < WARP; ++lane)
-        if (all[lane] == ~(uint64_t)0) {
+        if (!(thread[current].present >> lane & 1)) {
             place = (uintptr_t)from;
             fail("an instruction of a whole warp by part of one");
         }
@@ -938,6 +1051,7 @@ unsigned cuda_mapa(const void *address, int rank)
 }
 
 }  // extern "C"
+}  // namespace cuda_on_host
 
 namespace {
 
@@ -959,6 +1073,7 @@ size_t locate(unsigned address, size_t size, int &block)
 
 }  // namespace
 
+namespace cuda_on_host {
 extern "C" {
 
 void cuda_shared_cluster(unsigned address, void *value, size_t size, Kind kind)
@@ -1179,7 +1294,11 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
     const int map = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if (!stacks)
         stacks = (char *)mmap(nullptr, MOST_THREADS * STACK, PROT_READ | PROT_WRITE, map, -1, 0);
-    message[0] = 0, current = -1, accesses = 0, place = 0;
+    message[0] = note[0] = 0, current = -1, steps = 0, place = 0;
+    double bytes_in_all = 0;
+    for (int i = 0; i < launch->arrays; ++i)
+        bytes_in_all += launch->array[i].end - launch->array[i].begin;
+    most_steps = MOST_STEPS + 8 * bytes_in_all * sqrt(bytes_in_all);
     launched = launch, call_kernel = call, kernel_arguments = arguments;
     random_state = launch->seed;
     const uint3 grid = index_of[3] = launch->grid, block = index_of[2] = launch->block;
@@ -1249,6 +1368,13 @@ CUDA_HOOKS(16)
 HOOK(__tsan_read_range, READ, size, uintptr_t address, size_t size)
 HOOK(__tsan_write_range, WRITE, size, uintptr_t address, size_t size)
 void __tsan_init() {}
+void __sanitizer_cov_trace_pc()
+{
+    if (++steps > most_steps) {
+        place = (uintptr_t)__builtin_return_address(0);
+        count(0);
+    }
+}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
 
@@ -1270,4 +1396,5 @@ void __ubsan_handle_type_mismatch_v1(const Place *place, uintptr_t pointer)
     const bool misaligned = pointer & ((1ul << place->log_alignment) - 1);
     fail("%s pointer in line %u", misaligned ? "misaligned" : pointer ? "out of bounds" : "null", place->line);
 }
-}
+}  // extern "C"
+}  // namespace cuda_on_host

@@ -1,7 +1,13 @@
-"""The memory that a kernel's process shares with this one: arrays between guards that no kernel may write to."""
+"""What a kernel is tested with: padded arrays between guards that it may not write to, in one piece of memory.
+
+Guards and the padding of inputs are NaN. A kernel that ignores a leading dimension or reads beyond a row then has a
+wrong result, and one that writes there or to an input is found by ``trespass``. ``hpcmm bench`` and ``hpcmm grade``
+both use it.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,17 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Task
+from hpcmm.model import Contract, Task
 
 ROWS = 8  # of a matrix, before and after it
 ELEMENTS = 256  # of a vector or a single element, before and after it
-COLUMNS = (0, 0, 3, 4, 8)  # beside the rows of a matrix; drawn
+COLUMNS = (0, 0, 3, 4, 8)  # padding of the rows of a matrix; drawn
+OVERFLOW = "an index overflows 32 bits: wrong if rows * leading dimension reaches 2^31"
 ALIGNMENT = 256  # of regions, as the allocator of a GPU has it
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """An array inside a region of the shared memory.
+    """An array inside a region of the memory.
 
     Parameters
     ----------
@@ -62,19 +69,62 @@ class Guarded:
         return self.inside(self.whole(memory))
 
 
-def layout(task: Task, rng: np.random.Generator, pitched: bool = True) -> tuple[Guarded, ...]:
-    """Return the places of the operands of a task, with a random pitch of matrices if ``pitched``."""
+def drawn(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Draw the inputs of a task, with zeros in one row or element of each array: some kernels skip a sum of 0."""
+    inputs = task.operation.draw(rng, task)
+    for array in inputs.values():
+        if array.ndim and len(array) > 1:
+            array[rng.integers(len(array))] = 0
+    return inputs
+
+
+def layout(
+    task: Task,
+    rng: np.random.Generator,
+    pitched: bool = True,
+    columns: Sequence[int] = COLUMNS,
+    apart: int = ALIGNMENT,
+) -> tuple[Guarded, ...]:
+    """Return the places of the operands of a task.
+
+    If ``pitched``, the rows of matrices are padded by one of ``columns``; for a kernel that states a multiple of the
+    length of rows, by this multiple, because it may rely on the alignment. Regions begin at multiples of ``apart``.
+    """
+    contract = task.variant.contract or Contract()
+    pitched = pitched and not contract.packed
     sizes = dict(zip(task.operation.dimensions, task.shape, strict=True))
     places, begin = [], 0
     for operand in task.operation.operands:
         shape = tuple(sizes[name] for name in operand.dimensions)
         if len(shape) > 1:
-            region = (shape[0] + 2 * ROWS, shape[1] + (int(rng.choice(COLUMNS)) if pitched else 0))
+            multiple = contract.multiples.get(operand.dimensions[-1], 1)
+            padding = int(rng.choice(columns)) if multiple == 1 else multiple
+            region = (shape[0] + 2 * ROWS, shape[1] + (padding if pitched else 0))
         else:
             region = ((shape[0] if shape else 1) + 2 * ELEMENTS,)
         places.append(Guarded(operand.name, begin, region, shape, task.storage(operand).name))
-        begin = -(-places[-1].end // ALIGNMENT) * ALIGNMENT
+        begin = -(-places[-1].end // apart) * apart
     return tuple(places)
+
+
+def at(task: Task, shape: tuple[int, ...]) -> Task:
+    """Return a task at another shape, or at the nearest one that the kernel takes."""
+    if contract := task.variant.contract:
+        shape = contract.nearest(dict(zip(task.operation.dimensions, shape, strict=True)))
+    return dataclasses.replace(task, shape=tuple(shape))
+
+
+def far_apart(task: Task) -> tuple[Task, int] | None:
+    """Return a small task, and a leading dimension at which indices of its last rows need more than 32 bits.
+
+    None for operations without such matrices, and for kernels of packed rows.
+    """
+    rows = [each.dimensions[0] for each in task.operation.operands if len(each.dimensions) > 1]
+    if not rows or len(task.operation.dimensions) < 3 or (task.variant.contract or Contract()).packed:
+        return None
+    small = at(task, (5,) * len(task.operation.dimensions))
+    least = min(small.shape[task.operation.dimensions.index(each)] for each in rows)
+    return small, (2**32 // (least - 1) // 1024 + 1) * 1024
 
 
 def most_bytes(task: Task) -> int:
@@ -83,7 +133,8 @@ def most_bytes(task: Task) -> int:
     most = 0
     for operand in task.operation.operands:
         rows, *columns = [sizes[name] for name in operand.dimensions] or [1]
-        wide, guard = (columns[0] + max(COLUMNS), ROWS) if columns else (1, ELEMENTS)
+        padding = max(*COLUMNS, *(task.variant.contract or Contract()).multiples.values())
+        wide, guard = (columns[0] + padding, ROWS) if columns else (1, ELEMENTS)
         most += (rows + 2 * guard) * wide * task.storage(operand).itemsize + ALIGNMENT
     return most
 

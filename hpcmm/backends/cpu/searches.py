@@ -1,0 +1,202 @@
+"""Searches for mistakes of C kernels that results do not show: data races, and indices that overflow 32 bits.
+
+Each runs a kernel once in a program of its own, because ThreadSanitizer takes a whole program, and because an overflow
+ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from hpcmm import kernels
+from hpcmm.kernels import modules
+from hpcmm.model import Task
+from hpcmm.operations import guards
+
+ORDER = Path(__file__).with_name("races.c")
+WRAPPED = re.compile(r"^(?:PARALLEL|BARRIER|LOCK)\((\w+)(?:, ((?:GOMP|omp)_\w+))?", re.MULTILINE)
+UNKNOWN_ORDER = re.compile(r"#\s*pragma\s+omp\b.*\b(task|taskloop|sections|ordered|teams|target)\b")
+RACE = re.compile(
+    r"WARNING: ThreadSanitizer: data race.*?\n  (?:atomic )?(read|write) of size.*?\n    #0 \S+ (\S+?):(\d+)"
+    r".*?\n  previous (?:atomic )?(read|write) of size.*?\n    #0 \S+ (\S+?):(\d+)",
+    re.DOTALL | re.IGNORECASE,
+)
+TYPES = {"i4": "int", "u4": "unsigned", "i8": "long long", "u8": "unsigned long long", "f4": "float", "f8": "double"}
+THREADS, SECONDS = 4, 60
+SIZES = {3: (37, 29, 41), 2: (37, 41), 1: (10007,)}  # of the run that is searched, by the number of dimensions
+FAILED_TO_RUN = 3  # exit status of the program without enough address space
+
+PROGRAM = """#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+extern void {name}({types});
+static char *placed(FILE *file, size_t rows, size_t bytes, size_t step)
+{{
+    const int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *const at = mmap(0, rows * step + 64, PROT_READ | PROT_WRITE, kind, -1, 0);
+    if (at == MAP_FAILED)
+        exit(3);
+    for (size_t row = 0; row < rows; ++row)
+        if (fread(at + row * step, 1, bytes, file) != bytes)
+            exit(3);
+    return at;
+}}
+int main(int count, char **files)
+{{
+    FILE *const in = fopen(files[1], "rb"), *const out = fopen(files[2], "wb");
+{arrays}
+    {name}({values});
+{results}
+    return fclose(out);
+}}
+"""
+
+
+class Search(NamedTuple):
+    """What a search found, and why it was not made; both are empty if it was made and found nothing."""
+
+    found: str = ""
+    not_made: str = ""
+
+
+def races(task: Task) -> Search:
+    """Search a run of a C kernel for data races with ThreadSanitizer."""
+    source = kernels.source(task.operation, task.variant)
+    _, version = modules.compiler()
+    if "clang" in version:
+        return Search(not_made="clang's OpenMP is not known to this search; set CC=gcc")
+    if kind := UNKNOWN_ORDER.search(kernels.without_comments(source.read_text(errors="replace"))):
+        return Search(not_made=f"the search does not know {kind[1]} of OpenMP")
+    names = [name for each in WRAPPED.findall(ORDER.read_text()) for name in each if name]
+    options = ("-O1", "-g", "-fsanitize=thread", *(f"-Wl,--wrap={name}" for name in names), str(ORDER))
+    with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
+        try:
+            done, _ = run(guards.at(task, SIZES[len(task.operation.dimensions)]), 0, options, Path(folder))
+        except (Unable, subprocess.TimeoutExpired) as error:
+            return Search(not_made=str(error))
+    if race := RACE.search(done.stderr):
+        kind, file, line, other, other_file, other_line = race.groups()
+        places = [
+            f"in line {at}" + ("" if Path(of).name == source.name else f" of {Path(of).name}")
+            for of, at in ((file, line), (other_file, other_line))
+        ]
+        kinds = kind.lower(), other.lower()
+        return Search(f"data race: a {kinds[0]} {places[0]} and a {kinds[1]} {places[1]} by two threads, unordered")
+    if done.returncode or "ThreadSanitizer: " in done.stderr:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
+        return Search(not_made=f"ThreadSanitizer did not run: {last}")
+    return Search()
+
+
+def overflow(task: Task) -> Search:
+    """Search a C kernel for indices that overflow 32 bits, with rows that are far apart in untouched memory."""
+    far = guards.far_apart(task)
+    if far is None:
+        return Search()
+    with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
+        try:
+            done, verdict = run(*far, ("-O0",), Path(folder))
+        except (Unable, subprocess.TimeoutExpired) as error:
+            return Search(not_made=str(error))
+    if done.returncode == FAILED_TO_RUN:
+        return Search(not_made="too little address space")
+    wrong = done.returncode or not verdict.passed
+    return Search(guards.OVERFLOW if wrong else "")
+
+
+class Unable(Exception):
+    """A program that cannot be made; the message says why."""
+
+
+def run(task: Task, columns: int, options: Sequence[str], folder: Path):
+    """Compile a kernel with a program that calls it once, and run it.
+
+    Parameters
+    ----------
+    task : Task
+    columns : int
+        Elements from one row of a matrix to the next one; 0 for packed rows.
+    options : sequence of str
+        Of the compiler.
+    folder : Path
+
+    Returns
+    -------
+    CompletedProcess, and the verdict on the result if it ended well.
+
+    Raises
+    ------
+    Unable
+        If it does not compile.
+    """
+    rng = np.random.default_rng(task.shape)
+    inputs = task.operation.draw(rng, task)
+    arrays: dict[str, np.ndarray] = {}
+    contents: dict[str, bytes] = {}
+    for operand in task.operation.operands:
+        content = inputs.get(operand.name)
+        if content is None:
+            content = np.zeros(task.shape_of(operand), task.storage(operand))
+        arrays[operand.name] = content
+        if columns and content.ndim > 1:  # as in the program; here nothing is read there
+            strides = (columns * content.itemsize, content.itemsize)
+            arrays[operand.name] = np.lib.stride_tricks.as_strided(content, strides=strides)
+        contents[operand.name] = content.tobytes()
+    values, lines, results, types, given = [], [], [], [], []
+    output = next(each.name for each in task.operation.operands if each.role != "in")
+    names = {id(array): name for name, array in arrays.items()}
+    for value in (*task.operation.arguments(task, arrays), np.int32(THREADS)):
+        if not isinstance(value, np.ndarray):
+            if value.dtype.str[1:] not in TYPES:
+                raise Unable(f"the search does not know arguments of {value.dtype}")
+            types.append(TYPES[value.dtype.str[1:]])
+            values.append(repr(float(value)) if value.dtype.kind == "f" else str(int(value)))
+            continue
+        types.append("void *")
+        values.append(f"array{len(lines)}")
+        rows = len(value) if value.ndim > 1 else 1
+        place = (rows, value.nbytes // rows, value.strides[0] if value.ndim > 1 else value.nbytes)
+        given.append(contents[names[id(value)]])
+        lines.append(f"    char *const {values[-1]} = placed(in, {place[0]}, {place[1]}, {place[2]}ul);")
+        if value is arrays[output]:
+            results.append(f"    for (size_t row = 0; row < {rows}; ++row)")
+            results.append(f"        fwrite({values[-1]} + row * {place[2]}ul, 1, {place[1]}, out);")
+    text = PROGRAM.format(
+        name=task.operation.kernels,
+        types=", ".join(types),
+        values=", ".join(values),
+        arrays="\n".join(lines),
+        results="\n".join(results),
+    )
+    program, data, answer = (folder / name for name in ("program.c", "in", "out"))
+    program.write_text(text)
+    data.write_bytes(b"".join(given))
+    source = kernels.source(task.operation, task.variant)
+    flags = [flag for flag in modules.FLAGS if flag != "-shared"]
+    macros = [f"-D{name}={value}" for name, value in task.macros.items()]
+    command = [*shlex.split(modules.compiler()[0]), *flags, *macros, *task.variant.options, *options]
+    done = modules.run_compiler(
+        [*command, "-o", str(folder / "program"), str(source), str(program), "-lm"], seconds=SECONDS
+    )
+    if done.returncode:
+        last = next((line for line in done.stderr.splitlines() if "error" in line or "cannot find" in line), "")
+        raise Unable(f"the program does not compile: {last}")
+    environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS), "TSAN_OPTIONS": "exitcode=66"}
+    done = subprocess.run(
+        [str(folder / "program"), str(data), str(answer)],
+        capture_output=True, text=True, errors="replace", timeout=SECONDS, env=environment,
+    )  # fmt: skip
+    verdict = None
+    if done.returncode == 0:
+        result = np.frombuffer(answer.read_bytes(), arrays[output].dtype).reshape(arrays[output].shape)
+        verdict = task.operation.reference(task, inputs)(result)
+    return done, verdict

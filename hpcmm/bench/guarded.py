@@ -1,0 +1,61 @@
+"""Verify a kernel once more: in padded arrays between guards, and a C kernel also without optimization."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from hpcmm.model import Task
+from hpcmm.operations import guards
+
+PADDING = tuple(each for each in guards.COLUMNS if each)
+UNOPTIMIZED = ("-O0",)  # the last option of its kind counts
+
+
+def mistake(backend, task: Task) -> str:
+    """Return what a kernel does wrong with padded arrays; empty if nothing.
+
+    Parameters
+    ----------
+    backend : Backend
+    task : Task
+        Of a kernel of a user, which passed with arrays without padding.
+    """
+    rng = np.random.default_rng(task.shape)
+    inputs = guards.drawn(task, rng)
+    judge = task.operation.reference(task, inputs)
+    found = once(backend, task, inputs, judge, rng)
+    if found or not (backend.in_host_memory and task.variant.compiled):
+        return found
+    variant = dataclasses.replace(task.variant, options=(*task.variant.options, *UNOPTIMIZED))
+    found = once(backend, dataclasses.replace(task, variant=variant), inputs, judge, rng)
+    return f"{found} (compiled with -O0; with optimization the result is right by chance)" if found else ""
+
+
+def once(backend, task: Task, inputs, judge, rng: np.random.Generator) -> str:
+    """Run a kernel once; return what is wrong."""
+    pitched = task.variant.function is None  # a function in Python may need contiguous arrays
+    places = guards.layout(task, rng, pitched, PADDING)
+    memory = np.zeros(places[-1].end, np.uint8)
+    guards.fill(memory, places, task, inputs, rng)
+    before = memory.copy()
+    regions = {each.name: each.whole(memory) for each in places}
+    if not backend.in_host_memory:
+        for each in places:
+            regions[each.name] = backend.empty(each.region, each.dtype)
+            backend.copy(each.whole(memory), regions[each.name])
+    prepared = backend.prepare(task, {each.name: each.inside(regions[each.name]) for each in places})
+    for step in (getattr(prepared, "before", None), prepared, getattr(prepared, "after", None)):
+        if step:
+            step()
+    backend.synchronize()
+    if not backend.in_host_memory:
+        for each in places:
+            backend.copy(regions[each.name], each.whole(memory))
+    if wrong := guards.trespass(before, memory, places, task):
+        return wrong
+    output = next(each for each in task.operation.operands if each.role != "in")
+    verdict = judge(next(each for each in places if each.name == output.name).of(memory))
+    padded = "with padded rows: " if pitched and len(output.dimensions) > 1 else ""
+    return "" if verdict.passed else f"{padded}{verdict.where}"

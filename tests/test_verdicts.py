@@ -1,0 +1,218 @@
+"""Wrong kernels with the message that each gets, and right ones of unusual form, which pass."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpcmm.backends.cpu import searches
+from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.backends.emulated.launch import COMPILER, compile_kernel
+from hpcmm.bench import guarded
+from hpcmm.bench.on_host import verify
+from hpcmm.cli.main import main
+from hpcmm.experiment import own_kernels
+from hpcmm.kernels import modules
+from hpcmm.model import Task
+from hpcmm.operations import OPERATIONS, guards
+from hpcmm.operations.shapes import ragged
+
+FOLDER = Path(__file__).parent / "verdicts"
+needs_gxx = pytest.mark.skipif(not COMPILER, reason="no g++ on this machine")
+needs_gcc = pytest.mark.skipif("gcc" not in modules.compiler()[1].lower(), reason="no gcc on this machine")
+
+OUT, VALUE = "read of 4 bytes out of bounds, at byte", r": \d+:?\d*: \S+ - \S+ = "
+# By file and number of the mistake: what the verdict says. One file is compiled once for all of its mistakes.
+MISTAKES = {
+    "product": {
+        1: "17x33x1" + ".*" + VALUE,  # rows and columns exchanged
+        2: "17x33x1 .*" + OUT,  # a guard on the flat index
+        3: f"{OUT} 20 of the 4 of A, in line 5",
+        4: f"{OUT} 4 of the 4 of B, in line 5",
+        5: f"{OUT} 20 of the 4 of A, in line 5",
+        6: f"{OUT} 4 of the 4 of B, in line 5",
+        7: f"17x33x1 .*{OUT}",
+        8: "1x1x1 " + ".*" + VALUE,  # the last row is missing
+        9: "1x1x1 " + ".*" + VALUE,
+        10: "17x33x1 .*: 0:16: ",  # whole tiles are missing
+        11: "300x3x5 .*: 256:0: ",  # an index of a byte
+        12: "wrote to its input A at 0:0",
+        13: "write of 4 bytes out of bounds, at byte 4 of the 4 of C, in line 39",
+        14: r"no end after \d+ steps, the limit for these arrays, in line 4\d by thread",
+        15: r"no end after \d+ steps, the limit for these arrays, in line 4\d by thread",
+        16: "integer division by zero by thread",
+        17: r"assert\(m % 16 == 0\) failed in line 50, by thread",
+        18: VALUE,
+        19: VALUE,
+        20: OUT,
+        21: VALUE,
+        22: "5x3x300 ",
+        23: "17x33x1 .*: 1:0: nan - ",  # the leading dimension of A is ignored
+        24: "1x17x33 .*: 0:0: nan - ",
+        25: "17x33x1 .*: 1:0: nan - ",
+        26: OUT,
+        27: VALUE,
+        28: "17x33x1 .*wrote outside C, at 0:33",
+        29: "out of bounds",
+        30: r"beta 0: .*: 0:0: nan - ",
+        31: VALUE,
+        32: VALUE,
+        33: VALUE,
+        34: VALUE,
+        35: VALUE,
+        36: VALUE,
+        37: VALUE,
+    },
+    "tiled": {
+        1: "read of shared memory that nothing has written, in line 34",
+        2: VALUE,
+        4: VALUE,
+        5: OUT,
+        6: "read of shared memory that nothing has written, in line 34",
+        7: OUT,
+        8: "race in shared memory: no barrier between an access in line 25 by thread 0 and a read in line 34",
+        9: "read of shared memory that nothing has written, in line 34",
+        10: "index 16 out of bounds in line 34 by thread",
+        11: "race in shared memory: no barrier between an access in line 21 by thread 0 and a read in line 34",
+        12: "no end after",
+    },
+    "sum": {
+        1: "read of shared memory that nothing has written, in line 25",
+        2: f"{OUT} 4 of the 4 of x, in line 18",
+        3: f"{OUT} 4 of the 4 of x, in line 18",
+        4: VALUE,
+        5: "wrote to its input x at 0",
+        6: "read of shared memory that nothing has written, in line 25",
+        7: VALUE,
+        8: "out of bounds, of shared memory, in line 25",
+        10: "race in shared memory: no barrier between an access in line 25",
+        11: "race in shared memory: no barrier between an access in line 33",  # relies on warps in lockstep
+        12: "lane 0 reads from lane 16, but only lanes 0 to 15 take part in the shuffle .* in line 50",
+        13: VALUE,
+        14: "lane 0 reads from lane 16, but only lanes 0 to 15 take part in the shuffle .* in line 43",
+        15: "lane 0 reads from lane 16, but only lanes 0 to 15 take part in the shuffle .* in line 46",
+        16: "the mask 0000ffff of a warp barrier lacks the calling lane, in line 48",
+        17: "no end after",
+        18: "nan - ",
+        19: VALUE,
+        20: "nan - ",
+    },
+}
+# Kernels that are right on current devices only: what the verdict notes.
+NOTED = {
+    ("tiled", 3): r"64 of 256 threads have returned before the __syncthreads\(\) in line 3\d",
+    ("sum", 9): r"64 of 128 threads have returned before the __syncthreads\(\) in line 29",
+}
+# C kernels: the mistake, what is wrong with padded arrays or without optimization, else the race that is found
+C_MISTAKES = {
+    ("product.c", 0): "",
+    ("product.c", 1): "with padded rows: 1:0: nan - ",  # the leading dimension is ignored
+    ("product.c", 2): "data race: a write in line 2[0-9] and a (write|read) in line 2[0-9] by two threads|-O0",
+    (
+        "product.c",
+        3,
+    ): "data race: a (read|write) in line 3[0-9] and a (read|write) in line 3[0-9] by two threads|: \\S+ - \\S+ = ",
+    ("product.c", 4): "wrote outside C, at 0:",
+    ("product.c", 5): "wrote to its input B at 0:0",
+    ("product.c", 6): "",
+    ("sum.c", 0): "",
+    ("sum.c", 1): "data race: a (read|write) in line 1[0-9] and a (read|write) in line 1[0-9] by two threads",
+    ("sum.c", 2): "",
+    ("sum.c", 3): "",
+    ("sum.c", 4): "data race: ",
+}
+
+
+def tasks_of(path: Path) -> list[Task]:
+    kernel = own_kernels.read(path)
+    operation = OPERATIONS[kernel.operations[0]]
+    tile = next(iter(kernel.variant.tiles), 0)
+    first = Task(operation, kernel.variant, (), "float32", operation.scalars, tile)
+    scalars = [{"alpha": 1.5, "beta": beta} for beta in (0.5, 0)] if operation.scalars else [{}]
+    shapes = ragged(operation, first.macros)
+    return [Task(operation, kernel.variant, shape, "float32", each, tile) for each in scalars for shape in shapes]
+
+
+@pytest.fixture(scope="module")
+def judged(emulated):
+    """The result of a file with one of its mistakes."""
+
+    def judge(name: str, mistake: int):
+        tasks = tasks_of(FOLDER / f"{name}.cu")
+        macros = tuple(f"-D{key}={value}" for key, value in tasks[0].macros.items())
+        kernel = compile_kernel(FOLDER / f"{name}.cu", tasks[0].operation.kernels, macros, emulated)
+        kernel.fill("mistake", np.array(mistake, np.int32))
+        return verify(tasks, emulated)
+
+    return judge
+
+
+@needs_gxx
+@pytest.mark.parametrize("name", MISTAKES)
+def test_without_a_mistake_a_kernel_passes(judged, name):
+    found = judged(name, 0)
+    assert (found.where, found.note) == ("", "") and found.runs > 20
+
+
+@needs_gxx
+@pytest.mark.parametrize(("name", "mistake"), [(name, each) for name, known in MISTAKES.items() for each in known])
+def test_a_wrong_kernel_fails_with_its_reason_on_the_host(judged, name, mistake):
+    found = judged(name, mistake)
+    assert found.where and re.search(MISTAKES[name][mistake], found.where), found
+
+
+@needs_gxx
+@pytest.mark.parametrize(("name", "mistake"), NOTED)
+def test_what_older_devices_do_not_do_is_noted(judged, name, mistake):
+    found = judged(name, mistake)
+    assert not found.where and re.search(NOTED[name, mistake], found.note)
+
+
+@needs_gxx
+@pytest.mark.parametrize("form", range(5))
+def test_an_unusual_form_of_a_right_kernel_passes(judged, form):
+    found = judged("forms", form)
+    assert not found.where and (guards.OVERFLOW in found.note) == (form == 1)
+
+
+@needs_gcc
+@pytest.mark.parametrize(("name", "mistake"), C_MISTAKES)
+def test_a_wrong_c_kernel_is_found(name, mistake):
+    kernel = own_kernels.read(FOLDER / name, {"MISTAKE": mistake})
+    operation, shape = OPERATIONS[kernel.operations[0]], {3: (17, 33, 5), 1: (1000,)}
+    scalars = {"alpha": 1.5, "beta": 0.5} if operation.scalars else {}
+    task = Task(operation, kernel.variant, shape[len(operation.dimensions)], "float32", scalars)
+    found = guarded.mistake(CpuBackend(2), task)
+    if not found:
+        search = searches.races(task)
+        if search.not_made.startswith("ThreadSanitizer did not run"):
+            pytest.skip(search.not_made)
+        found = search.found
+    assert re.search(C_MISTAKES[name, mistake], found) if C_MISTAKES[name, mistake] else not found, found
+    if (name, mistake) in {("product.c", 0), ("product.c", 6)}:
+        assert searches.overflow(task).found == ("" if mistake == 0 else guards.OVERFLOW)
+
+
+def test_one_broken_file_does_not_hide_the_others(tmp_path, monkeypatch, capfd):
+    """An exit is no success, and a module that cannot be loaded fails alone."""
+    head = "# hpcmm:\n#   device: cpu\n#   dtypes: [float32]\n"
+    product = (
+        f"{head}def matmul(A, B, C, alpha, beta, stream):\n    C[...] = alpha * (A @ B) + (beta * C if beta else 0)\n"
+    )
+    (tmp_path / "right.py").write_text(product)
+    (tmp_path / "exits.py").write_text(f"{product}raise SystemExit(0)\n")
+    (tmp_path / "loads.c").write_text(
+        "// hpcmm:\n//   dtypes: [float32]\nvoid gone(void);\nvoid matmul(int m) { gone(); }\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "exits.py", "right.py", "loads.c", "--sizes", "8", "--json"]) == 1
+    found = {each["kernel"]: each for each in json.loads(capfd.readouterr().out)["kernels"]}
+    assert {name: each["passed"] for name, each in found.items()} == {
+        "exits.py": False,
+        "right.py": True,
+        "loads.c": False,
+    }
+    assert "SystemExit" in found["exits.py"]["where"] and "undefined symbol: gone" in found["loads.c"]["where"]
+    assert found["right.py"]["note"] == "not searched for races"
