@@ -109,7 +109,14 @@ def run(arguments: argparse.Namespace) -> int:
         return watch(arguments)
     if arguments.adopt:
         return adopt(arguments)
-    chosen = choose(arguments)
+    try:
+        chosen = choose(arguments)
+    except HpcmmError as error:
+        if not arguments.json:
+            raise
+        wrong = [failed(Path(each).name, str(error)) for each in arguments.files]
+        print(json.dumps({"operation": arguments.operation or "", "kernels": wrong}, indent=1))
+        return WRONG
     require_tools(arguments, chosen)
     if arguments.on_host:
         return on_host(arguments, chosen)

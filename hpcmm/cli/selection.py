@@ -148,10 +148,13 @@ def combinations(arguments: argparse.Namespace, broken: dict[str, str]) -> tuple
         if path.suffix != heads.PYTHON:
             try:
                 own_kernels.read(path, values)
-            except heads.LaunchError as error:
-                if not values:
+            except heads.KernelFileError as error:
+                if values and isinstance(error, heads.LaunchError):
+                    refused[kernels.name_of(path, values)] = error.problems[0].removeprefix(f"{path}: ")
+                elif len(files) == 1:
                     raise
-                refused[kernels.name_of(path, values)] = error.problems[0].removeprefix(f"{path}: ")
+                else:
+                    broken[str(path)] = str(error)
                 continue
         names.append(str(path.with_name(kernels.name_of(path, values))))
     if not names and not refused:

@@ -12,7 +12,7 @@ from typing import Any
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import calls, returning
-from hpcmm.kernels import name_of
+from hpcmm.kernels import name_of, without_comments
 from hpcmm.model import Geometry, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, heads, with_kernels
 from hpcmm.operations.heads import NUMBERS, PYTHON, SWITCHES, KernelFileError, LaunchError, Problems
@@ -215,7 +215,8 @@ def own_macros(head: Mapping[str, Any], operation: Operation, text: str, problem
 
 def unstated_shared_memory(head: Mapping[str, Any], text: str, problems: Problems) -> None:
     """Report dynamic shared memory without its size."""
-    found = re.search(r"\bextern\b[^;{}]*__shared__", kernels.without_comments(text))
+    text = without_comments(text)
+    found = re.search(r"\bextern\b[^;{}]*__shared__", text)
     if found and "shared_bytes" not in head:
         line = text.count("\n", 0, found.start()) + 1
         problems.found.append(
