@@ -217,12 +217,12 @@ def test_arguments_launch_and_contract_are_found(tmp_path, text, name, wanted):
 @pytest.mark.parametrize(
     ("text", "name", "line"),
     [
-        (BY_ROWS, "mine.cuh", "mine.cu: PASS at 33 points (C = A B, packed rows)"),
+        (BY_ROWS, "mine.cuh", "mine.cu: PASS at 42 points to 64x64x64 (C = A B, packed rows)"),
         (TILED, "mine.cu", "multiples of 16, square, C = A B, packed rows)"),
-        (ATOMIC, "mine.cu", "mine.cu: PASS at 27 points, exact"),
+        (ATOMIC, "mine.cu", "mine.cu: PASS at 27 points to "),
         # the last row and column are not written: no contract excuses a kernel that compares with its sizes
         (BY_ROWS.replace("i < rows &&", "i < rows - 1 &&"), "mine.cu", "mine.cu: FAIL"),
-        (SUM.replace("h; h /= 2", "h > 1; h /= 2"), "mine.cu", "mine.cu: FAIL 2 int32: ascending order: "),
+        (SUM.replace("h; h /= 2", "h > 1; h /= 2"), "mine.cu", "mine.cu: FAIL 33 int32: ascending order: "),
     ],
 )
 def test_the_verdict_says_what_was_verified(tmp_path, text, name, line):

@@ -184,7 +184,7 @@ def test_all_combinations_are_tried(inside, folder):
 # --- CUDA kernels on the host --------------------------------------------------------------------------------------
 
 MISTAKES = [  # what is replaced by what, what is said of it, and the line that it names
-    ("row < m && start", "row <= m && start", "read of 4 bytes out of bounds, at byte 4 of the 4 of A,", "a[y][x] ="),
+    ("row < m && start", "row <= m && start", "read of 4 bytes out of bounds, at byte 20 of the 4 of A,", "a[y][x] ="),
     ("if (row < m && column", "if (row < m - 1 && column", r"1x1x1 .*: ascending order: 0:0: -?[\d.]+ - ", ""),
     ("__syncthreads();\n        for", ";\n        for", "read of shared memory that nothing has written,", "sum +="),
     ("p < TILE", "p <= TILE", "index 16 out of bounds", "sum +="),

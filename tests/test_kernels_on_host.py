@@ -952,14 +952,14 @@ BROKEN = {
     ),
     "a misaligned relaxed access": ("st_relaxed_gpu_global((unsigned *)((char *)out + 2), 1u);", "misaligned"),
     "no end": ("while (*(volatile const int *)in == 0);", "no end"),
-    "no end and no access": ('for (unsigned i = t; i >= 0; i += n) asm volatile("");', "no end .* in line 4 by thread"),
+    "no end and no access": ('for (unsigned i = t; i >= 0; i += n) asm volatile("");', "no end .* in line 5 by thread"),
     "no end of barriers": ("while (n) __syncthreads();", "no end"),
     "no end of shuffles": ("while (n) __syncwarp();", "no end"),
-    "a failed assertion": ("assert(t < 63);", r"assert\(t < 63\) failed in line 4, by thread \(63, 0, 0\)"),
-    "a trap": ("if (t == 5) __trap();", r"__trap\(\) failed in line 4, by thread \(5, 0, 0\)"),
+    "a failed assertion": ("assert(t < 63);", r"assert\(t < 63\) failed in line 5, by thread \(63, 0, 0\)"),
+    "a trap": ("if (t == 5) __trap();", r"__trap\(\) failed in line 5, by thread \(5, 0, 0\)"),
     "a shuffle in a branch": (
         "if (lane < 8) out[t] = __shfl_sync(~0u, t, 0); else __syncthreads();",
-        "waits for ever at a barrier of its warp in line 4 of lanes 0 to 31, where only lanes 0 to 7 wait",
+        "waits for ever at a barrier of its warp in line 5 of lanes 0 to 31, where only lanes 0 to 7 wait",
     ),
 }
 
@@ -967,15 +967,15 @@ BROKEN = {
 NOTED = {  # results are right, or undefined: what is noted
     "shuffles after a return": (
         "if (lane >= 8) return; out[t] = __shfl_down_sync(~0u, t, 4);",
-        r"lane \d reads from lane \d+, but only lanes 0 to 7 take part in the shuffle \(the others .*\) in line 4 by",
+        r"lane \d reads from lane \d+, but only lanes 0 to 7 take part in the shuffle \(the others .*\) in line 5 by",
     ),
     "a mask without the source": (
         "if (lane < 8) out[t] = __shfl_sync(255u, t, 9);",
-        r"from lane 9, but only lanes 0 to 7 take part in the shuffle \(the mask leaves the others out\) in line 4",
+        r"from lane 9, but only lanes 0 to 7 take part in the shuffle \(the mask leaves the others out\) in line 5",
     ),
     "a barrier in a branch whose others have returned": (
         "if (t < 32) { __syncthreads(); out[t] = t; }",
-        r"32 of 64 threads have returned before the __syncthreads\(\) in line 4",
+        r"32 of 64 threads have returned before the __syncthreads\(\) in line 5",
     ),
 }
 
@@ -1009,7 +1009,7 @@ def test_blocks_that_wait_for_one_that_cannot_start_hang(build):
     for order in ORDERS:
         assert run_body(build, body, order, blocks=16) == [7] * 64
     assert run_body(build, body, "descending", blocks=17) == [7] * 64
-    with pytest.raises(KernelError, match="waits for ever for a store by another block in line 4"):
+    with pytest.raises(KernelError, match="waits for ever for a store by another block in line 5"):
         run_body(build, body, "ascending", blocks=17)
 
 

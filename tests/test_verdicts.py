@@ -197,7 +197,7 @@ def test_a_wrong_c_kernel_is_found(name, mistake):
         assert searches.overflow(task).found == ("" if mistake == 0 else guards.OVERFLOW)
 
 
-def test_one_broken_file_does_not_hide_the_others(tmp_path, monkeypatch, capfd):
+def test_one_broken_file_does_not_hide_the_others(tmp_path, monkeypatch, capfd, forgotten):
     """An exit is no success, and a module that cannot be loaded fails alone."""
     head = "# hpcmm:\n#   device: cpu\n#   dtypes: [float32]\n"
     product = (
@@ -213,11 +213,7 @@ def test_one_broken_file_does_not_hide_the_others(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert main(["bench", "exits.py", "right.py", "loads.c", "head.c", "--sizes", "8", "--json"]) == 1
     found = {each["kernel"]: each for each in json.loads(capfd.readouterr().out)["kernels"]}
-    assert {name: each["passed"] for name, each in found.items()} == {
-        "exits.py": False,
-        "right.py": True,
-        "loads.c": False,
-    }
+    assert len(found) == 4 and [name for name, each in found.items() if each["passed"]] == ["right.py"]
     assert "SystemExit" in found["exits.py"]["where"] and "undefined symbol: gone" in found["loads.c"]["where"]
     assert "head.c:2: 'hpcmm:' is not read" in found["head.c"]["where"]
     assert main(["bench", "head.c", "--json"]) == 1

@@ -218,7 +218,7 @@ def compile_library(
     others = [each for each in options if not each.startswith("-D")]
     arguments = [*WATCH, *LINES, *includes, *others, "-x", "c++", "-", "-x", "none", str(runtime)]
     content = "".join([text, own, *texts])
-    libraries = ["-Wl,--as-needed", "-lstdc++", "-lm", "-lc"]
+    libraries = ["-Wl,--as-needed", "-lstdc++", "-lgcc", "-lm", "-lc"]
     return build([*arguments, *libraries], content, folder, f"{source.stem}.so", text, seconds)
 
 
