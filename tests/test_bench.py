@@ -189,7 +189,7 @@ MISTAKES = [  # what is replaced by what, what is said of it, and the line that 
     ("__syncthreads();\n        for", ";\n        for", "read of shared memory that nothing has written,", "sum +="),
     ("p < TILE", "p <= TILE", "index 16 out of bounds", "sum +="),
     ("        __syncthreads();\n    }", "        if (x) __syncthreads();\n    }", "race|divergent", ""),
-    ("REAL sum = 0;", "REAL sum = 0; ((REAL *)A)[0] = 3;", "the input A has changed", ""),
+    ("REAL sum = 0;", "REAL sum = 0; ((REAL *)A)[0] = 3;", "wrote to its input A at 0:0", ""),
     ("REAL sum = 0;", "REAL sum = none;", "error: .none. was not declared", ""),
 ]
 

@@ -31,7 +31,9 @@ FUNCTIONS = re.compile(
     r"|__cxa_finalize|__cxa_atexit|__gmon_start__|_ITM_\w+|__stack_chk_fail|__tls_get_addr|__cpu_model"
     r"|__cpu_indicator_init|__mem(cpy|set|move)_chk|abort)(@.*)?"
 )
-EMULATION = re.compile(r"(cuda_\w+|__tsan_\w+|__ubsan_\w+|__cxa_\w+|__gxx_personality_v0|_Z\w+)(@.*)?")
+EMULATION = re.compile(
+    r"(cuda_\w+|__tsan_\w+|__sanitizer_cov_trace_pc|__ubsan_\w+|__cxa_\w+|__gxx_personality_v0|_Z\w+)(@.*)?"
+)
 ASSEMBLY = re.compile(r"^\s*(#\s*APP\b|//\s*Start of user assembly|[#/]+\s*InlineAsm Start)", re.MULTILINE)
 AT_LOAD = re.compile(r"\.(preinit_array|init_array|fini_array|ctors|dtors|init|fini)\b|gnu_indirect_function")
 EXECUTABLE_STACK = re.compile(r'\.note\.GNU-stack,\s*"x')
