@@ -43,7 +43,8 @@ def searched(operation: Operation, variant: Variant, dtype: str) -> dict[str, An
     device = DEVICES[variant.device]
     if device.accelerator or not variant.compiled:
         return {"note": f"not searched for races{' (--sanitize does)' if variant.compiled else ''}"}
-    task = Task(operation, variant, (1,) * len(operation.dimensions), dtype, dict(operation.scalars))
+    scalars = {**operation.scalars, **(variant.contract.scalars if variant.contract else {})}
+    task = Task(operation, variant, (1,) * len(operation.dimensions), dtype, scalars)
     races, overflow = searches.races(task), searches.overflow(task)
     if races.found:
         return {"passed": False, "where": races.found}
@@ -75,6 +76,7 @@ def line_of(result: Mapping[str, Any]) -> str:
         f", largest error {result['error_over_bound']:.2g} of the rounding bound" if result["error_over_bound"] else ""
     )
     contract = f" ({result['contract']})" if result.get("contract") else ""
+    note = result.get("note", "")
     largest = "x".join(map(str, result.get("largest", ())))
     points = f"{result['points']} points{largest and ' to '}{largest}{contract}"
-    return f"{result['kernel']}: PASS at {points}{error or ', exact'}{result['note'] and '; '}{result['note']}"
+    return f"{result['kernel']}: PASS at {points}{error or ', exact'}{note and '; '}{note}"
