@@ -32,6 +32,7 @@ from hpcmm.model import TEXTBOOK, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import answer, formats, markup, page, tables
+from hpcmm.report.chapters import memory
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
 from hpcmm.text import short_revision
 
@@ -334,7 +335,7 @@ STEPS += ("asynchronous", "swizzled", "large_thread_tile", "tensor_core", "warpg
 
 
 def steps(columns: Columns, frame: pd.DataFrame) -> str:
-    """Return the rungs of the tutorial in float32, relative to the previous one and to the library."""
+    """Return the rungs of the tutorial in float32, relative to the counterpart and to the library."""
     rows = _fastest(frame, "matmul", LADDERS["matmul"])
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     known = {row["variant"]: row for row in analysis.row_dicts(rows)}
@@ -353,7 +354,7 @@ def steps(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
-    """Return the rungs of a 16-bit type, relative to the previous one and to the library, with their clock."""
+    """Return the rungs of a 16-bit type, relative to the counterpart and to the library, with their clock."""
     rows = _fastest(frame, "matmul", ["ladder_16_bit"])
     if rows.empty:
         return ""
@@ -368,7 +369,7 @@ def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
         what = f"{_kind(variant)}{variant.change}"
         cells.append([f"`{variant.name}`", what, formats.rate(row, unit=unit), gain, _ratio(row), tuned(row), clock])
     first = rows.iloc[0]
-    head = ["rung", "what changes", unit.name, "× previous rung", f"{LIBRARY} (95 % CI)", TUNED, "SM clock, GHz"]
+    head = ["rung", "what changes", unit.name, "× counterpart", f"{LIBRARY} (95 % CI)", TUNED, "SM clock, GHz"]
     sources = f"The numbers are from the published run, in {first['dtype']} at {formats.size(first)}."
     return f"{_table(head, cells)}\n\n{' '.join(filter(None, (libraries(rows), sources, _gpu(rows))))}"
 
@@ -532,7 +533,7 @@ def levels(columns: Columns, frame: pd.DataFrame) -> str:
     rows = analysis.levels(frame)
     groups = rows.groupby(["owner", "device"], sort=False)
     return "\n\n".join(
-        markup.markdown([tables.level_table(own, formats.device(device))]) for (_, device), own in groups
+        markup.markdown([memory.level_table(own, formats.device(device))]) for (_, device), own in groups
     )
 
 

@@ -23,7 +23,9 @@ from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, dimensions, heads
 from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes
-from hpcmm.report import formats, hardware, markup, steps, tables
+from hpcmm.report import formats, hardware, markup
+from hpcmm.report.chapters import memory
+from hpcmm.report.chapters import why as steps
 from hpcmm.report.ratio import Ratio
 
 INSTRUCTIONS = Path(__file__).parent / "instructions.json"  # from tests/instruction_mix.py
@@ -39,11 +41,12 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Rung:
-    """A rung with the neighbours on its device."""
+    """A rung with its counterpart, and with the neighbours on its device."""
 
     operation: Operation
     variant: Variant
     below: Variant | None
+    before: Variant | None
     above: Variant | None
     place: int
     count: int
@@ -71,9 +74,11 @@ def rungs() -> Iterator[Rung]:
         known.add(operation.kernels)
         for device in dict.fromkeys(variant.device for variant in operation.ladder):
             own = [each for each in operation.ladder if each.device == device and each.compiled]
+            by_name = {variant.name: variant for variant in own}
             for i, variant in enumerate(own):
+                below, before = by_name.get(variant.counterpart), own[i - 1] if i else None
                 above = own[i + 1] if i + 1 < len(own) else None
-                yield Rung(operation, variant, own[i - 1] if i else None, above, i + 1, len(own))
+                yield Rung(operation, variant, below, before, above, i + 1, len(own))
 
 
 class Published:
@@ -151,7 +156,7 @@ def text(rung: Rung, run: Published) -> str:
 def _neighbours(rung: Rung) -> str:
     links = [
         f"{word}: [`{each.name}`]({page_of(rung.operation, each)}.md)."
-        for word, each in (("Previous rung", rung.below), ("Next rung", rung.above))
+        for word, each in (("Previous rung", rung.before), ("Next rung", rung.above))
         if each
     ]
     return "".join(f" {link}" for link in links)
@@ -387,7 +392,7 @@ def measured(rung: Rung, run: Published) -> list[str]:
         own = run.levels[run.levels[f"{rung.operation.name}_variant"] == rung.variant.name]
         own = own[own["device"] == rung.variant.device]
         if not own.empty:
-            return [*parts, markup.markdown([tables.level_table(own, formats.device(rung.variant.device))])]
+            return [*parts, markup.markdown([memory.level_table(own, formats.device(rung.variant.device))])]
     if not rows:
         return [*parts, "The published run does not have this rung in its ladder."]
     cells, reasons, compared = [], [], {}
@@ -450,7 +455,7 @@ def measured(rung: Rung, run: Published) -> list[str]:
 
 
 def machine_code(rung: Rung) -> Iterator[str]:
-    """Yield the most frequent instructions of the machine code, beside those of the rung before."""
+    """Yield the most frequent instructions of the machine code, beside those of its counterpart."""
     kept = json.loads(INSTRUCTIONS.read_text("utf-8"))
     known = kept["rungs"]
     names = [rung.variant.name, *([rung.below.name] if rung.below else [])]

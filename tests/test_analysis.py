@@ -19,7 +19,7 @@ from hpcmm import analysis, report, store
 from hpcmm.measurement import Point, Sample
 from hpcmm.model import UNCHECKED, Verdict
 from hpcmm.operations import dimensions
-from hpcmm.report import export, findings, headlines, tables
+from hpcmm.report import chapters, export, headlines
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 
@@ -446,7 +446,7 @@ def test_the_arithmetic_limit_is_at_the_maximum_clock(tmp_path):
     assert list(rows["fraction"]) == pytest.approx([work / 5.12e12] * 2)
     assert list(rows["ceiling"]) == ["float32 FMA units", "float64 tensor cores"]
     assert rows["clock"][0] == 1.5e9 and math.isnan(rows["clock"][1])
-    ladder, _ = (tables.ladder_table(each) for each in analysis.series(rows))
+    ladder, _ = (chapters.ladder.ladder_table(each) for each in analysis.series(rows))
     assert [row[ladder.head.index("SM clock")].text for row in ladder.rows] == ["1.50 GHz"]
 
 
@@ -465,7 +465,7 @@ def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
     (series,) = analysis.series(points.reset_index())
     ladder = analysis.ladder(series.points).set_index("variant")
     assert ladder["step"].dropna().to_dict() == pytest.approx({"large_thread_tile": 2.0})
-    assert "fastest rung of the GPU is large_thread_tile" in findings.best(series.points)
+    assert "fastest rung of the GPU is large_thread_tile" in chapters.ladder.best(series.points)
     found = headlines.by_size(series.points)
     assert found.value == "0 of 1" and found.text == (
         "sizes where the fastest rung is ahead of cublas and of cublaslt, behind at 1: 0.250× at 512"

@@ -1,12 +1,13 @@
 """docs/coverage.md against the code and the published run: what it names exists, is complete, and was measured."""
 
+import inspect
 import sys
 from pathlib import Path
 
 import pytest
 
 from hpcmm import store
-from hpcmm.report import figures, findings, hardware, headlines, tables
+from hpcmm.report import chapters, findings, hardware, headlines, tables
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -17,9 +18,10 @@ TEXT = (ROOT / covered.PAGE).read_text()
 SWEEPS = covered.sweeps()
 SHOWN = {
     f"{module.__name__.rpartition('.')[2]}.{name}"
-    for module in (tables, hardware, figures, findings, headlines)
+    for module in (tables, hardware, chapters, *vars(chapters).values(), findings, headlines)
+    if inspect.ismodule(module)
     for name, value in vars(module).items()
-    if getattr(value, "__module__", "").startswith(module.__name__)
+    if getattr(value, "__module__", "") == module.__name__
 }
 
 

@@ -17,7 +17,7 @@ from hpcmm.measurement import Measuring, Point
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import task_of
 from hpcmm.parallel.distribution import LATE_RUNS, MOST_SPINS
-from hpcmm.report import markup, tables
+from hpcmm.report import chapters, markup
 
 POINT = Point("matmul", "serial", (9, 7, 8), "float64", 1, {"alpha": 1.5, "beta": 0.5})
 
@@ -114,11 +114,13 @@ def test_times_that_are_short_beside_an_empty_pair_of_events_are_marked(tmp_path
     assert own["short"].to_dict() == {"naive": True, "coalesced": False, "serial": False}
     assert own["event_seconds"]["naive"] == 1e-6 and math.isnan(own["event_seconds"]["serial"])
     (series,) = analysis.series(frame)
-    text = markup.plain(tables.ladder_table(series))
+    text = markup.plain(chapters.ladder.ladder_table(series))
     assert "9.90 µs †" in text and text.count("†") == 1
-    assert tables.ladder_table(series).caption.endswith(f"; † below {tidy.SHORT} times an empty pair of CUDA events")
-    assert "†" in markup.plain(tables.size_table(series))
-    assert r"\dag{}" in markup.latex([tables.ladder_table(series)])
+    assert chapters.ladder.ladder_table(series).caption.endswith(
+        f"; † below {tidy.SHORT} times an empty pair of CUDA events"
+    )
+    assert "†" in markup.plain(chapters.sizes.size_table(series))
+    assert r"\dag{}" in markup.latex([chapters.ladder.ladder_table(series)])
     without = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
     assert not without["short"].any()
-    assert "†" not in tables.size_table(next(analysis.series(without))).caption
+    assert "†" not in chapters.sizes.size_table(next(analysis.series(without))).caption

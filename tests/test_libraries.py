@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from timings import FAIL, measurement, visit_samples
 
 from hpcmm import analysis, store
-from hpcmm.analysis import libraries, scaling
+from hpcmm.analysis import libraries, scaling, why
 from hpcmm.measurement import Point
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import figures, findings, formats, headlines, opening, page, tables, vega
+from hpcmm.report import chapters, formats, headlines, opening, page, vega
 from hpcmm.report.ratio import Ratio
 
 MATMUL, SUM = OPERATIONS["matmul"], OPERATIONS["sum"]
@@ -116,7 +116,7 @@ def test_a_library_is_named_with_its_version(name, provider, provenance, text):
 def test_sentences_give_both_ratios_with_versions_and_arithmetics(tmp_path):
     frame = measured(tmp_path, *beside({"naive": 4.0, "tensor_core": 0.4, "cublaslt": 0.5}))
     (series,) = analysis.series(frame)
-    text = findings.best(series.points)
+    text = chapters.ladder.best(series.points)
     both = "three TF32 products against float32; "
     assert f"2.50× cublas 13.1 ({both}95 % CI 2.50 to 2.50), 1.25× cublaslt 13.1 ({both}95 % CI " in text
     assert "naive: " in text and "0.250× cublas 13.1 (95 % CI 0.250 to 0.250), 0.125× cublaslt 13.1 (95 % CI" in text
@@ -131,9 +131,9 @@ def test_every_ratio_of_two_points_names_both_arithmetics_if_they_differ(tmp_pat
     assert "three FP16 products against three TF32 products; " in str(Ratio.of(rows["three_fp16"], rows["tensor_core"]))
     assert Ratio.of(rows["naive"], rows["tensor_core"]).short.endswith("(float32 against three TF32 products)")
     (series,) = analysis.series(measured(tmp_path / "two", *beside({"naive": 4.0, "tensor_core": 0.5})))
-    shown = [cell for row in tables.ladder_table(series).rows for cell in row if "against" in cell.text]
+    shown = [cell for row in chapters.ladder.ladder_table(series).rows for cell in row if "against" in cell.text]
     assert [cell.text for cell in shown] == ["2.00× (three TF32 products against float32)"]
-    (ladder,) = figures.of_series(series, vega.styles(series.points), "ladder")
+    (ladder,) = chapters.figures_of(series, vega.styles(series.points), "ladder")
     assert "2.00× (three TF32 products)" in ladder.columns["text"] and "float32" in ladder.caption
 
 
@@ -141,19 +141,19 @@ def test_a_table_has_both_ratios_or_the_reason_of_a_dash(tmp_path):
     for known in (True, False):
         rows = beside({"naive": 4.0, **({"cublaslt": 0.5} if known else {})})
         (series,) = analysis.series(measured(tmp_path, *rows))
-        table = tables.ladder_table(series)
+        table = chapters.ladder.ladder_table(series)
         cell = table.rows[0][table.head.index("Ratio to tuned library")]
         assert (cell.text, cell.note) == (
             ("0.125×", "0.125 to 0.125") if known else ("–", "cublaslt was not measured beside it")
         )
         assert "library: cublas 13.1" in table.caption and ("tuned: cublaslt 13.1" in table.caption) is known
-        sizes = tables.size_table(series)
+        sizes = chapters.sizes.size_table(series)
         assert ("0.250×, 0.125× tuned" in sizes.rows[0][1].note) is known and "cublas 13.1" in sizes.caption
     (series,) = analysis.series(
         measured(tmp_path, timed(product("divergent", operation="sum", dtype="int32"), 2.0),
                  timed(product("cub", operation="sum", dtype="int32"), 1.0))
     )  # fmt: skip
-    assert "Ratio to tuned library" not in tables.ladder_table(series).head
+    assert "Ratio to tuned library" not in chapters.ladder.ladder_table(series).head
 
 
 def test_ahead_means_faster_than_both_libraries(tmp_path):
@@ -167,7 +167,7 @@ def test_ahead_means_faster_than_both_libraries(tmp_path):
         "sizes where the fastest rung is ahead of cublas 13.1 and of cublaslt 13.1, behind at 2: "
         "0.842× at 128, 0.947× at 256, 1.05× at 512, 1.26× at 1024"
     )
-    text = findings.over_sizes(series.points)
+    text = chapters.sizes.over_sizes(series.points)
     means = [formats.times(each**0.25 / 0.95) for each in (1.2, 0.8 * 0.9 * 1.2 * 2.0)]
     assert text == (
         f"Over 4 sizes in float32, split_k has {means[0]} cublas 13.1 and {means[1]} cublaslt 13.1 (geometric means). "
@@ -192,22 +192,24 @@ def test_headlines_begin_with_float32_at_the_courses_size_and_the_largest(tmp_pa
 def panels_of(frame):
     series = list(analysis.series(frame))
     styles = {each.sweep: vega.styles(each.points) for each in series}
-    return {each.title: each for each in opening.panels(frame, series, scaling.speedups(frame), styles)}
+    known = why.Known({}, {})
+    return {each.title: each for each in opening.panels(frame, series, scaling.speedups(frame), styles, known)}
 
 
-def test_the_library_has_one_value_in_each_card_and_noise_withholds_all(tmp_path):
+def test_the_first_screen_answers_and_noise_withholds_all(tmp_path):
     ladder = beside({"naive": 4.0, "split_k": 1.0}, 4096)
     sizes = [row for n in (256, 512, 1024, 4096) for row in beside({"split_k": 1.0}, n, library=1.1)]
     path = timings.write(tmp_path / "timings.h5", {"ladder": ladder, "size": sizes}, {"gpus": [GPU]})
     frame = analysis.measurements(store.read(path)).assign(spread=0.01)
     found = panels_of(frame)
-    best, over = (found[name].figures[0] for name in ("Best rung of each arithmetic", "Rate over size"))
-    (in_best,) = [rate for rate, library in zip(best.columns["rate"], best.columns["library"], strict=True) if library]
-    (over_sizes,) = [
-        rate for rate, label, n in zip(*(over.columns[name] for name in ("rate", "label", "n")), strict=True)
-        if label == "cublas" and n == 4096
-    ]  # fmt: skip
-    assert in_best == pytest.approx(over_sizes, rel=1e-5)
+    (over,) = found["Speed over size"].figures
+    assert over.columns["ratio"] == pytest.approx([1.1] * 4) and "relative to cublas" in over.caption
+    (answer,) = found["Fastest rung"].headlines
+    assert answer.value == "137 GFLOP/s" and answer.text.startswith("split_k on the GPU at 4096 in float32; 1.00×")
+    why_, belief = answer.more
+    assert why_.startswith("Why: the limit is not known") and belief.startswith(
+        "Visits scatter by 1.0 %; no unexpected wrong results"
+    )
     lines = [each for panel in found.values() for each in panel.headlines]
     assert len(lines) == 2 and not [each for each in lines if each.value == headlines.WITHHELD]
     noisy = panels_of(frame.assign(spread=0.5))
@@ -227,7 +229,7 @@ def test_the_revision_of_a_tree_without_git_is_the_hash_of_its_sources(dirty):
 def test_a_caption_promises_no_file_that_is_not_published(tmp_path):
     rows = [row for n in range(64, 64 * 40, 64) for row in beside({"naive": 4.0}, n)]
     (series,) = analysis.series(measured(tmp_path, *rows))
-    table = tables.size_table(series, most=8)
+    table = chapters.sizes.size_table(series, most=8)
     assert "at 8 of 39 sizes" in table.caption and "CSV" not in table.caption
 
 

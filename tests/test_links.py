@@ -21,7 +21,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import algorithms_of, links
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.schedules import block_rows
-from hpcmm.report import exchanges
+from hpcmm.report.chapters import ranks
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "links.py"
 
@@ -134,7 +134,7 @@ def test_the_table_has_the_bandwidths_of_nccl_tests(tmp_path):
         [each / 1e-3 for each in (2**20, 0.75 * 2**20, 1.5 * 2**22, 2**22, 0.75 * 2**22, 0.75 * 2**22, 2**22)]
     )
     report.build(path, tmp_path / "results")
-    page = (tmp_path / "results" / "report.html").read_text()
-    assert all(f">{name}" in page for name in exchanges.HEAD)
+    page = timings.page_of(tmp_path / "results" / "report.html")
+    assert all(f">{name}" in page for name in ranks.EXCHANGE_HEAD)
     text = (tmp_path / "results" / "tables" / "links.exchanges.csv").read_text()
-    assert text.splitlines()[0] == ",".join(exchanges.COLUMNS) and len(text.splitlines()) == 8
+    assert text.splitlines()[0] == ",".join(ranks.EXCHANGE_COLUMNS) and len(text.splitlines()) == 8

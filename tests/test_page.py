@@ -32,7 +32,10 @@ DONE = f"{SHOWN}.every(each => ['drawn', 'failed'].includes(each.dataset.state))
 MARKS = ".mark-symbol path, .mark-rect path, .mark-line path, .mark-text text"
 CLOSED = "details:not([open]) > :not(summary)"
 OPEN_ALL = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
-REVEAL = "document.querySelectorAll('[hidden]').forEach(each => { each.hidden = false; })"
+READY = "!document.querySelector('script') || document.body.dataset.ready"
+# every view, also those that the choice hides
+REVEAL = """Promise.all([...document.querySelectorAll('.view')].map(unpack)).then(() =>
+  document.querySelectorAll('[hidden]').forEach(each => { each.hidden = false; }))"""
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
 
 
@@ -50,6 +53,7 @@ class Visit:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.url = path.as_uri()
         self.page.goto(self.url)
+        self.page.wait_for_function(READY)
 
     def draw_all(self) -> None:
         """As for printing, at once: where figures are drawn one by one, each moves the whole page below it."""
@@ -168,7 +172,7 @@ def test_no_text_of_a_figure_for_papers_is_truncated(visit, name):
 
 
 def test_a_figure_is_drawn_when_it_becomes_visible(published):
-    last = published.page.locator("#clocks ~ .figures .chart").last
+    last = published.page.locator("section[aria-labelledby=clocks] .view:not([hidden]) .chart").last
     last.scroll_into_view_if_needed()
     published.page.wait_for_function("place => place.dataset.state === 'drawn'", arg=last.element_handle())
 
@@ -250,7 +254,7 @@ def test_filtering_keeps_the_rows_that_have_all_words(visit, small):
 def test_the_values_behind_a_figure_are_a_table(visit, small):
     seen = visit(small)
     seen.draw_all()
-    table = seen.page.locator("#sweep-tiles ~ .panels details.values").first.locator("table")
+    table = seen.page.locator("#sweep-tiles details.values").first.locator("table")
     table.wait_for()
     assert table.locator("tbody tr").count() == 11  # the points with a tile
     assert table.locator("thead th").first.inner_text().startswith("Variant")
@@ -315,7 +319,9 @@ def test_axe_finds_no_serious_fault_in_grades(visit, tmp_path):
 @pytest.mark.slow
 def test_axe_finds_no_serious_fault_in_the_published_page(visit):
     seen = visit(REFERENCE / "report.html")
-    identities = seen.page.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
+    identities = seen.page.evaluate(  # not those of a drawing
+        "[...document.querySelectorAll('[id]')].filter(each => !each.closest('svg')).map(each => each.id)"
+    )
     assert len(identities) == len(set(identities)) > 50
     # axe judges what is shown, but needs much longer to pass over the rest, most of the page
     seen.page.evaluate(f"document.querySelectorAll('{CLOSED}').forEach(each => each.remove())")
@@ -357,15 +363,33 @@ def test_a_column_leads_to_its_definition(visit, small):
 
 
 def test_a_link_opens_its_target(published):
-    target = published.page.locator("details.table .chart").first
     published.page.wait_for_function(DRAWN, timeout=600_000)
-    assert not target.is_visible() and target.get_attribute("data-state") is None, "what is closed is not drawn"
-    published.page.evaluate("id => { location.hash = id; }", target.get_attribute("id"))
-    target.locator("svg").wait_for()
+    target = published.page.locator("#step")
+    assert not target.is_visible()
+    published.page.evaluate("location.hash = 'step'")
+    target.wait_for()
 
 
 # Browsers open closed details themselves, but show no alternative that is hidden.
-HIDDEN = "main .sweep [hidden][data-group] .chart"
+HIDDEN = "main .view:not([hidden]) [hidden][data-group] .chart"
+
+
+def test_a_view_is_shown_by_its_button_and_by_a_link_to_its_figure(visit):
+    seen = visit(REFERENCE / "report.html")
+    section = seen.page.locator("section[aria-labelledby=sizes]")
+    buttons, view = section.locator(".views input"), section.locator(".view:not([hidden])")
+    first, other = (buttons.nth(i).get_attribute("value") for i in (0, 1))
+    assert view.get_attribute("id") == first and section.locator(f"[id='{other}'] figure").count() == 0, "still packed"
+    buttons.nth(0).focus()
+    seen.page.keyboard.press("ArrowRight")
+    section.locator(f"[id='{other}'] figure").first.wait_for()
+    assert view.get_attribute("id") == other and section.locator(f"[id='{first}']").is_hidden()
+    seen.page.locator("select[name=machine]").select_option(label="64 cores, NVIDIA H200")  # it measured neither
+    section.locator(f"[id='{other}']").wait_for(state="hidden")
+    seen.page.evaluate(f"location.hash = 'figure-{first}-ratio'")
+    section.locator(f"[id='{first}'] figure").first.wait_for()
+    assert view.get_attribute("id") == first and seen.page.locator("select[name=machine]").input_value() == ""
+    assert seen.troubles == []
 
 
 def test_a_link_to_a_hidden_alternative_shows_it(published):
@@ -386,12 +410,14 @@ def test_a_page_opened_by_a_link_shows_its_target(visit):
     assert seen.troubles == []
 
 
-def test_the_first_screen_has_three_figures_each_with_a_sentence(published):
+def test_the_first_screen_answers_beside_two_figures(published):
     seen = published
     seen.page.wait_for_function(DRAWN, timeout=600_000)
     sections = seen.page.locator(".opening section")
     assert sections.count() == 3
-    for section in sections.all():
+    answer = sections.first.locator(".answer:visible")
+    assert answer.count() == 1 and "Why: " in answer.inner_text() and "Visits scatter by" in answer.inner_text()
+    for section in sections.all()[1:]:
         drawn = section.locator("figure:visible svg")
         box = drawn.bounding_box()
         assert drawn.count() == 1 and box["y"] > 0 and box["y"] + box["height"] < 900
@@ -409,6 +435,8 @@ def test_the_switch_changes_sentences_figures_and_tables_together(visit):
     assert "float32" in caption.inner_text()
     for name, value in (("type", "float64"), ("device", "cpu"), ("size", "512")):
         seen.page.locator(f"select[name={name}]").select_option(value)
+    chapter.locator(".views label:visible", has_text="size").last.click()
+    caption.get_by_text("float64").wait_for()
     seen.page.wait_for_function(DRAWN, timeout=600_000)
     assert "float64" in caption.inner_text()
     sentences = chapter.locator(".findings li:visible").all_inner_texts()
@@ -417,21 +445,29 @@ def test_the_switch_changes_sentences_figures_and_tables_together(visit):
     over_size = seen.page.locator(".panel-of-over-sizes figure:visible figcaption")
     assert over_size.inner_text().startswith("float64 on the CPU")
     legend = chapter.locator("figure:visible .role-legend-label text").all_text_contents()
-    assert "numpy" in legend and "cublas" not in legend
+    assert "packed" in legend and "cublaslt" not in legend
     seen.page.evaluate(OPEN_ALL)
     tables = chapter.locator("table.data:visible")  # sweeps without this size keep all their rows
     table = tables.nth(next(i for i in range(tables.count()) if column(tables.nth(i), 1)[0] == "512"))
     assert "float64" in table.locator("caption").inner_text()
     assert table.locator("tbody tr:visible").count() == 1
     assert "cublas" not in table.locator("thead th:visible").all_inner_texts()
-    shapes = seen.page.locator(":is([id=sweep-shape], [id^=sweep-shape-]) ~ .panels")  # without this size
-    other = shapes.locator("table.data:visible").first
+    chapter.locator(".views label:visible", has_text="shape").first.click()  # without this size
+    other = chapter.locator(".view:not([hidden]) .panel:not([hidden]) table.data").first
+    other.wait_for(state="attached")
+    seen.page.evaluate(OPEN_ALL)
     assert other.locator("tbody tr:visible").count() > 2
-    assert "sweep-pitch" in seen.page.locator(".sweep[hidden] h3").evaluate_all("all => all.map(each => each.id)")
+    assert seen.page.locator(".views label", has_text="pitch").is_hidden()
     assert seen.troubles == []
     seen.page.locator("select[name=size]").select_option("")
     seen.page.locator("select[name=device]").select_option("")
-    regions = seen.page.locator(".sweep").get_by_role("region", name="Scaling over ranks", exact=True)
+    views = seen.page.locator("section[aria-labelledby=ranks] .views label").filter(has_text="distributed")
+    views.filter(has_text="64 cores").first.click()
+    seen.page.locator(
+        "section[aria-labelledby=ranks] .view:not([hidden]) .panel:not([hidden]) details.table"
+    ).first.wait_for()
+    seen.page.evaluate(OPEN_ALL)
+    regions = seen.page.locator(".view:not([hidden])").get_by_role("region", name="Scaling over ranks", exact=True)
     scaling = regions.locator("table").first
     variants = scaling.locator("tbody tr:visible").evaluate_all("all => all.map(row => row.cells[2].textContent)")
     assert variants and all("float64" in text for text in variants), "rows of a table follow the type, too"
@@ -503,6 +539,6 @@ def test_a_sheet_draws_its_figures_and_has_no_serious_fault(visit, tmp_path, kin
         report_check.build(check.check(columns), columns, path.name, target)
     seen = visit(target, offline=True)
     seen.draw_all()
-    assert seen.page.locator(".chart svg").count() == {"history": 1, "check": 12}[kind]
+    assert seen.page.locator(".chart svg").count() == {"history": 1, "check": 5}[kind]
     assert seen.page.evaluate("document.documentElement.scrollWidth") == 1280
     assert seen.troubles == [] and seen.requests == [seen.url] and faults_of_views(seen.page) == {}

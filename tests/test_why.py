@@ -17,7 +17,7 @@ from hpcmm import analysis, store
 from hpcmm.analysis import why
 from hpcmm.measurement import Point
 from hpcmm.quantities import COUNTERS
-from hpcmm.report import steps
+from hpcmm.report.chapters import why as steps
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"
 FLAT = (0.99, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.01)
@@ -71,9 +71,9 @@ def loads(per_multiply_add, sectors, seconds):
 
 
 def test_more_sectors_for_as_many_loads_are_the_reason(tmp_path):
-    rows = [product("coalesced", 1e-3), product("register_1d", 4e-3)]
+    rows = [product("tiled_padded", 1e-3), product("register_1d", 4e-3)]
     profiles = [
-        counted("matmul", "coalesced", **loads(2, 2.5, 1e-3)),
+        counted("matmul", "tiled_padded", **loads(2, 2.5, 1e-3)),
         counted("matmul", "register_1d", **loads(2, 16.5, 4e-3)),
     ]
     (step,) = explained(tmp_path, rows, profiles)
@@ -85,9 +85,9 @@ def test_more_sectors_for_as_many_loads_are_the_reason(tmp_path):
 
 
 def test_wider_loads_are_not_called_uncoalesced(tmp_path):
-    rows = [product("coalesced", 2e-3), product("register_1d", 1e-3)]
+    rows = [product("tiled_padded", 2e-3), product("register_1d", 1e-3)]
     profiles = [
-        counted("matmul", "coalesced", **loads(2, 4.0, 2e-3)),
+        counted("matmul", "tiled_padded", **loads(2, 4.0, 2e-3)),
         counted("matmul", "register_1d", **loads(0.5, 16.0, 1e-3)),
     ]
     (step,) = explained(tmp_path, rows, profiles)
@@ -114,9 +114,9 @@ def shared(wavefronts, accesses, seconds):
 
 
 def test_bank_conflicts_are_wavefronts_of_as_many_accesses(tmp_path):
-    rows = [product("coalesced", 2.5e-5), product("register_1d", 5e-6), product("register_2d", 4e-6)]
+    rows = [product("tiled_padded", 2.5e-5), product("register_1d", 5e-6), product("register_2d", 4e-6)]
     profiles = [
-        counted("matmul", "coalesced", **shared(11.0, 1.3, 2.5e-5)),
+        counted("matmul", "tiled_padded", **shared(11.0, 1.3, 2.5e-5)),
         counted("matmul", "register_1d", **shared(1.6, 1.3, 5e-6)),
         counted("matmul", "register_2d", **shared(0.8, 0.65, 4e-6)),
     ]
@@ -128,10 +128,10 @@ def test_bank_conflicts_are_wavefronts_of_as_many_accesses(tmp_path):
 
 
 def test_a_change_without_effect_names_the_idle_unit(tmp_path):
-    rows = [product("coalesced", 1e-3), product("register_1d", 1e-3, WIDE)]
+    rows = [product("tiled_padded", 1e-3), product("register_1d", 1e-3, WIDE)]
     profiles = [
         counted("matmul", name, l2_hits=hits, dram_read_bytes_per_second=2e8, global_load_bytes_per_second=1.0)
-        for name, hits in (("coalesced", 0.5), ("register_1d", 0.8))
+        for name, hits in (("tiled_padded", 0.5), ("register_1d", 0.8))
     ]
     (step,) = explained(tmp_path, rows, profiles)
     assert step.verdict == "same"
@@ -142,10 +142,10 @@ def test_a_change_without_effect_names_the_idle_unit(tmp_path):
 
 
 def test_a_slower_rung_with_the_same_accesses_is_not_explained(tmp_path):
-    rows = [product("coalesced", 1e-3), product("register_1d", 1.2e-3)]
+    rows = [product("tiled_padded", 1e-3), product("register_1d", 1.2e-3)]
     profiles = [
         counted("matmul", name, **loads(2, 4, time) | {"shared_loads": 0.0})
-        for name, time in (("coalesced", 1e-3), ("register_1d", 1.2e-3))
+        for name, time in (("tiled_padded", 1e-3), ("register_1d", 1.2e-3))
     ]
     (step,) = explained(tmp_path, rows, profiles)
     assert step.reasons == () and "the file counts neither" in steps.sentence(step)
@@ -158,9 +158,9 @@ def waiting(cycles, **stalls):
 
 
 def test_a_longer_wait_is_the_reason_and_a_larger_share_of_a_shorter_time_is_not(tmp_path):
-    rows = [product("coalesced", 4e-3), product("register_1d", 2e-3), product("register_2d", 6e-3)]
+    rows = [product("tiled_padded", 4e-3), product("register_1d", 2e-3), product("register_2d", 6e-3)]
     profiles = [
-        counted("matmul", "coalesced", instructions=8 * WARPS, **waiting(10.0, long_scoreboard=5.0, barrier=1.0)),
+        counted("matmul", "tiled_padded", instructions=8 * WARPS, **waiting(10.0, long_scoreboard=5.0, barrier=1.0)),
         counted("matmul", "register_1d", instructions=8 * WARPS, **waiting(5.0, long_scoreboard=0.5, barrier=0.9)),
         counted("matmul", "register_2d", instructions=8 * WARPS, **waiting(15.0, long_scoreboard=1.5, barrier=9.0)),
     ]
@@ -174,9 +174,9 @@ def test_a_longer_wait_is_the_reason_and_a_larger_share_of_a_shorter_time_is_not
 
 
 def test_fewer_instructions_and_more_true_predicates_are_reasons(tmp_path):
-    rows = [product("coalesced", 2e-3), product("register_1d", 1e-3)]
+    rows = [product("tiled_padded", 2e-3), product("register_1d", 1e-3)]
     profiles = [
-        counted("matmul", "coalesced", instructions=12 * WARPS, predicated_on_threads=16.0, active_threads=32.0),
+        counted("matmul", "tiled_padded", instructions=12 * WARPS, predicated_on_threads=16.0, active_threads=32.0),
         counted("matmul", "register_1d", instructions=6 * WARPS, predicated_on_threads=31.0, active_threads=32.0),
     ]
     (step,) = explained(tmp_path, rows, profiles)
@@ -187,17 +187,16 @@ def test_fewer_instructions_and_more_true_predicates_are_reasons(tmp_path):
 
 
 def test_a_rung_in_the_arithmetic_of_the_type_is_slower_for_it(tmp_path):
-    later = "int8_transposed"  # as a kernel of a user's own, which follows all rungs
-    (step,) = explained(tmp_path, [product("three_fp16", 1e-3), product(later, 4e-3)])
+    (step,) = explained(tmp_path, [product("tensor_core", 1e-3), product("split_k_dmma", 4e-3)])
     assert "slower" in steps.effect(step)
-    assert "it computes with float32 arithmetic instead of three FP16 products" in steps.sentence(step).lower().replace(
-        "fp16", "FP16"
+    assert "it computes with float32 arithmetic instead of three TF32 products" in steps.sentence(step).lower().replace(
+        "tf32", "TF32"
     )
 
 
 def test_a_rung_that_runs_another_one_is_no_step(tmp_path):
-    rows = [product("large_thread_tile", 2e-3), product("split_k", 1e-3), product("best", 1e-3)]
-    assert [step.rung["variant"] for step in explained(tmp_path, rows)] == ["split_k"]
+    rows = [product("large_thread_tile", 2e-3), product("stream_k_fma", 1e-3), product("best", 1e-3)]
+    assert [step.rung["variant"] for step in explained(tmp_path, rows)] == ["stream_k_fma"]
 
 
 def test_a_step_that_nothing_else_explains_has_a_unit_that_works_more_of_the_time(tmp_path):
@@ -227,9 +226,12 @@ def test_the_rate_of_several_ranks_is_a_share_of_all_their_gpus(tmp_path, ranks,
 
 def test_counters_of_one_rank_do_not_explain_several(tmp_path):
     few, many = (kernel(HOPPER, (8, 8), resident, registers=32) for resident in (8, 32))
-    rows = [product("coalesced", 1e-3, ranks=2, resources=few), product("register_1d", 4e-3, ranks=2, resources=many)]
+    rows = [
+        product("tiled_padded", 1e-3, ranks=2, resources=few),
+        product("register_1d", 4e-3, ranks=2, resources=many),
+    ]
     profiles = [
-        counted("matmul", "coalesced", **loads(2, 2.5, 1e-3)),
+        counted("matmul", "tiled_padded", **loads(2, 2.5, 1e-3)),
         counted("matmul", "register_1d", **loads(2, 16.5, 4e-3)),
     ]
     (step,) = explained(tmp_path, rows, profiles, gpus=[GPU | {"uuid": str(i)} for i in range(2)])
@@ -253,14 +255,16 @@ def test_resources_are_matched_by_ranks(tmp_path):
 
 
 def test_a_small_difference_is_named_by_its_significance(tmp_path):
-    small = [product("coalesced", 1e-3, STEADY), product("register_1d", 1.005e-3, STEADY)]
+    small = [product("tiled_padded", 1e-3, STEADY), product("register_1d", 1.005e-3, STEADY)]
     (step,) = explained(tmp_path, small)
     assert (step.verdict, steps.verdict(step)) == ("same", "less than 1 % slower")
     (tmp_path / "wide").mkdir()
-    (step,) = explained(tmp_path / "wide", [product("coalesced", 1e-3, WIDE), product("register_1d", 1.005e-3)])
+    (step,) = explained(tmp_path / "wide", [product("tiled_padded", 1e-3, WIDE), product("register_1d", 1.005e-3)])
     assert (step.verdict, steps.verdict(step)) == ("same", "no significant difference")
     (tmp_path / "few").mkdir()
-    (step,) = explained(tmp_path / "few", [product("coalesced", 1e-3, (1.0,)), product("register_1d", 1.5e-3, (1.0,))])
+    (step,) = explained(
+        tmp_path / "few", [product("tiled_padded", 1e-3, (1.0,)), product("register_1d", 1.5e-3, (1.0,))]
+    )
     assert step.verdict == "unclear" and steps.effect(step).endswith(
         "no interval: less than a factor of 2 is not judged"
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import gzip
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,3 +142,12 @@ def merged(folder: Path, *runs: tuple[Mapping[str, Any], Mapping[str, Sequence[M
         paths.append(write(folder / str(i) / "timings.h5", sweeps, provenance))
     store.merge(paths, folder / "timings.h5")
     return store.read(folder / "timings.h5")
+
+
+def page_of(path: Path) -> str:
+    """Return a page of the report with all its views, which its script would unpack when they are shown."""
+
+    def unpacked(match: re.Match) -> str:
+        return gzip.decompress(base64.b64decode(match[1])).decode()
+
+    return re.sub(r'<script type="text/plain" class="packed">([^<]*)</script>', unpacked, path.read_text("utf-8"))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from hpcmm.analysis.levels import ceilings, levels
-from hpcmm.analysis.tidy import MISSING, Columns, is_own, passed_samples, points, precisions
+from hpcmm.analysis.tidy import MISSING, Columns, is_own, passed_samples, points, precisions, row_dicts
 from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.quantities import PHASES, RESOURCES, STATES
 
 MOST_STATES = 400  # points of a figure of clocks, temperature or power
 
+Row = Mapping[str, Any]
 SERIES = ["sweep", "operation", "dtype", "ranks", "setting"]  # equal for all points of a series
 
 
@@ -84,24 +86,37 @@ def climbs(rows: pd.DataFrame) -> pd.Series:
 def ladder(rows: pd.DataFrame) -> pd.DataFrame:
     """Add the speedup of each rung to the points of one series, in the order of the ladder.
 
-    Each size and each device has its own ladder. ``step`` is the seconds of the previous rung divided by those of this
-    rung, ``cumulative`` those of the first rung divided by those of this rung. A library, and a rung that runs another
-    one, have no ``step``. A FAIL has neither, and the rung after it has no ``step``.
+    Each size and each device has its own ladder. ``counterpart`` is the label of the rung that a rung is compared with:
+    its nearest counterpart that was measured, with its own tile or else the fastest one; empty if there is none.
+    ``compared`` is the row of that rung. ``step`` is its seconds divided by those of this rung, ``cumulative`` the
+    seconds of the first rung divided by those of this rung. A library, a rung that runs another one, and a FAIL have no
+    ``step``.
     """
     order = list(zip(shapes(rows), rows["device"], rows["place"], strict=True))
     rows = rows.iloc[sorted(range(len(rows)), key=order.__getitem__)].reset_index(drop=True)
-    ladders = list(zip(shapes(rows), rows["device"], strict=True))
     first: dict[tuple, float] = {}  # seconds; NaN where it failed
-    last: dict[tuple, float] = {}
-    previous = np.full(len(rows), np.nan)
-    for i, (own, climbing, seconds) in enumerate(zip(ladders, climbs(rows), rows["seconds"], strict=True)):
-        if climbing:
-            previous[i] = last.get(own, np.nan)
-            last[own] = seconds
-            first.setdefault(own, seconds)
+    known: dict[tuple, dict[int, Row]] = {}  # by tile
+    found: list[Row | None] = []
+    parents = {v.name: v.counterpart for name in rows["operation"].unique() for v in OPERATIONS[name].ladder}
+    climbing = climbs(rows).tolist()
+    ladders = [(*each[:2], memory) for each, memory in zip(sorted(order), rows["memory"], strict=True)]
+    for own, climbs_, row in zip(ladders, climbing, row_dicts(rows), strict=True):
+        if climbs_:
+            first.setdefault(own[:2], row["seconds"])
+            known.setdefault((*own, row["variant"]), {})[row["tile"]] = row
+    for own, climbs_, row in zip(ladders, climbing, row_dicts(rows), strict=True):
+        name = parents.get(row["variant"], "") if climbs_ else ""
+        while name and (*own, name) not in known:
+            name = parents.get(name, "")
+        tiles = known.get((*own, name), {})
+        passed = [each for each in tiles.values() if each["seconds"] > 0]
+        found.append(tiles.get(row["tile"]) or min(passed, key=lambda each: each["seconds"], default=None))
+    previous = np.array([each["seconds"] if each else np.nan for each in found], float)
     return rows.assign(
         step=previous / rows["seconds"],
-        cumulative=np.array([first.get(own, np.nan) for own in ladders]) / rows["seconds"],
+        cumulative=np.array([first.get(own[:2], np.nan) for own in ladders]) / rows["seconds"],
+        counterpart=[each["label"] if each else "" for each in found],
+        compared=pd.Series(found, dtype=object),
     )
 
 

@@ -1,4 +1,4 @@
-"""Explain why a rung is faster or slower than the previous one, from counters, resources and arithmetic.
+"""Explain why a rung is faster or slower than its counterpart, from counters, resources and arithmetic.
 
 This module knows no rung by name. Every reason is a quantity that differs between both rungs of a step, with both
 numbers. A step that no quantity explains is reported as not known.
@@ -10,14 +10,13 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Literal
 
 import pandas as pd
 
 from hpcmm.analysis import limits, occupancy
 from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row_dicts, runs
-from hpcmm.analysis.views import climbs, largest
+from hpcmm.analysis.views import climbs, ladder, largest
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import HpcmmError, Task, Variant
@@ -325,17 +324,14 @@ def steps(rows: pd.DataFrame, known: Known) -> list[Step]:
     Parameters
     ----------
     rows : DataFrame
-        Points of one series. The steps are those at its largest size, between the fastest points of neighbouring
-        rungs on the same device. A rung that runs another one is no step.
+        Points of one series. The steps are those at its largest size, from the counterpart of a rung to the rung, both
+        with their fastest tile. A rung that runs another one is no step.
     known : Known
     """
     here = largest(rows)
     here = here[climbs(here) & (here["seconds"] > 0)]
     fastest = here.sort_values("seconds", kind="stable").drop_duplicates(["device", "variant"])
-    found = []
-    for _, rungs in fastest.sort_values("place", kind="stable").groupby("device", sort=False):
-        found += [_step(below, rung, known) for below, rung in pairwise(row_dicts(rungs))]
-    return found
+    return [_step(row["compared"], row, known) for row in row_dicts(ladder(fastest)) if row["step"] > 0]
 
 
 def _step(below: Row, rung: Row, known: Known) -> Step:

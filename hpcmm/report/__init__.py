@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
+from markupsafe import escape
 
 from hpcmm import analysis, store
-from hpcmm.analysis import Series, Summary, links, occupancy, scaling, why
+from hpcmm.analysis import Series, Summary, occupancy, scaling
+from hpcmm.analysis import why as analysis_why
 from hpcmm.bench import done
 from hpcmm.experiment import extensions
-from hpcmm.report import (
-    chapters,
-    csv_files,
-    drawing,
-    exchanges,
-    figures,
-    findings,
-    formats,
-    hardware,
-    headlines,
-    markup,
-    opening,
-    page,
-    steps,
-    tables,
-    vega,
-)
+from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, opening, page, tables, vega
+from hpcmm.report.chapters import CHAPTERS, TABLES, energy, ladder, memory, ranks, sizes, why
+from hpcmm.report.chapters.chapter import Chapter, Experiment
 from hpcmm.report.markup import Table
-from hpcmm.report.page import Part, SweepSection
+from hpcmm.report.page import Panel, View
 from hpcmm.report.vega import Figure, Style
 from hpcmm.text import printable
 
 MOST_SIZES = 32  # of a table on the page; the Markdown file has all
+OWN = Chapter("own-figures", "Own figures", "")  # of extensions
+ROOFLINES = (
+    "<p>Memory bandwidth bounds a kernel on the slope, arithmetic on the flat part. "
+    '<a href="#roofline">Definition</a>.</p>'
+)
+RESOURCES = (
+    '<p>Resources of each kernel on a multiprocessor (SM), from the driver: <a href="#occupancy">occupancy</a>, its '
+    '<a href="#limit">limit</a>, and for a product the loads of a <a href="#tile-phase">tile phase</a>. The size below '
+    "a grid is the problem size it was launched for.</p>"
+)
+PROFILE = (
+    "<p>Nsight Compute counters of each kernel, from one separate run whose result was verified too. No time is taken "
+    'from it. The columns are explained under <a href="#profile">definitions</a>.</p>'
+)
+LEVELS = (
+    "<p>Latency of pointer chasing, in which each load waits for the previous one, and bandwidth of all SMs or threads "
+    'together. <a href="#memory-levels">Definition</a>.</p>'
+)
+EXPECTED = "<p>These kernels have no bounds checks. Their results are correct only if the tile divides the size.</p>"
+STATE = (
+    "<p>Read from the GPU after each repetition. If a clock falls during the run, or differs between sweeps, the times "
+    "change with it. A quantity that did not change has no figure.</p>"
+)
 FEW = 12  # figures: they wait for the others, because a renderer starts no faster than it draws so many
 
 
@@ -65,63 +76,63 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
     with ThreadPoolExecutor(2) as background:
         script = background.submit(drawing.script)  # takes a second
         frame = analysis.split_by_machine(analysis.measurements(columns))
-        summary = analysis.summary(columns, frame)
         folder = Folder(results)
-        sweeps: dict[str, list[Series]] = {}
+        members: dict[str, list[Series]] = {}
         for series in analysis.series(frame):
-            sweeps.setdefault(series.sweep, []).append(series)
-        styles = {
-            name: vega.styles(pd.concat([series.points for series in members])) for name, members in sweeps.items()
-        }
-        chapter = {
-            name: chapters.chapter_of(pd.concat([each.points for each in members])) for name, members in sweeps.items()
-        }
-        sweeps = chapters.in_order(sweeps)
-        machines = formats.machines(frame["machine"])
-        drawn = {name: _figures(name, members, styles[name], chapter[name], folder) for name, members in sweeps.items()}
+            members.setdefault(series.sweep, []).append(series)
+        sweeps = [Sweep.of(name, own) for name, own in chapters.in_order(members).items()]
+        drawn = [_figures(sweep, folder) for sweep in sweeps]
         begun = len(folder.stills) if len(folder.stills) > FEW else 0
         drawings = [background.submit(drawing.svgs, list(folder.stills.values())[:begun])]  # the longest step
         whole = Experiment(
             activities=analysis.activities(columns, frame),
-            known=why.Known.of(columns, frame),
+            known=analysis_why.Known.of(columns, frame),
             resources=occupancy.resources(frame),
             scaling=scaling.speedups(frame),
             predictions=scaling.predictions(columns, frame),
             profiles=analysis.profiles(columns),
         )
-        over_ranks = {name: _figures_over_ranks(name, whole, styles[name], folder) for name in sweeps}
-        rooflines = folder.add("roofline", figures.rooflines(frame))
-        own = [draw for module in extensions.LOADED.values() for draw in getattr(module, "FIGURES", ())]
-        extended = [figure for draw in own for figure in folder.add("extension", draw(frame))]
-        panels = opening.panels(frame, [each for members in sweeps.values() for each in members], whole.scaling, styles)
-        for panel in panels:
+        runs, summary, levels = analysis.runs(columns), analysis.summary(columns, frame), analysis.levels(frame)
+        views: dict[str, list[View]] = {name: [] for name in (*CHAPTERS, OWN.id)}
+        for sweep, figures in zip(sweeps, drawn, strict=True):
+            for chapter, view in _sweep(sweep, figures, whole, folder):
+                views[chapter].append(view)
+        reasons = analysis.unprofiled(columns) if analysis.on_accelerator(frame).any() else {}
+        rooflines = folder.add("roofline", why.rooflines(frame))
+        views["why"] += [*_by_type("rooflines", "Rooflines", rooflines, ROOFLINES), *_resources(whole, reasons, folder)]
+        views["memory"][:0] = _levels(levels, folder)
+        expected = tables.failure_table(summary.failures[summary.failures["expected"]])
+        views["tiles"] += _of_table("expected-failures", "Expected wrong results", expected, EXPECTED)
+        state = folder.add("state", energy.clocks(analysis.clock_samples(columns, frame)))
+        views["clocks"][:0] = _by_type("state", "During the run", state, STATE)
+        views["clocks"] += _of_table("throttlings", "Throttled", tables.throttling_table(summary.throttlings))
+        draws = [draw for module in extensions.LOADED.values() for draw in getattr(module, "FIGURES", ())]
+        own = [figure for draw in draws for figure in folder.add("extension", draw(frame))]
+        views[OWN.id] += _by_type("extension", "Own figures", own)
+        every = [each for own in members.values() for each in own]
+        first = opening.panels(frame, every, whole.scaling, {sweep.name: sweep.styles for sweep in sweeps}, whole.known)
+        for panel in first:
             folder.add("opening", panel.figures)
-        clocks = folder.add("state", figures.clocks(analysis.clock_samples(columns, frame)))
         drawings.append(background.submit(drawing.svgs, list(folder.stills.values())[begun:]))
-        runs = analysis.runs(columns)
-        shown = [
-            _sweep(name, members, machines, chapter[name], drawn[name], over_ranks[name], whole, folder)
-            for name, members in sweeps.items()
-        ]
-        occupied, device = _resources(whole.resources, page.gpus(runs), folder)
-        html = page.render(
+        device = hardware.device_table(gpus := page.gpus(runs))
+        if device:
+            folder.tabulate("gpu.properties", [device], hardware.device_csv(gpus))
+        known = {"rooflines": rooflines, "resources": len(whole.resources), "profiles": len(whole.profiles)}
+        known |= {"levels": len(levels), "scaling": len(whole.scaling)}
+        by_column = {"limits": "fraction", "energy": "watts", "errors": "error_uniform"}
+        known |= {kind: frame[column].notna().any() for kind, column in by_column.items()}
+        head = page.Head(
             summary=summary,
-            panels=panels,
-            headlines=headlines.headlines(frame, whole.scaling),
+            opening=first,
             runs=runs,
-            sweeps=shown,
-            rooflines=rooflines,
-            levels=_levels(analysis.levels(frame), folder),
-            extensions=extended,
-            clocks=clocks,
-            resources=occupied,
+            points=analysis.points(frame),
+            kinds=[kind for kind, things in known.items() if things],
             device=device,
-            profiles=_profiles(whole.profiles, folder),
-            unprofiled=analysis.unprofiled(columns) if analysis.on_accelerator(frame).any() else {},
             timings=printable(timings.name),
             source=done.page_source(timings),
             vega=script.result() if folder.stills else "",
         )
+        html = page.render([(each, views[each.id]) for each in (*CHAPTERS.values(), OWN) if views[each.id]], head)
         svgs = [svg for part in drawings for svg in part.result()]
         for name, svg in zip(folder.stills, svgs, strict=True):
             folder.write(name, svg)
@@ -140,15 +151,40 @@ def build_grades(result: Mapping[str, Any], target: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """The results over all sweeps, from ``analysis``, ``why`` and ``scaling``."""
+class Sweep:
+    """A sweep, split into series, with its chapter and the styles of its labels."""
 
-    activities: pd.DataFrame
-    known: why.Known
-    resources: pd.DataFrame
-    scaling: pd.DataFrame
-    predictions: pd.DataFrame
-    profiles: pd.DataFrame
+    name: str
+    title: str
+    series: Sequence[Series]
+    points: pd.DataFrame
+    chapter: str
+    styles: Mapping[str, Style]
+
+    @classmethod
+    def of(cls, name: str, series: Sequence[Series]) -> Sweep:
+        points = pd.concat([each.points for each in series])
+        title = chapters.title_of(name, points)
+        return cls(name, title, series, points, chapters.chapter_of(points), vega.styles(points))
+
+    @property
+    def stem(self) -> str:
+        """The file name. The sweep name comes from a file and must not contain a path."""
+        return quote(self.name, safe="")
+
+    def view(self, panels: Mapping[str, Panel], suffix: str = "") -> View:
+        """Return a view of the sweep; ``suffix`` distinguishes several."""
+        operation, machine = self.series[0].operation, self.points["machine"].iloc[0]
+        title = f"{self.title} {suffix}".rstrip()
+        return View(
+            page.slug(f"sweep-{self.name} {suffix}"),
+            title,
+            panels,
+            operation if operation != title else "",
+            machine=machine,
+            devices=list(self.points["device"].unique()),
+            sweep=self.name,
+        )
 
 
 @dataclass(frozen=True)
@@ -181,131 +217,128 @@ class Folder:
         return drawn
 
 
-def _stem(sweep: str) -> str:
-    """Return the file name of a sweep. The sweep name comes from a file and must not contain a path."""
-    return quote(sweep, safe="")
-
-
-def _figures(
-    name: str, members: Sequence[Series], style: Mapping[str, Style], chapter: str, folder: Folder
-) -> list[list[Figure]]:
+def _figures(sweep: Sweep, folder: Folder) -> list[list[Figure]]:
     """Queue the figures of each series of a sweep for drawing."""
     drawn: list[list[Figure]] = []
-    for i, series in enumerate(members):
-        earlier = sum((other.dtype, other.ranks) == (series.dtype, series.ranks) for other in members[:i])
+    for i, series in enumerate(sweep.series):
+        earlier = sum((other.dtype, other.ranks) == (series.dtype, series.ranks) for other in sweep.series[:i])
         number = f"-{earlier + 1}" if earlier else ""
-        stem = f"{_stem(name)}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
-        own = [*figures.of_series(series, style, chapter), *figures.efficiencies(series)]
-        drawn.append(folder.add(stem, own, f"{name}: {formats.conditions(series)}"))
+        stem = f"{sweep.stem}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
+        own = chapters.figures_of(series, sweep.styles, sweep.chapter)
+        drawn.append(folder.add(stem, own, f"{sweep.name}: {formats.conditions(series)}"))
     return drawn
 
 
-def _figures_over_ranks(name: str, whole: Experiment, style: Mapping[str, Style], folder: Folder) -> list[Figure]:
-    gains, predicted = (rows[rows["sweep"] == name] for rows in (whole.scaling, whole.predictions))
-    return folder.add(_stem(name), [*figures.scalings(gains, style), *figures.predictions(predicted, style)], name)
-
-
 def _sweep(
-    name: str,
-    members: Sequence[Series],
-    machines: Mapping[str, str],
-    chapter: str,
-    drawn: Sequence[Sequence[Figure]],
-    over_ranks: Sequence[Figure],
-    whole: Experiment,
-    folder: Folder,
-) -> SweepSection:
-    """Write the tables of one sweep; return its section of the page."""
-    stem = _stem(name)
-    copies = [series.of(whole.activities) for series in members]
-    parts = [
-        Part(
-            series,
-            own_figures,
-            tables.size_table(series, most=MOST_SIZES),
-            ladder,
-            tables.phase_table(series),
-            tables.activity_table(series, own_copies),
-            tables.energy_table(series),
-            tables.accuracy_table(series),
-            steps.rows(why.steps(series.points, whole.known)) if ladder and chapter == "ladder" else (),
-        )
-        for series, own_figures, own_copies, ladder in zip(
-            members, drawn, copies, map(tables.ladder_table, members), strict=True
-        )
+    sweep: Sweep, drawn: Sequence[Sequence[Figure]], whole: Experiment, folder: Folder
+) -> Iterator[tuple[str, View]]:
+    """Write the tables of one sweep; yield its views, each with its chapter."""
+    made = [[sizes.size_table(series, most=MOST_SIZES)] for series in sweep.series]
+    every = [
+        sizes.size_table(series) if len(set(analysis.shapes(series.points))) > MOST_SIZES else shown
+        for series, (shown,) in zip(sweep.series, made, strict=True)
     ]
-    ladders = [analysis.ladder(part.series.points) for part in parts if part.ladder]
-    calls = [analysis.phases(series.points) for series in members]
-    judged = [series.points[series.points["error_uniform"].notna()] for series in members]
-    measured = [series.points[series.points["watts"].notna()] for series in members]
-    points = pd.concat([series.points for series in members])
-    sizes = [
-        tables.size_table(series) if len(set(analysis.shapes(series.points))) > MOST_SIZES else part.sizes
-        for series, part in zip(members, parts, strict=True)
-    ]
-    folder.tabulate(stem, [part.sizes for part in parts], csv_files.csv([points], csv_files.POINT_COLUMNS), whole=sizes)
-    for kind, shown, frames, columns in (
-        ("ladder", [part.ladder for part in parts], ladders, csv_files.LADDER_COLUMNS),
-        ("phases", [part.phases for part in parts], calls, csv_files.PHASE_COLUMNS),
-        ("energy", [part.energy for part in parts], measured, csv_files.ENERGY_COLUMNS),
-        ("accuracy", [part.accuracy for part in parts], judged, csv_files.ERROR_COLUMNS),
-        ("activities", [part.activities for part in parts], copies, csv_files.ACTIVITY_COLUMNS),
+    csv = csv_files.csv([sweep.points], sizes.POINT_COLUMNS)
+    folder.tabulate(sweep.stem, [shown for (shown,) in made], csv, whole=every)
+    watts: dict[str, list[Table]] = {}
+    for each in TABLES:
+        rows = [each.rows(series, whole) for series in sweep.series]
+        own = [each.table(series, part) for series, part in zip(sweep.series, rows, strict=True)]
+        if some := [table for table in own if table]:
+            folder.tabulate(f"{sweep.stem}.{each.kind}", some, csv_files.csv(rows, each.columns))
+        for series, table, of_series in zip(sweep.series, own, made, strict=True):
+            if table and each in energy.CHAPTER.tables:
+                watts.setdefault(series.dtype, []).append(table)
+            elif table:  # the ladder comes first if there is one size only
+                first = each is ladder.TABLE and len(of_series[0].rows) == 1
+                of_series.insert(0 if first else len(of_series), table)
+    over = ranks.over_ranks(sweep.name, sweep.points, whole)
+    for kind, table, rows, columns in over:
+        folder.tabulate(f"{sweep.stem}.{kind}", [table], csv_files.csv([rows], columns))
+    scaled = [table for _, table, *_ in over]
+    gains, predicted = (rows[rows["sweep"] == sweep.name] for rows in (whole.scaling, whole.predictions))
+    efficiencies = folder.add(sweep.stem, ranks.scalings(gains, sweep.styles), sweep.name)
+    models = folder.add(sweep.stem, ranks.predictions(predicted, sweep.styles), sweep.name)
+    distributed = sweep.chapter == ranks.CHAPTER.id
+    panels = {}
+    for dtype, rows in sweep.points.groupby("dtype", sort=False):
+        places = [i for i, series in enumerate(sweep.series) if series.dtype == dtype]
+        # where ranks are compared, the most ranks are shown
+        shown = max(places, key=lambda i: sweep.series[i].ranks) if distributed else places[0]
+        panels[dtype] = Panel(
+            chapters.what_to_see(rows, sweep.chapter),
+            [*(each for each in efficiencies if distributed and each.dtype == dtype), *drawn[shown]],
+            tables=[*(table for i in places for table in made[i]), *(scaled if distributed else ())],
+        )
+    yield sweep.chapter, sweep.view(panels)
+    if scaled and not distributed:
+        yield "ranks", sweep.view(_panels(efficiencies, scaled), "over ranks")
+    if models:
+        yield "ranks", sweep.view(_panels(models), "predicted")
+    if sweep.chapter == ladder.CHAPTER.id:
+        explained = {series.dtype: analysis_why.steps(series.points, whole.known) for series in sweep.series}
+        if some := {
+            dtype: Panel(steps=why.rows(steps), notes=why.notes(steps)) for dtype, steps in explained.items() if steps
+        }:
+            yield "why", sweep.view(some, "steps")
+    if watts:
+        bars = folder.add(sweep.stem, [figure for each in sweep.series for figure in energy.efficiencies(each)])
+        by_type = _panels(bars)
+        yield (
+            "clocks",
+            sweep.view({dtype: replace(by_type[dtype], tables=own) for dtype, own in watts.items()}, "energy"),
+        )
+
+
+def _panels(figures: Sequence[Figure], shown: Sequence[Table] = ()) -> dict[str, Panel]:
+    """Return a panel with these tables for each element type of some figures."""
+    dtypes = dict.fromkeys(figure.dtype for figure in figures) or [""]
+    return {dtype: Panel(figures=[each for each in figures if each.dtype == dtype], tables=shown) for dtype in dtypes}
+
+
+def _by_type(anchor: str, title: str, figures: Sequence[Figure], text: str = "") -> list[View]:
+    return [View(anchor, title, _panels(figures), text=text)] if figures else []
+
+
+def _of_table(anchor: str, title: str, table: Table, text: str = "") -> list[View]:
+    return (
+        [View(anchor, title, {"": Panel(tables=[table], open=len(table.rows) <= 8)}, text=text)] if table.rows else []
+    )
+
+
+def _resources(whole: Experiment, reasons: Mapping[str, str], folder: Folder) -> list[View]:
+    """Write the tables of kernel resources and counters; return their views."""
+    made: dict[str, list[Table]] = {}
+    for kind, rows, columns, tabulate in (
+        ("resources", whole.resources, hardware.RESOURCE_COLUMNS, hardware.resource_table),
+        ("profile", whole.profiles, hardware.PROFILE_COLUMNS, hardware.profile_table),
     ):
-        if some := [table for table in shown if table]:
-            folder.tabulate(f"{stem}.{kind}", some, csv_files.csv(frames, columns))
-    scaled = []
-    for kind, all_rows, tabulate, columns in (
-        ("scaling", whole.scaling, tables.scaling_table, csv_files.SCALING_COLUMNS),
-        ("predictions", whole.predictions, tables.prediction_table, csv_files.PREDICTION_COLUMNS),
-    ):
-        rows = all_rows[all_rows["sweep"] == name]
-        if not rows.empty:
-            scaled.append(tabulate(rows))
-            folder.tabulate(f"{stem}.{kind}", scaled[-1:], csv_files.csv([rows], columns))
-    exchanged = links.exchanges(points)
-    if not exchanged.empty:
-        scaled.append(exchanges.table(exchanged))
-        folder.tabulate(f"{stem}.exchanges", scaled[-1:], csv_files.csv([exchanged], exchanges.COLUMNS))
-    found = {dtype: findings.what_to_see(own, chapter) for dtype, own in points.groupby("dtype", sort=False)}
-    title = chapters.title_of(name, points)
-    machine = machines[points["machine"].iloc[0]] if title != name else ""
-    return SweepSection(name, title, machine, chapter, parts, found, scaled, over_ranks)
+        made[kind] = []
+        # A sweep name has no dot, so these files collide with no sweep.
+        for operation, part in rows.groupby("operation", sort=False):
+            own = [tabulate(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
+            folder.tabulate(f"{operation}.{kind}", own, csv_files.csv([part.dropna(axis=1, how="all")], columns))
+            made[kind] += own
+    without: dict[str, list[str]] = {}
+    for operation, reason in reasons.items():
+        without.setdefault(reason, []).append(operation)
+    told = [f"<p>Not profiled: {', '.join(names)}. Reason: {escape(reason)}.</p>" for reason, names in without.items()]
+    views = []
+    if made["resources"]:
+        views.append(View("resources", "Resources", {"": Panel(tables=made["resources"])}, text=RESOURCES))
+    if made["profile"] or told:
+        text = (PROFILE if made["profile"] else "") + "".join(told)
+        views.append(View("profiler", "Profile", {"": Panel(tables=made["profile"])}, text=text))
+    return views
 
 
-def _resources(
-    rows: pd.DataFrame, gpus: Sequence[Mapping[str, Any]], folder: Folder
-) -> tuple[list[Table], Table | None]:
-    """Write the tables of kernel resources and GPU properties, and return them."""
-    shown = []
-    # A sweep name has no dot, so these files collide with no sweep.
-    for operation, part in rows.groupby("operation", sort=False):
-        own = [hardware.resource_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
-        csv = csv_files.csv([part.dropna(axis=1, how="all")], csv_files.RESOURCE_COLUMNS)
-        folder.tabulate(f"{operation}.resources", own, csv)
-        shown += own
-    device = hardware.device_table(gpus)
-    if device:
-        folder.tabulate("gpu.properties", [device], hardware.device_csv(gpus))
-    return shown, device
-
-
-def _levels(rows: pd.DataFrame, folder: Folder) -> list[Table]:
-    """Write the tables of the levels of memory, and return them."""
+def _levels(rows: pd.DataFrame, folder: Folder) -> list[View]:
+    """Write the tables of the levels of memory; return their view."""
     several = rows.groupby("device")["owner"].nunique()
     shown = [
-        tables.level_table(own, formats.device(device) + (f", {owner}" if several[device] > 1 else ""))
+        memory.level_table(own, formats.device(device) + (f", {owner}" if several[device] > 1 else ""))
         for (owner, device), own in rows.groupby(["owner", "device"], sort=False)
     ]
     # A sweep name has no dot, so these files collide with no sweep.
-    folder.tabulate("memory.levels", shown, csv_files.csv([rows], csv_files.LEVEL_COLUMNS))
-    return shown
-
-
-def _profiles(rows: pd.DataFrame, folder: Folder) -> list[Table]:
-    """Write the profile tables of each operation, and return them."""
-    shown = []
-    for operation, part in rows.groupby("operation", sort=False):
-        own = [hardware.profile_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
-        folder.tabulate(f"{operation}.profile", own, csv_files.csv([part], csv_files.PROFILE_COLUMNS))
-        shown += own
-    return shown
+    folder.tabulate("memory.levels", shown, csv_files.csv([rows], memory.LEVEL_COLUMNS))
+    return [View("levels", "Levels of memory", {"": Panel(tables=shown, open=True)}, text=LEVELS)] if shown else []

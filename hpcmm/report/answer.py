@@ -12,6 +12,7 @@ from hpcmm.analysis import Columns, Series, Summary, visits
 from hpcmm.model import TEXTBOOK, HpcmmError
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import findings, formats, tables
+from hpcmm.report.chapters import accuracy, energy, ladder, transfers
 from hpcmm.report.headlines import at_told_sizes
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import Ratio, is_itself
@@ -122,10 +123,10 @@ def _reasons(counts: pd.Series) -> str:
 
 
 OTHERS: Mapping[str, Callable[[Series], Table | None]] = {
-    "ladder": tables.ladder_table,
-    "phases": tables.phase_table,
-    "energy": tables.energy_table,
-    "accuracy": tables.accuracy_table,
+    "ladder": ladder.ladder_table,
+    "phases": transfers.phase_table,
+    "energy": energy.energy_table,
+    "accuracy": accuracy.accuracy_table,
 }
 
 

@@ -12,11 +12,12 @@ from hpcmm import analysis, store
 from hpcmm.analysis.check import Check, Finding
 from hpcmm.report import formats, page, sheet, sustained
 from hpcmm.report.markup import Cell, Table, words
-from hpcmm.report.vega import PALETTE, Figure, category, layered, quantity, rounded
+from hpcmm.report.vega import Figure, category, layered, quantity, rounded
 
 HEAD = ("Node", "Slot", "UUID", "Measurement", "Received from", "Against", "Time", "Slower by", "Chance", "Verdict")
 LEAST = 10  # per cent that the axis of differences shows in each direction
 HEAT = ("#1f5fa8", "#eef3f9")  # fastest, slowest
+DIVERGING = ["#1f5fa8", "#f1f1f1", "#d1495b"]  # faster than the peers, as fast, slower
 
 
 def table(findings: list[Finding], caption: str) -> Table:
@@ -56,30 +57,42 @@ def history_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table("Slower than the median of the peers: in earlier checks, and now", head, cells)
 
 
-def bars(findings: list[Finding], name: str, caption: str) -> Figure:
-    """Draw the slowdown of each device in one measurement."""
+def overview(findings: list[Finding]) -> Figure:
+    """Draw the slowdown of each device in each measurement; a slow one has a border and its number."""
     columns = {
+        "measurement": [each.measurement for each in findings],
         "device": [each.subject.name for each in findings],
         "slower": rounded([100 * each.slowdown for each in findings]),
         "verdict": ["slow" if each.slow else "not slow" for each in findings],
+        "text": [f"{100 * each.slowdown:+.0f}" if each.slow else "" for each in findings],
     }
-    colour = {"scale": {"domain": ["not slow", "slow"], "range": [PALETTE[0], PALETTE[5]]}, "legend": None}
-    y = {"field": "device", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 220}}
-    ends = [each for each in columns["slower"] if each is not None]
+    names, devices = (list(dict.fromkeys(columns[key])) for key in ("measurement", "device"))
+    top = {"orient": "top", "labelAngle": -40, "labelLimit": 220, "domain": False, "ticks": False}
+    place = {
+        "x": category("measurement", sort=names, title=None, axis=top),
+        "y": category("device", sort=devices, title=None, axis={"labelLimit": 220, "domain": False, "ticks": False}),
+    }
     # a difference of a tenth of a percent must not look like one of a half
-    domain = {"domain": [min(-LEAST, *ends), max(LEAST, *ends)], "nice": True}
-    x = quantity("slower", title="slower than the median of the peers, %", scale=domain)
-    shown = {"device": "Device", "slower": "Slower, %", "verdict": "Verdict"}
-    bar = {"mark": {"type": "bar"}, "encoding": {"y": y, "x": x, "color": category("verdict", **colour)}}
-    spec = layered([bar], max(60, 24 * len(findings)))
-    return Figure(name, caption, columns, spec, shown)
+    most = max(LEAST, *(abs(each) for each in columns["slower"] if each is not None))
+    scale = {"domain": [-most, 0, most], "range": DIVERGING}
+    heat = quantity("slower", title="slower than the median of the peers, %", scale=scale, legend={"titleLimit": 300})
+    shown = {"device": "Device", "measurement": "Measurement", "slower": "Slower, %", "verdict": "Verdict"}
+    tooltip = [category(key, title=title) for key, title in shown.items()]
+    layers = [
+        {"mark": {"type": "rect", "stroke": "#ffffff"}, "encoding": {**place, "color": heat, "tooltip": tooltip}},
+        {
+            "mark": {"type": "rect", "filled": False, "stroke": "#b3141d", "strokeWidth": 2},
+            "transform": [{"filter": "datum.verdict == 'slow'"}],
+            "encoding": place,
+        },
+        {"mark": {"type": "text", "color": "#16202c"}, "encoding": {**place, "text": category("text")}},
+    ]
+    return Figure("devices", "Slowdown by device and measurement", columns, layered(layers, 26 * len(devices)), shown)
 
 
 def chart_of(finding: Finding) -> str:
-    """Return the title of the figure of a finding: exchanges at all distances are one matrix."""
-    return (
-        re.sub(r"(neighbours|distance_\d+)_", "links_", finding.measurement) if finding.source else finding.measurement
-    )
+    """Return the title of the figure of a link: exchanges at all distances are one matrix."""
+    return re.sub(r"(neighbours|distance_\d+)_", "links_", finding.measurement)
 
 
 def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
@@ -136,20 +149,18 @@ def build(
         sheet.Count("slow links", len({(e.subject.rank, e.source.rank) for e in check.slow if e.source}), "wrong"),
         sheet.Count("faults", len(check.broken), "wrong"),
     ]
-    devices, links = [], []
+    links, alone = [], [each for each in check.findings if each.against == "peers" and not each.source]
+    alone = [each for each in alone if math.isfinite(each.slowdown)]
     charts: dict[str, list[Finding]] = {}
     for each in check.findings:
-        if each.against == "peers":
+        if each.against == "peers" and each.source:
             charts.setdefault(chart_of(each), []).append(each)
     for i, (name, own) in enumerate(charts.items(), 1):
-        if own[0].source:
-            links.append(heat_map(own, f"link-{i}", name))
-        elif math.isfinite(own[0].slowdown):
-            devices.append(bars(own, f"device-{i}", name))
+        links.append(heat_map(own, f"link-{i}", name))
     states = [("fail", f"{len(check.slow)} slow")]
     sections = [sheet.Section("Slow", [], [], [slow_table(check)], states=states)] if check.slow else []
-    if devices:
-        sections.append(sheet.Section("Devices", [], devices))
+    if alone:
+        sections.append(sheet.Section("Devices", [], [overview(alone)]))
     if links:
         text = "A cell is one direction of a link, while all links are busy. Cells without colour were not measured."
         sections.append(sheet.Section("Links", [text], links))

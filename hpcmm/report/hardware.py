@@ -9,7 +9,7 @@ import pandas as pd
 
 from hpcmm.analysis import occupancy
 from hpcmm.operations import OPERATIONS
-from hpcmm.quantities import STALLS
+from hpcmm.quantities import COUNTERS, RESOURCES, STALLS
 from hpcmm.report.csv_files import written
 from hpcmm.report.formats import (
     amount,
@@ -24,6 +24,7 @@ from hpcmm.report.formats import (
 )
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.tables import Column, Row, failed, table, text, value
+from hpcmm.store import DIMENSIONS
 
 
 def resource_table(rows: pd.DataFrame) -> Table:
@@ -185,3 +186,10 @@ def printed(value: object, form: Callable[..., str]) -> str:
         return form(value) if value is not None else ""
     except (TypeError, ValueError, IndexError):
         return ""
+
+
+RESOURCE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DIMENSIONS, "ranks", *RESOURCES)
+RESOURCE_COLUMNS += ("occupancy", *occupancy.LIMITS.values(), "limited_by", "computed_blocks", "phase_loads")
+RESOURCE_COLUMNS += ("phase_flops", "pending_loads", "bound_flops_per_second")
+PROFILE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DIMENSIONS, "result", "where", "kernel")
+PROFILE_COLUMNS += ("launches", *COUNTERS, "load_conflict_factor", "store_conflict_factor")

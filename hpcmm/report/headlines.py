@@ -8,7 +8,7 @@ problem. All headlines about a machine are withheld if it is too noisy, and any 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +29,18 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Headline:
-    """A finding at the top of the report: a title, a number, and what was measured."""
+    """A finding at the top of the report: a title, a number, what was measured, and further sentences.
+
+    ``machine``, ``device`` and ``dtype`` are what it is about, if there is a choice.
+    """
 
     name: str
     value: str
     text: str
+    more: Sequence[str] = ()
+    machine: str = ""
+    device: str = ""
+    dtype: str = ""
 
 
 def headlines(

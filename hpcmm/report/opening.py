@@ -1,9 +1,9 @@
-"""The first screen of the page: the fastest rungs beside the library, over sizes and over ranks."""
+"""The first screen of the page: the fastest rung in sentences, beside the library over sizes, and over ranks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,35 +12,36 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.analysis.scaling import base_columns
+from hpcmm.analysis.why import Known, limit
+from hpcmm.devices import DEVICES
 from hpcmm.model import TEXTBOOK
-from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.report import figures, formats
-from hpcmm.report.headlines import Headline, at_told_sizes, by_size, headlines, noise_of
+from hpcmm.report import formats
+from hpcmm.report.chapters.sizes import ratio_against_size
+from hpcmm.report.chapters.why import clause
+from hpcmm.report.headlines import Headline, by_size, headlines, noise_of
 from hpcmm.report.vega import (
     LINE,
     PALETTE,
     Figure,
     Style,
-    category,
     dots,
     layered,
     quantity,
     ranks_axis,
     rounded,
     styled,
-    text_width,
 )
 
-HEIGHT = 190  # of a figure; three of them, each with a sentence, fit on one screen
-BAR = 30  # height of a bar with its label above it
+HEIGHT = 190  # of a figure; two of them, each with a sentence, fit on one screen beside the first answer
 
 
 @dataclass(frozen=True)
-class Panel:
+class Opening:
     """One question of the first screen: its title, and figures of which the page shows one, each with a sentence.
 
-    Without figures, ``headlines`` has the sentence alone.
+    Without figures, the page shows one of ``headlines``.
     """
 
     title: str
@@ -49,8 +50,12 @@ class Panel:
 
 
 def panels(
-    frame: pd.DataFrame, series: Sequence[Series], scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]
-) -> list[Panel]:
+    frame: pd.DataFrame,
+    series: Sequence[Series],
+    scaling: pd.DataFrame,
+    styles: Mapping[str, Mapping[str, Style]],
+    known: Known,
+) -> list[Opening]:
     """Return the panels that the measurements allow.
 
     Parameters
@@ -63,120 +68,74 @@ def panels(
         From ``scaling.speedups``.
     styles : mapping
         By sweep, from ``vega.styles``.
+    known : Known
+        Counters and resources.
     """
-    rows = analysis.points(frame)
-    rows = rows[(rows["operation"] == "matmul") & (rows["result"] == "PASS") & rows["seconds"].notna()]
-    rows = rows[(rows["ranks"] == rows["ranks"].min()) & (rows["algorithm"] == TEXTBOOK)]
-    rows = analysis.pooled(rows)
-    beside = frame[(frame["baseline"] == 1) & (frame["contender_algorithm"] == TEXTBOOK) & (frame["result"] == "PASS")]
-    beside = analysis.pooled(beside[(beside["operation"] == "matmul") & (beside["ranks"] == rows["ranks"].min())])
-
     machines = formats.machines(frame["machine"])
 
-    def told(name: str, figure: Figure | None = None, of: pd.DataFrame = frame) -> Headline | None:
-        """Return a headline about what a figure shows."""
-        about = [of, scaling]
-        for column in ("device", "dtype"):
-            if figure and getattr(figure, column):
-                about = [each[each[column] == getattr(figure, column)] for each in about]
-        return next((each for each in headlines(*about, machines, frame) if each.name == name), None)
+    def told(name: str, of: pd.DataFrame, **about: str) -> Headline | None:
+        """Return a headline about a machine, a device and an element type, as far as they are given."""
+        both = [of, scaling]
+        for column, wanted in about.items():
+            both = [each[each[column] == wanted] for each in both]
+        return next((each for each in headlines(*both, machines, frame) if each.name == name), None)
 
-    best = [(figure, told("Fastest product", figure, at)) for figure, at in _best_rungs(rows, beside)]
+    answers = list(_answers(frame, known, told))
     over_sizes = list(_over_sizes(series, styles, frame))
-    over_ranks = [(figure, told("Scaling", figure)) for figure in _over_ranks(scaling, styles)]
-    found = [
-        Panel(title, [figure for figure, _ in pairs], [headline for _, headline in pairs] or [told(name)])
-        for title, name, pairs in (
-            ("Best rung of each arithmetic", "Fastest product", best),
-            ("Rate over size", "", over_sizes),
-            ("Scaling over ranks", "Scaling", over_ranks),
-        )
+    over_ranks = [
+        (figure, told("Scaling", frame, device=figure.device, dtype=figure.dtype))
+        for figure in _over_ranks(scaling, styles)
     ]
-    if not any(each.figures for each in found):  # a file without products
-        found.append(Panel("Fastest sum", [], [told("Fastest sum")]))
+    found = [
+        Opening("Fastest rung", [], answers),
+        Opening("Speed over size", *(_unzipped(over_sizes))),
+        Opening("Scaling over ranks", *(_unzipped(over_ranks) if over_ranks else ([], [told("Scaling", frame)]))),
+    ]
+    if not answers and not over_sizes:  # a file without products
+        found.append(Opening("Fastest sum", [], [told("Fastest sum", frame)]))
     return [each for each in found if each.figures or any(each.headlines)]
 
 
-def _best_rungs(rows: pd.DataFrame, beside: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
-    """Draw the rate of the fastest rung of each arithmetic beside that of the library, one figure for each device.
+def _unzipped(pairs: Sequence[tuple]) -> tuple[list, list]:
+    return [first for first, _ in pairs], [second for _, second in pairs]
 
-    They are at the size of the courses if the ladder was measured there, else at the next smaller one. ``beside`` has
-    the library, also where it was measured beside a rung only. Yield also the points of the device.
+
+def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | None]) -> Iterator[Headline]:
+    """Say what is the fastest product, why, and whether to believe it: for each machine, device and type.
+
+    The machine with the most points comes first, then accelerators.
     """
-    accelerated = analysis.on_accelerator(rows)
-    for device, on_device in rows.assign(first=~accelerated).sort_values("first", kind="stable").groupby(
-        "device", sort=False
+    rows = analysis.points(frame)
+    rows = rows[(rows["operation"] == "matmul") & (rows["role"] == "rung") & (rows["algorithm"] == TEXTBOOK)]
+    rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
+    counts = frame["machine"].value_counts()
+    dtypes = OPERATIONS["matmul"].dtypes
+    groups = rows.groupby(["machine", "device", "dtype"], sort=False)
+    for about, own in sorted(
+        groups,
+        key=lambda each: (-counts[each[0][0]], not DEVICES[each[0][1]].accelerator, dtypes.index(each[0][2])),
     ):  # fmt: skip
-        variants = on_device.groupby(list(dimensions()))["variant"].nunique()
-        full = on_device.set_index(list(dimensions())).index.isin(variants[variants == variants.max()].index)
-        at = at_told_sizes(on_device[full])[0]
-        best = at[at["role"] == "rung"].sort_values("seconds").drop_duplicates(["dtype", "arithmetic"])
-        if best.empty:
+        machine, device, dtype = about
+        headline = told("Fastest product", frame, machine=machine, device=device, dtype=dtype)
+        if headline is None:
             continue
-        place = {dtype: i for i, dtype in enumerate(OPERATIONS["matmul"].dtypes)}
-        # the arithmetic of the type first
-        best = best.assign(place=best["dtype"].map(place), other=best["arithmetic"] != "")
-        best = best.sort_values(["place", "other", "seconds"], kind="stable")
-        highest = best["flops_per_second"].max()
-        units = {dtype: formats.rate_unit("matmul", dtype, highest) for dtype in best["dtype"]}
-        per = next(iter(units.values())).scale
-        title = " and ".join(dict.fromkeys(unit.name for unit in units.values()))
-        columns: dict[str, list] = {name: [] for name in ("label", "name", "arithmetic", "rate", "library", "text")}
-        for dtype, rungs in best.groupby("dtype", sort=False):
-            lines = [
-                (row["rung"], row["arithmetic"] or dtype, row["flops_per_second"], 0, _ratios(row))
-                for row in analysis.row_dicts(rungs)
-            ]
-            same = (beside[["device", "dtype", "machine"]] == rungs[["device", "dtype", "machine"]].iloc[0]).all(axis=1)
-            for row in analysis.row_dicts(analysis.at_size(beside[same], rungs.iloc[0]).head(1)):
-                lines.append((row["library"], dtype, row["flops_per_second"], 1, ""))
-            for name, arithmetic, rate, is_library, ratio in lines:
-                label = f"{dtype} {name}" + (f": {arithmetic.partition(',')[0]}" if arithmetic != dtype else "")
-                text = formats.number(rate / per) + ratio
-                line = (label, name, arithmetic, float(f"{rate / per:.6g}"), is_library, text)
-                for values, value in zip(columns.values(), line, strict=True):
-                    values.append(value)
-        if len(columns["label"]) < 2:
-            continue
-        y = category("label", sort=columns["label"], axis=None)
-        needed = (
-            f"{rate:.6g} * width / max(width - {text_width(text) - 12}, 40)"
-            for rate, text in zip(columns["rate"], columns["text"], strict=True)
-        )
-        scale = {"domainMin": 0, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
-        x = quantity("rate", title=title, scale=scale, axis={"tickCount": 3, "labelBound": True, "grid": False})
-        color = {"condition": {"test": "datum.library == 1", "value": LINE}, "value": PALETTE[0]}
-        opacity = {"condition": {"test": "datum.library == 1", "value": 0.45}, "value": 1}
-        tooltip = [{"field": name} for name in ("name", "arithmetic", "text")]
-        small = {"type": "text", "align": "left", "fontSize": 11}
-        layers = [
-            {
-                "mark": {"type": "bar", "height": BAR / 3, "yOffset": BAR / 4},
-                "encoding": {"x": x, "y": y, "color": color, "opacity": opacity, "tooltip": tooltip},
-            },
-            {
-                "mark": small | {"dx": 4, "dy": BAR / 4},
-                "encoding": {"x": quantity("rate"), "y": y, "text": {"field": "text"}},
-            },
-            {
-                "mark": small | {"dx": 2, "dy": -BAR / 6, "limit": {"expr": "width"}},
-                "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "label"}},
-            },
-        ]
-        size, name = formats.size(best.iloc[0]), formats.device(device)
-        caption = f"Size {size} on the {name}; in parentheses relative to the library and to the tuned library"
-        shown = {"name": "Rung", "arithmetic": "Arithmetic", "rate": title}
-        height = max(HEIGHT, BAR * len(columns["label"]))
-        yield (
-            Figure(f"best-{device}", caption, columns, layered(layers, height), shown, device=device, group="best"),
-            on_device,
-        )
+        plain = own[own["arithmetic"] == ""]
+        best = analysis.row_dicts(analysis.largest(plain if len(plain) else own).nsmallest(1, "seconds"))[0]
+        reason = clause(limit(best, known.facts(best)))
+        more = [f"Why: {reason}.", _belief(frame[(frame["machine"] == machine) & (frame["device"] == device)])]
+        yield replace(headline, more=more, machine=machine, device=device, dtype=dtype)
 
 
-def _ratios(row: Mapping) -> str:
-    """Give the ratios to the library and to the tuned library if it has one, ``" (1.02×, 0.992×)"``; – if unknown."""
-    names = ("ratio", "tuned_ratio") if row["tuned_library"] else ("ratio",)
-    return f" ({', '.join(formats.times(row[name]) or '–' for name in names)})" if row["ratio"] > 0 else ""
+def _belief(rows: pd.DataFrame) -> str:
+    """Say whether to believe the numbers of a device: noise, wrong results, throttling."""
+    rows = analysis.points(rows)
+    noise, wrong = rows["spread"].median(), int(((rows["result"] == "FAIL") & ~rows["expected"]).sum())
+    quiet = "unknown" if math.isnan(noise) else formats.percent(noise)
+    results = f"{wrong or 'no'} unexpected wrong result{'' if wrong == 1 else 's'}"
+    text = f"Visits scatter by {quiet}; {results} in {len(rows)} points"
+    if throttled := int(rows["throttled"].sum()):
+        text += f"; the device lowered its clock during {throttled}, whose rates are lower"
+    return f"{text}."
 
 
 def _over_sizes(
@@ -202,17 +161,19 @@ def _over_sizes(
             key=lambda group: not analysis.on_accelerator(group[1]).any(),
         ):  # fmt: skip
             compared = here[(here["role"] == "rung") & here["ratio"].notna()]
-            if compared["n"].nunique() < 3 or (each.dtype, device) in known:
+            machine = here["machine"].iloc[0]
+            if compared["n"].nunique() < 3 or (each.dtype, device, machine) in known:
                 continue
             at = analysis.largest(here)
             best = at[at["role"] == "rung"].sort_values("seconds").drop_duplicates("arithmetic")["label"]
-            shown = here[here["label"].isin(best) | (here["baseline"] == 1)].reset_index(drop=True)
+            shown = here[here["label"].isin(best) | (here["role"] != "rung")].reset_index(drop=True)
             own = replace(each, points=shown.assign(fraction=np.nan))  # the first screen has no room for limits
-            for figure in figures.rate_against_size(own, styles[each.sweep], HEIGHT):
-                known.add((each.dtype, device))
-                caption = f"{each.dtype} on the {formats.device(device)}, kernel alone"
+            for figure in ratio_against_size(own, styles[each.sweep], HEIGHT):
+                known.add((each.dtype, device, machine))
+                caption = f"{each.dtype} on the {formats.device(device)}, relative to {here['library'].iloc[0]}"
+                caption += "".join(figure.caption.partition(";")[1:])
                 name = f"over-sizes-{device}-{each.dtype}"
-                drawn = replace(figure, name=name, caption=caption, device=device, group="over-sizes")
+                drawn = replace(figure, name=name, caption=caption, device=device, machine=machine, group="over-sizes")
                 yield drawn, by_size(here, noise_of(frame, here.iloc[0]))
 
 

@@ -1,17 +1,14 @@
 "use strict";
 // Draws figures, shows their values, shows what the switch selects, and sorts, filters and copies tables.
 
-let config = {}, figures = {}, sentences = [];
+const config = JSON.parse(document.getElementById("config")?.textContent ?? "{}");
+const figures = {};  // by identity, of the parts of the page that were unpacked
 const rows = new Map();  // rows of each figure, unpacked once
 
-async function unzipped(id) {
-  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), each => each.charCodeAt(0));
+async function unzipped(element) {
+  const bytes = Uint8Array.from(atob(element.textContent), each => each.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
-
-const unpacked = document.getElementById("figures") ? unzipped("figures").then(text => {
-  ({config, figures, sentences = []} = JSON.parse(text));
-}) : Promise.resolve();
 
 function rowsOf(id) {
   if (!rows.has(id)) {
@@ -27,9 +24,10 @@ function rowsOf(id) {
 }
 
 async function loadVega() {
-  if (!document.getElementById("vega")) return;
+  const packed = document.getElementById("vega");
+  if (!packed) return;
   const script = document.createElement("script");
-  script.textContent = await unzipped("vega");
+  script.textContent = await unzipped(packed);
   document.head.append(script);
 }
 
@@ -50,7 +48,7 @@ function columnsFor(id, spec, width) {
   return Math.min(3, Math.max(1, Math.floor((width - 170) / widest)));
 }
 
-const choice = {type: "", size: "", device: ""};
+const choice = {machine: "", type: "", size: "", device: ""};
 
 // The rows of a figure that the switch selects: those of the device, if its rows have one.
 function chosenRows(id) {
@@ -76,7 +74,7 @@ function isDrawn(layer, rows) {
 }
 
 function draw(place) {
-  if (place.dataset.state || !window.vegaEmbed) return;
+  if (place.dataset.state || !window.vegaEmbed || !figures[place.dataset.figure]) return;
   place.dataset.state = "drawing";
   const id = place.dataset.figure;
   // a copy, because Vega adds fields to its rows
@@ -99,7 +97,7 @@ function fail(place, error) {
   place.textContent = "This figure could not be drawn: " + error.message;
 }
 
-const places = [...document.querySelectorAll(".chart")];
+const places = () => [...document.querySelectorAll(".chart")];
 const isShown = place => !place.closest("details:not([open]), [hidden]");
 
 // All figures that are shown are drawn one after another, so that they are ready for printing; those near the viewport
@@ -107,30 +105,59 @@ const isShown = place => !place.closest("details:not([open]), [hidden]");
 const drawSoon = task => setTimeout(task, 0);
 let drawing = false;
 function drawNext() {
-  const next = places.find(place => !place.dataset.state && isShown(place));
+  const next = places().find(place => !place.dataset.state && figures[place.dataset.figure] && isShown(place));
   drawing = Boolean(next);
   if (next) { draw(next); drawSoon(drawNext); }
 }
 function drawShown() {
   if (!drawing && window.vegaEmbed) drawNext();
 }
-Promise.all([unpacked, loadVega()]).then(() => {
-  const near = new IntersectionObserver(entries => {
-    for (const entry of entries) if (entry.isIntersecting && isShown(entry.target)) draw(entry.target);
-  }, {rootMargin: "600px"});
-  for (const place of places) near.observe(place);
+const near = new IntersectionObserver(entries => {
+  for (const entry of entries) if (entry.isIntersecting && isShown(entry.target)) draw(entry.target);
+}, {rootMargin: "600px"});
+loadVega().then(() => {
+  for (const place of places()) near.observe(place);
   drawShown();
 }, error => {
-  for (const place of places) fail(place, error);
+  for (const place of places()) fail(place, error);
 });
 addEventListener("beforeprint", () => {  // open sections are printed
-  for (const place of places) if (isShown(place)) draw(place);
+  for (const place of places()) if (isShown(place)) draw(place);
 });
+
+// A view of a chapter is unpacked when it is shown for the first time.
+const unpacking = new Map();
+function unpack(view) {
+  const packed = view.querySelector(":scope > script.packed");
+  if (packed) {
+    unpacking.set(view, unzipped(packed).then(html => {
+      view.innerHTML = html;
+      prepare(view);
+    }));
+    packed.remove();
+  }
+  return unpacking.get(view);
+}
+
+function prepare(part) {
+  for (const script of part.querySelectorAll("script.figures")) {
+    Object.assign(figures, JSON.parse(script.textContent));
+    script.remove();
+  }
+  for (const details of part.querySelectorAll("details.values")) {
+    details.addEventListener("toggle", () => { if (details.open) showValues(details); });
+  }
+  for (const table of part.querySelectorAll("table.data")) {
+    const folded = table.closest("details:not([open])");
+    if (folded) folded.addEventListener("toggle", () => equip(table), {once: true});
+    else equip(table);
+  }
+  if (window.vegaEmbed) for (const place of part.querySelectorAll(".chart")) near.observe(place);
+}
 
 const number = new Intl.NumberFormat("en", {maximumSignificantDigits: 5});
 
-async function showValues(details) {
-  await unpacked;
+function showValues(details) {
   if (details.querySelector("table")) return;
   const id = details.dataset.figure;
   const table = document.createElement("table");
@@ -156,9 +183,6 @@ async function showValues(details) {
   scroll.setAttribute("aria-label", "Values of the figure: " + details.dataset.of);
   scroll.append(table);
   makeSortable(table);
-}
-for (const details of document.querySelectorAll("details.values")) {
-  details.addEventListener("toggle", () => { if (details.open) showValues(details); });
 }
 
 // GFLOP/s and GOP/s stand only beside a rate in a table whose unit is TFLOP/s or TOP/s.
@@ -272,7 +296,7 @@ function linkDefinitions(table) {
   }
 }
 
-for (const table of document.querySelectorAll("table.data")) {
+function equip(table) {
   repeatCells(table);
   makeSortable(table);
   makeFilterable(table);
@@ -280,7 +304,7 @@ for (const table of document.querySelectorAll("table.data")) {
   linkDefinitions(table);
 }
 
-// The switch: type, size and device, in sentences, figures and tables together.
+// The switch: machine, type, size and device, in sentences, figures and tables together.
 function deviceOf(element) {
   return element.dataset.device ?? element.closest("table")?.dataset.device;
 }
@@ -313,31 +337,53 @@ function showOne(all, wanted) {
   for (const each of all) each.hidden = each !== shown;
 }
 
-function applyChoice() {
-  for (const panels of document.querySelectorAll(".panels")) {
+// Of the views of each chapter one is shown: the chosen one, or the first of the chosen machine and device.
+async function showViews() {
+  const fits = view => (!choice.machine || !view.dataset.machine || view.dataset.machine === choice.machine) &&
+    (!choice.device || !view.dataset.devices || view.dataset.devices.split(" ").includes(choice.device));
+  const shown = [];
+  for (const section of document.querySelectorAll("main > section")) {
+    const views = [...section.querySelectorAll(":scope > .view")];
+    const radios = new Map([...section.querySelectorAll(".views input")].map(radio => [radio.value, radio]));
+    const fitting = views.filter(fits);
+    const one = fitting.find(view => radios.get(view.id)?.checked) ?? fitting[0];
+    for (const view of views) {
+      view.hidden = view !== one;
+      const radio = radios.get(view.id);
+      if (radio) radio.parentElement.hidden = !fits(view);
+      if (radio && view === one) radio.checked = true;
+    }
+    section.classList.toggle("nothing", views.length > 0 && !one);
+    if (one) shown.push(unpack(one));
+  }
+  await Promise.all(shown);
+}
+
+async function applyChoice() {
+  await showViews();
+  const inShown = what => document.querySelectorAll(`:is(.view:not([hidden]), .opening) ${what}`);
+  for (const panels of inShown(".panels")) {
     showOne([...panels.children], panel => panel.dataset.dtype === choice.type);
   }
-  for (const list of document.querySelectorAll(".figures")) {
+  for (const list of inShown(".figures")) {
     for (const all of grouped(list.children).values()) {
+      const of = (each, name) => (!choice[name] || !each.dataset[name] || each.dataset[name] === choice[name]) + 0;
       const fits = each => (!choice.type || !each.dataset.dtype || each.dataset.dtype === choice.type) + 0;
-      const here = each => (!choice.device || !each.dataset.device || each.dataset.device === choice.device) + 0;
       const sized = each => (each.dataset.size === (choice.size || "")) + 0;
-      const score = each => 4 * here(each) + 2 * fits(each) + sized(each);
+      const score = each => 8 * of(each, "machine") + 4 * of(each, "device") + 2 * fits(each) + sized(each);
       const best = all.reduce((one, other) => score(other) > score(one) ? other : one);
       showOne(all, each => each === best);
-      const id = best.querySelector(".chart").dataset.figure;
-      if (!list.closest(".opening") && choice.device && figures[id] && (!here(best) || !chosenRows(id).length)) best.hidden = true;
+      const id = best.querySelector(".chart")?.dataset.figure;
+      const others = id && choice.device && (!of(best, "device") || !chosenRows(id).length);
+      if (!list.closest(".opening") && others) best.hidden = true;
     }
   }
-  for (const sweep of document.querySelectorAll(".sweep")) {
-    sweep.hidden = Boolean(choice.device) && !sweep.dataset.devices.split(" ").includes(choice.device);
-  }
-  for (const line of document.querySelectorAll(".findings li")) {
+  for (const line of inShown(".findings li")) {
     line.hidden = !isOfDevice(line);
     line.dataset.text ??= line.textContent;  // about the largest size
-    line.textContent = sentences[line.dataset.sentence]?.[choice.size] ?? line.dataset.text;
+    line.textContent = JSON.parse(line.dataset.at ?? "{}")[choice.size] ?? line.dataset.text;
   }
-  for (const table of document.querySelectorAll(".sweep table.data, .chosen table.data")) {
+  for (const table of inShown("table.data")) {
     [...table.tHead.rows[0].cells].forEach((head, column) => {
       if (head.dataset.device) for (const row of table.rows) row.cells[column].hidden = !isOfDevice(head);
     });
@@ -345,15 +391,15 @@ function applyChoice() {
     const kept = selected(rows);
     for (const row of rows) hide(row, "unselected", !kept.has(row));
     table.classList.toggle("moved", rows.some(row => row.hidden));
-    const folded = table.closest("details.table");
-    if (folded) folded.hidden = rows.length > 0 && rows.every(row => row.hidden);
+    table.parentElement.hidden = rows.length > 0 && rows.every(row => row.hidden);
   }
-  for (const place of places) {
+  for (const place of places()) {
     const {figure, state, device} = place.dataset;
     if (state !== "drawn") continue;
     const wanted = figures[figure] && chosenRows(figure).length < rowsOf(figure).length ? choice.device : "";
     if (device !== wanted) { delete place.dataset.state; place.replaceChildren(); }
   }
+  document.body.dataset.ready = "true";
   drawShown();
 }
 
@@ -363,6 +409,7 @@ function grouped(elements) {
   return groups;
 }
 
+prepare(document);
 const form = document.querySelector("form.switch");
 if (form) {
   // the address keeps the choice, so that it can be sent
@@ -378,11 +425,12 @@ if (form) {
     for (const field of form.elements) if (field.selectedIndex) chosen.set(field.name, field.value);
     const query = chosen.toString();
     try { history.replaceState(null, "", (query ? "?" + query : location.pathname) + location.hash); } catch { /* file */ }
-    unpacked.then(applyChoice);
+    applyChoice();
   });
   read();
-  unpacked.then(applyChoice);
 }
+for (const radio of document.querySelectorAll(".views input")) radio.addEventListener("change", applyChoice);
+const ready = applyChoice();
 
 // The navigation marks the section that is read.
 const links = new Map([...document.querySelectorAll("nav a")].map(link => [link.hash.slice(1), link]));
@@ -397,13 +445,27 @@ const reading = new IntersectionObserver(entries => {
 }, {rootMargin: "-10% 0px -85% 0px"});
 for (const section of document.querySelectorAll("main > section, #top")) reading.observe(section);
 
-// Following a link opens all closed elements around its target.
-function openTarget() {
-  let place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  const target = place;
-  for (; place; place = place.parentElement) {
+// Following a link opens all closed elements around its target, and shows the view that has it.
+async function openTarget() {
+  const id = decodeURIComponent(location.hash.slice(1));
+  if (!document.getElementById(id)) {
+    const views = [...document.querySelectorAll(".view")].filter(view => id.startsWith(`figure-${view.id}-`));
+    await Promise.all(views.map(unpack));
+  }
+  const target = document.getElementById(id);
+  const view = target?.closest(".view");
+  const radio = view && document.querySelector(`.views input[value="${CSS.escape(view.id)}"]`);
+  if (view?.hidden && radio) {
+    radio.checked = true;
+    for (const name of ["machine", "device"]) {
+      choice[name] = "";
+      if (form?.elements[name]) form.elements[name].value = "";
+    }
+  }
+  await applyChoice();
+  for (let place = target; place; place = place.parentElement) {
     if (place.tagName === "DETAILS") place.open = true;
-    if (place.hidden && place.parentElement) {  // an alternative: shown instead of the others
+    if (place.hidden) {  // an alternative: shown instead of the others
       const others = [...place.parentElement.children].filter(each => each.dataset.group === place.dataset.group);
       for (const each of others) each.hidden = each !== place;
     }
@@ -412,4 +474,4 @@ function openTarget() {
   target?.scrollIntoView();
 }
 addEventListener("hashchange", openTarget);
-if (location.hash) unpacked.then(openTarget, openTarget);  // after the choice was applied
+if (location.hash) ready.then(openTarget);  // after the choice was applied

@@ -12,18 +12,20 @@ from importlib.resources import files
 from itertools import chain, count
 from typing import Any
 
+import pandas as pd
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+from markupsafe import Markup
 
 from hpcmm import analysis
-from hpcmm.analysis import Series, Summary, limits
+from hpcmm.analysis import Summary, limits
 from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import definitions, drawing, figures, formats, steps, tables
-from hpcmm.report.chapters import CHAPTERS
+from hpcmm.report import definitions, drawing, formats, tables
+from hpcmm.report.chapters import why
+from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.findings import MOST_SIZES, Finding
-from hpcmm.report.headlines import Headline
 from hpcmm.report.markup import Table
-from hpcmm.report.opening import Panel
+from hpcmm.report.opening import Opening
 from hpcmm.report.vega import CONFIG, Figure
 from hpcmm.text import short_revision
 
@@ -32,243 +34,164 @@ OF_THE_RUN = ("utc", "arguments", "slurm", "counters", "counters_at_end")
 
 
 @dataclass(frozen=True)
-class Part:
-    """The figures and tables of one series on the page; ``why`` has the lines of ``steps.rows``."""
+class Panel:
+    """What a view shows of one element type: findings, figures, steps with notes, and tables in a fold."""
 
-    series: Series
-    figures: Sequence[Figure]
-    sizes: Table
-    ladder: Table | None
-    phases: Table | None
-    activities: Table | None
-    energy: Table | None
-    accuracy: Table | None
-    why: Sequence[Mapping[str, str]] = ()
+    findings: Sequence[Finding] = ()
+    figures: Sequence[Figure] = ()
+    steps: Sequence[Mapping[str, str]] = ()
+    notes: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    open: bool = False  # whether its tables are shown at once
 
     @property
-    def conditions(self) -> str:
-        return formats.conditions(self.series)
-
-    @property
-    def tables(self) -> list[Table]:
-        """All tables, the most important first: the ladder if there is one size only, else the sizes."""
-        first = [self.sizes, self.ladder]
-        if self.ladder and len(self.sizes.rows) == 1:
-            first.reverse()
-        return [table for table in (*first, self.phases, self.activities, self.energy, self.accuracy) if table]
+    def captions(self) -> str:
+        """The subjects of its tables."""
+        return "; ".join(dict.fromkeys(table.caption.partition(",")[0] for table in self.tables))
 
 
 @dataclass(frozen=True)
-class SweepSection:
-    """The section of one sweep on the page, in its chapter.
+class View:
+    """One of the views of a chapter, mostly of a sweep; the page shows one of them.
 
-    ``title`` is its name in the config, ``machine`` the kind of machine if it was measured on several; ``findings`` are
-    by element type.
+    Parameters
+    ----------
+    anchor : str
+    title : str
+    panels : mapping of str to Panel
+        By element type; ``""`` for all.
+    note : str
+        What stands beside the title.
+    text : str
+        HTML above the panels.
+    machine : str
+        The kind of machine; empty for all.
+    devices : sequence of str
+    sweep : str
+        Its sweep, for the states in the navigation.
     """
 
-    name: str
+    anchor: str
     title: str
-    machine: str
-    chapter: str
-    parts: Sequence[Part]
-    findings: Mapping[str, Sequence[Finding]]
-    scaling: Sequence[Table]
-    efficiencies: Sequence[Figure]
+    panels: Mapping[str, Panel]
+    note: str = ""
+    text: str = ""
+    machine: str = ""
+    devices: Sequence[str] = ()
+    sweep: str = ""
 
-    @property
-    def operation(self) -> str:
-        return self.parts[0].series.operation
 
-    @property
-    def note(self) -> str:
-        """The text after its title: the operation and the machine, unless the title names them."""
-        return ", ".join(filter(None, (self.operation if self.operation != self.title else "", self.machine)))
+@dataclass(frozen=True)
+class Head:
+    """What the page has besides its chapters.
 
-    @property
-    def unit(self) -> str:
-        """The units of its tables."""
-        return " and ".join(dict.fromkeys(formats.rate_unit_of(part.series.points).name for part in self.parts))
+    ``summary`` counts the points, ``opening`` is the first screen, ``runs`` are from ``analysis.runs``, ``points`` from
+    ``analysis.points``. ``kinds`` are the definitions that are needed, ``device`` is the table of the GPUs. ``timings``
+    is the name of the file, ``source`` is from ``done.page_source``, and ``vega`` from ``drawing.script``.
+    """
 
-    @property
-    def panels(self) -> list[tuple[str, list[Part]]]:
-        """The parts of each element type; where ranks are compared, the most ranks come first."""
-        parts = sorted(self.parts, key=lambda part: -part.series.ranks) if self.chapter == "ranks" else self.parts
-        dtypes = dict.fromkeys(part.series.dtype for part in self.parts)
-        return [(dtype, [part for part in parts if part.series.dtype == dtype]) for dtype in dtypes]
-
-    @property
-    def devices(self) -> list[str]:
-        return list(dict.fromkeys(device for part in self.parts for device in part.series.points["device"].unique()))
+    summary: Summary
+    opening: Sequence[Opening]
+    runs: Sequence[Mapping[str, Any]]
+    points: pd.DataFrame
+    kinds: Sequence[str]
+    device: Table | None
+    timings: str
+    source: str
+    vega: str
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices of the switch of the page: element types, devices, and sizes by the kind of problem.
+    """The choices of the switch of the page: machines, element types, devices, and sizes by the kind of problem.
 
     The first type is shown at first: that of the most points.
     """
 
+    machines: Mapping[str, str]
     dtypes: Sequence[str]
     devices: Sequence[str]
     sizes: Mapping[str, Sequence[str]]
 
     @classmethod
-    def of(cls, sweeps: Sequence[SweepSection]) -> Choices:
-        dtypes: dict[str, int] = {}
-        devices: dict[str, None] = {}
+    def of(cls, points: pd.DataFrame) -> Choices:
+        counts = points["dtype"].value_counts(sort=False)
         sizes: dict[str, dict[str, float]] = {}
-        for part in (part for sweep in sweeps for part in sweep.parts):
-            points = part.series.points
-            dtypes[part.series.dtype] = dtypes.get(part.series.dtype, 0) + len(points)
-            devices |= dict.fromkeys(points["device"])
-            known = analysis.sizes(points)
+        for _, series in points.groupby(["sweep", "dtype"], sort=False):
+            known = analysis.sizes(series)
             if 1 < len(known) <= MOST_SIZES:
-                operation = OPERATIONS[part.series.operation]
+                operation = OPERATIONS[series["operation"].iloc[0]]
                 kind = "Products" if operation.metric == "flops" else "Vectors"
                 work = {formats.size(row): row[operation.metric] for row in analysis.row_dicts(known)}
                 sizes.setdefault(kind, {}).update(work)
-        ordered = {kind: sorted(known, key=known.__getitem__) for kind, known in sizes.items()}
         return cls(
-            sorted(dtypes, key=lambda dtype: -dtypes[dtype]),
-            sorted(devices, key=lambda name: not DEVICES[name].accelerator),
-            ordered,
+            formats.machines(points["machine"]),
+            sorted(counts.index, key=lambda dtype: -counts[dtype]),
+            sorted(points["device"].unique(), key=lambda name: not DEVICES[name].accelerator),
+            {kind: sorted(known, key=known.__getitem__) for kind, known in sizes.items()},
         )
 
 
-def render(
-    *,
-    summary: Summary,
-    panels: Sequence[Panel],
-    headlines: Sequence[Headline],
-    runs: Sequence[Mapping[str, Any]],
-    sweeps: Sequence[SweepSection],
-    rooflines: Sequence[Figure],
-    levels: Sequence[Table],
-    extensions: Sequence[Figure],
-    clocks: Sequence[Figure],
-    resources: Sequence[Table],
-    device: Table | None,
-    profiles: Sequence[Table],
-    unprofiled: Mapping[str, str],
-    timings: str,
-    source: str,
-    vega: str,
-) -> str:
-    """Return the page.
-
-    Parameters
-    ----------
-    summary : Summary
-    panels : sequence of Panel
-        The first screen.
-    headlines : sequence of Headline
-        Findings of chapters that have no panel.
-    runs : sequence of mapping
-        From ``analysis.runs``.
-    sweeps : sequence of SweepSection
-    rooflines, extensions, clocks : sequence of Figure
-        From all sweeps together.
-    levels : sequence of Table
-        Levels of memory, one per device.
-    resources : sequence of Table
-        One per operation with CUDA kernels.
-    device : Table, or None
-        Properties of the GPUs.
-    profiles : sequence of Table
-        Profiler counters, one per operation.
-    unprofiled : mapping of str to str
-        The reason for each operation without a profile.
-    timings : str
-        Name of the timings file.
-    source : str
-        From ``done.page_source``.
-    vega : str
-        From ``drawing.script``; empty if there are no figures.
-    """
-    embedded = Embedded()
-    limited = any(part.series.points["fraction"].notna().any() for sweep in sweeps for part in sweep.parts)
-    kinds = {
-        "limits": limited,
-        "energy": any(part.series.points["watts"].notna().any() for sweep in sweeps for part in sweep.parts),
-        "errors": any(part.accuracy for sweep in sweeps for part in sweep.parts),
-        "rooflines": rooflines,
-        "levels": levels,
-        "scaling": any(sweep.scaling for sweep in sweeps),
-        "resources": resources,
-        "profiles": profiles,
-    }
-    taken: dict[str, Any] = {}
-    for sweep in sweeps:
-        taken[unique(f"sweep-{slug(sweep.name)}", taken)] = sweep
-    described = conditions(runs)
+def render(chapters: Sequence[tuple[Chapter, Sequence[View]]], head: Head) -> str:
+    """Return the page: its head, and each chapter with its views."""
+    summary, described = head.summary, conditions(head.runs)
+    operations = set(head.points["operation"])
     return template("page.html.j2").render(
+        head=head,
         summary=summary,
         noise=[formats.noise(*each) for each in summary.noise],
-        panels=panels,
-        headlines=headlines,
         line=machine_line(described),
         alarms=tables.failure_table(summary.alarms),
-        failures=tables.failure_table(summary.failures[summary.failures["expected"]]),
         unmeasured=[
             tables.unmeasured_table(summary.missing),
             tables.omitted_table("Not measured: no result of their job", summary.of_failed_jobs),
             tables.omitted_table("Left out", summary.omitted),
         ],
-        throttlings=tables.throttling_table(summary.throttlings),
         conditions=described,
-        provenance=provenance(runs),
-        chapters=CHAPTERS,
-        anchors={id(sweep): anchor for anchor, sweep in taken.items()},
-        states=states(summary, sweeps),
-        sweeps=sweeps,
-        choices=Choices.of(sweeps),
+        provenance=provenance(head.runs),
+        chapters=chapters,
+        states={chapter.id: states(summary, views) for chapter, views in chapters},
+        choices=Choices.of(head.points),
         device_title=formats.device,
-        slug=slug,
-        page_of=steps.page_of,
-        predicted=[each.name for sweep in sweeps for each in sweep.efficiencies if each.group == figures.PREDICTED],
-        rooflines=rooflines,
-        levels=levels,
-        extensions=extensions,
-        clocks=clocks,
-        resources=resources,
-        device=device,
+        page_of=why.page_of,
         defined=definitions.DEFINED,
-        limited=limited,
-        definitions=definitions.shown([kind for kind, things in kinds.items() if things]),
-        profiles=profiles,
-        unprofiled=unprofiled,
-        ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
-        timings=timings,
-        source=source,
-        embed=embedded.add,
-        say=embedded.say,
-        embedded=embedded.text,
-        vega=vega,
+        definitions=definitions.shown(head.kinds),
+        ladders=[operation for operation in OPERATIONS.values() if operation.name in operations],
+        embedded=Embedded(),
     )
 
 
 class Embedded:
-    """The figures of one page, which its script draws; the templates add them."""
+    """The figures of one page, which its script draws; the templates add them, and place them in parts."""
+
+    config = CONFIG
 
     def __init__(self):
-        self.figures: dict[str, Any] = {}
-        self.sentences: list[Mapping[str, str]] = []
-
-    def say(self, finding: Finding) -> int:
-        """Add the texts of a finding by size; return its number."""
-        self.sentences.append(finding.at)
-        return len(self.sentences) - 1
+        self.taken: dict[str, Any] = {}
+        self.waiting: dict[str, Any] = {}
 
     def add(self, where: str, figure: Figure) -> str:
         """Add a figure of a part of the page; return its identity."""
-        identity = unique(slug(f"{where}-{figure.name}"), self.figures)
-        self.figures[identity] = {"columns": packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
+        identity = unique(slug(f"{where}-{figure.name}"), self.taken)
+        self.taken[identity] = None
+        self.waiting[identity] = {"columns": packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
         return identity
 
-    def text(self) -> str:
-        """Return all figures as compressed text."""
-        found = {"config": CONFIG, "figures": self.figures, "sentences": self.sentences}
-        return drawing.compressed(json.dumps(found, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
+    def placed(self) -> Markup:
+        """Return the figures that were added since the last call, as an element that the script reads."""
+        figures, self.waiting = self.waiting, {}
+        if not figures:
+            return Markup()
+        text = json.dumps(figures, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+        # no text can end the element
+        return Markup('<script type="application/json" class="figures">%s</script>') % Markup(
+            text.replace("<", "\\u003c")
+        )
+
+    def packed(self, html: str) -> Markup:
+        """Return a part of the page with its figures, compressed: the script unpacks it when it is shown."""
+        text = drawing.compressed(html + self.placed())
+        return Markup('<script type="text/plain" class="packed">%s</script>') % Markup(text)
 
 
 def slug(text: str) -> str:
@@ -281,18 +204,17 @@ def unique(name: str, taken: Mapping[str, Any]) -> str:
     return next(each for each in chain([name], (f"{name}-{i}" for i in count(2))) if each not in taken)
 
 
-def states(summary: Summary, sweeps: Sequence[SweepSection]) -> dict[str, list[tuple[str, str]]]:
-    """Return the states of each chapter for the navigation, as pairs of a CSS class and a text.
+def states(summary: Summary, views: Sequence[View]) -> list[tuple[str, str]]:
+    """Return the states of a chapter for the navigation, as pairs of a CSS class and a text.
 
     Failures that a sweep expects do not mark its chapter.
     """
-    found: dict[str, list[tuple[str, str]]] = {}
-    for chapter in {sweep.chapter for sweep in sweeps}:
-        names = {sweep.name for sweep in sweeps if sweep.chapter == chapter}
-        wrong = int(summary.alarms["sweep"].isin(names).sum())
-        counts = [("fail", wrong, "FAIL"), ("warn", summary.unmeasured_of(names), "not measured")]
-        found[chapter] = [(kind, f"{number} {word}") for kind, number, word in counts if number] or [("pass", "PASS")]
-    return found
+    names = {view.sweep for view in views if view.sweep}
+    if not names:
+        return []
+    wrong = int(summary.alarms["sweep"].isin(names).sum())
+    counts = [("fail", wrong, "FAIL"), ("warn", summary.unmeasured_of(names), "not measured")]
+    return [(kind, f"{number} {word}") for kind, number, word in counts if number] or [("pass", "PASS")]
 
 
 def machine_line(conditions: Sequence[tuple[str, Sequence[str]]]) -> str:
@@ -333,7 +255,6 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["identity"] = id
     return environment.get_template(name)
 
 

@@ -43,7 +43,6 @@ class Count:
 
 def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str], sections: Sequence[Section]) -> str:
     """Return the page, one offline HTML file; ``about`` is the line below its title."""
-    embedded = page.Embedded()
     known = {section.definition.id for section in sections if section.definition}
     return page.template("sheet.html.j2").render(
         title=title,
@@ -53,7 +52,6 @@ def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str]
         sections=sections,
         # columns link to the definitions that the sheet has
         defined={head: identity for head, identity in definitions.DEFINED.items() if identity in known},
-        embed=embedded.add,
-        embedded=embedded.text,
+        embedded=page.Embedded(),
         vega=drawing.script() if any(section.figures for section in sections) else "",
     )

@@ -79,6 +79,7 @@ class Figure:
     device: str = ""
     size: str = ""
     group: str = ""
+    machine: str = ""
 
     @property
     def values(self) -> list[dict[str, Any]]:

@@ -9,8 +9,13 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.report import formats
-from hpcmm.report.figures.points import described
+from hpcmm.report.chapters.chapter import Chapter, Tabulated
+from hpcmm.report.formats import billions, conditions, duration, number, rate, rate_unit, rate_unit_of, size_title
+from hpcmm.report.markup import Cell, Table
+from hpcmm.report.points import described
+from hpcmm.report.tables import Column, clock, of_size, table, text, value
 from hpcmm.report.vega import LINE, PALETTE, Figure, category, layered, quantity, rounded
+from hpcmm.store import DIMENSIONS
 
 
 def efficiencies(series: Series) -> Iterator[Figure]:
@@ -66,3 +71,46 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
         }
         caption = f"{title[0].upper()}{title[1:]}, GPU of rank 0 during the run, medians of adjacent samples"
         yield Figure(name, caption, columns, spec, {"sample": "Sample", "sweep": "Sweep", "value": title})
+
+
+ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")
+ENERGY_COLUMNS += ("bytes_per_second", "clock", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")
+ENERGY_COLUMNS += ("bytes_per_joule",)
+
+
+def energy_table(series: Series) -> Table | None:
+    """Make the table of points with energy: time, clock, power, and rate over power; None without any."""
+    points = series.points[series.points["watts"].notna()]
+    if points.empty:
+        return None
+    unit = rate_unit_of(points)
+    column = unit.column.replace("_per_second", "_per_joule")
+    columns: dict[str, Column] = {
+        size_title(points): of_size,
+        "Device": text("device"),
+        "Rung": text("label"),
+        "Time": lambda row: Cell(duration(row["seconds"])),
+        unit.name: lambda row: Cell(rate(row, unit=unit)),
+    }
+    if (points["clock"] > 0).any():
+        columns["SM clock"] = lambda row: Cell(clock(row))
+    columns |= {
+        "Power, W": value("watts", number),
+        f"{rate_unit(series.operation, series.dtype).name} per W": lambda row: Cell(billions(row[column])),
+    }
+    return table(f"Clocks and energy, {conditions(series)}", points, columns, leading=2)
+
+
+CHAPTER = Chapter(
+    "clocks",
+    "Clocks and energy",
+    "Did the state of the GPU change during the run?",
+    tables=(
+        Tabulated(
+            "energy",
+            ENERGY_COLUMNS,
+            lambda series, whole: series.points[series.points["watts"].notna()],
+            lambda series, rows: energy_table(series),
+        ),
+    ),
+)

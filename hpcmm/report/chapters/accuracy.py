@@ -1,0 +1,46 @@
+"""Errors of each arithmetic on several kinds of data."""
+
+from __future__ import annotations
+
+from hpcmm.analysis import Series
+from hpcmm.dtypes import DTYPES
+from hpcmm.quantities import DATA, ERRORS
+from hpcmm.report.chapters.chapter import Tabulated
+from hpcmm.report.formats import conditions, number, size_title
+from hpcmm.report.markup import Cell, Table
+from hpcmm.report.tables import Column, of_size, table, text
+from hpcmm.store import DIMENSIONS
+
+ERROR_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "arithmetic", *ERRORS)
+
+
+def accuracy_table(series: Series) -> Table | None:
+    """Make the table of errors on each kind of data, in units of the unit roundoff; None without any."""
+    points = series.points[series.points["error_uniform"].notna()]
+    if points.empty:
+        return None
+    unit = DTYPES[series.dtype].unit_roundoff
+
+    def of(name: str) -> Column:
+        return lambda row: Cell(number(row[name] / unit))
+
+    columns: dict[str, Column] = {
+        size_title(points): of_size,
+        "Device": text("device"),
+        "Rung": text("label"),
+        "Arithmetic": lambda row: Cell(row["arithmetic"] or row["dtype"]),
+    }
+    columns |= {
+        f"{kind.capitalize()}, {title}": of(f"{name}_{kind}")
+        for kind in DATA
+        for name, title in (("error", "largest"), ("rms", "RMS"))
+    }
+    return table(f"Errors in units of u |A| |B|, {conditions(series)}", points, columns, leading=2)
+
+
+TABLE = Tabulated(
+    "accuracy",
+    ERROR_COLUMNS,
+    lambda series, whole: series.points[series.points["error_uniform"].notna()],
+    lambda series, rows: accuracy_table(series),
+)

@@ -1,0 +1,70 @@
+"""What a chapter of the page is: a question, the figures, sentences and tables that answer it, and their CSV files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import pandas as pd
+
+from hpcmm.analysis import Series, why
+from hpcmm.report.markup import Table
+from hpcmm.report.vega import Figure, Style
+
+
+class Answer(NamedTuple):
+    """A function that answers the question in a sentence, from points of a sweep that passed.
+
+    ``of`` names the points: ``"right"``, also those without a time of the kernel alone; ``"timed"``; ``"rungs"``, not
+    distributed by an algorithm; ``"series"``, of one type and setting. ``each_device`` asks it for each device,
+    ``each_size`` also for each size.
+    """
+
+    sentence: Callable[[pd.DataFrame], str]
+    of: Literal["right", "timed", "rungs", "series"] = "series"
+    each_device: bool = False
+    each_size: bool = False
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The results over all sweeps, from ``analysis``, ``why`` and ``scaling``."""
+
+    activities: pd.DataFrame
+    known: why.Known
+    resources: pd.DataFrame
+    scaling: pd.DataFrame
+    predictions: pd.DataFrame
+    profiles: pd.DataFrame
+
+
+class Tabulated(NamedTuple):
+    """A table of each series: ``rows`` selects its rows, ``table`` makes it, or returns None.
+
+    The files of a sweep have the name of the sweep, then ``kind``; the CSV file has these ``columns``.
+    """
+
+    kind: str
+    columns: Sequence[str]
+    rows: Callable[[Series, Experiment], pd.DataFrame]
+    table: Callable[[Series, pd.DataFrame], Table | None]
+
+
+Draw = Callable[[Series, Mapping[str, Style]], Iterator[Figure]]
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A chapter: its anchor, its heading, its question, and what answers it.
+
+    Of ``figures``, the first function that draws a series is used. ``about`` is HTML below the question.
+    """
+
+    id: str
+    title: str
+    question: str
+    figures: Sequence[Draw] = ()
+    answers: Sequence[Answer] = ()
+    tables: Sequence[Tabulated] = ()
+    about: str = ""

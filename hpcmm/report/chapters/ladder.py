@@ -1,0 +1,406 @@
+"""The ladder: one bar a rung."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis import Series
+from hpcmm.analysis.tidy import MISSING
+from hpcmm.model import TEXTBOOK
+from hpcmm.operations import OPERATIONS
+from hpcmm.report import formats
+from hpcmm.report.chapters.chapter import Answer, Chapter, Tabulated
+from hpcmm.report.findings import fastest_of, name_of, relative
+from hpcmm.report.formats import (
+    at_sizes,
+    conditions,
+    duration,
+    ends,
+    number,
+    percent,
+    rate,
+    rate_unit_of,
+    size_title,
+    times,
+)
+from hpcmm.report.markup import EMPTY, Cell, Table, words
+from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
+from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
+from hpcmm.report.tables import (
+    Column,
+    Row,
+    against_baseline,
+    clock,
+    failed,
+    libraries,
+    marked,
+    marked_caption,
+    of_size,
+    result,
+    table,
+    text,
+    value,
+)
+from hpcmm.report.vega import (
+    BESIDE,
+    LINE,
+    PALETTE,
+    Figure,
+    Spec,
+    Style,
+    category,
+    layered,
+    quantity,
+    rounded,
+    text_width,
+)
+from hpcmm.store import DIMENSIONS
+
+OTHERS = "others:"  # the label between the climb and the other rungs
+MOST_LADDERS = 8  # sizes of one ladder that can be chosen
+LEAST_BRANCHES = 3  # that have a figure of their own
+
+
+def ladders(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
+    """Draw the climb: the rungs from the first to the fastest, each the counterpart of the next, then all others.
+
+    A bar is the speed relative to the library. Rungs in another arithmetic and libraries have other marks. Lessons that
+    branch off the climb are in a second figure, each relative to its counterpart. The largest size is shown first; each
+    of the others is a figure that the page can show instead. Where no rung has a ratio, the bars are rates.
+    """
+    for device, points in series.points.groupby("device", sort=False):
+        sizes = formats.spread(analysis.row_dicts(analysis.sizes(points)), MOST_LADDERS)
+        first = formats.size(analysis.largest(points).iloc[0])
+        for at in sorted(sizes, key=lambda each: formats.size(each) != first):
+            here = analysis.at_size(points, at)
+            # the fastest tile represents the rung; a wrong one does only if all are wrong
+            rungs = here.sort_values("seconds", kind="stable").drop_duplicates(["variant", "algorithm", "memory"])
+            if (exchanging := rungs["algorithm"] != TEXTBOOK).any():  # the kernel of TEXTBOOK exchanges nothing
+                rungs = rungs[exchanging & ((rungs["result"] != "PASS") | rungs["seconds"].notna())]
+            for figure in _climb(series, rungs.sort_values("place", kind="stable")):
+                size = formats.size(at)
+                name = f"{figure.name}-{device}"
+                figure = replace(figure, dtype=series.dtype, device=device, name=name)
+                yield figure if size == first else replace(figure, name=f"{name}-at-{size}", size=size, group=name)
+
+
+def _climb(series: Series, rows: pd.DataFrame) -> Iterator[Figure]:
+    """Draw the rungs at one size on one device: the climb with the others, and the branches."""
+    if rows.empty:
+        return
+    rungs = {row["label"]: row for row in analysis.row_dicts(rows)}
+    steps = {row["label"]: row for row in analysis.row_dicts(analysis.ladder(rows)) if row["step"] > 0}
+    climb = _chain(rungs, steps)
+    branches = [label for label in steps if label not in climb and _is_lesson(rungs[label])]
+    branches = branches if len(climb) > 2 and len(branches) >= LEAST_BRANCHES else []
+    if (
+        figure := _ladder(series, rungs, climb, [each for each in rungs if each not in (*climb, *branches)])
+    ) is not None:
+        yield figure
+    if branches:
+        yield _branches(series, [steps[label] for label in branches])
+
+
+def _chain(rungs: Mapping[str, Row], steps: Mapping[str, Row]) -> list[str]:
+    """Return the labels from the first rung to the fastest one in the arithmetic of the type, by counterparts."""
+    own = [label for label, row in rungs.items() if label in steps and not row["arithmetic"]]
+    if not own:
+        return []
+    chain = [min(own, key=lambda label: rungs[label]["seconds"])]
+    while chain[0] in steps:
+        chain.insert(0, steps[chain[0]]["counterpart"])
+    return chain
+
+
+def _is_lesson(row: Row) -> bool:
+    variants = OPERATIONS[row["operation"]].ladder
+    return any(each.name == row["variant"] and each.shelf == "lesson" for each in variants)
+
+
+def _ladder(series: Series, rungs: Mapping[str, Row], climb: Sequence[str], others: Sequence[str]) -> Figure | None:
+    rows = pd.DataFrame([rungs[label] for label in (*climb, *others)])
+    passed = rows["result"] == "PASS"
+    # the ratio of a distributed algorithm is to TEXTBOOK with the same variant, not to the library
+    own = (rows["baseline"] == 0) & (rows["algorithm"] == TEXTBOOK)
+    relative = bool(rows.loc[passed & own, "ratio"].notna().any())
+    rates = formats.rate_unit_of(series.points)
+    value = rows["ratio"] if relative else rows[rates.column] / rates.scale
+    if len(rows) < 2 or value.isna().all():
+        return None
+    texts = [_bar_text(row, relative, rates) for row in analysis.row_dicts(rows)]
+    prefix, scale = ("ratio", 1.0) if relative else (rates.column, rates.scale)
+    seconds = rows["seconds"].to_numpy()
+    gains = [
+        "" if not 0 < i < len(climb) else f"↓ {formats.times(seconds[i - 1] / seconds[i])}" for i in range(len(rows))
+    ]
+    kinds = ["mark" if arithmetic else "bar" for arithmetic in rows["arithmetic"]]
+    columns = columns_of(rows, series) | {
+        "value": rounded(value),
+        "from": rounded(rows[prefix + "_low"] / scale),
+        "to": rounded(rows[prefix + "_high"] / scale),
+        "gain": gains,
+        "kind": [kind if number > 0 else "none" for kind, number in zip(kinds, value, strict=True)],
+        "text": texts,
+    }
+    low = value[value > 0].min() / 1.5
+    labels = [*climb, *([OTHERS] if climb and others else []), *others]
+    y = category(
+        "label", scale={"domain": labels}, title=None, axis={"labelLimit": 200, "ticks": False, "domain": False}
+    )
+    # leaves room for the labels after the bars, and after the line at 1
+    floor = 1.0 if relative else low
+    ends = [max(filter(None, (*pair, floor))) for pair in zip(columns["value"], columns["to"], strict=True)]
+    needed = (
+        f"{low:.6g} * pow({end / low:.6g}, width / max(width - {text_width(text)}, 24))"
+        for end, text in zip(ends, texts, strict=True)
+    )
+    domain = {"type": "log", "domainMin": low, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
+    baseline = rows["library"].iloc[0]
+    title = f"speed relative to {baseline}" if relative else rates.name
+    axis = f"over {baseline}" if relative else rates.name  # the caption says what it is; a narrow axis has no room
+    format_ = {
+        "labelBound": True,
+        "grid": False,
+        "format": "~r",
+        "labelOverlap": "greedy",
+        "values": _ticks(low, max(ends)),
+    }
+    x = quantity("value", title=axis, scale=domain, axis=format_)
+    bars = [{"filter": "datum.kind == 'bar'"}]
+    color = {"condition": {"test": "datum.library == 1", "value": LINE}, "value": PALETTE[0]}
+    opacity = {"condition": {"test": "datum.library == 1", "value": 0.45}, "value": 1}
+    tooltip = tooltips(rates.name, series)
+    end = {
+        "calculate": f"max(isValid(datum.to) ? datum.to : 0, isValid(datum.value) ? datum.value : 0, {floor:.6g})",
+        "as": "end",
+    }
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "bar", "height": {"band": 0.55}},
+            "transform": [*calculations(series), *bars, {"calculate": f"{low:.6g}", "as": "start"}],
+            "encoding": {
+                **{"x": x, "x2": {"field": "start"}, "y": y},
+                **{"color": color, "opacity": opacity, "tooltip": tooltip},
+            },
+        },
+        {
+            "name": BESIDE,
+            "mark": {"type": "text", "align": "left", "dx": 6},
+            "transform": [end],
+            "encoding": {"x": quantity("end"), "y": y, "text": {"field": "text"}},
+        },
+        {
+            "mark": {
+                "type": "text",
+                "align": "left",
+                "dx": 6,
+                "dy": {"expr": f"-height / {2 * len(labels)}"},
+                "fontSize": 10,
+            },
+            "transform": [{"filter": "datum.gain != ''"}],
+            "encoding": {"x": {"datum": floor}, "y": y, "text": {"field": "gain"}},
+        },
+    ]
+    if "mark" in columns["kind"]:
+        layers.append({
+            "mark": {"type": "point", "shape": "diamond", "filled": True, "size": 90, "color": PALETTE[1]},
+            "transform": [*calculations(series), {"filter": "datum.kind == 'mark'"}],
+            "encoding": {"x": x, "y": y, "tooltip": tooltip},
+        })  # fmt: skip
+    if any(each is not None for each in columns["from"]):  # Vega warns about the extent of an empty layer
+        interval = {"x": quantity("from"), "x2": {"field": "to"}, "y": y}
+        enough = [{"filter": "isValid(datum.from) && !datum.baseline"}]
+        layers.append({"mark": {"type": "rule", "strokeWidth": 1.5}, "transform": enough, "encoding": interval})
+    if relative:
+        layers.insert(1, {"mark": {"type": "rule", "opacity": 0.35}, "encoding": {"x": {"datum": 1}}})
+    caption = f"{formats.device(rows['device'].iloc[0])} at {formats.size(rows.iloc[0])}, {described(series)}: {title}"
+    caption += "; between the bars the gain of a step" if len(climb) > 1 else ""
+    caption += "; diamond: other arithmetic" if "mark" in columns["kind"] else ""
+    caption += "; grey: for comparison, no rungs" if columns["library"].count(1) > sum(columns["baseline"]) else ""
+    return Figure(
+        "ladder", caption, columns, layered(layers, 25 * len(labels) + 8), titles_of(series) | {"gain": "Gain"}
+    )
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return 1, 2 and 5 times powers of ten between two numbers."""
+    tens = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [tick for ten in tens for step in (1, 2, 5) if low <= (tick := step * 10.0**ten)]
+
+
+def _branches(series: Series, steps: Sequence[Row]) -> Figure:
+    """Draw the speed of each branch relative to its counterpart, whose name stands beside it."""
+    ratios = [Ratio.of(row, row["compared"]) for row in steps]
+    texts = [f"{formats.times(ratio.value)} {row['counterpart']}" for row, ratio in zip(steps, ratios, strict=True)]
+    columns = {
+        "label": [row["label"] for row in steps],
+        "text": texts,
+        **{name: rounded([getattr(ratio, name) for ratio in ratios]) for name in ("value", "low", "high")},
+    }
+    least, most = min(1.0, *columns["value"]) / 1.3, max(1.0, *columns["value"])
+    needed = (
+        f"{least:.6g} * pow({max(ratio.value, 1.0) / least:.6g}, width / max(width - {text_width(text) + 8}, 24))"
+        for text, ratio in zip(texts, ratios, strict=True)
+    )
+    scale = {"type": "log", "domainMin": least, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
+    axis = {"grid": False, "format": "~r", "labelBound": True, "labelOverlap": "greedy", "values": _ticks(least, most)}
+    x = quantity("value", title="relative to the counterpart", scale=scale, axis=axis)
+    y = category("label", sort=columns["label"], title=None, axis={"labelLimit": 200, "ticks": False, "domain": False})
+    color = {"condition": {"test": "datum.value < 1", "value": PALETTE[5]}, "value": PALETTE[0]}
+    tooltip = [{"field": "label"}, {"field": "text"}, *(quantity(name, format=".3r") for name in ("low", "high"))]
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "bar", "height": {"band": 0.55}},
+            "transform": [{"calculate": "1", "as": "start"}],
+            "encoding": {"x": x, "x2": {"field": "start"}, "y": y, "color": color, "tooltip": tooltip},
+        },
+        {"mark": {"type": "rule", "opacity": 0.35}, "encoding": {"x": {"datum": 1}}},
+        {
+            "mark": {"type": "text", "align": "left", "dx": 6},
+            "transform": [{"calculate": "max(datum.value, 1)", "as": "end"}],
+            "encoding": {"x": quantity("end"), "y": y, "text": {"field": "text"}},
+        },
+    ]
+    shown = {"label": "Rung", "text": "Speed over its counterpart", "low": "from", "high": "to"}
+    at = f"{formats.device(steps[0]['device'])} at {formats.size(steps[0])}, {described(series)}"
+    return Figure(
+        "branches", f"{at}: what one idea changes alone", columns, layered(layers, 25 * len(steps) + 8), shown
+    )
+
+
+def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
+    """Return the text beside a bar, ``"0.85× (43 TFLOP/s)"``, or with the arithmetic if it is not the library's."""
+    if row["result"] != "PASS":
+        return "not measured" if row["result"] == MISSING else row["result"]
+    rate = formats.rate_text(row)
+    if not relative or row["baseline"]:
+        return rate
+    ratio = Ratio.to_library(row)
+    if not math.isfinite(ratio.value):
+        return rate
+    # the library's arithmetic is that of the element type, which the caption names; more would not fit beside a bar
+    return f"{formats.times(ratio.value)} ({arithmetic_of(row) if ratio.arithmetics else rate})"
+
+
+LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
+LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "tuned_ratio", "fraction")
+LADDER_COLUMNS += ("ceiling",)
+
+
+def tuned_cell(row: Row) -> Cell:
+    """Return the ratio to the tuned library with its interval, or why there is none."""
+    ratio = Ratio.to_library(row, "tuned_ratio")
+    if math.isfinite(ratio.value):
+        return words("itself") if is_itself(row, "tuned_ratio") else Cell(ratio.short, ends(row, "tuned_ratio", number))
+    if not row["tuned_library"]:
+        return Cell("–", "this library has no tuned call")
+    return Cell("–", f"{row['tuned_library'].partition(' ')[0]} was not measured beside it")
+
+
+def ladder_table(series: Series) -> Table | None:
+    """Make the table of the ladder at each size: time, rate, step and cumulative speedup of each rung.
+
+    None for a product at several sizes.
+    """
+
+    def if_passed(cell: Column, otherwise: Column = lambda row: EMPTY) -> Column:
+        return lambda row: cell(row) if row["result"] == "PASS" else otherwise(row)
+
+    def ratio_cell(row: Row) -> Cell:
+        return Cell(against_baseline(row), "" if row["baseline"] else ends(row, "ratio", number))
+
+    if OPERATIONS[series.operation].metric == "flops" and len(set(analysis.shapes(series.points))) > 1:
+        return None
+    some, which = at_sizes(series.points, 4)
+    unit = rate_unit_of(series.points)
+    columns: dict[str, Column] = {
+        size_title(series.points): of_size,
+        "Device": text("device"),
+        "Rung": text("label"),
+        "Time": lambda row: Cell(marked(duration(row["seconds"]), row), ends(row, "seconds", duration)),
+        unit.name: lambda row: Cell(rate(row, unit=unit)),
+        "Step": value("step", times),
+        "Cumulative": value("cumulative", times),
+        "Ratio to baseline": if_passed(ratio_cell),
+    }
+    if (series.points["ratio"].notna() & (series.points["tuned_library"] != "")).any():
+        columns["Ratio to tuned library"] = if_passed(tuned_cell)
+    if series.points["fraction"].notna().any():
+        columns["Of limit"] = if_passed(lambda row: Cell(percent(row["fraction"]), row["ceiling"]))
+        columns["SM clock"] = if_passed(lambda row: Cell(clock(row)))
+    columns["Result"] = if_passed(lambda row: words(result(row)), failed)
+    return table(
+        marked_caption("; ".join(filter(None, (f"Ladder, {conditions(series)}{which}", libraries(some)))), some),
+        analysis.ladder(some),
+        columns,
+        leading=2,
+    )
+
+
+def best(rows: pd.DataFrame) -> str:
+    """Name the fastest rung at the largest size, and also the fastest one in the arithmetic of the element type."""
+    here = analysis.largest(rows)
+    ours = here[here["role"] == "rung"]
+    if ours.empty:
+        return ""
+    row = ours.loc[ours["seconds"].idxmin()]
+    at = f"At {formats.size(row)} in {row['dtype']} the fastest rung of the {formats.device(row['device'])}"
+    if ours["variant"].nunique() == 1:
+        return f"{at.replace('fastest rung of', 'only rung measured on')} is {_reached(row)}."
+    text = f"{at} is {_reached(row)}."
+    plain = ours[ours["arithmetic"] == ""]
+    if row["arithmetic"] and not plain.empty:
+        text += f" In {row['dtype']} arithmetic the fastest rung is {_reached(plain.loc[plain['seconds'].idxmin()])}."
+    return text
+
+
+def _reached(row: pd.Series) -> str:
+    """Give a rung with its rate, its ratio to the baseline and its fraction of the limit."""
+    return f"{name_of(row)}: {', '.join([formats.rate_text(row), *relative(row)])}"
+
+
+def order(rows: pd.DataFrame) -> str:
+    """Say how far the ladder climbs at the largest size and in how many steps, and name the largest ones."""
+    here = analysis.largest(rows)
+    fastest = {row["label"]: row for row in fastest_of(here[analysis.climbs(here)])}
+    if not fastest:
+        return ""
+    found = {row["label"]: row for row in analysis.row_dicts(analysis.ladder(pd.DataFrame(fastest.values())))}
+    steps = {label: row for label, row in found.items() if row["step"] > 0}
+    chain = _chain(fastest, steps)
+    if len(chain) < 3:
+        return ""
+    climbed = [(steps[label], Ratio.of(steps[label], steps[label]["compared"])) for label in chain[1:]]
+    faster = sum(ratio.faster for _, ratio in climbed)
+    largest = sorted(climbed, key=lambda each: -each[1].value)[:3]
+    row = fastest[chain[-1]]
+    text = f"On the {formats.device(row['device'])} at {formats.size(row)}, {chain[-1]} is "
+    text += (
+        f"{formats.times(fastest[chain[0]]['seconds'] / row['seconds'])} {chain[0]}, in {len(climbed)} steps of which "
+    )
+    text += f"{faster} are significantly faster. The largest: "
+    return text + ", ".join(f"{step['label']} {formats.times(ratio.value)}" for step, ratio in largest) + "."
+
+
+TABLE = Tabulated(
+    "ladder",
+    LADDER_COLUMNS,
+    lambda series, whole: analysis.ladder(series.points),
+    lambda series, rows: ladder_table(series),
+)
+CHAPTER = Chapter(
+    "ladder",
+    "Ladder",
+    "How fast is each rung, compared with the library at the same size?",
+    (ladders,),
+    (Answer(best, each_device=True, each_size=True), Answer(order, each_device=True, each_size=True)),
+    (TABLE,),
+    '<p>A bar is the speed of a rung relative to the library on the same device, the <a href="#ratio">ratio</a> of '
+    'times of the kernel alone, with its interval. The tables have the <a href="#rate">rate</a> of the '
+    '<a href="#interval">median time</a> and the <a href="#pass">result of the check</a>.</p>',
+)

@@ -1,0 +1,125 @@
+"""Padded rows beside rows without padding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from statistics import median
+
+import numpy as np
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis import Series
+from hpcmm.report import formats
+from hpcmm.report.chapters.chapter import Answer, Chapter
+from hpcmm.report.chapters.ladder import best, ladders
+from hpcmm.report.chapters.reductions import reach
+from hpcmm.report.chapters.sizes import rate_against_size
+from hpcmm.report.formats import amount, number
+from hpcmm.report.markup import EMPTY, Cell, Table, words
+from hpcmm.report.points import described
+from hpcmm.report.ratio import Ratio
+from hpcmm.report.tables import Column, Row, table
+from hpcmm.report.vega import AT_ONE, INTERVAL, Figure, Style, dots, layered, quantity, rounded, size_axis, styled
+
+
+def pitch_gain(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
+    """Draw the speedup of padded rows over the same kernel without padding, at each size and tile."""
+    pairs = analysis.pitch_pairs(series.points)
+    if pairs["n"].nunique() < 3 or not formats.size_is_one_number(pairs):
+        return
+    columns = {
+        "label": list(pairs["label"]),
+        "n": [int(n) for n in pairs["n"]],
+        **{name: rounded(pairs[name]) for name in ("gain", "gain_low", "gain_high")},
+    }
+    axis = {"title": "speedup from pitch", "scale": {"zero": False}}
+    x, y = size_axis(pairs), quantity("gain", **axis)
+    labels = pairs.sort_values("place", kind="stable")["label"].unique()
+    color, shape, dash = styled("label", labels, style, symbolOpacity=1)
+    tooltip = [{"field": "label", "title": "variant"}, {"field": "n"}]
+    titles = {"gain": "gain", "gain_low": "from", "gain_high": "to"}
+    tooltip += [quantity(name, format=".3r", title=title) for name, title in titles.items()]
+    ends = {"x": x, "y": quantity("gain_low", **axis), "y2": {"field": "gain_high"}}
+    layers = [
+        AT_ONE,
+        {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": color, "strokeDash": dash}},
+        {"mark": dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
+    ]
+    if pairs["gain_low"].notna().any():
+        layers.insert(2, {"mark": INTERVAL, "encoding": ends | {"color": color}})
+    caption = f"Speedup from pitched rows, kernel alone, {described(series)}"
+    shown = {"label": "Variant", "n": "n", "gain": "Gain", "gain_low": "from", "gain_high": "to"}
+    device = pairs["device"].iloc[0]
+    yield Figure("pitch", caption, columns, layered(layers, 260), shown, series.dtype, device)
+
+
+# Columns in order, as far as the timings have them.
+LEVEL_COLUMNS = (
+    *("owner", "device", "level", "latency_seconds", "latency_seconds_low", "latency_seconds_high"),
+    *("latency_cycles", "latency_bytes", "latency_variant", "bytes_per_second", "bytes_per_second_low"),
+    *("bytes_per_second_high", "bandwidth_bytes", "bandwidth_variant"),
+)
+
+
+def level_table(rows: pd.DataFrame, device: str) -> Table:
+    """Make the table of the levels of memory of one device, from ``analysis.levels``."""
+
+    def known(name: str, form: Callable[[Row], str]) -> Column:
+        return lambda row: Cell(form(row)) if math.isfinite(row[name]) else EMPTY
+
+    def of(kind: str) -> Column:
+        return lambda row: words(
+            f"{row[f'{kind}_variant']}, {amount(row[f'{kind}_bytes'])}" if row[f"{kind}_variant"] else ""
+        )
+
+    columns: dict[str, Column] = {
+        "Level": lambda row: words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]]))),
+        "Latency, ns": known(
+            "latency_seconds",
+            lambda row: number(row["latency_seconds"] * 1e9),
+        ),
+        "Cycles": known("latency_cycles", lambda row: number(row["latency_cycles"])),
+        "Chase": of("latency"),
+        "Bandwidth, GB/s": known(
+            "bytes_per_second",
+            lambda row: number(row["bytes_per_second"] / 1e9),
+        ),
+        "Read by": of("bandwidth"),
+    }
+    if rows["latency_cycles"].isna().all():  # the clock of a CPU is not known
+        del columns["Cycles"]
+    return table(f"Levels of memory of the {device}", rows, columns)
+
+
+def pitch(rows: pd.DataFrame) -> str:
+    """Give the speedup of padded rows over the same kernel without padding, and the cost of the copies."""
+    pairs = [
+        (Ratio(row["gain"], row["gain_low"], row["gain_high"]), row)
+        for row in analysis.row_dicts(analysis.pitch_pairs(rows))
+    ]
+    if not pairs:
+        return ""
+    highest, where = max(pairs, key=lambda each: each[0].value)
+    if len(pairs) == 1:
+        text = f"{where['rung']} at {formats.size(where)}: {highest.over(where['plain'])}"
+    else:
+        faster, slower = sum(ratio.faster for ratio, _ in pairs), sum(ratio.slower for ratio, _ in pairs)
+        text = (
+            f"{where['variant']} is significantly faster than {where['plain']} at {faster} of {len(pairs)} points and "
+            f"significantly slower at {slower}. Largest speedup: {where['rung']} at {formats.size(where)}, {highest}"
+        )
+    shares = [row["call_pitch"] / row["call_seconds"] for _, row in pairs if math.isfinite(row["call_pitch"])]
+    if shares:
+        text += f". The copies take {formats.percent(median(shares))} of the end-to-end time"
+    return text + "."
+
+
+CHAPTER = Chapter(
+    "memory",
+    "Memory",
+    "How fast is memory read and written, and do padded rows help?",
+    (pitch_gain, rate_against_size, ladders),
+    (Answer(best, each_device=True, each_size=True), Answer(reach, each_device=True), Answer(pitch)),
+)

@@ -1,0 +1,345 @@
+"""Scaling over ranks, and the predictions of the cost model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis import links
+from hpcmm.analysis.scaling import base_columns
+from hpcmm.devices import DEVICES
+from hpcmm.model import TEXTBOOK
+from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.parallel import ALGORITHMS
+from hpcmm.report import formats
+from hpcmm.report.chapters.chapter import Answer, Chapter, Experiment
+from hpcmm.report.chapters.ladder import ladders
+from hpcmm.report.findings import fastest_of, first_series, first_type
+from hpcmm.report.formats import amount, at_sizes, duration, number, percent, size_title, times, whole
+from hpcmm.report.markup import Cell, Table, grouped, words
+from hpcmm.report.ratio import Ratio
+from hpcmm.report.tables import Column, of_size, table, text, value
+from hpcmm.report.vega import (
+    AT_ONE,
+    Figure,
+    Style,
+    category,
+    distinct,
+    dots,
+    layered,
+    quantity,
+    ranks_axis,
+    rounded,
+    styled,
+    tens_axis,
+)
+from hpcmm.store import DIMENSIONS
+
+PREDICTED = "predicted"  # group of the figures of a model
+
+
+def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
+    """Draw efficiency over ranks of one sweep; ``frame`` is from ``scaling.speedups``.
+
+    There is one figure for each kind of scaling, device and element type, at the largest size. Of each arithmetic it
+    shows the two labels that are fastest on the most ranks by the kernel alone, and the two fastest end to end.
+    """
+    for (kind, device, dtype, setting), rows in frame.groupby(["kind", "device", "dtype", "setting"], sort=False):
+        if kind == "memory-constrained":  # its table has the numbers; no question of its own
+            continue
+        work = OPERATIONS[rows["operation"].iloc[0]].metric
+        last = rows[rows["ranks"] == rows["ranks"].max()]
+        at = last.loc[last[work].idxmax()]
+        rows = rows[(rows[base_columns()] == at[base_columns()]).all(axis=1)]
+        if rows["ranks"].nunique() < 3:  # its table shows more than two points
+            continue
+        alone = rows["algorithm"] == TEXTBOOK  # its kernel exchanges nothing, so it is not comparable with the others
+        if not alone.all():
+            rows = rows.assign(**{name: rows[name].mask(alone) for name in ("speedup", "efficiency")})
+        last = rows[rows["ranks"] == at["ranks"]]
+        best = {
+            label
+            for _, alike in last.groupby("arithmetic")
+            for prefix in ("", "call_")
+            for label in alike.dropna(subset=[prefix + "speedup"]).nsmallest(2, prefix + "seconds")["label"]
+        }
+        if not best:  # not timed in the same way on one rank
+            continue
+        what = ", ".join(filter(None, (dtype, setting)))
+        shown = " of the fastest variants" if rows["label"].nunique() > len(best) else ""
+        where = f"{shown} on the {formats.device(device)}, {what}"
+        at_once = " of all devices at once" if (at["base_ranks"] > 1) else ""
+        base = f"the fastest on one rank{at_once} in the same arithmetic"
+        caption = f"{kind.capitalize()} scaling{where}, relative to {base}"
+        yield _scaling(rows[rows["label"].isin(best)], style, caption, f"{kind}-{device}-{dtype}")
+
+
+def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name: str, height: int = 300) -> Figure:
+    shown = {"series": "Variant", "size": "Size", "of": "Timed", "ranks": "Ranks"}
+    shown |= {"efficiency": "Efficiency", "speedup": "Speedup"}
+    columns: dict[str, list] = {name: [] for name in shown}
+    for row in analysis.row_dicts(rows.sort_values(["place", "ranks"], kind="stable")):
+        for prefix, what in (("", "kernel alone"), ("call_", "end to end")):
+            if math.isfinite(row[prefix + "efficiency"]):
+                columns["series"].append(row["label"])
+                columns["of"].append(what)
+                columns["size"].append(formats.size(row))
+                columns["ranks"].append(int(row["ranks"]))
+                columns["efficiency"].append(float(f"{row[prefix + 'efficiency']:.5g}"))
+                columns["speedup"].append(float(f"{row[prefix + 'speedup']:.5g}"))
+    labels = list(dict.fromkeys(columns["series"]))
+    x, y = ranks_axis(columns["ranks"]), quantity("efficiency", title="efficiency", axis={"format": ".0%"})
+    color, shape, _ = styled("series", labels, distinct(rows, style))
+    dashes = {what: dash for what, dash in (("kernel alone", [1, 0]), ("end to end", [4, 3])) if what in columns["of"]}
+    dash = category("of", legend={"title": None}, scale={"domain": list(dashes), "range": list(dashes.values())})
+    tooltip = [{"field": field, "title": shown[field].lower()} for field in ("series", "size", "of", "ranks")]
+    tooltip += [quantity("efficiency", format=".1%"), quantity("speedup", format=".3r")]
+    layers = [
+        AT_ONE,
+        {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": color, "strokeDash": dash}},
+        {"mark": dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
+    ]
+    caption = f"{caption}, up to {max(columns['ranks'])} ranks"
+    of = rows["dtype"].iloc[0], rows["device"].iloc[0]
+    return Figure(name, caption, columns, layered(layers, height), shown, *of)
+
+
+def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
+    """Draw predicted rates of the largest problem of a sweep over ranks, with the measured rates.
+
+    ``frame`` is from ``scaling.predictions``. Nothing is drawn for so few measured ranks that they could not
+    contradict the model.
+    """
+    for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
+        if rows["measured_ranks"].max() < CONTRADICTING:
+            continue
+        rows = rows[rows["work"] == rows["work"].max()].sort_values(["place", "ranks", "seconds"])
+        rows = rows.drop_duplicates(["label", "ranks"])
+        largest = (rows["work"] / rows[["seconds", "predicted_seconds"]].min(axis=1)).max()
+        rates = formats.rate_unit(rows["operation"].iloc[0], dtype, largest)
+        unit = rates.name
+        columns = {
+            "label": list(rows["label"].where(rows["of"] != "end to end", rows["label"] + ", end to end")),
+            "ranks": [int(ranks) for ranks in rows["ranks"]],
+            "predicted": rounded(rows["work"] / rows["predicted_seconds"] / rates.scale),
+            "rate": rounded(rows["work"] / rows["seconds"] / rates.scale),
+        }
+        hues = distinct(rows, style)
+        own = {shown: hues[label] for shown, label in zip(columns["label"], rows["label"], strict=True)}
+        color, shape, dash = styled("label", list(own), own, symbolStrokeWidth=0)
+        x, log = ranks_axis(columns["ranks"]), {"title": unit, "scale": {"type": "log"}, "axis": tens_axis(0, 10)}
+        tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}]
+        tooltip += [
+            quantity(field, title=f"{title}, {unit}", format=",.3r")
+            for field, title in (("rate", "measured"), ("predicted", "predicted"))
+        ]
+        layers = [
+            {
+                "mark": {"type": "line"},
+                "encoding": {"x": x, "y": quantity("predicted", **log), "color": color, "strokeDash": dash},
+            },
+            {
+                "mark": dots(60),
+                "transform": [{"filter": "isValid(datum.rate)"}],
+                "encoding": {"x": x, "y": quantity("rate", **log), "color": color, "shape": shape, "tooltip": tooltip},
+            },
+        ]
+        caption = (
+            f"Predicted rates on the {formats.device(device)}, {dtype}, at {formats.size(rows.iloc[0])}. Lines are "
+            "predictions of the cost model, marks are measurements; kernel alone unless labelled end to end"
+        )
+        shown = {"label": "Variant", "ranks": "Ranks", "rate": f"Measured, {unit}", "predicted": f"Predicted, {unit}"}
+        name, whole = f"predicted-{device}-{dtype}", layered(layers, 300)
+        yield Figure(name, caption, columns, whole, shown, dtype, device, group=PREDICTED)
+
+
+SCALING_COLUMNS = ("kind", "setting", "dtype", *DIMENSIONS, "device", "label", "ranks", "seconds", "speedup")
+SCALING_COLUMNS += ("efficiency", "efficiency_of_slowest", "base_ranks", "base_card", "call_seconds", "call_speedup")
+SCALING_COLUMNS += ("call_efficiency",)
+PREDICTION_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "of", "measured_ranks", "ranks", "seconds")
+PREDICTION_COLUMNS += ("predicted_seconds", "held_out")
+
+
+CONTRADICTING = 4  # measured ranks from which predictions of more ranks are shown
+
+
+def scaling_table(rows: pd.DataFrame) -> Table:
+    """Make the table of speedup and efficiency over ranks of one sweep; ``rows`` are from ``scaling.speedups``."""
+    by = ["kind", *base_columns(), "device", "place", "dtype", "setting", "ranks", *dimensions()]
+    rows = rows.sort_values(by, kind="stable", ignore_index=True)
+    bases, which = at_sizes(
+        rows.assign(**{d: rows[base] for d, base in zip(dimensions(), base_columns(), strict=True)}), 3
+    )
+    some = rows.loc[bases.index]
+    named = ["label", *(name for name in ("dtype", "setting") if some[name].nunique() > 1)]
+    amounts = {"Kernel alone": ("seconds", duration), "Speedup": ("speedup", times)}
+    amounts |= {"Efficiency": ("efficiency", percent), "Of slowest": ("efficiency_of_slowest", percent)}
+    amounts |= {"End to end": ("call_seconds", duration)}
+    amounts |= {"End-to-end speedup": ("call_speedup", times)}
+    amounts |= {"End-to-end efficiency": ("call_efficiency", percent)}
+    columns: dict[str, Column] = {
+        "Scaling": text("kind"),
+        size_title(some): of_size,
+        "Variant": lambda row: words(", ".join(filter(None, [*(row[name] for name in named), row["arithmetic"]]))),
+        "Ranks": value("ranks", whole),
+        **{title: value(name, form) for title, (name, form) in amounts.items() if some[name].notna().any()},
+    }
+    return table(f"Scaling over ranks{which}", some, columns, leading=3)
+
+
+def prediction_table(rows: pd.DataFrame) -> Table:
+    """Make the table of predicted and measured times of the largest problem, from ``scaling.predictions``.
+
+    It has other numbers of ranks than the measured ones only if these could contradict the model.
+    """
+    rows = rows[(rows["measured_ranks"] >= CONTRADICTING) | rows["seconds"].notna()]
+    rows = rows[rows["work"] == rows.groupby(["device", "dtype"])["work"].transform("max")]
+    rows = rows.sort_values(["device", "place", "dtype", "ranks", "seconds"], kind="stable")  # NaN is last
+    rows = rows.drop_duplicates(["label", "dtype", "ranks"])
+    rows = rows.assign(ratio=rows["predicted_seconds"] / rows["seconds"])
+    columns: dict[str, Column] = {
+        size_title(rows): of_size,
+        "Variant": text("label"),
+        "Timed": text("of"),
+        "Type": text("dtype"),
+        "Ranks": value("ranks", whole),
+        "Measured": lambda row: Cell(duration(row["seconds"])) if row["ratio"] > 0 else words("predicted only"),
+        "Predicted": value("predicted_seconds", duration),
+        "Predicted over measured": value("ratio", number),
+    }
+    if rows["held_out"].notna().any():
+        columns["Held-out error"] = lambda row: Cell("" if row["ratio"] > 0 else percent(row["held_out"]))
+    return table("Predicted by the cost model", rows, columns, leading=4)
+
+
+def algorithms(rows: pd.DataFrame) -> str:
+    """Compare algorithms with ``TEXTBOOK`` and the same variant, on the most ranks at the largest size."""
+    rows = rows[rows["algorithm"] != TEXTBOOK]
+    if rows.empty:
+        return ""
+    rows = first_type(rows)
+    here = analysis.largest(rows[rows["ranks"] == rows["ranks"].max()]).sort_values("place", kind="stable")
+    found: dict[str, list[str]] = {"call": [], "kernel": []}
+    for row in analysis.row_dicts(here):
+        (kind,) = ALGORITHMS[row["algorithm"]].measures
+        ratio = row["ratio" if kind == "kernel" else "call_ratio"]
+        if ratio > 0:
+            found[kind].append(f"{row['label']} {formats.times(ratio)}")
+    where = f"({here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, {formats.ranks(here['ranks'].iloc[0])})"
+    compared = {
+        "call": f"End-to-end speedup over {TEXTBOOK} with the same variant {where}",
+        # the kernel of TEXTBOOK exchanges nothing, so no algorithm is faster for its exchange
+        "kernel": f"Speed relative to the local kernels of {TEXTBOOK}, which exchange nothing {where}",
+    }
+    return " ".join(f"{compared[kind]}: {', '.join(labels)}." for kind, labels in found.items() if labels)
+
+
+def over_library(rows: pd.DataFrame) -> str:
+    """Compare the fastest product of each variant with that of the library, on the most ranks at the largest size."""
+    rows = rows[(rows["operation"] == "matmul") & (rows["algorithm"] != TEXTBOOK)]
+    foreign = rows["algorithm"].map(lambda name: bool(ALGORITHMS[name].package))
+    if not foreign.any():
+        return ""
+    most = rows.loc[foreign, "ranks"].max()
+    texts = []
+    at = rows[rows["ranks"] == most]
+    at = at[at["flops"] == at[foreign[at.index]].groupby("dtype")["flops"].max().reindex(at["dtype"]).to_numpy()]
+    for (dtype, *_), here in at.groupby(["dtype", *dimensions(), "setting"], sort=True):
+        library = here[foreign[here.index]]
+        ours = here[~foreign[here.index]]
+        if not library.empty and not ours.empty:
+            (library,) = analysis.row_dicts(library.nsmallest(1, "seconds"))
+            speedups = [f"{row['label']} {Ratio.of(row, library)}" for row in fastest_of(ours)]
+            texts.append(f"{formats.size(library)} in {dtype}: {', '.join(speedups)}")
+    name = rows.loc[foreign, "algorithm_library"].iloc[0]
+    if not texts:
+        return ""
+    return f"Speedup over {name} on {formats.ranks(most)}, measured in separate jobs: {'; '.join(texts)}."
+
+
+def ranks(rows: pd.DataFrame) -> str:
+    """Give the speedup from more ranks, at the largest size."""
+    texts = []
+    for device in DEVICES:
+        here = rows[rows["device"] == device]
+        if here.empty:
+            continue
+        first = first_series(here)
+        alike = (here["dtype"] == first["dtype"].iloc[0]) & (here["setting"] == first["setting"].iloc[0])
+        most = analysis.largest(here[alike])
+        one = {row["label"]: row for row in analysis.row_dicts(analysis.at_size(first, most.iloc[0]))}
+        last = most[(most["ranks"] == most["ranks"].max()) & (most["role"] == "rung") & most["label"].isin(list(one))]
+        if last.empty or last["ranks"].iloc[0] == first["ranks"].iloc[0]:
+            continue
+        exchanging = last[last["algorithm"] != TEXTBOOK]
+        last = last if exchanging.empty else exchanging
+        row = last.loc[last["seconds"].idxmin()]
+        found = []
+        if math.isfinite(row["call_seconds"]):
+            found.append(f"end to end {Ratio.of(row, one[row['label']], 'call_seconds')}")
+        alone = f"kernel alone {Ratio.of(row, one[row['label']])}"
+        found.append(
+            alone if not exchanging.empty else f"local kernels without exchange {Ratio.of(row, one[row['label']])}"
+        )
+        where = f"{row['label']} at {formats.size(row)}"
+        texts.append(f"Speedup of {row['ranks']} ranks over {first['ranks'].iloc[0]}, {where}: {', '.join(found)}.")
+    return " ".join(texts)
+
+
+EXCHANGE_COLUMNS = ("pattern", "transport", "ranks", "dtype", "message_bytes", "seconds", "seconds_low", "seconds_high")
+EXCHANGE_COLUMNS += ("algorithm_bytes_per_second", "bus_bytes_per_second", "machine")
+EXCHANGE_HEAD = (
+    "Pattern",
+    "Transport",
+    "Ranks",
+    "Type",
+    "Message",
+    "Time",
+    "Algorithm bandwidth, GB/s",
+    "Bus bandwidth, GB/s",
+)
+
+
+def exchange_table(rows: pd.DataFrame) -> Table:
+    """Make the table of ``analysis.links.exchanges``."""
+    lines = []
+    for row in analysis.row_dicts(rows):
+        rates = [Cell(number(row[name] / 1e9)) for name in ("algorithm_bytes_per_second", "bus_bytes_per_second")]
+        lines.append(
+            [
+                *(words(text) for text in (row["pattern"], row["transport"], whole(row["ranks"]), row["dtype"])),
+                Cell(amount(row["message_bytes"])),
+                Cell(duration(row["seconds"])),
+                *rates,
+            ]
+        )
+    return Table("Exchanges, all ranks at once", EXCHANGE_HEAD, grouped(lines, 4))
+
+
+def over_ranks(
+    sweep: str, points: pd.DataFrame, experiment: Experiment
+) -> list[tuple[str, Table, pd.DataFrame, Sequence[str]]]:
+    """Return the tables of a sweep over ranks, each with the name of its files, its rows and the columns of its CSV."""
+    gains, predicted = (rows[rows["sweep"] == sweep] for rows in (experiment.scaling, experiment.predictions))
+    known = (
+        ("scaling", scaling_table, gains, SCALING_COLUMNS),
+        ("predictions", prediction_table, predicted, PREDICTION_COLUMNS),
+        ("exchanges", exchange_table, links.exchanges(points), EXCHANGE_COLUMNS),
+    )
+    return [(kind, make(rows), rows, columns) for kind, make, rows, columns in known if not rows.empty]
+
+
+CHAPTER = Chapter(
+    "ranks",
+    "Several ranks",
+    "What do several ranks gain, and which algorithm uses them best?",
+    (ladders,),
+    (
+        Answer(algorithms, "right", each_size=True),
+        Answer(over_library, "timed", each_size=True),
+        Answer(ranks, "timed", each_size=True),
+    ),
+)

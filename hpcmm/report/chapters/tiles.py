@@ -1,0 +1,131 @@
+"""The effect of the width of a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis import Series
+from hpcmm.report import formats
+from hpcmm.report.chapters.chapter import Answer, Chapter
+from hpcmm.report.chapters.ladder import ladders
+from hpcmm.report.chapters.sizes import rate_against_size
+from hpcmm.report.findings import rate_ratio
+from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
+from hpcmm.report.ratio import Ratio
+from hpcmm.report.vega import Figure, Style, category, layered, quantity, rounded
+
+HEAT = ("#eef3f9", "#1f5fa8")  # slowest, fastest
+MOST_SIZES = 8  # of a map: more columns are too narrow for their numbers on a phone
+
+
+def tile_map(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
+    """Draw rates by tile and size, coloured relative to the fastest at that size; wrong results are marked."""
+    points = series.points
+    if not (points["tile"] > 0).any():
+        return
+    rows = points[points["tile"] > 0]
+    sizes = analysis.sizes(rows)
+    if rows.groupby("variant")["tile"].nunique().max() in (0, 1) or not 2 <= len(sizes) <= MOST_SIZES or rows.empty:
+        return
+    unit = formats.rate_unit_of(series.points).name
+    columns = columns_of(rows, series)
+    rates = pd.Series(columns["rate"], dtype=float)
+    wrong = rows["result"] == "FAIL"
+    columns |= {
+        "relative": rounded(rates / rates.groupby(pd.Series(columns["size"])).transform("max")),
+        "text": ["FAIL" if bad else formats.number(rate) for bad, rate in zip(wrong, rates, strict=True)],
+    }
+    labels = list(rows.sort_values("place")["label"].unique())
+    top = {"labelAngle": 0, "orient": "top", "domain": False, "ticks": False}
+    position = {
+        "x": category("size", sort=formats.sizes(sizes), title="n", axis=top),
+        "y": category("label", sort=labels, title=None, axis={"domain": False, "ticks": False, "labelLimit": 200}),
+    }
+    legend = {"title": "relative to the fastest", "titleLimit": 300, "format": ".0%", "gradientLength": 160}
+    color = quantity("relative", scale={"domain": [0, 1], "range": list(HEAT)}, legend=legend)
+    ink = {"test": "datum.text == 'FAIL'", "value": "#b3141d"}
+    light = {"test": "datum.relative > 0.77", "value": "#ffffff"}
+    layers = [
+        {
+            "mark": {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1},
+            "transform": [*calculations(series), {"filter": "isValid(datum.relative)"}],
+            "encoding": {**position, "color": color, "tooltip": tooltips(unit, series)},
+        },
+        {
+            "mark": {"type": "rect", "fill": "#ffffff", "stroke": "#b3141d", "strokeWidth": 2},
+            "transform": [{"filter": "datum.text == 'FAIL'"}],
+            "encoding": position,
+        },
+        {
+            "mark": {"type": "text", "fontSize": 11},
+            "encoding": {
+                **position,
+                "text": {"field": "text"},
+                "color": {"condition": [ink, light], "value": "#16202c"},
+            },
+        },
+    ]
+    caption = f"{unit} by tile and size, {described(series)}; an empty cell was not measured"
+    whole = layered(layers, 26 * len(labels) + 20)
+    yield Figure("tiles", caption, columns, whole, titles_of(series), series.dtype, rows["device"].iloc[0])
+
+
+def tiles(rows: pd.DataFrame) -> str:
+    """Name the fastest tile of each rung that was measured with several, at the largest size."""
+    if not (rows["tile"] > 0).any():
+        return ""
+    here = analysis.largest(rows)
+    texts = []
+    for variant, group in here[here["tile"] > 0].sort_values("place").groupby("variant", sort=False):
+        ranked = analysis.row_dicts(group.sort_values("seconds"))
+        others = [row for row in ranked if row["tile"] != ranked[0]["tile"] and row["memory"] == ranked[0]["memory"]]
+        if others:
+            speedup = Ratio.of(ranked[0], others[0]).over(f"tile {others[0]['tile']:.0f}")
+            texts.append(f"{ranked[0]['tile']:.0f} for {variant}, {speedup}")
+    return f"Fastest tile at {formats.size(here.iloc[0])}: {'; '.join(texts)}." if texts else ""
+
+
+def remainders(rows: pd.DataFrame) -> str:
+    """Give the cost of one row and column beyond a multiple of the tile, and how many peaks are at multiples."""
+    if not (rows["tile"] > 0).any():
+        return ""
+    squares = rows[(rows["tile"] > 0) & (rows["m"] == rows["n"]) & (rows["k"] == rows["n"])]
+    texts = []
+    for label, group in squares.sort_values("place").groupby("label", sort=False):
+        at = {int(row["n"]): row for row in analysis.row_dicts(group)}
+        tile = int(group["tile"].iloc[0])
+        multiples = [n for n in at if n % tile == 0]
+        falls = [rate_ratio(at[n + 1], at[n]) for n in multiples if n + 1 in at]
+        if not falls:
+            continue
+        text = f"{label}: {_spread(falls)}"
+        around = {n: range(n - tile // 2, n + tile // 2 + 1) for n in multiples}
+        whole = {n: near for n, near in around.items() if all(each in at for each in near)}
+        if whole:
+            peaks = sum(max(near, key=lambda each: at[each]["flops_per_second"]) == n for n, near in whole.items())
+            text += f", fastest within half a tile at {peaks} of {len(whole)} multiples"
+        texts.append(text)
+    if not texts:
+        return ""
+    return f"Rate at a multiple of the tile plus one, relative to the multiple: {'; '.join(texts)}."
+
+
+def _spread(ratios: Sequence[Ratio]) -> str:
+    if len(ratios) == 1:
+        return str(ratios[0])
+    values = sorted(ratio.value for ratio in ratios)
+    ends = f"{formats.number(values[0])} to {formats.number(values[-1])}"
+    return f"{formats.times(median(values))} (median of {len(values)}; range {ends})"
+
+
+CHAPTER = Chapter(
+    "tiles",
+    "Tiles",
+    "What does the width of the tile cost or gain, and a size that it does not divide?",
+    (tile_map, rate_against_size, ladders),
+    (Answer(tiles, each_size=True), Answer(remainders)),
+)

@@ -1,0 +1,229 @@
+"""End-to-end calls with their copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis import Series
+from hpcmm.devices import DEVICES
+from hpcmm.model import TEXTBOOK
+from hpcmm.operations import dimensions
+from hpcmm.quantities import PHASES
+from hpcmm.report import formats
+from hpcmm.report.chapters.chapter import Answer, Chapter, Tabulated
+from hpcmm.report.chapters.ladder import ladders
+from hpcmm.report.chapters.sizes import rate_against_size
+from hpcmm.report.findings import fastest_of
+from hpcmm.report.formats import at_sizes, conditions, duration, percent, rate, rate_unit_of, size_title, whole
+from hpcmm.report.markup import Cell, Table, words
+from hpcmm.report.points import SECONDS, described
+from hpcmm.report.ratio import Ratio
+from hpcmm.report.tables import Column, Row, of_size, table, text, value
+from hpcmm.report.vega import PALETTE, Figure, Style, category, layered, quantity
+from hpcmm.store import DIMENSIONS
+
+
+def calls(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
+    """Draw end-to-end times by phase: of each label at the largest size, and of the fastest one at all sizes."""
+    frame = analysis.phases(series.points)
+    if frame.empty:
+        return
+    largest = analysis.largest(frame)
+    for device, rows in largest.groupby("device", sort=False):
+        if not DEVICES[device].accelerator and series.ranks == 1:
+            continue  # nothing is copied
+        rows = rows.sort_values("place")
+        what = f"{formats.size(largest.iloc[0])}, {described(series)}"
+        caption = f"End-to-end time on the {formats.device(device)} by phase at {what}{_overlapping(rows)}"
+        yield replace(
+            _stacked(f"calls-{device}", caption, rows, list(rows["label"]), share=False),
+            dtype=series.dtype, device=device,
+        )  # fmt: skip
+    shapes = analysis.shapes(frame)
+    some = formats.spread(list(dict.fromkeys(shapes)), 8)
+    ours = largest[(largest["role"] == "rung") & analysis.on_accelerator(largest)]
+    if len(some) < 3 or ours.empty:
+        return
+    rung = ours.loc[ours["call_seconds"].idxmin(), "rung"]
+    rows = frame[[own == rung and shape in some for own, shape in zip(frame["rung"], shapes, strict=True)]]
+    names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in analysis.row_dicts(rows)]
+    caption = f"Share of each phase in the end-to-end time of {rung}, by size{_overlapping(rows)}"
+    yield replace(
+        _stacked("shares", caption, rows, names, share=True),
+        dtype=series.dtype, device=rows["device"].iloc[0],
+    )  # fmt: skip
+
+
+def _overlapping(rows: pd.DataFrame) -> str:
+    """Return the part of a caption that names algorithms with overlapping phases."""
+    names = [name for name in rows["algorithm"].unique() if name != TEXTBOOK]
+    who = " and ".join(names)
+    return f"; phases of {who} overlap, so the end-to-end time is shorter than the bar" if names else ""
+
+
+def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], share: bool) -> Figure:
+    columns: dict[str, list] = {"name": [], "phase": [], "start": [], "end": [], "seconds": [], "share": []}
+    unit, scale = ("share of the end-to-end time", 1.0) if share else formats.unit_of(rows["call_seconds"].max())
+    for label, row in zip(names, analysis.row_dicts(rows), strict=True):
+        start = 0.0
+        for phase in PHASES[:-1]:
+            seconds = row["call_" + phase]
+            if not math.isfinite(seconds):
+                continue
+            length = row["share_" + phase] if share else seconds * scale
+            for column, amount in (("start", start), ("end", start + length), ("seconds", seconds)):
+                columns[column].append(float(f"{amount:.5g}"))
+            columns["name"].append(label)
+            columns["phase"].append(phase)
+            columns["share"].append(float(f"{row['share_' + phase]:.4g}"))
+            start += length
+    present = [phase for phase in PHASES if phase in columns["phase"]]
+    hues = [PALETTE[PHASES.index(phase) % len(PALETTE)] for phase in present]
+    y = category("name", sort=list(names), title=None, axis={"labelLimit": 240})
+    axis = {"format": ".0%" if share else ",~r", "labelBound": True}
+    longest = max(columns["end"])
+    # the domain of the bars alone: if no label fits into a bar, Vega warns about an empty domain of the labels
+    scale_x = {"domain": [0, longest], "nice": True}
+    x = quantity("start", title=unit, axis=axis, stack=None, scale=scale_x)
+    color = category("phase", scale={"domain": present, "range": hues}, legend={"title": None})
+    bar = "Size" if share else "Variant"
+    tooltip = [{"field": "name", "title": bar.lower()}, {"field": "phase"}, {"field": "time"}]
+    tooltip.append(quantity("share", format=".1%"))
+    layers = [
+        {
+            "mark": {"type": "bar", "stroke": "#ffffff", "strokeWidth": 1, "height": {"band": 0.75}},
+            "transform": [{"calculate": SECONDS, "as": "time"}],
+            "encoding": {"x": x, "x2": {"field": "end"}, "y": y, "color": color, "tooltip": tooltip},
+        },
+        {
+            "mark": {"type": "text", "color": "#ffffff", "fontSize": 11, "fontWeight": "bold"},
+            "transform": [
+                # only where the label fits into the bar
+                {"filter": f"(datum.end - datum.start) * width / {longest:.6g} > 8 * length(datum.phase)"},
+                {"calculate": "(datum.start + datum.end) / 2", "as": "middle"},
+            ],
+            "encoding": {"x": quantity("middle"), "y": y, "text": {"field": "phase"}},
+        },
+    ]
+    shown = {"name": bar, "phase": "Phase", "seconds": "Seconds", "share": "Share"}
+    return Figure(name, caption, columns, layered(layers, 26 * len(set(names)) + 8), shown)
+
+
+PHASE_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "call_seconds", "call_seconds_low")
+PHASE_COLUMNS += ("call_seconds_high", "call_repetitions", *(f"call_{phase}" for phase in PHASES[:-1]))
+PHASE_COLUMNS += (*(f"share_{phase}" for phase in PHASES[:-1]), "seconds", "flops_per_second", "bytes_per_second")
+PHASE_COLUMNS += ("call_flops_per_second", "call_bytes_per_second", "call_ratio")
+ACTIVITY_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "memory", "activity", "share", "total", "calls")
+ACTIVITY_COLUMNS += ("mean", "least", "most")
+
+
+def phase_table(series: Series) -> Table | None:
+    """Make the table of end-to-end times by phase, with both rates; None if no call was timed."""
+
+    def of_phase(phase: str) -> Column:
+        def cell(row: Row) -> Cell:
+            share = row["share_" + phase]
+            return Cell(duration(row["call_" + phase]), percent(share))
+
+        return cell
+
+    rows, which = at_sizes(analysis.phases(series.points), 3)
+    if rows.empty:
+        return None
+    unit = rate_unit_of(series.points)
+    columns: dict[str, Column] = {size_title(rows): of_size, "Variant": text("label")}
+    columns |= {phase.capitalize(): of_phase(phase) for phase in PHASES[:-1] if rows["call_" + phase].notna().any()}
+    columns |= {
+        "Total": value("call_seconds", duration),
+        f"{unit.name}, kernel alone": lambda row: Cell(rate(row, unit=unit)),
+        f"{unit.name}, end to end": lambda row: Cell(rate(row, "call_", unit)),
+    }
+    return table(f"End-to-end times, {conditions(series)}{which}", rows, columns, leading=1)
+
+
+# Phases of a call, under the names that profilers use
+ACTIVITIES = {
+    "scatter": "scatter (MPI)",
+    "broadcast": "broadcast (MPI)",
+    "upload": "host to device",
+    "pitch": "device to device (pitch)",
+    "kernel": "kernel",
+    "download": "device to host",
+    "gather": "gather (MPI)",
+}
+
+
+def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
+    """Make the table of copies and kernels as a profiler lists them; None if no call moved anything.
+
+    ``activities`` are the rows of ``analysis.activities`` that belong to the series. For each activity, page-locked
+    and pageable memory are in adjacent rows.
+    """
+    activities = activities[analysis.on_accelerator(activities) | (activities["ranks"] > 1)]
+    if activities.empty:
+        return None
+    with_memory = bool((activities["memory"] != "").any())
+    activities = activities.assign(
+        position=activities["activity"].map({phase: i for i, phase in enumerate(PHASES)}),
+        first=activities.groupby("rung")["place"].transform("min"),
+    ).sort_values(
+        [*dimensions(), "first", "position", "memory"], ascending=[*[True] * 5, False], kind="stable", ignore_index=True
+    )
+    some, which = at_sizes(activities, 4 if with_memory else 1)
+    columns: dict[str, Column] = {
+        size_title(activities): of_size,
+        "Variant": text("rung"),
+        "Activity": lambda row: words(ACTIVITIES.get(row["activity"], row["activity"])),
+        **({"Host memory": text("memory")} if with_memory else {}),
+        "Share": value("share", percent),
+        "Sum": value("total", duration),
+        "Calls": value("calls", whole),
+        **{title: value(name, duration) for title, name in (("Mean", "mean"), ("Min", "least"), ("Max", "most"))},
+    }
+    return table(f"Copies and kernel, {conditions(series)}{which}", some, columns, leading=3)
+
+
+def host_memory(rows: pd.DataFrame) -> str:
+    """Give the speedup from page-locked host memory, end to end and of the copies, at the largest size."""
+    here = analysis.largest(rows[rows["call_seconds"].notna()]) if rows["call_seconds"].notna().any() else rows[:0]
+    kinds = {kind: fastest_of(here[here["memory"] == kind], ("rung",)) for kind in ("pinned", "pageable")}
+    pageable = {row["rung"]: row for row in kinds["pageable"]}
+    both = [
+        (row, pageable[row["rung"]]) for row in kinds["pinned"] if row["rung"] in pageable and row["role"] == "rung"
+    ]
+    if not both:
+        return ""
+    pinned, other = min(both, key=lambda pair: pair[0]["call_seconds"])
+    call, kernel = Ratio.of(pinned, other, "call_seconds"), Ratio.of(pinned, other)
+    copies = [
+        f"{phase} {formats.times(other['call_' + phase] / pinned['call_' + phase])}"
+        for phase in ("upload", "download")
+        if math.isfinite(other["call_" + phase] / pinned["call_" + phase])
+    ]
+    return (
+        f"Speedup of pinned over pageable host memory, {pinned['rung']} at {formats.size(pinned)}: "
+        f"{', '.join([f'end to end {call}', *copies, f'kernel alone {kernel}'])}."
+    )
+
+
+CHAPTER = Chapter(
+    "transfers",
+    "Transfers",
+    "What does a call cost end to end, with its copies?",
+    (calls, rate_against_size, ladders),
+    (Answer(host_memory, each_size=True),),
+    (
+        Tabulated(
+            "phases",
+            PHASE_COLUMNS,
+            lambda series, whole: analysis.phases(series.points),
+            lambda series, rows: phase_table(series),
+        ),
+        Tabulated("activities", ACTIVITY_COLUMNS, lambda series, whole: series.of(whole.activities), activity_table),
+    ),
+)

@@ -1,0 +1,212 @@
+"""Rooflines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis.why import Evidence, Step
+from hpcmm.devices import DEVICES
+from hpcmm.operations import OPERATIONS
+from hpcmm.report import formats
+from hpcmm.report.chapters.chapter import Chapter
+from hpcmm.report.ratio import SAME
+from hpcmm.report.vega import (
+    DASHES,
+    LINE,
+    MARKERS,
+    PALETTE,
+    Figure,
+    category,
+    dots,
+    layered,
+    quantity,
+    rounded,
+    tens_axis,
+)
+
+
+def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
+    """Draw the highest rate of each rung over its arithmetic intensity, with the limits of hardware and run."""
+    # of several machines with such a GPU, that with the most rungs
+    roofs = sorted(analysis.rooflines(frame), key=lambda roof: len(roof.rungs), reverse=True)
+    roofs = list({(roof.device, roof.dtype, *set(roof.rungs["gpu"])): roof for roof in reversed(roofs)}.values())[::-1]
+    machines = list(dict.fromkeys(roof.machine for roof in roofs))
+    for roof in roofs:
+        rows = roof.rungs
+        intensity = rows["flops"] / rows["bytes"]
+        peak = max(flops for _, flops, _ in roof.ceilings)
+        unit = formats.rate_unit("matmul", roof.dtype, max(peak, rows["flops_per_second"].max()))
+        columns = {
+            "label": list(rows["label"]),
+            "operation": list(rows["operation"]),
+            "size": formats.sizes(rows),
+            "intensity": rounded(intensity),
+            "rate": rounded(rows["flops_per_second"] / unit.scale),
+            "fraction": rounded(rows["fraction"]),
+        }
+        first, last = min(intensity.min() / 2, 0.05), max(intensity.max() * 2, 10)
+        lines = []
+        for name, flops, nbytes in roof.ceilings:
+            knee = flops / nbytes
+            stops = [first, *([knee] if first < knee < last else []), last]
+            lines += [{"x": x, "y": min(flops, nbytes * x) / unit.scale, "of": name} for x in stops]
+        log = {"scale": {"type": "log", "nice": False, "padding": 8}, "axis": tens_axis(-3, 9)}
+        x, y = log | {"title": "operations per byte of compulsory traffic"}, log | {"title": unit.name}
+        operations = list(dict.fromkeys(rows["operation"]))
+        color, shape = (
+            category(
+                "operation",
+                scale={"domain": operations, "range": list(values[: len(operations)])},
+                legend={"title": None},
+            )
+            for values in (PALETTE, MARKERS)
+        )
+        names = [name for name, *_ in roof.ceilings]
+        dashes = {"domain": names, "range": list(DASHES[: len(names)])}
+        dash = category("of", scale=dashes, legend={"title": None})
+        tooltip = [{"field": field} for field in ("label", "operation", "size")]
+        tooltip.append(quantity("rate", title=unit.name, format=",.3r"))
+        tooltip.append(quantity("fraction", title="of limit", format=".0%"))
+        position = {"x": quantity("intensity", **x), "y": quantity("rate", **y)}
+        layers = [
+            {
+                "data": {"values": lines},
+                "mark": {"type": "line", "color": LINE, "strokeWidth": 2},
+                "encoding": {"x": quantity("x", **x), "y": quantity("y", **y), "strokeDash": dash},
+            },
+            {
+                "mark": dots(70, opacity=0.85),
+                "encoding": {**position, "tooltip": tooltip, "color": color, "shape": shape},
+            },
+        ]
+        caption = f"Roofline of the {formats.device(roof.device)} in {roof.dtype}: every rung at its fastest size"
+        number = f"-{machines.index(roof.machine) + 1}" if len(machines) > 1 else ""
+        if number:
+            caption += f"; {roof.machine}"
+        shown = {"label": "Variant", "operation": "Operation", "size": "Size", "intensity": "Operations per byte"}
+        shown |= {"rate": unit.name} | ({"fraction": "Of limit"} if rows["fraction"].notna().any() else {})
+        whole = layered(layers, 380)
+        yield Figure(f"{roof.device}-{roof.dtype}{number}", caption, columns, whole, shown, roof.dtype, roof.device)
+
+
+def count(value: float) -> str:
+    """Format a number that is often whole, ``"8"`` or ``"15.5"``."""
+    return formats.whole(value) if value == round(value) else formats.number(value)
+
+
+FORMS = {"number": formats.number, "percent": formats.percent, "count": count, "amount": formats.amount}
+ELSEWHERE = "The difference is in instructions or in waiting; the file counts neither."
+UNEXPLAINED = {
+    "counters": "The reason is not known: no counter and no resource in the file differs in this direction.",
+    "resources": "The reason is not known: the file lacks counters of one rung, and the resources do not explain it.",
+    "nothing": "The reason is not known: this device has neither counters nor resources.",
+}
+
+
+def clause(evidence: Evidence) -> str:
+    """Return the clause of an evidence with its numbers."""
+    return evidence.text.format(*(FORMS[form](value) for value, form in evidence.numbers))
+
+
+def effect(step: Step) -> str:
+    """Return the ratio of the times with its interval and the verdict, ``"1.10× (1.09 to 1.12), faster"``."""
+    ends = f" ({formats.number(step.low)} to {formats.number(step.high)})" if math.isfinite(step.low) else ""
+    return f"{formats.times(step.ratio)}{ends}, {verdict(step)}"
+
+
+def verdict(step: Step) -> str:
+    """Return the verdict in words. A difference that is significant but below 1 % is called that."""
+    if step.verdict == "same":
+        if math.isfinite(step.low) and step.low <= 1 <= step.high:
+            return SAME
+        return f"less than 1 % {'faster' if step.ratio > 1 else 'slower'}"
+    return "no interval: less than a factor of 2 is not judged" if step.verdict == "unclear" else step.verdict
+
+
+def reason(step: Step) -> str:
+    """Return the sentences that explain a step."""
+    reasons, despite = ("; ".join(map(clause, each)) for each in (step.reasons, step.despite))
+    parts = []
+    if step.source == "resources" and step.reasons:
+        parts.append("From the resources, without counters:")
+    if step.counted:
+        parts.append(f"By the counters of {step.counted}:")
+    if step.verdict in ("faster", "slower"):
+        if reasons:
+            parts.append(f"{reasons}." if parts else _sentence(reasons))
+        elif step.same:
+            parts.append(f"The accesses to memory are the same: {clause(step.same)}. {ELSEWHERE}")
+        else:
+            parts.append(UNEXPLAINED[step.source])
+        if reasons and despite:
+            parts.append(f"Against it: {despite}.")
+    elif reasons:
+        effect = "What changed: " if step.verdict == "unclear" else "Changes without significant effect: "
+        parts.append(f"{effect}{reasons}.")
+    elif step.source != "nothing":
+        parts.append(f"No {step.source.removesuffix('s')} differs by more than 10 %.")
+    return " ".join(parts)
+
+
+def sentence(step: Step) -> str:
+    """Return everything about a step."""
+    limit = _sentence(clause(step.limit)) if step.source != "nothing" else ""
+    return " ".join(filter(None, (f"{effect(step)}.", reason(step), limit)))
+
+
+def rows(steps: Sequence[Step]) -> list[dict[str, str]]:
+    """Return the lines of a ladder: names of both rungs, the effect, its cause, all sentences, and the rung's page."""
+    return [
+        {
+            "rung": step.rung["rung"],
+            "below": step.below["rung"],
+            "change": change(step.rung),
+            "effect": effect(step),
+            "cause": cause(step),
+            "text": sentence(step),
+            "page": page_of(step.rung["operation"], step.rung["variant"], step.rung["device"]),
+        }
+        for step in steps
+    ]
+
+
+def cause(step: Step) -> str:
+    """Return the strongest reason of a significant step; empty without one."""
+    known = step.reasons if step.verdict in ("faster", "slower") else ()
+    return _sentence(clause(known[0])) if known else ""
+
+
+def notes(steps: Sequence[Step]) -> list[str]:
+    """Name the steps without a cause: those that change nothing, and those whose reason is not known."""
+    without = [step for step in steps if not cause(step)]
+    unknown = [step.rung["rung"] for step in without if step.verdict in ("faster", "slower")]
+    same = [step.rung["rung"] for step in without if step.verdict not in ("faster", "slower")]
+    texts = [f"No significant difference: {', '.join(same)}."] if same else []
+    if unknown:
+        source = {step.source for step in without if step.rung["rung"] in unknown}
+        why = UNEXPLAINED[source.pop()] if len(source) == 1 else "The reason is not known."
+        texts.append(f"{', '.join(unknown)}: {why[:1].lower()}{why[1:]}")
+    return texts
+
+
+def page_of(operation: str, variant: str, device: str) -> str:
+    """Return the name of the page of a rung in the documentation."""
+    return f"{OPERATIONS[operation].kernels}-{variant}" + ("" if DEVICES[device].accelerator else f"-{device}")
+
+
+def change(row: Mapping[str, Any]) -> str:
+    """Return the change in the record of a rung; empty for a rung that was removed since."""
+    ladder = OPERATIONS[row["operation"]].ladder
+    return next((variant.change for variant in ladder if variant.name == row["variant"]), "")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+CHAPTER = Chapter("why", "Why", "Why is each rung faster or slower than its counterpart, and what limits it?")
