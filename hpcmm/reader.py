@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import yaml
 
+from hpcmm import files
 from hpcmm.model import HpcmmError
 from hpcmm.text import choices
 
@@ -167,7 +168,7 @@ def text_of(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
         If it cannot be read, is longer than ``most_bytes``, or is not text in UTF-8.
     """
     try:
-        with Path(path).open("rb") as file:
+        with files.opened(path) as file:
             content = file.read(most_bytes + 1)
         text = content.decode("utf-8-sig")  # some editors write a byte order mark
     except OSError as error:

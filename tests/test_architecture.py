@@ -19,6 +19,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # A room may import from those before it.
 ORDER = [
+    "files",
     "surroundings",
     "dtypes",
     "devices",

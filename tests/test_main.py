@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 from tasks import machine
 from timings import kernel_samples, measurement
 
-from hpcmm import analysis, backends, store
-from hpcmm.bench import journal, pace
+from hpcmm import analysis, backends, files, store
+from hpcmm.bench import pace
 from hpcmm.bench import status as tool_status
 from hpcmm.bench.journal import Journal
 from hpcmm.cli import doctor
@@ -496,7 +496,7 @@ def test_doctor_advises_by_the_kind_of_error(tmp_path, monkeypatch, error, advic
     def fails(file, how):
         raise error
 
-    monkeypatch.setattr(journal.fcntl, "flock", fails)
+    monkeypatch.setattr(files.fcntl, "flock", fails)
     found = {check.name: check for check in doctor.check_results(tmp_path)}["files"]
     assert found.state == "error" and error.strerror in found.found and advice in found.advice
 

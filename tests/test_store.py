@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import socket
 import zlib
 from pathlib import Path
 
@@ -240,29 +241,60 @@ def test_a_point_of_a_renamed_variant_is_measured_again(tmp_path):
 # --- hostile files -----------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_hangs_hdf5_is_an_error(tmp_path, monkeypatch):
-    path = stored(tmp_path / "a.h5")
+@pytest.mark.parametrize("seal", [True, False])
+def test_a_file_that_hangs_hdf5_is_an_error(tmp_path, monkeypatch, seal):
+    """A right checksum does not help: the image may have been damaged before."""
+    path, whole = stored(tmp_path / "a.h5"), stored(tmp_path / "b" / "b.h5")
     with changed(path, seal=False):
         pass
     content = bytearray(path.read_bytes())
     heap = content.index(b"GCOL")
     content[heap + 16 : heap + 32] = bytes(16)  # a free object of length 0, on which HDF5 hangs
-    path.write_bytes(content)
+    path.write_bytes(content + (store.file.SEAL + b"%08x" % zlib.crc32(content) if seal else b""))
     monkeypatch.setattr(store.file, "READ_SECONDS", 1)
-    with pytest.raises(StoreError, match=r"a\.h5: damaged \(HDF5 did not finish reading it within 1 s\); .*run again"):
+    reason = rf"a\.h5: damaged \(HDF5 did not finish reading it within \d s\); {store.file.AGAIN}"
+    with pytest.raises(StoreError, match=reason):
         store.read(path)
+    assert store.fingerprints(path) == {}
+    assert store.fingerprints(whole), "the next file is read by another process"
+
+
+@pytest.fixture
+def reader(monkeypatch):
+    """A process of its own that reads files."""
+    reader = store.file.Reader()
+    monkeypatch.setattr(store.file, "READER", reader)
+    yield reader
+    reader.end()
 
 
 @pytest.mark.parametrize("crash", ["os.abort()", "os.kill(os.getpid(), 11)", "sys.exit(9)"])
-def test_a_file_that_crashes_hdf5_is_an_error(tmp_path, monkeypatch, crash):
+def test_a_file_that_crashes_hdf5_is_an_error(tmp_path, monkeypatch, reader, crash):
     path = stored(tmp_path / "a.h5")
-    with changed(path, seal=False):
-        pass
     (tmp_path / "h5py").mkdir()
     (tmp_path / "h5py" / "__init__.py").write_text(f"import os, sys\n{crash}\n")  # HDF5, as the child meets it
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(StoreError, match=r"a\.h5: damaged \(HDF5 crashed with status -?\d+ reading it\)"):
         store.read(path)
+
+
+def test_a_reader_that_was_killed_starts_again(tmp_path, reader):
+    path = stored(tmp_path / "a.h5")
+    expected = store.fingerprints(path)
+    reader.process.kill()
+    assert store.fingerprints(path) == expected
+
+
+def test_an_interrupted_read_does_not_answer_the_next_one(tmp_path, monkeypatch, reader):
+    path, other = stored(tmp_path / "a.h5"), stored(tmp_path / "b" / "b.h5", batch_of([64], "cublas"))
+
+    def interrupted(pipe):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(store.file.pickle, "load", interrupted)
+        store.read(path)
+    assert list(store.read(other)["measurements"]["m"]) == [64, 64]
 
 
 def external(file, column, path):
@@ -379,11 +411,14 @@ def test_an_unknown_column_name_is_refused_and_printed_safely(tmp_path, name):
     assert str(refusal.value).isprintable()
 
 
-def test_a_folder_or_pipe_is_refused_at_once(tmp_path):
+def test_a_folder_pipe_or_socket_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe.h5")
-    with pytest.raises(StoreError, match=r"pipe\.h5: a device or pipe, not an HDF5 file"):
-        store.read(tmp_path / "pipe.h5")
-    with pytest.raises(StoreError, match="a folder, not an HDF5 file"):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket.h5"))
+    for name in ("pipe.h5", "socket.h5"):
+        with pytest.raises(StoreError, match=rf"{name}: a pipe, socket or device, not a file"):
+            store.read(tmp_path / name)
+    with pytest.raises(StoreError, match="a folder, not a file"):
         store.read(tmp_path)
 
 

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from hpcmm import store
+from hpcmm import files, store
 from hpcmm.bench.journal import is_complete
 from hpcmm.experiment.config import ConfigError
 from hpcmm.experiment.fingerprint import digest
@@ -64,7 +64,7 @@ def products(planned: Plan, results: Path, whole: bool) -> dict[str, bool]:
     timings, page = results / TIMINGS, results / PAGE
     collected = whole and is_written(planned, results) and store.source(timings) == source(planned, results)
     head = ""
-    with suppress(OSError), page.open(encoding="utf-8", errors="replace") as file:
+    with suppress(OSError), files.opened(page, "r", encoding="utf-8", errors="replace") as file:
         head = file.read(HEAD_BYTES)
     return {TIMINGS: collected, PAGE: collected and page_source(timings) in head}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcmm import files
 from hpcmm.measurement import Batch, Measurement, Point, Sample, Visit
 from hpcmm.model import UNCHECKED, Verdict
 from hpcmm.store import (
@@ -77,15 +77,15 @@ class Journal:
         self.fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
         make_folder(path.parent)
         try:
-            self._file = path.open("ab+", buffering=0)  # no part of a failed line remains in a buffer
+            self._file = files.opened(path, "ab+", buffering=0)  # no part of a failed line remains in a buffer
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(self._file, path, wait=False)
         except OSError as error:
             self._file.close()
             busy = isinstance(error, BlockingIOError)
-            why = "another process is measuring this batch" if busy else f"cannot be locked: {error.strerror}"
+            why = "another process is measuring this batch" if busy else error.strerror
             raise StoreError(f"{path}: {why}") from error
         self._file.seek(0)
         try:
@@ -292,7 +292,7 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
         If the journal is of another version.
     """
     journal = output.with_suffix(".journal")
-    content = recorded(journal, journal.read_bytes() if journal.exists() else b"", batch)
+    content = recorded(journal, content_of(journal), batch)
     parts = stored_points(output, batch, batch.fingerprints)
     stored = set().union(*(part["measurements"]["fingerprint"] for part in parts))
     begun = {fingerprint: rows for fingerprint, rows in content.finished.items() if fingerprint not in stored}
@@ -300,6 +300,22 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     groups = in_order(batch, parts, content.runs, begun)
     missing = set(batch.fingerprints).difference(groups["measurements"]["fingerprint"])
     return groups, {each: content.failed.get(each, "") for each in batch.fingerprints if each in missing}, short
+
+
+def content_of(journal: Path) -> bytes:
+    """Return the content of a journal; empty if there is none.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be read.
+    """
+    try:
+        return files.bytes_of(journal)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise StoreError(f"{journal}: {error.strerror}") from error
 
 
 def in_order(
@@ -422,8 +438,8 @@ def glance(path: Path) -> Glance | None:
     process: Mapping[str, Any] = {}
     try:
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        lines = [line for _, line in whole_lines(path.read_bytes())]
-    except FileNotFoundError:
+        lines = [line for _, line in whole_lines(files.bytes_of(path))]
+    except OSError:
         return None
     for line in lines:
         match = JOURNAL_LINE.match(line)  # a point's line is long, and its measurements are not needed here
@@ -468,7 +484,7 @@ def rehearse(folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=folder) as name:
         path = Path(name, "rehearsal.h5")
         with path.with_suffix(".journal").open("wb") as journal:
-            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(journal, folder, wait=False)
             journal.write(b"x")
             os.fsync(journal.fileno())
         write_groups(path, {})

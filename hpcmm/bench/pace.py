@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from hpcmm import files
 from hpcmm.experiment.durations import EXPECTED_SHARE, EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS
 from hpcmm.measurement import Batch
 
@@ -126,7 +127,7 @@ def learned(results: Path) -> list[Record]:
     """Return the times of the jobs of a results folder. Lines of other versions are skipped."""
     found = []
     with suppress(OSError):
-        for line in (results / FILE).read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in files.text_of(results / FILE, errors="replace").splitlines():
             with suppress(ValueError, TypeError, RecursionError):
                 record = Record(**json.loads(line))
                 numbers = [record.predicted, record.seconds, record.visit]
@@ -170,5 +171,5 @@ def spent(records: Iterable[Record]) -> str:
 
 def record(results: Path, took: Record) -> None:
     """Append the time of a job. An unwritable folder is not an error: only estimates depend on it."""
-    with suppress(OSError), (results / FILE).open("a", encoding="utf-8") as file:
+    with suppress(OSError), files.opened(results / FILE, "a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(took)) + "\n")

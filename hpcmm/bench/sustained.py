@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hpcmm import files
 from hpcmm.measurement import Batch
 from hpcmm.quantities import ERROR_COUNTERS, VITALS
 from hpcmm.store import GROUPS, Groups, as_column, joined
@@ -21,12 +23,14 @@ def lines_of(output: Path) -> list[Path]:
 def so_far(output: Path, batch: Batch) -> Groups | None:
     """Return the groups of a job that was ended, from the lines of its ranks; None without lines of this batch.
 
-    A rank that was ended within a line leaves a part of it, which is dropped.
+    A line that was cut or damaged is dropped, with those after it.
     """
     everyone = []
     for path in lines_of(output):
-        text = path.read_text(encoding="utf-8")
-        everyone.append([json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()])
+        everyone.append([])
+        with suppress(OSError, ValueError):  # of a line that was cut or damaged
+            for line in files.bytes_of(path).splitlines(keepends=True):
+                everyone[-1].append(json.loads(line.removesuffix(b"\n") if line.endswith(b"\n") else b""))
     everyone = [lines for lines in everyone if lines and lines[0].get("fingerprint") == batch.fingerprint]
     everyone.sort(key=lambda lines: lines[0]["rank"])
     complete = everyone and everyone[0][0]["rank"] == 0  # which has the provenance

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from hpcmm import store
+from hpcmm import files, store
 from hpcmm.backends import this_machine
 from hpcmm.cli import init
 from hpcmm.cli import run as workflow
@@ -299,7 +299,7 @@ def read_reference(path: Path) -> dict[str, Any]:
     from hpcmm.analysis import check
 
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(files.text_of(path))
     except ValueError as error:
         raise HpcmmError(f"{path}: not JSON: {error}") from error
     seconds = found.get("seconds") if isinstance(found, dict) and found.get("format") == check.FORMAT else None

@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.filename == Output.NAME:
             drop_output()
         place = error.filename2 or error.filename  # of two names, the final one instead of the temporary one
-        why = os.strerror(error.errno) if error.errno else str(error)
+        why = error.strerror or str(error)
         return failed(f"{os.fsdecode(place)}: {why}" if place else why)
     except MemoryError:
         return failed("out of memory; free some, or raise the limit: ulimit -v")

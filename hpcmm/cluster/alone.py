@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import pwd
 import socket
@@ -20,9 +19,12 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hpcmm import files
+
+LOCK = "hpcmm.lock"
 NAME = "\0hpcmm measures"  # of the socket; a leading NUL means that it has no file
 SECONDS_FOR_OTHERS = 3600
 SECONDS_BETWEEN_TRIES = 0.5
@@ -35,16 +37,28 @@ class FolderError(Exception):
 def main(command: Sequence[str]) -> int:
     """Wait for other measurements, then become the command."""
     try:
-        wait_for_own(own_file(own_folder()))
+        folder = own_folder()
+        wait_for_own(own_file(folder), folder / LOCK)
         wait_for_others()
-        os.execvp(command[0], command)
+        with naming(command[0]):
+            os.execvp(command[0], command)
     except FolderError as error:
         print(f"hpcmm: error: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"hpcmm: error: {error.filename or command[0]}: {error.strerror}", file=sys.stderr)
+        print(f"hpcmm: error: {error.filename}: {error.strerror}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     return 1
+
+
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Name what an OSError is about, where Python does not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or name
+        raise
 
 
 def own_folder() -> Path:
@@ -83,27 +97,28 @@ def why_not_own(folder: Path) -> str:
 
 def own_file(folder: Path) -> int:
     """Open the lock file; return its descriptor."""
-    file = os.open(folder / "hpcmm.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     status = os.fstat(file)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
-        raise FolderError(f"{folder / 'hpcmm.lock'}: not a file of this user; remove it")
+        raise FolderError(f"{folder / LOCK}: not a file of this user; remove it")
     os.set_inheritable(file, True)
     return file
 
 
-def wait_for_own(file: int) -> None:
+def wait_for_own(file: int, path: Path) -> None:
     """Take the lock of this user, and write this process's PID into it."""
     reported = ""
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.lock(file, path, wait=False)
             break
         except BlockingIOError:
             if holder := os.pread(file, 20, 0).decode(errors="replace"):  # it may not have written it yet
                 reported = report(f"PID {holder}", reported)
             time.sleep(SECONDS_BETWEEN_TRIES)
-    os.ftruncate(file, 0)
-    os.pwrite(file, str(os.getpid()).encode(), 0)
+    with contextlib.suppress(OSError):  # of a full disk
+        os.ftruncate(file, 0)
+        os.pwrite(file, str(os.getpid()).encode(), 0)
 
 
 def wait_for_others() -> None:
@@ -113,7 +128,8 @@ def wait_for_others() -> None:
     reported = ""
     while True:
         try:
-            lock.bind(NAME)
+            with naming("the lock of this machine, a Unix socket"):
+                lock.bind(NAME)
             break
         except OSError as error:
             if error.errno != errno.EADDRINUSE:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpcmm import files
 from hpcmm.cluster.commands import report
 
 FOLDER = Path(".snakemake/hpcmm/jobs")
@@ -79,7 +79,7 @@ def read() -> list[Record]:
             found.append(parse(path))
         except FileNotFoundError:  # removed since the folder was listed
             continue
-        except (ValueError, IsADirectoryError) as error:
+        except (ValueError, OSError) as error:
             DAMAGED.mkdir(parents=True, exist_ok=True)
             path.replace(DAMAGED / path.name)
             report(f"{path} is not a record of a job ({error}); moved to {DAMAGED / path.name}")
@@ -96,7 +96,7 @@ def parse(path: Path) -> Record:
     ValueError
         If the file is damaged.
     """
-    text = path.read_text(encoding="utf-8")
+    text = files.text_of(path)
     if not text:
         raise ValueError("empty file")
     content = json.loads(text)
@@ -123,6 +123,6 @@ def submitted(record: Record, job: str) -> bool:
 def locked() -> Iterator[None]:
     """Lock the records: the workflow and each of its sbatch processes write them."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with files.opened(FOLDER / ".lock", "w") as file:
+        files.lock(file, file.name, wait=True)
         yield

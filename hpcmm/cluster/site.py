@@ -12,7 +12,7 @@ from hpcmm.devices import DEVICES
 from hpcmm.measurement import Job
 from hpcmm.model import HpcmmError
 from hpcmm.operations import task_of
-from hpcmm.reader import parse
+from hpcmm.reader import parse, text_of
 
 CHECKING_COPIES = 8
 NONE = "none"  # no request: a cluster without GRES, or one that refuses --mem
@@ -93,11 +93,7 @@ def read(path: Path) -> Site:
     """
     defaults = Site()
     known = {each.name: type(getattr(defaults, each.name)) for each in dataclasses.fields(Site)}
-    try:
-        with path.open(encoding="utf-8") as file:
-            entries = parse(file, path) or {}
-    except OSError as error:
-        raise HpcmmError(f"{path}: {error.strerror}") from error
+    entries = parse(text_of(path), path) or {}
     if not isinstance(entries, dict):
         raise HpcmmError(f"{path}: {entries!r}; allowed: keys with values")
     for key, value in entries.items():

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from hpcmm import files
 from hpcmm.cluster import commands, queue, records
 from hpcmm.cluster.commands import NoAnswer, NotInstalled, report
 from hpcmm.cluster.queue import State
@@ -140,7 +141,7 @@ class Watch:
             errors = first_errors(record.logs)
             if not errors and record.logs:
                 errors = [why_over(record, state)]
-                with suppress(OSError), Path(record.logs[0]).open("a") as log:
+                with suppress(OSError), files.opened(record.logs[0], "a") as log:
                     log.write(f"hpcmm: error: {errors[0]}\n")
             logs = [f"its logs: {', '.join(record.logs)}"] if record.logs else []
             report(f"job {record.job} {record.name} is over: {state}", [*logs, *errors])
@@ -219,7 +220,7 @@ def first_errors(logs: Sequence[str], batch: str = "") -> list[str]:
     found: dict[str, None] = {}
     for log in logs:
         with suppress(OSError):
-            lines = Path(log).read_text(errors="replace").splitlines()
+            lines = files.text_of(log, errors="replace").splitlines()
             errors = [line.strip() for line in lines if error.match(line)]
             about = [line for line in errors if batch and line.startswith(f"hpcmm: error: {batch}: ")]
             found |= dict.fromkeys((about or errors)[:1])

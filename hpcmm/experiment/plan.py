@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hpcmm import files
 from hpcmm.backends import ANY, Machine
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, fingerprint
@@ -224,7 +225,7 @@ def read(path: Path) -> Plan:
         If the file is missing, damaged, or of another version.
     """
     try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
+        entry = json.loads(files.text_of(path))
         fingerprint = entry["fingerprint"]
         del entry["fingerprint"]
         if fingerprint != digest(entry):

@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from hpcmm import store
+from hpcmm import files, store
 from hpcmm.bench import done, profiling, sustained
 from hpcmm.bench.journal import so_far
 from hpcmm.cluster.watch import first_errors
@@ -111,11 +111,11 @@ def salvaged(results: Path, batch: Batch, job: str) -> tuple[list[store.Groups],
 def why_it_ended(results: Path, job: str, name: str = "") -> str:
     """Return the line of a job's log with the reason why it failed, or why its batch of this name failed."""
     log = results / "logs" / f"{job}.log"
-    if not log.exists() or log.stat().st_mtime < (results / "plan.json").stat().st_mtime:
+    if not log.is_file() or log.stat().st_mtime < (results / "plan.json").stat().st_mtime:
         return "its job did not start"
     errors = first_errors([str(log)], name)
     if not errors:
-        lines = log.read_text(errors="replace").splitlines()
+        lines = files.text_of(log, errors="replace").splitlines()
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         said = f"the last line of its log, {log}, is: {printable(last)}" if last else f"its log, {log}, is empty"
         return f"its job ended without an error message; {said}"

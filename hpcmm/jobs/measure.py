@@ -14,7 +14,7 @@ from hpcmm import surroundings
 
 INHERITED = surroundings.enter()  # before NumPy and the kernels load OpenBLAS and OpenMP
 
-from hpcmm import store
+from hpcmm import files, store
 from hpcmm.bench import status
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.bench.journal import is_visited
@@ -116,7 +116,7 @@ def main() -> None:
 
 def so_far(failed: Path | None, batches: Sequence[tuple[Batch, Path]], share: float) -> tuple[list[str], list[str]]:
     """Return the names of the failed batches, and of those whose points have this share of their visits."""
-    names = failed.read_text().splitlines() if failed and failed.exists() else []
+    names = files.text_of(failed, errors="replace").splitlines() if failed and failed.is_file() else []
     return names, [batch.name for batch, output in batches if is_visited(output, batch, share)]
 
 

@@ -7,32 +7,40 @@ marks a sealed file; its value is the length of the image.
 ======================  ======================================  ===============================================
 the file                origin                                  ``read``
 ======================  ======================================  ===============================================
-ends with its seal      written by hpcmm                        checks CRC-32 and length, then opens the image
+ends with its seal      written by hpcmm                        checks CRC-32 and length
 has the attribute only  sealed, then extended, truncated,       refuses it
                         or changed
-has neither             written by hpcmm 0.1 or changed by      opens it in a separate process with a time
-                        another program                         limit: HDF5 may crash or hang on damaged files
+has neither             written by hpcmm 0.1 or changed by      takes it as it is
+                        another program
 ======================  ======================================  ===============================================
 
-hpcmm 0.1 wrote the seal without the attribute. A program that changes a file on purpose deletes the attribute.
+hpcmm 0.1 wrote the seal without the attribute. A program that changes a file on purpose deletes the attribute. A right
+seal does not mean that the image is sound, and HDF5 may crash or never return on a damaged image. Another process,
+``Reader``, therefore parses each image under a time limit.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import math
 import os
-import stat
+import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 
+from hpcmm import files
 from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError
 from hpcmm.quantities import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES
 from hpcmm.store.schema import (
@@ -57,7 +65,7 @@ SEALED = "sealed_bytes"
 SOURCE = "source"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
 AGAIN = "if a run wrote it, run again"
-READ_SECONDS = 30  # time limit for reading an unsealed file, plus its size divided by
+READ_SECONDS = 10  # time limit for reading a file, plus its size divided by
 READ_BYTES_PER_SECOND = 5_000_000
 # Maximum ratio of declared bytes to file size. gzip reaches 1,000 on one repeated value; measured runs reach 3.
 EXPANSION = 500
@@ -196,7 +204,7 @@ def read(path: Path) -> Groups:
         If the file is missing, truncated, damaged, changed after it was written, not written by hpcmm, or of a newer
         schema; if it refers to data in other files; or if it declares far more data than its size allows.
     """
-    return _groups(path, *_image(path))
+    return READER.ask("groups", path)
 
 
 def fingerprints(path: Path) -> dict[str, bool]:
@@ -204,20 +212,16 @@ def fingerprints(path: Path) -> dict[str, bool]:
 
     Samples are not read.
     """
-    names = ("variant", "contender", "algorithm", "contender_algorithm", "fingerprint", "reference")
     try:
-        with _opened(path) as file:
-            rows = zip(*(file["measurements"][name].asstr()[()] for name in names), strict=True)
-            return {row[4]: row[5] != UNCHECKED for row in rows if row[0] == row[1] and row[2] == row[3]}
-    except (StoreError, KeyError):
+        return READER.ask("fingerprints", path)
+    except StoreError:
         return {}
 
 
 def source(path: Path) -> str:
     """Return the digest of what a file was made from; empty if it has none or cannot be read."""
     try:
-        with _opened(path) as file:
-            return str(file.attrs.get(SOURCE, ""))
+        return READER.ask("source", path)
     except StoreError:
         return ""
 
@@ -225,98 +229,140 @@ def source(path: Path) -> str:
 def checksum(path: Path) -> str:
     """Return the SHA-256 of a file of any kind; empty if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with files.opened(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return ""
 
 
-def require_sealed(path: Path) -> None:
-    """Check the checksum of a file; an unsealed one must be readable.
+def require_readable(path: Path) -> None:
+    """Check that a file can be read, before another library opens it in this process.
 
     Raises
     ------
     StoreError
         As ``read``.
     """
-    _image(path)
+    READER.ask("nothing", path)
 
 
-def _opened(path: Path) -> h5py.File:
-    """Open a file whose checksum is right."""
-    image, _ = _image(path)
-    return h5py.File(h5py.h5f.open_file_image(image))
-
-
-def _image(path: Path) -> tuple[bytes, int]:
-    """Return the HDF5 image of a file whose checksum is right, and its length."""
-    content = _content(path)
-    end = len(content) - len(SEAL) - 8
-    image = content[:end]
-    if content[end:-8] != SEAL:
-        content = _sealed_copy(path, len(content))
-        image = content[: -len(SEAL) - 8]
-    elif content[end:] != SEAL + b"%08x" % zlib.crc32(image):
-        raise StoreError(f"{path}: truncated or damaged (its checksum does not match); {AGAIN}")
-    return image, len(image)
-
-
-def _content(path: Path) -> bytes:
-    """Read the bytes of a file, if it is a regular file with the HDF5 signature."""
+def _image(path: Path) -> tuple[bytes, int | None]:
+    """Return the HDF5 image of a file whose checksum is right, and its length; None without a seal."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise StoreError(f"{path}: {'a folder' if path.is_dir() else 'a device or pipe'}, not an HDF5 file")
-        with path.open("rb") as file:
-            begin = file.read(len(SIGNATURE))
-            if begin != SIGNATURE:
+        with files.opened(path) as file:
+            content = file.read(len(SIGNATURE))
+            if content != SIGNATURE:
                 raise StoreError(f"{path}: not an HDF5 file, or truncated; {AGAIN}")
-            return begin + file.read()
+            content += file.read()
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file") from error
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
+    except MemoryError as error:
+        raise StoreError(f"{path}: out of memory") from error
+    end = len(content) - len(SEAL) - 8
+    if content[end:-8] != SEAL:
+        return content, None
+    image = content[:end]
+    if content[end:] != SEAL + b"%08x" % zlib.crc32(image):
+        raise StoreError(f"{path}: truncated or damaged (its checksum does not match); {AGAIN}")
+    return image, end
 
 
-def _sealed_copy(path: Path, size: int) -> bytes:
-    """Read an unsealed file of ``size`` bytes in another process; return a sealed file with its groups."""
-    limit = READ_SECONDS + size / READ_BYTES_PER_SECOND
-    program = "import sys; from hpcmm.store.file import copy; sys.exit(copy(sys.argv[1]))"
-    command = [sys.executable, "-P", "-W", "ignore", "-c", program, str(path)]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
-    except subprocess.TimeoutExpired as error:
-        raise StoreError(f"{path}: damaged (HDF5 did not finish reading it within {limit:.0f} s); {AGAIN}") from error
-    if done.returncode == 0:
-        return done.stdout
-    message = done.stderr.decode(errors="replace").strip()
-    if done.returncode == 1 and message:
-        raise StoreError(message.splitlines()[-1])
-    raise StoreError(f"{path}: damaged (HDF5 crashed with status {done.returncode} reading it); {AGAIN}")
+class Reader:
+    """Another process that parses images. It starts with the first file, and ends with this process."""
+
+    PROGRAM = "from hpcmm.store.file import serve; serve()"
+
+    def __init__(self):
+        self.lock, self.process = threading.Lock(), None
+        atexit.register(self.end)
+
+    def ask(self, what: str, path: Path) -> Any:
+        """Return what a function of ``PARSERS`` finds in a file.
+
+        Raises
+        ------
+        StoreError
+            If the file is refused, or if HDF5 crashes or reaches the time limit.
+        """
+        image, length = _image(path)
+        limit = math.ceil(READ_SECONDS + len(image) / READ_BYTES_PER_SECOND)
+        with self.lock:
+            code = 0
+            for _ in range(2):  # the process may also have been killed from outside
+                try:
+                    answer = self._exchange((what, path, image, length, limit))
+                    break
+                except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+                    code = self.end()
+                    if code == -signal.SIGALRM:
+                        raise StoreError(
+                            f"{path}: damaged (HDF5 did not finish reading it within {limit} s); {AGAIN}"
+                        ) from None
+                except OSError as error:
+                    raise StoreError(f"{path}: cannot be read, as no process can start: {error.strerror}") from error
+            else:
+                raise StoreError(f"{path}: damaged (HDF5 crashed with status {code} reading it); {AGAIN}")
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    def _exchange(self, request: tuple) -> Any:
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-W", "ignore", "-c", self.PROGRAM],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        try:
+            pickle.dump(request, self.process.stdin)
+            self.process.stdin.flush()
+            return pickle.load(self.process.stdout)
+        except KeyboardInterrupt:  # the answer would be taken for that of the next file
+            self.process.kill()
+            self.end()
+            raise
+
+    def end(self) -> int:
+        """End the process; return its exit status."""
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        for pipe in (process.stdin, process.stdout):
+            with suppress(OSError):
+                pipe.close()
+        return process.wait()
 
 
-def copy(name: str) -> int:
-    """Write a sealed copy of an unsealed file to standard output, or one line to standard error.
+READER = Reader()
 
-    ``read`` runs this in a separate process.
 
-    Returns
-    -------
-    int
-        0, or 1 if the file is refused.
+def serve() -> None:
+    """Parse images until standard input ends: the program of ``Reader``.
+
+    A timer of the C library ends this process if HDF5 does not return, also if nobody waits for it any more.
     """
-    path = Path(name)
-    try:
-        sys.stdout.buffer.write(sealed(_groups(path, path.read_bytes(), None)))
-        return 0
-    except StoreError as error:
-        print(error, file=sys.stderr)
-    except MemoryError:
-        print(f"{path}: out of memory", file=sys.stderr)
-    return 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    with suppress(EOFError):
+        while True:
+            what, path, image, length, limit = pickle.load(sys.stdin.buffer)
+            signal.alarm(limit)
+            try:
+                answer = _parsed(what, path, image, length)
+            except StoreError as error:
+                answer = error
+            except MemoryError:
+                answer = StoreError(f"{path}: out of memory")
+            signal.alarm(0)
+            pickle.dump(answer, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
+            sys.stdout.buffer.flush()
 
 
-def _groups(path: Path, image: bytes, length: int | None) -> Groups:
-    """Read the groups of an HDF5 image; ``length`` is the expected seal attribute, None for an unsealed file."""
+def _parsed(what: str, path: Path, image: bytes, length: int | None) -> Any:
+    """Apply a function of ``PARSERS`` to an image; ``length`` is the expected seal attribute, None without a seal."""
     try:
         with h5py.File(h5py.h5f.open_file_image(image)) as file:
             if file.attrs.get("format") != FORMAT:
@@ -331,42 +377,64 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
                     f"{path}: extended, truncated or changed after it was written; {AGAIN}; "
                     f"if you changed it on purpose, delete its attribute {SEALED}"
                 )
-            columns = _columns(file, len(image))
-            groups = {
-                group: {name: _values(column) for name, column in columns[group].items()}
-                if group in columns
-                else empty(group)
-                for group in GROUPS
-            }
-        rows, samples = row_count(groups["measurements"]), row_count(groups["samples"])
-        unknown = dict.fromkeys((*RESOURCES, *ENERGY, *ERRORS, "clock"), np.full(rows, np.nan))
-        unknown |= dict.fromkeys(("fingerprint", "transport", "pick"), np.full(rows, "", object))
-        unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
-        unknown["late_runs"] = np.full(rows, -1, "i4")
-        phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
-        schedules = groups["measurements"].pop("schedule", np.full(rows, "", object))
-        groups["measurements"] = unknown | groups["measurements"]
-        # older files have the run of the first visit only; damaged indexes are refused below
-        phases["run"] = np.resize(groups["measurements"]["run"], max(rows, 1)).take(
-            groups["samples"]["measurement"], mode="clip"
-        )
-        groups["samples"] = phases | groups["samples"]
-        failed = np.array([reason.startswith("failed: ") for reason in groups["omitted"]["reason"]], "i4")
-        groups["omitted"] = {"points": failed} | groups["omitted"]
-        if "visits" not in columns:
-            groups["visits"] = _visits(groups["samples"], schedules)
-        counters = dict.fromkeys(COUNTERS, np.full(row_count(groups["profiles"]), np.nan))
-        groups["profiles"] = counters | groups["profiles"]
-        for group in ("measurements", "profiles"):
-            groups[group] |= _typed(group, groups[group])
-        _check(groups)
-        for group, names in VARIANTS.items():
-            groups[group] |= {name: _renamed(groups[group][name]) for name in names}
-        return groups
+            return PARSERS[what](file, len(image))
     except (StoreError, MemoryError):
         raise
     except Exception as error:  # h5py raises many types for damaged files
         raise StoreError(f"{path}: truncated or damaged ({printable(str(error))}); {AGAIN}") from error
+
+
+def _fingerprints(file: h5py.File, size: int) -> dict[str, bool]:
+    names = ("variant", "contender", "algorithm", "contender_algorithm", "fingerprint", "reference")
+    columns = _columns(file, size)["measurements"]
+    rows = zip(*(_values(columns[name]) for name in names), strict=True)
+    return {row[4]: row[5] != UNCHECKED for row in rows if row[0] == row[1] and row[2] == row[3]}
+
+
+def _source(file: h5py.File, size: int) -> str:
+    return str(file.attrs.get(SOURCE, ""))
+
+
+def _groups(file: h5py.File, size: int) -> Groups:
+    """Read the groups of a file of ``size`` bytes."""
+    columns = _columns(file, size)
+    groups = {
+        group: {name: _values(column) for name, column in columns[group].items()} if group in columns else empty(group)
+        for group in GROUPS
+    }
+    rows, samples = row_count(groups["measurements"]), row_count(groups["samples"])
+    unknown = dict.fromkeys((*RESOURCES, *ENERGY, *ERRORS, "clock"), np.full(rows, np.nan))
+    unknown |= dict.fromkeys(("fingerprint", "transport", "pick"), np.full(rows, "", object))
+    unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
+    unknown["late_runs"] = np.full(rows, -1, "i4")
+    phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
+    schedules = groups["measurements"].pop("schedule", np.full(rows, "", object))
+    groups["measurements"] = unknown | groups["measurements"]
+    # older files have the run of the first visit only; damaged indexes are refused below
+    phases["run"] = np.resize(groups["measurements"]["run"], max(rows, 1)).take(
+        groups["samples"]["measurement"], mode="clip"
+    )
+    groups["samples"] = phases | groups["samples"]
+    failed = np.array([reason.startswith("failed: ") for reason in groups["omitted"]["reason"]], "i4")
+    groups["omitted"] = {"points": failed} | groups["omitted"]
+    if "visits" not in columns:
+        groups["visits"] = _visits(groups["samples"], schedules)
+    counters = dict.fromkeys(COUNTERS, np.full(row_count(groups["profiles"]), np.nan))
+    groups["profiles"] = counters | groups["profiles"]
+    for group in ("measurements", "profiles"):
+        groups[group] |= _typed(group, groups[group])
+    _check(groups)
+    for group, names in VARIANTS.items():
+        groups[group] |= {name: _renamed(groups[group][name]) for name in names}
+    return groups
+
+
+def _nothing(file: h5py.File, size: int) -> None:
+    """Read everything and return nothing."""
+    _groups(file, size)
+
+
+PARSERS = {"groups": _groups, "fingerprints": _fingerprints, "source": _source, "nothing": _nothing}
 
 
 def _visits(samples: Mapping[str, np.ndarray], schedules: np.ndarray) -> dict[str, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcmm.store.file import StoreError, require_sealed
+from hpcmm.store.file import StoreError, require_readable
 
 if TYPE_CHECKING:
     import xarray
@@ -24,7 +24,7 @@ def open_tree(path: Path) -> xarray.DataTree:
         import xarray
     except ImportError as error:
         raise StoreError(f"{error.name} is not installed: pip install 'hpcmm[analysis]'") from error
-    require_sealed(path)
+    require_readable(path)
     try:
         return xarray.open_datatree(path, engine=h5netcdf.__name__)
     except (OSError, ValueError) as error:

@@ -1,0 +1,63 @@
+"""Open files that others may have put in place: a pipe would block for ever, and a device has no end."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from pathlib import Path
+from typing import IO
+
+
+def opened(path: str | Path, mode: str = "rb", **how) -> IO:
+    """Open a regular file, with the arguments of ``open``.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or is a folder, pipe, socket or device.
+    """
+
+    def opener(name: str, flags: int) -> int:
+        special = OSError(errno.EINVAL, "a pipe, socket or device, not a file", os.fspath(path))
+        folder = IsADirectoryError(errno.EISDIR, "a folder, not a file", os.fspath(path))
+        try:
+            number = os.open(name, flags | os.O_NONBLOCK, 0o666)  # without it, a pipe waits for its other end
+        except OSError as error:
+            raise {errno.ENXIO: special, errno.EISDIR: folder}.get(error.errno, error) from None
+        kind = os.fstat(number).st_mode
+        if stat.S_ISREG(kind):
+            return number
+        os.close(number)
+        raise folder if stat.S_ISDIR(kind) else special
+
+    return open(path, mode, opener=opener, **how)
+
+
+def text_of(path: str | Path, **how) -> str:
+    """Return the text of a regular file in UTF-8; ``how`` has arguments of ``open``."""
+    with opened(path, "r", **{"encoding": "utf-8"} | how) as file:
+        return file.read()
+
+
+def bytes_of(path: str | Path) -> bytes:
+    """Return the content of a regular file."""
+    with opened(path) as file:
+        return file.read()
+
+
+def lock(file: IO | int, path: str | Path, wait: bool) -> None:
+    """Lock an open file for this process and its children; errors name the file.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process has the lock and ``wait`` is false.
+    OSError
+        If the file system has no locks.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be locked: {error.strerror}", os.fspath(path)) from error
