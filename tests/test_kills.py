@@ -1,4 +1,7 @@
-"""Processes killed at random moments of a local run: every planned point is measured once, and no process stays."""
+"""Processes killed at random moments of a local run: every planned point is measured once, and no process stays.
+
+After some kills the config changes, also back to an earlier one.
+"""
 
 import os
 import random
@@ -16,7 +19,9 @@ import yaml
 from hpcmm import store
 
 ROOT = Path(__file__).parents[1]
-KILLS = 100 if os.environ.get("HPCMM_TEST_ALL") == "1" else 2
+ALL = os.environ.get("HPCMM_TEST_ALL") == "1"
+SEEDS = [49, 50] if ALL else []  # and a new one
+KILLS = 34 if ALL else 2  # for each seed
 TOKEN = "HPCMM_TEST_TOKEN"  # marks every process of the test, also those that lost their parent
 
 CONFIG = {
@@ -53,8 +58,9 @@ def marked(token: str) -> list[psutil.Process]:
 
 @pytest.mark.skipif(not shutil.which("snakemake"), reason="snakemake is not on PATH")
 @pytest.mark.slow
-def test_every_point_is_measured_once_after_any_kill(tmp_path):
-    seed = int.from_bytes(os.urandom(4), "big")
+@pytest.mark.parametrize("seed", [*SEEDS, None])
+def test_every_point_is_measured_once_after_any_kill(tmp_path, seed):
+    seed = seed or int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")  # pytest shows it with a failure
     chance, token = random.Random(seed), uuid.uuid4().hex
     folder = tmp_path / "run"
@@ -63,12 +69,16 @@ def test_every_point_is_measured_once_after_any_kill(tmp_path):
     results, log = folder / "results", folder / "log"
     command = ["snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", config]
     killed: dict[str, int] = {}
-    count = runs = 0
+    count = runs = changes = 0
+
+    def plan_again(inputs: int) -> None:
+        """Write a config with another seed of the inputs, with which all points are measured anew."""
+        config.write_text(yaml.safe_dump(CONFIG | {"measuring": CONFIG["measuring"] | {"seed": inputs}}))
+
     try:
         while count < KILLS:
-            # the points of an earlier round are measured anew with another seed of the inputs
             runs += 1
-            config.write_text(yaml.safe_dump(CONFIG | {"measuring": CONFIG["measuring"] | {"seed": runs}}))
+            plan_again(runs)
             while True:
                 with log.open("wb") as output:
                     run = subprocess.Popen(
@@ -95,6 +105,9 @@ def test_every_point_is_measured_once_after_any_kill(tmp_path):
                         run.wait(LIMIT)
                     killed[name] = killed.get(name, 0) + 1
                     count += 1
+                    if chance.random() < 0.3:
+                        changes += 1
+                        plan_again(chance.randint(1, runs + 1))
                     continue
                 if status == 0:
                     break
@@ -114,4 +127,4 @@ def test_every_point_is_measured_once_after_any_kill(tmp_path):
         for process in marked(token):
             process.kill()
         run.wait()
-    print(f"{count} kills in {runs} runs: {killed}")
+    print(f"{count} kills in {runs} runs, {changes} changed configs: {killed}")

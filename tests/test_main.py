@@ -30,7 +30,7 @@ from timings import kernel_samples, measurement
 from hpcmm import analysis, backends, files, store
 from hpcmm.bench import pace
 from hpcmm.bench import status as tool_status
-from hpcmm.bench.journal import Journal
+from hpcmm.bench.journal import Journal, glance
 from hpcmm.cli import doctor
 from hpcmm.cli import main as cli_main
 from hpcmm.cli import run as cli_run
@@ -815,7 +815,7 @@ def test_the_progress_of_others_follows_the_batches_that_this_process_measures(r
     planned = plan.read(results / "plan.json")
     first, second = planned.to_measure
     others, read = tool_status.Others(results, planned), []
-    monkeypatch.setattr(tool_status, "glance", lambda path: read.append(path) or journal.glance(path))
+    monkeypatch.setattr(tool_status, "glance", lambda path: read.append(path) or glance(path))
     assert others.than(first).done == 0
     path = opened(tmp_path)  # with one point
     read.clear()

@@ -1,6 +1,7 @@
 """Block rows, end-to-end calls over several ranks, and refused launches."""
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -197,6 +198,23 @@ def test_a_rank_that_holds_the_lock_of_python_is_found_too(mpiexec):
     done = mpiexec(3, PROGRAMS / "late.py", "locked", 1)
     assert done.returncode != 0 and "done" not in done.stdout
     assert "rank 0 of 3 on " in done.stderr and "rank 1 of 3 on " not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "reports"),
+    [("asleep_at_end", 2), ("stopped", 2), ("killed", 0), ("orphaned", 0), ("asleep_after", 0)],
+)
+def test_no_rank_stays_when_one_does_not_end(mpiexec, kind, reports):
+    """The end of MPI waits for all ranks."""
+    done = mpiexec(3, PROGRAMS / "late.py", kind, 1)
+    assert done.returncode != 0
+    assert done.stderr.count("stuck in the end of MPI for 2 s") == reports, done.stderr
+    ranks = [int(each) for each in re.findall(r"process (\d+)", done.stdout)]
+    assert len(ranks) == 3
+    until = time.monotonic() + 60
+    while any(map(psutil.pid_exists, ranks)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(map(psutil.pid_exists, ranks))
 
 
 def test_ranks_in_time_are_left_alone(mpiexec):

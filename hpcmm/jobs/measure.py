@@ -105,9 +105,9 @@ def main() -> None:
             if process:
                 watchdog.expect(f"{name}: end", STARTUP_SECONDS)
                 process.close()
-        if comm.rank == 0 and arguments.done and all(is_visited(output, batch, share) for batch, output in batches):
-            store.make_folder(arguments.done.parent)
-            arguments.done.touch()
+            if comm.rank == 0 and arguments.done and all(is_visited(output, batch, share) for batch, output in batches):
+                store.make_folder(arguments.done.parent)
+                arguments.done.touch()
     except HpcmmError as error:
         world.abort(f"{name}: {error}")
     # without work only the batches that failed before are left

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import socket
 import sys
 import threading
@@ -18,6 +19,7 @@ from hpcmm import surroundings
 from hpcmm.model import HpcmmError, untimed
 from hpcmm.text import described
 
+SECONDS_TO_END = 30  # of a process, once MPI has ended or aborts
 PATIENCE_SECONDS = 10  # for which a failed rank waits for the others, which may fail as well
 
 
@@ -134,14 +136,24 @@ def abort(message: str) -> NoReturn:
     """End all ranks with this message and exit status 1."""
     print(f"hpcmm: error: {message}", file=sys.stderr, flush=True)
     time.sleep(1)  # a launcher that ends the ranks may drop output that it has not read yet
+    must_end()
     MPI.COMM_WORLD.Abort(1)
     raise SystemExit(1)  # for singletons of MPI libraries whose Abort returns
+
+
+def must_end() -> None:
+    """Let a timer of the C library end this process unless it ends within ``SECONDS_TO_END``.
+
+    The threads of Python do not outlive the interpreter, and libraries may wait for ranks or devices after that.
+    """
+    signal.alarm(SECONDS_TO_END)
 
 
 class Watchdog:
     """Ends all ranks if they are stuck, after each has printed its stack.
 
-    Every rank has its own watchdog, and all are set at the same time. A rank that waits in a barrier for another one
+    Every rank has its own watchdog, and all are set at the same time. It also covers the end of MPI, where ranks wait
+    for each other, and after it ``must_end`` the rest of the process. A rank that waits in a barrier for another one
     notices by its own clock and reports without MPI. A rank that does not report is stopped, or its node is lost.
 
     Parameters
@@ -163,12 +175,17 @@ class Watchdog:
     def __enter__(self) -> Watchdog:
         return self
 
-    def __exit__(self, *_) -> None:
-        """Remove the time limit."""
+    def __exit__(self, kind: type | None, *_) -> None:
+        """End MPI, unless there was an error, and limit the time of what follows."""
+        if kind is None:
+            self.expect("the end of MPI", SECONDS_TO_END)
+            MPI.COMM_WORLD.Barrier()  # unlike Finalize, it lets the thread report a rank that does not come
+            MPI.Finalize()
         with self._changed:
             self._deadline = float("inf")
             self._changed.notify()
         faulthandler.cancel_dump_traceback_later()
+        must_end()
 
     def expect(self, step: str, seconds: float, overdue: Callable[[float], str] | None = None) -> None:
         """Set the next step and the upper bound of its seconds.
@@ -197,4 +214,5 @@ class Watchdog:
             flush=True,
         )
         time.sleep(self.GRACE)
+        must_end()
         MPI.COMM_WORLD.Abort(1)

@@ -1,9 +1,14 @@
-"""Rank 1 of three comes too late to a barrier: ``late.py KIND SECONDS``, the seconds that all are given.
+"""Rank 1 of three comes too late: ``late.py KIND SECONDS``, the seconds that all are given.
 
-KIND is why: asleep in Python, or asleep in a library that holds Python's lock; or in_time.
+KIND is why. Before a barrier: ``asleep`` in Python, or ``locked``, asleep in a library that holds Python's lock.
+Before the end of MPI: ``asleep_at_end``, ``stopped``, ``killed``, or ``orphaned``, when the launcher's process on the
+node is killed. After it: ``asleep_after``, in a library while Python ends. Or ``in_time``.
 """
 
+import atexit
 import ctypes
+import os
+import signal
 import sys
 import time
 
@@ -20,13 +25,35 @@ def locked() -> None:
     ctypes.PyDLL(None).sleep(600)
 
 
+def stopped() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def orphaned() -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+
+
 kind, seconds = sys.argv[1], float(sys.argv[2])
+at_end = {"asleep_at_end": asleep, "stopped": stopped, "killed": killed, "orphaned": orphaned}
+late = MPI.COMM_WORLD.rank == 1
+print(f"process {os.getpid()}", flush=True)
+if kind != "in_time":
+    world.SECONDS_TO_END = 2
+if kind == "asleep_after" and late:
+    atexit.register(locked)
 MPI.COMM_WORLD.Barrier()  # all have come so far, however long each took to start
 with world.Watchdog(MPI.COMM_WORLD, patience=seconds / 2) as watchdog:
     watchdog.expect("the test", seconds / 2)
-    if MPI.COMM_WORLD.rank == 1 and kind != "in_time":
+    if late and kind in ("asleep", "locked"):
         {"asleep": asleep, "locked": locked}[kind]()
     MPI.COMM_WORLD.Barrier()
+    if late and kind in at_end:
+        watchdog.expect("the test", 600)
+        at_end[kind]()
 if kind == "in_time":
     time.sleep(seconds + 1)
 print("done")
