@@ -21,7 +21,7 @@ def opened(path: str | Path, mode: str = "rb", **how) -> IO:
 
     def opener(name: str, flags: int) -> int:
         special = OSError(errno.EINVAL, "a pipe, socket or device, not a file", os.fspath(path))
-        folder = IsADirectoryError(errno.EISDIR, "a folder, not a file", os.fspath(path))
+        folder = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         try:
             number = os.open(name, flags | os.O_NONBLOCK, 0o666)  # without it, a pipe waits for its other end
         except OSError as error:

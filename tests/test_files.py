@@ -43,7 +43,7 @@ def a_folder(path: Path) -> None:
     path.mkdir()
 
 
-PLACED = {a_pipe: SPECIAL, a_socket: SPECIAL, a_device: SPECIAL, a_folder: "a folder, not a file"}
+PLACED = {a_pipe: SPECIAL, a_socket: SPECIAL, a_device: SPECIAL, a_folder: "Is a directory"}
 
 
 @pytest.fixture(params=PLACED, ids=lambda place: place.__name__)
@@ -133,3 +133,12 @@ def test_a_command_ends_at_once(tmp_path, command):
     run = [sys.executable, "-m", "hpcmm", *command]
     ended = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert ended.returncode != 0 and command[1] in ended.stderr and "Traceback" not in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["/*" + "\n" * 3_000_000 + "hpcmm:\n  rows: 8 */", "/* hpcmm:\n  rows: " + " " * 3_000_000 + "8 */"]
+)
+def test_a_head_of_megabytes_is_refused_before_yaml_reads_it(tmp_path, monkeypatch, text):
+    monkeypatch.setattr(heads, "parse", None)
+    with pytest.raises(HpcmmError, match=r"my\.cu:\d+: hpcmm: a head of \d+ characters, after \d+ lines; allowed: "):
+        heads.head_of(text, tmp_path / "my.cu")

@@ -46,6 +46,7 @@ AS_IN_RECORD = ("exact", "pitched", "guard_rows", "cooperative", "slow", "contex
 MOST = 2**31 - 1
 MOST_THREADS, MOST_SHARED = 1024, 227 * 1024  # of a block, on any GPU until compute capability 10.0
 MOST_BYTES = 10_000_000  # of a file
+MOST_CHARACTERS = 100_000  # of a head, and of the empty lines that stand for what precedes it: YAML reads 1 MB a second
 PYTHON = ".py"
 BLOCK_COMMENT = re.compile(r"\s*/\*.*?\*/", re.DOTALL)
 LINE_COMMENT = re.compile(r"\s*//[^\n]*(?:\n|\Z)")
@@ -212,7 +213,13 @@ def body_of(text: str, path: Path) -> tuple[str, int]:
         raise KernelFileError(f"{path}:{starts[1] + 1}: {MARK} appears twice; the first is in line {starts[0] + 1}")
     start = starts[0]
     end = next((i for i in range(start + 1, len(lines)) if not lines[i].strip()), len(lines))
-    return "\n" * start + "\n".join(lines[start:end]), start + 1
+    body = "\n" * start + "\n".join(lines[start:end])
+    if len(body) > MOST_CHARACTERS:
+        raise KernelFileError(
+            f"{path}:{start + 1}: {MARK} a head of {len(body) - start} characters, after {start} lines; "
+            f"allowed: {MOST_CHARACTERS} together"
+        )
+    return body, start + 1
 
 
 def check_unread(text: str, path: Path, start: int, end: int) -> None:
