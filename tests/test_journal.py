@@ -6,6 +6,7 @@ import fcntl
 import itertools
 import json
 import os
+import re
 import resource
 import zlib
 from pathlib import Path
@@ -134,6 +135,20 @@ def test_a_line_that_no_job_writes_there_is_one_error(path, order):
     with pytest.raises(StoreError, match=rf"cuda-r2-1\.journal: line {len(order)} was not written .*remove the file"):
         Journal(path, BATCH, HOST)
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("seconds", ["5e-324", "-1.0", "1e300", "Infinity", '"fast"', "{}"])
+def test_a_time_that_cannot_be_measured_is_an_error(path, seconds):
+    """With a right checksum."""
+    filled(path, BATCH.points[:1]).close()
+    content, checksum = b"", 0
+    for _, text in whole_lines(path.read_bytes()):
+        text = re.sub(rb'"kernel": [0-9.e-]+', b'"kernel": ' + seconds.encode(), text)
+        checksum = zlib.crc32(text, checksum)
+        content += b"%08x %b\n" % (checksum, text)
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"cuda-r2-1\.journal: line \d was not written .*remove the file"):
+        Journal(path, BATCH, HOST)
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "a dangling link", "a folder"])

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import socket
 import zlib
 from pathlib import Path
@@ -439,6 +440,10 @@ def test_a_folder_that_cannot_be_created_is_named(tmp_path, target):
         ("samples/kernel", 0.0),
         ("samples/total", 0.0),
         ("samples/total", np.inf),
+        ("samples/kernel", 5e-324),
+        ("samples/gather", 1e300),
+        ("samples/power", -np.inf),
+        ("measurements/clock", 5e-324),
         ("samples/measurement", 6),
         ("samples/call", 2),
         ("measurements/run", -1),
@@ -449,7 +454,7 @@ def test_an_invalid_value_is_an_error_with_its_column(tmp_path, column, value):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:
         file[column][1] = value
-    with pytest.raises(StoreError, match=rf"a\.h5: .*{column.replace('/', '.')}: {value} in row 1"):
+    with pytest.raises(StoreError, match=rf"a\.h5: .*{column.replace('/', '.')}: {re.escape(str(value))} in row 1"):
         store.read(path)
 
 

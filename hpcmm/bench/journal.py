@@ -31,6 +31,7 @@ from hpcmm.store import (
     read,
     replacing,
     select,
+    valid,
     write_groups,
 )
 
@@ -204,6 +205,9 @@ class Recorded:
             if entry["run"] not in range(len(self.runs)):
                 raise ValueError("a run that has not begun")
             measurements = [measurement_from_json(each) for each in entry["measurements"]]
+            times = [pair for each in measurements for sample in each.samples for pair in sample.seconds.items()]
+            if not all(valid(np.float64(seconds), phase, "s") for phase, seconds in times):
+                raise ValueError("a time that cannot be measured")
             before, _ = self.visits.get(fingerprint, (0, 0))
             if entry["visit"] != before:
                 raise ValueError("a visit that is not the next")

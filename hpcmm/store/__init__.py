@@ -25,4 +25,5 @@ from hpcmm.store.schema import (
     SCHEMA_VERSION,
     Groups,
     as_column,
+    valid,
 )

@@ -57,6 +57,7 @@ from hpcmm.store.schema import (
     as_column,
     empty,
     row_count,
+    valid,
 )
 from hpcmm.text import printable
 
@@ -528,7 +529,7 @@ def _check(groups: Groups) -> None:
                 )
                 least = -1 if name in UNKNOWN else int(name == "ranks")
                 wrong = (values < least) | (values > most)
-            elif unit == "s":
-                wrong = (values < 0) | np.isinf(values) | ((values == 0) & (name in ("kernel", "total")))
+            elif kind == "f8":
+                wrong = ~valid(values, name, unit)
             if wrong.any():
                 raise ValueError(f"{group}.{name}: {values[wrong][0]} in row {np.flatnonzero(wrong)[0]}")
