@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def open_tree(path: Path) -> xarray.DataTree:
-    """Open all groups of a file after checking its seal.
+    """Open all groups of a file after checking that it can be read.
 
     Raises
     ------
