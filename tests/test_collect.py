@@ -60,6 +60,21 @@ def test_a_job_that_failed_is_omitted_with_the_error_of_its_log(planned, tmp_pat
     assert [reason for *_, reason in omitted] == ["failed: matmul-sweep/cuda-r2-1: no GPU here"]
 
 
+def test_batches_that_failed_for_one_reason_have_one_line(tmp_path):
+    """The reason of Slurm is in the log of their job."""
+    batches = [dataclasses.replace(BATCH, sweep=f"sweep{i}") for i in range(20)]
+    planned = plan.Plan(tuple(batches), {}, MEASURING, False, "auto", {"job_minutes": 1e6})
+    planned.write(tmp_path / "plan.json")
+    (job,) = planned.jobs
+    log = tmp_path / "logs" / f"{job.name}.log"
+    log.parent.mkdir(parents=True)
+    why = "Slurm ended job 12 without an error of the job: FAILED (BadConstraints); it requested --mem=22323M"
+    log.write_text(f"hpcmm: error: {why}\n")
+    failed, _, omitted = collected(planned, tmp_path)
+    assert failed == [f"sweep0/cuda-r2-1 and 19 more: 60 of 60 points not measured: {why}"]
+    assert len(omitted) == 20
+
+
 def test_a_job_that_ended_without_an_error_is_omitted_with_the_last_line_of_its_log(planned, tmp_path):
     log = tmp_path / "logs" / f"{BATCH.name}.log"
     log.parent.mkdir(parents=True)

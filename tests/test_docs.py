@@ -44,6 +44,7 @@ AXE = {"resultTypes": ["violations"], "preload": False}  # a page in a file may 
 FOREIGN = (
     "Config file is not valid JSON or YAML`, or a traceback of Snakemake about it",
     "APPLICATION TIMED OUT",
+    "Alarm clock (signal 14)",
     "mpi/pmi2: invalid client request",
     "Directory cannot be locked",
     "Not profiled: ... ERR_NVGPUCTRPERM",

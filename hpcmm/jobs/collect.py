@@ -51,9 +51,10 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
     Returns
     -------
     list of str
-        A line for each job that failed.
+        A line for each job that failed; batches that failed for the same reason have one line.
     """
     parts, omitted, unprofiled, failed = [], planned.omitted(), planned.unprofiled(), []
+    incomplete: dict[tuple[str, str], list[tuple[Batch, int]]] = {}
     complete = done.jobs(planned, results)
     job_of = {batch.name: batch.name if separate else job.name for job in planned.jobs for batch in job.batches}
     for batch in planned.to_measure:
@@ -61,10 +62,10 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
         parts += finished
         if short and not reasons:
             why = why_it_ended(results, job_of[batch.name], batch.name)
-            failed.append(f"{batch.name}: {short} of {len(batch.points)} points have fewer visits than planned: {why}")
+            incomplete.setdefault(("have fewer visits than planned", why), []).append((batch, short))
         if reasons:
             reason = next(iter(reasons.values())).removeprefix(f"{batch.name}: ")
-            failed.append(f"{batch.name}: {len(reasons)} of {len(batch.points)} points not measured: {reason}")
+            incomplete.setdefault(("not measured", reason), []).append((batch, len(reasons)))
         counts = Counter(
             (spread_name(point.variant, point.algorithm), f"failed: {reasons[fingerprint]}")
             for point, fingerprint in zip(batch.points, batch.fingerprints, strict=True)
@@ -73,6 +74,10 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
         for (variant, reason), count in counts.items():
             row = {"sweep": batch.sweep, "variant": variant, "ranks": batch.ranks, "reason": reason, "points": count}
             omitted.append(row)
+    for (what, why), batches in incomplete.items():
+        points, total = sum(count for _, count in batches), sum(len(batch.points) for batch, _ in batches)
+        others = f" and {len(batches) - 1} more" if len(batches) > 1 else ""
+        failed.append(f"{batches[0][0].name}{others}: {points} of {total} points {what}: {why}")
     for batch in planned.sustained:
         path = batch.file(results)
         found = store.read(path) if complete[batch.name] else sustained.so_far(path, batch)
