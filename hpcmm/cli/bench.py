@@ -357,7 +357,7 @@ def write(arguments: argparse.Namespace, timings: Path) -> None:
         with store.replacing(arguments.output) as temporary:
             shutil.copyfile(timings, temporary)
     if arguments.html:
-        page, *_ = report.build(timings, timings.parent / "page")
+        page, _ = report.build(timings, timings.parent / "page")
         with store.replacing(arguments.html) as temporary:
             shutil.copyfile(page, temporary)
 

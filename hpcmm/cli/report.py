@@ -31,10 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
     from hpcmm import report  # pandas takes a while to import
 
     gc.disable()  # collecting cycles would take a tenth of the time, and the process ends with the report
-    page, summary, undrawn = report.build(arguments.timings, arguments.results)
-    if undrawn:
-        more = f"; {len(undrawn) - 1} more" if len(undrawn) > 1 else ""
-        print(f"hpcmm: warning: figures are left out: {undrawn[0]}{more}", file=sys.stderr)
+    page, summary = report.build(
+        arguments.timings, arguments.results, lambda text: print(f"hpcmm: warning: {text}", file=sys.stderr)
+    )
     print(page)
     print(summary.line)
     return 0
