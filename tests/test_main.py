@@ -895,7 +895,7 @@ def test_doctor_checks_everything_that_measuring_needs(tmp_path):
         "C compiler",
         "C++ compiler",
     ]
-    wanted += ["Snakemake", "memory", "/dev/shm", "disk", "files"]
+    wanted += ["Snakemake", "isolation", "memory", "/dev/shm", "disk", "files"]
     assert [name for name in wanted if not any(each.startswith(name) for each in found)] == []
     for name in ("Python", "hpcmm", "C kernels", "MPI", "launcher", "files"):
         assert found[name]["state"] == "ok", found[name]

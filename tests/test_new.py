@@ -15,7 +15,7 @@ from hpcmm.backends.emulated import launch
 from hpcmm.cli import new
 from hpcmm.cli.main import main
 from hpcmm.experiment import own_kernels
-from hpcmm.grading import rubric
+from hpcmm.grading import rubric, sandbox
 from hpcmm.kernels import modules
 from hpcmm.model import HpcmmError, Task
 from hpcmm.operations import OPERATIONS, heads
@@ -148,6 +148,7 @@ def masked(text: str) -> str:
 @pytest.mark.slow
 @pytest.mark.skipif(not backends.missing("cuda"), reason="the transcripts are of a machine without a GPU")
 @pytest.mark.skipif(not launch.COMPILER or not modules.compiler()[0], reason="no gcc and g++ on this machine")
+@pytest.mark.skipif(bool(sandbox.fault()), reason=f"no isolation: {sandbox.fault()}")
 def test_the_transcripts_for_teachers(tmp_path, monkeypatch, capsys):
     """The output of each command equals the page: solutions pass, skeletons compile and fail."""
     monkeypatch.chdir(tmp_path)

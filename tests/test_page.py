@@ -308,7 +308,7 @@ def test_axe_finds_no_serious_fault_in_grades(visit, tmp_path):
     wrong = Grade("two", "two.c", "cpu", False, "does not compile:\n  error", 0.0, 5.0)
     right = Grade("one", "one.c", "cpu", True, "", 5.0, 5.0, against="serial", ratio=2.0)
     each = {"name": "anna", "points": 5.0, "passed": 1, "exercises": [vars(right), vars(wrong)]}
-    result = {"title": "Sheet", "utc": "2026-01-01T00:00", "of": 10.0, "ungraded": 0.0, "unfiltered": ""}
+    result = {"title": "Sheet", "utc": "2026-01-01T00:00", "of": 10.0, "ungraded": 0.0, "unisolated": ""}
     report.build_grades(result | {"exercises": ["one", "two"], "submissions": [each]}, tmp_path / "grades.html")
     seen = visit(tmp_path / "grades.html")
     seen.page.evaluate(OPEN_ALL)

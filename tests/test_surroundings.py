@@ -14,6 +14,7 @@ from hpcmm import store, surroundings
 from hpcmm.bench import provenance
 from hpcmm.cli import doctor
 from hpcmm.grading import session
+from hpcmm.grading.sandbox import Sandbox
 from hpcmm.jobs import trial
 from hpcmm.parallel import world
 from hpcmm.surroundings import CLEARED, CONDITIONS, DEFAULT, KEPT, OF_LAUNCH, RECORDED, SET, VARIABLES, WARNED
@@ -202,15 +203,17 @@ def test_what_is_not_passed_on_is_said_once(capsys, monkeypatch):
 def test_grading_processes_start_in_the_same_surroundings(monkeypatch):
     monkeypatch.setenv("OMP_PROC_BIND", "true")
     monkeypatch.setenv("CUBLAS_EMULATE_DOUBLE_PRECISION", "1")
-    monkeypatch.setattr(session, "filtered", lambda: True)
-    for kind in ("Session", "Untrusted"):
-        monkeypatch.setattr(session, kind, lambda program, size, setup, seconds, environment: environment)
-    native, trusted = session.native(Path("x.so"), "x", 4096, 1, 1 << 30, 2), session.trusted({}, 4096, 1)
-    for environment in (native, trusted):
-        assert surroundings.settings("threads").items() <= environment.items()
-        assert "CUBLAS_EMULATE_DOUBLE_PRECISION" not in environment
-    assert native["OMP_NUM_THREADS"] == "2"
-    assert set(native) <= {*surroundings.settings("threads"), "OMP_NUM_THREADS", "LD_LIBRARY_PATH"}
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    monkeypatch.setattr(session, "Session", lambda program, size, setup, seconds, environment, levels: environment)
+    for isolation in (Sandbox("bwrap"), Sandbox("")):
+        native = session.native(isolation, Path("x.so"), "x", "", 4096, 1, 1 << 30, 2)
+        device = session.device(isolation, {}, 4096, 1)
+        for environment in (native, device):
+            assert surroundings.settings("threads").items() <= environment.items()
+            assert "CUBLAS_EMULATE_DOUBLE_PRECISION" not in environment
+        assert native["OMP_NUM_THREADS"] == native["OPENBLAS_NUM_THREADS"] == "2"
+        assert {"SECRET_TOKEN", "PATH"}.isdisjoint(native)
+        assert ("SECRET_TOKEN" in device) is not bool(isolation.program)
 
 
 def test_a_file_has_what_its_jobs_inherited(monkeypatch, tmp_path):

@@ -27,6 +27,7 @@ from hpcmm.backends.cuda import presence
 from hpcmm.bench import journal, provenance
 from hpcmm.cli.arguments import add_results, command
 from hpcmm.cluster import leftovers
+from hpcmm.grading import sandbox
 from hpcmm.model import Task
 from hpcmm.operations import built
 from hpcmm.store import StoreError, require_writable
@@ -166,6 +167,7 @@ def examine(comm, results: Path, clean: bool) -> Iterator[Check]:
         ("MPI and GPU", lambda: check_device_memory(comm)),
         ("Slurm", check_slurm),
         ("programs", check_programs),
+        ("isolation", check_isolation),
         ("memory", check_memory),
         ("leftovers", lambda: check_leftovers(clean)),
         ("results", lambda: check_results(folder)),
@@ -510,6 +512,13 @@ def check_memory() -> Iterator[Check]:
     enough = free >= ENOUGH_SHARED
     advice = "ranks of one node communicate through it: docker run --shm-size=8g, or remount it with a larger size"
     yield Check("/dev/shm", "ok" if enough else "warning", f"{free / 2**30:.1f} GiB free", "" if enough else advice)
+
+
+def check_isolation() -> Iterator[Check]:
+    """Check what `hpcmm grade` needs; nothing else does."""
+    fault = sandbox.fault()
+    found = f"does not work, hpcmm grade refuses native code: {fault}" if fault else f"by {sandbox.program()}"
+    yield Check("isolation", "warning" if fault else "ok", found, sandbox.INSTALL if fault else "")
 
 
 def check_leftovers(clean: bool) -> Iterator[Check]:

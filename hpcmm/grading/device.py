@@ -1,8 +1,8 @@
 """Program of a process that runs code of this package, or a kernel for a GPU, on a device.
 
-No submitted code runs on the CPU here: a GPU kernel reaches the memory of the GPU only. It runs as
-``python -m hpcmm.grading.device SETUP`` with a JSON object: ``requests``, ``replies``, ``memory`` and ``bytes`` as in
-``native``, ``device``, ``threads``, ``operation``, and ``variant`` or the ``file`` of a kernel.
+No submitted code runs on the CPU here: a GPU kernel reaches the memory of the GPU only. It runs isolated, as
+``python -P -m hpcmm.grading.device SETUP`` with a JSON object: ``requests``, ``replies``, ``memory`` and ``bytes`` as
+in ``native``, ``device``, ``threads``, ``operation``, and ``variant`` or the ``file`` of a kernel.
 
 A request is a line of JSON: ``{"place": [...], "shape": ..., "dtype": ..., "scalars": ..., "tile": ...}`` copies arrays
 to the device, ``"run"`` runs the kernel and waits for it, and ``"fetch"`` copies everything back.
@@ -22,7 +22,6 @@ import numpy as np
 
 from hpcmm import backends
 from hpcmm.experiment import own_kernels
-from hpcmm.grading import native
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.guards import Guarded
@@ -86,7 +85,6 @@ class Device:
 
 
 def main() -> None:
-    native.die_with_parent()
     setup = json.loads(sys.argv[1])
     memory = np.frombuffer(mmap.mmap(setup["memory"], setup["bytes"]), np.uint8)
     device = None

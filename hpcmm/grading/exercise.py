@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,19 @@ from hpcmm.backends.emulated.launch import ORDERS, extent, located
 from hpcmm.experiment import own_kernels
 from hpcmm.grading import session, sources
 from hpcmm.grading.rubric import Exercise, Speed
+from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.grading.session import Refused, Session
-from hpcmm.model import HpcmmError, Task, Variant
+from hpcmm.grading.sources import MOST_ERROR, Tools
+from hpcmm.model import Task, Variant
 from hpcmm.operations import guards
 from hpcmm.operations.guards import Guarded
+from hpcmm.operations.heads import PYTHON
 from hpcmm.reader import ConfigError
 
 RUNS = 3  # per shape; the inputs of a random one of the later runs are drawn anew, the others repeat
 SCALARS = (1.5, 0.0, -0.75, 1.0)  # each scalar argument takes these in turn
 MULTIPLE = 32  # every dimension of one shape is a multiple of it
+REST_SECONDS = 0.02  # in which the process of a kernel must use no CPU time
 START_SECONDS = 60.0  # a process of the package may take this long to start and to compile
 
 
@@ -59,8 +64,6 @@ class Grade:
         Rung or library beside which it was timed; empty if it was not.
     ratio, seconds, seconds_against : float
         Speed over that of ``against``, and the medians of both; NaN without.
-    native : bool
-        Whether the kernel runs on the CPU, as native code.
     """
 
     exercise: str
@@ -77,7 +80,6 @@ class Grade:
     ratio: float = float("nan")
     seconds: float = float("nan")
     seconds_against: float = float("nan")
-    native: bool = False
 
 
 class Runner:
@@ -122,9 +124,9 @@ class Native(Runner):
 class Emulated(Runner):
     """A CUDA kernel in the host emulation, with the threads of a block in a random order."""
 
-    def __init__(self, process: Session, rng: np.random.Generator, library: Path, source: Path):
+    def __init__(self, process: Session, rng: np.random.Generator, tools: Tools):
         super().__init__(process)
-        self.rng, self.library, self.source = rng, library, source
+        self.rng, self.tools = rng, tools
 
     def run(self, task: Task, places: Sequence[Guarded]) -> float:
         whole = self.process.memory
@@ -149,7 +151,27 @@ class Emulated(Runner):
         try:
             return self.ask(calls)
         except Refused as refused:
-            raise Refused(located(str(refused), self.library, self.source)) from None
+            tools = self.tools
+            raise Refused(located(str(refused), tools.library, tools.source, self._output_of)) from None
+
+    def _output_of(self, command: Sequence[str]) -> str:
+        try:
+            return self.tools.run(command, read=[self.tools.library])[0].decode(errors="replace")
+        except (Refused, NotGraded):
+            return ""
+
+
+class Interpreted(Runner):
+    """A function of a Python file."""
+
+    def run(self, task: Task, places: Sequence[Guarded]) -> float:
+        arrays = {place.name: place.of(self.process.memory) for place in places}
+        begin = self.process.memory.ctypes.data
+        given = {
+            name: [array.ctypes.data - begin, array.shape, array.strides, array.dtype.str]
+            for name, array in arrays.items()
+        }
+        return self.ask([{"arguments": {**given, **task.scalars}}])
 
 
 def workspace(task: Task, begin: int) -> list[Guarded]:
@@ -183,29 +205,38 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def grade(path: Path, exercise: Exercise, rng: np.random.Generator) -> Grade:
-    """Grade one file, which may be missing."""
+def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: Sandbox) -> Grade:
+    """Grade one file, which may be missing. Each error is the submission's, but those of this machine.
+
+    Raises
+    ------
+    NotGraded
+        If this machine cannot grade it.
+    """
     missing = backends.missing(exercise.device.name)
     device = f"{exercise.device.name}{', emulated' if missing else ''}"
-    native = bool(missing) or not exercise.device.accelerator
-    found = Grade(exercise.name, exercise.file, device, False, "", 0.0, exercise.of, native=native)
+    found = Grade(exercise.name, exercise.file, device, False, "", 0.0, exercise.of)
     if missing and exercise.speed:
         found = dataclasses.replace(found, ungraded=exercise.of - exercise.points)
     try:
         path, variant = admitted(path, exercise)
         with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
+            tools = Tools(isolation, path, Path(folder), exercise.seconds)
             errors = []
             for dtype in exercise.dtypes:
                 shapes = draw_shapes(exercise, rng)
                 timed = exercise.speed if not missing and exercise.speed and exercise.speed.dtype == dtype else None
-                with runner(
-                    path, variant, exercise, dtype, [*shapes, *([timed.shape] if timed else [])], folder, rng
-                ) as own:
+                with runner(tools, variant, exercise, dtype, [*shapes, *([timed.shape] if timed else [])], rng) as own:
                     errors.append(check(own, exercise, variant, dtype, shapes, rng))
                     if timed:
-                        found = dataclasses.replace(found, **times(own, exercise, variant, timed, rng))
+                        found = dataclasses.replace(found, **times(own, exercise, variant, timed, rng, isolation))
+                    own.process.check_clock(REST_SECONDS)
+    except NotGraded:
+        raise
     except Refused as refused:
         return dataclasses.replace(found, why=str(refused))
+    except Exception as error:  # for example of a head with values that nothing expects
+        return dataclasses.replace(found, why=f"cannot be graded: {type(error).__name__}: {error}"[:MOST_ERROR])
     error, bound = max(errors)
     points = exercise.points + (exercise.speed.points(found.ratio) if exercise.speed else 0.0)
     return dataclasses.replace(found, passed=True, points=points, error=error, bound=bound)
@@ -218,18 +249,27 @@ def admitted(path: Path, exercise: Exercise) -> tuple[Path, Variant]:
     if not path.exists():
         raise Refused(f"{path.name} is missing")
     path = path.resolve()
-    sources.check_includes(path)
     try:
-        own = own_kernels.read(path)
+        own = head_of(path, exercise)
     except ConfigError as error:
         raise Refused(str(error).replace(f"{path.parent}{os.sep}", "")) from None
     if exercise.operation.name not in own.operations:
         raise Refused(f"computes {own.operations[0]}; the exercise is {exercise.operation.name}")
     if own.variant.options:
         raise Refused("its head has options for the compiler, which a solution must not have")
+    if own.variant.device != exercise.device.name:
+        raise Refused(f"its head has device: {own.variant.device}; the exercise is for device: {exercise.device.name}")
     if wrong := [each for each in exercise.dtypes if each not in own.variant.dtypes]:
         raise Refused(f"its head leaves out the element type {wrong[0]}")
     return path, own.variant
+
+
+def head_of(path: Path, exercise: Exercise) -> own_kernels.OwnKernel:
+    """Read the head of a file. A Python file is not run: that it has the function shows in its process."""
+    if path.suffix != PYTHON:
+        return own_kernels.read(path)
+    (own,) = own_kernels.of_module(path, SimpleNamespace(**{exercise.operation.name: print}))
+    return own
 
 
 def draw_shapes(exercise: Exercise, rng: np.random.Generator) -> list[tuple[int, ...]]:
@@ -247,12 +287,11 @@ def draw_shapes(exercise: Exercise, rng: np.random.Generator) -> list[tuple[int,
 
 @contextlib.contextmanager
 def runner(
-    path: Path,
+    tools: Tools,
     variant: Variant,
     exercise: Exercise,
     dtype: str,
     shapes: Sequence[tuple[int, ...]],
-    folder: str,
     rng: np.random.Generator,
 ) -> Iterator[Runner]:
     """Compile a file for an element type, and start its process."""
@@ -261,28 +300,37 @@ def runner(
         for shape in shapes
     ]
     size = max(guards.most_bytes(task) for task in tasks)
-    seconds, symbol = exercise.seconds, exercise.operation.kernels
-    if not exercise.device.accelerator:
-        library = sources.compiled(path, tasks[0].macros, Path(folder), seconds)
-        with session.native(library, symbol, size, seconds, exercise.address_space, cores()) as process:
+    limits, symbol = (exercise.seconds, exercise.address_space), exercise.operation.kernels
+    if tools.source.suffix == PYTHON:
+        with session.native(
+            tools.isolation, tools.source, exercise.operation.name, "", size, *limits, cores()
+        ) as process:
+            yield Interpreted(process)
+    elif not exercise.device.accelerator:
+        sources.compiled(tools, tasks[0].macros)
+        with session.native(tools.isolation, tools.library, symbol, "", size, *limits, cores()) as process:
             yield Native(process)
     elif backends.missing(exercise.device.name):
         size = max(max((place.end for place in workspace(task, size)), default=size) for task in tasks)
         if math.prod(getattr(tasks[0].geometry, "cluster", (1,))) > 1:
             raise Refused("clusters of several blocks do not run in the host emulation")
-        library = sources.emulated(path, symbol, tasks[0].macros, seconds)
-        with session.native(library, "launch", size, seconds, exercise.address_space, 1) as process:
-            yield Emulated(process, rng, library, path)
+        runtime = sources.emulated(tools, symbol, tasks[0].macros)
+        with session.native(tools.isolation, tools.library, "launch", runtime, size, *limits, 1) as process:
+            yield Emulated(process, rng, tools)
     else:
-        with on_device(exercise, {"file": str(path)}, size, seconds + START_SECONDS) as own:
+        with on_device(
+            exercise, {"file": str(tools.source)}, size, exercise.seconds + START_SECONDS, tools.isolation
+        ) as own:
             yield own
 
 
 @contextlib.contextmanager
-def on_device(exercise: Exercise, what: Mapping[str, str], size: int, seconds: float) -> Iterator[Runner]:
+def on_device(
+    exercise: Exercise, what: Mapping[str, str], size: int, seconds: float, isolation: Sandbox
+) -> Iterator[Runner]:
     """Start a process of the package with a variant, or with a kernel for a GPU."""
     setup = {"device": exercise.device.name, "threads": cores(), "operation": exercise.operation.name, **what}
-    with session.trusted(setup, size, seconds) as process:
+    with session.device(isolation, setup, size, seconds) as process:
         yield OnDevice(process)
 
 
@@ -350,7 +398,9 @@ def judged(
     return verdict.error, verdict.bound, seconds
 
 
-def times(own: Runner, exercise: Exercise, variant: Variant, speed: Speed, rng: np.random.Generator) -> dict[str, Any]:
+def times(
+    own: Runner, exercise: Exercise, variant: Variant, speed: Speed, rng: np.random.Generator, isolation: Sandbox
+) -> dict[str, Any]:
     """Time a kernel and the rung or library in turns.
 
     Each run of the kernel is on inputs drawn anew, and judged. Of the rung or library only the first run is judged, as
@@ -365,10 +415,10 @@ def times(own: Runner, exercise: Exercise, variant: Variant, speed: Speed, rng: 
     with contextlib.ExitStack() as stack:
         try:
             yardstick = stack.enter_context(
-                on_device(exercise, {"variant": speed.against.name}, guards.most_bytes(task), limit)
+                on_device(exercise, {"variant": speed.against.name}, guards.most_bytes(task), limit, isolation)
             )
         except Refused as refused:
-            raise HpcmmError(f"{exercise.name}: {speed.against.name} cannot run: {refused}") from None
+            raise NotGraded(f"{exercise.name}: {speed.against.name} cannot run: {refused}") from None
         for turn in range(speed.repetitions + 1):  # the first one warms up
             inputs = operation.draw(rng, task)
             mine.append(judged(own, task, inputs, rng, pitched=False)[2])
@@ -378,7 +428,7 @@ def times(own: Runner, exercise: Exercise, variant: Variant, speed: Speed, rng: 
                 else:
                     theirs.append(yardstick.run(beside, places))
             except Refused as refused:
-                raise HpcmmError(f"{exercise.name}: {speed.against.name} {refused}") from None
+                raise NotGraded(f"{exercise.name}: {speed.against.name} {refused}") from None
     seconds, seconds_against = statistics.median(mine[1:]), statistics.median(theirs[1:])
     return {
         "against": speed.against.name,

@@ -1,27 +1,28 @@
-"""Program of a process that runs one kernel in native code; it imports the standard library only.
+"""Program of a process that runs one submitted kernel; the standard library, and NumPy for a kernel in Python.
 
-The process has no NumPy and thus no BLAS, no environment and no open file but two pipes and the shared memory. It may
-write no file. With a filter of system calls it can start no process and reach none, and open no file once the kernel is
-loaded. It runs as ``python -I -S native.py SETUP`` with a JSON object:
+It runs isolated by bubblewrap, as ``python -I -S native.py SETUP`` with a JSON object:
 
 ``requests``, ``replies``, ``memory``
     File descriptors.
 ``bytes``
     Size of the shared memory.
 ``library``
-    File of the kernel.
+    File of the kernel: a module of native code, or a Python file.
 ``symbol``
-    Function to call; ``"launch"`` is that of the host emulation of CUDA.
+    Function to call.
+``runtime``
+    Module of the host emulation of CUDA, whose ``launch`` the symbol then is; empty for a function of the CPU.
+``packages``
+    Folder of NumPy, for a Python file.
 ``address_space``
     Limit in bytes.
-``filtered``
-    Whether to install the filter; the process then runs no kernel without it.
 
-Without ``SETUP`` it installs the filter only; the exit status is 0 if the system accepted it.
+Without ``SETUP`` it installs the filter of system calls only; the exit status is 0 if the system accepted it.
 
 A request is a line of JSON: a list of calls, each ``{"arguments": [...]}``, and for a launch also ``grid``, ``block``,
 ``order``, ``dynamic_bytes`` and ``bounds``. An argument is ``["at", OFFSET]`` in the shared memory, or the code of a
-type in ``TYPES`` and a value. The reply is a line with an error, or ``""``.
+type in ``TYPES`` and a value. For a Python file, ``arguments`` is an object of numbers and of arrays,
+``[OFFSET, SHAPE, STRIDES, DTYPE]``. The reply is a line with an error, or ``""``.
 """
 
 import ctypes
@@ -33,38 +34,27 @@ import signal
 import sys
 
 TYPES = {"i4": ctypes.c_int32, "i8": ctypes.c_int64, "u8": ctypes.c_uint64, "f4": ctypes.c_float, "f8": ctypes.c_double}
-PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
-CAPABILITIES = 0x20080522  # version 3 of the kernel's structure
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, BY_FILTER = 38, 22, 2
 
-# Machine: the architecture in a filter, and the numbers of system calls that start a process or reach one of this user;
-# that do so unless their first argument is 0, this process; that start a thread; and that open a file.
+# Isolation leaves this process alone in its namespaces. The filter keeps it alone: it has no second process that could
+# compute while this one is stopped, and no shared memory that outlives an address space. Machine: its number in a
+# filter, the calls that end the process, those of a thread, and those that fail.
 SYSTEM_CALLS = {
     "x86_64": (
         0xC000003E,
-        {"fork": 57, "vfork": 58, "execve": 59, "execveat": 322, "kill": 62, "tkill": 200, "tgkill": 234}
-        | {"rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "ptrace": 101, "process_vm_readv": 310}
-        | {"process_vm_writev": 311, "setpriority": 141, "sched_setparam": 142, "sched_setscheduler": 144}
-        | {"sched_setattr": 314, "ioprio_set": 251, "migrate_pages": 256, "move_pages": 279}
-        | {"socket": 41, "pidfd_send_signal": 424, "io_uring_setup": 425, "pidfd_open": 434},
-        {"prlimit64": 302, "sched_setaffinity": 203},
+        {"fork": 57, "vfork": 58, "execve": 59, "execveat": 322, "ptrace": 101, "process_vm_writev": 311},
         {"clone": 56, "clone3": 435},
-        {"open": 2, "creat": 85, "openat": 257, "openat2": 437, "open_by_handle_at": 304},
+        {"shmget": 29, "io_uring_setup": 425},
     ),
     "aarch64": (
         0xC00000B7,
-        {"execve": 221, "execveat": 281, "kill": 129, "tkill": 130, "tgkill": 131, "rt_sigqueueinfo": 138}
-        | {"rt_tgsigqueueinfo": 240, "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271}
-        | {"setpriority": 140, "sched_setparam": 118, "sched_setscheduler": 119}
-        | {"sched_setattr": 274, "ioprio_set": 30, "migrate_pages": 238, "move_pages": 239, "socket": 198}
-        | {"pidfd_send_signal": 424, "io_uring_setup": 425, "pidfd_open": 434},
-        {"prlimit64": 261, "sched_setaffinity": 122},
+        {"execve": 221, "execveat": 281, "ptrace": 117, "process_vm_writev": 271},
         {"clone": 220, "clone3": 435},
-        {"openat": 56, "openat2": 437, "open_by_handle_at": 265},
+        {"shmget": 194, "io_uring_setup": 425},
     ),
 }
 OTHER_NUMBERS = 0x40000000  # x86-64 has a second set of system calls from here on
-CLONE_THREAD, NO_SUCH_CALL, NO_ACCESS = 0x10000, 38, 13
-PR_SET_SECCOMP, BY_FILTER = 22, 2
+CLONE_THREAD, NOT_PERMITTED, NO_SUCH_CALL = 0x10000, 1, 38
 # of a filter: load a word of the call, compare it, return
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data
@@ -88,20 +78,6 @@ class Launch(ctypes.Structure):
     )
 
 
-def die_with_parent() -> None:
-    """Make Linux kill this process when the grader ends in any way: a stopped process would stay."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
-def confine(address_space: int) -> None:
-    """Give up privileges, and limit memory; no file can be written, not even an empty one made longer."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    libc.capset((ctypes.c_uint32 * 2)(CAPABILITIES, 0), (ctypes.c_uint32 * 6)())  # root's too: no tracing of others
-    for kind, limit in (("CORE", 0), ("FSIZE", 0), ("AS", address_space)):
-        resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (limit, limit))
-
-
 class Instruction(ctypes.Structure):
     _fields_ = (("code", ctypes.c_uint16), ("then", ctypes.c_uint8), ("else_", ctypes.c_uint8), ("k", ctypes.c_uint32))
 
@@ -110,112 +86,135 @@ class Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.POINTER(Instruction)))
 
 
-def forbid(rules: list) -> None:
-    """Add a filter of system calls; each rule is four numbers of an ``Instruction``.
+def stay_alone() -> None:
+    """Start no process but threads, and no program; reach no process.
 
     Raises
     ------
     OSError
-        If the system does not accept it.
+        If this machine or its system has no filter of system calls.
     """
-    rules = [*rules, (RETURN, 0, 0, ALLOW)]
-    code = (Instruction * len(rules))(*(Instruction(*rule) for rule in rules))
+    if os.uname().machine not in SYSTEM_CALLS:
+        raise OSError(f"no table of system calls for {os.uname().machine}")
+    architecture, ending, threads, failing = SYSTEM_CALLS[os.uname().machine]
+    rules = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, architecture), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
+    rules += [(AT_LEAST, 0, 1, OTHER_NUMBERS), (RETURN, 0, 0, KILL)]
+    for number in ending.values():
+        rules += [(EQUAL, 0, 1, number), (RETURN, 0, 0, KILL)]
+    for number in failing.values():
+        rules += [(EQUAL, 0, 1, number), (RETURN, 0, 0, ERROR | NOT_PERMITTED)]
+    # a filter cannot read the flags of clone3; the C library then takes clone
+    rules += [(EQUAL, 0, 1, threads["clone3"]), (RETURN, 0, 0, ERROR | NO_SUCH_CALL)]
+    rules += [(EQUAL, 0, 3, threads["clone"]), (LOAD, 0, 0, FIRST_ARGUMENT), (ANY_BIT, 1, 0, CLONE_THREAD)]
+    rules += [(RETURN, 0, 0, KILL), (RETURN, 0, 0, ALLOW)]
     libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    code = (Instruction * len(rules))(*(Instruction(*rule) for rule in rules))
     if libc.prctl(PR_SET_SECCOMP, BY_FILTER, ctypes.byref(Filter(len(rules), code)), 0, 0):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def stay_alone(machine: str) -> None:
-    """Start no process but threads, and reach no other one: no signal, no memory, no priority, no cores."""
-    architecture, calls, of_zero, threads, _ = SYSTEM_CALLS[machine]
-    rules = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, architecture), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
-    rules += [(AT_LEAST, 0, 1, OTHER_NUMBERS), (RETURN, 0, 0, KILL)]
-    for number in calls.values():
-        rules += [(EQUAL, 0, 1, number), (RETURN, 0, 0, KILL)]
-    # a filter cannot read the flags of clone3; the C library then takes clone
-    rules += [(EQUAL, 0, 1, threads["clone3"]), (RETURN, 0, 0, ERROR | NO_SUCH_CALL)]
-    rules += [(EQUAL, 0, 4, threads["clone"]), (LOAD, 0, 0, FIRST_ARGUMENT), (ANY_BIT, 1, 0, CLONE_THREAD)]
-    rules += [(RETURN, 0, 0, KILL), (RETURN, 0, 0, ALLOW)]
-    for number in of_zero.values():
-        rules += [(EQUAL, 0, 4, number), (LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 1, 0, 0)]
-        rules += [(RETURN, 0, 0, KILL), (RETURN, 0, 0, ALLOW)]
-    forbid(rules)
+class Function:
+    """A function of a module of native code."""
 
+    def __init__(self, setup: dict, base: int):
+        self.base = base
+        self.module = ctypes.CDLL(setup["library"])
+        self.function = self.module[setup["symbol"]]
+        self.function.restype = None
 
-def open_nothing(machine: str) -> None:
-    """Open no file any more: no library, and nothing that this user may read."""
-    rules = [(LOAD, 0, 0, NUMBER)]
-    for number in SYSTEM_CALLS[machine][4].values():
-        rules += [(EQUAL, 0, 1, number), (RETURN, 0, 0, ERROR | NO_ACCESS)]
-    forbid(rules)
+    def values(self, call: dict) -> list:
+        return [
+            ctypes.c_void_p(self.base + value) if kind == "at" else TYPES[kind](value)
+            for kind, value in call["arguments"]
+        ]
 
-
-def call(function, base: int, each: dict) -> str:
-    """Call the function once; return the error of a launch."""
-    values = [
-        ctypes.c_void_p(base + value) if kind == "at" else TYPES[kind](value) for kind, value in each["arguments"]
-    ]
-    if "grid" not in each:
-        function(*values)
+    def __call__(self, call: dict) -> str:
+        self.function(*self.values(call))
         return ""
-    if (sizes := [ctypes.sizeof(value) for value in values]) != each["sizes"]:
-        return f"parameters of {each['sizes']} bytes receive arguments of {sizes} bytes"
-    bounds = [Array(base + begin, base + end) for begin, end in each["bounds"]]
-    error = function(
-        (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values)),
-        ctypes.byref(
-            Launch(
-                *((ctypes.c_uint * 3)(*size, *(1,) * (3 - len(size))) for size in (each["grid"], each["block"])),
-                *(each["order"], 1, True, len(bounds), (Array * len(bounds))(*bounds), each["dynamic_bytes"]),
-            )
-        ),
-    )
-    return error.decode(errors="replace") if error else ""
 
 
-def accepts_filter() -> bool:
-    """Return whether this machine has a filter, and the system accepted it for this process."""
-    machine = os.uname().machine
-    if machine not in SYSTEM_CALLS:
-        return False
-    ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    try:
-        stay_alone(machine)
-    except OSError:
-        return False
-    return True
+class Kernel(Function):
+    """A launch of a kernel in the host emulation of CUDA."""
+
+    def __init__(self, setup: dict, base: int):
+        super().__init__(setup, base)
+        self.function.restype = ctypes.c_char_p
+        found = (ctypes.c_int * 64)()
+        self.sizes = found[: self.module.parameter_sizes(found)]
+
+    def __call__(self, call: dict) -> str:
+        values = self.values(call)
+        if (sizes := [ctypes.sizeof(value) for value in values]) != self.sizes:
+            return f"parameters of {self.sizes} bytes receive arguments of {sizes} bytes"
+        bounds = [Array(self.base + begin, self.base + end) for begin, end in call["bounds"]]
+        launch = Launch(
+            *((ctypes.c_uint * 3)(*size, *(1,) * (3 - len(size))) for size in (call["grid"], call["block"])),
+            *(call["order"], 1, True, len(bounds), (Array * len(bounds))(*bounds), call["dynamic_bytes"]),
+        )
+        error = self.function(
+            (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values)),
+            ctypes.byref(launch),
+        )
+        return error.decode(errors="replace") if error else ""
+
+
+class PythonFunction:
+    """A function of a Python file, which gets NumPy arrays."""
+
+    def __init__(self, setup: dict, memory: mmap.mmap):
+        sys.path.append(setup["packages"])
+        import importlib.util
+
+        import numpy as np
+
+        self.memory, self.array = memory, np.ndarray
+        found = importlib.util.spec_from_file_location("submission", setup["library"])
+        module = importlib.util.module_from_spec(found)
+        found.loader.exec_module(module)
+        self.function = getattr(module, setup["symbol"])
+
+    def __call__(self, call: dict) -> str:
+        arrays = {
+            name: self.array(value[1], value[3], self.memory, value[0], value[2]) if isinstance(value, list) else value
+            for name, value in call["arguments"].items()
+        }
+        self.function(stream=None, **arrays)
+        return ""
+
+
+def described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:2000]
 
 
 def main() -> None:
     if len(sys.argv) == 1:
-        sys.exit(0 if accepts_filter() else 1)
+        stay_alone()
+        return
     setup = json.loads(sys.argv[1])
-    shared = mmap.mmap(setup["memory"], setup["bytes"])
-    base = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+    memory = mmap.mmap(setup["memory"], setup["bytes"])
     requests = os.fdopen(setup["requests"], "rb")
-    die_with_parent()
-    confine(setup["address_space"])
-    machine = os.uname().machine
-    if setup["filtered"]:
-        stay_alone(machine)
+    limits = {"CORE": 0, "FSIZE": 0, "MSGQUEUE": 0, "NOFILE": 64, "AS": setup["address_space"]}
+    for kind, limit in limits.items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (limit, limit))
+    stay_alone()
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     try:
-        library = ctypes.CDLL(setup["library"])
-        function = getattr(library, setup["symbol"])
-    except (OSError, AttributeError) as error:
-        os.write(setup["replies"], json.dumps(f"cannot be loaded: {error}").encode() + b"\n")
+        if setup["library"].endswith(".py"):
+            call = PythonFunction(setup, memory)
+        else:
+            call = (Kernel if setup["runtime"] else Function)(setup, base)
+    except BaseException as error:
+        os.write(setup["replies"], json.dumps(f"cannot be loaded: {described(error)}").encode() + b"\n")
         signal.pause()  # until it is killed: an end would be another error
-    sizes = []
-    if setup["symbol"] == "launch":
-        found = (ctypes.c_int * 64)()
-        sizes = found[: library.parameter_sizes(found)]
-    if setup["filtered"]:
-        open_nothing(machine)
-    function.restype = ctypes.c_char_p if setup["symbol"] == "launch" else None
     os.write(setup["replies"], b'""\n')
     for line in requests:
         error = ""
         for each in json.loads(line):
-            error = error or call(function, base, each | {"sizes": sizes})
+            try:
+                error = error or call(each)
+            except Exception as raised:
+                error = f"raised {described(raised)}"
         os.write(setup["replies"], json.dumps(error).encode() + b"\n")
 
 

@@ -11,6 +11,7 @@ from hpcmm.devices import DEVICES, Device
 from hpcmm.experiment.config import read_config, unknown
 from hpcmm.model import Operation, Variant
 from hpcmm.operations import with_kernels
+from hpcmm.operations.heads import PYTHON
 from hpcmm.reader import ConfigError, naming, not_allowed, schema_errors, schema_of, schema_problems
 
 SCHEMA = schema_of(Path(__file__).with_name("rubric.schema.yaml"))
@@ -109,12 +110,14 @@ def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -
     properties = SCHEMA["$defs"]["exercise"]["properties"]
     entry = {key: part["default"] for key, part in properties.items() if "default" in part} | dict(entry)
     file = entry.get("file", f"{name}.cu")
-    device = next((each for each in DEVICES.values() if file.endswith(each.suffix)), None)
+    suffixes = {each.suffix: each for each in DEVICES.values()} | {PYTHON: DEVICES["cpu"]}
+    device = suffixes.get(Path(file).suffix)
     known = with_kernels()
     problems = unknown(f"{place}.operation", [entry["operation"]], known)
     if device is None or Path(file).name != file or file.startswith("."):
-        suffixes = " or ".join(each.suffix for each in DEVICES.values())
-        problems.append(f"{place}.file: {not_allowed(file)}the name of a file with {suffixes}, without a folder")
+        problems.append(
+            f"{place}.file: {not_allowed(file)}the name of a file with {', '.join(suffixes)}, without a folder"
+        )
     if problems:
         raise ConfigError(*problems)
     operation = known[entry["operation"]]

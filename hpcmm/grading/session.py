@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
-import functools
 import json
 import mmap
 import os
@@ -13,23 +11,23 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
 from hpcmm import surroundings
-from hpcmm.model import HpcmmError
+from hpcmm.grading import sandbox
+from hpcmm.grading.sandbox import Sandbox
 
-NATIVE = Path(__file__).with_name("native.py")
-STOP_SECONDS = 10.0
+STOP_SECONDS = 5.0
+LOOK_SECONDS = 0.1  # between two looks at the number of threads
 MOST_REPLY = 1 << 16  # bytes
-PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 3, 4, 36
-NOT_ALONE = "starts or reaches another process"
+MOST_THREADS = 1024
+STOPPED_CPU_SECONDS = 2e-4  # CPU time that a process may use while it is stopped, in all
 
 
 class Refused(Exception):
@@ -39,29 +37,30 @@ class Refused(Exception):
 class Reply(NamedTuple):
     """The answer to a request: its content, and the seconds until it came."""
 
-    content: Any
+    content: str
     seconds: float
 
 
 class Session:
     """A process with shared memory that answers requests.
 
-    It is stopped between requests. A kernel that leaves a thread behind gains nothing: only the contents of the shared
-    memory when the reply arrives count, and the next inputs are written while the process is stopped.
+    It is stopped between requests. Only the contents of the shared memory when it has stopped count, and the next
+    inputs are written then. Its CPU clock shows whether all of its threads stopped; CPU time between its reply and its
+    stop is added to the time of the reply.
 
     Parameters
     ----------
     program : sequence of str
-        The program; it gets its descriptors and ``setup`` as one more argument.
+        The program, in isolation or not; it gets its descriptors and ``setup`` as one more argument.
     size : int
         Bytes of shared memory.
     setup : mapping
     seconds : float
         Time limit of the process, from its start to its end, while it runs.
     environment : mapping of str to str
+    levels : int
+        Processes between this one and the program: those of bubblewrap.
     """
-
-    GROUP: ClassVar[dict[str, Any]] = {"process_group": 0}  # signals reach all of the group
 
     def __init__(
         self,
@@ -70,30 +69,33 @@ class Session:
         setup: Mapping[str, Any],
         seconds: float,
         environment: Mapping[str, str],
+        levels: int,
     ):
         self.left = self.limit = seconds
+        self.levels = levels
         file = os.memfd_create("hpcmm", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(file, size)
-        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)  # memory that is gone would end this process
+        # memory that is gone would end this process
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         self.memory = np.frombuffer(mmap.mmap(file, size), np.uint8)
         theirs, self.requests = os.pipe()
         self.replies, replies = os.pipe()
         given = {**setup, "requests": theirs, "replies": replies, "memory": file, "bytes": size}
-        self.folder = tempfile.TemporaryDirectory(prefix="hpcmm-")
-        self.process = subprocess.Popen(
+        self.started = subprocess.Popen(
             [*program, json.dumps(given)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(theirs, replies, file),
             env=dict(environment),
-            cwd=self.folder.name,
-            **self.GROUP,
         )
+        self.process: psutil.Process | None = None  # known from its first reply on
+        self.stopped_at = 0.0  # its CPU clock
+        self.unclocked = 0.0  # CPU time while it was stopped, so far
         for each in (theirs, replies, file):
             os.close(each)
         try:
-            if error := self._reply().content:
+            if error := self._reply(time.perf_counter()).content:
                 raise Refused(error)
         except BaseException:
             self.close()
@@ -105,67 +107,132 @@ class Session:
         Raises
         ------
         Refused
-            If it ends, exceeds its time limit, or replies with anything but one line of JSON.
+            If it ends, exceeds its time limit, replies with anything but one line, or used CPU time while stopped.
         """
+        self.check_clock()
         with contextlib.suppress(BrokenPipeError):  # the missing reply shows it
             os.write(self.requests, json.dumps(request).encode() + b"\n")  # fits into the pipe, so it waits there
         begin = time.perf_counter()
-        os.killpg(self.process.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
         return self._reply(begin)
 
-    def _reply(self, begin: float | None = None) -> Reply:
-        begin = time.perf_counter() if begin is None else begin
+    def check_clock(self, seconds: float = 0.0) -> None:
+        """Compare the CPU clock with its state at the stop, after some seconds.
+
+        Raises
+        ------
+        Refused
+            If the process used CPU time while it was stopped.
+        """
+        time.sleep(seconds)
+        now = self._cpu_seconds()
+        self.unclocked += max(0.0, now - self.stopped_at)
+        self.stopped_at = now
+        if self.unclocked > STOPPED_CPU_SECONDS:
+            raise Refused(f"computed for {self.unclocked:.3g} s of CPU time while its clock was stopped")
+
+    def _reply(self, begin: float) -> Reply:
         text = b""
         while not text.endswith(b"\n"):
             left = begin + self.left - time.perf_counter()
-            if left <= 0 or not select.select([self.replies], [], [], left)[0]:
+            if left <= 0:
                 raise Refused(f"took longer than {self.limit:g} s")
+            if not select.select([self.replies], [], [], min(left, LOOK_SECONDS))[0]:
+                self._look_at_threads()
+                continue
             part = os.read(self.replies, MOST_REPLY)
             text += part
             if not part or len(text) > MOST_REPLY:
                 break
-        end = time.perf_counter()
-        self.left -= end - begin
+        seconds = time.perf_counter() - begin
+        self.left -= seconds
+        self.process = self._find()
+        replied_at = self._cpu_seconds()
         self._stop()
-        if select.select([self.replies], [], [], 0)[0] or text.count(b"\n") != 1:
-            raise Refused("wrote to the pipe of the grader")
+        self.stopped_at = self._cpu_seconds()
         try:
-            return Reply(json.loads(text), end - begin)
-        except ValueError:
-            raise Refused("wrote to the pipe of the grader") from None
+            content = json.loads(text)
+        except (ValueError, RecursionError):
+            content = None
+        if not isinstance(content, str) or select.select([self.replies], [], [], 0)[0]:
+            raise Refused("wrote to the pipe of the grader")
+        return Reply(content, seconds + self.stopped_at - replied_at)
+
+    def _find(self) -> psutil.Process | None:
+        """Return the process itself, which isolation starts as a grandchild."""
+        if self.process:
+            return self.process
+        with contextlib.suppress(psutil.Error, IndexError):
+            process = psutil.Process(self.started.pid)
+            for _ in range(self.levels):
+                process = process.children()[0]
+            return process
+        return None
+
+    def _cpu_seconds(self) -> float:
+        """Return the CPU time of all threads of the process, also of those that ended; 0 if it is gone."""
+        process = self._find()
+        with contextlib.suppress(OSError):
+            return (
+                time.clock_gettime(~process.pid << 3 | 2) if process else 0.0
+            )  # CPUCLOCK_SCHED, see clock_getcpuclockid
+        return 0.0
+
+    def _signal(self, number: int) -> None:
+        if process := self._find():
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+
+    def _look_at_threads(self) -> None:
+        if (process := self._find()) and len(self._threads(process)) > MOST_THREADS:
+            raise Refused(f"starts more than {MOST_THREADS} threads")
+
+    @staticmethod
+    def _threads(process: psutil.Process) -> list[Path]:
+        with contextlib.suppress(OSError):
+            return list(Path(f"/proc/{process.pid}/task").iterdir())
+        return []
 
     def _stop(self) -> None:
-        """Stop the process; raise an error if it ended."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGSTOP)
+        """Stop all threads of the process; raise an error if it ended."""
+        self._signal(signal.SIGSTOP)
         until = time.perf_counter() + STOP_SECONDS
-        options = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
-        while not (state := os.waitid(os.P_PID, self.process.pid, options)):
+        while True:
+            states = []
+            for thread in self._threads(self._find()) if self._find() else []:
+                with contextlib.suppress(OSError):
+                    states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
+            alive = [state for state in states if state not in "ZX"]
+            if alive and set(alive) == {"T"} and len(alive) == len(states):
+                return
+            if not alive:
+                self._ended(until)
             if time.perf_counter() > until:
-                raise Refused("cannot be stopped")
-            time.sleep(1e-4)
-        if state.si_code == os.CLD_STOPPED:
+                raise Refused("cannot be stopped: its CPU clock runs on")
+            time.sleep(5e-5)
+
+    def _ended(self, until: float) -> None:
+        """Raise an error with the exit status of a process that ended."""
+        try:
+            status = self.started.wait(max(0.0, until - time.perf_counter()))
+        except subprocess.TimeoutExpired:
             return
-        if state.si_status == signal.SIGSYS:
-            raise Refused(NOT_ALONE)
-        how = (
-            f"exit status {state.si_status}"
-            if state.si_code == os.CLD_EXITED
-            else f"signal {signal.Signals(state.si_status).name}"
-        )
+        number = -status if status < 0 else status - 128  # bubblewrap's status for a signal
+        if number == signal.SIGSYS:
+            raise Refused("starts or reaches another process")
+        known = number in [*signal.Signals]
+        how = f"signal {signal.Signals(number).name}" if known else f"exit status {status}"
         raise Refused(f"the process ended before the kernel returned: {how}")
 
-    def _end(self) -> None:
-        """End the process and all of its group."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
     def close(self) -> None:
-        self._end()
+        """End the process, and with it all of its namespace."""
+        self._signal(signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.started.wait(STOP_SECONDS if self.process else 0)  # bubblewrap ends when its namespace is empty
+        self.started.kill()
+        self.started.wait()
         for each in (self.requests, self.replies):
             os.close(each)
-        self.folder.cleanup()
 
     def __enter__(self) -> Session:
         return self
@@ -174,78 +241,30 @@ class Session:
         self.close()
 
 
-class Untrusted(Session):
-    """A session whose process may start others, if the system has no filter of its calls.
-
-    The grader adopts each descendant whose parent ends, and thus finds daemons too. The session of Unix distinguishes
-    them from a trusted process: a process can create a session, but not enter that of the grader.
-    """
-
-    GROUP: ClassVar[dict[str, Any]] = {"start_new_session": True}
-
-    def __init__(self, *arguments):
-        self.before = [each.pid for each in psutil.Process().children()]
-        adopt_orphans(True)
-        super().__init__(*arguments)
-
-    def _stop(self) -> None:
-        super()._stop()
-        if not filtered() and (self._adopted() or psutil.Process(self.process.pid).children()):
-            raise Refused(NOT_ALONE)
-
-    def _adopted(self) -> list[int]:
-        """Return the descendants that are children of this process; one that ended stays until this process waits."""
-        own = {*self.before, self.process.pid}
-        children = (each.pid for each in psutil.Process().children())
-        return [each for each in children if each not in own and os.getsid(each) != os.getsid(0)]
-
-    def _end(self) -> None:
-        """End the process and all of its descendants: the children of one that ends are adopted."""
-        super()._end()
-        until = time.perf_counter() + STOP_SECONDS
-        while adopted := self._adopted():
-            for each in adopted:
-                os.kill(each, signal.SIGKILL)
-                os.waitpid(each, os.WNOHANG)
-            if time.perf_counter() > until:
-                raise HpcmmError(f"processes of a submission cannot be ended: {', '.join(map(str, adopted))}")
-        adopt_orphans(False)
-
-
-def adopt_orphans(adopt: bool) -> None:
-    """Set whether this process becomes the parent of descendants whose parents end."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
-
-
-@functools.cache
-def filtered() -> bool:
-    """Return whether the filter of system calls works here: on machines with a table of them, if Linux has filters."""
-    return subprocess.run([sys.executable, "-I", "-S", str(NATIVE)]).returncode == 0
-
-
-def native(library: Path, symbol: str, size: int, seconds: float, address_space: int, threads: int) -> Session:
-    """Start a process that runs a kernel in native code."""
-    program = [sys.executable, "-I", "-S", str(NATIVE)]
-    setup = {"library": str(library), "symbol": symbol, "address_space": address_space, "filtered": filtered()}
-    environment = {"OMP_NUM_THREADS": str(threads), **surroundings.settings("threads")}
+def native(
+    isolation: Sandbox, library: Path, symbol: str, runtime: str, size: int, seconds: float, space: int, threads: int
+) -> Session:
+    """Start a process that runs a kernel in native code or in Python, with ``space`` bytes of memory."""
+    python = library.suffix == ".py"
+    packages = str(Path(np.__file__).parents[1]) if python else ""
+    setup = {"library": str(library), "symbol": symbol, "runtime": runtime, "packages": packages}
+    further = (runtime,) if runtime else () if python else (sandbox.plain_module(),)
+    program = isolation.wrap(
+        [sandbox.PYTHON, "-I", "-S", str(sandbox.NATIVE)],
+        [*sandbox.of_native(packages, further), library],
+        hidden=sandbox.packages(),
+    )
+    environment = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+    environment |= surroundings.settings("threads")
     if path := os.environ.get("LD_LIBRARY_PATH"):  # Python and OpenMP may come from there
         environment["LD_LIBRARY_PATH"] = path
-    return Untrusted(program, size, setup, seconds, environment)
+    return Session(program, size, {**setup, "address_space": space}, seconds, environment, isolation.levels)
 
 
-def trusted(setup: Mapping[str, Any], size: int, seconds: float) -> Session:
-    """Start a process that runs code of this package on a device; code for a GPU has no access to it."""
-    program = [sys.executable, "-m", "hpcmm.grading.device"]
-    return Session(program, size, setup, seconds, surroundings.measuring(os.environ))
-
-
-@contextlib.contextmanager
-def unreadable() -> Iterator[None]:
-    """Forbid other processes of this user to read or write the memory of this one, as a debugger does."""
-    libc = ctypes.CDLL(None)
-    before = libc.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)
-    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    try:
-        yield
-    finally:
-        libc.prctl(PR_SET_DUMPABLE, before, 0, 0, 0)
+def device(isolation: Sandbox, setup: Mapping[str, Any], size: int, seconds: float) -> Session:
+    """Start a process that runs code of this package, or a kernel for a GPU."""
+    read = sandbox.of_package()
+    if "file" in setup:
+        read = (*read, Path(setup["file"]).parent)
+    program = isolation.wrap([sys.executable, "-P", "-m", "hpcmm.grading.device"], read, scratch="/tmp", whole=True)
+    return Session(program, size, setup, seconds, isolation.environment(), isolation.levels)

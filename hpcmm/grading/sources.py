@@ -1,171 +1,194 @@
-"""Compile submitted sources, and refuse forbidden includes, options, functions and inline assembly."""
+"""Compile submitted sources in isolation, from files of their folder and headers of the system."""
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpcmm import kernels
 from hpcmm.backends.emulated import launch
+from hpcmm.grading import sandbox
+from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.grading.session import Refused
 from hpcmm.kernels import modules
-from hpcmm.model import DeviceError, HpcmmError
 
-SHARED = {"ptx.cuh"}  # headers of the package that a solution may include
-MOST_BYTES = 1_000_000  # of a file
+SHARED = ("ptx.cuh",)  # headers of the package that a solution may include
 MOST_ERROR = 2000  # characters of a compiler's message
-COMPILER_KB = 4 << 20  # address space of a compiler
-# What the compiled code may take from libraries: memory, mathematics, threads, a line to the null device, and what a
-# compiler adds. The environment is empty.
-FUNCTIONS = re.compile(
-    r"(mem(cpy|set|move|cmp)(_chk)?|malloc|calloc|realloc|free|aligned_alloc|posix_memalign"
+MEMORY_KB, FILE_BLOCKS = 4 << 20, 64 << 11  # of a compiler; blocks of 512 bytes
+# Run a command, and write the sizes and contents of its results to standard output, which is a file of the grader: a
+# compiler itself writes to memory only.
+SCRIPT = f"""
+ulimit -v {MEMORY_KB}; ulimit -f {FILE_BLOCKS}; ulimit -c 0
+results=$1; shift
+"$@" && for each in $results; do wc -c <$each && cat $each || exit; done
+"""
+# What a kernel for a GPU may call: mathematics, memory, output, and what the emulation and the compiler add
+DEVICE_FUNCTIONS = re.compile(
+    r"(mem(cpy|set|move|cmp)|malloc|free|printf|abort|__assert_fail"
     r"|(fma|sqrt|fabs|fmin|fmax|floor|ceil|trunc|rint|exp|log|pow|nextafter)[fl]?"
-    r"|pthread_(create|join|exit|self|attr_\w+|mutex_\w+|barrier_\w+|cond_\w+)|sched_yield|sysconf"
-    r"|getenv|str(n?cmp|n?len|r?chr)|printf|puts|putchar|__assert_fail"
-    r"|omp_\w+|GOMP_(?!target)\w+"
-    r"|__cxa_finalize|__cxa_atexit|__gmon_start__|_ITM_\w+|__stack_chk_fail|__tls_get_addr|__cpu_model"
-    r"|__cpu_indicator_init|__mem(cpy|set|move)_chk|abort)(@.*)?"
+    r"|cuda_\w+|__tsan_\w+|__sanitizer_cov_trace_pc|__gxx_personality_v0|__ubsan_\w+|__cxa_\w+|_Z\w+|_ITM_\w+|__gmon_start__|__tls_get_addr)(@.*)?"
 )
-EMULATION = re.compile(
-    r"(cuda_\w+|__tsan_\w+|__sanitizer_cov_trace_pc|__ubsan_\w+|__cxa_\w+|__gxx_personality_v0|_Z\w+)(@.*)?"
-)
-ASSEMBLY = re.compile(r"^\s*(#\s*APP\b|//\s*Start of user assembly|[#/]+\s*InlineAsm Start)", re.MULTILINE)
-AT_LOAD = re.compile(r"\.(preinit_array|init_array|fini_array|ctors|dtors|init|fini)\b|gnu_indirect_function")
-EXECUTABLE_STACK = re.compile(r'\.note\.GNU-stack,\s*"x')
-SECTION = re.compile(r'^\s*(?:\.section\s+([^,\s]+)(?:,\s*"(\w*)")?|\.(text|data|bss)\b)', re.MULTILINE)
 
 
-def check_includes(path: Path) -> None:
-    """Refuse a source that includes anything but system headers, ``SHARED`` and files of its own folder.
+@dataclass(frozen=True)
+class Tools:
+    """Compilers and binutils for one submitted file.
 
-    Raises
-    ------
-    Refused
+    Parameters
+    ----------
+    isolation : Sandbox
+    source : Path
+    folder : Path
+        Folder of the compiled module.
+    seconds : float
+        Time limit of each run.
     """
-    waiting, seen = [path], set()
-    while waiting:
-        source = waiting.pop()
-        seen.add(source)
-        if source.stat().st_size > MOST_BYTES:
-            raise Refused(f"{source.name} is too long; allowed: {MOST_BYTES} bytes")
-        text = source.read_text(errors="replace").replace("\\\n", "")
-        text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
-        for given in re.findall(r"^\s*(?:#|%:)\s*(?:include|include_next|import|embed)\b(.*)$", text, re.MULTILINE):
-            named = re.fullmatch(r'\s*(?:"([^"/\\]+)"|<([^<>]+)>)\s*', given)
-            if not named or ".." in given or (named[2] or "").startswith("/"):
-                raise Refused(f"includes {given.strip()}; allowed: system headers, ptx.cuh, files of its own folder")
-            own = path.parent / (named[1] or named[2])
-            if own.is_symlink():
-                raise Refused(f"includes {own.name}, which is a link")
-            if own.is_file():
-                if own not in seen:
-                    waiting.append(own)
-            elif (kernels.FOLDER / (named[1] or named[2])).exists() and (named[1] or named[2]) not in SHARED:
-                raise Refused(f"includes {given.strip()}, a kernel of this package")
+
+    isolation: Sandbox
+    source: Path
+    folder: Path
+    seconds: float
+
+    @property
+    def library(self) -> Path:
+        return self.folder / f"{self.source.stem}.so"
+
+    @property
+    def scratch(self) -> Path:
+        """A folder that is in memory in isolation."""
+        return self.folder / "scratch"
+
+    def run(
+        self, command: Sequence[str], results: Sequence[str] = (), text: str = "", read: Sequence[Path] = ()
+    ) -> list[bytes]:
+        """Run a tool; return its results, which are files in ``scratch``, or without any its output.
+
+        Raises
+        ------
+        Refused
+            If it fails, or takes too long.
+        NotGraded
+            If it is missing.
+        """
+        found = shutil.which(command[0])
+        if not found:
+            raise NotGraded(f"{command[0]} is missing on this machine: install gcc and binutils")
+        prefix = Path(found).resolve().parents[1]
+        if prefix in (Path.home(), *Path.home().parents):
+            raise NotGraded(f"{found}: a compiler in this place would show the files of the account to submissions")
+        self.scratch.mkdir(exist_ok=True)
+        program = self.isolation.wrap(
+            ["sh", "-c", SCRIPT, "sh", " ".join(results), *command],
+            [*sandbox.SYSTEM, prefix, self.source.parent, *read],
+            hidden=[sandbox.PACKAGE],
+            scratch=self.scratch,
+        )
+        environment = {name: os.environ[name] for name in sandbox.PATHS if name in os.environ}
+        environment |= {"LC_ALL": "C.UTF-8", "TMPDIR": str(self.scratch)}
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            with subprocess.Popen(
+                *(program,),
+                **{"stdin": subprocess.PIPE, "stdout": output, "stderr": errors},
+                **{"env": environment, "cwd": self.scratch, "process_group": 0},
+            ) as process:
+                try:
+                    process.communicate(text.encode(), timeout=self.seconds)
+                except BaseException as error:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    if isinstance(error, subprocess.TimeoutExpired):
+                        raise Refused(f"took longer than {self.seconds:g} s to compile") from None
+                    raise
+            for each in (output, errors):
+                each.seek(0)
+            if process.returncode:
+                message = errors.read(4 * MOST_ERROR).decode(errors="replace")
+                message = message.replace(f"{self.source.parent}/", "").strip()[:MOST_ERROR]
+                raise Refused(f"does not compile:\n{message or f'exit status {process.returncode}'}")
+            return [output.read(int(output.readline())) for _ in results] or [output.read()]
+
+    def compile(self, command: Sequence[str], text: str = "", own: Sequence[Path] = ()) -> None:
+        """Compile the source, or a text that includes it, with headers and modules of this package.
+
+        Raises
+        ------
+        Refused
+            If the preprocessor or the assembler reads a file that is neither of the source's folder nor a header of the
+            system.
+        """
+        allowed = [self.source.parent, self.scratch, *own, *system_headers(command[0])]
+        for file in read_by(self.run([*command, "-M"], text=text, read=own)[0]):
+            self._check(file, allowed)
+        more = [f"-Wa,--MD,{self.scratch}/read", "-o", "built.so"]
+        by_assembler, built = self.run([*command, *more], ["read", "built.so"], text, own)
+        for file in read_by(by_assembler):
+            self._check(file, allowed)
+        self.library.write_bytes(built)
+
+    def _check(self, file: str, allowed: Sequence[str | Path]) -> None:
+        path = Path(os.path.normpath(self.scratch / file))
+        if file != "-" and not any(path.is_relative_to(each) for each in allowed):
+            raise Refused(f"includes {file}; allowed: system headers, {', '.join(SHARED)}, files of its own folder")
 
 
-def compiled(source: Path, macros: Mapping[str, Any], folder: Path, seconds: float) -> Path:
-    """Compile a C kernel into ``folder``.
+def read_by(rule: bytes) -> list[str]:
+    r"""Return the files of a rule for make.
 
-    Raises
-    ------
-    Refused
-        If it does not compile, has inline assembly, runs code when it is loaded, or calls a forbidden function.
-    HpcmmError
-        If there is no C compiler.
+    >>> read_by(b"a.o: a\\ b.c \\\n /x/c$$.h\n")
+    ['a b.c', '/x/c$.h']
     """
+    text = rule.decode(errors="surrogateescape").replace("\\\n", " ").partition(": ")[2]
+    return [re.sub(r"\\([ #])", r"\1", each).replace("$$", "$") for each in re.findall(r"(?:\\.|\S)+", text)]
+
+
+@functools.cache
+def system_headers(program: str) -> tuple[str, ...]:
+    """Return the folders in which a compiler looks for headers of the system."""
+    command = [program, "-E", "-v", "-x", "c++" if program == launch.COMPILER else "c", os.devnull]
+    said = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LC_ALL": "C"}).stderr
+    listed = said.partition("search starts here:\n#include <...>")[2] or said.partition("#include <...>")[2]
+    folders = [line.strip() for line in listed.partition("End of search list")[0].splitlines()[1:]]
+    # the C library's headers that are read in any case, such as stdc-predef.h, are there, too
+    return tuple(os.path.normpath(each) for each in folders if each.startswith("/"))
+
+
+def compiled(tools: Tools, macros: Mapping[str, Any]) -> None:
+    """Compile a C kernel."""
     command, _ = modules.compiler()
     if not command:
-        raise HpcmmError("there is no C compiler on this machine: install gcc, or set CC")
-    assembly, library = folder / f"{source.stem}.s", folder / f"{source.stem}.so"
+        raise NotGraded("there is no C compiler on this machine: install gcc, or set CC")
     defines = [f"-D{name}={value}" for name, value in macros.items()]
-    run([*shlex.split(command), *modules.FLAGS, *defines, "-S", "-o", str(assembly), str(source)], seconds, source)
-    text = assembly.read_text(errors="replace")
-    if ASSEMBLY.search(text):
-        raise Refused("has inline assembly")
-    if AT_LOAD.search(text):
-        raise Refused("runs code when it is loaded: a constructor or an ifunc")
-    if EXECUTABLE_STACK.search(text):
-        raise Refused("needs an executable stack: it takes the address of a nested function")
-    if data_in_code(text):
-        raise Refused("has data among its code")
-    run([*shlex.split(command), *modules.FLAGS, "-o", str(library), str(assembly)], seconds, source)
-    check_functions(library, FUNCTIONS.fullmatch)
-    return library
+    tools.compile([*shlex.split(command), *modules.FLAGS, *defines, str(tools.source)])
 
 
-def data_in_code(text: str) -> bool:
-    """Return whether an assembly file puts data into an executable section: instructions that no compiler made.
-
-    >>> data_in_code(".section .text\\n.type code, @object\\n"), data_in_code(".data\\n.type code, @object\\n")
-    (True, False)
-    """
-    begins = [*SECTION.finditer(text)]
-    ends = [*(each.start() for each in begins[1:]), len(text)]
-    for begin, end in zip(begins, ends, strict=True):
-        name, flags, plain = begin.groups()
-        executable = plain == "text" or (name or "").startswith(".text") or "x" in (flags or "")
-        if executable and re.search(r"^\s*\.type\s.*[@%]object", text[begin.end() : end], re.MULTILINE):
-            return True
-    return False
-
-
-def of_emulation(name: str) -> re.Match | None:
-    """Match the functions that a kernel for the host emulation of CUDA may call."""
-    return FUNCTIONS.fullmatch(name) or EMULATION.fullmatch(name)
-
-
-def check_functions(library: Path, allowed: Callable[[str], Any]) -> None:
-    """Refuse a module that takes anything from other libraries but allowed functions."""
-    text = run(["nm", "-D", "--undefined-only", "--format=posix", str(library)], 60, library)
-    names = [line.split()[0] for line in text.splitlines()]
-    if wrong := [name.partition("@")[0] for name in names if not allowed(name)]:
-        listed = ", ".join(wrong[:5]) + (" and others" if len(wrong) > 5 else "")
-        raise Refused(f"calls {listed}; allowed: memory and mathematical functions, POSIX threads, OpenMP")
-
-
-def run(command: Sequence[str], seconds: float, source: Path) -> str:
-    """Run a compiler or a tool, with limits; return its output.
-
-    Raises
-    ------
-    HpcmmError
-        If it is missing.
-    """
-    if not shutil.which(command[0]):
-        raise HpcmmError(f"{command[0]} is missing on this machine: install gcc and binutils")
-    limited = ["sh", "-c", f'ulimit -v {COMPILER_KB}; exec "$@"', "sh", *command]
-    try:
-        done = modules.run_compiler(limited, seconds=seconds)
-    except subprocess.TimeoutExpired:
-        raise Refused(f"took longer than {seconds:g} s to compile") from None
-    if done.returncode:
-        message = done.stderr.replace(f"{source.parent}/", "").strip()
-        raise Refused(f"does not compile:\n{message[:MOST_ERROR]}")
-    return done.stdout
-
-
-def emulated(source: Path, symbol: str, macros: Mapping[str, Any], seconds: float) -> Path:
-    """Compile a CUDA kernel for the host emulation into the user's cache, unless it is there already.
+def emulated(tools: Tools, symbol: str, macros: Mapping[str, Any]) -> str:
+    """Compile a CUDA kernel for the host emulation, and return the path of its runtime.
 
     Raises
     ------
     Refused
-        If it does not compile, or calls a function that is not for GPUs.
-    HpcmmError
-        If there is no C++ compiler.
+        If it also calls functions that a GPU does not have.
     """
     if not launch.COMPILER:
-        raise HpcmmError("there is neither a GPU nor g++ on this machine: install g++ to emulate CUDA kernels")
-    defines = [f"-D{name}={value}" for name, value in macros.items()]
-    try:
-        library = launch.compile_library(source, symbol, defines, modules.cache(), seconds)
-    except DeviceError as error:
-        raise Refused(f"does not compile: {str(error).replace(f'{source.parent}/', '')[:MOST_ERROR]}") from None
-    check_functions(library, of_emulation)
-    return library
+        raise NotGraded("there is neither a GPU nor g++ on this machine: install g++ to emulate CUDA kernels")
+    defines, folder = [f"-D{name}={value}" for name, value in macros.items()], modules.cache()
+    options, text, _ = launch.translation(tools.source, symbol, defines, folder)
+    runtime = next(each for each in options if each.endswith("/runtime.so"))
+    header = next(each[2:] for each in options if each.startswith("-I"))
+    own = [launch.FOLDER, Path(header), Path(runtime), *(kernels.FOLDER / name for name in SHARED)]
+    tools.compile([launch.COMPILER, *launch.FLAGS, *options], text, own)
+    listed = tools.run(["nm", "-D", "--undefined-only", "--format=posix", str(tools.library)], read=[tools.library])
+    names = [line.split()[0] for line in listed[0].decode(errors="replace").splitlines()]
+    if wrong := [name.partition("@")[0] for name in names if not DEVICE_FUNCTIONS.fullmatch(name)]:
+        more = " and others" if len(wrong) > 5 else ""
+        raise Refused(f"calls {', '.join(wrong[:5])}{more}, which a GPU does not have")
+    return runtime

@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.grading import exercise, session
+from hpcmm.grading import exercise
 from hpcmm.grading.exercise import Grade
 from hpcmm.grading.rubric import Rubric
+from hpcmm.grading.sandbox import Sandbox
 from hpcmm.model import HpcmmError
 
-UNFILTERED = (
-    "without the filter of system calls, which this machine does not have: a kernel could reach other processes and "
-    "read files of this account"
+UNISOLATED = (
+    "without isolation, which does not work on this machine (--trust): submitted code could read and change all files "
+    "of this account, and its own grade"
 )
 
 
@@ -44,21 +45,21 @@ def found_in(folder: Path, rubric: Rubric) -> list[Submission]:
         raise HpcmmError(f"{folder}: no such folder")
     if any((folder / file).exists() for file in files):
         return [Submission(folder.resolve().name, folder)]
-    inner = sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
+    folders = (each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
+    inner = sorted(each for each in folders if not each.name.startswith("."))
     if not any((each / file).exists() for each in inner for file in files):
         raise HpcmmError(f"{folder}: neither it nor a folder in it has a file of the rubric: {', '.join(files)}")
     return [Submission(each.name, each) for each in inner]
 
 
-def graded(submissions: Sequence[Submission], rubric: Rubric) -> Iterator[tuple[Submission, Grade]]:
+def graded(submissions: Sequence[Submission], rubric: Rubric, isolation: Sandbox) -> Iterator[tuple[Submission, Grade]]:
     """Grade all exercises of all submissions, one after the other: a kernel that runs beside another is slower."""
-    with session.unreadable():
-        for submission in submissions:
-            for each in rubric.exercises:
-                yield submission, exercise.grade(submission.folder / each.file, each, np.random.default_rng())
+    for submission in submissions:
+        for each in rubric.exercises:
+            yield submission, exercise.grade(submission.folder / each.file, each, np.random.default_rng(), isolation)
 
 
-def result(rubric: Rubric, grades: Sequence[tuple[Submission, Grade]]) -> dict[str, Any]:
+def result(rubric: Rubric, grades: Sequence[tuple[Submission, Grade]], isolation: Sandbox) -> dict[str, Any]:
     """Return the grades as values of JSON: numbers that do not exist are null."""
     submissions = []
     for submission in dict.fromkeys(each for each, _ in grades):
@@ -76,7 +77,7 @@ def result(rubric: Rubric, grades: Sequence[tuple[Submission, Grade]]) -> dict[s
         "utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "of": sum(each.of for each in rubric.exercises),
         "ungraded": sum({grade.exercise: grade.ungraded for _, grade in grades}.values()),
-        "unfiltered": "" if session.filtered() or not any(grade.native for _, grade in grades) else UNFILTERED,
+        "unisolated": "" if isolation.program else UNISOLATED,
         "exercises": [each.name for each in rubric.exercises],
         "submissions": submissions,
     }

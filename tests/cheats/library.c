@@ -1,4 +1,4 @@
-/* expected: calls cblas_sgemm */
+/* expected: cannot be loaded: .*undefined symbol: cblas_sgemm */
 #include "product.h"
 
 void cblas_sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);

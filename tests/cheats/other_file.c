@@ -1,2 +1,0 @@
-/* expected: includes "/etc/passwd" */
-#include "/etc/passwd"

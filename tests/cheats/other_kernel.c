@@ -1,2 +1,0 @@
-/* expected: includes "matmul/packed.c" */
-#include "matmul/packed.c"
