@@ -107,7 +107,8 @@ ATTACKS = {
     "own module": (
         FILES,
         WRONG,
-        'return open(PACKAGE "/kernels/matmul/products/packed.c", O_RDONLY) >= 0 || open(PACKAGE "/model.py", O_RDONLY) >= 0;',
+        """return open(PACKAGE "/kernels/matmul/products/packed.c", O_RDONLY) >= 0 ||
+            open(PACKAGE "/model.py", O_RDONLY) >= 0;""",
     ),
     "library by name": (
         FILES,
@@ -401,6 +402,9 @@ HEADS = {
     "aliases": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b, *b]",
     "options": "options: [-fplugin=/tmp/x.so]",
     "large number": "constants: {A: 1" + "0" * 5000 + "}",
+    "another call": "call: product(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc)",
+    "a part of the exercise": "scalars: none",
+    "some shapes": "multiples: {m: 32, n: 32, k: 32}",
     "macro that is text": 'constants: {"REAL=double -include /etc/passwd": 1}',
 }
 

@@ -22,14 +22,14 @@ import numpy as np
 
 from hpcmm import backends
 from hpcmm.backends.emulated.launch import ORDERS, extent, located
-from hpcmm.experiment import own_kernels
+from hpcmm.experiment import calls, own_kernels
 from hpcmm.grading import session, sources
 from hpcmm.grading.rubric import Exercise, Speed
 from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.grading.session import Refused, Session
 from hpcmm.grading.sources import MOST_ERROR, Tools
 from hpcmm.model import Task, Variant
-from hpcmm.operations import guards
+from hpcmm.operations import guards, heads
 from hpcmm.operations.guards import Guarded
 from hpcmm.operations.heads import PYTHON
 from hpcmm.reader import ConfigError
@@ -266,6 +266,9 @@ def admitted(path: Path, exercise: Exercise) -> tuple[Path, Variant]:
 
 def head_of(path: Path, exercise: Exercise) -> own_kernels.OwnKernel:
     """Read the head of a file. A Python file is not run: that it has the function shows in its process."""
+    head, _ = heads.head_of(heads.text_of(path), path)
+    if "call" in head or calls.contract_of(head):
+        raise Refused("its head describes another call or a part of the exercise; a solution has the whole function")
     if path.suffix != PYTHON:
         return own_kernels.read(path)
     (own,) = own_kernels.of_module(path, SimpleNamespace(**{exercise.operation.name: print}))
