@@ -289,7 +289,7 @@ ATTACKS = {
     "abort": (INTERFACE, "ended before the kernel returned: signal SIGABRT", "abort();"),
     "reply": (
         INTERFACE,
-        "wrote to|wrong result",
+        "wrote to|wrote outside|wrong result",
         r"""for (int i = 3; i < 64; ++i) (void)!write(i, "\"\"\n", 3); for (volatile long i = 0;
         i < 300000000; ++i) ; return 1;""",
     ),

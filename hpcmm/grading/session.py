@@ -24,7 +24,7 @@ from hpcmm.grading import sandbox
 from hpcmm.grading.sandbox import Sandbox
 
 STOP_SECONDS = 5.0
-LOOK_SECONDS = 0.1  # between two looks at the number of threads
+LOOK_SECONDS = 0.02  # between two looks at the number of threads
 MOST_REPLY = 1 << 16  # bytes
 MOST_THREADS = 1024
 STOPPED_CPU_SECONDS = 2e-4  # CPU time that a process may use while it is stopped, in all
@@ -184,8 +184,9 @@ class Session:
                 process.send_signal(number)
 
     def _look_at_threads(self) -> None:
-        if (process := self._find()) and len(self._threads(process)) > MOST_THREADS:
-            raise Refused(f"starts more than {MOST_THREADS} threads")
+        with contextlib.suppress(psutil.Error):
+            if (process := self._find()) and process.num_threads() > MOST_THREADS:
+                raise Refused(f"starts more than {MOST_THREADS} threads")
 
     @staticmethod
     def _threads(process: psutil.Process) -> list[Path]:
