@@ -8,6 +8,7 @@ import gzip
 import json
 import math
 import re
+import signal
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -648,14 +649,36 @@ def test_negative_numbers_stay_numbers_in_csv():
     assert csv_files.csv([frame], ("label", "result")) == "label,result\n'-rf,-1.5\n"
 
 
-def test_a_drawing_that_aborts_is_an_error_with_the_title(monkeypatch):
+def test_a_drawing_that_aborts_is_an_error_in_its_place(monkeypatch):
     """A control character aborts the renderer; the store would have removed it."""
     monkeypatch.setattr(drawing, "_run", RENDERED)
     spec = {"data": {"values": [{"a": 1}]}, "mark": "text", "encoding": {"x": {"field": "a"}}}
     fine = json.dumps(spec | {"title": {"text": ["fine"]}})
     aborts = json.dumps(spec | {"title": {"text": ["at one", "size \x1b[2J"]}})
-    with pytest.raises(drawing.DrawingError, match=r"the figure 'at one size \[2J' cannot be drawn: .* SIGABRT: "):
-        drawing.svgs([fine, aborts, fine])
+    first, failed, last = drawing.svgs([fine, aborts, fine])
+    assert first == last and first.startswith("<svg")
+    assert re.match(r"the figure 'at one size \[2J' cannot be drawn: .* SIGABRT: ", str(failed))
+
+
+@pytest.mark.parametrize("script", ["kept", "none"])
+def test_a_report_without_memory_for_figures_has_everything_else(command, tmp_path, monkeypatch, script):
+    """V8 reserves gigabytes of addresses, so ``ulimit -v`` may leave no process that draws."""
+    rows = [of_rate(product(name, n), 1.0) for name in ("naive", "cublas") for n in (256, 512)]
+    path = timings.write(tmp_path / "timings.h5", {"size": rows})
+    assert command("report", path, "--results", tmp_path / "out").returncode == 0
+    assert list((tmp_path / "out" / "figures").iterdir())
+    aborted = subprocess.CompletedProcess([], -signal.SIGTRAP, "", "# Fatal process out of memory: CagedHeap")
+    monkeypatch.setattr(drawing, "_run", lambda specs: aborted)
+    if script == "none":
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+        drawing.script.cache_clear()
+    done = command("report", path, "--results", tmp_path / "out")
+    assert done.returncode == 0 and "figures are left out; the first: the figure " in done.stderr
+    assert "out of memory" in done.stderr and "raise the limit: ulimit -v" in done.stderr
+    assert not list((tmp_path / "out" / "figures").iterdir()), "no figure of an earlier report"
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "Figures are left out." in page and ('id="vega"' in page) == (script == "kept")
+    drawing.script.cache_clear()
 
 
 def test_the_script_of_a_page_is_kept_in_the_cache_and_made_again_if_it_is_damaged(tmp_path, monkeypatch):

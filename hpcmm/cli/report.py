@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import sys
 from pathlib import Path
 
 from hpcmm.cli.arguments import add_extensions, add_results, command
@@ -18,7 +19,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "Make tables, figures and one offline HTML page from a timings file. Needs neither MPI nor a GPU.",
         "Writes DIR/report.html, DIR/tables/*.csv, *.md and *.tex, and DIR/figures/*.svg; each replaces its "
         "predecessor.",
-        {1: "a file that cannot be read, a figure that cannot be drawn, or another error"},
+        {1: "a file that cannot be read, or another error; figures that cannot be drawn are left out, with a warning"},
     )
     parser.add_argument("timings", metavar="TIMINGS", type=Path, help="HDF5 file of one job or of a whole experiment")
     add_extensions(parser)
@@ -30,7 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
     from hpcmm import report  # pandas takes a while to import
 
     gc.disable()  # collecting cycles would take a tenth of the time, and the process ends with the report
-    page, summary = report.build(arguments.timings, arguments.results)
+    page, summary = report.build(
+        arguments.timings, arguments.results, lambda text: print(f"hpcmm: warning: {text}", file=sys.stderr)
+    )
     print(page)
     print(summary.line)
     return 0

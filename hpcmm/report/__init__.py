@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,7 +52,7 @@ STATE = (
 FEW = 12  # figures: they wait for the others, because a renderer starts no faster than it draws so many
 
 
-def build(timings: Path, results: Path) -> tuple[Path, Summary]:
+def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda text: None) -> tuple[Path, Summary]:
     """Make the whole report from a timings file alone.
 
     Parameters
@@ -61,6 +61,9 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         A file from ``Journal.complete`` or ``store.merge``.
     results : Path
         Folder to write ``report.html``, ``tables/`` and ``figures/`` into.
+
+    warn : callable
+        Called with a sentence if figures cannot be drawn, for example for want of address space. They are left out.
 
     Returns
     -------
@@ -121,6 +124,12 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         known |= {"levels": len(levels), "scaling": len(whole.scaling)}
         by_column = {"limits": "fraction", "energy": "watts", "errors": "error_uniform"}
         known |= {kind: frame[column].notna().any() for kind, column in by_column.items()}
+        svgs = [svg for part in drawings for svg in part.result()]
+        undrawn = [str(svg) for svg in svgs if isinstance(svg, drawing.DrawingError)]
+        try:
+            vega_script = script.result() if folder.stills else ""
+        except drawing.DrawingError as error:
+            vega_script, undrawn = "", [*undrawn, str(error)]
         head = page.Head(
             summary=summary,
             opening=first,
@@ -130,12 +139,17 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             device=device,
             timings=printable(timings.name),
             source=done.page_source(timings),
-            vega=script.result() if folder.stills else "",
+            vega=vega_script,
+            undrawn=undrawn[0] if undrawn else "",
         )
         html = page.render([(each, views[each.id]) for each in (*CHAPTERS.values(), OWN) if views[each.id]], head)
-        svgs = [svg for part in drawings for svg in part.result()]
         for name, svg in zip(folder.stills, svgs, strict=True):
-            folder.write(name, svg)
+            if isinstance(svg, str):
+                folder.write(name, svg)
+            else:  # not even that of an earlier report
+                (folder.path / name).unlink(missing_ok=True)
+    if undrawn:
+        warn(f"{len(undrawn)} figures are left out; the first: {undrawn[0]}")
     folder.write("report.html", html)
     return results / "report.html", summary
 

@@ -31,33 +31,34 @@ class DrawingError(HpcmmError):
     """A figure that cannot be drawn; the message has its title and the exit status of the renderer."""
 
 
-def svgs(specs: Sequence[str]) -> list[str]:
-    """Draw Vega-Lite specifications as SVG, about 20 ms each.
+def svgs(specs: Sequence[str]) -> list[str | DrawingError]:
+    """Draw Vega-Lite specifications as SVG, about 20 ms each; a figure that cannot be drawn is an error in its place.
 
     Other processes draw and leave one core to this process. A drawing can abort its process.
-
-    Raises
-    ------
-    DrawingError
-        If a figure cannot be drawn.
     """
     if not specs:
         return []
     workers = max(1, min(4, len(os.sched_getaffinity(0)) - 1, len(specs) // 24))
-    drawings = [""] * len(specs)
+    drawings: list[str | DrawingError] = [""] * len(specs)
     with ThreadPoolExecutor(workers) as threads:
         for i, drawn in enumerate(threads.map(_drawn, [specs[i::workers] for i in range(workers)])):
             drawings[i::workers] = drawn
     return drawings
 
 
-def _drawn(specs: Sequence[str]) -> list[str]:
-    done = _run(specs)
-    drawn = [line for line in done.stdout.splitlines(keepends=True) if line.endswith("\n")]
-    if done.returncode:
-        title = json.loads(specs[min(len(drawn), len(specs) - 1)])["title"]["text"]
-        raise DrawingError(f"the figure {printable(' '.join(title))!r} cannot be drawn: {_why(done)}")
-    return [json.loads(line) for line in drawn]
+def _drawn(specs: Sequence[str]) -> list[str | DrawingError]:
+    """Draw one specification after another, also behind one that aborts, unless a process can draw none at all."""
+    drawn: list[str | DrawingError] = []
+    while len(drawn) < len(specs):
+        rest = specs[len(drawn) :]
+        done = _run(rest)
+        new = [json.loads(line) for line in done.stdout.splitlines(keepends=True) if line.endswith("\n")]
+        if not done.returncode:
+            return drawn + new
+        failed = rest[len(new) : len(new) + 1] if new else rest
+        titles = (printable(" ".join(json.loads(spec)["title"]["text"])) for spec in failed)
+        drawn += [*new, *(DrawingError(f"the figure {title!r} cannot be drawn: {_why(done)}") for title in titles)]
+    return drawn
 
 
 def _run(specs: Sequence[str]) -> subprocess.CompletedProcess:

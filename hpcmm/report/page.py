@@ -87,7 +87,8 @@ class Head:
 
     ``summary`` counts the points, ``opening`` is the first screen, ``runs`` are from ``analysis.runs``, ``points`` from
     ``analysis.points``. ``kinds`` are the definitions that are needed, ``device`` is the table of the GPUs. ``timings``
-    is the name of the file, ``source`` is from ``done.page_source``, and ``vega`` from ``drawing.script``.
+    is the name of the file, ``source`` is from ``done.page_source``, and ``vega`` from ``drawing.script``. ``undrawn``
+    says why figures are left out.
     """
 
     summary: Summary
@@ -99,6 +100,7 @@ class Head:
     timings: str
     source: str
     vega: str
+    undrawn: str = ""
 
 
 @dataclass(frozen=True)

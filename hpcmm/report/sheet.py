@@ -43,6 +43,12 @@ class Count:
 
 def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str], sections: Sequence[Section]) -> str:
     """Return the page, one offline HTML file; ``about`` is the line below its title."""
+    vega = ""
+    if any(section.figures for section in sections):
+        try:
+            vega = drawing.script()
+        except drawing.DrawingError as error:
+            notes = [*notes, f"Figures are left out: {error}"]
     known = {section.definition.id for section in sections if section.definition}
     return page.template("sheet.html.j2").render(
         title=title,
@@ -53,5 +59,5 @@ def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str]
         # columns link to the definitions that the sheet has
         defined={head: identity for head, identity in definitions.DEFINED.items() if identity in known},
         embedded=page.Embedded(),
-        vega=drawing.script() if any(section.figures for section in sections) else "",
+        vega=vega,
     )
