@@ -50,7 +50,14 @@ DEVICES = {
     device.name: device
     for device in (
         Device(
-            *("cpu", "CPU", ("hpcmm.backends.cpu.device", "CpuBackend"), ".c", False, ("numpy",)),
+            *(
+                "cpu",
+                "CPU",
+                ("hpcmm.backends.cpu.device", "CpuBackend"),
+                ".c",
+                False,
+                ("numpy", "mkl", "onednn", "onednn-cpu-gomp"),
+            ),
             *(500, 0.1, 1024, 1e9, 5e9),
         ),
         Device(

@@ -208,6 +208,7 @@ ARITHMETICS = {
     arithmetic.name: arithmetic
     for arithmetic in (
         Arithmetic("three TF32 products", tensor_units={"80": 512 / 3, "90": 1024 / 3}),
+        Arithmetic("six int8 products of three slices"),
         Arithmetic("14 int8 products", tensor_units={"90": 4096 / 14}),
         Arithmetic("15 int8 products", tensor_units={"90": 4096 / 15}),
         Arithmetic("three FP16 products, rows and columns scaled", tensor_units={"80": 1024 / 3, "90": 2048 / 3}),

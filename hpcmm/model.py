@@ -258,8 +258,8 @@ class Variant:
         Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
         file.
     unsupported : callable, optional
-        Libraries only: ``unsupported(backend, dtype)`` returns the reason why the installed library cannot run it on
-        the device; empty if it can.
+        ``unsupported(backend, dtype)`` returns the reason why the installed library, or a CPU kernel, cannot run on the
+        device; empty if it can.
     provider : str
         Libraries only: the library whose version is shown beside the name, a key of ``libraries.VERSIONS``.
     workspace : callable, optional
@@ -270,7 +270,7 @@ class Variant:
     tunes : str
         Name of the baseline whose library it calls with the fastest of several algorithms; empty for any other variant.
     geometry : Geometry, or mapping of str to Geometry
-        How a CUDA kernel is launched, for all types or by type.
+        How a CUDA kernel is launched, for all types or by type; of a C kernel, its workspace and macros.
     path : Path, optional
         The source file, if it is outside this package.
     adapted : Path, optional

@@ -21,7 +21,8 @@ from hpcmm.kernels.modules import module_of
 from hpcmm.operations.matmul import MATMUL
 
 PLAIN = ("float32", "float64")
-RUNGS = [variant.name for variant in MATMUL.ladder if variant.device == "cpu" and not variant.library]
+OWN = [variant for variant in MATMUL.ladder if variant.device == "cpu" and not variant.library]
+RUNGS = [variant.name for variant in OWN if not variant.unsupported]  # test_amx.py has the others
 WITH_PATHS = ["avx", "packed"]
 PATHS = ["avx512", "avx2", "neon", "portable"]
 TILES = {"avx512": (8, 128), "avx2": (6, 64), "neon": (8, 32), "portable": (6, 32)}  # rows, bytes of columns
@@ -144,8 +145,9 @@ def test_a_path_that_the_processor_lacks_is_never_taken(name, monkeypatch):
 def test_the_provenance_names_the_paths(monkeypatch):
     monkeypatch.delenv("HPCMM_SIMD", raising=False)
     simd = CpuBackend(1).describe()["cpu"]["simd"]
-    assert sorted(simd) == [f"matmul/{name}" for name in WITH_PATHS]
-    assert set(simd.values()) <= set(PATHS)
+    others = [variant.name for variant in OWN if variant.unsupported]
+    assert sorted(simd) == sorted(f"matmul/{name}" for name in [*WITH_PATHS, *others])
+    assert set(simd.values()) <= {*PATHS, "amx", "emulated"}
 
 
 def test_serial_double_sums_in_double():

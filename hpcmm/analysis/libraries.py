@@ -48,10 +48,10 @@ def numbered(provenance: Provenance, name: str, major: int) -> str:
     return short(f"{number // major}.{number % major // 100}.{number % 100}") if isinstance(number, int) else ""
 
 
-def cublasmp(provenance: Provenance) -> str:
-    """Return the version of the package of cuBLASMp."""
+def package(provenance: Provenance, names: Sequence[str]) -> str:
+    """Return the version of a package whose name begins with one of some names."""
     packages = {**_mapping(provenance.get("installed")), **_mapping(provenance.get("packages"))}
-    return next((short(packages[name]) for name in packages if name.startswith("nvidia-cublasmp")), "")
+    return next((short(packages[name]) for name in packages if name.startswith(tuple(names))), "")
 
 
 def blas(provenance: Provenance) -> str:
@@ -74,10 +74,12 @@ def numpy(provenance: Provenance) -> str:
 VERSIONS: dict[str, tuple[str, Callable[[Provenance], str]]] = {
     "cublas": ("of cuBLAS", partial(numbered, name="cublas", major=10_000)),
     "cub": ("of CUB", partial(numbered, name="cub", major=100_000)),
-    "cublasmp": ("of cuBLASMp", cublasmp),
+    "cublasmp": ("of cuBLASMp", partial(package, names=("nvidia-cublasmp",))),
     "cupy": ("of CuPy", cupy),
     "numpy": ("of NumPy", numpy),
     "blas": ("with", blas),
+    "mkl": ("of MKL", partial(package, names=("mkl",))),
+    "onednn": ("of oneDNN", partial(package, names=("onednn", "onednn-cpu-gomp"))),
 }
 
 

@@ -1,4 +1,4 @@
-"""Peak rates of GPUs: arithmetic from units and clock, memory from clock and bus width."""
+"""Peak rates: arithmetic of GPUs and CPUs from units and clock, memory of GPUs from clock and bus width."""
 
 from __future__ import annotations
 
@@ -67,6 +67,46 @@ def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, other: str = "", ranks:
     if not devices:
         return math.nan, "", math.nan
     return flops, " and ".join(sorted(names)), nbytes
+
+
+# Multiply-adds per clock of a core by AMX, and bytes of SIMD registers by the path of a kernel. Cores with AVX2 or
+# NEON, and server cores with AVX-512, start two SIMD multiply-adds per clock. Source: Intel 64 and IA-32
+# Architectures Optimization Reference Manual, chapter 20; the instruction tables of A. Fog.
+AMX_UNITS = {"bfloat16": 512, "int8": 1024}
+AMX_PRODUCTS = {"six int8 products of three slices": 6, "14 int8 products": 14}  # of int8 per product
+SIMD_BYTES = {"avx512": 64, "avx2": 32, "neon": 16}
+SIMD_UNITS = 2
+
+
+def cpu_peak(cpu: Mapping[str, Any], dtype: str, other: str = "", ranks: int = 1) -> tuple[float, str]:
+    """Return the peak operations per second of the threads of several ranks, and their units; NaN and "" if unknown.
+
+    Parameters
+    ----------
+    cpu : mapping
+        Record of the CPU in the provenance: its clock, threads, and the paths of kernels.
+    dtype : str
+    other : str
+        The arithmetic if it is not that of the element type.
+    ranks : int
+
+    Examples
+    --------
+    >>> cpu = {"core_clock": 2e9, "threads_per_rank": 2, "simd": {"matmul/packed": "avx512", "matmul/amx": "amx"}}
+    >>> cpu_peak(cpu, "float32"), cpu_peak(cpu, "int8")
+    ((256000000000.0, 'AVX-512'), (8192000000000.0, 'AMX'))
+    >>> cpu_peak({}, "float32")
+    (nan, '')
+    """
+    simd = cpu.get("simd") if isinstance(cpu.get("simd"), Mapping) else {}
+    path, amx = str(simd.get("matmul/packed")), simd.get("matmul/amx") == "amx"
+    units, name = math.nan, ""
+    if amx and (other in AMX_PRODUCTS or (dtype in AMX_UNITS and not other)):
+        units, name = AMX_UNITS.get(dtype, AMX_UNITS["int8"]) / AMX_PRODUCTS.get(other, 1), "AMX"
+    elif path in SIMD_BYTES and not (other or DTYPES[dtype].accumulator or DTYPES[dtype].is_integer):
+        units, name = SIMD_UNITS * SIMD_BYTES[path] / DTYPES[dtype].itemsize, path.upper().replace("X5", "X-5")
+    found = 2.0 * units * _number(cpu.get("core_clock")) * _number(cpu.get("threads_per_rank")) * ranks
+    return (found, name) if math.isfinite(found) else (math.nan, "")
 
 
 def fma_peak(gpus: Sequence[Mapping[str, Any]], dtype: str, clock: float, ranks: int = 1) -> float:

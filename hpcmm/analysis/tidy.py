@@ -356,16 +356,19 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     found = []
     names = ["device", "run", "ranks", "operation", "dtype", "arithmetic", "flops", "bytes", "seconds"]
     for row in row_dicts(frame[names]):
-        found_there = gpus[row["run"]] if DEVICES[row["device"]].accelerator else []
-        flops, units, nbytes = limits.peaks(found_there, row["dtype"], row["arithmetic"], row["ranks"])
+        accelerator = DEVICES[row["device"]].accelerator
+        if accelerator:
+            flops, units, nbytes = limits.peaks(gpus[row["run"]], row["dtype"], row["arithmetic"], row["ranks"])
+        else:
+            cpu = mapping(provenances[row["run"]].get("cpu"))
+            (flops, units), nbytes = limits.cpu_peak(cpu, row["dtype"], row["arithmetic"], row["ranks"]), np.nan
         least = {}
         if OPERATIONS[row["operation"]].metric == "flops":
             other = row["arithmetic"].partition(",")[0]
             name = f"{other} on {units}" if other else f"{row['dtype']} {units}"
             least[name] = row["flops"] / flops
-        if not (
-            hot[row["run"]] or OPERATIONS[row["operation"]].cached
-        ):  # with hot caches the data may not come from memory
+        # the bandwidth of a host's memory is unknown; with hot caches the data may not come from memory
+        if accelerator and not (hot[row["run"]] or OPERATIONS[row["operation"]].cached):
             least["memory"] = row["bytes"] / nbytes
         known = {name: seconds for name, seconds in least.items() if np.isfinite(seconds)}
         ceiling = max(known, key=known.get, default="") if len(known) == len(least) else ""

@@ -1,7 +1,8 @@
-/* Evict data from the CPU caches, so that the next kernel reads its data from memory ("cold"). */
+/* Evict data from the CPU caches, so that the next kernel reads its data from memory ("cold"); measure the clock. */
 #include <omp.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
@@ -74,4 +75,29 @@ uint64_t fill_caches(const unsigned char *buffer, size_t bytes, int threads)
     for (size_t i = 0; i < bytes; i += LINE)
         sum += *(const volatile unsigned char *)(buffer + i);
     return sum;
+}
+
+/* Return the clock of a core in Hz, from additions that each wait for the previous one, one clock; 0 if unknown. The
+   shortest of several times counts: others include interrupts, or a core that was still asleep. */
+double core_clock(void)
+{
+    enum { TIMES = 20, ADDITIONS = 100000 };
+    double most = 0;
+#if defined(__x86_64__) || defined(__aarch64__)
+    for (int time = 0; time < TIMES; ++time) {
+        struct timespec first, last;
+        uint64_t x = 1;
+        clock_gettime(CLOCK_MONOTONIC, &first);
+        for (int i = 0; i < ADDITIONS / 10; ++i)
+#if defined(__x86_64__)
+            __asm__ volatile(".rept 10\n add %0, %0\n .endr" : "+r"(x));
+#else
+            __asm__ volatile(".rept 10\n add %0, %0, %0\n .endr" : "+r"(x));
+#endif
+        clock_gettime(CLOCK_MONOTONIC, &last);
+        const double seconds = (last.tv_sec - first.tv_sec) + 1e-9 * (last.tv_nsec - first.tv_nsec);
+        most = ADDITIONS / seconds > most ? ADDITIONS / seconds : most;
+    }
+#endif
+    return most;
 }

@@ -40,13 +40,20 @@ def load(name: str, source: Path, macros: Mapping[str, Any], options: Sequence[s
     DeviceError
         If the source cannot be compiled or the module cannot be loaded.
     """
-    checksum = hashlib.sha256(source.read_bytes()).hexdigest()
     built = build_folder() / f"{name}.so"
     if kernels.FOLDER in source.parents and built.exists():
         module = open_module(built, source)
-        if (ctypes.c_char * 64).in_dll(module, "source_sha256").value.decode() == checksum:
+        if (ctypes.c_char * 64).in_dll(module, "source_sha256").value.decode() == checksum(source):
             return module
     return open_module(compile_module(source, macros, options), source)
+
+
+def checksum(source: Path) -> str:
+    """Return a checksum of a source and of the headers that it includes."""
+    found = hashlib.sha256(source.read_bytes())
+    for header in kernels.headers(source):
+        found.update(header.read_bytes())
+    return found.hexdigest()
 
 
 @functools.cache
@@ -102,7 +109,7 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
     os.close(handle)
     temporary = Path(name)
     try:
-        command_line = [*shlex.split(command), *options, "-o", name, str(source)]
+        command_line = [*shlex.split(command), *options, f"-I{kernels.FOLDER}", "-o", name, str(source), "-lm"]
         done = subprocess.run(command_line, capture_output=True, text=True)
         if done.returncode:
             raise DeviceError(f"{source}: {shlex.join(command_line)} failed:\n{done.stderr.strip()}")

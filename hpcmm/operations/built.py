@@ -1,7 +1,7 @@
 """List the C kernels that the package's build compiles, for CMakeLists.txt: ``python -m hpcmm.operations.built``.
 
-Each line has the fields folder, name of the module, source and macros, separated by bars. They come from the records of
-operations and element types.
+Each line has the fields folder, name of the module, source, checksum and macros, separated by bars. They come from the
+records of operations and element types.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from hpcmm import kernels
 from hpcmm.devices import DEVICES
+from hpcmm.kernels.modules import checksum
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
 
@@ -27,7 +28,8 @@ def main() -> None:
     for operation, variant, dtype in compiled():
         macros = Task(operation, variant, (), dtype).macros
         source = kernels.source(operation, variant).relative_to(kernels.FOLDER.parents[1])
-        print("|".join([operation.name, f"{variant.name}-{dtype}", str(source), *(f"{k}={macros[k]}" for k in macros)]))
+        fields = [operation.name, f"{variant.name}-{dtype}", str(source), checksum(kernels.source(operation, variant))]
+        print("|".join([*fields, *(f"{k}={macros[k]}" for k in macros)]))
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from hpcmm.reader import (
 
 SCHEMA = schema_of(Path(__file__).with_name("head.schema.yaml"))
 MARK = "hpcmm:"
+AMX = "amx"  # the architecture of C kernels that need it
 # Keys whose values are numbers, in the order in which they are evaluated. A later one may use an earlier one.
 NUMBERS = ("rows", "columns", "depth", "block", "per_thread", "max_blocks", "per_sm", "long", "stride", "capacity",
            "shared_bytes", "cluster", "tensor_maps")  # fmt: skip
@@ -130,7 +131,8 @@ def record(name: str, device: str, head: Mapping[str, Any]) -> Variant:
         counterpart=head.get("counterpart", ""),
         shelf=head.get("shelf", ""),
         dtypes=dtypes,
-        architecture=head.get("architecture", ""),
+        architecture="" if head.get("architecture") == AMX else head.get("architecture", ""),
+        unsupported=why_no_amx if head.get("architecture") == AMX else None,
         options=tuple(head.get("options", ())),
         arithmetic=dict.fromkeys(dtypes or DTYPES, arithmetic) if isinstance(arithmetic, str) else arithmetic,
         deterministic=head.get("deterministic", True),
@@ -140,6 +142,11 @@ def record(name: str, device: str, head: Mapping[str, Any]) -> Variant:
             if key in head
         },
     )
+
+
+def why_no_amx(backend: Any, dtype: str) -> str:
+    """Return the reason why a CPU cannot run a kernel of AMX; empty if it can."""
+    return backend.why_no_amx()
 
 
 def with_geometry(variant: Variant, geometry: Geometry | Mapping[str, Geometry] | None) -> Variant:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hpcmm.model import Task, Variant, Workspace
+from hpcmm.operations.amx import Packed, PackedResidues
 from hpcmm.operations.blocks import Tiled, rounded_up
 from hpcmm.operations.heads import ladder
 from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, SharedTiles, Waves
@@ -62,6 +63,18 @@ def workspace_of_fastest(task: Task) -> dict[str, Workspace]:
     m, n, _ = task.shape
     results = task.element.results.storage.name
     return workspace_of_blas(task) | OF_CUBLASLT | {"trial": Workspace((m, n), results)}
+
+
+def blas_mkl(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+    """The same in a call of MKL."""
+    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
+    return backend.gemm_mkl(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
+
+
+def blas_onednn(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+    """The same in a call of oneDNN."""
+    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
+    return backend.gemm_onednn(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
 
 
 def blas_tf32(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
@@ -262,6 +275,10 @@ LAUNCHES = {
             TmaChoice(64, 9, 0, 10e-6, 0.32e-6, 1.5e-6),
         )
     ),
+    "amx_blocked": Packed(),
+    "amx": Packed(),
+    "int8_slices": Packed(3, scaled=True),
+    "int8_residues": PackedResidues(14),
     "ozaki_14": Residues(14),
     "ozaki_15": Residues(15),
     "int8_transposed": TransposedInt8(
@@ -284,7 +301,35 @@ LADDER = ladder(  # the order here is the order of the rungs
     "avx",
     "openmp",
     "packed",
-    Variant("numpy", "cpu", "NumPy's BLAS", dtypes=EVERY, library=blas, deterministic=False, provider="blas"),
+    "amx_tile",
+    "amx_blocked",
+    "amx",
+    "int8_slices",
+    "int8_residues",
+    Variant(
+        "numpy", "cpu", "NumPy's BLAS", dtypes=(*EVERY, "int8"), library=blas, deterministic=False, provider="blas"
+    ),
+    Variant(
+        "mkl",
+        "cpu",
+        "MKL",
+        library=blas_mkl,
+        provider="mkl",
+        unsupported=lambda backend, dtype: backend.why_no_library("mkl"),
+        deterministic=False,
+        context=True,
+    ),
+    Variant(
+        "onednn",
+        "cpu",
+        "oneDNN",
+        dtypes=("float32", "bfloat16", "int8"),
+        library=blas_onednn,
+        provider="onednn",
+        unsupported=lambda backend, dtype: backend.why_no_library("onednn"),
+        deterministic=False,
+        context=True,
+    ),
     "naive_unguarded",
     "naive",
     "naive_unrolled",

@@ -60,6 +60,29 @@ def high_and_low(number: int, moduli: tuple[int, ...]) -> tuple[float, float]:
     return float(high), float(number - high)
 
 
+def tables(count: int) -> dict[str, int | str]:
+    """Return the macros of a source that multiplies residues modulo the first ``count`` of ``MODULI``."""
+    moduli = MODULI[:count]
+    product = math.prod(moduli)
+    pairs = [high_and_low(each, moduli) for each in weights(moduli)]
+    high, low = high_and_low(product, moduli)
+    values = {
+        "MODULI": moduli,
+        "RECIPROCALS": [round(2**RECIPROCAL_BITS / p) for p in moduli],
+        "NEGATIVE_MODULI": [f"-{p}.f" for p in moduli],
+        "INVERSE_MODULI": [f"1.f/{p}" for p in moduli],
+        **{f"POWERS_{i}": [f"{centered(1 << DIGIT_BITS * i, p)}.f" for p in moduli] for i in (1, 2, 3)},
+        "WEIGHTS_HIGH": [pair[0].hex() for pair in pairs],
+        "WEIGHTS_LOW": [pair[1].hex() for pair in pairs],
+    }
+    return {
+        **{"LAYERS": count, "DIGIT_BITS": DIGIT_BITS},
+        **{name: ",".join(map(str, each)) for name, each in values.items()},
+        **{"PRODUCT_HIGH": high.hex(), "PRODUCT_LOW": low.hex()},
+        "LIMIT": f"{np.float32(product / 2 * (1 - MARGIN))!s}f",
+    }
+
+
 @dataclass(frozen=True)
 class Residues(OverC):
     """Persistent blocks that multiply residues modulo each of ``count`` moduli, with kernels before and after them.
@@ -81,24 +104,10 @@ class Residues(OverC):
         return MODULI[: self.count]
 
     def macros(self, task: Task) -> dict[str, int | str]:
-        moduli, product = self.moduli, math.prod(self.moduli)
-        pairs = [high_and_low(each, moduli) for each in weights(moduli)]
-        high, low = high_and_low(product, moduli)
-        tables = {
-            "MODULI": moduli,
-            "RECIPROCALS": [round(2**RECIPROCAL_BITS / p) for p in moduli],
-            "NEGATIVE_MODULI": [f"-{p}.f" for p in moduli],
-            "INVERSE_MODULI": [f"1.f/{p}" for p in moduli],
-            **{f"POWERS_{i}": [f"{centered(1 << DIGIT_BITS * i, p)}.f" for p in moduli] for i in (1, 2, 3)},
-            "WEIGHTS_HIGH": [pair[0].hex() for pair in pairs],
-            "WEIGHTS_LOW": [pair[1].hex() for pair in pairs],
-        }
         return {
             **{"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth, "BLOCK": self.threads},
-            **{"STAGES": self.stages, "GROUP_ROWS": self.group_rows, "LAYERS": self.count, "DIGIT_BITS": DIGIT_BITS},
-            **{name: ",".join(map(str, values)) for name, values in tables.items()},
-            **{"PRODUCT_HIGH": high.hex(), "PRODUCT_LOW": low.hex()},
-            "LIMIT": f"{np.float32(product / 2 * (1 - MARGIN))!s}f",
+            **{"STAGES": self.stages, "GROUP_ROWS": self.group_rows},
+            **tables(self.count),
         }
 
     def covered(self, task: Task) -> tuple[int, int]:

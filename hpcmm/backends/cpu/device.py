@@ -99,6 +99,8 @@ class CpuBackend:
         self._evict.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._fill_caches.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._fill_caches.restype = ctypes.c_uint64
+        module.core_clock.restype = ctypes.c_double
+        self._core_clock = module.core_clock
         self._checksum = load("checksum", kernels.FOLDER / "checksum.c", {}).checksum
         self._checksum.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._checksum.restype = ctypes.c_uint64
@@ -163,6 +165,23 @@ class CpuBackend:
 
     gemm = staticmethod(libraries.gemm)
 
+    def gemm_mkl(self, *arguments: Any) -> Callable[[], Any]:
+        return libraries.gemm_mkl(self.threads, *arguments)
+
+    def gemm_onednn(self, *arguments: Any) -> Callable[[], Any]:
+        return libraries.gemm_onednn(*arguments)
+
+    def why_no_library(self, name: str) -> str:
+        """Return the reason why a library beside NumPy's BLAS cannot be called; empty if it can."""
+        return libraries.why_not(name)
+
+    def why_no_amx(self) -> str:
+        """Return the reason why kernels that need AMX are not measured here; empty if they are."""
+        amx = module_of(Task(OPERATIONS["matmul"], OPERATIONS["matmul"].variant("amx"), (), "int8"))
+        amx.path.restype = ctypes.c_char_p
+        found = amx.path().decode() == "amx"
+        return "" if found else "this CPU has no AMX, or the system does not grant it; the kernel would emulate it"
+
     def prepare(self, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], Any]:
         """Return a callable that runs a task once on ``arrays``; compile its kernel."""
         if task.variant.library:
@@ -176,7 +195,9 @@ class CpuBackend:
         kernel.restype = None
         arguments = [as_argument(value) for value in task.operation.arguments(task, arrays)]
         arguments.append(ctypes.c_int(self.threads))
-        kept = dict(arrays)  # keeps them alive with the callable: the arguments are bare addresses
+        workspace = {name: self.empty(each.shape, each.dtype) for name, each in task.workspace.items()}
+        arguments += map(as_argument, workspace.values())
+        kept = {**arrays, **workspace}  # keeps them alive with the callable: the arguments are bare addresses
 
         def run():
             kernel(*arguments)
@@ -258,4 +279,5 @@ class CpuBackend:
         cache = {"last_level_bytes": last, "flush_bytes": flush_bytes(self.caches, self.threads)}
         about = {"threads_per_rank": self.threads, **libraries.describe(), "simd": simd_paths()}
         about["compiler"] = modules.describe()
+        about["core_clock"] = self._core_clock()
         return {"cpu": about | {name: value for name, value in cache.items() if value}}

@@ -1,9 +1,11 @@
-"""Calls of NumPy's BLAS, bound to their arrays: the baseline of a product."""
+"""Calls of libraries, bound to their arrays: NumPy's BLAS, the baseline of a product, and MKL and oneDNN beside it."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,7 @@ import threadpoolctl
 
 from hpcmm.backends.cpu import memory
 from hpcmm.dtypes import DTYPES, DType
-from hpcmm.model import untimed
+from hpcmm.model import DeviceError, untimed
 
 ROW_MAJOR, NO_TRANSPOSE = 101, 111  # CBLAS_LAYOUT, CBLAS_TRANSPOSE
 TYPES = {"float32": ("s", ctypes.c_float), "float64": ("d", ctypes.c_double)}
@@ -74,10 +76,15 @@ def gemm(dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c:
     """
     if DTYPES[dtype].accumulator:
         return widened(DTYPES[dtype], alpha, a, b, beta, c)
-    (m, k), n = a.shape, b.shape[1]
     found = find_gemm(dtype)
-    if found is None:
-        return product_and_passes(alpha, a, b, beta, c)
+    return bind(found, dtype, alpha, a, b, beta, c) if found else product_and_passes(alpha, a, b, beta, c)
+
+
+def bind(
+    found: Gemm, dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
+) -> Callable[[], Any]:
+    """Bind a call of a ``cblas_?gemm``."""
+    (m, k), n = a.shape, b.shape[1]
     real, integer = TYPES[dtype][1], found.integer
 
     def of(x: np.ndarray) -> tuple[Any, Any]:
@@ -101,15 +108,21 @@ def gemm(dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c:
 def widened(
     element: DType, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
 ) -> Callable[[], None]:
-    """Bind C = alpha A B + beta C in the type of the sums: each run converts A, B and C, and rounds the result."""
-    wide = [memory.empty(x.shape, element.sums.storage) for x in (a, b, c)]
-    run_wide = gemm(element.accumulator, alpha, wide[0], wide[1], beta, wide[2])
+    """Bind C = alpha A B + beta C in a wider type: each run converts A, B and C, and rounds the result.
+
+    It is the type of the sums, or float64 for integers, whose sums are exact in it: BLAS has no integers.
+    """
+    name = "float64" if element.is_integer else element.accumulator
+    wide = [memory.empty(x.shape, name) for x in (a, b, c)]
+    run_wide = gemm(name, alpha, wide[0], wide[1], beta, wide[2])
 
     def run() -> None:
-        for x, target in zip((a, b, c) if beta else (a, b), wide, strict=False):
+        for x, target in zip((a, b), wide, strict=False):
             target[...] = element.numbers(x)
+        if beta:
+            wide[2][...] = element.results.numbers(c)
         run_wide()
-        c[...] = element.stored(wide[2])
+        c[...] = element.results.stored(wide[2])
 
     return run
 
@@ -129,6 +142,127 @@ def product_and_passes(alpha: float, a: np.ndarray, b: np.ndarray, beta: float, 
             np.add(c, product, out=c)
 
     return run
+
+
+# --- libraries that need not be installed
+
+
+MKL_GNU_THREADS = 3  # MKL_THREADING_GNU: MKL then shares the threads of our kernels
+DNNL_CPU, DNNL_IN_ORDER, DNNL_LINEAR = 1, 1, 0x26  # dnnl_cpu, dnnl_stream_in_order, dnnl_eltwise_linear
+DNNL_TYPES = {"bfloat16": 2, "float32": 3, "int32": 4, "int8": 5}  # dnnl_data_type_t
+DNNL_SOURCE, DNNL_WEIGHTS, DNNL_RESULT = 1, 33, 17  # DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST
+# Libraries that the packages of oneDNN need, which the loader does not search in the folder of a virtual environment
+DNNL_NEEDS = ("libtbb.so.12", "libintlc.so.5", "libimf.so", "libsvml.so", "libirng.so", "libsycl.so.*")
+
+
+def file_of(pattern: str) -> Path | None:
+    """Return a shared library of the Python environment or of ``LD_LIBRARY_PATH``; None if there is none."""
+    folders = [Path(sys.prefix, "lib"), *map(Path, filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")))]
+    return next((path for folder in folders for path in sorted(folder.glob(pattern))), None)
+
+
+@functools.cache
+def mkl() -> ctypes.CDLL:
+    """Load MKL."""
+    path = file_of("libmkl_rt.so*")
+    if path is None:
+        raise DeviceError("MKL is not installed: pip install mkl")
+    library = ctypes.CDLL(str(path))
+    library.MKL_Set_Threading_Layer(MKL_GNU_THREADS)
+    return library
+
+
+def gemm_mkl(
+    threads: int, dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
+) -> Callable[[], Any]:
+    """Bind row-major C = alpha A B + beta C in one call of MKL."""
+    mkl().MKL_Set_Num_Threads(threads)
+    symbol = f"cblas_{TYPES[dtype][0]}gemm_64"
+    return bind(Gemm(symbol, "MKL", ctypes.c_int64, getattr(mkl(), symbol)), dtype, alpha, a, b, beta, c)
+
+
+class Onednn:
+    """oneDNN with an engine of the CPU; each function of its C interface returns 0 for success."""
+
+    def __init__(self):
+        path = file_of("libdnnl.so.3")
+        if path is None:
+            raise DeviceError("oneDNN is not installed: pip install onednn-cpu-gomp, or onednn")
+        if runtime := file_of("libintelocl.so"):  # the package onednn runs on a CPU by OpenCL
+            os.environ.setdefault("OCL_ICD_FILENAMES", str(runtime))
+        for needed in filter(None, map(file_of, DNNL_NEEDS)):
+            ctypes.CDLL(str(needed), mode=ctypes.RTLD_GLOBAL)
+        try:
+            self.library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise DeviceError(f"oneDNN cannot be loaded: {error}") from error
+        self.engine = self.new("engine_create", DNNL_CPU, ctypes.c_size_t(0))
+        self.stream = self.new("stream_create", self.engine, DNNL_IN_ORDER)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        if status := getattr(self.library, f"dnnl_{name}")(*arguments):
+            raise DeviceError(f"oneDNN: dnnl_{name} failed with status {status}")
+
+    def new(self, name: str, *arguments: Any) -> ctypes.c_void_p:
+        """Return what a function creates."""
+        found = ctypes.c_void_p()
+        self.call(name, ctypes.byref(found), *arguments)
+        return found
+
+    def memory(self, x: np.ndarray, dtype: str) -> tuple[ctypes.c_void_p, ctypes.c_void_p]:
+        """Return the descriptor of a matrix, and its memory."""
+        pair = ctypes.c_int64 * 2
+        shape, strides = pair(*x.shape), pair(x.strides[0] // x.itemsize, 1)
+        about = self.new("memory_desc_create_with_strides", 2, shape, DNNL_TYPES[dtype], strides)
+        return about, self.new("memory_create", about, self.engine, ctypes.c_void_p(x.ctypes.data))
+
+
+class Argument(ctypes.Structure):
+    """``dnnl_exec_arg_t``."""
+
+    _fields_ = (("number", ctypes.c_int), ("memory", ctypes.c_void_p))
+
+
+onednn = functools.cache(Onednn)
+
+
+def gemm_onednn(
+    dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
+) -> Callable[[], Any]:
+    """Bind row-major C = alpha A B + beta C in one matmul of oneDNN, with the scalars as operations behind it."""
+    dnnl, result = onednn(), DTYPES[dtype].results.name
+    bound = [dnnl.memory(x, each) for x, each in ((a, dtype), (b, dtype), (c, result))]
+    after, attributes = dnnl.new("post_ops_create"), dnnl.new("primitive_attr_create")
+    if alpha != 1:
+        dnnl.call("post_ops_append_eltwise", after, DNNL_LINEAR, ctypes.c_float(alpha), ctypes.c_float(0))
+    if beta:
+        dnnl.call("post_ops_append_sum", after, ctypes.c_float(beta), 0, DNNL_TYPES[result])
+    dnnl.call("primitive_attr_set_post_ops", attributes, after)
+    about = [each[0] for each in bound]
+    chosen = dnnl.new("matmul_primitive_desc_create", dnnl.engine, *about[:2], None, about[2], attributes)
+    product = dnnl.new("primitive_create", chosen)
+    numbers = (DNNL_SOURCE, DNNL_WEIGHTS, DNNL_RESULT)
+    given = [Argument(number, each[1].value) for number, each in zip(numbers, bound, strict=True)]
+    arguments = (Argument * 3)(*given)
+
+    def run():
+        dnnl.call("primitive_execute", product, dnnl.stream, 3, arguments)
+        dnnl.call("stream_wait", dnnl.stream)
+        return a, b, c
+
+    return run
+
+
+OPTIONAL = {"mkl": mkl, "onednn": onednn}
+
+
+def why_not(name: str) -> str:
+    """Return the reason why a library cannot be called; empty if it can."""
+    try:
+        OPTIONAL[name]()
+    except DeviceError as error:
+        return str(error)
+    return ""
 
 
 @untimed

@@ -1,0 +1,155 @@
+/* Products of packed matrices by AMX, in cache blocks: shared by amx_blocked, amx, int8_slices and int8_residues.
+
+   A panel has 32 rows of A or 32 columns of B: two tiles for each step of DEPTH terms, one step after another. */
+#ifndef HPCMM_AMX_PRODUCT_H
+#define HPCMM_AMX_PRODUCT_H
+#include "matmul/amx.h"
+#include <omp.h>
+
+#ifndef KC
+#define KC 8
+#define MC 256
+#define NC 512
+#endif
+enum {
+    SIDE = 2 * EDGE,              /* rows or columns of a panel */
+    STEP_BYTES = 2 * TILE_BYTES, /* of a panel and step */
+    LINE = 64,
+};
+
+static inline int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t divided_up(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static _Thread_local _Alignas(64) SUM sums[MC * NC]; /* of a block of C: [MC / SIDE][NC / SIDE][2][2] tiles */
+
+/* Index of a row of a tile in a block of sums. */
+static inline size_t sum_at(int i, int j)
+{
+    const int panels = i / SIDE * (NC / SIDE) + j / SIDE, tile = i / EDGE % 2 * 2 + j / EDGE % 2;
+    return ((size_t)panels * 4 + tile) * EDGE * EDGE + i % EDGE * EDGE;
+}
+
+/* Steps of DEPTH terms along k; at least one, of zeros. */
+static inline int steps_of(int k)
+{
+    return k > 0 ? divided_up(k, DEPTH) : 1;
+}
+
+/* A matrix of panels, packed by slices of KC steps: [layer][slice][panel][step]. A slice of neighbouring panels has no
+   gaps, which would map to the same sets of the caches. */
+struct packed {
+    char *bytes;
+    int panels, steps;
+};
+
+static inline size_t layer_bytes(struct packed x)
+{
+    return (size_t)x.panels * x.steps * STEP_BYTES;
+}
+
+static inline char *place(struct packed x, int panel, int step)
+{
+    const int first = step / KC * KC, count = smaller(KC, x.steps - first);
+    return x.bytes + ((size_t)first * x.panels + (size_t)panel * count + step - first) * STEP_BYTES;
+}
+
+/* Add products of panels to 2 x 2 tiles of sums, or set them: of `steps` steps of each pair of layers, at a and b, then
+   at a + to_a and b + to_b. `lines` cache lines that a later call needs are prefetched. */
+static void multiply_panels(bool given, int steps, int pairs, const char *a, ptrdiff_t to_a, const char *b,
+                            ptrdiff_t to_b, bool fresh, SUM *c, const char *ahead, int lines)
+{
+    enum { TILE = EDGE * EDGE };
+    const bool amx = given; /* a constant of the loop */
+    if (fresh) {
+        tile_zero(0);
+        tile_zero(1);
+        tile_zero(2);
+        tile_zero(3);
+    } else {
+        tile_load(0, c, ROW_BYTES);
+        tile_load(1, c + TILE, ROW_BYTES);
+        tile_load(2, c + 2 * TILE, ROW_BYTES);
+        tile_load(3, c + 3 * TILE, ROW_BYTES);
+    }
+    const int share = divided_up(lines, steps * pairs);
+    for (int pair = 0; pair < pairs; ++pair, a += to_a, b += to_b)
+        for (int s = 0; s < steps; ++s) {
+            const char *left = a + s * STEP_BYTES, *right = b + s * STEP_BYTES;
+            tile_load(6, right, ROW_BYTES);
+            tile_load(4, left, ROW_BYTES);
+            tile_multiply(0, 4, 6);
+            tile_load(7, right + TILE_BYTES, ROW_BYTES);
+            tile_multiply(1, 4, 7);
+            tile_load(5, left + TILE_BYTES, ROW_BYTES);
+            tile_multiply(2, 5, 6);
+            tile_multiply(3, 5, 7);
+            for (int i = 0; i < share; ++i, ahead += LINE)
+                __builtin_prefetch(ahead, 0, 2);
+        }
+    tile_store(0, c, ROW_BYTES);
+    tile_store(1, c + TILE, ROW_BYTES);
+    tile_store(2, c + 2 * TILE, ROW_BYTES);
+    tile_store(3, c + 3 * TILE, ROW_BYTES);
+}
+
+/* sums = A B, or sums += A B, for `rows` panels of A from panel i0 on, `columns` panels of B from j0 on, and the steps
+   from `begin`, a multiple of KC, to `end`. A and B are the sum of products of pairs of layers: of layer 0 of A with
+   layer pairs - 1 of B, and so on. */
+static void multiply_block(int pairs, struct packed a, int i0, int rows, struct packed b, int j0, int columns, int begin,
+                           int end, bool fresh)
+{
+    SUM *const c = sums;
+    const bool given = amx;
+    const ptrdiff_t to_a = layer_bytes(a), to_b = -(ptrdiff_t)layer_bytes(b);
+    b.bytes -= (pairs - 1) * to_b;
+    for (int first = begin; first < end; first += KC) {
+        const int count = smaller(KC, end - first), next = smaller(KC, end - first - count);
+        const int of_a = rows * next, of_pair = of_a + columns * next; /* steps of the next slice */
+        const int share = divided_up((size_t)pairs * of_pair, rows * columns);
+        for (int j = 0, ahead = 0; j < columns; ++j)
+            for (int i = 0; i < rows; ++i, ahead += share) {
+                const char *later = a.bytes;
+                const int pair = next ? ahead / of_pair : pairs, at = next ? ahead % of_pair : 0;
+                if (pair < pairs)
+                    later = at < of_a ? place(a, i0, first + count) + pair * to_a + (size_t)at * STEP_BYTES
+                                      : place(b, j0, first + count) + pair * to_b + (size_t)(at - of_a) * STEP_BYTES;
+                multiply_panels(given, count, pairs, place(a, i0 + i, first), to_a, place(b, j0 + j, first), to_b,
+                                fresh && first == begin, c + ((size_t)i * (NC / SIDE) + j) * SIDE * SIDE, later,
+                                pair < pairs ? share * (STEP_BYTES / LINE) : 0);
+            }
+    }
+}
+
+/* The side of a square of blocks that covers C, a power of two. */
+static inline int curve_side(int m, int n)
+{
+    int side = 1;
+    while (side * MC < m || side * NC < n)
+        side *= 2;
+    return side;
+}
+
+/* First row and column of a block of C: the next position along Hilbert's curve is a neighbour, whose panels of A or B
+   are still in the caches. Return whether the block is in C. */
+static inline bool hilbert(int side, int position, int m, int n, int *row, int *column)
+{
+    int x = 0, y = 0;
+    for (int s = 1; s < side; s *= 2, position /= 4) {
+        const int right = position / 2 & 1, up = (position ^ right) & 1;
+        if (!up) {
+            const int turned = right ? s - 1 - y : y;
+            y = right ? s - 1 - x : x, x = turned;
+        }
+        x += s * right, y += s * up;
+    }
+    *row = y * MC, *column = x * NC;
+    return *row < m && *column < n;
+}
+#endif

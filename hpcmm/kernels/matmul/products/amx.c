@@ -1,0 +1,50 @@
+/* Matrix product, CPU rung: AMX on all threads, in cache blocks along a space-filling curve, with prefetches.
+
+   What changes: threads pack A and B together, once, and then have blocks of C of MC x NC elements, which stay in L2
+   while k runs in slices of KC steps. While a slice is multiplied, the next one is prefetched into L2. Blocks follow
+   Hilbert's curve: the next one is a neighbour, which shares its panels of A or of B.
+   Why it is faster: a panel of B, 16 KiB for a slice, stays in L1 for all rows of a block, and memory is read ahead
+   of its use. A shorter slice would load and store the sums more often, a longer one would not fit into L1.
+   Limit: loads and stores of the sums between slices, and the copies, which weigh more in small products.
+   Source: beyond the documents; Heinecke et al., LIBXSMM, SC 2016; Bader and Zenger, "Cache oblivious matrix
+   multiplication using an element ordering based on a Peano curve", 2006.
+
+   hpcmm:
+     operation: matmul
+     shelf: product
+     change: 'AMX on all threads: cache blocks along a space-filling curve, with the next slice of k prefetched'
+     counterpart: amx_blocked
+     dtypes: [bfloat16, int8]
+     architecture: amx */
+#include "matmul/amx_product.h"
+#include "matmul/amx_pack.h"
+
+void matmul(int m, int n, int k, SUM alpha, const element *A, int lda, const element *B, int ldb,
+            SUM beta, result *C, int ldc, int threads, char *a_copy, char *b_copy)
+{
+    amx = detect_amx();
+    const int steps = steps_of(k);
+    const struct packed a = {a_copy, divided_up(m, SIDE), steps}, b = {b_copy, divided_up(n, SIDE), steps};
+    const int side = curve_side(m, n);
+#pragma omp parallel num_threads(threads)
+    {
+        tiles_begin();
+#pragma omp for nowait
+        for (int i = 0; i < m; i += SIDE)
+            pack_a(smaller(SIDE, m - i), k, A + (size_t)i * lda, lda, a, i / SIDE);
+#pragma omp for
+        for (int j = 0; j < n; j += SIDE)
+            pack_b(smaller(SIDE, n - j), k, B + j, ldb, b, j / SIDE);
+#pragma omp for nowait
+        for (int position = 0; position < side * side; ++position) {
+            int i, j;
+            if (!hilbert(side, position, m, n, &i, &j))
+                continue;
+            const int height = smaller(MC, m - i), width = smaller(NC, n - j);
+            multiply_block(1, a, i / SIDE, divided_up(height, SIDE), b, j / SIDE, divided_up(width, SIDE), 0, steps,
+                           true);
+            write_block(height, width, alpha, sums, beta, C + (size_t)i * ldc + j, ldc);
+        }
+        tiles_end();
+    }
+}

@@ -1,0 +1,253 @@
+"""CPU rungs on AMX, and their emulation in C: products of every shape, accuracy, detection; libraries; 64-bit Arm."""
+
+import ctypes
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tasks import task
+
+from hpcmm import kernels
+from hpcmm.backends.cpu import libraries
+from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.kernels.modules import module_of
+from hpcmm.operations.matmul import MATMUL
+
+RUNGS = [
+    (name, dtype)
+    for name in ("amx_tile", "amx_blocked", "amx", "int8_slices", "int8_residues")
+    for dtype in MATMUL.variant(name).dtypes
+]
+PATHS = ["amx", "emulated"]
+SHAPES = [
+    *[
+        (1, 1, 1),
+        (0, 5, 4),
+        (5, 0, 4),
+        (4, 5, 0),
+        (16, 16, 64),
+        (17, 15, 65),
+        (31, 33, 127),
+        (33, 65, 31),
+        (40, 1, 600),
+    ],
+    *[(1, 40, 600), (257, 20, 70), (20, 513, 70), (70, 70, 1025)],
+]
+SCALARS = [(1.5, 0.5), (-2.0, 0.0), (1.0, 1.0)]
+
+
+def library(name: str, dtype: str) -> ctypes.CDLL:
+    module = module_of(task(MATMUL, (1, 1, 1), dtype, variant=name))
+    module.path.restype = ctypes.c_char_p
+    return module
+
+
+def take(path: str, dtype: str, monkeypatch) -> None:
+    """Make kernels run a path, or skip the test on a processor without it."""
+    monkeypatch.setenv("HPCMM_SIMD", path)
+    if library("amx", "bfloat16" if dtype == "bfloat16" else "int8").path().decode() != path:
+        pytest.skip("this processor has no AMX")
+
+
+def padded(x: np.ndarray, columns: int, value: float) -> np.ndarray:
+    """Return a view of a matrix with further columns, which hold a value."""
+    whole = np.full((x.shape[0], x.shape[1] + columns), value, x.dtype)
+    whole[:, : x.shape[1]] = x
+    return whole[:, : x.shape[1]]
+
+
+def product(name: str, dtype: str, inputs: dict, scalars: dict, threads: int) -> np.ndarray:
+    """Run a rung on matrices with odd leading dimensions; check that the columns between rows stay as they are."""
+    arrays = {
+        key: padded(x, columns, x.dtype.type(77)) for (key, x), columns in zip(inputs.items(), (3, 5, 7), strict=True)
+    }
+    shape = (len(inputs["A"]), inputs["B"].shape[1], inputs["A"].shape[1])
+    CpuBackend(threads).prepare(task(MATMUL, shape, dtype, variant=name, scalars=scalars), arrays)()
+    assert np.all(arrays["C"].base[:, shape[1] :] == 77)
+    return np.ascontiguousarray(arrays["C"])
+
+
+def check(name: str, dtype: str, shape, scalars=(1.5, 0.5), threads: int = 1, change=None) -> np.ndarray:
+    """Hold the result to the bound of the type; return it."""
+    alpha, beta = map(int, np.multiply(scalars, 2)) if dtype == "int8" else scalars
+    problem = task(MATMUL, shape, dtype, variant=name, scalars={"alpha": alpha, "beta": beta})
+    inputs = MATMUL.draw(np.random.default_rng(shape), problem)
+    if change:
+        change(inputs)
+    result = product(name, dtype, inputs, problem.scalars, threads)
+    verdict = MATMUL.reference(problem, inputs)(result)
+    assert verdict.passed, (name, shape, scalars, verdict.where)
+    return result
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(("name", "dtype"), RUNGS)
+def test_products_of_every_shape(name, dtype, path, monkeypatch):
+    take(path, dtype, monkeypatch)
+    for i, shape in enumerate(SHAPES):
+        check(name, dtype, shape, SCALARS[i % len(SCALARS)], threads=1 + i % 3)
+
+
+@pytest.mark.parametrize(("name", "dtype"), RUNGS)
+@given(shape=st.tuples(st.integers(1, 70), st.integers(1, 70), st.integers(1, 300)), threads=st.integers(1, 4))
+def test_products_of_random_shapes(name, dtype, shape, threads):
+    check(name, dtype, shape, threads=threads)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [each for each in RUNGS if each[1] != "bfloat16"])
+def test_the_emulation_gives_the_bits_of_the_instructions(name, dtype, monkeypatch):
+    results = []
+    for path in PATHS:
+        take(path, dtype, monkeypatch)
+        results.append(check(name, dtype, (100, 70, 333)))
+    assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "k"), [("int8_slices", "float32", 40001), ("int8_residues", "float64", 70001)]
+)
+def test_sums_beyond_int32_are_taken_in_parts(name, dtype, k):
+    def ones(inputs):
+        inputs["A"][:] = inputs["B"][:] = -1
+
+    check(name, dtype, (3, 5, k), change=ones)
+    check(name, dtype, (3, 5, k))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "largest"), [("int8_slices", "float32", 60), ("int8_residues", "float64", 200)]
+)
+def test_rows_and_columns_of_any_magnitude(name, dtype, largest):
+    """Powers of two that multiply rows of A and columns of B change nothing but the exponents of results."""
+
+    def powers(first, last, count):
+        return np.ldexp(1.0, np.linspace(first, last, count).astype(int))
+
+    def scale(inputs):
+        inputs["A"] *= powers(-largest, largest, len(inputs["A"]))[:, None].astype(dtype)
+        inputs["B"] *= powers(largest, -largest, inputs["B"].shape[1]).astype(dtype)
+
+    check(name, dtype, (40, 50, 200), (1.5, 0.0), change=scale)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("int8_slices", "float32"), ("int8_residues", "float64")])
+def test_what_is_not_finite_spoils_its_row_or_column_only(name, dtype):
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.uniform(-1, 1, shape).astype(dtype) for shape in ((40, 90), (90, 50), (40, 50)))
+    a[3, 5], a[8], b[7, 9] = np.nan, 0, np.inf
+    result = product(name, dtype, {"A": a, "B": b, "C": c}, {"alpha": 1.5, "beta": 0.5}, 2)
+    assert np.isnan(result[3]).all() and np.isnan(result[:, 9]).all()
+    rest = np.delete(np.delete(result, 3, 0), 9, 1)
+    right = 1.5 * np.delete(a, 3, 0).astype(float) @ np.delete(b, 9, 1)
+    right += 0.5 * np.delete(np.delete(c, 3, 0), 9, 1)
+    assert np.allclose(rest, right, atol=1e-4 if dtype == "float32" else 1e-11)
+    assert np.array_equal(np.delete(result[8], 9), 0.5 * np.delete(c[8], 9))
+
+
+def test_instructions_are_never_run_unless_the_system_grants_them(monkeypatch):
+    for wanted in ("emulated", "portable", "of tomorrow"):
+        monkeypatch.setenv("HPCMM_SIMD", wanted)
+        for name, dtype in RUNGS:
+            assert library(name, dtype).path() == b"emulated"
+        backend = CpuBackend(1)
+        for name, dtype in RUNGS:
+            assert "no AMX" in MATMUL.unsuited_on(backend, MATMUL.variant(name), dtype)
+    monkeypatch.delenv("HPCMM_SIMD")
+    flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    if "amx_tile" not in flags:
+        assert library("amx", "int8").path() == b"emulated"
+
+
+# --- libraries
+
+
+OPTIONAL = [(name, dtype) for name in ("mkl", "onednn") for dtype in MATMUL.dtypes_of(MATMUL.variant(name))]
+
+
+@pytest.mark.parametrize("scalars", SCALARS)
+@pytest.mark.parametrize(("name", "dtype"), [*OPTIONAL, ("numpy", "int8")])
+def test_libraries_compute_the_same_product(name, dtype, scalars):
+    backend = CpuBackend(2)
+    if reason := MATMUL.unsuited_on(backend, MATMUL.variant(name), dtype):
+        pytest.skip(reason)
+    check(name, dtype, (33, 65, 70), scalars)
+    check(name, dtype, (1, 40, 300), scalars)
+
+
+def test_a_library_that_is_missing_is_named_with_its_package(monkeypatch):
+    for each in libraries.OPTIONAL.values():
+        each.cache_clear()
+    monkeypatch.setattr(libraries, "file_of", lambda pattern: None)
+    for name in libraries.OPTIONAL:
+        assert f"pip install {name}" in CpuBackend(1).why_no_library(name)
+
+
+# --- Arm
+
+
+HARNESS = r"""
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+const char *path(void);
+void matmul(int, int, int, REAL, const REAL *, int, const REAL *, int, REAL, REAL *, int, int);
+int main(void)
+{
+    const int shapes[][3] = {{1, 1, 1}, {7, 9, 5}, {33, 70, 41}, {61, 130, 800}, {9, 200, 1600}};
+    for (int s = 0; s < 5; ++s) {
+        const int m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
+        REAL *a = malloc(sizeof(REAL) * m * k), *b = malloc(sizeof(REAL) * k * n), *c = malloc(sizeof(REAL) * m * n);
+        for (int i = 0; i < m * k; ++i)
+            a[i] = i % 7 - 3;
+        for (int i = 0; i < k * n; ++i)
+            b[i] = i % 5 - 2;
+        for (int i = 0; i < m * n; ++i)
+            c[i] = i % 3;
+        matmul(m, n, k, 2, a, k, b, n, 3, c, n, 2);
+        for (int i = 0; i < m; ++i)
+            for (int j = 0; j < n; ++j) {
+                double sum = 3 * ((i * n + j) % 3);
+                for (int p = 0; p < k; ++p)
+                    sum += 2. * a[i * k + p] * b[p * n + j];
+                if (sum != c[i * n + j])
+                    return printf("%d x %d x %d: element %d %d\n", m, n, k, i, j), 1;
+            }
+    }
+    puts(path());
+    return 0;
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["avx", "packed"])
+def test_the_path_of_64_bit_arm(name, dtype, tmp_path):
+    compiler, emulator = (shutil.which(each) for each in ("aarch64-linux-gnu-gcc", "qemu-aarch64"))
+    if platform.machine() == "aarch64" or not (compiler and emulator):
+        pytest.skip("needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user")
+    (tmp_path / "harness.c").write_text(HARNESS)
+    real = {"float32": "float", "float64": "double"}[dtype]
+    source = kernels.source(MATMUL, MATMUL.variant(name))
+    program = tmp_path / "program"
+    options = ["-O2", "-std=gnu11", "-static", "-fopenmp", f"-DREAL={real}", "-Wall", "-Werror"]
+    subprocess.run([compiler, *options, source, tmp_path / "harness.c", "-lm", "-o", program], check=True)
+    done = subprocess.run([emulator, program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "neon\n")
+
+
+@pytest.mark.slow
+def test_the_emulation_of_amx_compiles_for_arm(tmp_path):
+    compiler = shutil.which("aarch64-linux-gnu-gcc")
+    if not compiler:
+        pytest.skip("needs gcc-aarch64-linux-gnu and libc6-dev-arm64-cross")
+    for name, dtype in RUNGS:
+        macros = [f"-D{key}={value}" for key, value in task(MATMUL, (1, 1, 1), dtype, variant=name).macros.items()]
+        command = [compiler, "-std=gnu11", "-fopenmp", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *macros]
+        source = kernels.source(MATMUL, MATMUL.variant(name))
+        subprocess.run([*command, f"-I{kernels.FOLDER}", source], check=True)
