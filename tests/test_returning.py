@@ -85,6 +85,8 @@ def test_a_function_of_a_notebook_is_verified_and_timed():
     assert "<table" in found._repr_html_()
 
 
-def test_a_file_that_cannot_be_run_raises():
-    with pytest.raises(HpcmmError, match="not a kernel file"):
-        hpcmm.bench("none.txt")
+def test_a_file_that_is_no_kernel_fails_with_its_reason():
+    found = hpcmm.bench("none.txt")
+    assert not found.passed and "not a kernel file" in repr(found)
+    with pytest.raises(HpcmmError, match="--sizes"):
+        hpcmm.bench(product, sizes=["many"])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 from hpcmm.backends import open_backend
-from hpcmm.model import Task
+from hpcmm.model import ALONE, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import SUM
@@ -36,7 +36,8 @@ if DEVICE == "cpu":
 TAKEN: list[int] = []  # elements of each array on the device
 VARIANTS = {"cpu": ["numpy", "serial", "packed"], "cuda": ["cublas", "tiled_padded", "asynchronous"]}[DEVICE]
 REDUCTION = {"cpu": "serial", "cuda": "one_launch"}[DEVICE]
-PRODUCTS = [algorithm.name for algorithm in algorithms_of(MATMUL)[1:] if not algorithm.variants]
+# those that distribute one product
+PRODUCTS = [each.name for each in algorithms_of(MATMUL)[1:] if not each.variants and each.name != ALONE]
 COMMS: dict[int, MPI.Comm] = {}  # of the first ranks, by their number
 ALL_OF = (61, 53, 67)  # the shape for which every schedule is tried
 KNOWN: dict[tuple[int, type], set[str]] = defaultdict(set)  # its schedules, by number of ranks and algorithm
