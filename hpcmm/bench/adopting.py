@@ -57,7 +57,7 @@ PRESETS = (  # values of template parameters that the file does not give
 
 
 class NotAdopted(HpcmmError):
-    """A file whose kernel cannot be adopted; the message says in one line what is missing."""
+    """A file whose kernel cannot be run as it is; the message names in one line what its head must state."""
 
 
 @dataclass

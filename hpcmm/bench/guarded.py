@@ -14,7 +14,7 @@ UNOPTIMIZED = ("-O0",)  # the last option of its kind counts
 
 
 def mistake(backend, task: Task) -> str:
-    """Return what a kernel does wrong with padded arrays; empty if nothing.
+    """Return the first fault of a kernel on padded arrays; empty if it has none.
 
     Parameters
     ----------

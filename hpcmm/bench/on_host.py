@@ -133,7 +133,7 @@ def untouched(size: int) -> np.ndarray:
 
 
 def launch_all(kernel: Callable[..., HostKernel], task: Task, arrays: dict[str, np.ndarray], order: str) -> str:
-    """Run all launches of a task; return what they note. ``kernel`` compiles the function ``symbol`` of the source."""
+    """Run all launches of a task and return their notes. ``kernel`` compiles the function ``symbol`` of the source."""
     notes = []
     for launch in task.geometry.launches(task, arrays):
         function = kernel(symbol=launch.function or task.operation.kernels)

@@ -206,7 +206,7 @@ def cores() -> int:
 
 
 def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: Sandbox) -> Grade:
-    """Grade one file, which may be missing. Each error is the submission's, but those of this machine.
+    """Grade one file, which may be missing. Errors fail the exercise, except errors of this machine, which are raised.
 
     Raises
     ------

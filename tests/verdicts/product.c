@@ -1,4 +1,4 @@
-// A product. MISTAKE selects what is wrong with it; 0 and 6: nothing.
+// A matrix product. MISTAKE selects a fault; 0 and 6 select a correct kernel.
 // hpcmm:
 //   dtypes: [float32]
 //   constants: {MISTAKE: 0}

@@ -182,7 +182,7 @@ def cause(step: Step) -> str:
 
 
 def notes(steps: Sequence[Step]) -> list[str]:
-    """Name the steps without a cause: those that change nothing, and those whose reason is not known."""
+    """List the steps without a cause: steps without a significant difference, and steps whose cause is not known."""
     without = [step for step in steps if not cause(step)]
     unknown = [step.rung["rung"] for step in without if step.verdict in ("faster", "slower")]
     same = [step.rung["rung"] for step in without if step.verdict not in ("faster", "slower")]

@@ -1,1 +1,1 @@
-// Empty: cuda_on_host.h has what a kernel needs of it.
+// Intentionally empty: cuda_on_host.h declares what kernels use from this header.
