@@ -10,9 +10,11 @@ import pytest
 from hpcmm.backends.cpu import searches
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated.launch import COMPILER, compile_kernel
-from hpcmm.bench import guarded
+from hpcmm.bench import guarded, sanitizing, verdicts
 from hpcmm.bench.on_host import verify
-from hpcmm.cli.main import main
+from hpcmm.cli import bench
+from hpcmm.cli.main import main, parser
+from hpcmm.cli.selection import choose, verifying_sweeps
 from hpcmm.experiment import own_kernels
 from hpcmm.kernels import modules
 from hpcmm.model import Task
@@ -220,3 +222,55 @@ def test_one_broken_file_does_not_hide_the_others(tmp_path, monkeypatch, capfd, 
     (alone,) = json.loads(capfd.readouterr().out)["kernels"]
     assert alone["kernel"] == "head.c" and "is not read" in alone["where"] and not alone["passed"]
     assert found["right.py"]["note"] == "not searched for races"
+
+
+# --- races that the results on a GPU do not show -------------------------------------------------------------------
+
+
+def with_mistake(folder: Path, name: str, mistake: int) -> Path:
+    """Copy a file with one of its mistakes."""
+    text, count = re.subn(r"\bint mistake;", f"int mistake = {mistake};", (FOLDER / f"{name}.cu").read_text())
+    path = folder / f"{name}_{mistake}.cu"
+    path.write_text(text)
+    assert count == 1
+    return path
+
+
+@needs_gxx
+def test_a_kernel_that_passed_is_searched_for_races(emulated, tmp_path):
+    """As on a machine with a GPU, where the results of such kernels are often right."""
+    files = [with_mistake(tmp_path, "sum", each) for each in (0, 11, 15)]
+    arguments = parser().parse_args(["bench", *map(str, files)])
+    chosen = choose(arguments)
+    judged = [{"kernel": each.name, "passed": True} for each in chosen.kernels]
+    right, lockstep, shuffle = bench.races(chosen, judged, verifying_sweeps(chosen), tmp_path)
+    assert re.fullmatch(r"sum_0.cu: no race found by (racecheck and synccheck and )?\d+ runs on the host", right)
+    assert re.search(r"sum_11.cu: FAIL (racecheck|on the host, .*race in shared memory)", lockstep)
+    assert re.search(r"sum_15.cu: FAIL .*(shuffle|synccheck)", shuffle)
+    assert [each["passed"] for each in judged] == [True, False, False]
+
+
+@pytest.mark.gpu
+def test_races_are_found_on_a_gpu(tmp_path, capsys):
+    files = [with_mistake(tmp_path, "sum", each) for each in (0, 10, 11, 12, 15)]
+    main(["bench", *map(str, files), "--sizes", "10000", "--json"])
+    found = json.loads(capsys.readouterr().out)["kernels"]
+    assert [each["passed"] for each in found] == [True, *[False] * 4], found
+
+
+FINDING = sanitizing.Report("racecheck", "1 hazard displayed", "Race reported", "a.cu", 3, "a.cu 64x64x64")
+
+
+@pytest.mark.parametrize(
+    ("reports", "source", "passed", "says"),
+    [
+        ([FINDING], "", False, "racecheck: Race reported, at a.cu 64x64x64"),
+        ([FINDING], "cuda::barrier b;", None, "not searched for races; racecheck reports one, which may be false"),
+        ([sanitizing.Report("synccheck", "", "took longer than 9 s")], "", None, "synccheck took longer than 9 s"),
+        ([sanitizing.Report("synccheck", "0 errors")], "", None, "no race found by synccheck; no g++"),
+        ([], "", None, f"not searched for races; {sanitizing.NOT_INSTALLED}; no g++"),
+    ],
+)
+def test_what_a_search_for_races_says(reports, source, passed, says):
+    found = verdicts.raced(reports, None, "no g++", source)
+    assert found.get("passed") is passed and says in found["where" if passed is False else "races"]

@@ -24,7 +24,7 @@ from hpcmm.backends.emulated.launch import (
 )
 from hpcmm.bench import hints
 from hpcmm.bench.guarded import PADDING
-from hpcmm.model import Task
+from hpcmm.model import DeviceError, Task
 from hpcmm.operations import guards
 
 NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux
@@ -165,6 +165,16 @@ def run(
         raise KernelError(f"{order} order: {wrong}")
     (result,) = (operand.name for operand in task.operation.operands if operand.role != "in")
     return arrays[result], note
+
+
+def hint_of(task: Task, folder: Path) -> str:
+    """Return a hint at the mistake of a product that is wrong on a GPU; empty if it does not compile for the host."""
+    source = kernels.source(task.operation, task.variant)
+    macros = tuple(f"-D{name}={value}" for name, value in task.macros.items())
+    try:
+        return hint(functools.cache(functools.partial(compile_kernel, source, options=macros, folder=folder)), task)
+    except DeviceError:
+        return ""
 
 
 def hint(kernel: Callable[..., HostKernel], task: Task) -> str:

@@ -15,6 +15,9 @@ from hpcmm.bench import tools
 PROGRAM = "compute-sanitizer"
 NOT_INSTALLED = tools.not_installed("Compute Sanitizer", PROGRAM)
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+OF_RACES = ("racecheck", "synccheck")
+# racecheck does not follow asynchronous copies and their barriers, and may report right kernels with them.
+ASYNCHRONOUS = re.compile(r"mbarrier|cp\.async|memcpy_async|cuda(::|/)(barrier|pipeline)")
 MARK_OF_POINT = "point: "  # before the name of a point that runs
 LINE = re.compile(r"^========= ?(.*)")
 # Lines that do not begin a finding: titles, sums, and consequences of a finding.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcmm.backends.cpu import searches
+from hpcmm.bench import on_host, sanitizing
 from hpcmm.devices import DEVICES
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.store import Groups
@@ -40,9 +41,10 @@ def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, An
 
 def searched(operation: Operation, variant: Variant, dtype: str) -> dict[str, Any]:
     """Search a kernel that passed for mistakes that results do not show; return what changes in its verdict."""
-    device = DEVICES[variant.device]
-    if device.accelerator or not variant.compiled:
-        return {"note": f"not searched for races{' (--sanitize does)' if variant.compiled else ''}"}
+    if not variant.compiled:
+        return {"note": "not searched for races"}
+    if DEVICES[variant.device].accelerator:
+        return {}  # after the first verdicts, because it takes seconds
     scalars = {**operation.scalars, **(variant.contract.scalars if variant.contract else {})}
     task = Task(operation, variant, (1,) * len(operation.dimensions), dtype, scalars)
     races, overflow = searches.races(task), searches.overflow(task)
@@ -53,6 +55,43 @@ def searched(operation: Operation, variant: Variant, dtype: str) -> dict[str, An
             filter(None, (races.not_made and f"not searched for races: {races.not_made}", overflow.found))
         )
     }
+
+
+def raced(
+    reports: Sequence[sanitizing.Report], hosted: on_host.Found | None, unhosted: str, source: str
+) -> dict[str, Any]:
+    """Return what searches for races change in the verdict on a CUDA kernel that passed.
+
+    Parameters
+    ----------
+    reports : sequence of Report
+        Of the tools of compute-sanitizer; empty if it is not installed.
+    hosted : Found or None
+        The result on the host.
+    unhosted : str
+        Why the kernel did not run there.
+    source : str
+        Contents of the kernel's file.
+    """
+    made, lacking = [], [] if reports else [sanitizing.NOT_INSTALLED]
+    for each in reports:
+        if not each.summary:
+            lacking.append(f"{each.tool} {each.what}")
+        elif not each.what:
+            made.append(each.tool)
+        elif each.tool == "racecheck" and sanitizing.ASYNCHRONOUS.search(source):
+            lacking.append(f"racecheck reports one, which may be false with asynchronous copies: {each.what}")
+        else:
+            return {"passed": False, "where": f"{each.tool}: {each.what}, at {each.point}"}
+    if hosted is None:
+        lacking.append(unhosted)
+    elif hosted.where:
+        return {"passed": False, "where": f"on the host, {hosted.where}"}
+    else:
+        made.append(f"{hosted.runs} runs on the host")
+    searched = f"no race found by {' and '.join(made)}" if made else "not searched for races"
+    texts = [searched, *([] if made and not reports else lacking), hosted.note if hosted else ""]
+    return {"races": "; ".join(filter(None, texts))}
 
 
 def missing_points(name: str, columns: Groups) -> list[str]:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,9 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
         return WRONG
     device = chosen.kernels[0].device
     judged = verified(chosen, sweeps, folder, lambda verdict: say(verdicts.line_of(verdict)))
+    if not arguments.sanitize:
+        for line in races(chosen, judged, sweeps, folder):
+            say(line)
     right = [name for name, each in zip(chosen.names, judged, strict=True) if each["passed"]]
     results += judged
     from hpcmm import analysis  # with pandas, which takes a while to import
@@ -265,16 +269,53 @@ def verified(
 
 
 def hint(chosen: Chosen, variant: Variant, where: str) -> str:
-    """Return a hint at the mistake of a C kernel for a product, after a semicolon; empty without one."""
-    from hpcmm.bench import hints
+    """Return a hint at the mistake of a kernel for a product, after a semicolon; empty without one.
+
+    A CUDA kernel runs on the host for it, which needs no care for what it may do to a GPU.
+    """
+    from hpcmm.bench import hints, on_host
+    from hpcmm.kernels.modules import cache
 
     place = re.match(r"(\d+)x(\d+)x(\d+) (\w+), alpha (\S+), beta ([^\s:]+): ", where)
-    if not place or not variant.compiled or DEVICES[variant.device].accelerator:
+    if not place or not variant.compiled:
         return ""
     scalars = {"alpha": float(place[5]), "beta": float(place[6])}
-    task = Task(chosen.operation, variant, tuple(map(int, place.groups()[:3])), place[4], scalars)
+    tile = next(iter(variant.tiles), 0)
+    task = Task(chosen.operation, variant, tuple(map(int, place.groups()[:3])), place[4], scalars, tile)
+    if is_cuda(variant):
+        return on_host.hint_of(task, cache())
     found = hints.on_cpu(task)
     return found and f"; {found}"
+
+
+def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Search the CUDA kernels that passed for races, change the verdicts of those that have one, and yield lines.
+
+    They run under two tools of compute-sanitizer, at two shapes with several blocks, and meanwhile on the host, which
+    also finds shuffles that lanes leave.
+    """
+    from hpcmm.bench import verdicts
+    from hpcmm.bench.on_host import verify
+    from hpcmm.jobs import trial
+    from hpcmm.kernels.modules import cache
+
+    shapes = sorted(sweeps["ragged"]["shapes"], key=math.prod)[-2:]
+    program = tools.find(sanitizing.PROGRAM)
+    for name, variant, verdict in zip(chosen.names, chosen.kernels, judged, strict=True):
+        if not (verdict["passed"] and is_cuda(variant)):
+            continue
+        own = folder / f"races-{name}"
+        own.mkdir()
+        config = config_of(chosen, [name], VERIFYING, {"races": {**sweeps["ragged"], "shapes": shapes}})
+        with futures.ThreadPoolExecutor() as pool:
+            watched = pool.submit(trial.sanitized, config, own, program, sanitizing.OF_RACES) if program else None
+            try:
+                hosted, unhosted = verify(tasks_on_host(chosen, variant), cache()), ""
+            except DeviceError as error:
+                hosted, unhosted = None, str(error)
+            reports = watched.result() if watched else ()
+        verdict |= verdicts.raced(reports, hosted, unhosted, kernels.source(chosen.operation, variant).read_text())
+        yield f"{variant.name}: {verdict['races']}" if verdict["passed"] else verdicts.line_of(verdict)
 
 
 def sanitized(chosen: Chosen, sweeps: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:

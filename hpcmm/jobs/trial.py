@@ -96,8 +96,10 @@ def start(command: Sequence[str], alone: bool = False, session: bool = False, jo
     )
 
 
-def sanitized(config: Mapping[str, Any], folder: Path, program: str) -> list[sanitizing.Report]:
-    """Run the kernels of a config once under each tool of compute-sanitizer, beside each other.
+def sanitized(
+    config: Mapping[str, Any], folder: Path, program: str, tools: Sequence[str] = sanitizing.TOOLS
+) -> list[sanitizing.Report]:
+    """Run the kernels of a config once under tools of compute-sanitizer, beside each other.
 
     Parameters
     ----------
@@ -107,10 +109,11 @@ def sanitized(config: Mapping[str, Any], folder: Path, program: str) -> list[san
         Empty folder for the plan.
     program : str
         Path of compute-sanitizer.
+    tools : sequence of str
     """
     plan.make(config, backends.this_machine()).write(folder / "plan.json")
     watched = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.sanitized", "--plan", folder / "plan.json"]
-    jobs = [(tool, start(sanitizing.command(program, tool, watched), session=True)) for tool in sanitizing.TOOLS]
+    jobs = [(tool, start(sanitizing.command(program, tool, watched), session=True)) for tool in tools]
     until, reports = time.monotonic() + SANITIZING_SECONDS, []
     try:
         for tool, job in jobs:
