@@ -365,7 +365,12 @@ def test_a_machine_that_is_too_noisy_is_stated(spread, noisy):
         "rate": "",
         "own": True,
         "spread": spread,
+        "library": "cublas 13.1",
+        "tuned_library": "cublaslt of cuBLAS 13.1",
+        "ratio": 0.5,
+        "tuned_ratio": 0.25,
     }
     row |= dict.fromkeys(("fraction", "registers", "local_bytes", "occupancy"))
-    text = benched.table({"points": [row]}, "numpy", "", False)
+    text = benched.table({"points": [row]}, "", False)
+    assert re.search(r"over cublas 13.1 +over tuned cublaslt of cuBLAS 13.1 *\n.*\n.* 0.500× +0.250×", text)
     assert ("visits scatter by 30 % (median); an idle machine gives narrower intervals" in text) is noisy

@@ -204,7 +204,8 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
     if right:
         (folder / "time").mkdir()
         shapes = {"bench": {"shapes": [list(each) for each in chosen.shapes]} | scalars(chosen)}
-        names = list(dict.fromkeys([*right, *filter(None, [chosen.against])]))
+        tuned = [each.name for dtype in chosen.dtypes if (each := operation.tuned(device, dtype))]
+        names = list(dict.fromkeys([*right, *filter(None, [chosen.against]), *tuned]))
         config = config_of(chosen, names, TIMING, shapes, arguments.profile)
         timings = trial.measure(config, folder / "time", show=progress)
         columns = store.read(timings)
@@ -224,8 +225,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
     if arguments.json:
         print(json.dumps(found, indent=1))
     else:
-        library = operation.baseline(device, chosen.dtypes[0]).name
-        print(benched.table(found, library, chosen.title, bool(arguments.tune)))
+        print(benched.table(found, chosen.title, bool(arguments.tune)))
         if "profiles" in found:
             print(benched.profile_table(columns))
     if found.get("profiles") == []:

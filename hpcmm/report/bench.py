@@ -15,7 +15,8 @@ from hpcmm.model import Operation, Variant
 from hpcmm.quantities import COUNTERS
 from hpcmm.report import formats, hardware
 
-NUMBERS = ("seconds", "seconds_low", "seconds_high", "ratio", "ratio_low", "ratio_high", "fraction", "visits", "spread")
+INTERVALS = ("seconds", "ratio", "tuned_ratio")
+NUMBERS = (*(f"{each}{end}" for each in INTERVALS for end in ("", "_low", "_high")), "fraction", "visits", "spread")
 RESOURCES = ("registers", "local_bytes", "shared_bytes", "dynamic_shared_bytes")
 
 
@@ -43,7 +44,8 @@ def timed_rows(operation: Operation, own: Sequence[Variant], other: str, frame: 
         numbers = {
             name: None if value is None or not math.isfinite(value) else value for name, value in numbers.items()
         }
-        texts = {"limited_by": kernel.get("limited_by", ""), "ceiling": row["ceiling"], "dtype": row["dtype"]}
+        texts = {"limited_by": kernel.get("limited_by", "")}
+        texts |= {name: row[name] for name in ("ceiling", "dtype", "library", "tuned_library")}
         place = {"kernel": row["label"], "size": formats.size(row), "rate": formats.rate_text(row)}
         shape = {"shape": [int(row[each]) for each in operation.dimensions]}
         found.append({**place, **shape, **texts, "own": row["contender"] in order, **numbers})
@@ -58,9 +60,12 @@ def quotient(name: str, over: Mapping[str, Any], under: Mapping[str, Any]) -> di
             f"{name}_high": ratio * math.exp(math.hypot(*widths))}  # fmt: skip
 
 
-def table(found: Mapping[str, Any], library: str, other: str, tuned: bool) -> str:
+def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
     """Return the times as a table, and the best of combinations."""
     rows = found["points"]
+    library, tuned_library = (
+        " or ".join(dict.fromkeys(row[name] for row in rows if row[name])) for name in ("library", "tuned_library")
+    )
     if tuned:
         rows = sorted(rows, key=lambda row: (row["shape"], row["dtype"], row["seconds"]))
     columns = {
@@ -70,6 +75,7 @@ def table(found: Mapping[str, Any], library: str, other: str, tuned: bool) -> st
         "time": lambda row: formats.duration(row["seconds"]),
         "rate": lambda row: row["rate"],
         f"over {library}": lambda row: interval(row, "ratio"),
+        f"over tuned {tuned_library}": lambda row: interval(row, "tuned_ratio"),
         f"over {other}": lambda row: interval(row, "against"),
         "of the limit": lambda row: f"{formats.percent(row['fraction'])} {row['ceiling']}" if row["fraction"] else "",
         "registers": lambda row: formats.whole(row["registers"] or math.nan),
