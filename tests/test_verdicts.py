@@ -230,6 +230,7 @@ def test_one_broken_file_does_not_hide_the_others(tmp_path, monkeypatch, capfd, 
 def with_mistake(folder: Path, name: str, mistake: int) -> Path:
     """Copy a file with one of its mistakes."""
     text, count = re.subn(r"\bint mistake;", f"int mistake = {mistake};", (FOLDER / f"{name}.cu").read_text())
+    text = text.replace("__global__", 'extern "C" __global__')
     path = folder / f"{name}_{mistake}.cu"
     path.write_text(text)
     assert count == 1

@@ -304,7 +304,7 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str,
     for name, variant, verdict in zip(chosen.names, chosen.kernels, judged, strict=True):
         if not (verdict["passed"] and is_cuda(variant)):
             continue
-        own = folder / f"races-{name}"
+        own = folder / f"races-{variant.name}"
         own.mkdir()
         config = config_of(chosen, [name], VERIFYING, {"races": {**sweeps["ragged"], "shapes": shapes}})
         with futures.ThreadPoolExecutor() as pool:
