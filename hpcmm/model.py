@@ -297,6 +297,9 @@ class Variant:
     guard_rows : int
         Rows of a number behind each of its matrices, because it accesses memory there; it works on copies. A changed
         guard fails the result. 0 for a variant that stays within its matrices.
+    leaf_bytes : int
+        Of a reduction whose order of combinations depends on n alone: bytes of its tiles, whose values are combined as
+        a binary tree by index. 0 if the order is not stated.
     capacity : int
         Maximum length of the first dimension, if the memory that it uses is limited; 0 for no limit. Points beyond are
         not planned.
@@ -337,6 +340,7 @@ class Variant:
     exact: bool = False
     pitched: bool = False
     guard_rows: int = 0
+    leaf_bytes: int = 0
     capacity: int = 0
     cooperative: bool = False
     deterministic: bool = field(default=True, metadata=UNTIMED)

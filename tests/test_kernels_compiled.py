@@ -40,7 +40,8 @@ from hpcmm.model import DeviceError, Task
 from hpcmm.operations import OPERATIONS
 
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
-SPILLS = {("matmul/large_thread_tile", "sm_80"): 80, ("matmul/persistent_dmma", "sm_90a"): 400}
+SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
+SPILLS |= {(f"matmul/{name}", "sm_90a"): 400 for name in ("persistent_dmma", "undivided_dmma")}
 
 INCLUDES = f"-I{kernels.FOLDER}"
 CAPABILITIES = ("75", "80", "90")

@@ -257,6 +257,47 @@ LAUNCHES = {
             SplitTile(128, 256, 4, (1,), 0.650e-6, 1.62e-6),
         )
     ),
+    "undivided_fma": SplitK(
+        (
+            SplitChoice(FmaTile(8, 32, 1, 1, 4, 8, 32, 12, 8, resident=3), 1, 0.60, 1.5e-6, alone=2.1),
+            SplitChoice(FmaTile(16, 32, 1, 1, 4, 8, 32, 10, 8, resident=3), 1, 0.65, 1.5e-6, alone=1.7),
+            SplitChoice(FmaTile(32, 32, 1, 2, 4, 8, 32, 8, 8, resident=3), 1, 0.65, 1.7e-6, alone=1.4),
+            SplitChoice(FmaTile(64, 16, 1, 2, 4, 8, 32, 7, 8, resident=3), 1, 0.60, 1.7e-6, alone=1.4),
+            SplitChoice(FmaTile(64, 32, 1, 4, 4, 8, 32, 6, 8, resident=2), 1, 0.70, 1.9e-6, alone=1.2),
+            SplitChoice(FmaTile(64, 64, 1, 4, 8, 4, 32, 5, 8, resident=2), 1, 0.72, 2.0e-6, alone=1.2),
+            SplitChoice(FmaTile(128, 64, 1, 8, 8, 4, 16, 5, 8, resident=2), 1, 0.76, 2.5e-6, alone=1.2),
+            SplitChoice(FmaTile(128, 128, 1, 8, 8, 4, 16, 5, 8, resident=2), 1, 0.78, 4.0e-6, alone=1.1),
+        )
+    ),
+    "undivided_dmma": PersistentDmma(
+        (
+            DmmaRing(8, 32, 8, 16, 1, 2, 0.50, 1.0e-6, 1.9),
+            DmmaRing(128, 64, 64, 32, 1, 2, 0.964, 4.70e-6, 1.11),
+            DmmaRing(112, 64, 56, 32, 1, 2, 0.956, 4.58e-6, 1.10),
+            DmmaRing(56, 128, 56, 32, 1, 2, 0.950, 5.05e-6, 1.11),
+            DmmaRing(192, 48, 48, 48, 1, 2, 0.952, 5.49e-6, 1.15),
+            DmmaRing(96, 64, 48, 32, 1, 2, 0.968, 3.44e-6, 1.15),
+            DmmaRing(80, 64, 40, 32, 1, 2, 0.960, 2.35e-6, 1.24),
+            DmmaRing(40, 128, 40, 32, 1, 2, 0.949, 2.37e-6, 1.24),
+            DmmaRing(64, 64, 32, 32, 1, 2, 0.929, 2.09e-6, 1.28),
+            DmmaRing(64, 64, 32, 32, 1, 3, 0.926, 2.49e-6, 1.41),
+            DmmaRing(48, 96, 24, 48, 1, 3, 0.932, 2.78e-6, 1.39),
+            DmmaRing(64, 32, 32, 16, 1, 2, 0.85, 2.0e-6, 1.3),
+            DmmaRing(32, 32, 16, 16, 1, 2, 0.70, 1.5e-6, 1.5),
+            DmmaRing(64, 16, 16, 16, 1, 2, 0.65, 1.5e-6, 1.6),
+            DmmaRing(16, 32, 8, 16, 1, 2, 0.60, 1.2e-6, 1.7),
+        )
+    ),
+    "undivided_wgmma": SplitWgmma(
+        (
+            SplitTile(64, 128, 8, (1,), 0.240e-6, 0.88e-6),
+            SplitTile(64, 64, 12, (1,), 0.209e-6, 0.46e-6),
+            SplitTile(128, 64, 8, (1,), 0.228e-6, 0.64e-6),
+            SplitTile(128, 128, 6, (1,), 0.335e-6, 0.86e-6),
+            SplitTile(128, 192, 5, (1,), 0.479e-6, 1.41e-6),
+            SplitTile(128, 256, 4, (1,), 0.650e-6, 1.62e-6),
+        )
+    ),
     "tf32": Tf32(
         (
             SplitTile(256, 128, 4, (1,), 0.604e-6, 4.07e-6),
@@ -357,10 +398,12 @@ LADDER = ladder(  # the order here is the order of the rungs
     "split_k",
     "skinny",
     "stream_k_fma",
+    "undivided_fma",
     "tensor_core",
     "split_k_dmma",
     "stream_k_dmma",
     "persistent_dmma",
+    "undivided_dmma",
     "warpgroup",
     "stream_k",
     "warp_mma",
@@ -372,6 +415,7 @@ LADDER = ladder(  # the order here is the order of the rungs
     "persistent",
     "multicast",
     "split_k_wgmma",
+    "undivided_wgmma",
     "tf32",
     "three_fp16",
     "ozaki_14",
@@ -405,6 +449,28 @@ LADDER = ladder(  # the order here is the order of the rungs
                         "persistent": OwnPrediction(exposed=0.99),
                         "multicast": OwnPrediction(exposed=1.13),
                         "split_k_wgmma": OwnPrediction(exposed=1.62, wait=0.41e-6),
+                    }
+                    for dtype in SIXTEEN_BIT
+                },
+            },
+            sustained=dict.fromkeys(SIXTEEN_BIT, SUSTAINED),
+        ),
+    ),
+    Variant(
+        "best_invariant",
+        "cuda",
+        "the same among rungs of one order of k: the bits of a row of C depend on neither m nor the number of ranks",
+        dtypes=EVERY,
+        architecture="sm_90",
+        picks=Fastest(
+            {
+                "float32": {"large_thread_tile": Waves(205e9, 8.71e-6), "undivided_fma": OwnPrediction()},
+                "float64": {"undivided_dmma": OwnPrediction(overhead=5.0e-6, exposed=1.2)},
+                **{
+                    dtype: {
+                        "persistent": OwnPrediction(exposed=0.99),
+                        "multicast": OwnPrediction(exposed=1.13),
+                        "undivided_wgmma": OwnPrediction(exposed=1.62, wait=0.41e-6),
                     }
                     for dtype in SIXTEEN_BIT
                 },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from hpcmm.model import Launch, Task
 from hpcmm.operations.blocks import ChosenTile, resident_blocks, tiles_of
@@ -20,7 +20,8 @@ class FmaTile:
 
     The warps of a block form ``slices`` slices. Each slice computes the whole tile for a part of the terms. It has a
     ring of ``stages`` pipeline stages of ``depth`` terms; the loop over ``unroll`` terms is unrolled. A thread computes
-    ``thread_rows`` x ``thread_columns`` elements, and a warp has ``lane_rows`` rows of threads.
+    ``thread_rows`` x ``thread_columns`` elements, and a warp has ``lane_rows`` rows of threads. ``resident`` blocks fit
+    on an SM.
     """
 
     rows: int
@@ -32,7 +33,7 @@ class FmaTile:
     depth: int
     stages: int
     unroll: int
-    resident: ClassVar[int] = 1  # blocks per SM
+    resident: int = 1
 
     @property
     def threads(self) -> int:

@@ -69,7 +69,9 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
     """
     source = kernels.source(operation, variant)
     text = source.read_text()
-    options = [*OPTIONS, f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros)]
+    own = [name_of(each) for each in variant.options]
+    options = [each for each in OPTIONS if name_of(each) not in own]
+    options += [f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros)]
     architecture = variant.architecture if variant.architecture.endswith("a") else f"sm_{capability}"
     options += [*variant.options, *toolkit_headers(), f"-arch={architecture}"]
     if variant.path:  # errors then name the file, and its own headers are found
@@ -90,6 +92,11 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
         nvrtc.destroyProgram(program)
     cache.write(path, code + b"\0")  # CuPy leaves out the last byte, a zero of the program headers
     return path
+
+
+def name_of(option: str) -> str:
+    """Return the name of an option, to find the default that a kernel's own option replaces."""
+    return option.lstrip("-").partition("=")[0]
 
 
 def compile_ahead(tasks: Iterable[Task], device: int, threads: int) -> None:

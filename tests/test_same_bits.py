@@ -1,0 +1,167 @@
+"""Sums and products that have the same bits for any number of ranks, threads and blocks, and any m."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_kernels_on_host import build, needs_compiler, source  # noqa: F401
+
+from hpcmm import kernels
+from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.backends.emulated.launch import ORDERS, on_device, poison
+from hpcmm.model import Task
+from hpcmm.operations import OPERATIONS
+from hpcmm.operations.heads import whole
+from hpcmm.operations.reduction import identity
+from hpcmm.operations.tma import PersistentDmma, PersistentTma, TmaChoice
+
+MATMUL = OPERATIONS["matmul"]
+SUM = OPERATIONS["sum"]
+FLOATS = ("float32", "float64")
+
+
+@pytest.fixture(scope="module")
+def cpu() -> CpuBackend:
+    return CpuBackend(threads=2)
+
+
+def numbers(n: int, dtype: str, seed: int = 1) -> np.ndarray:
+    """Draw numbers of many magnitudes and both signs, denormal ones among them."""
+    rng = np.random.default_rng(seed)
+    if dtype.startswith("int"):
+        return rng.integers(-(2**31), 2**31, n, dtype)
+    x = rng.standard_normal(n).astype(dtype) * np.exp2(rng.integers(-20, 20, n)).astype(dtype)
+    tiny = rng.random(n) < 0.1
+    x[tiny] = rng.integers(-9, 9, tiny.sum()).astype(dtype) * np.finfo(dtype).smallest_subnormal
+    return x
+
+
+def tree(values: np.ndarray, neutral: np.generic, combine=np.add) -> np.generic:
+    """Combine values as a binary tree by index, with the identity in place of missing ones."""
+    whole = np.full(1 << max(len(values) - 1, 0).bit_length(), neutral, values.dtype)
+    whole[: len(values)] = values
+    while len(whole) > 1:
+        whole = combine(whole[::2], whole[1::2])
+    return whole[0]
+
+
+def expected(x: np.ndarray) -> bytes:
+    """The bits of the sum by the tree that ``invariant.cu`` describes."""
+    leaf, neutral = 4096 // x.itemsize, identity("sum", str(x.dtype))
+    values = []
+    for start in range(0, len(x), leaf):
+        rows = np.full(leaf, neutral, x.dtype)
+        rows[: len(x[start : start + leaf])] = x[start : start + leaf]
+        rows = rows.reshape(8, -1)
+        while len(rows) > 1:
+            rows = rows[::2] + rows[1::2]
+        values.append(neutral + tree(rows[0], neutral))
+    return tree(np.array(values, x.dtype), neutral).tobytes()
+
+
+def cpu_sum(cpu, name: str, x: np.ndarray) -> bytes:
+    arrays = {"x": x, "result": np.empty((), x.dtype)}
+    cpu.prepare(Task(SUM, SUM.variant(name), x.shape, str(x.dtype)), arrays)()
+    return arrays["result"].tobytes()
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, "int32"])
+@given(n=st.integers(0, 30_000), seed=st.integers(0, 99))
+def test_the_cpu_rung_sums_in_the_stated_order(cpu, dtype, n, seed):
+    x = numbers(n, dtype, seed)
+    assert cpu_sum(cpu, "tree", x) == expected(x)
+
+
+@pytest.mark.parametrize("n", [0, 1, 4 * 10**6 + 3])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_sum_is_the_same_for_any_number_of_threads(cpu, monkeypatch, dtype, n):
+    x = numbers(n, dtype)
+    results = set()
+    for threads in (1, 2, 3, 7):
+        monkeypatch.setattr(cpu, "threads", threads)
+        results.add(cpu_sum(cpu, "tree", x))
+    assert results == {expected(x)}
+
+
+@needs_compiler
+@pytest.mark.parametrize("block", [32, 64, 256])
+@pytest.mark.parametrize("dtype", [*FLOATS, "int32"])
+def test_the_gpu_rung_has_the_bits_of_the_stated_order_for_any_grid(build, dtype, block):
+    variant = SUM.variant("invariant")
+    for per_sm, sms in ((4, 1), (1, 3)):
+        geometry = dataclasses.replace(variant.geometry_of(dtype), block=block, per_sm=per_sm)
+        variant = dataclasses.replace(variant, geometry=geometry)
+        for order, n in zip((*ORDERS, *ORDERS), (0, 1, 1024, 5000, 40_000, 300_001), strict=True):
+            x = numbers(n, dtype)
+            task = Task(SUM, variant, (n,), dtype, multiprocessors=sms)
+            kernel = build(source("sum/invariant"), "reduction", tuple(f"-D{a}={b}" for a, b in task.macros.items()))
+            arrays = {"x": on_device(x), "result": poison((), dtype)}
+            for launch in geometry.launches(task, arrays):
+                kernel(launch, order)
+            assert arrays["result"].tobytes() == expected(x), (n, order)
+
+
+def product(build, name: str, dtype: str, shape, geometry=None, order: str = ORDERS[0]) -> np.ndarray:
+    """The product of a rung on the host; rows of A and C are the first of the same matrices for every m."""
+    variant = MATMUL.variant(name)
+    variant = dataclasses.replace(variant, geometry=geometry or variant.geometry_of(dtype))
+    tile = variant.tiles[-1] if variant.tiles else 0
+    task = Task(MATMUL, variant, shape, dtype, {"alpha": 1.5, "beta": 0.5}, tile, multiprocessors=2)
+    m, n, k = shape
+    largest = dataclasses.replace(task, shape=(MOST_ROWS, n, k))
+    drawn = MATMUL.draw(np.random.default_rng([n, k]), largest)
+    arrays = {key: on_device(drawn[key][: each if key != "B" else k]) for key, each in (("A", m), ("B", k), ("C", m))}
+    arrays |= {key: poison(each.shape, each.dtype) for key, each in task.workspace.items()}
+    macros = tuple(f"-D{key}={value}" for key, value in task.macros.items() if key != "ACCUMULATOR")
+    for launch in variant.geometry.launches(task, arrays):
+        kernel = build(whole(kernels.source(MATMUL, variant)), launch.function or "matmul", macros)
+        kernel(launch, order, True, launch.shared_bytes)
+    return arrays["C"]
+
+
+MOST_ROWS = 200
+UNDIVIDED = [
+    pytest.param(name, dtype, choice, id=f"{name}-{i}", marks=pytest.mark.slow if i % 5 else ())
+    for name, dtype in (("undivided_fma", "float32"), ("undivided_dmma", "float64"), ("undivided_wgmma", "bfloat16"))
+    for i, choice in enumerate(MATMUL.variant(name).geometry.choices)
+]
+# the same sums in the same order: of another source where there is one
+COUNTERPARTS = {
+    "undivided_fma": ("naive", None),
+    "undivided_dmma": ("undivided_dmma", PersistentDmma(MATMUL.variant("undivided_dmma").geometry.choices[:1])),
+    "undivided_wgmma": ("persistent", PersistentTma((TmaChoice(64, 2, 1, 0, 0, 0),), group_rows=2)),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "dtype", "choice"), UNDIVIDED)
+def test_rows_of_an_undivided_product_are_the_same_for_any_tile_and_m(build, name, dtype, choice):
+    geometry = dataclasses.replace(MATMUL.variant(name).geometry, choices=(choice,))
+    counterpart, other = COUNTERPARTS[name]
+    for n, k in ((72, 136), (33, 75)):
+        rows = product(build, counterpart, dtype, (MOST_ROWS, n, k), other)
+        for m, order in zip((3, 70, MOST_ROWS), ORDERS, strict=True):
+            found = product(build, name, dtype, (m, n, k), geometry, order)
+            assert found.tobytes() == rows[:m].tobytes(), (m, n, k)
+
+
+@needs_compiler
+def test_a_division_of_k_that_depends_on_m_is_found(build):
+    """As split_k divides them for few rows: the test above would fail."""
+    split = MATMUL.variant("split_k").geometry
+    few = dataclasses.replace(split, choices=split.choices[:1])
+    rows = product(build, "naive", "float32", (MOST_ROWS, 72, 136))
+    assert product(build, "split_k", "float32", (3, 72, 136), few).tobytes() != rows[:3].tobytes()
+
+
+@given(shape=st.tuples(*[st.integers(1, 9000)] * 3), rows=st.integers(1, 9000))
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_no_pick_of_best_invariant_divides_k(dtype, shape, rows):
+    for m in (shape[0], rows):
+        task = Task(MATMUL, MATMUL.variant("best_invariant"), (m, *shape[1:]), dtype, {"beta": 0.5}, multiprocessors=132)
+        macros = task.picked.macros
+        assert macros.get("SLICES", 1) == macros.get("PARTS", 1) == 1
