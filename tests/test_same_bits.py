@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_kernels_on_host import build, needs_compiler, source  # noqa: F401
+from test_kernels_on_host import build as on_host
+from test_kernels_on_host import needs_compiler, source
 
 from hpcmm import kernels
 from hpcmm.backends.cpu.device import CpuBackend
@@ -22,6 +23,9 @@ from hpcmm.operations.tma import PersistentDmma, PersistentTma, TmaChoice
 MATMUL = OPERATIONS["matmul"]
 SUM = OPERATIONS["sum"]
 FLOATS = ("float32", "float64")
+
+
+build = on_host
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +166,6 @@ def test_a_division_of_k_that_depends_on_m_is_found(build):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 def test_no_pick_of_best_invariant_divides_k(dtype, shape, rows):
     for m in (shape[0], rows):
-        task = Task(MATMUL, MATMUL.variant("best_invariant"), (m, *shape[1:]), dtype, {"beta": 0.5}, multiprocessors=132)
-        macros = task.picked.macros
+        best = MATMUL.variant("best_invariant")
+        macros = Task(MATMUL, best, (m, *shape[1:]), dtype, {"beta": 0.5}, multiprocessors=132).picked.macros
         assert macros.get("SLICES", 1) == macros.get("PARTS", 1) == 1
