@@ -93,8 +93,8 @@ class Batch:
         Upper bound of the seconds for a job of this batch alone, including its start.
     fingerprint : str
         Fingerprint of all points together. If it changes, the batch is measured again.
-    accuracy : bool
-        ``Measuring.accuracy`` of its points.
+    accuracy, same_bits : bool
+        Those of ``Measuring`` for its points.
     """
 
     sweep: str
@@ -108,6 +108,7 @@ class Batch:
     seconds: float
     fingerprint: str
     accuracy: bool = False
+    same_bits: bool = False
 
     @property
     def name(self) -> str:
@@ -186,6 +187,8 @@ class Measuring:
         Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own.
     accuracy : bool
         Whether the first visit also measures the errors of a kernel on each of ``DATA``, on one rank.
+    same_bits : bool
+        Whether the first visit also measures what the bits of a result depend on, of ``BITS``.
     """
 
     warmups: int
@@ -199,6 +202,7 @@ class Measuring:
     jobs: int = 1
     energy: bool = False
     accuracy: bool = False
+    same_bits: bool = False
 
     def job_of(self, visit: int) -> int:
         """Return the number of the job that makes a visit; both are counted from 0."""
@@ -280,7 +284,8 @@ class Measurement:
     contender's, and ``transport`` the transport of its exchanges between ranks. ``visits`` are its visits in order.
     ``late_runs`` counts kernel runs that were repeated because the host queued them too late. ``clock`` is the SM clock
     while the kernel repeats [Hz], on the slowest rank; NaN if it was not taken.
-    ``energy`` is ``ENERGY`` and ``errors`` is ``ERRORS``; empty where they were not measured.
+    ``energy`` is ``ENERGY``, ``errors`` is ``ERRORS`` and ``differences`` is ``DIFFERENCES``; empty where they were not
+    measured.
     ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
     """
 
@@ -300,6 +305,7 @@ class Measurement:
     pick: str = ""
     clock: float = math.nan
     errors: Mapping[str, float] = field(default_factory=dict)
+    differences: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

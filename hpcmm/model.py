@@ -300,6 +300,9 @@ class Variant:
     leaf_bytes : int
         Of a reduction whose order of combinations depends on n alone: bytes of its tiles, whose values are combined as
         a binary tree by index. 0 if the order is not stated.
+    invariant : bool
+        Whether the bits of a row of a product depend on neither m nor the number of threads. A distributed product then
+        has the bits of one rank if k is not cut.
     capacity : int
         Maximum length of the first dimension, if the memory that it uses is limited; 0 for no limit. Points beyond are
         not planned.
@@ -341,6 +344,7 @@ class Variant:
     pitched: bool = False
     guard_rows: int = 0
     leaf_bytes: int = 0
+    invariant: bool = False
     capacity: int = 0
     cooperative: bool = False
     deterministic: bool = field(default=True, metadata=UNTIMED)

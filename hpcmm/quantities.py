@@ -32,6 +32,23 @@ ERRORS = {
     for of, what in (("error", "largest"), ("rms", "root mean square"))
 }
 
+# What the bits of a result may depend on, and with what it is compared
+BITS = {
+    "run": "other runs",
+    "rows": "the first rows of a product with more rows",
+    "ranks": "the result on one rank",
+    "tile": "the result with the first tile",
+    "device": "the CPU rung of the same order of sums",
+}
+DIFFERENCES = {
+    f"{of}_{question}": ("1", f"{what} from {text} ({none}NaN: not compared)")
+    for question, text in BITS.items()
+    for of, what, none in (
+        ("ulps", "largest difference in units in the last place", ""),
+        ("first", "index of the first element that differs", "-1: none; "),
+    )
+}
+
 # State of a device during sustained products: unit and long name.
 VITALS = {
     "clock": ("Hz", "SM clock, or mean frequency of the cores"),

@@ -17,6 +17,7 @@ from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
 from hpcmm.bench.inputs import draw_inputs
+from hpcmm.bench.same_bits import SameBits, broken, multiplies, reduces
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
 from hpcmm.measurement import Measurement, Measuring, Point, Sample, Visit
@@ -84,6 +85,7 @@ class Known:
     checksum: int
     clock: float
     errors: Mapping[str, float]
+    differences: Mapping[str, float]
 
 
 class Contender:
@@ -122,6 +124,7 @@ class Contender:
         self.busy_seconds = self.steal_seconds = math.nan
         self.energy: Mapping[str, float] = {}
         self.errors: Mapping[str, float] = {}
+        self.differences: Mapping[str, float] = {}
         self.beside: Contender | None = None
 
     @property
@@ -201,7 +204,7 @@ class Contender:
         """Reuse what is known about this baseline, if the last result is bitwise equal. Collective."""
         if self.has_bits(known.checksum):
             self.verdict, self.checksum = known.verdict, known.checksum
-            self.clock, self.errors = known.clock, known.errors
+            self.clock, self.errors, self.differences = known.clock, known.errors, known.differences
 
     def recall(self, first: Verdict) -> None:
         """Reuse the verdict of the first visit if the result has the same bits; fail if it promises them. Collective.
@@ -244,6 +247,22 @@ class Contender:
             self.errors = kinds.errors(self.task)
         except DeviceError as error:  # such as too little memory for further arrays
             print(f"{self.point.name}: no errors of {self.variant.name}: {error}", flush=True)
+
+    def measure_differences(self, same_bits: SameBits) -> None:
+        """Measure what the bits of the result depend on; fail if the record promises that they do not. Collective."""
+        try:
+            found = same_bits.differences(self.task, self.algorithm)
+        except DeviceError as error:  # such as too little memory for further arrays
+            print(f"{self.point.name}: bits of {self.variant.name} not compared: {error}", flush=True)
+            return
+        self.differences = {
+            f"{of}_{question}": float(value)
+            for question, each in found.items()
+            for of, value in (("ulps", each.ulps), ("first", each.first))
+        }
+        where = self.spread.comm.bcast(broken(self.variant, self.algorithm, found, not self.bits.skipped), root=0)
+        if where:
+            self.verdict = dataclasses.replace(self.verdict, passed=False, where=where)
 
     def compare_bits(self) -> None:
         """Compare the checksum of the last result with that of the first one, if they must be equal."""
@@ -317,6 +336,7 @@ class Contender:
             spread.pick(self.task),
             self.clock,
             self.errors,
+            self.differences,
         )
 
 
@@ -342,6 +362,7 @@ class Problem:
         self.place, self.connections = (comm, backend, task, self.inputs, point.page_locked), connections
         self.spreads: dict[str, Distribution] = {}
         self.seed = seed
+        self.compared: SameBits | None = None
         self.baselines: dict[tuple[str, int], Known] = {}  # by variant and tile
 
     @functools.cached_property
@@ -349,6 +370,13 @@ class Problem:
         """The same problem with each kind of data."""
         _, _, task, *_ = self.place
         return Kinds(self.backend, task, self.seed)
+
+    def same_bits(self, point: Point) -> SameBits:
+        """Return the comparisons of bits of the points of this problem."""
+        comm, backend, *_ = self.place
+        if self.compared is None:
+            self.compared = SameBits(comm, backend, point, self.seed, self.connections)
+        return self.compared
 
     def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
         """Return the check of the results of a task, if this rank drew inputs.
@@ -491,13 +519,20 @@ def measure_point(
             if not contender.errors:
                 step("errors", contender)
                 contender.measure_errors(problem.kinds)
+    if measuring.same_bits and not visit and (multiplies(contenders[0].task) or reduces(contenders[0].task)):
+        for contender in right:
+            if contender.verdict.passed and not contender.differences:
+                step("bits", contender)
+                contender.measure_differences(problem.same_bits(point))
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
         if not visit and not measuring.only_verifies and math.isnan(contender.clock):
             step("clock", contender)
             contender.take_clock()
         if not visit and contender.baseline and contender.algorithm == TEXTBOOK and contender.verdict.passed:
-            known = Known(contender.verdict, contender.checksum, contender.clock, contender.errors)
+            known = Known(
+                contender.verdict, contender.checksum, contender.clock, contender.errors, contender.differences
+            )
             problem.baselines[contender.key] = known
     return [contender.measurement() for contender in contenders]
 

@@ -19,6 +19,7 @@ STARTUP_SECONDS = 30  # Python, MPI and the device, from a busy file system
 DRAWING_SECONDS = 1e-7  # per element: drawing it and computing its reference
 CHECKING_SECONDS = 1e-7  # per element and check
 HOST_FLOPS_PER_SECOND = 5e9  # BLAS in float64
+BITS_CALLS = 24  # calls of a comparison of bits, at most
 ENERGY_SECONDS = 5  # pass for energy: a second, and two waits for the counter
 COPIED_BYTES_PER_SECOND = 5e8  # from rank 0 to all and back
 SLOW_FLOPS_PER_SECOND = 1e8  # of a scalar loop on matrices larger than the caches
@@ -61,6 +62,8 @@ def point_seconds(point: Point, measuring: Measuring) -> float:
             seconds += ENERGY_SECONDS + 4 * call
         if measuring.accuracy and point.ranks == 1:
             seconds += len(DATA) * (call + elements(task) * (DRAWING_SECONDS + CHECKING_SECONDS))
+        if measuring.same_bits:
+            seconds += BITS_CALLS * call + elements(task) * (DRAWING_SECONDS + CHECKING_SECONDS)
         seconds += 2 * elements(task) * CHECKING_SECONDS
     if measuring.accuracy and point.ranks == 1:
         seconds += len(DATA) * input_seconds(point)

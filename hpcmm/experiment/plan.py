@@ -273,7 +273,8 @@ def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
     problems: list[str] = []
     for name, sweep in sweeps.items():
         try:
-            how = dataclasses.replace(measuring, accuracy=sweep.entry.get("accuracy", False))
+            passes = {key: sweep.entry.get(key, False) for key in ("accuracy", "same_bits")}
+            how = dataclasses.replace(measuring, **passes)
             own = list(sweep_batches(name, sweep, how, transport, share_gpu, longest))
             batches += own
             problems += too_long(sweep.place, own)
@@ -392,6 +393,7 @@ def sweep_batches(
                 seconds=measuring.visits * STARTUP_SECONDS + sum(predicted),
                 fingerprint=digest(fingerprints),
                 accuracy=measuring.accuracy,
+                same_bits=measuring.same_bits,
             )
 
 

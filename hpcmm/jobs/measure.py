@@ -91,7 +91,7 @@ def main() -> None:
                 missing = measure_batch(
                     process,
                     batch,
-                    dataclasses.replace(measuring, accuracy=batch.accuracy),
+                    dataclasses.replace(measuring, accuracy=batch.accuracy, same_bits=batch.same_bits),
                     planned.config,
                     output,
                     watchdog.expect,

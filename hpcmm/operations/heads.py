@@ -43,7 +43,7 @@ NUMBERS = ("rows", "columns", "depth", "block", "per_thread", "max_blocks", "per
 LISTS = ("block", "cluster")  # may be lists of up to three numbers
 ZERO_ALLOWED = ("shared_bytes", "max_blocks", "per_sm", "long")
 SWITCHES = ("staged", "one_launch", "constant_memory", "pointers")
-AS_IN_RECORD = ("exact", "pitched", "guard_rows", "leaf_bytes", "cooperative", "slow", "context")
+AS_IN_RECORD = ("exact", "pitched", "guard_rows", "leaf_bytes", "invariant", "cooperative", "slow", "context")
 MOST = 2**31 - 1
 MOST_THREADS, MOST_SHARED = 1024, 227 * 1024  # of a block, on any GPU until compute capability 10.0
 MOST_BYTES = 10_000_000  # of a file
@@ -136,11 +136,7 @@ def record(name: str, device: str, head: Mapping[str, Any]) -> Variant:
         options=tuple(head.get("options", ())),
         arithmetic=dict.fromkeys(dtypes or DTYPES, arithmetic) if isinstance(arithmetic, str) else arithmetic,
         deterministic=head.get("deterministic", True),
-        **{
-            key: head[key]
-            for key in ("exact", "pitched", "guard_rows", "leaf_bytes", "cooperative", "slow", "context")
-            if key in head
-        },
+        **{key: head[key] for key in AS_IN_RECORD if key in head},
     )
 
 

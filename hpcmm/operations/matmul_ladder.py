@@ -462,6 +462,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         "the same among rungs of one order of k: the bits of a row of C depend on neither m nor the number of ranks",
         dtypes=EVERY,
         architecture="sm_90",
+        invariant=True,
         picks=Fastest(
             {
                 "float32": {"large_thread_tile": Waves(205e9, 8.71e-6), "undivided_fma": OwnPrediction()},

@@ -1,7 +1,8 @@
 """The reduction of vectors on the devices: each rank reduces its part, then an all-reduce combines the results.
 
 The result is left on every device, ready for further work there. NCCL reduces in the stream. Other transports reduce
-the single number in host memory with MPI.
+the single number in host memory with MPI. If the variant states a tree of combinations, each rank computes the largest
+groups of it that it has whole, and all ranks combine them as the tree does: any number of ranks gives the same bits.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hpcmm.model import Operation, Task
+from hpcmm.operations.reduction import UFUNCS, identity
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.distribution import OnDevices
-from hpcmm.parallel.memory import Need, local_elements, whole_elements
-from hpcmm.parallel.schedules import block_rows
+from hpcmm.parallel.memory import Need, elements, whole_elements
+from hpcmm.parallel.schedules import block_tree, tree_nodes
 
 
 def is_reduction(operation: Operation) -> bool:
@@ -38,7 +40,9 @@ class AllReduce(OnDevices):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         backend, dtype = self.backend, self.dtype
-        parts = BlockRows(self.comm, self.shape[0])
+        blocks = block_tree(self.shape[0], self.comm.size)
+        parts = BlockRows(self.comm, self.shape[0], blocks)
+        self.first = parts.first
         self.local_shape = (parts.rows,)
         self.arrays = {}
         for operand in self.operation.operands:
@@ -59,11 +63,41 @@ class AllReduce(OnDevices):
         return self.transport.reduces if self.comm.size > 1 else ""
 
     def prepare(self, task: Task) -> Callable[[], None]:
+        if task.variant.leaf_bytes and self.comm.size > 1:
+            return self.prepare_tree(task)
         reduce = self.backend.prepare(dataclasses.replace(task, shape=self.local_shape), self.arrays)
 
         def run() -> None:
             reduce()
             self.transport.all_reduce(self.output, self.operation.combination)
+
+        return run
+
+    def prepare_tree(self, task: Task) -> Callable[[], None]:
+        """Return a run that keeps the variant's tree of combinations."""
+        (length,) = self.local_shape
+        nodes = tree_nodes(self.shape[0], self.first, length)
+        values = self.backend.empty((len(nodes),), self.dtype)
+        runs = []
+        for i, (first, count) in enumerate(nodes):
+            start = first - self.first
+            part = slice(start, min(start + count, length))
+            value = values[i : i + 1].reshape(())
+            arrays = {name: x[part] if x.shape else value for name, x in self.arrays.items()}
+            local = dataclasses.replace(task, shape=(part.stop - part.start,))
+            runs.append(self.backend.prepare(local, arrays))
+        combination = self.operation.combination
+        neutral = identity(combination, str(self.dtype))
+
+        def run() -> None:
+            for each in runs:
+                each()
+            own = np.empty(values.shape, self.dtype)
+            if nodes:
+                self.backend.copy(values, own)
+            every = [node for of_rank in self.comm.allgather([*zip(nodes, own, strict=True)]) for node in of_rank]
+            whole = np.full((), of_tree(every, UFUNCS[combination], neutral))
+            self.backend.copy(whole, self.output)
 
         return run
 
@@ -74,16 +108,31 @@ class AllReduce(OnDevices):
             self.result[self.output_name][...] = host
 
 
+def of_tree(nodes: Sequence[tuple[tuple[int, int], np.generic]], combine: np.ufunc, neutral: np.generic) -> np.generic:
+    """Combine the aligned groups that cover a vector, in order, as a binary tree by index."""
+    waiting: list[tuple[int, np.generic]] = []  # groups whose neighbours come later, each smaller than the last
+    for (first, size), value in nodes:
+        while waiting and waiting[-1][0] == size and first % (2 * size):
+            _, before = waiting.pop()
+            first, size, value = first - size, 2 * size, combine(before, value)
+        waiting.append((size, value))
+    result = neutral
+    for _, value in reversed(waiting):
+        result = combine(value, result)
+    return result
+
+
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
     """Return the memory of a rank: its parts and the result. Rank 0 stages nothing: it has the whole vectors."""
-    local = sum(local_elements(operation, shape, ranks, rank).values())
+    _, count = block_tree(shape[0], ranks)[rank]
+    local = sum(elements(operation, (count,)).values())
     return Need(local, 0 if rank == 0 else local, whole_elements(operation, shape, rank))
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
     """Predict the reduction of the largest part, plus an all-reduce proportional to log2 of the ranks."""
-    _, elements = block_rows(shape[0], ranks)[0]
-    return machine.local(elements) + (math.log2(ranks) * machine.doubling if ranks > 1 else 0.0)
+    _, count = block_tree(shape[0], ranks)[0]
+    return machine.local(count) + (math.log2(ranks) * machine.doubling if ranks > 1 else 0.0)
 
 
 ALL_REDUCE = Algorithm(

@@ -58,11 +58,13 @@ class BlockRows:
     comm : MPI.Comm
     rows : int
         Number of rows of the whole arrays.
+    blocks : sequence, optional
+        First row and number of rows of each rank; by default those of ``block_rows``.
     """
 
-    def __init__(self, comm: MPI.Comm, rows: int):
+    def __init__(self, comm: MPI.Comm, rows: int, blocks: Sequence[tuple[int, int]] | None = None):
         self.comm = comm
-        self.blocks = block_rows(rows, comm.size)
+        self.blocks = blocks or block_rows(rows, comm.size)
         self.first, self.rows = self.blocks[comm.rank]
         self._counts = [count for _, count in self.blocks]
         self._starts = [first for first, _ in self.blocks]

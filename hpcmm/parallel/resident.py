@@ -64,6 +64,8 @@ class Resident(RowsInPlace):
 
     def prepare_schedule(self, schedule: Any, task: Task) -> Callable[[], None]:
         _, n, _ = self.shape
+        if task.variant.invariant:  # a product of all terms has the bits of one rank
+            schedule = [(self.comm.size,) for _ in schedule]
         work: list[tuple[int, Callable[[], None]]] = []  # number of arrivals that a product needs, the product
         for (column, width), lengths in zip(column_panels(n, len(schedule)), schedule, strict=True):
             columns, first, done = slice(column, column + width), True, 0

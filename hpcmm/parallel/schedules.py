@@ -11,6 +11,7 @@ from typing import NamedTuple
 PANEL_COLUMNS = 2048  # wide enough for a product to fill a GPU
 TILE = 2**21  # elements of C: about 128 x 128 for each SM of an H200
 MOST_PARTS = 16
+CUT, MOST_CUTS = 16384, 256  # elements: a multiple of the tiles of any reduction with a tree
 ALIGNMENT = 128  # rows or columns; panels then start at addresses aligned for vector loads
 
 
@@ -29,6 +30,45 @@ def block_row(rows: int, ranks: int, rank: int) -> tuple[int, int]:
     """Return one of ``block_rows``."""
     share, longer = divmod(rows, ranks)
     return rank * share + min(rank, longer), share + (rank < longer)
+
+
+def block_tree(length: int, ranks: int) -> list[tuple[int, int]]:
+    """Divide a vector into one part per rank, cut where groups of 2^j tiles of a tree of combinations begin.
+
+    The cuts are at multiples of ``CUT`` elements or more, of which a vector has at most ``MOST_CUTS``.
+
+    >>> block_tree(2**20 + 5, 3)
+    [(0, 360448), (360448, 360448), (720896, 327685)]
+    """
+    unit = _unit(length)
+    blocks = block_rows(-(-length // unit), ranks)
+    ends = [(first * unit, min((first + count) * unit, length)) for first, count in blocks]
+    return [(min(first, length), max(0, last - first)) for first, last in ends]
+
+
+def tree_nodes(length: int, first: int, count: int) -> list[tuple[int, int]]:
+    """Return the largest aligned groups of a part of ``block_tree``, each as (first element, elements if full).
+
+    >>> tree_nodes(2**20 + 5, 360448, 360448)
+    [(360448, 32768), (393216, 131072), (524288, 131072), (655360, 65536)]
+    """
+    unit, found = _unit(length), []
+    at, end = first // unit, -(-(first + count) // unit)
+    while at < end:
+        group = at & -at or 1 << end.bit_length()
+        while at + group > end:
+            group //= 2
+        found.append((at * unit, group * unit))
+        at += group
+    return found
+
+
+def _unit(length: int) -> int:
+    """Return the elements between two places where ``block_tree`` may cut."""
+    unit = CUT
+    while -(-length // unit) > MOST_CUTS:
+        unit *= 2
+    return unit
 
 
 def partners(rank: int, size: int) -> list[tuple[int, int]]:

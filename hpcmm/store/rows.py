@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcmm.measurement import Batch, Measurement, Point, Profile
 from hpcmm.operations import OPERATIONS
-from hpcmm.quantities import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, STATES
+from hpcmm.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES, STATES
 from hpcmm.store.file import write_groups
 from hpcmm.store.schema import DIMENSIONS, GROUPS, OMITTED, VISITS, Groups, as_column
 
@@ -50,6 +50,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "clock": [m.clock for _, m in rows],
         **{name: [m.energy.get(name, np.nan) for _, m in rows] for name in ENERGY},
         **{name: [m.errors.get(name, np.nan) for _, m in rows] for name in ERRORS},
+        **{name: [m.differences.get(name, np.nan) for _, m in rows] for name in DIFFERENCES},
         **{name: [m.resources.get(name, np.nan) for _, m in rows] for name in RESOURCES},
         **scalar_columns(points),
     }

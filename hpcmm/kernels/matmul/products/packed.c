@@ -15,6 +15,7 @@
    hpcmm:
      operation: matmul
      shelf: product
+     invariant: true
      change: packed panels, register tiles and cache blocks, SIMD chosen at run time, all threads
      counterpart: openmp */
 #include <omp.h>

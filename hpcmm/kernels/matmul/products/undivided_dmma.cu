@@ -9,6 +9,7 @@
 //   change: each element of C is one sum in the order of k, in narrow tiles for few rows or columns
 //   counterpart: persistent_dmma
 //   dtypes: [float64]
+//   invariant: true
 //   architecture: sm_90a
 
 #include "matmul/products/persistent_dmma.cu"

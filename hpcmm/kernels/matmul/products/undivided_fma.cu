@@ -10,6 +10,7 @@
 //   change: each element of C is one sum in the order of k, in narrow tiles for few rows or columns
 //   counterpart: split_k
 //   dtypes: [float32]
+//   invariant: true
 //   architecture: sm_90
 //   options: ['--ptxas-options=-O1']
 

@@ -10,6 +10,7 @@
 //   change: each element of C is one sum in the order of k, also of rows that TMA cannot take
 //   counterpart: split_k_wgmma
 //   dtypes: [float16, bfloat16]
+//   invariant: true
 //   architecture: sm_90a
 
 #include "matmul/products/split_k_wgmma.cu"

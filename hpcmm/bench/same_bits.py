@@ -1,0 +1,236 @@
+"""Whether the bits of a result depend on the run, the number of rows, the ranks, the tile or the device."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hpcmm import backends
+from hpcmm.bench.inputs import draw_inputs
+from hpcmm.devices import DEVICES
+from hpcmm.dtypes import DType
+from hpcmm.measurement import Point
+from hpcmm.model import Prepared, Task, Variant
+from hpcmm.operations import cores, task_of
+from hpcmm.parallel import algorithm_of
+
+RUNS = 4
+# numbers of rows whose results are compared with the first rows of the whole: those of a batch, and of a rank
+ROWS = (1, 2, 3, 8, 16, 37, 64, 100, 128, 256, 1000, 2048)
+SUMS = 5  # vectors whose sums are compared
+LARGEST_POWER = 8  # of the factors 2^p of numbers whose sums are rounded
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How a result differs from another one: the largest difference in ulps, and the index of the first; -1 for none.
+
+    Zeros of different sign differ by 0 ulps, and NaN from a number by infinity.
+    """
+
+    ulps: float = 0.0
+    first: int = -1
+
+    def __or__(self, other: Difference) -> Difference:
+        """Return both together: the index is that of the first difference that was found."""
+        return Difference(max(self.ulps, other.ulps), self.first if self.first >= 0 else other.first)
+
+
+def difference(found: np.ndarray, expected: np.ndarray, element: DType) -> Difference:
+    """Compare two results bit by bit."""
+    bits = np.dtype(f"i{found.dtype.itemsize}")
+    one, other = (np.ascontiguousarray(x).reshape(-1).view(bits) for x in (found, expected))
+    changed = np.flatnonzero(one != other)
+    if not changed.size:
+        return Difference()
+    pairs = [x[changed].astype(np.int64) for x in (one, other)]
+    if not element.is_integer:  # sign and magnitude; numbers in their order have consecutive integers
+        least = np.iinfo(bits).min
+        if any(np.isnan(element.numbers(x.reshape(-1)[changed])).any() for x in (found, expected)):
+            return Difference(math.inf, int(changed[0]))
+        pairs = [np.where(x < 0, least - x, x) for x in pairs]
+    distance = (np.maximum(*pairs) - np.minimum(*pairs)).view(np.uint64)
+    return Difference(float(distance.max()), int(changed[0]))
+
+
+def rounded_inputs(backend: Any, task: Task, seed: int) -> dict[str, np.ndarray]:
+    """Draw inputs whose sums are rounded in any order: those of a reduction in floating point are integers otherwise.
+
+    Their magnitudes vary, and one in ten is a denormal number.
+    """
+    inputs = draw_inputs(backend, task, True, seed)
+    if not reduces(task) or task.element.is_integer:
+        return inputs
+    tiny = np.finfo(task.dtype).smallest_subnormal
+
+    def fill(stream: np.random.Generator, x: np.ndarray) -> None:
+        powers = stream.integers(-LARGEST_POWER, LARGEST_POWER, x.shape)
+        x[...] = np.ldexp(stream.standard_normal(x.shape, x.dtype), powers)
+        denormal = stream.random(x.shape, np.float32) < 0.1
+        x[denormal] = stream.integers(-9, 9, np.count_nonzero(denormal)) * tiny
+
+    rng = np.random.default_rng(seed)
+    return {name: cores.draw(rng, x, fill) for name, x in inputs.items()}
+
+
+def multiplies(task: Task) -> bool:
+    """Return whether a task is a product of matrices."""
+    return task.operation.metric == "flops" and len(task.operation.dimensions) == 3
+
+
+def reduces(task: Task) -> bool:
+    """Return whether a task reduces vectors to one number."""
+    return any(each.distribution == "combined" for each in task.operation.operands)
+
+
+def result_on(backend: Any, task: Task, inputs: Mapping[str, np.ndarray]) -> Callable[[], np.ndarray]:
+    """Return a function that computes a task once on one device, and returns the result in host memory.
+
+    Operands with fewer rows than the inputs are their first rows.
+    """
+    arrays = {each.name: backend.empty(task.shape_of(each), task.storage(each)) for each in task.operation.operands}
+    run = backend.prepare(task, arrays)
+    prepared = run if isinstance(run, Prepared) else Prepared(run)
+    (output,) = (each for each in task.operation.operands if each.role != "in")
+
+    def result() -> np.ndarray:
+        arrays[output.name].fill(task.element.results.poison)
+        for name, content in inputs.items():
+            backend.copy(content[: len(arrays[name])] if content.ndim else content, arrays[name])
+        for step in (prepared.before, prepared.run, prepared.after):
+            if step:
+                step()
+        backend.synchronize()
+        host = np.empty(task.shape_of(output), task.storage(output))
+        backend.copy(arrays[output.name], host)
+        return host
+
+    return result
+
+
+class SameBits:
+    """Inputs of a point, and the comparisons of results; rank 0 draws and compares.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    backend : CpuBackend or CudaBackend
+    point : Point
+    seed : int
+    connections : Connections, optional
+        The transports between the ranks.
+    """
+
+    def __init__(self, comm, backend, point: Point, seed: int, connections=None):
+        self.comm, self.backend, self.point, self.connections = comm, backend, point, connections
+        self.problem = task_of(point)
+        self.seeds = range(seed, seed + (SUMS if reduces(self.problem) else 1))
+        self.drawn: dict[int, dict[str, np.ndarray] | None] = {}
+
+    def inputs(self, seed: int) -> dict[str, np.ndarray] | None:
+        """Return inputs, on rank 0."""
+        if seed not in self.drawn:
+            root = self.comm.rank == 0
+            self.drawn[seed] = rounded_inputs(self.backend, self.problem, seed) if root else None
+        return self.drawn[seed]
+
+    def differences(self, task: Task, algorithm: str) -> dict[str, Difference]:
+        """Return the difference for each of ``quantities.BITS`` that applies; empty on other ranks. Collective.
+
+        A sum is one number, which may be the same by chance: several are compared.
+        """
+        found: dict[str, Difference] = {}
+        for seed in self.seeds:
+            inputs = self.inputs(seed)
+            each = self.over_ranks(task, algorithm, inputs) if self.comm.size > 1 else self.alone(task, inputs)
+            found = {question: found.get(question, Difference()) | of for question, of in each.items()}
+        return found
+
+    def alone(self, task: Task, inputs: Mapping[str, np.ndarray]) -> dict[str, Difference]:
+        """Compare the result on one rank with other results on it."""
+        compared = functools.partial(difference, element=task.element.results)
+        compute = result_on(self.backend, task, inputs)
+        whole = compute()
+        again = [compared(compute(), whole) for _ in range(RUNS - 1)]
+        found = {"run": functools.reduce(Difference.__or__, again)}
+        if rows := rows_of(task):
+            less = [dataclasses.replace(task, shape=(m, *task.shape[1:])) for m in rows]
+            parts = [compared(result_on(self.backend, each, inputs)(), whole[: each.shape[0]]) for each in less]
+            found["rows"] = functools.reduce(Difference.__or__, parts)
+        if task.variant.tiles and task.tile != task.variant.tiles[0]:
+            first = dataclasses.replace(task, tile=task.variant.tiles[0])
+            found["tile"] = compared(whole, result_on(self.backend, first, inputs)())
+        if other := None if self.backend.in_host_memory else same_order(task):
+            host = backends.open_backend(other.device, threads=1, local_rank=0, share_gpu=False)
+            found["device"] = compared(whole, result_on(host, dataclasses.replace(task, variant=other), inputs)())
+        return found
+
+    def over_ranks(self, task: Task, algorithm: str, inputs: Mapping[str, np.ndarray] | None) -> dict[str, Difference]:
+        """Compare the result on all ranks with that of other runs, and with that of rank 0 alone."""
+        record = algorithm_of(task.operation, algorithm)
+        if record.part:
+            return {}
+        transport = self.connections.of(record)[0] if self.connections else None
+        place = self.comm, self.backend, self.problem, inputs, self.point.page_locked, transport
+        spread = record.distribution(*place)
+        try:
+            run = spread.prepare(task)
+            spread.save_inputs()
+            results = []
+            for _ in range(RUNS):
+                spread.poison()
+                spread.call(run)
+                results += [np.array(result) for result in spread.result.values()]
+        finally:
+            spread.close()
+        if self.comm.rank:
+            return {}
+        compared = functools.partial(difference, element=task.element.results)
+        again = [compared(each, results[0]) for each in results[1:]]
+        alone = result_on(self.backend, task, inputs)()
+        return {"run": functools.reduce(Difference.__or__, again), "ranks": compared(results[0], alone)}
+
+
+def rows_of(task: Task) -> list[int]:
+    """Return the numbers of rows to try: of a product, as far as its variant takes them."""
+    if not multiplies(task):
+        return []
+    m, *others = task.shape
+    variant, names = task.variant, task.operation.dimensions
+
+    def takes(rows: int) -> bool:
+        sizes = dict(zip(names, (rows, *others), strict=True))
+        refused = variant.contract and variant.contract.refuses(sizes, task.scalars)
+        return not refused and not (variant.exact and task.tile and rows % task.tile)
+
+    return [rows for rows in ROWS if rows < m and takes(rows)]
+
+
+def same_order(task: Task) -> Variant | None:
+    """Return the rung in host memory that states the same tree of combinations as a variant of an accelerator."""
+    bytes_of_leaf = task.variant.leaf_bytes
+    on_host = (each for each in task.operation.ladder if not DEVICES[each.device].accelerator)
+    return next((each for each in on_host if bytes_of_leaf and each.leaf_bytes == bytes_of_leaf), None)
+
+
+def broken(variant: Variant, algorithm: str, found: Mapping[str, Difference], fixed: bool) -> str:
+    """Return which promise of a record the differences break; empty if none.
+
+    ``fixed`` is whether runs must give the same bits, from ``bits.why_uncompared``.
+    """
+    kept = {
+        "run": fixed,
+        "rows": variant.invariant,
+        "ranks": bool(variant.leaf_bytes) and algorithm == "all_reduce",
+        "device": True,
+    }
+    for question, difference in found.items():
+        if kept.get(question) and difference.first >= 0:
+            at = f"first at element {difference.first}, up to {difference.ulps:g} ulps"
+            return f"bits depend on the {question}, against the record of {variant.name}: {at}"
+    return ""
