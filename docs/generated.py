@@ -23,6 +23,7 @@ from hpcmm import store, surroundings
 from hpcmm.cli.main import parser
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.grading import rubric as rubrics
+from hpcmm.grading.counts import PROPERTIES
 from hpcmm.operations import OPERATIONS, heads
 from hpcmm.parallel import ALGORITHMS, algorithms_of
 from hpcmm.report import definitions, export, formats
@@ -97,14 +98,17 @@ def head() -> str:
 
 def rubric() -> str:
     """Describe every key of a rubric, from its schema."""
-    exercise, speed = (rubrics.SCHEMA["$defs"][name] for name in ("exercise", "speed"))
+    exercise, counts, speed = (rubrics.SCHEMA["$defs"][name] for name in ("exercise", "counts", "speed"))
     step = speed["properties"]["steps"]["items"]
     parts = [("Top level", {k: v for k, v in rubrics.SCHEMA["properties"].items() if k != "exercises"}, "`exercises`")]
-    own = {name: each for name, each in exercise["properties"].items() if name != "speed"}
+    own = {name: each for name, each in exercise["properties"].items() if name not in ("counts", "speed")}
     parts += [("exercises", own, _names(exercise["required"]))]
+    parts += [("counts", counts["properties"], _names(counts["required"]))]
     parts += [("speed", speed["properties"], _names(speed["required"]))]
     parts += [("steps", step["properties"], _names(step["required"]))]
-    return "\n\n".join(f"### {name}\n\nRequired: {needed}.\n\n{_keys(keys)}" for name, keys, needed in parts)
+    text = "\n\n".join(f"### {name}\n\nRequired: {needed}.\n\n{_keys(keys)}" for name, keys, needed in parts)
+    counted = "\n".join(f"| `{name}` | {each.about} |" for name, each in PROPERTIES.items())
+    return f"{text}\n\n### What is counted\n\n| name | number of |\n|---|---|\n{counted}"
 
 
 def _keys(properties: Mapping[str, Mapping[str, Any]]) -> str:

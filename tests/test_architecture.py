@@ -15,7 +15,7 @@ import hpcmm
 from hpcmm.cli.main import COMMANDS
 
 PACKAGE = Path(hpcmm.__file__).parent
-MODULES = sorted(PACKAGE.rglob("*.py"))
+MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent.name != "course"]  # exercises are no modules
 
 # A room may import from those before it.
 ORDER = [

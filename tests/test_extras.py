@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = PROJECT["dependencies"]
 CONFIG = "sweeps: {small: {operation: sum, variants: [serial], sizes: [1000]}}\n"
-RUBRIC = "exercises: {rows: {operation: matmul, file: 1_serial.c, points: 2, shapes: 1, most: 16}}\n"
+RUBRIC = "exercises: {rows: {operation: matmul, file: 01_serial.c, points: 2, shapes: 1, most: 16}}\n"
 
 # Arguments of each command that measures nothing, and what its output contains
 READING = {
@@ -42,7 +42,7 @@ READING = {
     "check": (["nodes/timings.h5"], "4 devices"),
     "grade": ([".", "--rubric", "rubric.yaml"], "rows: PASS 2 of 2"),
 }
-MEASURING = {"run": [], "bench": ["1_serial.c"], "check": ["--ranks", "2"]}
+MEASURING = {"run": [], "bench": ["01_serial.c"], "check": ["--ranks", "2"]}
 
 
 def needed(requirements: list[str], extra: str = "") -> dict[str, importlib.metadata.Distribution]:
@@ -81,7 +81,7 @@ def folder(tmp_path_factory) -> Path:
     test_check.run(folder / "nodes", seed=1)
     (folder / "config.yaml").write_text(CONFIG)
     (folder / "rubric.yaml").write_text(RUBRIC)
-    shutil.copy(ROOT / "tests" / "solutions" / "1_serial.c", folder)
+    shutil.copy(ROOT / "tests" / "solutions" / "01_serial.c", folder)
     (folder / "results").mkdir()
     plan.make(yaml.safe_load(CONFIG), backends.ANY).write(folder / "results" / "plan.json")
     return folder

@@ -255,12 +255,12 @@ def test_json_is_written_after_each_exercise(tmp_path, asked, monkeypatch):
     """An interrupt loses one exercise."""
     target = tmp_path / "grades.json"
     rules = json.loads(asked.read_text())
-    rules["exercises"]["two"] = {**ENTRY, "file": "2_vectorized.c"}
+    rules["exercises"]["two"] = {**ENTRY, "file": "02_vectorized.c"}
     asked.write_text(json.dumps(rules))
     grade = exercise.grade
 
     def interrupted(path, *rest):
-        if path.name == "2_vectorized.c":
+        if path.name == "02_vectorized.c":
             raise KeyboardInterrupt
         return grade(path, *rest)
 
@@ -324,7 +324,7 @@ def test_a_file_that_is_none(tmp_path, content):
 
 @isolated
 def test_launches_without_an_end_are_refused(tmp_path):
-    text = (SOLUTIONS / "7_reduction.cu").read_text()
+    text = (SOLUTIONS / "17_sequential.cu").read_text()
     (tmp_path / "a.cu").write_text(text.replace("block: 128", "block: 1"))
     assert "block: a block of one element never reduces" in graded(tmp_path / "a.cu", operation="sum").why
 
@@ -371,7 +371,7 @@ def test_the_program_for_devices_runs_files_and_rungs(monkeypatch, copies):
     monkeypatch.setattr(CpuBackend, "in_host_memory", not copies)
     rng = np.random.default_rng(2)
     task = Task(MATMUL, MATMUL.variant("serial"), (20, 30, 10), "float32", MATMUL.scalars)
-    for what in ({"file": str(SOLUTIONS / "1_serial.c")}, {"variant": "serial"}, {"variant": "numpy"}):
+    for what in ({"file": str(SOLUTIONS / "01_serial.c")}, {"variant": "serial"}, {"variant": "numpy"}):
         whole = np.zeros(guards.most_bytes(task), np.uint8)
         own = device.Device({"device": "cpu", "threads": 1, "operation": "matmul", **what}, whole)
         places, inputs = guards.layout(task, rng), MATMUL.draw(rng, task)
@@ -451,7 +451,7 @@ def test_the_highest_step_that_is_reached_counts():
 def asked(tmp_path) -> Path:
     """A rubric of one exercise in C."""
     path = tmp_path / "rubric.yaml"
-    path.write_text(json.dumps({"title": "C & <D>", "exercises": {"one": {**ENTRY, "file": "1_serial.c"}}}))
+    path.write_text(json.dumps({"title": "C & <D>", "exercises": {"one": {**ENTRY, "file": "01_serial.c"}}}))
     return path
 
 
@@ -463,7 +463,7 @@ def test_one_submission_and_the_exit_status(tmp_path, asked, capsys):
     )
     (tmp_path / "empty").mkdir()
     assert main(["grade", str(tmp_path / "empty"), "--rubric", str(asked)]) == 1
-    assert "neither it nor a folder in it has a file of the rubric: 1_serial.c" in capsys.readouterr().err
+    assert "neither it nor a folder in it has a file of the rubric: 01_serial.c" in capsys.readouterr().err
     assert main(["grade", str(tmp_path / "nowhere"), "--rubric", str(asked)]) == 1
 
 
@@ -472,11 +472,11 @@ def test_many_submissions_as_json_and_as_a_page(tmp_path, asked, capsys):
     folder = tmp_path / "all"
     for each in ("anna", "<b>berta</b>", "\x1b[2Jcarl", ".git"):
         (folder / each).mkdir(parents=True)
-    shutil.copy(SOLUTIONS / "1_serial.c", folder / "anna")
+    shutil.copy(SOLUTIONS / "01_serial.c", folder / "anna")
     (folder / "<b>berta<" / "b>").mkdir(parents=True, exist_ok=True)
     (folder / "anna" / "grades.json").write_text("{}")
     (folder / "dora").mkdir()
-    (folder / "dora" / "1_serial.c").write_text("void matmul(void) { first();\n    second(; <i> }\n")
+    (folder / "dora" / "01_serial.c").write_text("void matmul(void) { first();\n    second(; <i> }\n")
     json_file, page = tmp_path / "grades.json", tmp_path / "grades.html"
     arguments = ["grade", str(folder), "--rubric", str(asked), "--json", str(json_file), "--html", str(page)]
     assert main(arguments) == 3
@@ -486,7 +486,7 @@ def test_many_submissions_as_json_and_as_a_page(tmp_path, asked, capsys):
     assert [each["points"] for each in result["submissions"]].count(0) == 3
     text = page.read_text()
     assert "<b>berta" not in text and "&lt;b&gt;berta" in text
-    assert "C &amp; &lt;D&gt;" in text and "1_serial.c is missing" in text
+    assert "C &amp; &lt;D&gt;" in text and "01_serial.c is missing" in text
     assert not re.search(r"(src|href)=[\"']?http", text)
     (error,) = re.findall(r"<pre tabindex=\"0\">(.*?)</pre>", text, re.DOTALL)
     assert re.search(r"\n +2 \| +second\(; &lt;i&gt; \}\n", error)  # with the indentation of its marks

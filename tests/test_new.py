@@ -22,6 +22,7 @@ from hpcmm.operations import OPERATIONS, heads
 
 TESTS = Path(__file__).parent
 SOLUTIONS, PAGE = TESTS / "solutions", TESTS.parent / "docs" / "teachers.md"
+NOT_COMPILED = new.COURSE / "22_fault_names.cu"  # that it does not compile is its fault
 COPIED = [pytest.param(*each, id=f"{each[0].name}-{each[1].name}") for each in new.rungs()]
 NOT_COPIED = {"split_k", "skinny", "stream_k_fma", "split_k_dmma", "stream_k_dmma", "persistent_dmma", "stream_k"}
 NOT_COPIED |= {"persistent", "multicast", "split_k_wgmma", "tf32", "three_fp16", "ozaki_14", "ozaki_15"}
@@ -96,7 +97,7 @@ def test_what_cannot_be_written(tmp_path, monkeypatch, capsys, arguments, status
 def test_a_course_is_not_written_over_another(tmp_path):
     new.write_course(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(HpcmmError, match=r"exists already: .*1_serial\.c"):
+    with pytest.raises(HpcmmError, match=r"exists already: .*01_serial\.c"):
         new.write_course(tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
@@ -106,7 +107,7 @@ def test_the_course_has_a_file_a_solution_and_a_line_for_each_exercise():
     files = {each.file for each in asked.exercises}
     assert {path.name for path in new.COURSE.iterdir()} - {"README.md", "rubric.yaml"} == files
     assert {path.name for path in SOLUTIONS.iterdir()} == files
-    listed = re.findall(r"^\| `(\w+\.cu?)`", (new.COURSE / "README.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+\.\w+)`", (new.COURSE / "README.md").read_text(), re.MULTILINE)
     assert listed == [each.file for each in asked.exercises]
     for each in files:
         skeleton, solution = (heads.head_of((at / each).read_text(), at / each) for at in (new.COURSE, SOLUTIONS))
@@ -116,7 +117,7 @@ def test_the_course_has_a_file_a_solution_and_a_line_for_each_exercise():
 
 @pytest.mark.parametrize(
     "path",
-    [*sorted(new.COURSE.glob("*.cu")), *sorted(SOLUTIONS.glob("*.cu"))],
+    [path for path in (*sorted(new.COURSE.glob("*.cu")), *sorted(SOLUTIONS.glob("*.cu"))) if path != NOT_COMPILED],
     ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
 def test_skeletons_and_solutions_compile_for_a_gpu_without_warnings_and_spills(path):
@@ -133,10 +134,9 @@ def test_skeletons_and_solutions_compile_for_a_gpu_without_warnings_and_spills(p
 # What differs between runs: ratios and what depends on them, shapes and numbers of a wrong result.
 CHANGING = (
     (r"[\d.e+]+x (\w+)", r"# x \1"),
-    (r"wrong result at .*", "wrong result"),
-    (r"of shared memory.*", "of shared memory"),
+    (r"^      (wrong result|read of|write of|race in) .*", "      reason"),
 )
-CHANGING += ((r"(2_vectorized: PASS) \d+", r"\1 #"), (r"^(anna:) \d+", r"\1 #"))
+CHANGING += ((r"(02_vectorized: PASS) \d+", r"\1 #"), (r"^(anna:) \d+", r"\1 #"))
 
 
 def masked(text: str) -> str:
@@ -171,6 +171,7 @@ def test_the_transcripts_for_teachers(tmp_path, monkeypatch, capsys):
         got = masked(found.out + found.err)
         assert doctest.OutputChecker().check_output(masked(wanted), got, doctest.ELLIPSIS), f"{command}\n{got}"
     points = {each["name"]: each for each in json.loads(Path("grades.json").read_text())["submissions"]}
-    assert points["anna"]["passed"] == 8
+    assert points["anna"]["passed"] == len(points["anna"]["exercises"]) == 26
     assert points["berta"]["passed"] == 0
-    assert not [each for each in points["berta"]["exercises"] if "compile" in each["why"]]
+    uncompiled = [each["file"] for each in points["berta"]["exercises"] if "compile" in each["why"]]
+    assert uncompiled == [NOT_COMPILED.name]

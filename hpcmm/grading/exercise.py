@@ -23,7 +23,7 @@ import numpy as np
 from hpcmm import backends
 from hpcmm.backends.emulated.launch import ORDERS, extent, located
 from hpcmm.experiment import calls, own_kernels
-from hpcmm.grading import session, sources
+from hpcmm.grading import counts, questions, session, sources
 from hpcmm.grading.rubric import Exercise, Speed
 from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.grading.session import Refused, Session
@@ -35,8 +35,9 @@ from hpcmm.operations.heads import PYTHON
 from hpcmm.reader import ConfigError
 
 RUNS = 3  # per shape; the inputs of a random one of the later runs are drawn anew, the others repeat
-SCALARS = (1.5, 0.0, -0.75, 1.0)  # each scalar argument takes these in turn
+SCALARS = (1.5, 0.0, -0.75, 1.0)  # each scalar argument takes these in turn, the next one the next of them
 MULTIPLE = 32  # every dimension of one shape is a multiple of it
+RANKS = Path(__file__).with_name("ranks.py")
 REST_SECONDS = 0.02  # in which the process of a kernel must use no CPU time
 START_SECONDS = 60.0  # a process of the package may take this long to start and to compile
 
@@ -105,6 +106,14 @@ class Runner:
         """Run a task once on arrays in the shared memory; return the seconds."""
         raise NotImplementedError
 
+    def counted(self, task: Task, places: Sequence[Guarded]) -> counts.Counts:
+        """Run a task once, and return what it did."""
+        raise NotImplementedError
+
+    def located(self, message: str) -> str:
+        """Return a message with lines of the source in place of addresses."""
+        return message
+
     def argument(self, value: Any) -> list:
         """Return an argument for ``native``: an address in the shared memory, or a number."""
         if isinstance(value, np.ndarray):
@@ -129,6 +138,20 @@ class Emulated(Runner):
         self.rng, self.tools = rng, tools
 
     def run(self, task: Task, places: Sequence[Guarded]) -> float:
+        try:
+            return self.ask(self._launches(task, places, counted=False))
+        except Refused as refused:
+            raise Refused(self.located(str(refused))) from None
+
+    def counted(self, task: Task, places: Sequence[Guarded]) -> counts.Counts:
+        launches = self._launches(task, places, counted=True)
+        self.ask(launches)
+        return counts.read(self.process.ask(["counts"]).content, len(launches))
+
+    def located(self, message: str) -> str:
+        return located(message, self.tools.library, self.tools.source, self._output_of)
+
+    def _launches(self, task: Task, places: Sequence[Guarded], counted: bool) -> list[dict]:
         whole = self.process.memory
         arrays = {place.name: place.of(whole) for place in places}
         for place in workspace(task, places[-1].end):
@@ -142,17 +165,14 @@ class Emulated(Runner):
                 for (_, at), value in zip(arguments, launch.arguments, strict=True)
                 if isinstance(value, np.ndarray)
             ]
+            order = int(self.rng.integers(len(ORDERS)))
             calls.append(
                 {
                     **{"arguments": arguments, "grid": launch.grid, "block": launch.block, "bounds": bounds},
-                    **{"order": int(self.rng.integers(len(ORDERS))), "dynamic_bytes": launch.shared_bytes},
+                    **{"order": order, "counted": counted, "dynamic_bytes": launch.shared_bytes},
                 }
             )
-        try:
-            return self.ask(calls)
-        except Refused as refused:
-            tools = self.tools
-            raise Refused(located(str(refused), tools.library, tools.source, self._output_of)) from None
+        return calls
 
     def _output_of(self, command: Sequence[str]) -> str:
         try:
@@ -162,16 +182,31 @@ class Emulated(Runner):
 
 
 class Interpreted(Runner):
-    """A function of a Python file."""
+    """A function of a Python file, which each of several MPI ranks calls, if there are some."""
+
+    def __init__(self, process: Session, ranks: Sequence[int]):
+        super().__init__(process)
+        self.ranks, self.runs = ranks, 0
 
     def run(self, task: Task, places: Sequence[Guarded]) -> float:
+        self.runs += 1
+        return self._run(task, places, self.ranks[self.runs % len(self.ranks)] if self.ranks else 0)
+
+    def counted(self, task: Task, places: Sequence[Guarded]) -> counts.Counts:
+        self._run(task, places, max(self.ranks))
+        return counts.read(self.process.ask(["counts"]).content, 1)
+
+    def _run(self, task: Task, places: Sequence[Guarded], ranks: int) -> float:
         arrays = {place.name: place.of(self.process.memory) for place in places}
         begin = self.process.memory.ctypes.data
         given = {
             name: [array.ctypes.data - begin, array.shape, array.strides, array.dtype.str]
             for name, array in arrays.items()
         }
-        return self.ask([{"arguments": {**given, **task.scalars}}])
+        try:
+            return self.ask([{"arguments": {**given, **task.scalars}, "ranks": ranks}])
+        except Refused as refused:
+            raise Refused(f"{refused}, with {ranks} ranks," if ranks else str(refused)) from None
 
 
 def workspace(task: Task, begin: int) -> list[Guarded]:
@@ -215,6 +250,8 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
     """
     missing = backends.missing(exercise.device.name)
     device = f"{exercise.device.name}{', emulated' if missing else ''}"
+    if exercise.sheet:
+        return answered(path, exercise)
     found = Grade(exercise.name, exercise.file, device, False, "", 0.0, exercise.of)
     if missing and exercise.speed:
         found = dataclasses.replace(found, ungraded=exercise.of - exercise.points)
@@ -231,10 +268,13 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
                     if timed:
                         found = dataclasses.replace(found, **times(own, exercise, variant, timed, rng, isolation))
                     own.process.check_clock(REST_SECONDS)
+            if exercise.counts:
+                check_counts(tools, variant, exercise, exercise.counts, rng)
     except NotGraded:
         raise
     except Refused as refused:
-        return dataclasses.replace(found, why=str(refused))
+        hint = f"\nhint: {exercise.hint}" if exercise.hint else ""
+        return dataclasses.replace(found, why=f"{refused}{hint}")
     except Exception as error:  # for example of a head with values that nothing expects
         return dataclasses.replace(found, why=f"cannot be graded: {type(error).__name__}: {error}"[:MOST_ERROR])
     error, bound = max(errors)
@@ -242,13 +282,30 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
     return dataclasses.replace(found, passed=True, points=points, error=error, bound=bound)
 
 
-def admitted(path: Path, exercise: Exercise) -> tuple[Path, Variant]:
-    """Return the absolute path of a file, and its record; refuse a file that cannot be graded."""
+def answered(path: Path, exercise: Exercise) -> Grade:
+    """Grade the answers to questions."""
+    found = Grade(exercise.name, exercise.file, exercise.device.name, False, "", 0.0, exercise.of)
+    try:
+        why = questions.fault(own_file(path), exercise.sheet)
+    except Refused as refused:
+        why = str(refused)
+    if why:
+        return dataclasses.replace(found, why=f"{why}\nhint: {exercise.hint}" if exercise.hint else why)
+    return dataclasses.replace(found, passed=True, points=exercise.points)
+
+
+def own_file(path: Path) -> Path:
+    """Return the absolute path of a file; refuse what is not one."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise Refused("is not a file of its own")
     if not path.exists():
         raise Refused(f"{path.name} is missing")
-    path = path.resolve()
+    return path.resolve()
+
+
+def admitted(path: Path, exercise: Exercise) -> tuple[Path, Variant]:
+    """Return the absolute path of a file, and its record; refuse a file that cannot be graded."""
+    path = own_file(path)
     try:
         own = head_of(path, exercise)
     except ConfigError as error:
@@ -296,8 +353,9 @@ def runner(
     dtype: str,
     shapes: Sequence[tuple[int, ...]],
     rng: np.random.Generator,
+    emulate: bool = False,
 ) -> Iterator[Runner]:
-    """Compile a file for an element type, and start its process."""
+    """Compile a file for an element type, and start its process; in the emulation where there is no GPU."""
     tasks = [
         Task(exercise.operation, variant, shape, dtype, exercise.operation.scalars, first_tile(variant))
         for shape in shapes
@@ -305,15 +363,16 @@ def runner(
     size = max(guards.most_bytes(task) for task in tasks)
     limits, symbol = (exercise.seconds, exercise.address_space), exercise.operation.kernels
     if tools.source.suffix == PYTHON:
+        mpi = str(RANKS) if exercise.ranks else ""
         with session.native(
-            tools.isolation, tools.source, exercise.operation.name, "", size, *limits, cores()
+            tools.isolation, tools.source, exercise.operation.name, mpi, size, *limits, cores()
         ) as process:
-            yield Interpreted(process)
+            yield Interpreted(process, exercise.ranks)
     elif not exercise.device.accelerator:
         sources.compiled(tools, tasks[0].macros)
         with session.native(tools.isolation, tools.library, symbol, "", size, *limits, cores()) as process:
             yield Native(process)
-    elif backends.missing(exercise.device.name):
+    elif emulate or backends.missing(exercise.device.name):
         size = max(max((place.end for place in workspace(task, size)), default=size) for task in tasks)
         if math.prod(getattr(tasks[0].geometry, "cluster", (1,))) > 1:
             raise Refused("clusters of several blocks do not run in the host emulation")
@@ -341,6 +400,11 @@ def first_tile(variant: Variant) -> int:
     return next(iter(variant.tiles), 0)
 
 
+def tile_beside(against: Variant, tile: int) -> int:
+    """Return the tile of the rung beside which a kernel is timed: the kernel's own one, if the rung has it."""
+    return tile if tile in against.tiles else max(against.tiles, default=0)
+
+
 def check(
     own: Runner,
     exercise: Exercise,
@@ -352,16 +416,28 @@ def check(
     """Run a kernel at all shapes, several times each; return the largest error and its bound."""
     found, turn = (0.0, 0.0), int(rng.integers(len(SCALARS)))
     names = exercise.operation.scalars
+    pitched = not exercise.ranks
     for i, shape in enumerate(shapes):
-        scalars = {name: SCALARS[(turn + i + 2 * j) % len(SCALARS)] for j, name in enumerate(names)}
+        scalars = {name: SCALARS[(turn + i + j) % len(SCALARS)] for j, name in enumerate(names)}
         task = Task(exercise.operation, variant, shape, dtype, scalars, first_tile(variant))
         inputs, again = exercise.operation.draw(rng, task), int(rng.integers(1, RUNS))
         for turn_of_shape in range(RUNS):
             if turn_of_shape == again:
                 inputs = exercise.operation.draw(rng, task)
-            error, bound, _ = judged(own, task, inputs, rng, turn_of_shape)
+            error, bound, _ = judged(own, task, inputs, rng, turn_of_shape, pitched)
             found = max(found, (error, bound))
     return found
+
+
+def check_counts(tools: Tools, variant: Variant, exercise: Exercise, limits: counts.Limits, rng: np.random.Generator):
+    """Refuse a correct kernel that did not find its result as the exercise asks."""
+    operation = exercise.operation
+    task = Task(operation, variant, limits.shape, limits.dtype, operation.scalars, first_tile(variant))
+    with runner(tools, variant, exercise, limits.dtype, [limits.shape], rng, emulate=True) as own:
+        inputs, places = operation.draw(rng, task), guards.layout(task, rng, pitched=False)
+        guards.fill(own.process.memory, places, task, inputs, rng)
+        if why := limits.fault(own.counted(task, places)):
+            raise Refused(own.located(why))
 
 
 def judged(
@@ -411,7 +487,7 @@ def times(
     """
     operation = exercise.operation
     task = Task(operation, variant, speed.shape, speed.dtype, operation.scalars, first_tile(variant))
-    beside = dataclasses.replace(task, variant=speed.against, tile=max(speed.against.tiles, default=0))
+    beside = dataclasses.replace(task, variant=speed.against, tile=tile_beside(speed.against, task.tile))
     limit = exercise.seconds * (speed.repetitions + 1) + START_SECONDS
     places = guards.layout(beside, rng, pitched=False)
     mine, theirs = [], []

@@ -11,7 +11,8 @@ It runs isolated by bubblewrap, as ``python -I -S native.py SETUP`` with a JSON 
 ``symbol``
     Function to call.
 ``runtime``
-    Module of the host emulation of CUDA, whose ``launch`` the symbol then is; empty for a function of the CPU.
+    Module of the host emulation of CUDA, whose ``launch`` the symbol then is; for a Python file whose function each of
+    several MPI ranks calls, ``ranks.py``; empty for other functions of the CPU.
 ``packages``
     Folder of NumPy, for a Python file.
 ``address_space``
@@ -20,9 +21,10 @@ It runs isolated by bubblewrap, as ``python -I -S native.py SETUP`` with a JSON 
 Without ``SETUP`` it installs the filter of system calls only; the exit status is 0 if the system accepted it.
 
 A request is a line of JSON: a list of calls, each ``{"arguments": [...]}``, and for a launch also ``grid``, ``block``,
-``order``, ``dynamic_bytes`` and ``bounds``. An argument is ``["at", OFFSET]`` in the shared memory, or the code of a
-type in ``TYPES`` and a value. For a Python file, ``arguments`` is an object of numbers and of arrays,
-``[OFFSET, SHAPE, STRIDES, DTYPE]``. The reply is a line with an error, or ``""``.
+``order``, ``counted``, ``dynamic_bytes`` and ``bounds``. An argument is ``["at", OFFSET]`` in the shared memory, or the
+code of a type in ``TYPES`` and a value. For a Python file, ``arguments`` is an object of numbers and of arrays,
+``[OFFSET, SHAPE, STRIDES, DTYPE]``, and ``ranks`` is the number of MPI ranks. The reply is a line with an error, or
+``""``. The request ``["counts"]`` has the counts of the last call as its reply.
 """
 
 import ctypes
@@ -72,6 +74,7 @@ class Launch(ctypes.Structure):
         ("order", ctypes.c_int),
         ("seed", ctypes.c_int),
         ("checked", ctypes.c_int),
+        ("counted", ctypes.c_int),
         ("arrays", ctypes.c_int),
         ("array", ctypes.POINTER(Array)),
         ("dynamic_bytes", ctypes.c_size_t),
@@ -140,17 +143,29 @@ class Kernel(Function):
     def __init__(self, setup: dict, base: int):
         super().__init__(setup, base)
         self.function.restype = ctypes.c_char_p
+        self.counts = ctypes.CDLL(setup["runtime"]).cuda_counts
+        self.counts.restype = ctypes.c_char_p
         found = (ctypes.c_int * 64)()
         self.sizes = found[: self.module.parameter_sizes(found)]
 
     def __call__(self, call: dict) -> str:
+        if call == "counts":
+            return self.counts().decode()
         values = self.values(call)
         if (sizes := [ctypes.sizeof(value) for value in values]) != self.sizes:
             return f"parameters of {self.sizes} bytes receive arguments of {sizes} bytes"
         bounds = [Array(self.base + begin, self.base + end) for begin, end in call["bounds"]]
         launch = Launch(
             *((ctypes.c_uint * 3)(*size, *(1,) * (3 - len(size))) for size in (call["grid"], call["block"])),
-            *(call["order"], 1, True, len(bounds), (Array * len(bounds))(*bounds), call["dynamic_bytes"]),
+            *(
+                call["order"],
+                1,
+                True,
+                call["counted"],
+                len(bounds),
+                (Array * len(bounds))(*bounds),
+                call["dynamic_bytes"],
+            ),
         )
         error = self.function(
             (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values)),
@@ -164,23 +179,36 @@ class PythonFunction:
 
     def __init__(self, setup: dict, memory: mmap.mmap):
         sys.path.append(setup["packages"])
-        import importlib.util
-
         import numpy as np
 
-        self.memory, self.array = memory, np.ndarray
-        found = importlib.util.spec_from_file_location("submission", setup["library"])
+        self.memory, self.array, self.ranks, self.sent = memory, np.ndarray, None, 0
+        if setup["runtime"]:
+            self.ranks = self.loaded(setup["runtime"])
+            self.ranks.install()
+        self.function = getattr(self.loaded(setup["library"]), setup["symbol"])
+
+    @staticmethod
+    def loaded(path: str):
+        import importlib.util
+
+        found = importlib.util.spec_from_file_location("submission", path)
         module = importlib.util.module_from_spec(found)
         found.loader.exec_module(module)
-        self.function = getattr(module, setup["symbol"])
+        return module
 
     def __call__(self, call: dict) -> str:
+        if call == "counts":
+            return json.dumps({"sent": self.sent})
         arrays = {
             name: self.array(value[1], value[3], self.memory, value[0], value[2]) if isinstance(value, list) else value
             for name, value in call["arguments"].items()
         }
-        self.function(stream=None, **arrays)
-        return ""
+        if not self.ranks:
+            self.function(stream=None, **arrays)
+            return ""
+        others = {name: None if isinstance(value, self.array) else value for name, value in arrays.items()}
+        error, self.sent = self.ranks.run(self.function, call["ranks"], arrays, others)
+        return error
 
 
 def described(error: BaseException) -> str:

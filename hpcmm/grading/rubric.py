@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from hpcmm.devices import DEVICES, Device
 from hpcmm.experiment.config import read_config, unknown
+from hpcmm.grading import questions
+from hpcmm.grading.counts import PROPERTIES, Limits
 from hpcmm.model import Operation, Variant
 from hpcmm.operations import with_kernels
 from hpcmm.operations.heads import PYTHON
@@ -39,7 +42,10 @@ class Speed:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise of a rubric; ``seconds`` is its time limit and ``address_space`` its memory in bytes."""
+    """One exercise of a rubric; ``seconds`` is its time limit and ``address_space`` its memory in bytes.
+
+    ``sheet`` is that of questions, empty for a kernel; ``ranks`` are the numbers of MPI ranks, empty without MPI.
+    """
 
     name: str
     file: str
@@ -51,7 +57,11 @@ class Exercise:
     most: int
     seconds: float
     address_space: int
-    speed: Speed | None
+    speed: Speed | None = None
+    counts: Limits | None = None
+    ranks: tuple[int, ...] = ()
+    sheet: str = ""
+    hint: str = ""
 
     @property
     def of(self) -> float:
@@ -110,44 +120,81 @@ def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -
     properties = SCHEMA["$defs"]["exercise"]["properties"]
     entry = {key: part["default"] for key, part in properties.items() if "default" in part} | dict(entry)
     file = entry.get("file", f"{name}.cu")
-    suffixes = {each.suffix: each for each in DEVICES.values()} | {PYTHON: DEVICES["cpu"]}
+    answers = {questions.SUFFIX: DEVICES["cpu"]}
+    kernels = {each.suffix: each for each in DEVICES.values()} | {PYTHON: DEVICES["cpu"]}
+    suffixes = answers if "questions" in entry else kernels
     device = suffixes.get(Path(file).suffix)
-    known = with_kernels()
-    problems = unknown(f"{place}.operation", [entry["operation"]], known)
+    known, problems = with_kernels(), []
+    if ("questions" in entry) == ("operation" in entry):
+        problems.append(f"{place}: give either operation or questions")
+    for key, names in (("questions", questions.SHEETS), ("operation", known)):
+        problems += unknown(f"{place}.{key}", [entry[key]] if key in entry else [], names)
+    if "questions" in entry:
+        beside = [key for key in ("ranks", "counts", "speed") if key in entry]
+        problems += [f"{place}.{key}: is of a kernel, not of questions" for key in beside]
     if device is None or Path(file).name != file or file.startswith("."):
         problems.append(
             f"{place}.file: {not_allowed(file)}the name of a file with {', '.join(suffixes)}, without a folder"
         )
     if problems:
         raise ConfigError(*problems)
-    operation = known[entry["operation"]]
-    problems += unknown(f"{place}.dtypes", entry["dtypes"], operation.dtypes)
-    speed = None
-    if "speed" in entry and not problems:
-        try:
-            speed = speed_of(f"{place}.speed", entry, operation, device)
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(*problems)
-    return Exercise(
+    operation = known.get(entry.get("operation"))
+    exercise = Exercise(
         *(name, file, device, operation, entry["points"], tuple(entry["dtypes"]), entry["shapes"], entry["most"]),
         entry.get("seconds", whole["seconds"]),
         whole["memory_mb"] << 20,
-        speed,
+        ranks=tuple(entry.get("ranks", ())),
+        sheet=entry.get("questions", ""),
+        hint=entry.get("hint", ""),
     )
+    return exercise if exercise.sheet else judged_by(place, exercise, entry)
 
 
-def speed_of(place: str, entry: Mapping[str, Any], operation: Operation, device: Device) -> Speed:
+def judged_by(place: str, exercise: Exercise, entry: Mapping[str, Any]) -> Exercise:
+    """Add what an exercise judges besides the result: counts and speed."""
+    problems = unknown(f"{place}.dtypes", exercise.dtypes, exercise.operation.dtypes)
+    if exercise.ranks and not exercise.file.endswith(PYTHON):
+        problems.append(f"{place}.ranks: {not_allowed(list(exercise.ranks))}only for a file with {PYTHON}")
+    for key, of in (("speed", speed_of), ("counts", limits_of)):
+        if key in entry and not problems:
+            try:
+                exercise = dataclasses.replace(exercise, **{key: of(f"{place}.{key}", entry, exercise)})
+            except ConfigError as error:
+                problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
+    return exercise
+
+
+def limits_of(place: str, entry: Mapping[str, Any], exercise: Exercise) -> Limits:
+    """Look up the names in the entry of counts."""
+    given = entry["counts"]
+    dtype = given.get("dtype", exercise.dtypes[0])
+    problems = unknown(f"{place}.dtype", [dtype], exercise.dtypes) + wrong_shape(place, given, exercise.operation)
+    allowed = [] if not exercise.device.accelerator else [each for each in PROPERTIES if each != "sent"]
+    for key in ("most", "least"):
+        problems += unknown(f"{place}.{key}", given.get(key, {}), ["sent"] if exercise.ranks else allowed)
+    if problems:
+        raise ConfigError(*problems)
+    return Limits(tuple(given["shape"]), dtype, given.get("most", {}), given.get("least", {}))
+
+
+def wrong_shape(place: str, given: Mapping[str, Any], operation: Operation) -> list[str]:
+    """Return the problem of a shape that has not one number per dimension, in a list."""
+    if len(given["shape"]) == len(operation.dimensions):
+        return []
+    names = ", ".join(operation.dimensions)
+    return [f"{place}.shape: {not_allowed(given['shape'])}one number for each of {names}"]
+
+
+def speed_of(place: str, entry: Mapping[str, Any], exercise: Exercise) -> Speed:
     """Look up the names in the entry of a speed."""
-    given = entry["speed"]
+    given, operation, device = entry["speed"], exercise.operation, exercise.device
     dtype = given.get("dtype", entry["dtypes"][0])
     rungs = [each.name for each in operation.ladder if each.device == device.name and not each.exact]
     problems = unknown(f"{place}.against", [given["against"]], [*rungs, LIBRARY])
     problems += unknown(f"{place}.dtype", [dtype], entry["dtypes"])
-    if len(given["shape"]) != len(operation.dimensions):
-        names = ", ".join(operation.dimensions)
-        problems.append(f"{place}.shape: {not_allowed(given['shape'])}one number for each of {names}")
+    problems += wrong_shape(place, given, operation)
     steps = {each["ratio"]: each["points"] for each in given["steps"]}
     if len(steps) < len(given["steps"]):
         problems.append(f"{place}.steps: a ratio appears twice; allowed: each ratio once")

@@ -249,10 +249,10 @@ def native(
     python = library.suffix == ".py"
     packages = str(Path(np.__file__).parents[1]) if python else ""
     setup = {"library": str(library), "symbol": symbol, "runtime": runtime, "packages": packages}
-    further = (runtime,) if runtime else () if python else (sandbox.plain_module(),)
+    further = () if python else (runtime,) if runtime else (sandbox.plain_module(),)
     program = isolation.wrap(
         [sandbox.PYTHON, "-I", "-S", str(sandbox.NATIVE)],
-        [*sandbox.of_native(packages, further), library],
+        [*sandbox.of_native(packages, further), library, *([runtime] if runtime else [])],
         hidden=sandbox.packages(),
     )
     environment = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}

@@ -36,7 +36,7 @@ results=$1; shift
 DEVICE_FUNCTIONS = re.compile(
     r"(mem(cpy|set|move|cmp)|malloc|free|printf|abort|__assert_fail"
     r"|(fma|sqrt|fabs|fmin|fmax|floor|ceil|trunc|rint|exp|log|pow|nextafter)[fl]?"
-    r"|cuda_\w+|__tsan_\w+|__sanitizer_cov_trace_pc|__gxx_personality_v0|__ubsan_\w+|__cxa_\w+|_Z\w+|_ITM_\w+|__gmon_start__|__tls_get_addr)(@.*)?"
+    r"|cuda_(?!counts$)\w+|__tsan_\w+|__sanitizer_cov_trace_pc|__gxx_personality_v0|__ubsan_\w+|__cxa_\w+|_Z\w+|_ITM_\w+|__gmon_start__|__tls_get_addr)(@.*)?"
 )
 
 

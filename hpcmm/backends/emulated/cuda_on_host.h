@@ -52,6 +52,9 @@
 // from malloc, fast-math, performance. A shuffle from a lane that takes no part returns NaN or other numbers that no sum
 // needs; cuda_note has its line.
 //
+// A counted launch also counts accesses as instructions of warps: sectors of global memory, wavefronts of shared memory.
+// Lanes meet again at the first place of the code that all of them reach, so the code keeps the order of the source.
+//
 // Names that CUDA has are in cuda_on_host::api, those of ptx.cuh in cuda_on_host::ptx, all others in cuda_on_host, so that
 // a kernel may have any names of its own. include/ has headers of the CUDA toolkit.
 #pragma once
@@ -83,6 +86,7 @@ struct Array {  // an array in global memory
 struct Launch {  // parameters of a launch, from the test
     uint3 grid, block;
     int order, seed, checked;  // checked: whether reads of unwritten shared memory and races are errors
+    int counted;               // whether accesses are counted, for cuda_counts
     int arrays;
     const Array *array;
     size_t dynamic_bytes;
@@ -118,6 +122,8 @@ unsigned cuda_lanes();  // that took part in the last exchange
 int cuda_block_count(int line, int predicate, int *threads);  // a barrier; returns for how many threads it holds
 [[noreturn]] void cuda_stop(const char *what, int line);  // an error of the kernel; line 0: that of the call
 const char *cuda_note();  // of the last launch: why its result may be wrong
+const char *cuda_counts();
+void cuda_count_mma();
 const uint64_t *cuda_whole_warp(const void *operands, void *from);  // the same for an address of each of 32 lanes
 void cuda_cp_async(void *target, const void *source, int bytes, int valid);
 void cuda_cp_async_commit_group();

@@ -35,6 +35,7 @@ FILES = (
 COMPILER = shutil.which("g++")
 WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-fsanitize-coverage=trace-pc")
 WATCH += ("-ftrivial-auto-var-init=pattern", "-nodefaultlibs")
+WATCH += ("-fno-reorder-blocks",)  # the order of the code shows where lanes of a warp meet again
 LINES = ("-g1", "-gdwarf-4")  # for addr2line, which confuses the files of some lines in version 5
 # -O1: compiling takes longer than running, for the small sizes that the emulation is for
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-O1")
@@ -63,6 +64,7 @@ class CLaunch(ctypes.Structure):
         ("order", ctypes.c_int),
         ("seed", ctypes.c_int),
         ("checked", ctypes.c_int),
+        ("counted", ctypes.c_int),
         ("arrays", ctypes.c_int),
         ("array", ctypes.POINTER(CArray)),
         ("dynamic_bytes", ctypes.c_size_t),
@@ -75,7 +77,9 @@ class HostKernel:
     def __init__(self, path: Path, source: Path):
         self.path, self.source = path, source
         self.library = modules.open_module(path, source)
-        self.library.launch.restype = self.library.cuda_note.restype = ctypes.c_char_p
+        for each in (self.library.launch, self.library.cuda_note, self.library.cuda_counts):
+            each.restype = ctypes.c_char_p
+        self.counted = False
         self.note = ""  # of the last launch: why its result may be wrong, although no error was found
         self.library.launch.argtypes = (ctypes.c_void_p, ctypes.POINTER(CLaunch))
         sizes = (ctypes.c_int * MOST_PARAMETERS)()
@@ -107,6 +111,7 @@ class HostKernel:
                 ORDERS.index(order),
                 1,
                 checked,
+                self.counted,
                 len(bounds),
                 (CArray * len(bounds))(*bounds),
                 dynamic_bytes,
@@ -116,6 +121,10 @@ class HostKernel:
             raise KernelError(f"{order} order: {located(message.decode(), self.path, self.source)}")
         if note := self.library.cuda_note():
             self.note = located(note.decode(), self.path, self.source)
+
+    def counts(self) -> str:
+        """Return what the launches since the last call did that were ``counted``, for ``counts.read``."""
+        return self.library.cuda_counts().decode()
 
     def fill(self, symbol: str, content: np.ndarray) -> None:
         """Copy an array to the beginning of a variable of the source, such as one in constant memory."""

@@ -27,6 +27,7 @@ NOT_INSTRUMENTED void cuda_mma(T (&c)[4], const T (&a)[4], const T (&b)[2], F ad
 {
     const CudaFragments<T> own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
     const uint64_t *const lanes = cuda_whole_warp(&own, __builtin_return_address(0));
+    cuda_count_mma();
     const int g = cuda_lane() / 4, t = cuda_lane() % 4;
     for (int i = 0; i < 4; ++i) {
         T row[8], column[8];
@@ -145,6 +146,7 @@ NOT_INSTRUMENTED void cuda_mma_16(float (&c)[4], const unsigned (&a)[4], const u
 {
     const CudaPairs own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
     const uint64_t *const lanes = cuda_whole_warp(&own, __builtin_return_address(0));
+    cuda_count_mma();
     const int g = cuda_lane() / 4, t = cuda_lane() % 4;
     for (int i = 0; i < 4; ++i) {
         unsigned short row[16], column[16];

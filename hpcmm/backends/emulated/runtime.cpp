@@ -1,6 +1,12 @@
 // The machine behind cuda_on_host.h: it schedules the threads of the blocks of a cluster, carries out asynchronous
 // copies and products, and checks every access. The kernels' libraries are linked with it.
 #define CUDA_ON_HOST_RUNTIME
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "cuda_on_host.h"
 
 #include <link.h>
@@ -18,6 +24,7 @@ namespace {
 constexpr int MOST_THREADS = 2048, MOST_CLUSTER = 16, MOST_BLOCKS = 1 << 20, MOST_COPIES = 512;  // threads: of a cluster
 constexpr int MOST_MBARRIERS = 256, MOST_ENGINES = 512, MOST_UNDER_WAY = 1024, MOST_NAMED = 16, MOST_REPORTED = 3;
 constexpr int REGISTERS = 65536;  // of a multiprocessor
+constexpr uintptr_t SECTOR = 32;  // bytes
 constexpr size_t STACK = 64 * 1024, MARGIN = 1 << 20;
 // A launch that takes more steps does not end. A step is an access or a basic block; MOST_STEPS are for small arrays. A
 // product of three matrices has at most as many multiplications as the root of the product of their sizes.
@@ -85,6 +92,7 @@ struct Thread {
     unsigned fenced;    // time of its last fence.proxy.async
     bool wgmma_fenced;  // since its last wait for products
     int registers;      // of setmaxnreg, 0 without
+    int barriers;       // of the block, so far
     int products, product_group, product_engine;  // of a warp, in its lane 0
     int store_group, store_engine;
     Clock seen;         // accesses that are ordered before its own
@@ -99,6 +107,16 @@ struct Byte {  // a byte of shared memory: its last write and its last reads by 
     unsigned written_at, read_at, other_read_at;
     short writer, reader, other_reader;
     bool atomic;
+};
+struct Event {  // of a thread, for the counts: an access, or the beginning of a basic block, of size 0
+    uintptr_t place, at;
+    int thread, barriers;  // barriers: of the block, so far
+    int size;
+    Kind kind;
+    bool shared;
+};
+struct Count {  // of all accesses at a place: by warps and lanes, the sectors or wavefronts, the fewest possible ones
+    uint64_t warps, lanes, parts, least;
 };
 template <class T, int MOST> struct List {  // in the order in which its elements came
     T element[MOST];
@@ -144,6 +162,10 @@ Clock cluster_arrived, cluster_ended;
 double steps, most_steps;
 uint64_t random_state;
 char message[2048], note[1024];
+bool counting;                 // the launch; false while a library is loaded
+std::vector<Event> events;     // of the cluster that runs
+std::map<std::tuple<uintptr_t, bool, Kind>, Count> counts;  // by place, whether in shared memory, kind
+uint64_t barriers, mmas, code_blocks;  // of blocks, of warps, and of all threads: basic blocks of code
 
 // The high bits of 64, because low bits have short periods: with 2^10 numbers a round, such as those of a block of 1024
 // threads, some bits would be the same in every round, and a warp that they stop would never run.
@@ -277,6 +299,7 @@ void wait(State state)
 {
     if (state != RETURNED && state != POLLING)
         count(STEPS_OF_WAIT);
+    thread[current].barriers += state == AT_BLOCK_BARRIER;
     thread[current].state = state;
     thread[current].place = place;
     if (!_setjmp(thread[current].here))
@@ -353,6 +376,7 @@ bool release_block(int block)
                  "%d of %d threads have returned before the __syncthreads() in line %d; before compute capability 7.0 this hangs",
                  threads - waiting, threads, of[first].line);
     block_barrier[block] = ++now;
+    barriers += counting;
     if (wide) {
         for (int i = 0; i < threads; ++i)
             if (of[i].state == AT_BLOCK_BARRIER)
@@ -555,6 +579,7 @@ void start_block(int b)
         t.copies = t.group = t.registers = t.products = t.product_group = t.store_group = 0;
         t.product_engine = t.store_engine = -1;
         t.at_cluster = t.wgmma_fenced = false;
+        t.barriers = 0;
     }
 }
 
@@ -584,6 +609,94 @@ bool any_polls()
         if (thread[i].state == POLLING)
             return true;
     return false;
+}
+
+// ---- counts ----
+
+// Return the different units of `bytes` bytes that accesses touch, as their numbers in order.
+std::vector<uintptr_t> units(const Event *first, const Event *last, uintptr_t bytes)
+{
+    std::vector<uintptr_t> found;
+    for (const Event *a = first; a < last; ++a)
+        for (uintptr_t unit = a->at / bytes; unit <= (a->at + a->size - 1) / bytes; ++unit)
+            found.push_back(unit);
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
+}
+
+// Count an access of lanes of a warp, in their order. Shared memory serves a word of each bank in a wavefront, to as many
+// lanes as access 128 bytes.
+void count_access(const Event *first, const Event *last)
+{
+    Count &count = counts[{first->place, first->shared, first->kind}];
+    ++count.warps;
+    count.lanes += last - first;
+    if (!first->shared) {
+        count.parts += units(first, last, SECTOR).size();
+        count.least += (units(first, last, 1).size() + SECTOR - 1) / SECTOR;
+        return;
+    }
+    const int lanes = first->size > 4 ? WARP * 4 / first->size : WARP;
+    for (const Event *end; first < last; first = end) {
+        for (end = first; end < last && end->thread / lanes == first->thread / lanes;)
+            ++end;
+        int words[WARP] = {};
+        for (uintptr_t word : units(first, end, 4))
+            ++words[word % WARP];
+        count.parts += *std::max_element(words, words + WARP);
+        ++count.least;
+    }
+}
+
+// A device executes an instruction for all lanes of a warp that are there; here, lanes come one after the other. Put them
+// together again: of the lanes' next events the one that is first in the code comes first, for all lanes that have it. So
+// lanes that skip a branch wait for those that take it, and lanes that leave a loop for those that stay.
+void count_warp(const Event *first, const Event *last)
+{
+    const Event *next[WARP], *end[WARP];
+    int lanes = 0;
+    for (; first < last; ++lanes)
+        for (next[lanes] = first; first < last && first->thread == next[lanes]->thread;)
+            end[lanes] = ++first;
+    for (;;) {
+        uintptr_t place = ~(uintptr_t)0;
+        for (int i = 0; i < lanes; ++i)
+            if (next[i] < end[i] && next[i]->place < place)
+                place = next[i]->place;
+        if (place == ~(uintptr_t)0)
+            return;
+        std::vector<Event> together[2];  // in global and in shared memory
+        for (int i = 0; i < lanes; ++i)
+            if (next[i] < end[i] && next[i]->place == place) {
+                if (next[i]->size)
+                    together[next[i]->shared].push_back(*next[i]);
+                ++next[i];
+            }
+        for (const auto &each : together)
+            if (!each.empty())
+                count_access(each.data(), each.data() + each.size());
+    }
+}
+
+void count_events()
+{
+    const auto warp_of = [](const Event &e) { return std::make_tuple(e.thread / WARP, e.barriers); };
+    std::stable_sort(events.begin(), events.end(), [&](const Event &a, const Event &b) {
+        return std::make_tuple(warp_of(a), a.thread) < std::make_tuple(warp_of(b), b.thread);
+    });
+    for (const Event *first = events.data(), *const end = first + events.size(), *last; first < end; first = last) {
+        for (last = first; last < end && warp_of(*last) == warp_of(*first);)
+            ++last;
+        count_warp(first, last);
+    }
+    events.clear();
+}
+
+void remember(uintptr_t begin, size_t size, Kind kind, bool shared)
+{
+    if (counting && current >= 0)
+        events.push_back({place, begin, current, thread[current].barriers, (int)size, kind, shared});
 }
 
 // Run the blocks of a cluster to their ends. Return true if no error was found.
@@ -640,6 +753,7 @@ bool run_cluster()
         report_hang();
     if (!message[0])
         check_cluster_end();
+    count_events();
     return !message[0];
 }
 
@@ -714,11 +828,14 @@ void access(uintptr_t begin, size_t size, Kind kind)
     count(1);
     if (in_shared(begin, size)) {
         check_shared(loaded, begin - (uintptr_t)shared_begin, size, kind);
+        remember(begin - (uintptr_t)shared_begin, size, kind, true);
         return;
     }
     for (int i = 0; i < launched->arrays; ++i)
-        if (within((void *)launched->array[i].begin, (void *)launched->array[i].end))
+        if (within((void *)launched->array[i].begin, (void *)launched->array[i].end)) {
+            remember(begin, size, kind, false);
             return;
+        }
     if (current >= 0 && within(stacks + current * STACK, stacks + (current + 1) * STACK) ||
         within((void *)globals_begin, (void *)globals_end))
         return;
@@ -964,6 +1081,29 @@ void cuda_stop(const char *what, int line)
 }
 
 const char *cuda_note() { return note; }
+
+// Return the counts since the last call as JSON. Accesses: [place, whether in shared memory, kind, warps, lanes, parts,
+// fewest parts].
+const char *cuda_counts()
+{
+    static std::string text;
+    char part[256];
+    snprintf(part, sizeof part, "{\"barriers\": %lu, \"mmas\": %lu, \"code_blocks\": %lu, \"accesses\": [", barriers,
+             mmas, code_blocks);
+    text = part;
+    for (const auto &[key, count] : counts) {
+        const auto &[place, shared, kind] = key;
+        snprintf(part, sizeof part, "%s[%lu, %d, %d, %lu, %lu, %lu, %lu]", text.back() == '[' ? "" : ", ",
+                 place - library_begin, shared, kind, count.warps, count.lanes, count.parts, count.least);
+        text += part;
+    }
+    text += "]}";
+    counts.clear();
+    barriers = mmas = code_blocks = 0;
+    return text.c_str();
+}
+
+void cuda_count_mma() { mmas += counting && current % WARP == 0; }
 
 unsigned cuda_lanes() { return thread[current].present; }
 
@@ -1253,6 +1393,7 @@ void cuda_wgmma_mma_async(const CudaWgmma &wgmma, void *from)
     bool at_once = ::at_once();
     for (const Product &each : products)
         at_once = at_once && (&each == &product || each.thread != current || each.done);  // sums in order
+    mmas += counting;
     product = {wgmma, current, t.product_group, now, at_once};
     wgmma.multiply(wgmma, true, at_once);
     ++now;
@@ -1299,6 +1440,7 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
     for (int i = 0; i < launch->arrays; ++i)
         bytes_in_all += launch->array[i].end - launch->array[i].begin;
     most_steps = MOST_STEPS + 8 * bytes_in_all * sqrt(bytes_in_all);
+    counting = launch->counted;
     launched = launch, call_kernel = call, kernel_arguments = arguments;
     random_state = launch->seed;
     const uint3 grid = index_of[3] = launch->grid, block = index_of[2] = launch->block;
@@ -1370,6 +1512,11 @@ HOOK(__tsan_write_range, WRITE, size, uintptr_t address, size_t size)
 void __tsan_init() {}
 void __sanitizer_cov_trace_pc()
 {
+    if (counting) {
+        ++code_blocks;
+        place = (uintptr_t)__builtin_return_address(0);
+        remember(0, 0, READ, false);
+    }
     if (++steps > most_steps) {
         place = (uintptr_t)__builtin_return_address(0);
         count(0);

@@ -1,4 +1,4 @@
-// 8. Tensor cores.
+// 12. Tensor cores.
 //
 // Task: a warp computes 16 x 8 elements of C in float64, in steps of 8 terms, with mma_m16n8k8_f64(c, a, b).
 // Hints: the lanes of the warp hold the operands together. With g = lane / 4 and t = lane % 4 a lane holds
@@ -26,14 +26,7 @@ matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, i
     double c[4] = {};
     for (int start = 0; start < k; start += 8) {
         double a[4] = {}, b[2] = {};
-        for (int i = 0; i < 4; ++i) {
-            const int row = first_row + g + i % 2 * 8, p = start + t + i / 2 * 4;
-            a[i] = row < m && p < k ? A[(size_t)row * lda + p] : 0;
-        }
-        for (int i = 0; i < 2; ++i) {
-            const int p = start + t + i * 4, column = first_column + g;
-            b[i] = p < k && column < n ? B[(size_t)p * ldb + column] : 0;
-        }
+        // TODO: load the elements of this lane
         mma_m16n8k8_f64(c, a, b);
     }
     for (int i = 0; i < 4; ++i) {

@@ -1,4 +1,4 @@
-// 3. One thread per element of C.
+// 4. One thread per element of C.
 //
 // Task: each thread computes one element.
 // Hints: the grid is rounded up, so some threads are outside C and must do nothing. Let neighbouring threads of a warp
@@ -13,9 +13,11 @@ matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, i
 {
     const int column = blockIdx.x * TILE + threadIdx.x;
     const int row = blockIdx.y * TILE + threadIdx.y;
-    // TODO: threads outside C return
+    if (row >= m || column >= n)
+        return;
     REAL sum = 0;
-    // TODO: sum of A(row, p) B(p, column) over p
-    if (row < m && column < n)
-        C[(size_t)row * ldc + column] = alpha * sum;  // TODO: beta
+    for (int p = 0; p < k; ++p)
+        sum += A[(size_t)row * lda + p] * B[(size_t)p * ldb + column];
+    REAL &c = C[(size_t)row * ldc + column];
+    c = beta == 0 ? alpha * sum : alpha * sum + beta * c;
 }

@@ -1,4 +1,4 @@
-// 4. Tiles in shared memory.
+// 9. Tiles in shared memory.
 //
 // Task: a block loads a tile of A and one of B into shared memory, and all its threads compute with them.
 // Hints: an element of a tile is loaded once per block, and read TILE times. Elements outside the matrices are zeros,
@@ -18,12 +18,12 @@ matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, i
     const int row = blockIdx.y * TILE + y;
     REAL sum = 0;
     for (int start = 0; start < k; start += TILE) {
-        // TODO: load tile_a[y][x] and tile_b[y][x], with zeros outside A and B
-        tile_a[y][x] = tile_b[y][x] = 0;
-        // TODO: barrier
+        tile_a[y][x] = row < m && start + x < k ? A[(size_t)row * lda + start + x] : REAL(0);
+        tile_b[y][x] = start + y < k && column < n ? B[(size_t)(start + y) * ldb + column] : REAL(0);
+        __syncthreads();
         for (int p = 0; p < TILE; ++p)
             sum += tile_a[y][p] * tile_b[p][x];
-        // TODO: barrier
+        __syncthreads();
     }
     if (row < m && column < n) {
         REAL &c = C[(size_t)row * ldc + column];

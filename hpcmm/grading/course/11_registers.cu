@@ -1,4 +1,4 @@
-// 6. Register tiles.
+// 11. Register tiles.
 //
 // Task: each thread computes PER_THREAD elements of one column of C in registers.
 // Hints: a thread loads an element of B from shared memory once for PER_THREAD multiply-adds. Unrolled loops with

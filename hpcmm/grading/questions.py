@@ -1,0 +1,197 @@
+"""Sheets of questions that are answered by hand, as numbers in a file.
+
+The answers are computed here, so neither a rubric nor the files of a course have them. A file has a line
+``NAME: NUMBER`` for each question; ``#`` begins a comment.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SUFFIX = ".txt"
+MOST_BYTES = 1 << 16
+TOLERANCE = 0.02  # of answers that are no whole numbers
+LINE = re.compile(r"(\w+)\s*:\s*(\S*)")
+
+SECTOR, WARP, FLOAT = 32, 32, 4  # bytes, lanes, bytes
+LINK, RATE = 55e9, 50e12  # of the sheet: bytes per second between host and GPU, operations per second of the kernel
+PITCH = 512  # bytes; rows that cudaMallocPitch allocates begin at multiples of it
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question.
+
+    Parameters
+    ----------
+    answer : float
+    way : str
+        How it is found, for those who do not have it.
+    mistakes : mapping of float to str
+        Why an answer is wrong that many give.
+    """
+
+    answer: float
+    way: str
+    mistakes: Mapping[float, str] = field(default_factory=dict, hash=False)
+
+    def fault(self, given: float) -> str:
+        """Return why an answer is wrong; empty if it is right."""
+        if near(given, self.answer):
+            return ""
+        return next((why for value, why in self.mistakes.items() if near(given, value)), self.way)
+
+
+def near(given: float, answer: float) -> bool:
+    """Return whether two numbers are the same: whole ones exactly, others nearly.
+
+    >>> near(6, 6), near(6.01, 6), near(0.335, 1 / 3)
+    (True, False, True)
+    """
+    return given == answer if float(answer).is_integer() else math.isclose(given, answer, rel_tol=TOLERANCE)
+
+
+def fault(path: Path, sheet: str) -> str:
+    """Return the first fault of a file of answers; empty if all are right."""
+    asked = SHEETS[sheet]()
+    with path.open("rb") as file:
+        text = file.read(MOST_BYTES).decode(errors="replace")
+    answers: dict[str, float] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        content = line.partition("#")[0].strip()
+        if not content:
+            continue
+        found = LINE.fullmatch(content)
+        if not found or found[1] not in asked:
+            return f"line {number}: {content[:80]!r} is not allowed; allowed: NAME: NUMBER, with a name of the sheet"
+        if not found[2]:
+            continue
+        try:
+            answers[found[1]] = float(found[2])
+        except ValueError:
+            return f"line {number}: {found[1]}: {found[2][:80]!r} is not allowed; allowed: a number"
+    for name, question in asked.items():
+        if name not in answers:
+            return f"{name}: is not answered"
+        if why := question.fault(answers[name]):
+            return f"{name}: {answers[name]:g} is wrong. {why}"
+    return ""
+
+
+def occupancy() -> dict[str, Question]:
+    """Blocks of a tiled product on an SM of compute capability 2.0, for tiles of 8, 16 and 32 float32 elements."""
+    from hpcmm.analysis.capabilities import capability  # pandas takes a while to import
+    from hpcmm.analysis.occupancy import block_limits, block_on
+
+    like, asked = capability("2.0"), {}
+    for tile in (8, 16, 32):
+        threads, shared = tile * tile, 2 * tile * tile * FLOAT
+        limits = block_limits(block_on(like, (tile, tile), shared), like)
+        blocks, name = min(limits.values()), f"tile_{tile}"
+        others = {of: most for of, most in limits.items() if most != blocks}
+        why = "is what the limit of {} alone allows; the least of the three limits counts"
+        asked[f"{name}_threads_per_block"] = Question(
+            threads, "The block has one thread for each element of its tile", {tile: "The tile has two dimensions"}
+        )
+        asked[f"{name}_shared_bytes"] = Question(
+            shared,
+            "A block stages a tile of A and one of B, with 4 bytes per element",
+            {
+                shared // 2: "A tile of B is staged, too",
+                shared // FLOAT: "This counts elements, not bytes",
+            },
+        )
+        ways = {
+            "threads": "Threads of an SM divided by threads of a block, rounded down",
+            "shared memory": "Shared memory of an SM divided by that of a block, rounded down",
+        }
+        for of, way in ways.items():
+            asked[f"{name}_blocks_by_{of.replace(' ', '_')}"] = Question(limits[of], way)
+        asked[f"{name}_blocks"] = Question(
+            blocks,
+            "The least of three limits: threads, shared memory, and the blocks that an SM takes at most",
+            {most: f"{most} {why.format(of)}" for of, most in others.items()},
+        )
+        asked[f"{name}_occupancy_percent"] = Question(
+            100 * blocks * threads / like.threads, "Threads of all resident blocks, divided by those an SM can have"
+        )
+    return asked
+
+
+def transfers() -> dict[str, Question]:
+    """Copies and kernel of C = A B with n = 4096 and 1024 in float32, with the rates of the sheet."""
+    asked = {}
+    for n in (1024, 4096):
+        matrix, flops = n * n * FLOAT, 2 * n**3
+        copies, kernel = 3 * matrix / LINK * 1e3, flops / RATE * 1e3
+        asked |= {
+            f"n_{n}_bytes_to_the_device": Question(
+                2 * matrix,
+                "A and B go to the GPU. C need not: the kernel writes all of it",
+                {3 * matrix: "C need not go to the GPU: the kernel writes all of it", matrix: "B goes there, too"},
+            ),
+            f"n_{n}_bytes_back": Question(matrix, "C alone", {3 * matrix: "The host still has A and B"}),
+            f"n_{n}_milliseconds_of_the_copies": Question(copies, "All bytes, divided by the rate of the link"),
+            f"n_{n}_milliseconds_of_the_kernel": Question(
+                kernel,
+                "2 n^3 operations, divided by their rate",
+                {kernel / 2: "Each multiply-add has two operations: a product and a sum"},
+            ),
+            f"n_{n}_percent_of_the_copies": Question(
+                100 * copies / (copies + kernel),
+                "Time of the copies, divided by that of copies and kernel together",
+                {100 * copies / kernel: "Divide by the time of copies and kernel together"},
+            ),
+        }
+    even = 3 * FLOAT / LINK * RATE / 2
+    asked["n_of_equal_times"] = Question(
+        even, "12 n^2 bytes / rate of the link = 2 n^3 operations / their rate. Divide by n^2"
+    )
+    return asked
+
+
+def pitch() -> dict[str, Question]:
+    """Rows of 1001 float32 elements, packed and with the pitch of ``cudaMallocPitch``."""
+    columns = 1001
+    row = columns * FLOAT
+    pitched = -(-row // PITCH) * PITCH
+
+    def sectors(begin: int) -> int:
+        """Return the sectors that a warp touches from an offset on, one element per lane."""
+        return (begin + WARP * FLOAT - 1) // SECTOR - begin // SECTOR + 1
+
+    def byte(row_bytes: int) -> Question:
+        way = "Row times bytes from row to row, plus column times bytes of an element"
+        return Question(3 * row_bytes + 5 * FLOAT, way, {3 * row_bytes + 5: "The column counts elements of 4 bytes"})
+
+    return {
+        "packed_row_bytes": Question(row, "Columns times 4 bytes"),
+        "packed_element_3_5_byte": byte(row),
+        "packed_row_1_sectors": Question(
+            sectors(row),
+            "Row 1 does not begin at a multiple of 32 bytes: 128 bytes touch one sector more than 4",
+            {4: "That is for a row that begins at a multiple of 32 bytes. Where does row 1 begin?"},
+        ),
+        "pitch_bytes": Question(
+            pitched,
+            "The next multiple of 512 bytes",
+            {columns: "The pitch is in bytes", row: "A row begins at a multiple of 512 bytes"},
+        ),
+        "pitch_elements": Question(pitched // FLOAT, "The pitch in bytes, divided by 4: the leading dimension"),
+        "pitched_element_3_5_byte": byte(pitched),
+        "pitched_row_1_sectors": Question(sectors(pitched), "32 lanes read 128 bytes from a multiple of 32 bytes on"),
+        "pitch_extra_percent": Question(
+            100 * (pitched - row) / row, "Bytes that are added to a row, divided by the bytes of the row"
+        ),
+    }
+
+
+SHEETS: Mapping[str, Callable[[], dict[str, Question]]] = {
+    "occupancy": occupancy,
+    "transfers": transfers,
+    "pitch": pitch,
+}
