@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from test_kernels_compiled import nvrtc
 
-from hpcmm.bench import adopting
-from hpcmm.bench.adopting import NotAdopted, adopt
+from hpcmm.bench import adoption
+from hpcmm.bench.adoption import NotAdopted, adopt, launches
 from hpcmm.experiment import calls, own_kernels, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.experiment.functions import Source
@@ -238,8 +238,8 @@ def test_a_copy_with_its_head_needs_no_trial(tmp_path, monkeypatch):
     command = [sys.executable, "-m", "hpcmm", "bench", "--adopt", "copy.cu", "mine.cuh"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "mine.cuh: taken as mine(out=C, B, A, rows=m, inner=k, cols=n)" in done.stdout
-    monkeypatch.setattr(adopting, "adopt", None)
-    assert adopting.copy_of(tmp_path / "copy.cu", "") == (tmp_path / "copy.cu", "")
+    monkeypatch.setattr(adoption, "adopt", None)
+    assert adoption.copy_of(tmp_path / "copy.cu", "") == (tmp_path / "copy.cu", "")
     kernel = own_kernels.read(tmp_path / "copy.cu")
     assert (kernel.operations, kernel.variant.dtypes) == (("matmul",), ("float32",))
     assert str(kernel.variant.contract) == "C = A B, packed rows"
@@ -295,12 +295,35 @@ def test_one_of_several_kernels_is_chosen_by_name(tmp_path):
         adopted(tmp_path, COPY + ADD, kernel="none")
 
 
+def test_multiples_of_a_product_by_columns_are_those_of_the_operation(tmp_path):
+    text = """
+        __global__ void mine(int m, int n, int k, const float *A, const float *B, float *C)
+        {
+            int i = blockIdx.x * 8 + threadIdx.x, j = blockIdx.y * 16 + threadIdx.y;
+            float sum = 0;
+            for (int p = 0; p < k; ++p)
+                sum += A[i + p * m] * B[p + j * k];
+            C[i + j * m] = sum;
+        }
+        int main() { mine<<<grid, dim3(8, 16)>>>(m, n, k, a, b, c); }
+    """
+    head = adopted(tmp_path, text)
+    assert (head["layout"], head["multiples"]) == ("columns", {"m": 16, "n": 8, "k": 1})
+    assert head["grid"] == ["ceil(n / 8)", "ceil(m / 16)"]
+
+
+def test_a_constant_that_names_threads_is_tried_as_a_block():
+    source = Source("const int THREADS_PER_BLOCK = 96;\n__global__ void f(float *x) {}")
+    tried = launches.blocks(source, source.functions["f"], "", 4)
+    assert next(tried) == ((96,), 0)
+
+
 def test_any_encoding_is_read(tmp_path):
     path = tmp_path / "mine.cu"
     path.write_bytes("// größer\r\n".encode("latin-1") + ADD.encode())
-    assert adopting.decoded(path).startswith("// größer\n")
+    assert adoption.decoded(path).startswith("// größer\n")
     path.write_bytes(b"\xef\xbb\xbf" + ADD.encode())
-    assert adopting.decoded(path) == ADD
+    assert adoption.decoded(path) == ADD
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm import kernels
-from hpcmm.bench import adopting
+from hpcmm.bench.adoption import trials
 from hpcmm.kernels import modules
 from hpcmm.model import Task
 
@@ -69,10 +69,10 @@ def on_cpu(task: Task) -> str:
             function = getattr(modules.open_module(module, source), other.operation.kernels)
             function.restype = None
             given = other.operation.arguments(other, arrays)
-            function(*map(adopting.as_argument, given), ctypes.c_int(2))
+            function(*map(trials.as_argument, given), ctypes.c_int(2))
             return arrays["C"]
 
-        found = adopting.guarded(inside, SECONDS)
+        found = trials.guarded(inside, SECONDS)
         return None if isinstance(found, str) else found
 
     return of_product(task, run)
@@ -84,7 +84,7 @@ def smallest_multiples(task: Task, run: Run, tile: int) -> dict[str, int]:
     found = {}
     for i, name in enumerate(task.operation.dimensions):
         for each in (1, 2, 4, 8, 16, 32, 64, 128):
-            size = adopting.multiple_of(each)
+            size = trials.multiple_of(each)
             shape = [size if square or i == j else tile for j in range(3)]
             other = replaced(task, shape)
             drawn = other.operation.draw(np.random.default_rng(1), other)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import backends, kernels, surroundings
-from hpcmm.bench import adopting, disassembly, sanitizing, tools
+from hpcmm.bench import adoption, disassembly, sanitizing, tools
 from hpcmm.cli.arguments import command
 from hpcmm.cli.selection import Chosen, choose, config_of, verifying_sweeps
 from hpcmm.devices import DEVICES
@@ -136,7 +136,7 @@ def adopt(arguments: argparse.Namespace) -> int:
         arguments.wrong("--adopt: one file at a time")
     if arguments.adopt.exists():
         raise HpcmmError(f"exists already: {arguments.adopt}; give another name, or remove it")
-    found = adopting.adopt(Path(arguments.files[0]).resolve(), arguments.kernel or "")
+    found = adoption.adopt(Path(arguments.files[0]).resolve(), arguments.kernel or "")
     found.write(arguments.adopt)
     print(f"{found}\nwrote {arguments.adopt}")
     return 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import kernels
-from hpcmm.bench import adopting
+from hpcmm.bench import adoption
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, own_kernels
 from hpcmm.experiment.config import of_file
@@ -121,14 +121,14 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
     path = file.resolve()
     if path.suffix == heads.PYTHON:
         return path
-    if not adopting.is_adopted(path):
-        allowed = ", ".join([*adopting.SUFFIXES, heads.PYTHON])
+    if not adoption.is_adopted(path):
+        allowed = ", ".join([*adoption.SUFFIXES, heads.PYTHON])
         raise KernelFileError(f"{file}: not a kernel file; allowed suffixes: {allowed}")
     if not path.is_file():
         return path
     try:
-        copy, said = adopting.copy_of(path, arguments.kernel or "")
-    except adopting.NotAdopted as error:
+        copy, said = adoption.copy_of(path, arguments.kernel or "")
+    except adoption.NotAdopted as error:
         broken[str(path)] = str(error).removeprefix(f"{path.name}: ")
         return None
     if said and not arguments.json:

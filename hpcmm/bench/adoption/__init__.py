@@ -1,0 +1,227 @@
+"""Adopt a kernel of any signature: find its arguments and its launch by small trials on the host; write its head."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcmm.bench.adoption.products import ProductSearch
+from hpcmm.bench.adoption.search import Kernel, NotAdopted
+from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, kinds
+from hpcmm.bench.adoption.vectors import VectorSearch
+from hpcmm.devices import DEVICES, Device
+from hpcmm.experiment import calls
+from hpcmm.experiment.functions import Function, Parameter, Source
+from hpcmm.kernels import modules
+from hpcmm.operations import heads
+
+GPU = next(each for each in DEVICES.values() if each.accelerator)
+CPU = next(each for each in DEVICES.values() if not each.accelerator)
+SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
+SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".h", ".hpp"), CPU)
+
+
+@dataclass
+class Adopted:
+    """A file with the head that its kernel needs.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    head : dict
+        The keys of the head.
+    text : str
+        The file's text.
+    suffix : str
+        Suffix of a copy: that of the device's kernels.
+    """
+
+    path: Path
+    head: dict[str, Any]
+    text: str
+    suffix: str
+
+    def __str__(self) -> str:
+        """Describe what was found, in one line."""
+        head = self.head
+        launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block") if key in head)
+        return f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}"
+
+    def write(self, target: Path, lines_of_file: bool = False) -> None:
+        """Write a copy with the head; with ``lines_of_file``, messages give the lines of the file."""
+        import yaml
+
+        lines = [f"{self.path.name}, with the head that hpcmm bench --adopt found.", "", "hpcmm:"]
+        for key, value in self.head.items():
+            flow = yaml.safe_dump(value, default_flow_style=True, width=1000, sort_keys=False)
+            lines.append(f"  {key}: {flow.strip().removesuffix('...').strip()}")
+        comment = "".join(f"// {line}".rstrip() + "\n" for line in lines)
+        near = re.sub(
+            r'^([ \t]*#[ \t]*include[ \t]*)"([^"]+)"',
+            lambda x: f'{x[1]}"{self.path.parent / x[2]}"' if (self.path.parent / x[2]).is_file() else x[0],
+            self.text,
+            flags=re.MULTILINE,
+        )
+        text = self.text if target.parent.resolve() == self.path.parent.resolve() else near
+        place = f'#line 1 "{self.path}"\n' if lines_of_file else ""
+        target.write_text(f"{comment}\n{place}{text}", encoding="utf-8")
+
+
+def shown(value: Any) -> str:
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else str(value)
+
+
+def is_adopted(path: Path) -> bool:
+    """Return whether a file of this suffix may be adopted."""
+    return path.suffix in SUFFIXES
+
+
+def decoded(path: Path) -> str:
+    """Return the text of a source, whatever its encoding."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise NotAdopted(f"{path}: {error.strerror}") from error
+    for encoding in ("utf-8-sig", "utf-16") if content[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig",):
+        try:
+            return content.decode(encoding).replace("\r\n", "\n")
+        except UnicodeDecodeError:
+            continue
+    return content.decode("latin-1").replace("\r\n", "\n")
+
+
+def is_native(text: str, path: Path) -> bool:
+    """Return whether a file needs no adoption: its head has a call, or its function is that of an operation."""
+    if path.suffix not in (GPU.suffix, CPU.suffix):
+        return False
+    try:
+        if "call" in heads.head_of(text, path)[0]:
+            return True
+    except heads.KernelFileError:
+        return True  # its reader reports what is wrong
+    source = Source(text)
+    for kernels, wanted in calls.SIGNATURES.items():
+        function = source.functions.get(kernels)
+        if function and all(map(fits, function.parameters, wanted)) and len(function.parameters) >= len(wanted):
+            return path.suffix == CPU.suffix or is_exported(source, kernels)
+        if (
+            not function
+            and re.search(rf"\b{kernels}\s*\(", text)
+            and not any(each.kernel for each in source.functions.values())
+        ):
+            return path.suffix == GPU.suffix  # the parser finds no kernel: macros define it
+    return False
+
+
+def copy_of(path: Path, kernel: str) -> tuple[Path, str]:
+    """Return a copy of a file with its head in the user's cache, and what was found; the file itself if it has one."""
+    text = decoded(path)
+    if not kernel and is_native(text, path):
+        return path, ""
+    code = [*sorted(Path(__file__).parent.glob("*.py")), Path(calls.__file__)]
+    parts = [str(path), text, kernel, *(each.read_text() for each in code)]
+    folder = modules.cache() / "adopted" / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    said = folder / "said.txt"
+    if not said.is_file():
+        found = adopt(path, kernel)
+        folder.mkdir(parents=True, exist_ok=True)
+        found.write(folder / f"{path.stem}{found.suffix}", lines_of_file=True)
+        said.write_text(f"{found.suffix}\n{found}")
+    suffix, _, line = said.read_text().partition("\n")
+    return folder / f"{path.stem}{suffix}", line
+
+
+def fits(parameter: Parameter, wanted: str) -> bool:
+    """Return whether a parameter has the type of the operation's: the size of its integers matters on a GPU."""
+    if parameter.pointers or "*" in wanted:
+        return parameter.pointers == ("*" in wanted)
+    if wanted.startswith("int "):
+        return parameter.type in ("int", "unsigned", "unsigned int", "uint")
+    if wanted.startswith("size_t "):
+        return parameter.type in ("size_t", "unsigned long", "uint64_t", "unsigned long long", "std::size_t", "long")
+    return not WORDS_OF_INTEGERS.match(parameter.type) or parameter.type == "int"
+
+
+def is_exported(source: Source, name: str) -> bool:
+    """Return whether a function has C linkage, which the name of a kernel needs."""
+    node = source.nodes[name]
+    return (
+        b'extern "C"' in source.content[: node.start_byte].rsplit(b"\n\n", 1)[-1]
+        or node.parent.type in ("linkage_specification",)
+        or (node.parent.type == "declaration_list")
+    )
+
+
+def adopt(path: Path, kernel: str = "") -> Adopted:
+    """Find the head of a kernel.
+
+    Parameters
+    ----------
+    path : Path
+    kernel : str
+        Name of its function; by default the only one that computes an operation.
+
+    Raises
+    ------
+    NotAdopted
+        If there is none, several, or no trial gives a right result.
+    """
+    text = decoded(path)
+    given, _ = heads.head_of(text, path)
+    source = Source(text)
+    device = SUFFIXES[path.suffix]
+    if any(each.kernel for each in source.functions.values()):
+        device = GPU
+    chosen = choose(path, source, device, kernel)
+    failures = []
+    for kind in kinds(source, chosen, device):
+        search = ProductSearch if kind == "matmul" else VectorSearch
+        try:
+            head = search(Kernel(path, text, source, chosen, device, given), kind).head()
+        except NotAdopted as error:
+            failures.append(error)
+            continue
+        text = text.replace(heads.MARK, heads.MARK.replace(":", " -"), 1) if given else text
+        return Adopted(path, head | given, text, device.suffix)
+    raise failures[0]
+
+
+def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
+    """Return the function to adopt."""
+    of_device = [
+        each for name, each in source.functions.items() if name != "main" and (each.kernel or not device.accelerator)
+    ]
+    names = ", ".join(each.name for each in of_device) or "none"
+    what = "kernels" if device.accelerator else "functions"
+    if kernel:
+        found = [each for each in of_device if each.name == kernel]
+        if not found:
+            raise NotAdopted(f"{path.name} has no function {kernel!r}; its {what} are: {names}")
+        return found[0]
+    able = [each for each in of_device if kinds(source, each, device)]
+    if len(able) > 1:
+        called = {
+            name
+            for each in able
+            for name in re.findall(r"\w+(?=\s*\()", source.nodes[each.name].text.decode(errors="replace"))
+            if name != each.name
+        }
+        able = [each for each in able if each.name not in called] or able
+    if len(able) == 1:
+        return able[0]
+    if able:
+        raise NotAdopted(
+            f"{path.name} has several kernels: {', '.join(each.name for each in able)}; choose one by --kernel NAME"
+        )
+    if not of_device:
+        raise NotAdopted(
+            f"{path.name} has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file"
+        )
+    raise NotAdopted(
+        f"{path.name}: none of its {what} has the arguments of a product, a sum, an addition of vectors or a copy; "
+        f"found: {'; '.join(str(each) for each in of_device[:3])}{'; ...' if len(of_device) > 3 else ''}"
+    )

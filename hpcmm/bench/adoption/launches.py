@@ -1,0 +1,131 @@
+"""Launches and template arguments to try for a function: those in the host code of its file come first."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hpcmm.experiment.calls import split
+from hpcmm.experiment.functions import Function, Source
+
+BLOCKS = ((4, 4), (32, 8), (8, 8), (32, 32), (16, 16), (512,), (64,), (128,), (1024,), (256,))  # the usual ones last
+SHARED = (1, 2)  # elements per thread of dynamic shared memory to try
+PRESETS = (  # values of template parameters that the file does not give
+    {"BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8, "WM": 64, "WN": 64, "WNITER": 4, "NUM_THREADS": 128},
+    {"BM": 64, "BN": 64, "BK": 8, "TM": 8, "TN": 8, "WM": 32, "WN": 32, "WNITER": 1, "NUM_THREADS": 128},
+    {"BM": 64, "BN": 64, "BK": 8, "TM": 4, "TN": 4, "WM": 32, "WN": 32, "WNITER": 2, "NUM_THREADS": 128},
+)
+WIDTHS = (16, 32, 8, 256, 128)  # ... for all of them
+DEFAULT_SHARED_BYTES = 48 << 10  # that every GPU has, for a head that states none
+TYPE = "hpcmm_real"  # the name of the element type in an adapted source
+
+
+def evaluate(text: str, known: Mapping[str, str], depth: int = 0) -> int | None:
+    """Return the value of a constant expression of C; None if it has none."""
+    if depth > 12:
+        return None
+    text = re.sub(r"\((?:unsigned|int|size_t|unsigned int|float|double)\)", "", text)
+    text = re.sub(
+        r"\bsizeof\s*\(\s*(float|int|double|half)\s*\)", lambda x: {"double": "8", "half": "2"}.get(x[1], "4"), text
+    )
+    text = re.sub(r"(?<=\d)[uUlLfF]+\b", "", text)
+    text = re.sub(r"\b(true|false)\b", lambda x: str(int(x[0] == "true")), text)
+
+    def value(found: re.Match) -> str:
+        inner = evaluate(known[found[0]], known, depth + 1) if found[0] in known else None
+        return found[0] if inner is None else str(inner)
+
+    text = re.sub(r"[A-Za-z_][\w.]*", value, text)
+    if not re.fullmatch(r"[\d\s+\-*/%()<>|&]+", text) or "**" in text or len(text) > 200:
+        return None
+    try:
+        return int(eval(text.replace("/", "//").replace("////", "//"), {"__builtins__": {}}))
+    except (SyntaxError, ArithmeticError, TypeError, ValueError, MemoryError):
+        return None
+
+
+def sizes_of_block(text: str, known: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the threads of a block of a launch in host code; empty if they are not constant."""
+    for _ in range(4):
+        text = known.get(text.strip(), text.strip())
+    inner = re.fullmatch(r"(?:dim3\s*\w*\s*)?[({](.*)[)}]", text, re.DOTALL)
+    values = [evaluate(each, known) for each in split(inner[1] if inner else text)]
+    return tuple(values) if values and None not in values else ()
+
+
+def short(name: str) -> str:
+    """Return the usual short name of a tile's size.
+
+    >>> [short(each) for each in ("BLOCK_SIZE_M", "THREAD_SIZE_X", "bm", "TILE")]
+    ['BM', 'TN', 'BM', 'TILE']
+    """
+    plain = name.upper().replace("_", "")
+    plain = (
+        plain.replace("SIZE", "")
+        .replace("BLOCK", "B")
+        .replace("THREAD", "T")
+        .replace("TILE", "B" if len(plain) > 4 else "TILE")
+    )
+    return {"TY": "TM", "TX": "TN", "BY": "BM", "BX": "BN"}.get(plain, plain)
+
+
+def templates(source: Source, function: Function) -> list[str]:
+    """Return template arguments to try: those of a launch in the file, defaults, and usual ones."""
+    if not function.template:
+        return [""]
+    tried: list[list[Any]] = []
+    for site in source.launches:
+        if site.function == function.name and site.template:
+            known = source.constants() | dict(site.definitions)
+            values = [evaluate(each, known) for each in site.template]
+            tried.append([text if value is None else value for text, value in zip(site.template, values, strict=True)])
+    for preset in PRESETS:
+        tried.append([default or preset.get(short(name)) for name, default in function.template])
+    for width in WIDTHS:
+        tried.append([default or width for _, default in function.template])
+    is_type = [name in function.types for name, _ in function.template]
+    whole = [[TYPE if is_one else each for is_one, each in zip(is_type, values, strict=False)] for values in tried]
+    return list(dict.fromkeys(f"<{', '.join(map(str, each))}>" for each in whole if None not in each))
+
+
+def blocks(source: Source, function: Function, template: str, itemsize: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield blocks to try, with bytes of dynamic shared memory: those of launches in the file come first."""
+    constants = source.constants()
+    known = constants | dict(zip((name for name, _ in function.template), split(template.strip("<>")), strict=False))
+    tried = [
+        sizes_of_block(site.configuration[1], known | dict(site.definitions))
+        for site in source.launches
+        if site.function == function.name and len(site.configuration) > 1
+    ]
+    tried += [(bound,)] if function.threads and (bound := evaluate(function.threads, known)) else []
+    tried += _blocks_of_constants({name: value for name in known if (value := evaluate(name, known))})
+    usual = sorted(BLOCKS, key=lambda each: (len(each) == 1) == function.flat)  # those that fit come last
+    for block in dict.fromkeys((*tried, *reversed(usual))):
+        threads = math.prod(block)
+        if block and 0 < threads <= 1024:
+            for each in SHARED if function.dynamic else (0,):
+                yield block, each * threads * itemsize
+
+
+def _blocks_of_constants(numbers: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """Return the blocks that constants of a file suggest: sizes of tiles, and numbers of threads."""
+    found: list[tuple[int, ...]] = []
+    tile = {short(name): value for name, value in numbers.items()}
+    if {"BM", "BN", "TM"} <= set(tile):
+        rows, columns = tile["BM"] // tile["TM"], tile["BN"] // tile.get("TN", 1)
+        found += [(rows * columns,), (columns, rows)]
+    threads = [value for name, value in numbers.items() if re.search(r"THREAD|TPB", name.upper())]
+    found += [(value,) for value in threads if 32 <= value <= 1024]
+    for value in sorted({value for value in numbers.values() if 2 <= value <= 32}, reverse=True):
+        found += [(value, value), (value * value,)]
+    return found
+
+
+def block_of_head(head: Mapping[str, Any]) -> tuple[tuple[int, ...], int]:
+    """Return the block that a head states, and the bytes of dynamic shared memory."""
+    constants = {name: str(value) for name, value in head.get("constants", {}).items()}
+    block = head["block"] if isinstance(head["block"], list) else [head["block"]]
+    shared = evaluate(str(head.get("shared_bytes", 0)), {}) or DEFAULT_SHARED_BYTES
+    return tuple(evaluate(str(each), constants) or 1 for each in block), shared

@@ -1,0 +1,319 @@
+"""The search for the head of a product of matrices.
+
+A block runs alone first: the elements of C that it writes are its tile, and a second block in x or y shows the
+direction of the grid. Products of small matrices of three different sizes then decide the arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hpcmm.backends.emulated.launch import on_device
+from hpcmm.bench.adoption import launches
+from hpcmm.bench.adoption.search import PREFIXES, Candidate, Kernel, NotAdopted, Run, Search
+from hpcmm.bench.adoption.signatures import SLOTS, assignments, hint
+from hpcmm.bench.adoption.trials import compiler_error, multiple_of
+from hpcmm.experiment.calls import default_scalars
+from hpcmm.model import DeviceError
+
+SIDES = (64, 128, 256)  # of square matrices in which a block runs alone
+ALPHA, BETA = 1.5, 0.5  # of trials
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4}  # ... and of an element over the root of k; else
+COARSE = 3e-2
+SMALLEST = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # multiples to try
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A product that a kernel computed: its shape, A, B, C before and after, and the beta that it received."""
+
+    shape: tuple[int, int, int]
+    a: np.ndarray
+    b: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    beta: float
+
+
+class ProductSearch(Search):
+    """The search for the head of a product. ``columns``: whether trials pass leading dimensions of columns."""
+
+    def __init__(self, kernel: Kernel, kind: str):
+        super().__init__(kernel, kind)
+        self.columns = False
+        self.ways = assignments(self.integers)
+        # whether matrices are arrays of rows, whose addresses follow from the sizes themselves
+        self.of_rows = any(each.pointers == 2 or each.structure for each in self.arrays)
+
+    def named(self, inputs: list[str], written: str) -> dict[str, str]:
+        if [PREFIXES.sub("", each.lower())[:1] for each in inputs] == ["b", "a"]:
+            inputs.reverse()
+        return dict(zip([*inputs, written], "ABC", strict=True))
+
+    def on_cpu(self) -> dict[str, Any]:
+        template = launches.templates(self.kernel.source, self.function)[0]
+        try:
+            run = self.compiled(template)
+        except DeviceError as error:
+            raise NotAdopted(f"{self.path.name}: {compiler_error(str(error))}") from error
+        shape = (32, 48, 64) if len(self.integers) > 1 else (48, 48, 48)
+        for self.columns in (False, True):
+            for way in self.ways:
+                candidate = Candidate(self.compiled(template, way) if self.of_rows else run, template)
+                keys = self.meaning(self.multiply(candidate, way, shape))
+                if keys is not None and self.columns == (keys.get("layout") == "columns"):
+                    return self.described(candidate, way, keys)
+        self.columns = False
+        candidate = Candidate(run, template)
+        keys = self.meaning(self.multiply(candidate, self.ways[0], (48, 48, 48)))
+        if keys is not None:
+            return self.described(candidate, self.ways[0], keys | {"square": True})
+        raise NotAdopted(f"{self.path.name}: {self.function} gave no C = A B in trials{self.last_trial()}")
+
+    def launched(self, run: Run, template: str) -> dict[str, Any] | None:
+        for block, shared in self.blocks(template):
+            candidate = Candidate(run, template, block, shared)
+            self.likely = self.likely or self.unproven(candidate)
+            for each in self.tiles(candidate):
+                if not self.ran:
+                    self.ran, self.likely = True, self.unproven(candidate)
+                    self.likely |= {"rows": each.rows, "columns": each.columns, "grid": list(each.grid)}
+                if found := self.proven(each):
+                    return found
+        return None
+
+    def refused(self) -> dict[str, Any]:
+        if self.likely and self.stated():
+            return self.likely
+        raise NotAdopted(
+            f"{self.path.name}: no launch of {self.function} gave C = A B in trials on the host{self.last_trial()}; "
+            "give call, block and grid in a head"
+        )
+
+    def stated(self) -> bool:
+        """Return whether names or the file's launch state the arguments, so that a kernel may be judged as wrong."""
+        named = [hint(each.name) for each in self.integers] == list(self.ways[0]) or len(self.integers) == 1
+        launched = any(site.function == self.function.name for site in self.kernel.source.launches)
+        return named or launched or "block" in self.kernel.given
+
+    # --- products
+
+    def multiply(
+        self,
+        candidate: Candidate,
+        way: Sequence[str],
+        shape: tuple[int, int, int],
+        grid: Sequence[int] = (),
+        unread: bool = False,
+    ) -> Trial | None:
+        """Multiply matrices of a shape by a kernel; None if it failed.
+
+        By default the grid covers C. With ``unread``, C holds NaN before and beta is 0.
+        """
+        sizes = dict(zip("mnk", shape, strict=True))
+        m, n, k = shape
+        sizes |= dict(zip(("lda", "ldb", "ldc"), (m, k, m) if self.columns else (k, n, n), strict=True))
+        values = [sizes[each] for each in (SLOTS if self.of_rows else way)]
+        slots = dict(zip(SLOTS, map(np.int32, [*values, *[0] * len(SLOTS)]), strict=False))
+        rng = np.random.default_rng(0)
+        drawn = [rng.uniform(-1, 1, size).astype(np.float32) for size in (m * k, k * n, m * n)]
+        a, b, before = (self.element.stored(each).astype(self.element.storage) for each in drawn)
+        beta = 0.0 if unread else BETA
+        if unread:
+            before[...] = np.nan
+        x, y, z = map(on_device, (a, b, before))
+        scalar = self.element.sums.storage.type
+        arguments = (
+            *(slots["m"], slots["n"], slots["k"], scalar(ALPHA), x, slots["lda"], y, slots["ldb"]),
+            *(scalar(beta), z, slots["ldc"]),
+        )
+        after = self.attempt(candidate, arguments, z, grid or candidate.blocks(shape))
+        return None if after is None else Trial(shape, a, b, before, after, beta)
+
+    def meaning(self, trial: Trial | None) -> dict[str, Any] | None:
+        """Return the keys that explain a product: layout and whether it adds; None if it is none."""
+        if trial is None:
+            return None
+        m, n, k = trial.shape
+        x, y, old, new = (
+            self.element.numbers(each).astype(np.float64) for each in (trial.a, trial.b, trial.before, trial.after)
+        )
+        old = np.where(np.isnan(old), 0, old)  # not read
+        names = self.scalars()
+        alpha = ALPHA if "alpha" in names else 1.0
+        tolerance = TOLERANCES.get(self.dtype, COARSE) * np.sqrt(k)
+        products = {"rows": x.reshape(m, k) @ y.reshape(k, n), "columns": (y.reshape(n, k) @ x.reshape(k, m))}
+        with np.errstate(all="ignore"):
+            for layout, product in products.items():
+                for beta in (trial.beta,) if "beta" in names else (0.0, 1.0):
+                    if np.allclose(new, alpha * product.ravel() + beta * old, tolerance, tolerance):
+                        keys = {} if layout == "rows" else {"layout": "columns"}
+                        return keys | ({"adds": True} if beta and "beta" not in names else {})
+        return None
+
+    def proven(self, candidate: Candidate) -> dict[str, Any] | None:
+        """Return the head of a launch if it gives a right product."""
+        square = (max(SIDES[0], candidate.rows, candidate.columns),) * 3
+        keys = self.meaning(self.multiply(candidate, self.ways[0], square))
+        if keys is None:
+            return None
+        self.columns = keys.get("layout") == "columns"
+        if self.columns:
+            candidate = transposed(candidate)
+        if len(self.integers) != 1:
+            shape = oblong(candidate)
+            for each in self.ways:
+                if self.meaning(self.multiply(candidate, each, shape)) == keys:
+                    return self.described(candidate, each, keys)
+            keys |= {"square": True}
+        return self.described(candidate, self.ways[0], keys)
+
+    # --- the head
+
+    def unproven(self, candidate: Candidate) -> dict[str, Any]:
+        """Return the usual head of a kernel for which no trial was right, so that the verdict can say what is wrong."""
+        columns, rows = (*candidate.block, 1)[:2]
+        call = self.call(self.ways[0], candidate.template)
+        found: dict[str, Any] = {"call": call, "block": list(candidate.block), "rows": rows, "columns": columns}
+        found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
+        found |= {"scalars": names} if (names := default_scalars(call)) else {}
+        return found | ({"square": True} if len(self.integers) == 1 else {})
+
+    def described(self, candidate: Candidate, way: Sequence[str], keys: dict[str, Any]) -> dict[str, Any]:
+        """Return the head of a launch that gave a right product."""
+        square = len(self.integers) == 1 or keys.pop("square", False)
+        call = self.call(way, candidate.template)
+        found: dict[str, Any] = {"call": call}
+        if self.device.accelerator:
+            launch = transposed(candidate) if self.columns else candidate  # in terms of the operation's C
+            found |= {"block": list(launch.block)}
+            if not any("m * n" in each for each in launch.grid):
+                found |= {"rows": launch.rows, "columns": launch.columns}
+            found["grid"] = list(launch.grid)
+            found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
+        found |= {"scalars": names} if (names := default_scalars(call)) else {}
+        found |= keys
+        if "beta" in self.scalars():
+            trial = self.multiply(candidate, way, (128,) * 3 if square else oblong(candidate), unread=True)
+            found |= {"reads": True} if trial and self.meaning(trial) is None else {}
+        found |= {"square": True} if square else {}
+        multiples = self.multiples(candidate, way, square)
+        return found | ({"multiples": multiples} if multiples else {})
+
+    def multiples(self, candidate: Candidate, way: Sequence[str], square: bool) -> dict[str, int]:
+        """Return the divisors of the sizes that a kernel without bounds checks takes; empty if it takes any."""
+        if self.function.guarded:
+            return {}
+        base = (*oblong(candidate)[:2], 32)
+        tile = candidate.rows, candidate.columns, 1
+        found = {}
+        for i, name in enumerate("mnk"):
+            side = max(tile) if square else tile[i]  # most likely the tile or any size
+            for each in dict.fromkeys((SMALLEST[0], side, *SMALLEST)):
+                size = multiple_of(each)
+                shape = tuple(size if square or i == j else x for j, x in enumerate(base))
+                if self.meaning(self.multiply(candidate, way, shape)) is not None:
+                    break
+            else:
+                raise NotAdopted(
+                    f"{self.path.name}: {self.function.name} is right at few sizes only; give multiples in a head"
+                )
+            found[name] = each
+            if square:
+                found = dict.fromkeys("mnk", each)
+                break
+        if self.columns:
+            found = {exchanged(name): each for name, each in found.items()}
+        return {name: found[name] for name in "mnk"} if max(found.values()) > 1 else {}
+
+    # --- the tile of a block
+
+    def tiles(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Yield the launch with the tile of a block and the grid that covers C, where they are clear."""
+        if found := self.tile(candidate):
+            yield replace(candidate, rows=found[0], columns=found[1], grid=found[2])
+        if self.function.strides and len(candidate.block) > 1:  # the grid gives the width of a matrix
+            columns, rows = candidate.block[:2]
+            yield replace(candidate, rows=rows, columns=columns, grid=(f"ceil(n / {columns})", f"ceil(m / {rows})"))
+
+    def tile(self, candidate: Candidate) -> tuple[int, int, tuple[str, ...]] | None:
+        """Return the tile of a block, and the grid; None if they are unclear."""
+        for side in SIDES:  # a larger tile exceeds the matrix, or fills it
+            first = self.written(candidate, side, (1, 1))
+            if first is None:
+                continue
+            if not first.any():
+                self.why = "a block writes no element of C"
+                return None
+            if extents(first) == (side, side):
+                if self.function.strides:
+                    return 1, candidate.threads, (f"ceil(m * n / {candidate.threads})",)
+                continue
+            along = [self.written(candidate, side, grid) for grid in ((2, 1), (1, 2))]
+            if along[0] is not None and along[1] is not None:
+                return self.covering(candidate, side, first, *along)
+        return None
+
+    def written(self, candidate: Candidate, side: int, grid: tuple[int, int]) -> np.ndarray | None:
+        """Return which elements of a square C blocks write; None if they fail."""
+        trial = self.multiply(candidate, self.ways[0], (side,) * 3, grid)
+        return None if trial is None else (trial.before != trial.after).reshape(side, side)
+
+    def covering(
+        self, candidate: Candidate, side: int, first: np.ndarray, along_x: np.ndarray, along_y: np.ndarray
+    ) -> tuple[int, int, tuple[str, ...]] | None:
+        """Return the tile of a block and the grid, from what one block and two of them in x and in y write."""
+        rows, columns = extents(first)
+        flat = int(first.sum())
+        whole = 1, flat, (f"ceil(m * n / {flat})",)
+        if flat % side and np.flatnonzero(first).max() + 1 == flat:  # by the index in all of C
+            return whole
+        if not first[:rows, :columns].all():
+            self.why = "a block leaves elements of its tile unwritten"
+            return None
+        further = [extents(each) for each in (along_x, along_y)]
+        x, y = ("m" if taller > rows else "n" if wider > columns else "" for taller, wider in further)
+        per = {"m": f"ceil(m / {rows})", "n": f"ceil(n / {columns})"}
+        if columns == side and rows < side and flat == candidate.threads and x == "m":
+            return whole
+        if x and y and x != y:
+            return rows, columns, (per[x], per[y])
+        if columns == side and x == "m":
+            return rows, 1, (per["m"],)
+        if rows == side and x == "n":
+            return 1, columns, (per["n"],)
+        if x and not y:  # blocks of all tiles along x
+            return rows, columns, (f"{per['m']} * {per['n']}",)
+        return None
+
+
+def oblong(candidate: Candidate) -> tuple[int, int, int]:
+    """Return a shape of three sizes that the tile of a launch divides."""
+    rows, columns = candidate.rows, candidate.columns
+    m = rows * -(-32 // rows)
+    n = columns * -(-32 // columns)
+    n += columns * (m == n)
+    k = next(each for each in (96, 64, 128, 192) if each not in (m, n))
+    return m, n, k
+
+
+def extents(written: np.ndarray) -> tuple[int, int]:
+    """Return the rows and columns from the first element to the last one that is set."""
+    rows, columns = np.nonzero(written)
+    return (int(rows.max()) + 1, int(columns.max()) + 1) if len(rows) else (0, 0)
+
+
+def transposed(candidate: Candidate) -> Candidate:
+    """Return the launch in terms of the transpose of C."""
+    grid = tuple(map(exchanged, candidate.grid))
+    return replace(candidate, rows=candidate.columns, columns=candidate.rows, grid=grid)
+
+
+def exchanged(text: str) -> str:
+    return re.sub(r"\b[mn]\b", lambda x: {"m": "n", "n": "m"}[x[0]], text)

@@ -1,0 +1,258 @@
+"""The search for the head of a function: what it shares whatever the operation."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcmm.backends.emulated.launch import HostKernel, compile_library
+from hpcmm.bench.adoption import launches
+from hpcmm.bench.adoption.signatures import SLOTS, arrays_of, integers_of, reals_of, type_of
+from hpcmm.bench.adoption.trials import as_argument, compiler_error, guarded
+from hpcmm.devices import Device
+from hpcmm.dtypes import DTYPES
+from hpcmm.experiment import calls
+from hpcmm.experiment.functions import Function, Parameter, Source
+from hpcmm.kernels import modules
+from hpcmm.model import DeviceError, HpcmmError, Launch
+from hpcmm.operations import OPERATIONS
+from hpcmm.operations.heads import number
+
+SECONDS, MOST_SECONDS = 20, 90  # limits of a trial, and of all
+CPLUSPLUS = (".cpp", ".cc", ".cxx", ".hpp")
+OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed", "-lstdc++"]
+PREFIXES = re.compile(r"^(d|dev|g|h|device|mat|matrix)_?(?=[a-z])|_?(d|dev|mat)$")  # of the names of arrays
+Run = Callable[[Sequence[Any], Sequence[int], Sequence[int], int], None]
+
+
+class NotAdopted(HpcmmError):
+    """A file whose kernel cannot be run as it is; the message names in one line what its head must state."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A function of a file, on its device, with the head that the file states."""
+
+    path: Path
+    text: str
+    source: Source
+    function: Function
+    device: Device
+    given: Mapping[str, Any]
+
+    @property
+    def options(self) -> list[str]:
+        """Further options of the compiler."""
+        return OPTIONS_OF_CPLUSPLUS if self.path.suffix in CPLUSPLUS and not self.device.accelerator else []
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A launch to try: ``run(arguments, grid, block, shared)`` of a compiled kernel, and the tile of C of a block."""
+
+    run: Run
+    template: str = ""
+    block: tuple[int, ...] = (1,)
+    shared: int = 0
+    rows: int = 1
+    columns: int = 1
+    grid: tuple[str, ...] = ()
+
+    @property
+    def threads(self) -> int:
+        return int(np.prod(self.block))
+
+    def blocks(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the size of the grid for a shape."""
+        return tuple(number(each, dict(zip("mnk", shape, strict=True))) for each in self.grid) or (1,)
+
+
+class Search:
+    """The search for the head of one function, as one operation. Subclasses try its launches.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    kind : str
+        The name of the operation's kernels.
+
+    Attributes
+    ----------
+    why : str
+        Why the last trial failed.
+    ran : bool
+        Whether a trial of it gave a result, which was wrong.
+    likely : dict or None
+        The head to judge the kernel with if no trial is right.
+
+    Raises
+    ------
+    NotAdopted
+        If its arrays are of several types, or of one that the operation does not have.
+    """
+
+    def __init__(self, kernel: Kernel, kind: str):
+        self.kernel, self.kind, self.function = kernel, kind, kernel.function
+        self.path, self.device = kernel.path, kernel.device
+        self.why, self.ran, self.start = "", False, time.monotonic()
+        self.likely: dict[str, Any] | None = None
+        self.arrays, self.integers, self.reals = (
+            each(kernel.source, kernel.function) for each in (arrays_of, integers_of, reals_of)
+        )
+        types = {type_of(kernel.source, each, kernel.function) for each in self.arrays} - {"any"}
+        if len(types) > 1:
+            raise NotAdopted(f"{self.path.name}: arrays of several types in {self.function}")
+        self.dtype = next(iter(types), "float32")
+        self.element, self.any_type = DTYPES[self.dtype], not types
+        self.operation = next(each for each in OPERATIONS.values() if each.kernels == kind)
+        if self.dtype not in self.operation.dtypes:
+            raise NotAdopted(
+                f"{self.path.name}: {self.function.name} is for {self.dtype}; {self.operation.name} has "
+                f"{', '.join(self.operation.dtypes)}: change its type"
+            )
+        written = next((each.name for each in self.arrays if each.name in self.function.written), "")
+        self.operands = self.named([each.name for each in self.arrays if each.name != written], written)
+
+    def head(self) -> dict[str, Any]:
+        """Return the keys of the head.
+
+        Raises
+        ------
+        NotAdopted
+            If no trial gives a right result.
+        """
+        found = self.on_gpu() if self.device.accelerator else self.on_cpu()
+        head = {"operation": self.operation.name, "call": found.pop("call")}
+        head |= {} if self.any_type else {"dtypes": [self.dtype]}
+        return head | found | ({"options": self.kernel.options} if self.kernel.options else {})
+
+    def named(self, inputs: list[str], written: str) -> dict[str, str]:
+        """Return the operand of each array."""
+        raise NotImplementedError
+
+    def on_cpu(self) -> dict[str, Any]:
+        """Return the head of a function for the CPU."""
+        raise NotImplementedError
+
+    def launched(self, run: Run, template: str) -> dict[str, Any] | None:
+        """Return the head of the first launch of a compiled kernel that gives a right result; None without one."""
+        raise NotImplementedError
+
+    def refused(self) -> dict[str, Any]:
+        """Return the head to judge a kernel with for which no launch was right, or raise ``NotAdopted``."""
+        raise NotImplementedError
+
+    def on_gpu(self) -> dict[str, Any]:
+        errors = []
+        for template in launches.templates(self.kernel.source, self.function):
+            try:
+                run = self.compiled(template)
+            except DeviceError as error:
+                errors.append(compiler_error(str(error)))
+                continue
+            if found := self.launched(run, template):
+                return found
+        if errors and not self.why:
+            raise NotAdopted(f"{self.path.name}: {errors[0]}")
+        return self.refused()
+
+    def blocks(self, template: str) -> Iterator[tuple[tuple[int, ...], int]]:
+        """Return blocks to try, with bytes of dynamic shared memory."""
+        if "block" in self.kernel.given:
+            return iter([launches.block_of_head(self.kernel.given)])
+        return launches.blocks(self.kernel.source, self.function, template, self.element.itemsize)
+
+    # --- the call
+
+    def call(self, integers: Sequence[str], template: str) -> str:
+        """Return the call with these sizes."""
+        sizes = dict(zip((each.name for each in self.integers), integers, strict=True))
+        reals = dict(zip((each.name for each in self.reals), self.scalars(), strict=True))
+        structures = self.kernel.source.structures()
+        constants = [each for each in self.integers if each not in self.function.parameters]  # of the file
+        parts = []
+        for each in (*constants, *self.function.parameters):
+            if fields := structures.get(each.type):
+                value = self.structure(each, fields)
+            else:
+                value = sizes.get(each.name) or reals.get(each.name) or self.operands.get(each.name, "threads")
+            parts.append(value if value == each.name else f"{each.name}={value}")
+        return f"{self.function.name}{template}({', '.join(parts)})"
+
+    def structure(self, parameter: Parameter, fields: Sequence[Parameter]) -> str:
+        """Return the initializer of a structure that describes a matrix."""
+        operand = self.operands[parameter.name]
+        rows, columns, leading = {"A": ("m", "k", "lda"), "B": ("k", "n", "ldb"), "C": ("m", "n", "ldc")}[operand]
+        values = []
+        for each in fields:
+            name = each.name.lower()
+            if each.pointers:
+                values.append(f"({each.type} *){operand}")
+            elif re.search(r"stride|pitch|ld", name):
+                values.append(leading)
+            else:
+                values.append(rows if re.search(r"row|height|^h|^m$", name) else columns)
+        return f"{parameter.type}{{{', '.join(values)}}}"
+
+    def scalars(self) -> list[str]:
+        """Return the operation's name of each real argument."""
+        names = [each.name.lower() for each in self.reals]
+        found = ["beta" if "beta" in each else "alpha" if "alpha" in each else "" for each in names]
+        return [each or ("alpha", "beta")[i] for i, each in enumerate(found)]
+
+    # --- trials
+
+    def compiled(self, template: str, way: Sequence[str] = ()) -> Run:
+        """Compile the kernel for trials, in which each integer has a slot of its own; with ``way`` these sizes."""
+        slots = SLOTS if self.kind == "matmul" else ("n",)
+        head = {**self.kernel.given, "call": self.call(way or slots[: len(self.integers)], template)}
+        adapted = calls.adapted(self.path, self.kernel.text, head, self.kind, self.device.name)
+        macros = {"REAL": self.element.c_of(self.device.name), "ACCUMULATOR": self.element.sums.c_of(self.device.name)}
+        macros |= self.operation.macros.get(self.device.name, {}) | self.kernel.given.get("constants", {})
+        if self.device.accelerator:
+            options = [f"-D{name}={value}" for name, value in macros.items()]
+            library = compile_library(adapted, self.kind, options, modules.cache())
+
+            def run_on_host(arguments, grid, block, shared):
+                kernel = HostKernel(library, adapted)  # in the child: the shared memory of two libraries is close by
+                kernel(Launch(tuple(grid), tuple(block), arguments, shared), "ascending", dynamic_bytes=shared)
+
+            return run_on_host
+        module = modules.compile_module(adapted, macros, self.kernel.options)
+
+        def run(arguments, grid, block, shared):
+            function = getattr(modules.open_module(module, self.path), self.kind)
+            function.restype = None
+            function(*(as_argument(each) for each in arguments), ctypes.c_int(2))
+
+        return run
+
+    def attempt(
+        self, candidate: Candidate, arguments: Sequence[Any], output: np.ndarray, grid: Sequence[int]
+    ) -> np.ndarray | None:
+        """Return the output of a trial; None if it fails, with the reason in ``why``."""
+        if time.monotonic() - self.start > MOST_SECONDS:
+            raise NotAdopted(
+                f"{self.path.name}: {self.why or 'no trial succeeded'} (trials stopped after {MOST_SECONDS} s)"
+            )
+
+        def inside():
+            candidate.run(arguments, grid, candidate.block, candidate.shared)
+            return output
+
+        found = guarded(inside, SECONDS)
+        if isinstance(found, str):
+            self.why = found
+            return None
+        return found
+
+    def last_trial(self) -> str:
+        """Return the reason why the last trial failed, for a message."""
+        return f"; the last one: {self.why}" if self.why else ""

@@ -1,0 +1,150 @@
+"""What a function of a file may compute, by its signature: its arrays, its sizes and its scalars."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Sequence
+
+from hpcmm.devices import Device
+from hpcmm.experiment.functions import Function, Parameter, Source
+
+TYPES = {"float": "float32", "double": "float64", "int": "int32", "half": "float16", "__half": "float16"}
+TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "float4": "float32", "float2": "float32"}
+WORDS_OF_INTEGERS = re.compile(
+    r"(std::)?(unsigned|signed|long|short|int|char|size_t|uint|u?int(8|16|32|64)_t|ptrdiff_t|ssize_t|bool|ulong|uint32|int64)\b"
+)
+SLOTS = ("m", "n", "k", "lda", "ldb", "ldc")  # integers of the operation's function, which pass any integers in a trial
+
+
+def type_of(source: Source, parameter: Parameter, function: Function) -> str:
+    """Return the element type of a parameter; empty if it has none, ``any`` for the parameter of a template."""
+    name = parameter.type
+    if name in function.types:
+        return "any"
+    text = source.content.decode(errors="replace")
+    for _ in range(3):
+        if name in TYPES:
+            return TYPES[name]
+        found = re.search(rf"#\s*define\s+{name}\s+(\w+)", text) or re.search(rf"typedef\s+(\w+)\s+{name}\s*;", text)
+        found = found or re.search(rf"using\s+{name}\s*=\s*(\w+)\s*;", text)
+        if not found:
+            break
+        name = found[1]
+    return "any" if name in ("REAL", "ACCUMULATOR") else ""
+
+
+def alias(source: Source, name: str) -> str:
+    text = source.content.decode(errors="replace")
+    found = re.search(rf"#\s*define\s+{re.escape(name)}\s+(.+)", text)
+    found = found or re.search(rf"typedef\s+([\w\s]+?)\s+{re.escape(name)}\s*;", text)
+    return found[1].strip() if found else ""
+
+
+def is_threads(parameter: Parameter) -> bool:
+    """Return whether a parameter is the number of threads."""
+    return not parameter.pointers and bool(
+        re.fullmatch(r"n?_?(num|n)?_?(omp)?_?threads?(_?(num|count))?", parameter.name.lower())
+    )
+
+
+def arrays_of(source: Source, function: Function) -> list[Parameter]:
+    found = []
+    for each in function.parameters:
+        if (fields := source.structures().get(each.type)) and not each.pointers:
+            found += [dataclasses.replace(x, name=each.name, structure=each.type) for x in fields if x.pointers == 1]
+        elif each.pointers == 1 or (each.pointers == 2 and not function.kernel):
+            found.append(each)
+    return [each for each in found if type_of(source, each, function)]
+
+
+def integers_of(source: Source, function: Function) -> list[Parameter]:
+    found = [
+        each
+        for each in function.parameters
+        if not each.pointers
+        and not is_threads(each)
+        and (WORDS_OF_INTEGERS.match(each.type) or WORDS_OF_INTEGERS.match(alias(source, each.type)))
+    ]
+    return found or [Parameter(each, "int", 0, False) for each in source.used_sizes(function.name)]
+
+
+def reals_of(source: Source, function: Function) -> list[Parameter]:
+    whole = integers_of(source, function)
+    return [
+        each
+        for each in function.parameters
+        if not each.pointers and each not in whole and type_of(source, each, function)
+    ]
+
+
+def kinds(source: Source, function: Function, device: Device) -> list[str]:
+    """Return the operations that a function may compute by its signature, the most plausible one first."""
+    arrays, integers, reals = (each(source, function) for each in (arrays_of, integers_of, reals_of))
+    known = {each.name for each in (*arrays, *integers, *reals)}
+    if any(each.name not in known and (device.accelerator or not is_threads(each)) for each in function.parameters):
+        return []
+    written = [each for each in arrays if each.name in function.written]
+    if len(arrays) == 3 and len(written) <= 1 and len(integers) <= 6 and len(reals) <= 2 and written:
+        if len(integers) > 1:
+            return ["matmul"]
+        if reals or not integers:
+            return ["matmul"] if integers or all(each.structure for each in arrays) else []
+        return ["matmul", "vector_add"] if function.multiplies else ["vector_add", "matmul"]
+    if len(arrays) == 2 and len(integers) == 1 and not reals and len(written) == 1:
+        return ["reduction", "copy"] if function.looped else ["copy", "reduction"]
+    if (
+        len(arrays) == 1
+        and len(integers) == 1
+        and not reals
+        and not written
+        and not device.accelerator
+        and function.looped
+    ):
+        return ["reduction"] if function.returns.split()[-1] != "void" else []
+    return []
+
+
+def hint(name: str) -> str:
+    """Return the size of a product that a name suggests: m, n, k, lda, ldb or ldc; empty if none.
+
+    >>> [hint(each) for each in ("M", "numAColumns", "wB", "height_a", "lda", "width", "K_", "rows")]
+    ['m', 'k', 'n', 'm', 'lda', '', 'k', '']
+    """
+    plain = re.sub(r"[^a-z]", "", name.lower().replace("num", ""))
+    plain = plain.removeprefix("matrix").removeprefix("mat")
+    if plain in SLOTS:
+        return plain
+    if found := re.fullmatch(r"(?:ld|stride|pitch|lead\w*)([abc])", plain):
+        return f"ld{found[1]}"
+    row = r"(?:rows?|h|height|hgt|ht)"
+    column = r"(?:columns?|cols?|w|width|wid|wd)"
+    for which, by_row, by_column in (("a", "m", "k"), ("b", "k", "n"), ("c", "m", "n")):
+        if re.fullmatch(rf"n?{row}(?:of|in)?{which}|{which}n?{row}", plain):
+            return by_row
+        if re.fullmatch(rf"n?{column}(?:of|in)?{which}|{which}n?{column}", plain):
+            return by_column
+    return ""
+
+
+def assignments(integers: Sequence[Parameter]) -> list[tuple[str, ...]]:
+    """Return which size each integer may be, the most plausible first."""
+    hints = [hint(each.name) for each in integers]
+    if len(integers) == 1:
+        return [("n",)]
+    fixed = [each if each[:2] == "ld" else "" for each in hints]
+    free = [i for i, each in enumerate(fixed) if not each]
+    if len(free) == 1 and len(integers) > 1:
+        ways = [("n",)]
+    elif len(free) <= 3:
+        ways = list(itertools.permutations("mnk", len(free)))
+    else:
+        ways = [tuple(hints[i] or "n" for i in free)]
+    found = []
+    for way in ways:
+        whole = list(fixed)
+        for i, each in zip(free, way, strict=True):
+            whole[i] = each
+        found.append(tuple(whole))
+    return sorted(found, key=lambda way: sum(bool(a) and a != b for a, b in zip(hints, way, strict=True)))

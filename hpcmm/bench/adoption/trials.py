@@ -1,0 +1,70 @@
+"""Trials of a kernel on the host, each in a process of its own, which the kernel may crash."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hpcmm.backends.emulated.launch import KernelError
+
+
+def guarded(function: Callable[[], Any], seconds: float) -> Any:
+    """Return the result of a function that runs in a child process; a string says why there is none."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            devnull = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(devnull, stream)
+            try:
+                content = pickle.dumps(function())
+            except KernelError as error:
+                content = pickle.dumps(str(error))
+            with os.fdopen(writing, "wb") as file:
+                file.write(content)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    content, end = b"", time.monotonic() + seconds
+    with os.fdopen(reading, "rb") as file:
+        while (left := end - time.monotonic()) > 0 and select.select([file], [], [], left)[0]:
+            part = os.read(file.fileno(), 1 << 20)
+            if not part:
+                break
+            content += part
+        else:
+            os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    try:
+        return pickle.loads(content)
+    except (pickle.UnpicklingError, EOFError):
+        return "it crashed" if time.monotonic() < end else f"it took longer than {seconds:g} s"
+
+
+def as_argument(value: Any):
+    if isinstance(value, np.ndarray):
+        return ctypes.c_void_p(value.ctypes.data)
+    return np.ctypeslib.as_ctypes_type(value.dtype)(value)
+
+
+def compiler_error(text: str) -> str:
+    """Return the first error of a compiler's output."""
+    lines = [line for line in text.splitlines() if "error" in line]
+    return lines[0].strip() if lines else text.splitlines()[0]
+
+
+def multiple_of(number: int) -> int:
+    """Return a size that a number divides, but not the next power of two."""
+    if number == 1:
+        return 37
+    return number if number >= 64 else 3 * number

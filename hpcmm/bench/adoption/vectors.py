@@ -1,0 +1,146 @@
+"""The search for the head of a kernel on vectors: a sum, an addition or a copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hpcmm.backends.emulated.launch import on_device
+from hpcmm.bench.adoption import launches
+from hpcmm.bench.adoption.search import Candidate, NotAdopted, Run, Search
+from hpcmm.bench.adoption.trials import compiler_error
+from hpcmm.model import DeviceError
+from hpcmm.operations import OPERATIONS
+
+WRONG = "a wrong result"
+LENGTH, RAGGED = 4096, 1003  # of the vectors of trials
+
+
+class VectorSearch(Search):
+    """The search for the head of a kernel on vectors."""
+
+    def named(self, inputs: list[str], written: str) -> dict[str, str]:
+        if self.kind == "reduction":
+            return {inputs[0]: "x"} | ({written: "result"} if written else {})
+        return dict(zip([*inputs, written], "xyz" if self.kind == "vector_add" else "xy", strict=False))
+
+    def on_cpu(self) -> dict[str, Any]:
+        template = launches.templates(self.kernel.source, self.function)[0]
+        try:
+            candidate = Candidate(self.compiled(template), template)
+        except DeviceError as error:
+            raise NotAdopted(f"{self.path.name}: {compiler_error(str(error))}") from error
+        trial = self.run(candidate, RAGGED, 1)
+        if trial is None:
+            found = None
+        elif self.kind == "reduction":
+            found = self.combined(trial[0], trial[2])
+        else:
+            found = {} if self.right(trial, RAGGED) else self.wrong()
+        return self.refused() if found is None else {"call": self.call_of(template)} | found
+
+    def launched(self, run: Run, template: str) -> dict[str, Any] | None:
+        for block, shared in self.blocks(template):
+            if len(block) > 1:
+                continue
+            candidate = Candidate(run, template, block, shared)
+            found = self.reduces(candidate) if self.kind == "reduction" else self.maps(candidate)
+            head = {"call": self.call_of(template), "block": block[0]} | ({"shared_bytes": shared} if shared else {})
+            if found is not None:
+                return head | found
+            if not self.likely or (self.why.startswith(WRONG) and not self.ran):
+                self.likely, self.ran = head, self.why.startswith(WRONG)
+        return None
+
+    def refused(self) -> dict[str, Any]:
+        if self.likely and not self.function.multiplies:
+            return self.likely
+        raise NotAdopted(
+            f"{self.path.name}: no launch of {self.function} gave the result of {self.operation.name} in trials on the "
+            f"host{self.last_trial()}; give call and block in a head"
+        )
+
+    def call_of(self, template: str) -> str:
+        return self.call(("n",) * len(self.integers), template)
+
+    def run(
+        self, candidate: Candidate, n: int, blocks: int, initial: float = 0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return two inputs, and the results after a launch; None if it failed."""
+        rng = np.random.default_rng(0)
+        drawn = (rng.integers(1, 9, n).astype(np.float32) for _ in range(2))
+        x, y = (on_device(self.element.stored(each).astype(self.element.storage)) for each in drawn)
+        size = max(n, blocks) if self.kind != "reduction" else max(blocks, 1)
+        out = on_device(np.full(size, initial, self.element.storage))
+        real, length = self.element.storage.type, np.uint64(n)
+        arguments = {
+            "reduction": (x, length, out, real(0)),
+            "vector_add": (x, y, out, length),
+            "copy": (x, out, length, real(1)),
+        }[self.kind]
+        found = self.attempt(candidate, arguments, out, (blocks,))
+        return None if found is None else (x, y, found)
+
+    def right(self, trial: tuple[np.ndarray, np.ndarray, np.ndarray], n: int) -> bool:
+        x, y, out = trial
+        return np.array_equal(out[:n], x + y if self.kind == "vector_add" else x)
+
+    def wrong(self) -> None:
+        self.why = f"{WRONG} of {self.operation.name}"
+
+    def maps(self, candidate: Candidate) -> dict[str, Any] | None:
+        """Return the keys of a launch that gives each element of a result; None if it is wrong."""
+        threads = candidate.threads
+        first = self.run(candidate, LENGTH, 1)
+        taken = int(np.count_nonzero(first[2])) if first else 0
+        if not taken or taken % threads:
+            return self.wrong() if first else None
+        per_thread = taken // threads if taken < LENGTH else 1
+        whole = self.run(candidate, LENGTH, -(-LENGTH // (threads * per_thread)))
+        if not whole or not self.right(whole, LENGTH):
+            return self.wrong() if whole else None
+        keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
+        if not self.function.guarded and not self.function.looped:
+            ragged = self.run(candidate, RAGGED, -(-RAGGED // (threads * per_thread)))
+            if not ragged or not self.right(ragged, RAGGED):
+                keys["multiples"] = {"n": threads * per_thread}
+        return keys
+
+    def reduces(self, candidate: Candidate) -> dict[str, Any] | None:
+        """Return the keys of a launch of a reduction; None if it is wrong."""
+        threads = candidate.threads
+        first = self.run(candidate, LENGTH, 1)
+        if first is None:
+            return None
+        x, _, out = first
+        hits = np.flatnonzero(np.cumsum(x) == out[0])  # of a sum: the elements that one block takes
+        taken = int(hits[0]) + 1 if len(hits) else LENGTH
+        if taken % threads and taken != LENGTH:
+            return self.wrong()
+        per_thread = max(1, taken // threads) if taken < LENGTH else 1
+        blocks = max(2, -(-LENGTH // (threads * per_thread)))
+        whole = self.run(candidate, LENGTH, blocks)
+        if whole is None:
+            return None
+        x, _, out = whole
+        found = self.combined(x, out)
+        if found is None:
+            return None
+        found |= {"per_thread": per_thread} if per_thread > 1 else {}
+        if not out[1:].any() and self.combined(x, out[:1]) is not None:  # blocks add to one result
+            other = self.run(candidate, LENGTH, blocks, initial=5)
+            found |= {"one_launch": True}
+            found |= {"adds": True} if other and other[2][0] == out[0] + 5 else {}
+        return found
+
+    def combined(self, x: np.ndarray, out: np.ndarray) -> dict[str, Any] | None:
+        """Return no keys, and note the operation that gives these partial results; None if there is none."""
+        if out.sum() == x.sum():
+            self.operation = OPERATIONS["sum"]
+            return {}
+        for name, function in (("maximum", np.max), ("minimum", np.min)):
+            if function(out) == function(x) and np.isin(out, x).all():
+                self.operation = OPERATIONS[name]
+                return {}
+        return self.wrong()
