@@ -245,6 +245,47 @@ def test_a_copy_with_its_head_needs_no_trial(tmp_path, monkeypatch):
     assert str(kernel.variant.contract) == "C = A B, packed rows"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", ""),
+        ("namespace mine {\n", "}\n"),
+        ("__global__ void reduction(const float *, size_t, float *, float);\n", ""),
+        ('extern "C" {\n__global__ void other(float *x) {}\n}\n', ""),
+    ],
+    ids=["plain", "in a namespace", "declared before", "beside C linkage"],
+)
+@pytest.mark.parametrize("head", ["// hpcmm:\n//   operation: sum\n//   block: 64\n\n", ""], ids=["head", "no head"])
+def test_a_kernel_of_the_operations_signature_needs_no_c_linkage(tmp_path, before, after, head):
+    body = """__global__ void reduction(const float *x, size_t n, float *partial, float identity)
+{
+    size_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (threadIdx.x) return;
+    float s = identity;
+    for (size_t j = i; j < i + blockDim.x; ++j) s += j < n ? x[j] : 0;
+    partial[blockIdx.x] = s;
+}
+"""
+    path = tmp_path / "mine.cu"
+    path.write_text(head + before + body + after)
+    copy, said = adoption.copy_of(path, "")
+    assert said == 'mine.cu: its function is given C linkage (extern "C")'
+    lines = copy.read_text().partition(f'#line 1 "{path}"\n')[2].splitlines()
+    (changed,) = (
+        (a, b) for a, b in zip(path.read_text().splitlines(), lines, strict=False) if "hpcmm" not in a + b and a != b
+    )
+    assert changed[1] == 'extern "C" ' + changed[0]
+    if head:
+        assert "mine.cu: PASS" in benched(path)
+
+
+def benched(path: Path, *options: str) -> str:
+    """Return what ``hpcmm bench`` prints for a file on the host."""
+    command = [sys.executable, "-m", "hpcmm", "bench", "--on-host", path.name, *options]
+    done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
 def test_the_documentation_shows_the_head(tmp_path):
     adopt(EXAMPLES / "homework.cu").write(tmp_path / "copy.cu")
     page = (EXAMPLES.parents[1] / "docs" / "kernel-writers.md").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, kinds
 from hpcmm.bench.adoption.vectors import VectorSearch
 from hpcmm.devices import DEVICES, Device
 from hpcmm.experiment import calls
-from hpcmm.experiment.functions import Function, Parameter, Source
+from hpcmm.experiment.functions import Function, Parameter, Source, declared_by
 from hpcmm.kernels import modules
 from hpcmm.operations import heads
 
@@ -48,6 +49,8 @@ class Adopted:
     def __str__(self) -> str:
         """Describe what was found, in one line."""
         head = self.head
+        if "call" not in head:
+            return f'{self.path.name}: its function is given C linkage (extern "C")'
         launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block") if key in head)
         return f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}"
 
@@ -59,7 +62,7 @@ class Adopted:
         for key, value in self.head.items():
             flow = yaml.safe_dump(value, default_flow_style=True, width=1000, sort_keys=False)
             lines.append(f"  {key}: {flow.strip().removesuffix('...').strip()}")
-        comment = "".join(f"// {line}".rstrip() + "\n" for line in lines)
+        comment = "".join(f"// {line}".rstrip() + "\n" for line in lines) if self.head else ""
         near = re.sub(
             r'^([ \t]*#[ \t]*include[ \t]*)"([^"]+)"',
             lambda x: f'{x[1]}"{self.path.parent / x[2]}"' if (self.path.parent / x[2]).is_file() else x[0],
@@ -104,17 +107,20 @@ def is_native(text: str, path: Path) -> bool:
     except heads.KernelFileError:
         return True  # its reader reports what is wrong
     source = Source(text)
-    for kernels, wanted in calls.SIGNATURES.items():
-        function = source.functions.get(kernels)
-        if function and all(map(fits, function.parameters, wanted)) and len(function.parameters) >= len(wanted):
-            return path.suffix == CPU.suffix or is_exported(source, kernels)
-        if (
-            not function
-            and re.search(rf"\b{kernels}\s*\(", text)
-            and not any(each.kernel for each in source.functions.values())
-        ):
-            return path.suffix == GPU.suffix  # the parser finds no kernel: macros define it
-    return False
+    if name := native(source):
+        return path.suffix == CPU.suffix or is_exported(source, name)
+    hidden = not any(each.kernel for each in source.functions.values())  # from the parser: macros define kernels
+    named = (each for each in calls.SIGNATURES if each not in source.functions and re.search(rf"\b{each}\s*\(", text))
+    return path.suffix == GPU.suffix and hidden and any(named)
+
+
+def native(source: Source) -> str:
+    """Return the function that has the name and the parameters of an operation's; empty without one."""
+    for name, wanted in calls.SIGNATURES.items():
+        function = source.functions.get(name)
+        if function and len(function.parameters) >= len(wanted) and all(map(fits, function.parameters, wanted)):
+            return name
+    return ""
 
 
 def copy_of(path: Path, kernel: str) -> tuple[Path, str]:
@@ -149,11 +155,17 @@ def fits(parameter: Parameter, wanted: str) -> bool:
 def is_exported(source: Source, name: str) -> bool:
     """Return whether a function has C linkage, which the name of a kernel needs."""
     node = source.nodes[name]
-    return (
-        b'extern "C"' in source.content[: node.start_byte].rsplit(b"\n\n", 1)[-1]
-        or node.parent.type in ("linkage_specification",)
-        or (node.parent.type == "declaration_list")
-    )
+    around = node.parent.parent if node.parent.type == "declaration_list" else node.parent
+    directly = re.search(rb'extern\s+"C"[^;{}]*\Z', source.content[: node.start_byte])  # also by a condition
+    return bool(directly) or around.type == "linkage_specification"
+
+
+def exported(source: Source, name: str) -> str:
+    """Return the text in which the first declaration of a function gives it C linkage; the lines stay the same."""
+    first = min(item.start_byte for item in source.items if name in declared_by(item))
+    content = source.content[:first] + b'extern "C" ' + source.content[first:]
+    inside = source.qualified(name)
+    return content.decode(errors="replace") + (f"\nusing {inside};\n" if inside != name else "")
 
 
 def adopt(path: Path, kernel: str = "") -> Adopted:
@@ -176,6 +188,10 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     device = SUFFIXES[path.suffix]
     if any(each.kernel for each in source.functions.values()):
         device = GPU
+    name = native(source)
+    if device is GPU and name and kernel in ("", name) and not source.functions[name].template:
+        text = text if is_exported(source, name) else exported(source, name)
+        return Adopted(path, given, without_mark(text, given), device.suffix)
     chosen = choose(path, source, device, kernel)
     failures = []
     for kind in kinds(source, chosen, device):
@@ -185,9 +201,13 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         except NotAdopted as error:
             failures.append(error)
             continue
-        text = text.replace(heads.MARK, heads.MARK.replace(":", " -"), 1) if given else text
-        return Adopted(path, head | given, text, device.suffix)
+        return Adopted(path, head | given, without_mark(text, given), device.suffix)
     raise failures[0]
+
+
+def without_mark(text: str, given: Mapping[str, Any]) -> str:
+    """Return a text without the mark of its head, whose keys stand in another one."""
+    return text.replace(heads.MARK, heads.MARK.replace(":", " -"), 1) if given else text
 
 
 def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
