@@ -117,6 +117,11 @@ COUNTERS = {
         "achieved occupancy: average active warps over the maximum, on active SMs",
         "sm__warps_active.avg.pct_of_peak_sustained_active",
     ),
+    "sm_active": (
+        "1",
+        "cycles in which an SM has a warp, over all cycles",
+        "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
+    ),
     "active_threads": (
         "1",
         "active threads per instruction of a warp, of 32",

@@ -198,7 +198,10 @@ class Known:
         keys = ["operation", "rung", "dtype", "gpu"]
         names = [*keys, "ranks", "variant", "tile", "multiprocessors", *dimensions(), *RESOURCES]
         resources = {_key(row, *keys, "ranks", *dimensions()): row for row in row_dicts(rows[names])}
-        counters = {_key(row, *keys): row for row in row_dicts(profiles(columns)) if row["result"] == "PASS"}
+        profiled = profiles(columns).sort_values(
+            list(dimensions()), kind="stable"
+        )  # of several sizes the largest counts
+        counters = {_key(row, *keys): row for row in row_dicts(profiled) if row["result"] == "PASS"}
         gpus = {i: gpus_of(run["provenance"]) for i, run in enumerate(runs(columns))}
         threads = {
             i: mapping(run["provenance"].get("cpu")).get("threads_per_rank") for i, run in enumerate(runs(columns))

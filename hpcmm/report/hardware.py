@@ -90,6 +90,7 @@ def _stalls(row: Row) -> Cell:
 # Columns of the profile table; a kernel that failed has only the first.
 COUNTER_COLUMNS: dict[str, Column] = {
     "Achieved occupancy": _achieved_occupancy,
+    "SMs active": value("sm_active", percent),
     "Active threads per warp": value("active_threads", number),
     "With a true predicate": value("predicated_on_threads", number),
     "Waiting for": _stalls,
@@ -117,8 +118,10 @@ def profile_table(rows: pd.DataFrame) -> Table:
         kernel = row["kernel"] if row["variant"] in libraries else ""  # only a library chooses a kernel
         return words(row["dtype"], kernel if len(kernel) <= 32 else kernel[:31] + "…")
 
-    caption = f"Profile, {_operation_on(rows)} at {', '.join(dict.fromkeys(sizes(rows)))}"
-    return table(caption, rows, {"Variant": text("label"), "Type": of_type, **COUNTER_COLUMNS}, leading=1)
+    several = list(dict.fromkeys(sizes(rows)))
+    at = {"Size": lambda row: words(size(row))} if len(several) > 1 else {}
+    caption = f"Profile, {_operation_on(rows)} at {', '.join(several)}"
+    return table(caption, rows, {"Variant": text("label"), "Type": of_type, **at, **COUNTER_COLUMNS}, leading=1)
 
 
 def _operation_on(rows: pd.DataFrame) -> str:

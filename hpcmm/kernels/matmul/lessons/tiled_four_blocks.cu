@@ -1,0 +1,13 @@
+// Matrix product, GPU rung: the source of tiled_padded, with another head.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: lesson
+//   change: 'unused shared memory leaves room for four blocks of 256 threads on an SM of an H100'
+//   counterpart: tiled_padded
+//   source: '002'
+//   tiles: [16]
+//   staged: true
+//   shared_bytes: 45056
+
+#include "matmul/lessons/tiled_padded.cu"
