@@ -24,7 +24,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from hpcmm import analysis, report, store
-from hpcmm.analysis import Columns
+from hpcmm.analysis import Columns, documents
 from hpcmm.analysis.scaling import speedups
 from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.experiment.config import read_config, validated
@@ -32,7 +32,7 @@ from hpcmm.model import TEXTBOOK, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import answer, formats, markup, page, tables
-from hpcmm.report.chapters import memory
+from hpcmm.report.chapters import courses, memory
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
 from hpcmm.text import short_revision
 
@@ -63,6 +63,8 @@ def main(arguments: Sequence[str]) -> None:
                     drawn = Path(folder, "figures", f"{quote(shown, safe='')}-{rest}.svg")
                     if drawn.exists():
                         shutil.copyfile(drawn, REFERENCE / f"{name}.svg")
+        for drawn in Path(folder, "figures").glob("course-*.svg"):
+            shutil.copyfile(drawn, REFERENCE / drawn.name)
     for path in pages():
         path.write_text(filled(path, columns, frame), "utf-8")
     coverage = ROOT / covered.PAGE
@@ -72,7 +74,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def pages() -> list[Path]:
     """Return the pages that show parts of the published run."""
-    return [path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))) if MARKED.search(path.read_text())]
+    every = (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/courses/*.md")))
+    return [path for path in every if MARKED.search(path.read_text())]
 
 
 def filled(path: Path, columns: Columns, frame: pd.DataFrame) -> str:
@@ -537,7 +540,25 @@ def levels(columns: Columns, frame: pd.DataFrame) -> str:
     )
 
 
+def course(number: str) -> Callable[[Columns, pd.DataFrame], str]:
+    """Return the function that makes the tables of a course document, with a sentence below each."""
+
+    def tables(columns: Columns, frame: pd.DataFrame) -> str:
+        found = documents.documents(columns, frame)
+        document = next(each for each in found if each.number == number)
+        parts = [f"{document.source}. Hardware of the document: {document.hardware}."]
+        for table in document.tables:
+            parts += [markup.markdown([courses.course_table(table, number)]).rstrip(), courses.sentence(table)]
+        for figure in courses.curves(document):
+            name = f"course-{number}-{figure.name}.svg"
+            parts.append(f"**{figure.caption}**\n\n![{figure.caption}](results/reference/{name})")
+        return "\n\n".join(parts)
+
+    return tables
+
+
 SECTIONS = {
+    **{f"course_{number}": course(number) for number in documents.written()},
     "summary": summary,
     "run": run,
     "answer": answered,
@@ -547,6 +568,7 @@ SECTIONS = {
     "accuracy": accuracy,
     "shapes": shapes,
     "levels": levels,
+    "points": covered.points,
     "tiles": tiles,
     "transfer": transfer,
     "scaling": scaling,

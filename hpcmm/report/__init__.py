@@ -13,13 +13,14 @@ import pandas as pd
 from markupsafe import escape
 
 from hpcmm import analysis, store
-from hpcmm.analysis import Series, Summary, occupancy, scaling
+from hpcmm.analysis import Series, Summary, documents, occupancy, scaling
 from hpcmm.analysis import why as analysis_why
 from hpcmm.bench import done
 from hpcmm.experiment import extensions
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, opening, page, tables, vega
-from hpcmm.report.chapters import CHAPTERS, TABLES, energy, ladder, memory, ranks, sizes, why
+from hpcmm.report.chapters import CHAPTERS, TABLES, courses, energy, ladder, memory, ranks, sizes, why
 from hpcmm.report.chapters.chapter import Chapter, Experiment
+from hpcmm.report.findings import Finding
 from hpcmm.report.markup import Table
 from hpcmm.report.page import Panel, View
 from hpcmm.report.vega import Figure, Style
@@ -109,6 +110,7 @@ def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda tex
         state = folder.add("state", energy.clocks(analysis.clock_samples(columns, frame)))
         views["clocks"][:0] = _by_type("state", "During the run", state, STATE)
         views["clocks"] += _of_table("throttlings", "Throttled", tables.throttling_table(summary.throttlings))
+        views["courses"] += _courses(documents.documents(columns, frame), folder)
         draws = [draw for module in extensions.LOADED.values() for draw in getattr(module, "FIGURES", ())]
         own = [figure for draw in draws for figure in folder.add("extension", draw(frame))]
         views[OWN.id] += _by_type("extension", "Own figures", own)
@@ -356,3 +358,18 @@ def _levels(rows: pd.DataFrame, folder: Folder) -> list[View]:
     # A sweep name has no dot, so these files collide with no sweep.
     folder.tabulate("memory.levels", shown, csv_files.csv([rows], memory.LEVEL_COLUMNS))
     return [View("levels", "Levels of memory", {"": Panel(tables=shown, open=True)}, text=LEVELS)] if shown else []
+
+
+def _courses(known: Sequence[documents.Document], folder: Folder) -> list[View]:
+    """Write the tables of the course documents; return the view of each that the file answers."""
+    views = []
+    for document in filter(courses.is_shown, known):
+        stem = f"course.{document.number}"
+        shown = [courses.course_table(table, document.number) for table in document.tables]
+        folder.tabulate(stem, shown, csv_files.written(courses.cells(document)))
+        sentences = [f"{table.caption}: {courses.sentence(table)}".replace("`", "") for table in document.tables]
+        figures = folder.add(f"course-{document.number}", courses.curves(document))
+        text = f"<p>{escape(document.title)}. {escape(document.source)}. Hardware: {escape(document.hardware)}.</p>"
+        panel = Panel(findings=list(map(Finding, sentences)), figures=figures, tables=shown, open=True)
+        views.append(View(f"course-{document.number}", document.number, {"": panel}, text=text))
+    return views

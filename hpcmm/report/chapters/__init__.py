@@ -14,14 +14,26 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.memory import LATENCY
 from hpcmm.parallel.all_reduce import is_reduction
 from hpcmm.report import formats
-from hpcmm.report.chapters import accuracy, energy, ladder, memory, ranks, reductions, sizes, tiles, transfers, why
+from hpcmm.report.chapters import (
+    accuracy,
+    courses,
+    energy,
+    ladder,
+    memory,
+    ranks,
+    reductions,
+    sizes,
+    tiles,
+    transfers,
+    why,
+)
 from hpcmm.report.chapters.chapter import Answer, Chapter
 from hpcmm.report.findings import MOST_SIZES, Finding, disturbances, failures, first_series
 from hpcmm.report.vega import Figure, Style
 
 CHAPTERS = {
     module.CHAPTER.id: module.CHAPTER
-    for module in (ladder, why, sizes, tiles, reductions, memory, transfers, ranks, energy)
+    for module in (ladder, why, sizes, tiles, reductions, memory, transfers, ranks, energy, courses)
 }
 ANSWERS = list(dict.fromkeys(answer for chapter in CHAPTERS.values() for answer in chapter.answers))
 TABLES = (*(table for chapter in CHAPTERS.values() for table in chapter.tables), accuracy.TABLE)

@@ -1,0 +1,329 @@
+"""The tables of the course documents in their own axes, each number beside that of a timings file."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from hpcmm.analysis import occupancy
+from hpcmm.analysis.capabilities import capability
+from hpcmm.analysis.levels import levels
+from hpcmm.analysis.tidy import Columns, points, profiles, row_dicts
+from hpcmm.devices import DEVICES
+from hpcmm.dtypes import DTYPES
+from hpcmm.model import TEXTBOOK
+from hpcmm.operations import OPERATIONS
+from hpcmm.quantities import RESOURCES
+
+NOT_MEASURED, NOT_TIMED = "not measured", "not timed"
+WAVEFRONT_BYTES = 128  # of shared memory in a cycle of an SM
+UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "×": 1.0, "%": 0.01}
+UNITS |= {"GFLOP/s": 1e9, "GB/s": 1e9, "MB/s": 1e6, "KB": 1024.0, "K": 1024.0}
+USUAL = {"operation": "matmul", "dtype": "float32", "tile": 0, "memory": "pinned", "unit": ""}
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A number of a document and ours, in one unit; either may be a text.
+
+    A counter is not ``compared``: those of two generations of GPUs count other things.
+    """
+
+    document: float | str | None
+    ours: float | str
+    unit: str
+    compared: bool = True
+
+    @property
+    def measured(self) -> bool:
+        return self.ours != NOT_MEASURED
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name, whether the document has numbers for it, its cells; or ``texts`` of the document alone."""
+
+    name: str
+    pairs: Sequence[Pair] = ()
+    texts: Sequence[str] = ()
+
+    @property
+    def documented(self) -> bool:
+        return any(pair.document is not None for pair in self.pairs)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A table of a document with our numbers.
+
+    ``needs_points`` is false for numbers that are computed. ``machine`` is that of the points, empty without any.
+    ``why`` says where the numbers differ, and for what reason.
+    """
+
+    caption: str
+    axis: str
+    rows: Sequence[str]
+    columns: Sequence[Column]
+    needs_points: bool
+    machine: str
+    why: str
+
+    @property
+    def pairs(self) -> list[Pair]:
+        return [pair for column in self.columns for pair in column.pairs]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A figure of a document with our points: sizes and values of each line, by its name."""
+
+    name: str
+    caption: str
+    unit: str
+    lines: Mapping[str, Sequence[tuple[int, float]]]
+    machine: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """A course document: number, title, author, hardware, tables and curves."""
+
+    number: str
+    title: str
+    source: str
+    hardware: str
+    tables: Sequence[Answered]
+    curves: Sequence[Curve]
+
+
+@functools.cache
+def written() -> Mapping[str, Any]:
+    """Return the numbers of the documents, and the points that answer them."""
+    return yaml.safe_load(files(__package__).joinpath("documents.yaml").read_text("utf-8"))
+
+
+def documents(columns: Columns, frame: pd.DataFrame) -> list[Document]:
+    """Return the course documents with the numbers of a timings file; ``frame`` is ``measurements(columns)``."""
+    machines = Points.of_machines(columns, frame)
+    found = []
+    for number, each in written().items():
+        tables = [_answered(table, machines) for table in each["tables"]]
+        curves = [_drawn(figure, machines) for figure in each.get("figures", ())]
+        found.append(Document(number, each["title"], each["source"], each["hardware"], tables, curves))
+    return found
+
+
+@dataclass(frozen=True)
+class Points:
+    """The points of one machine, its profiles and its levels of memory; ``gpu`` is the name of its GPU."""
+
+    machine: str
+    gpu: str
+    points: Mapping[tuple, Sequence[Row]]
+    counters: Mapping[tuple, Row]
+    levels: Mapping[str, Row]
+
+    @classmethod
+    def of_machines(cls, columns: Columns, frame: pd.DataFrame) -> list[Points]:
+        """Return the points of each machine; those of the most points come first."""
+        rows = points(frame)
+        rows = rows[(rows["ranks"] == 1) & (rows["algorithm"] == TEXTBOOK) & rows["operation"].isin(OPERATIONS)]
+        profiled = [row for row in row_dicts(profiles(columns)) if row["result"] == "PASS"]
+        of_levels = row_dicts(levels(frame))
+        found = []
+        for machine, own in rows.groupby("machine", sort=False):
+            known: dict[tuple, list[Row]] = {}
+            for row in row_dicts(own[own["result"].isin(["PASS", "FAIL"])]):
+                for shape in (_shape(row), None):
+                    known.setdefault((row["operation"], row["variant"], row["dtype"], shape), []).append(row)
+            gpus = set(own["gpu"]) - {""}
+            counters = {_counted(row): row for row in profiled if row["gpu"] in gpus}
+            level = {row["level"]: row for row in of_levels if row["owner"] in gpus}
+            found.append(cls(str(machine), " and ".join(gpus), known, counters, level))
+        found.sort(key=lambda each: -sum(map(len, each.points.values())))
+        return found or [cls("", "", {}, {}, {})]
+
+    def find(self, at: Row) -> Row | None:
+        """Return the point of a cell: of several runs that with the most visits, of several tiles the fastest."""
+        rows = self.points.get((at["operation"], at["variant"], at["dtype"], _asked(at)), ())
+        rows = [row for row in rows if (row["memory"] == "pageable") == (at["memory"] == "pageable")]
+        if at["tile"]:
+            rows = [row for row in rows if row["tile"] == at["tile"]]
+        by_visits = sorted(rows, key=lambda row: (row["visits"], row["repetitions"]))
+        of_tiles = {row["tile"]: row for row in by_visits}.values()
+        return min(of_tiles, key=lambda row: (math.isnan(row["seconds"]), row["seconds"]), default=None)
+
+    def value(self, at: Row) -> float | str:
+        """Return the quantity of a cell in SI units, or a text."""
+        source, _, name = at["quantity"].rpartition(":")
+        if source == "capability":
+            return float(getattr(capability(at["like"]), name))
+        if source == "resident":
+            return float(RESIDENT[name](_limits(at), at["tile"]))
+        if source == "level":
+            return _known(self.levels.get(at["level"], {}).get(name, math.nan))
+        row = self.find(at)
+        if row is None:
+            return NOT_MEASURED
+        if source == "counter":
+            counted = self.counters.get(_counted(row), {})
+            return _known(COUNTED.get(name, lambda of, _: of[name])(counted, row) if counted else math.nan)
+        if "over" in at:
+            base = self.find(USUAL | {key: at[key] for key in KEPT if key in at} | at["over"])
+            value = base["seconds"] / row["seconds"] if base else math.nan
+        else:
+            value = DERIVED[name](row) if name in DERIVED else row[name]
+        return NOT_TIMED if row["result"] == "FAIL" and _known(value) == NOT_MEASURED else _known(value)
+
+
+KEPT = ("operation", "dtype", "n", "shape", "memory")  # of a cell: what the point below it shares
+
+
+def _shape(row: Row) -> tuple[int, ...]:
+    return tuple(int(row[name]) for name in OPERATIONS[row["operation"]].dimensions)
+
+
+def _asked(at: Row) -> tuple[int, ...] | None:
+    """Return the shape of a cell; None if its number is the same for all."""
+    dimensions = OPERATIONS[at["operation"]].dimensions
+    return tuple(at["shape"]) if "shape" in at else (at["n"],) * len(dimensions) if "n" in at else None
+
+
+def _counted(row: Row) -> tuple:
+    return row["operation"], row["variant"], row["dtype"], row["tile"], _shape(row)
+
+
+def _known(value: float | str) -> float | str:
+    return value if isinstance(value, str) else float(value) if math.isfinite(value) else NOT_MEASURED
+
+
+def _occupied(row: Row) -> Mapping[str, Any]:
+    """Return the occupancy of a kernel; NaN where its resources are unknown, as those of libraries."""
+    known = all(math.isfinite(row[name]) for name in RESOURCES)
+    return occupancy.occupancy_of(row) if known else defaultdict(lambda: math.nan)
+
+
+DERIVED: Mapping[str, Callable[[Row], float | str]] = {
+    "threads": lambda row: row["block_x"] * row["block_y"],
+    "blocks": lambda row: row["grid_x"] * row["grid_y"],
+    "blocks_per_sm": lambda row: row["grid_x"] * row["grid_y"] / (row["multiprocessors"] or math.nan),
+    "grid": lambda row: _times(row["grid_x"], row["grid_y"]),
+    "block": lambda row: _times(row["block_x"], row["block_y"]),
+    "operations_per_load": lambda row: _occupied(row)["phase_flops"] / _occupied(row)["phase_loads"],
+    **{
+        name: lambda row, name=name: _occupied(row)[name]
+        for name in ("phase_loads", "phase_flops", "pending_loads", "bound_flops_per_second")
+    },
+}
+
+
+def _times(x: float, y: float) -> str | float:
+    return f"{x:.0f}x{y:.0f}" if x > 0 else math.nan
+
+
+def _shared_loads(counted: Row, row: Row) -> float:
+    """Return the bytes per second of shared-memory loads; an SM has at most one wavefront in a cycle."""
+    loads, stores = counted["shared_load_wavefronts"], counted["shared_store_wavefronts"]
+    peak = WAVEFRONT_BYTES * row["multiprocessors"] * counted["sm_clock"]
+    return counted["shared_pipe"] * peak * loads / (loads + stores) if loads else math.nan
+
+
+COUNTED: Mapping[str, Callable[[Row, Row], float]] = {
+    "shared_load_bytes_per_second": _shared_loads,
+    "dram_share": lambda counted, row: (
+        (counted["dram_read_bytes_per_second"] + counted["dram_write_bytes_per_second"]) / row["peak_bytes_per_second"]
+    ),
+}
+
+
+def _limits(at: Row) -> Mapping[str, int]:
+    """Return the blocks that each resource of an SM allows, for a product with square tiles of float32."""
+    like, tile = capability(at["like"]), at["tile"]
+    shared = 2 * tile**2 * DTYPES["float32"].itemsize
+    block = occupancy.block_on(like, (tile, tile), shared, sm_shared=at.get("sm_shared", 0))
+    return occupancy.block_limits(block, like)
+
+
+RESIDENT: Mapping[str, Callable[[Mapping[str, int], int], float]] = {
+    "threads": lambda limits, tile: limits["threads"],
+    "shared memory": lambda limits, tile: limits["shared memory"],
+    "least": lambda limits, tile: min(limits.values()),
+    "all threads": lambda limits, tile: min(limits.values()) * tile**2,
+    "warps": lambda limits, tile: min(limits.values()) * tile**2 // occupancy.WARP,
+    "loads": lambda limits, tile: limits["shared memory"] * occupancy.tile_phase(tile, tile, tile)[0],
+}
+
+
+def _answered(table: Row, machines: Sequence[Points]) -> Answered:
+    """Return a table with the numbers of the machine that has the most of them."""
+    known = [_columns(table, machine) for machine in machines]
+    counts = [sum(pair.measured for column in columns for pair in column.pairs) for columns in known]
+    best = counts.index(max(counts))
+    parts = (table["at"], *table["rows"], *table["columns"])
+    operation = OPERATIONS[table["at"].get("operation", USUAL["operation"])]
+    devices = {operation.variant(part["variant"]).device for part in parts if "variant" in part}
+    needs_points = bool(devices) or any("level" in part for part in parts)
+    machine = machines[best]
+    return Answered(
+        caption=table["caption"],
+        axis=table["axis"],
+        rows=[str(row["name"]) for row in table["rows"]],
+        columns=known[best],
+        needs_points=needs_points,
+        machine=_named(machine, devices) if counts[best] and needs_points else "",
+        why=" ".join(table["why"].split()),
+    )
+
+
+def _named(machine: Points, devices: Iterable[str]) -> str:
+    """Return the name of the GPU if no number is of the CPU, else that of the machine."""
+    on_gpu = all(DEVICES[device].accelerator for device in devices)
+    return machine.gpu if on_gpu and machine.gpu else machine.machine
+
+
+def _columns(table: Row, machine: Points) -> list[Column]:
+    found = []
+    for i, column in enumerate(table["columns"]):
+        if "text" in column:
+            found.append(Column(column["name"], texts=column["text"]))
+            continue
+        pairs = []
+        for j, row in enumerate(table["rows"]):
+            at = USUAL | table["at"] | row | column
+            if at.get("over") == "before":
+                at = {**at, "over": at["before"]} if "before" in at else {**at, "quantity": "", "over": {}}
+            written = row.get("document", column.get("document"))
+            document = written[i if "document" in row else j] if written else None
+            ours = _in_unit(machine.value(at), at["unit"]) if at["quantity"] else ""
+            pairs.append(Pair(document, ours, at["unit"], not at["quantity"].startswith("counter:")))
+        found.append(Column(str(column["name"]), pairs))
+    return found
+
+
+def _in_unit(value: float | str, unit: str) -> float | str:
+    return value if isinstance(value, str) else value / UNITS[unit]
+
+
+def _drawn(figure: Row, machines: Sequence[Points]) -> Curve:
+    """Return a curve with the points of the machine that has the most of them."""
+    sizes = range(figure["sizes"]["start"], figure["sizes"]["stop"] + 1, figure["sizes"]["step"])
+    known = []
+    for machine in machines:
+        lines = {}
+        for line in figure["lines"]:
+            values = [(n, _in_unit(machine.value(USUAL | line | {"n": n}), figure["unit"])) for n in sizes]
+            lines[line["name"]] = [(n, value) for n, value in values if not isinstance(value, str)]
+        devices = {OPERATIONS["matmul"].variant(line["variant"]).device for line in figure["lines"]}
+        named = _named(machine, devices)
+        known.append(Curve(figure["name"], figure["caption"], figure["unit"], lines, named))
+    return max(known, key=lambda curve: sum(map(len, curve.lines.values())))

@@ -1,0 +1,150 @@
+"""The tables of the course documents, each number of a document beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from hpcmm.analysis.documents import Answered, Column, Curve, Document, Pair
+from hpcmm.report.chapters.chapter import Chapter
+from hpcmm.report.formats import number, times
+from hpcmm.report.markup import EMPTY, Cell, Table, words
+from hpcmm.report.vega import DASHES, PALETTE, Figure, category, quantity, rounded
+
+TIMES, RATES, COUNTS = ("s", "ms", "µs"), ("GFLOP/s", "GB/s"), ("", "K", "KB")
+ENOUGH = 0.5  # share of the cells of a document that are measured, from which the page shows it
+WITH_CURVES = 2  # sizes at least of a line
+
+
+def is_shown(document: Document) -> bool:
+    """Whether the points of a file answer a document: at least half of the cells that need points have them."""
+    pairs = [pair for table in document.tables if table.needs_points for pair in table.pairs]
+    return sum(pair.measured for pair in pairs) >= ENOUGH * len(pairs)
+
+
+def course_table(answered: Answered, number_of: str) -> Table:
+    """Make a table of a document: a column of the document beside each of ours, if it has numbers."""
+    head, columns = [answered.axis], []
+    for column in answered.columns:
+        unit = _unit(column)
+        name = column.name + (f" [{unit}]" if unit else "")
+        if column.texts:
+            head.append(name)
+            columns.append([words(text) for text in column.texts])
+            continue
+        if column.documented:
+            head.append(f"{name}, {number_of}")
+            columns.append([_written(pair) for pair in column.pairs])
+        head.append(f"{name}, hpcmm" if column.documented else name)
+        columns.append([_ours(pair) for pair in column.pairs])
+    labels = [words(row + _unit_of_row(answered, i)) for i, row in enumerate(answered.rows)]
+    return Table(_caption(answered), head, [list(cells) for cells in zip(labels, *columns, strict=True)])
+
+
+def _caption(answered: Answered) -> str:
+    return answered.caption + (f"; hpcmm: {answered.machine}" if answered.machine else "")
+
+
+def _unit(column: Column) -> str:
+    """Return the unit of a column; empty if its cells have none, or several."""
+    units = {pair.unit for pair in column.pairs}
+    return units.pop() if len(units) == 1 else ""
+
+
+def _unit_of_row(answered: Answered, i: int) -> str:
+    """Return the unit of a row if those of a column differ."""
+    units = {column.pairs[i].unit for column in answered.columns if column.pairs}
+    several = any(len({pair.unit for pair in column.pairs}) > 1 for column in answered.columns)
+    return f" [{units.pop()}]" if several and len(units) == 1 and units != {""} else ""
+
+
+def _written(pair: Pair) -> Cell:
+    if pair.document is None:
+        return EMPTY
+    return words(pair.document) if isinstance(pair.document, str) else Cell(f"{pair.document:,}")
+
+
+def _ours(pair: Pair) -> Cell:
+    if isinstance(pair.ours, str):
+        return Cell(pair.ours, kind="fail" if pair.ours == "FAIL" else "text")
+    return Cell(f"{pair.ours:,.0f}" if pair.ours.is_integer() and pair.unit in COUNTS else number(pair.ours))
+
+
+def sentence(answered: Answered) -> str:
+    """Say how far our numbers are from those of the document, and why."""
+    both = [pair for pair in answered.pairs if pair.compared and _is_number(pair.document) and _is_number(pair.ours)]
+    texts = []
+    gains = [pair.document / pair.ours for pair in both if pair.unit in TIMES]
+    gains += [pair.ours / pair.document for pair in both if pair.unit in RATES]
+    if gains:
+        texts.append(f"hpcmm is {_between(gains)} as fast.")
+    if gains := [pair.ours / pair.document for pair in both if pair.unit == "×"]:
+        texts.append(f"Its speedups are {_between(gains)} those of the document.")
+    counts = [pair for pair in both if pair.unit in COUNTS]
+    if equal := sum(pair.ours == pair.document for pair in counts):
+        texts.append("The counts are equal." if equal == len(counts) else f"{equal} of {len(counts)} counts are equal.")
+    return " ".join([*texts, answered.why])
+
+
+def _is_number(value: float | str | None) -> bool:
+    return isinstance(value, int | float)
+
+
+def _between(ratios: Sequence[float]) -> str:
+    low, high = times(min(ratios)), times(max(ratios))
+    return low if low == high else f"{low} to {high}"
+
+
+def curves(document: Document) -> Iterator[Figure]:
+    """Draw the curves of a document, over the size on a linear axis as there."""
+    for curve in document.curves:
+        if max(map(len, curve.lines.values())) >= WITH_CURVES:
+            yield _curve(curve)
+
+
+def _curve(curve: Curve) -> Figure:
+    points = [(name, n, value) for name, line in curve.lines.items() for n, value in line]
+    names, sizes, values = zip(*points, strict=True)
+    columns = {"line": list(names), "n": list(sizes), "value": rounded(values)}
+    along = {"scale": {"zero": False, "nice": False}, "axis": {"format": "d", "labelOverlap": "greedy"}}
+    dense = max(sizes) - min(sizes) < 200  # the steps are small beside the rate
+    ranges = {"color": PALETTE, "strokeDash": DASHES}
+    lines = list(curve.lines)
+    scales = {channel: {"domain": lines, "range": list(each[: len(lines)])} for channel, each in ranges.items()}
+    tooltip = [{"field": "line"}, {"field": "n"}, quantity("value", title=curve.unit, format=",.4r")]
+    spec = {
+        "width": "container",
+        "height": 280,
+        "mark": {"type": "line", "strokeWidth": 1.75},
+        "encoding": {
+            "x": quantity("n", title="N", **along),
+            "y": quantity("value", title=curve.unit, scale={"zero": not dense}),
+            **{channel: category("line", legend={"title": None}, scale=scale) for channel, scale in scales.items()},
+            "tooltip": tooltip,
+        },
+    }
+    shown = {"line": "Line", "n": "N", "value": curve.unit}
+    return Figure(curve.name, f"{curve.caption}; {curve.machine}", columns, spec, shown)
+
+
+COLUMNS = ("document", "table", "row", "column", "unit", "in_document", "measured")
+
+
+def cells(document: Document) -> pd.DataFrame:
+    """Return every cell of a document, with its number and ours."""
+    rows = [
+        (document.number, table.caption, row, column.name, pair.unit, pair.document, pair.ours)
+        for table in document.tables
+        for column in table.columns
+        for row, pair in zip(table.rows, column.pairs, strict=False)
+    ]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+CHAPTER = Chapter(
+    "courses",
+    "Courses",
+    "What do the tables of the course documents look like on this machine?",
+    about="<p>Tables in the axes and units of the documents, with their numbers beside those of this file.</p>",
+)

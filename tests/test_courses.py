@@ -1,0 +1,273 @@
+"""The tables of the course documents: their numbers, the points that answer them, and what the pages show."""
+
+import itertools
+import math
+import sys
+from pathlib import Path
+
+import modelled_run
+import pandas as pd
+import pytest
+import timings
+from hypothesis import given
+from hypothesis import strategies as st
+from timings import FAIL, HOPPER, kernel, measurement
+
+from hpcmm import analysis, store
+from hpcmm.analysis import documents
+from hpcmm.analysis.documents import NOT_MEASURED, NOT_TIMED, Answered, Column, Pair
+from hpcmm.experiment.config import read_config
+from hpcmm.measurement import Point, Sample
+from hpcmm.report.chapters import courses
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "results" / "reference"
+sys.path.insert(0, str(ROOT / "docs"))
+import covered  # noqa: E402
+
+WRITTEN = documents.written()
+SCALARS = {"alpha": 1.5, "beta": 0.5}
+
+
+def table_of(number: str, caption: str):
+    return next(table for table in WRITTEN[number]["tables"] if table["caption"].startswith(caption))
+
+
+def written(number: str, caption: str) -> dict[str, dict[str, float | str]]:
+    """The numbers of a table of a document, by row and column."""
+    table = table_of(number, caption)
+    found = {}
+    for j, row in enumerate(table["rows"]):
+        found[row["name"]] = {
+            column["name"]: (row["document"][i] if "document" in row else column.get("document", {j: None})[j])
+            for i, column in enumerate(table["columns"])
+        }
+    return found
+
+
+@pytest.mark.parametrize(("number", "table"), [(n, t) for n, each in WRITTEN.items() for t in each["tables"]])
+def test_each_number_of_a_document_has_a_cell(number, table):
+    for row in table["rows"]:
+        assert len(row.get("document", table["columns"])) == len(table["columns"])
+    for column in table["columns"]:
+        assert len(column.get("document", column.get("text", table["rows"]))) == len(table["rows"])
+        assert not (column.get("document") and any("document" in row for row in table["rows"]))
+
+
+def test_the_numbers_of_the_documents_agree_with_each_other():
+    """A rate, a bandwidth and a speedup follow from the times beside them, so an error of copying would show."""
+    runs = written("003", "Runs of the kernels")
+    for name, row in runs.items():
+        n = int(name.split(", ")[1]) if "first" not in name else 0
+        for time, rate in (("global time", "global rate"), ("kernel time", "kernel rate")):
+            if row[time] is not None:
+                assert row[rate] == pytest.approx(2 * n**3 / row[time] / 1e6, rel=2e-3)
+    by_nvprof = written("003", "Copies and kernel")
+    for kernel_name, memory in itertools.product(("kernel00", "kernel10"), ("pageable", "pinned")):
+        own, whole = by_nvprof[f"{kernel_name}, {memory}"], runs[f"{kernel_name}, 640, 32x32, {memory}"]
+        assert own["kernel"] / 1e3 == pytest.approx(whole["kernel time"], rel=0.05)
+        assert sum(own.values()) / 1e3 < whole["global time"]
+    steps = list(written("004", "Unit 5").values())
+    for before, row in itertools.pairwise(steps):
+        assert row["step"] == pytest.approx(before["time"] / row["time"], rel=0.01)
+        assert row["cumulative"] == pytest.approx(steps[0]["time"] / row["time"], rel=0.01)
+    assert all(row["bandwidth"] == pytest.approx(4 * 2**22 / row["time"] / 1e6, rel=2e-3) for row in steps)
+    for row in written("002", "A tile and its block").values():
+        assert row["operations per phase"] == row["operations per load"] * row["loads per phase"]
+    cpu, gpu = written("000", "Seconds on the CPU"), written("000", "Seconds on the CPU and")
+    assert [row["CPU"] for row in cpu.values()] == [row["CPU"] for row in gpu.values()]
+    limits = written("004", "Units 1 and 3")
+    assert all(32 * limits["resident warps per SM"][name] == threads
+               for name, threads in limits["resident threads per SM"].items() if threads)  # fmt: skip
+
+
+def point(variant: str, n: int, tile: int = 0, **more) -> Point:
+    return Point("matmul", variant, (n, n, n), "float32", 1, SCALARS, tile=tile, **more)
+
+
+def timed(of: Point, seconds: float, call: float = 0.0, copies: float = 0.0, **more):
+    alone = [Sample(i, 0, False, {"kernel": seconds}) for i in range(9)]
+    phases = {"upload": copies, "kernel": seconds, "total": call or 2 * seconds}
+    return measurement(of, samples=(*alone, *(Sample(i, 0, True, phases) for i in range(9))), **more)
+
+
+def answered(folder: Path, number: str, caption: str, *runs) -> Answered:
+    columns = timings.merged(folder, *runs)
+    found = documents.documents(columns, analysis.measurements(columns))
+    (document,) = (each for each in found if each.number == number)
+    return next(table for table in document.tables if table.caption.startswith(caption))
+
+
+def ours(table: Answered) -> dict[tuple[str, str], float | str]:
+    return {
+        (row, column.name): pair.ours
+        for column in table.columns
+        for row, pair in zip(table.rows, column.pairs, strict=False)
+    }
+
+
+CPU = {"utc": "2026-01-01", "cpu": {"model": "X", "cores": 2}}
+GPU = {"utc": "2026-01-02", "cpu": {"model": "Y", "cores": 16}, "gpus": [{"name": "H100", "multiprocessors": 132}]}
+
+
+def test_a_cell_has_the_time_of_its_point_and_says_if_there_is_none(tmp_path):
+    rows = [timed(point("naive_unguarded", 256, 16), 1e-3, call=0.25), timed(point("naive_unguarded", 256, 32), 1e-6)]
+    rows += [timed(point("tiled_unrolled", 256, 16), 2e-3, call=0.5)]
+    table = answered(tmp_path, "000", "Seconds on the CPU and", (GPU, {"steps": rows}))
+    found = ours(table)
+    assert found["256", "Initial"] == pytest.approx(0.25) and found["256", "Loop unrolling"] == pytest.approx(0.5)
+    assert {value for cell, value in found.items() if cell not in (("256", "Initial"), ("256", "Loop unrolling"))} == {
+        NOT_MEASURED
+    }
+
+
+def test_a_table_has_the_numbers_of_one_machine(tmp_path):
+    """That with the most of them: numbers of two machines are not compared in one table."""
+    one = [timed(point("serial", 256), 1.0, call=1.0)]
+    two = [timed(point(name, 512), 3.0, call=3.0) for name in ("serial", "pthread")]
+    other = CPU | {"cpu": {"model": "Z", "cores": 4}}
+    table = answered(tmp_path, "000", "Seconds on the CPU", (CPU, {"a": one}), (other, {"a": two}))
+    found = ours(table)
+    assert table.machine == "Z, 4 cores"
+    assert found["512", "CPU"] == pytest.approx(3) and found["512", "pthread"] == pytest.approx(3)
+    assert found["256", "CPU"] == NOT_MEASURED
+
+
+def test_wrong_results_have_no_time_and_memories_are_apart(tmp_path):
+    resources = kernel(HOPPER, (32, 32), 2, grid_x=20, grid_y=20)
+    rows = [
+        timed(point("naive_unguarded", 640, 32, pinned=True), 1e-3, call=3e-3),
+        timed(point("naive_unguarded", 640, 32, pinned=False), 1e-3, call=8e-3),
+        measurement(point("naive_unguarded", 641, 32), verdict=FAIL, resources=resources),
+    ]
+    table = answered(tmp_path, "003", "Runs of the kernels", (GPU, {"guard": rows}))
+    found, label = ours(table), "kernel00, {}, 32x32, {}"
+    assert found[label.format(640, "pinned"), "global time"] == pytest.approx(3)
+    assert found[label.format(640, "pageable"), "global time"] == pytest.approx(8)
+    assert found[label.format(640, "pinned"), "kernel rate"] == pytest.approx(2 * 640**3 / 1e-3 / 1e9)
+    wrong = label.format(641, "pinned")
+    assert [found[wrong, name] for name in ("kernel time", "blocks", "test")] == [NOT_TIMED, "20x20", "FAIL"]
+
+
+def test_speedups_are_over_the_fastest_baseline_and_over_the_step_before(tmp_path):
+    rows = [timed(point("naive", 1024, tile), seconds) for tile, seconds in ((8, 4e-3), (32, 2e-3))]
+    rows.append(timed(point("tiled_padded", 1024, 16), 1e-3))
+    table = answered(tmp_path, "001", "Speedup over", (GPU, {"tile": rows}))
+    assert ours(table)["16", "float"] == pytest.approx(2)
+    (tmp_path / "sums").mkdir()
+    names = ("divergent", "strided", "sequential", "first_add", "last_warp")
+    sums = [timed(Point("sum", name, (2**22,), "int32", 1), 1e-3 / 3**i) for i, name in enumerate(names)]
+    found = ours(answered(tmp_path / "sums", "004", "Unit 5", (GPU, {"reduction_ladder": sums})))
+    rows = table_of("004", "Unit 5")["rows"]
+    assert [found[row["name"], "step"] for row in rows] == ["", *[pytest.approx(3)] * 4]
+    assert [found[row["name"], "cumulative"] for row in rows] == [pytest.approx(3.0**i) for i in range(5)]
+    assert found[rows[0]["name"], "bandwidth"] == pytest.approx(2**24 / 1e-3 / 1e9)
+
+
+def test_resources_follow_from_the_launch(tmp_path):
+    resources = kernel(HOPPER, (16, 16), 8, shared_bytes=2048, grid_x=33, grid_y=8)
+    rows = [timed(point("tiled_padded", 512, 16), 1e-3, resources=resources)]
+    found = ours(answered(tmp_path, "002", "A tile and its block", (GPU, {"tile": rows})))
+    assert [found["16", column["name"]] for column in table_of("002", "A tile and its block")["columns"]] == [
+        *(256, 512, 8192, 16, 2)
+    ]
+    rectangle = Point("matmul", "tiled_padded", (128, 4096, 4096), "float32", 1, SCALARS, tile=32)
+    (tmp_path / "narrow").mkdir()
+    rows = [timed(rectangle, 1e-3, resources=resources)]
+    found = ours(answered(tmp_path / "narrow", "001", "Figure 4", (GPU, {"shape": rows})))
+    assert found["128 × 4096 × 4096", "blocks per SM"] == 2.0
+
+
+def test_the_throughput_of_shared_memory_is_its_share_of_the_wavefronts():
+    """Half of the wavefronts of the peak, three quarters of them loads: 128 bytes each."""
+    counted = {"shared_pipe": 0.5, "sm_clock": 1e9, "shared_load_wavefronts": 300.0, "shared_store_wavefronts": 100.0}
+    rate, of = documents.COUNTED["shared_load_bytes_per_second"], {"multiprocessors": 10}
+    assert rate(counted, of) == pytest.approx(0.5 * 10 * 1e9 * 0.75 * 128)
+    assert math.isnan(rate(counted | {"shared_load_wavefronts": 0.0}, of))
+
+
+def made(*pairs: Pair, why: str = "Because.") -> Answered:
+    return Answered("Caption", "N", [str(i) for i in range(len(pairs))], [Column("time", pairs)], True, "H100", why)
+
+
+def test_a_sentence_says_how_far_the_numbers_are_apart():
+    assert (
+        courses.sentence(made(Pair(8.0, 2.0, "ms"), Pair(3.0, 1.0, "ms")))
+        == "hpcmm is 3.00× to 4.00× as fast. Because."
+    )
+    assert courses.sentence(made(Pair(100, 250.0, "GFLOP/s"))) == "hpcmm is 2.50× as fast. Because."
+    assert courses.sentence(made(Pair(2.0, 1.0, "×"))) == "Its speedups are 0.500× those of the document. Because."
+    assert courses.sentence(made(Pair(16, 16.0, ""), Pair(8, 6.0, ""))) == "1 of 2 counts are equal. Because."
+    assert courses.sentence(made(Pair("about 5", 23.0, ""), Pair(8.0, NOT_MEASURED, "ms"))) == "Because."
+    assert courses.sentence(made(Pair(100, 250.0, "GB/s", compared=False))) == "Because."
+
+
+def test_a_table_shows_both_numbers_in_one_unit():
+    table = courses.course_table(made(Pair(8.5, 0.0012345, "ms"), Pair(None, NOT_MEASURED, "ms")), "003")
+    assert table.head == ["N", "time [ms], 003", "time [ms], hpcmm"]
+    assert [[cell.text for cell in row] for row in table.rows] == [["0", "8.5", "0.00123"], ["1", "", "not measured"]]
+    assert "H100" in table.caption
+    without = courses.course_table(made(Pair(None, 12.0, "")), "003")
+    assert without.head == ["N", "time"] and without.rows[0][1].text == "12"
+
+
+def test_the_page_shows_a_document_that_the_file_answers():
+    def document(*pairs):
+        computed = Answered("c", "N", ["0"], [Column("x", [Pair(1, 1.0, "")])], False, "", "")
+        return documents.Document("9", "", "", "", [made(*pairs), computed], [])
+
+    half = (Pair(1.0, 1.0, "s"), Pair(1.0, NOT_MEASURED, "s"))
+    assert courses.is_shown(document(*half))
+    assert not courses.is_shown(document(*half, Pair(1.0, NOT_MEASURED, "s")))
+
+
+@pytest.mark.slow
+def test_the_configs_of_the_published_run_measure_every_cell(tmp_path):
+    """All but the counters, which need a profiler."""
+    paths = []
+    for name in ("courses", "courses_cpu", "curves", "counters", "memory", "config"):
+        config = read_config(REFERENCE / f"{name}.yaml") | {"backends": "auto"}
+        paths.append(modelled_run.write(tmp_path / f"{name}.h5", config))
+    store.merge(paths, tmp_path / "all.h5")
+    columns = store.read(tmp_path / "all.h5")
+    missing = []
+    for document in documents.documents(columns, analysis.measurements(columns)):
+        for table in document.tables:
+            missing += [(table.caption, *cell) for cell, value in ours(table).items() if value == NOT_MEASURED]
+        for written_curve, curve in zip(WRITTEN[document.number].get("figures", ()), document.curves, strict=True):
+            sizes = written_curve["sizes"]
+            expected = list(range(sizes["start"], sizes["stop"] + 1, sizes["step"]))
+            assert all([n for n, _ in line] == expected for line in curve.lines.values())
+        assert courses.is_shown(document)
+    assert {caption for caption, *_ in missing} == {"Counters at 2048"} and len(missing) == 12
+
+
+AXES = {
+    "variant": ["naive", "tiled_padded", "cublas"],
+    "dtype": ["float32", "float64"],
+    "tile": [0, 8, 16],
+    "ranks": [1, 2],
+    "memory": [""],
+    "algorithm": ["scatter"],
+    "n": [64, 128, 192, 256],
+}
+
+
+@given(st.sets(st.tuples(*map(st.sampled_from, AXES.values())), min_size=1))
+def test_the_products_of_the_coverage_page_are_the_points(points):
+    """Read back, the lines are the points, each once."""
+    rows = pd.DataFrame(sorted(points), columns=list(AXES))
+    rows = rows.assign(m=rows["n"], k=rows["n"], size=rows["n"].astype(str))
+    read = []
+    for line in covered.products(rows):
+        names, *parts = line.split(" × ")
+        tiles = (
+            [int(each) for each in parts.pop(0).removeprefix("tile ").split(", ")] if parts[0][:4] == "tile" else [0]
+        )
+        sizes, dtypes, *ranks = parts
+        counts = [int(each) for each in ranks[0].removesuffix(" ranks").split(", ")] if ranks else [1]
+        variants = [name.strip("`") for name in names.split(", ")]
+        read += itertools.product(
+            variants, dtypes.split(", "), tiles, counts, [""], ["scatter"], map(int, sizes.split(", "))
+        )
+    assert sorted(read) == sorted(points)
