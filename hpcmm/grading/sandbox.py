@@ -16,8 +16,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from hpcmm import kernels, surroundings
 from hpcmm.kernels import modules
 from hpcmm.model import HpcmmError
@@ -27,7 +25,16 @@ NATIVE = Path(__file__).with_name("native.py")
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
 SYSTEM = ("/usr", "/opt", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
 PATHS = ("PATH", "LD_LIBRARY_PATH")
-PYTHONPATH = (PACKAGE.parent, Path(np.__file__).parents[1])
+# This package, and what a process finds of other packages: where PYTHONPATH says, in the account, in the environment
+PYTHONPATH = tuple(
+    dict.fromkeys(
+        [
+            PACKAGE.parent,
+            *(Path(each).resolve() for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each),
+            *(Path(each) for each in sys.path if each.endswith("-packages")),
+        ]
+    )
+)
 NOBODY = "65534"
 ALONE = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
@@ -193,7 +200,7 @@ def packages() -> list[str]:
 def of_package() -> tuple[str | Path, ...]:
     """Return the files that a process of this package needs."""
     libraries = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path.startswith("/")]
-    folders = (sys.prefix, sys.base_prefix, PACKAGE, modules.build_folder(), PYTHONPATH[1])
+    folders = (sys.prefix, sys.base_prefix, PACKAGE, modules.build_folder(), *PYTHONPATH[1:])
     return (*SYSTEM, *folders, modules.cache(), *libraries)
 
 
