@@ -292,30 +292,37 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str,
     """Search the CUDA kernels that passed for races, change the verdicts of those that have one, and yield lines.
 
     They run under two tools of compute-sanitizer, at two shapes with several blocks, and meanwhile on the host, which
-    also finds shuffles that lanes leave.
+    also finds shuffles that lanes leave. All kernels are searched beside each other.
     """
-    from hpcmm.bench import verdicts
-    from hpcmm.bench.on_host import verify
+    from hpcmm.bench import on_host, verdicts
     from hpcmm.jobs import trial
     from hpcmm.kernels.modules import cache
 
-    shapes = sorted(sweeps["ragged"]["shapes"], key=math.prod)[-2:]
     program = tools.find(sanitizing.PROGRAM)
-    for name, variant, verdict in zip(chosen.names, chosen.kernels, judged, strict=True):
-        if not (verdict["passed"] and is_cuda(variant)):
-            continue
+    shapes = sorted(sweeps["ragged"]["shapes"], key=math.prod)[-2:]
+
+    def under_tools(name: str, variant: Variant) -> Sequence[sanitizing.Report]:
         own = folder / f"races-{variant.name}"
         own.mkdir()
         config = config_of(chosen, [name], VERIFYING, {"races": {**sweeps["ragged"], "shapes": shapes}})
-        with futures.ThreadPoolExecutor() as pool:
-            watched = pool.submit(trial.sanitized, config, own, program, sanitizing.OF_RACES) if program else None
-            try:
-                hosted, unhosted = verify(tasks_on_host(chosen, variant), cache()), ""
-            except DeviceError as error:
-                hosted, unhosted = None, str(error)
-            reports = watched.result() if watched else ()
-        verdict |= verdicts.raced(reports, hosted, unhosted, kernels.source(chosen.operation, variant).read_text())
-        yield f"{variant.name}: {verdict['races']}" if verdict["passed"] else verdicts.line_of(verdict)
+        return trial.sanitized(config, own, program, sanitizing.OF_RACES) if program else ()
+
+    def hosted(variant: Variant) -> tuple[on_host.Found | None, str]:
+        try:
+            return on_host.verify(tasks_on_host(chosen, variant), cache()), ""
+        except DeviceError as error:
+            return None, str(error)
+
+    with futures.ThreadPoolExecutor(2 * backends.this_machine().count["cpu"]) as pool:
+        searches = [
+            (variant, verdict, pool.submit(under_tools, name, variant), pool.submit(hosted, variant))
+            for name, variant, verdict in zip(chosen.names, chosen.kernels, judged, strict=True)
+            if verdict["passed"] and is_cuda(variant)
+        ]
+        for variant, verdict, watched, run in searches:
+            source = kernels.source(chosen.operation, variant).read_text(errors="replace")
+            verdict |= verdicts.raced(watched.result(), *run.result(), source)
+            yield f"{variant.name}: {verdict['races']}" if verdict["passed"] else verdicts.line_of(verdict)
 
 
 def sanitized(chosen: Chosen, sweeps: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
