@@ -35,6 +35,7 @@ from hpcmm.parallel.collective_links import COLLECTIVES
 from hpcmm.parallel.collectives import message
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.schedules import (
+    CUT,
     TILE,
     block_rows,
     column_panels,
@@ -550,10 +551,13 @@ def test_the_largest_block_is_staged(algorithm, shape):
 
 def test_memory_of_a_rank_for_vectors_counted_by_hand():
     # ten elements on three ranks: four, three, three; a sum's result is one element, of vector_add a vector
-    for algorithm in (ALGORITHMS["scatter"], ALGORITHMS["all_reduce"]):
-        assert algorithm.need(OPERATIONS["sum"], (10,), 3, 0) == memory.Need(4 + 1, 0, 10 + 10 + 1)
-        assert algorithm.need(OPERATIONS["sum"], (10,), 3, 2) == memory.Need(3 + 1, 3 + 1, 0)
-    scatter = ALGORITHMS["scatter"]
+    scatter, all_reduce = ALGORITHMS["scatter"], ALGORITHMS["all_reduce"]
+    assert scatter.need(OPERATIONS["sum"], (10,), 3, 0) == memory.Need(4 + 1, 0, 10 + 10 + 1)
+    assert scatter.need(OPERATIONS["sum"], (10,), 3, 2) == memory.Need(3 + 1, 3 + 1, 0)
+    # an all-reduce cuts at whole tiles of a tree: four, three, three
+    n = 10 * CUT
+    assert all_reduce.need(OPERATIONS["sum"], (n,), 3, 0) == memory.Need(4 * CUT + 1, 0, 2 * n + 1)
+    assert all_reduce.need(OPERATIONS["sum"], (n,), 3, 2) == memory.Need(3 * CUT + 1, 3 * CUT + 1, 0)
     assert scatter.need(OPERATIONS["vector_add"], (10,), 3, 0) == memory.Need(3 * 4, 0, 30 + 10)
     assert scatter.need(OPERATIONS["vector_add"], (10,), 3, 1) == memory.Need(3 * 3, 3 * 3, 0)
 

@@ -31,6 +31,7 @@ from hpcmm.operations.matmul import MATMUL
 MEASURE = ("-m", "hpcmm.jobs.measure")
 RANK_FAILS = Path(__file__).parent / "mpi_programs" / "rank_fails.py"
 
+OF_SWEEP = ("accuracy", "same_bits")  # these belong to a sweep
 QUICK = Measuring(
     warmups=2,
     min_repetitions=4,
@@ -827,8 +828,8 @@ def planned(tmp_path):
             "scale": "quick",
             "backends": backends,
             "job_minutes": 1000,
-            "measuring": {name: value for name, value in dataclasses.asdict(QUICK).items() if name != "accuracy"}
-            | measuring,  # accuracy belongs to a sweep
+            "measuring": {name: value for name, value in dataclasses.asdict(QUICK).items() if name not in OF_SWEEP}
+            | measuring,
             "sweeps": {"size": entry | {"dtypes": ["float32"]}},
         }
         plan.make(config).write(tmp_path / "plan.json")
@@ -932,7 +933,7 @@ def test_a_point_that_kills_its_job_is_tried_last_and_then_missing(mpiexec, plan
 @pytest.mark.parametrize("kind", ["kill", "RuntimeError"])
 def test_a_batch_that_fails_does_not_stop_the_others_of_its_job(tmp_path, kind):
     """Its processes are started again without it, and all visits of the others are made."""
-    measuring = {name: value for name, value in dataclasses.asdict(THREE).items() if name != "accuracy"}
+    measuring = {name: value for name, value in dataclasses.asdict(THREE).items() if name not in OF_SWEEP}
     measuring["visits"] = 2
     entry = {"operation": "matmul", "variants": ["serial"], "dtypes": ["float32"], "ranks": [2]}
     sweeps = {name: entry | {"sizes": sizes} for name, sizes in {"a": [4], "b": [8, 12], "c": [16]}.items()}
@@ -963,7 +964,7 @@ def test_a_batch_that_fails_does_not_stop_the_others_of_its_job(tmp_path, kind):
 
 def test_two_jobs_divide_the_visits_and_the_file_names_the_job_of_each(tmp_path):
     """The first one stops before the last visit; started again, it makes no other one."""
-    measuring = {name: value for name, value in dataclasses.asdict(THREE).items() if name != "accuracy"}
+    measuring = {name: value for name, value in dataclasses.asdict(THREE).items() if name not in OF_SWEEP}
     sweep = {"operation": "matmul", "variants": ["serial"], "dtypes": ["float32"], "sizes": [4, 8, 12]}
     config = {"backends": "cpu", "measuring": measuring | {"visits": 3, "jobs": 2}, "sweeps": {"a": sweep}}
     planned = plan.make(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +15,15 @@ from test_kernels_on_host import needs_compiler, source
 from hpcmm import kernels
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated.launch import ORDERS, on_device, poison
+from hpcmm.bench.same_bits import Difference, broken, difference
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import whole
 from hpcmm.operations.reduction import identity
 from hpcmm.operations.tma import PersistentDmma, PersistentTma, TmaChoice
+from hpcmm.parallel.all_reduce import of_tree
+from hpcmm.parallel.schedules import CUT, block_tree, tree_nodes
 
 MATMUL = OPERATIONS["matmul"]
 SUM = OPERATIONS["sum"]
@@ -169,3 +174,73 @@ def test_no_pick_of_best_invariant_divides_k(dtype, shape, rows):
         best = MATMUL.variant("best_invariant")
         macros = Task(MATMUL, best, (m, *shape[1:]), dtype, {"beta": 0.5}, multiprocessors=132).picked.macros
         assert macros.get("SLICES", 1) == macros.get("PARTS", 1) == 1
+
+
+MPI_PROGRAM = Path(__file__).parent / "mpi_programs" / "same_bits.py"
+
+
+def test_a_sum_and_a_product_have_the_same_bits_on_any_number_of_ranks(mpiexec):
+    done = mpiexec(8, MPI_PROGRAM)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "50 results on several ranks have the bits of one rank" in done.stdout
+
+
+def test_an_order_by_arrival_is_found(mpiexec):
+    done = mpiexec(8, MPI_PROGRAM, "arrival")
+    assert done.returncode != 0
+    assert "ranks: depends on the ranks" in done.stdout + done.stderr
+
+
+@given(length=st.integers(0, 3 * 10**7), ranks=st.integers(1, 64))
+def test_the_nodes_of_all_ranks_make_the_tree_of_the_whole_vector(length, ranks):
+    ranges, end = [], 0
+    for first, count in block_tree(length, ranks):
+        assert first == end or not count
+        end = first + count if count else end
+        nodes = tree_nodes(length, first, count)
+        ranges += [((start, size), (start // CUT, (start + size) // CUT)) for start, size in nodes]
+    assert end == length
+
+    def combine(left, right):
+        """Combine ranges of cuts: neighbours, of which the left one is aligned, and the right one is not longer."""
+        if right is None:
+            return left
+        size = left[1] - left[0]
+        assert left[1] == right[0] and left[0] % (2 * size) == 0 and right[1] - right[0] <= size
+        return left[0], right[1]
+
+    whole = of_tree(ranges, combine, None)
+    assert whole is None if not length else whole[0] == 0 and whole[1] * CUT >= length
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int32"])
+def test_a_difference_has_its_place_and_its_size_in_ulps(dtype):
+    element = DTYPES[dtype]
+    x = (
+        element.stored(np.array([[1, -2, 3], [0, 5, -6]], "f4"))
+        if element.ml_dtype
+        else np.array([[1, -2, 3], [0, 5, -6]], dtype)
+    )
+    assert difference(x, x.copy(), element) == Difference()
+    other = x.copy()
+    bits = other.view(f"u{x.itemsize}")
+    bits[1, 1] += 3
+    bits[1, 2] += 5
+    assert difference(other, x, element) == Difference(5.0, 4)
+    assert difference(x, other, element) == Difference(5.0, 4)
+    if not element.is_integer:
+        across = x.copy().view(f"u{x.itemsize}")
+        across[1, 0] = 1 << (8 * x.itemsize - 1)  # -0
+        assert difference(across.view(x.dtype), x, element) == Difference(0.0, 3)
+        across[1, 0] += 1  # the smallest negative number
+        assert difference(across.view(x.dtype), x, element) == Difference(1.0, 3)
+
+
+def test_a_broken_promise_is_reported():
+    tree, found = SUM.variant("tree"), {"run": Difference(), "ranks": Difference(2.0, 0)}
+    assert "bits depend on the ranks, against the record of tree" in broken(tree, "all_reduce", found, True)
+    assert not broken(tree, "scatter", found, True), "MPI reduces the parts of the textbook's algorithm"
+    assert not broken(SUM.variant("openmp"), "all_reduce", found, True), "it promises nothing of ranks"
+    runs = {"run": Difference(1.0, 7)}
+    assert "bits depend on the run" in broken(SUM.variant("openmp"), "scatter", runs, True)
+    assert not broken(SUM.variant("numpy"), "scatter", runs, False)

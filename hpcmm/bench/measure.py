@@ -248,10 +248,11 @@ class Contender:
         except DeviceError as error:  # such as too little memory for further arrays
             print(f"{self.point.name}: no errors of {self.variant.name}: {error}", flush=True)
 
+    @untimed
     def measure_differences(self, same_bits: SameBits) -> None:
         """Measure what the bits of the result depend on; fail if the record promises that they do not. Collective."""
         try:
-            found = same_bits.differences(self.task, self.algorithm)
+            found = self.spread.comm.bcast(same_bits.differences(self.task, self.algorithm), root=0)
         except DeviceError as error:  # such as too little memory for further arrays
             print(f"{self.point.name}: bits of {self.variant.name} not compared: {error}", flush=True)
             return
@@ -260,8 +261,7 @@ class Contender:
             for question, each in found.items()
             for of, value in (("ulps", each.ulps), ("first", each.first))
         }
-        where = self.spread.comm.bcast(broken(self.variant, self.algorithm, found, not self.bits.skipped), root=0)
-        if where:
+        if where := broken(self.variant, self.algorithm, found, not self.bits.skipped):
             self.verdict = dataclasses.replace(self.verdict, passed=False, where=where)
 
     def compare_bits(self) -> None:
@@ -371,6 +371,7 @@ class Problem:
         _, _, task, *_ = self.place
         return Kinds(self.backend, task, self.seed)
 
+    @untimed
     def same_bits(self, point: Point) -> SameBits:
         """Return the comparisons of bits of the points of this problem."""
         comm, backend, *_ = self.place

@@ -20,7 +20,7 @@ from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.distribution import OnDevices
 from hpcmm.parallel.memory import Need, elements, whole_elements
-from hpcmm.parallel.schedules import block_tree, tree_nodes
+from hpcmm.parallel.schedules import block_rows, block_tree, tree_nodes
 
 
 def is_reduction(operation: Operation) -> bool:
@@ -131,7 +131,7 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
     """Predict the reduction of the largest part, plus an all-reduce proportional to log2 of the ranks."""
-    _, count = block_tree(shape[0], ranks)[0]
+    _, count = block_rows(shape[0], ranks)[0]
     return machine.local(count) + (math.log2(ranks) * machine.doubling if ranks > 1 else 0.0)
 
 

@@ -53,7 +53,7 @@ def tree_nodes(length: int, first: int, count: int) -> list[tuple[int, int]]:
     [(360448, 32768), (393216, 131072), (524288, 131072), (655360, 65536)]
     """
     unit, found = _unit(length), []
-    at, end = first // unit, -(-(first + count) // unit)
+    at, end = first // unit, -(-(first + count) // unit) if count else 0
     while at < end:
         group = at & -at or 1 << end.bit_length()
         while at + group > end:

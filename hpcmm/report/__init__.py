@@ -18,7 +18,7 @@ from hpcmm.analysis import why as analysis_why
 from hpcmm.bench import done
 from hpcmm.experiment import extensions
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, opening, page, tables, vega
-from hpcmm.report.chapters import CHAPTERS, TABLES, courses, energy, ladder, memory, ranks, sizes, why
+from hpcmm.report.chapters import CHAPTERS, TABLES, courses, energy, ladder, memory, ranks, same_bits, sizes, why
 from hpcmm.report.chapters.chapter import Chapter, Experiment
 from hpcmm.report.findings import Finding
 from hpcmm.report.markup import Table
@@ -111,6 +111,7 @@ def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda tex
         views["clocks"][:0] = _by_type("state", "During the run", state, STATE)
         views["clocks"] += _of_table("throttlings", "Throttled", tables.throttling_table(summary.throttlings))
         views["courses"] += _courses(documents.documents(columns, frame), folder)
+        views["bits"] += _bits(frame, folder)
         draws = [draw for module in extensions.LOADED.values() for draw in getattr(module, "FIGURES", ())]
         own = [figure for draw in draws for figure in folder.add("extension", draw(frame))]
         views[OWN.id] += _by_type("extension", "Own figures", own)
@@ -124,7 +125,7 @@ def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda tex
             folder.tabulate("gpu.properties", [device], hardware.device_csv(gpus))
         known = {"rooflines": rooflines, "resources": len(whole.resources), "profiles": len(whole.profiles)}
         known |= {"levels": len(levels), "scaling": len(whole.scaling)}
-        by_column = {"limits": "fraction", "energy": "watts", "errors": "error_uniform"}
+        by_column = {"limits": "fraction", "energy": "watts", "errors": "error_uniform", "bits": "first_run"}
         known |= {kind: frame[column].notna().any() for kind, column in by_column.items()}
         svgs = [svg for part in drawings for svg in part.result()]
         undrawn = [str(svg) for svg in svgs if isinstance(svg, drawing.DrawingError)]
@@ -320,6 +321,17 @@ def _of_table(anchor: str, title: str, table: Table, text: str = "") -> list[Vie
     return (
         [View(anchor, title, {"": Panel(tables=[table], open=len(table.rows) <= 8)}, text=text)] if table.rows else []
     )
+
+
+def _bits(frame: pd.DataFrame, folder: Folder) -> list[View]:
+    """Write what the bits of results depend on, and return a view of each operation."""
+    views = []
+    for operation, points in same_bits.compared(frame).groupby("operation", sort=False):
+        made = same_bits.bits_table(points)
+        csv = csv_files.csv([points], same_bits.DIFFERENCE_COLUMNS)
+        folder.tabulate(f"{operation}.same_bits", [made], csv)  # a sweep name has no dot
+        views.append(View(f"bits-{operation}", operation, {"": Panel(tables=[made], open=True)}))
+    return views
 
 
 def _resources(whole: Experiment, reasons: Mapping[str, str], folder: Folder) -> list[View]:

@@ -22,6 +22,7 @@ from hpcmm.report.chapters import (
     memory,
     ranks,
     reductions,
+    same_bits,
     sizes,
     tiles,
     transfers,
@@ -33,7 +34,7 @@ from hpcmm.report.vega import Figure, Style
 
 CHAPTERS = {
     module.CHAPTER.id: module.CHAPTER
-    for module in (ladder, why, sizes, tiles, reductions, memory, transfers, ranks, energy, courses)
+    for module in (ladder, why, sizes, tiles, reductions, memory, transfers, ranks, same_bits, energy, courses)
 }
 ANSWERS = list(dict.fromkeys(answer for chapter in CHAPTERS.values() for answer in chapter.answers))
 TABLES = (*(table for chapter in CHAPTERS.values() for table in chapter.tables), accuracy.TABLE)

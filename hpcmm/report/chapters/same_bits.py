@@ -1,0 +1,79 @@
+"""Same bits: what the bits of each result depend on, as measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.quantities import DIFFERENCES
+from hpcmm.report.chapters.chapter import Chapter
+from hpcmm.report.formats import number, times
+from hpcmm.report.markup import EMPTY, Cell, Table
+from hpcmm.report.tables import Row, of_size, table, text
+from hpcmm.store import DIMENSIONS
+
+QUESTIONS = {"run": "Any run", "rows": "Any m", "ranks": "Any ranks", "tile": "Any tile", "device": "CPU and GPU"}
+ONE_RESULT = ["machine", "operation", "dtype", *DIMENSIONS, "device", "label"]  # of all numbers of ranks
+DIFFERENCE_COLUMNS = ("sweep", "operation", "dtype", "ranks", *DIMENSIONS, "device", "label", *DIFFERENCES)
+
+
+def compared(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the points whose bits were compared."""
+    return frame[frame["first_run"].notna() | frame["first_ranks"].notna()]
+
+
+def bits_table(frame: pd.DataFrame) -> Table:
+    """Make the table of one operation: a line for each variant and algorithm, over all numbers of ranks."""
+    points = compared(frame)
+    alike = [part for _, part in points.groupby(["dtype", *DIMENSIONS], sort=False, dropna=False)]
+    groups = [group for part in alike for _, group in part.groupby(ONE_RESULT, sort=False, dropna=False)]
+    lines = pd.DataFrame([line_of(group) for group in groups])
+    columns = {"Type": text("dtype"), "Size": of_size, "Device": text("device"), "Rung": text("label")}
+    asked = [question for question in QUESTIONS if points[f"first_{question}"].notna().any()]
+    columns |= {QUESTIONS[question]: (lambda row, question=question: row[of(question)]) for question in asked}
+    columns["Library on 1 rank"] = lambda row: Cell("" if pd.isna(row["ratio"]) else times(row["ratio"]))
+    operation = points["operation"].iloc[0]
+    return table(f"Equal bits of {operation}, and the speed over the library", lines, columns, leading=3)
+
+
+def line_of(group: pd.DataFrame) -> dict:
+    """Return the line of one variant and algorithm: the answer to each question, from its numbers of ranks."""
+    first = analysis.row_dicts(group)[0]
+    alone = group[group["ranks"] == 1]
+    ratio = alone["ratio"].iloc[0] if len(alone) else float("nan")
+    answers = {of(question): answer(analysis.row_dicts(group), question) for question in QUESTIONS}
+    return {name: first[name] for name in ONE_RESULT} | {"ratio": ratio} | answers
+
+
+def of(question: str) -> str:
+    """Return the column of the answer to a question; of the device, there is also the name."""
+    return f"same {question}"
+
+
+def answer(rows: Sequence[Row], question: str) -> Cell:
+    """Say yes or no; with the first difference and its size in units in the last place, and the ranks that had it."""
+    known = [row for row in rows if row[f"first_{question}"] == row[f"first_{question}"]]
+    if not known:
+        return EMPTY
+    ranks = question == "ranks"
+    changed = [row for row in known if row[f"first_{question}"] >= 0]
+    if not changed:
+        return Cell("yes", f"1, {listed(known)} ranks" if ranks else "", "text")
+    worst = max(changed, key=lambda row: row[f"ulps_{question}"])
+    where = f"first at {int(changed[0][f'first_{question}'])}, up to {number(worst[f'ulps_{question}'])} ulps"
+    return Cell("no", f"{listed(changed)} ranks: {where}" if ranks else where, "text")
+
+
+def listed(rows: Sequence[Row]) -> str:
+    return ", ".join(str(each) for each in sorted({row["ranks"] for row in rows}))
+
+
+CHAPTER = Chapter(
+    "bits",
+    "Same bits",
+    "Do the bits of a result depend on the run, on m, on the number of ranks, on the tile or on the device?",
+    about="<p>Measured on inputs whose sums are rounded in any order. A result on several ranks is compared with that "
+    "of one rank, bit by bit. One ulp is the distance of two neighbouring numbers of the type.</p>",
+)
