@@ -26,7 +26,8 @@ NOT_COMPILED = new.COURSE / "22_fault_names.cu"  # that it does not compile is i
 COPIED = [pytest.param(*each, id=f"{each[0].name}-{each[1].name}") for each in new.rungs()]
 NOT_COPIED = {"split_k", "skinny", "stream_k_fma", "split_k_dmma", "stream_k_dmma", "persistent_dmma", "stream_k"}
 NOT_COPIED |= {"persistent", "multicast", "split_k_wgmma", "tf32", "three_fp16", "ozaki_14", "ozaki_15"}
-NOT_COPIED |= {"int8_transposed", "amx_blocked", "amx", "int8_slices", "int8_residues"}
+NOT_COPIED |= {"int8_transposed", "amx_blocked", "amx", "int8_slices", "int8_residues", "undivided_fma"}
+NOT_COPIED |= {"undivided_dmma", "undivided_wgmma"}
 
 
 def test_rungs_with_a_head_that_describes_the_launch_can_be_copied():
@@ -78,7 +79,7 @@ def test_a_new_kernel_and_its_line(tmp_path, monkeypatch, capsys):
         (["x"], 2, "a name and --like are needed, or --course"),
         (["x", "--course", "c"], 2, "--course needs neither a name nor --like"),
         (["x", "--like", "nobody"], 1, "allowed: serial, "),
-        (["x", "--like", "sum/naive"], 1, "allowed: serial, openmp, divergent"),
+        (["x", "--like", "sum/naive"], 1, "allowed: serial, openmp, "),
         (["x", "--like", "split_k"], 1, "'split_k' is not allowed; allowed: serial"),
         (["../x", "--like", "naive"], 1, "not allowed as the name of a kernel"),
     ],
