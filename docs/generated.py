@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import drawings
 import rungs
 import transcripts
 import worked
@@ -29,6 +30,7 @@ from hpcmm.parallel import ALGORITHMS, algorithms_of
 from hpcmm.report import definitions, export, formats
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+PICTURE = re.compile(r"^<!-- picture: ([\w-]+) -->$", re.MULTILINE)
 TRANSCRIPT = re.compile(r"^<!-- transcript: (\w+) -->$", re.MULTILINE)
 UNITS = {"1": "", "B s-1": "B/s", "degC": "°C"}  # as in the file -> as the page shows it
 TYPES = {"integer": "integer", "number": "number", "string": "name", "object": "mapping"}
@@ -42,6 +44,7 @@ def filled(text: str) -> str:
     KeyError
         If a mark names a part or a transcript that does not exist.
     """
+    text = PICTURE.sub(lambda mark: "\n".join(map(rungs.raw, drawings.of(mark[1]))), text)
     text = TRANSCRIPT.sub(lambda mark: transcript(mark[1]), text)
     return MARK.sub(lambda mark: PARTS[mark[1]](), text)
 

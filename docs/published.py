@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+import climb
 import covered
 import pandas as pd
 from tabulate import tabulate
@@ -27,6 +28,7 @@ from hpcmm import analysis, report, store
 from hpcmm.analysis import Columns, documents
 from hpcmm.analysis.scaling import speedups
 from hpcmm.analysis.unmeasured import unmeasured
+from hpcmm.analysis.why import Known
 from hpcmm.experiment.config import read_config, validated
 from hpcmm.model import TEXTBOOK, Variant
 from hpcmm.operations import OPERATIONS
@@ -332,7 +334,7 @@ def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.D
     return pd.concat(found) if found else rows
 
 
-# The rungs of the tutorial
+# The rungs of the tutorial: lessons, then products
 STEPS = ("uncoalesced", "naive", "tiled_padded", "register_1d", "register_2d", "vectorized", "warp_tiled")
 STEPS += ("asynchronous", "swizzled", "large_thread_tile", "tensor_core", "warpgroup")
 
@@ -344,16 +346,28 @@ def steps(columns: Columns, frame: pd.DataFrame) -> str:
     known = {row["variant"]: row for row in analysis.row_dicts(rows)}
     found = [known[name] for name in STEPS if name in known]
     cells, unit = [], formats.rate_unit("matmul", "float32", rows["flops_per_second"].max())
-    for i, row in enumerate(found):
-        gain = Ratio.of(row, found[i - 1]).short.replace("×", "", 1) if i else ""
-        cells.append(
-            [f"`{row['variant']}`", formats.rate(row, unit=unit), gain, _plain(row), _plain(row, "tuned_ratio")]
-        )
+    for row in found:
+        variant = OPERATIONS["matmul"].variant(row["variant"])
+        beside = known.get(variant.counterpart)
+        gain = f"{Ratio.of(row, beside).short.replace('×', '', 1)} × `{variant.counterpart}`" if beside else ""
+        rate = formats.rate(row, unit=unit)
+        cells.append([f"`{variant.name}`", variant.shelf, rate, gain, _plain(row), _plain(row, "tuned_ratio")])
     if not cells:
         return ""
-    head = [f"float32 at {formats.size(found[0])}", unit.name, "× previous step", LIBRARY, TUNED]
+    head = [f"float32 at {formats.size(found[0])}", "shelf", unit.name, "× counterpart", LIBRARY, TUNED]
     sources = " ".join(filter(None, ("The numbers are from the published run.", _gpu(rows), libraries(rows))))
     return f"{_table(head, cells)}\n\n{sources}"
+
+
+def step(name: str) -> Callable[[Columns, pd.DataFrame], str]:
+    """Return a function that shows one step of the tutorial: its rungs beside each other."""
+    given = climb.STEPS[name]
+
+    def made(columns: Columns, frame: pd.DataFrame) -> str:
+        rows = _fastest(frame, given.operation, LADDERS[given.operation])
+        return climb.table(given, rows, Known.of(columns, frame))
+
+    return made
 
 
 def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
@@ -564,6 +578,7 @@ SECTIONS = {
     "answer": answered,
     **{operation: ladder(operation) for operation in LADDERS},
     "steps": steps,
+    **{f"step_{name}": step(name) for name in climb.STEPS},
     "sixteen_bit": sixteen_bit,
     "accuracy": accuracy,
     "shapes": shapes,

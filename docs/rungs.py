@@ -140,7 +140,7 @@ def text(rung: Rung, run: Published) -> str:
         f"{formats.device(rung.variant.device)}. What changes: {rung.variant.change}.{_neighbours(rung)}",
         "## Idea",
         *idea,
-        *(_raw(drawing) for drawing in drawings.of(rung.page)),
+        *(raw(drawing) for drawing in drawings.of(rung.page)),
         *_guarded(rung),
         *source(rung),
         *arithmetic(rung, run),
@@ -171,7 +171,7 @@ def _guarded(rung: Rung) -> Iterator[str]:
         )
 
 
-def _raw(html: str) -> str:
+def raw(html: str) -> str:
     return f"```{{raw}} html\n{html.strip()}\n```"
 
 
