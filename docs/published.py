@@ -2,9 +2,9 @@
 
     python docs/published.py [TIMINGS]
 
-With TIMINGS, that file becomes the published run. Then the report, the figures, and the text between the marks
-``<!-- published: NAME -->`` and ``<!-- end -->`` are rewritten from results/reference/timings.h5, and the names in the
-last column of docs/coverage.md.
+With TIMINGS, that file becomes the published run, without points that a later run in it measured again. Then the
+report, the figures, and the text between the marks ``<!-- published: NAME -->`` and ``<!-- end -->`` are rewritten from
+results/reference/timings.h5, and the names in the last column of docs/coverage.md.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import climb
 import covered
+import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
@@ -52,7 +53,7 @@ MARKED = re.compile(r"(<!-- published: (?P<name>\w+) -->\n).*?(<!-- end -->)", r
 def main(arguments: Sequence[str]) -> None:
     timings = REFERENCE / "timings.h5"
     if arguments:
-        part = store.read(Path(arguments[0]))
+        part = newest(store.read(Path(arguments[0])))
         store.merge([], timings, unmeasured(part), single=True, parts=[part])
     with tempfile.TemporaryDirectory() as folder:
         made, summary = report.build(timings, Path(folder))
@@ -72,6 +73,12 @@ def main(arguments: Sequence[str]) -> None:
     coverage = ROOT / covered.PAGE
     coverage.write_text(covered.updated(coverage.read_text("utf-8"), columns), "utf-8")
     print(f"{REFERENCE}: {summary.line}")
+
+
+def newest(groups: store.Groups) -> store.Groups:
+    """Return a file without the points that a later run on the same kind of machine measured again."""
+    again = analysis.measurements(groups)["superseded"].to_numpy(bool)
+    return store.select(groups, np.flatnonzero(~again))
 
 
 def pages() -> list[Path]:

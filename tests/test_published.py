@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import sys
@@ -124,9 +125,23 @@ def test_the_fastest_rungs_name_their_gpu(tmp_path):
 @pytest.mark.slow
 def test_publishing_writes_a_small_folder(done):
     kept = {path.name: path.stat().st_size for path in (done / "results" / "reference").iterdir()}
-    assert set(kept) == {"timings.h5", "report.html", *(f"{name}.svg" for name in published.FIGURES)}
+    drawn = {f"{name}.svg" for name in published.FIGURES} | {name for name in kept if name.startswith("course-")}
+    assert set(kept) == {"timings.h5", "report.html", *drawn}
+    assert drawn >= {f"course-003-kernel{kernel}{what}.svg" for kernel in ("01", "11") for what in ("", "-remainders")}
     assert sum(kept.values()) < 12e6
     assert kept["report.html"] < 2.5e6
+
+
+def test_publishing_keeps_the_newest_measurement_of_a_point(tmp_path):
+    """Of the same kind of machine; a point that was not measured again stays."""
+    old, new = ({"utc": f"2026-01-0{day}", "gpus": [{"name": "H100"}]} for day in (1, 2))
+    both, once = (measurement(Point("matmul", "naive", (n,) * 3, "float32", 1, tile=8),
+                              samples=kernel_samples([1.0])) for n in (64, 128))  # fmt: skip
+    again = dataclasses.replace(both, samples=kernel_samples([3.0]))
+    columns = timings.merged(tmp_path, (old, {"tile": [both, once]}), (new, {"tile": [again]}))
+    frame = analysis.measurements(published.newest(columns))
+    assert dict(zip(frame["n"], frame["seconds"], strict=True)) == {64: 3.0, 128: 1.0}
+    assert len(analysis.measurements(columns)) == 3
 
 
 @pytest.mark.slow
@@ -202,7 +217,8 @@ def test_a_changed_number_is_found(done, monkeypatch):
         path.write_text(wrong, "utf-8")
         assert published.filled(path, columns, frame) == text != wrong
         path.write_text(text, "utf-8")
-        assert published.filled(path, slower, slower_frame) != text
+        if path.name != published.covered.PAGE.name:  # it lists points, and no times
+            assert published.filled(path, slower, slower_frame) != text
 
 
 def test_the_published_file_can_be_published_again(tmp_path, monkeypatch):
@@ -255,9 +271,14 @@ def test_sweeps_of_several_revisions_are_listed(tmp_path):
 @pytest.mark.slow
 def test_without_a_run_no_number_is_left(done, monkeypatch):
     frame = analysis.measurements(EMPTY)
+
+    def parts(text):  # the rest of the page of the coverage is about the file, too
+        return [mark[0] for mark in published.MARKED.finditer(text)]
+
     empty = [published.filled(path, EMPTY, frame) for path in PAGES]
     monkeypatch.setattr(published, "ROOT", done)
-    assert [published.filled(done / path.relative_to(ROOT), EMPTY, frame) for path in PAGES] == empty
+    again = [published.filled(done / path.relative_to(ROOT), EMPTY, frame) for path in PAGES]
+    assert list(map(parts, again)) == list(map(parts, empty))
     assert not any("results/reference/ladder.svg" in text for text in empty)
 
 
