@@ -197,11 +197,14 @@ class Arithmetic:
     input_roundoff : float
         Relative error of each input that is rounded before it is multiplied; 0 if inputs are exact, or as exact as the
         element type.
+    strassen : int
+        How often matrices are divided into quarters, of which seven products are computed instead of eight.
     """
 
     name: str
     tensor_units: Mapping[str, float] = field(default_factory=dict, hash=False)
     input_roundoff: float = 0.0
+    strassen: int = 0
 
 
 ARITHMETICS = {
@@ -215,6 +218,8 @@ ARITHMETICS = {
         # cuBLAS chooses the number of products for the data, at least as many as float64 needs
         Arithmetic("int8 products of cuBLAS"),
         Arithmetic("nine BF16 products"),
+        Arithmetic("Strassen once", strassen=1),
+        Arithmetic("Strassen twice", strassen=2),
         # 10 bits follow the first one; the hardware may drop the others without rounding
         Arithmetic("TF32", tensor_units={"80": 512, "90": 1024}, input_roundoff=2.0**-10),
     )

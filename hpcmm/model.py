@@ -102,7 +102,7 @@ class Launch:
     """One kernel launch: grid, block, arguments, bytes of dynamic shared memory, and the function of the source.
 
     Arguments are arrays, NumPy scalars and ``Boxes``. The function is named as the operation's folder of kernels if
-    ``function`` is empty.
+    ``function`` is empty. ``task`` is the one whose source has the function, if it is another rung's.
     """
 
     grid: tuple[int, ...]
@@ -110,6 +110,7 @@ class Launch:
     arguments: tuple[Any, ...]
     shared_bytes: int = 0
     function: str = ""
+    task: Task | None = None
 
 
 class Geometry:
@@ -137,6 +138,10 @@ class Geometry:
             The operands and the workspace.
         """
         raise NotImplementedError
+
+    def builds(self, task: Task) -> tuple[Geometry, ...]:
+        """Return the builds of the kernel that can run a task, each as the geometry that always picks it."""
+        return (self,)
 
     def pick(self, task: Task) -> str:
         """Return what was picked for the shape of a task, such as a tile; empty if nothing depends on the shape."""
@@ -634,6 +639,12 @@ class Task:
         """Relative error that the variant's arithmetic makes in each input before it multiplies."""
         arithmetic = self.variant.arithmetic.get(self.dtype)
         return ARITHMETICS[arithmetic].input_roundoff if arithmetic in ARITHMETICS else 0.0
+
+    @property
+    def divisions(self) -> int:
+        """How often the variant's arithmetic divides matrices into quarters, by Strassen's algorithm."""
+        arithmetic = self.variant.arithmetic.get(self.dtype)
+        return ARITHMETICS[arithmetic].strassen if arithmetic in ARITHMETICS else 0
 
     @property
     def picked(self) -> Task:

@@ -53,6 +53,10 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
         ("matmul/ozaki_14", "matmul/ozaki_15", "matmul/int8_transposed"),
         "the same; test_residues.py runs them",
     ),
+    **dict.fromkeys(
+        ("matmul/strassen_1", "matmul/strassen_2"),
+        "products are those of other rungs; test_strassen.py runs the others",
+    ),
     "sum/cooperative": "blocks wait for each other",
     "minimum/cooperative": "the same",
     "maximum/cooperative": "the same",

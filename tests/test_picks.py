@@ -185,7 +185,7 @@ def test_any_shape_has_a_rung_and_the_same_one_each_time(variant, dtype, shape):
 def test_a_pick_names_the_rung_and_its_tile():
     best = MATMUL.variant("best")
     assert task(best, (256, 256, 256), "float32").pick.startswith("split_k, ")
-    assert task(best, (1, 4096, 4096), "float32").pick == "skinny, 1x32, slices 8, parts 1"
+    assert task(best, (1, 4096, 4096), "float32").pick == "skinny, 1x32, 32 terms, slices 8, parts 1"
     assert task(MATMUL.variant("naive"), (256, 256, 256), "float32").pick == ""
     split = MATMUL.variant("split_k")
     tile, parts = split.geometry.chosen(task(split, (640, 640, 640), "float32"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -70,36 +70,54 @@ class OverC(Geometry):
         return -(-n // columns), -(-m // rows)
 
 
+@dataclass(frozen=True)
 class ChosenTile(OverC):
-    """Blocks whose tile of C, and the division of its terms, depend on the shape of a task and on the SM count.
+    """Blocks whose tile of C, and the division of its terms, depend on the shape of a task and on the GPU.
 
-    A subclass predicts the time of each of its candidates, or overrides ``chosen``.
+    Each candidate is a build of the kernel. ``hpcmm.operations.choice`` chooses one.
+
+    Parameters
+    ----------
+    build : int, optional
+        Number of the only candidate that is used.
     """
+
+    build: int | None = field(default=None, kw_only=True)
 
     def candidates(self) -> list[tuple[Any, int]]:
         """Return each tile, with each division of its terms: a number of parts, or whether they are divided."""
         raise NotImplementedError
 
+    def able(self, task: Task, tile: Any, divided: int) -> bool:
+        """Return whether a candidate can run a task, and may be the fastest one."""
+        return True
+
+    def builds(self, task: Task) -> tuple[ChosenTile, ...]:
+        every = enumerate(self.candidates())
+        return tuple(replace(self, build=number) for number, each in every if self.able(task, *each))
+
     def seconds_of(self, task: Task, tile: Any, divided: int) -> float:
         """Return the predicted time of a candidate at the clock of an H100 or H200."""
         raise NotImplementedError
-
-    def chosen(self, task: Task) -> tuple[Any, int]:
-        """Return the tile and the division of its terms with the shortest predicted time; the first without a shape."""
-        every = self.candidates()
-        return min(every, key=lambda each: self.seconds_of(task, *each)) if task.shape else every[0]
 
     def seconds(self, task: Task) -> float:
         """Return the shortest predicted time."""
         return min(self.seconds_of(task, *each) for each in self.candidates())
 
-    def division(self, tile: Any, divided: int) -> str:
-        """Describe the division; empty if no terms are divided."""
-        raise NotImplementedError
+    def chosen(self, task: Task) -> tuple[Any, int]:
+        """Return the tile and the division of its terms with the shortest predicted time; the first without a shape."""
+        every = self.candidates()
+        if self.build is not None:
+            return every[self.build]
+        return min(every, key=lambda each: self.seconds_of(task, *each)) if task.shape else every[0]
+
+    def details(self, tile: Any, divided: int) -> str:
+        """Describe what distinguishes a candidate from others with as many rows and columns; empty if nothing does."""
+        return f"parts {divided}"
 
     def pick(self, task: Task) -> str:
         tile, divided = self.chosen(task)
-        return ", ".join(filter(None, (f"{tile.rows}x{tile.columns}", self.division(tile, divided))))
+        return ", ".join(filter(None, (f"{tile.rows}x{tile.columns}", self.details(tile, divided))))
 
     def covered(self, task: Task) -> tuple[int, int]:
         tile, _ = self.chosen(task)

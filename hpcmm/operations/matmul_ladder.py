@@ -13,6 +13,7 @@ from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, SharedTiles, 
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
 from hpcmm.operations.split_k_tma import SplitTile, SplitWgmma, Tf32
+from hpcmm.operations.strassen import Strassen
 from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import (
     NEAR,
@@ -320,6 +321,8 @@ LAUNCHES = {
     "amx": Packed(),
     "int8_slices": Packed(3, scaled=True),
     "int8_residues": PackedResidues(14),
+    "strassen_1": Strassen(1),
+    "strassen_2": Strassen(2),
     "ozaki_14": Residues(14),
     "ozaki_15": Residues(15),
     "int8_transposed": TransposedInt8(
@@ -424,6 +427,8 @@ LADDER = ladder(  # the order here is the order of the rungs
     "ozaki_14",
     "ozaki_15",
     "int8_transposed",
+    "strassen_1",
+    "strassen_2",
     Variant(
         "best",
         "cuda",

@@ -150,7 +150,7 @@ class Clusters(ChosenTile):
         """Return the dynamic shared memory of a block in bytes."""
         raise NotImplementedError
 
-    def division(self, tile: FmaTile | DmmaTile | SkinnyTile, divided: int) -> str:
+    def details(self, tile: FmaTile | DmmaTile | SkinnyTile, divided: int) -> str:
         return f"slices {tile.slices}, parts {divided}"
 
     def macros(self, task: Task) -> dict[str, int]:
@@ -299,8 +299,19 @@ class Skinny(Clusters):
 
     choices: tuple[SkinnyChoice, ...]
 
+    def candidates(self) -> list[tuple[SkinnyTile, int]]:
+        tiles = dict.fromkeys(each.tile for each in self.choices)
+        return [(tile, parts) for tile in tiles for parts in (1, 2, 4, 8)]
+
+    def able(self, task: Task, tile: SkinnyTile, divided: int) -> bool:
+        m, n, k = task.shape
+        narrow = m if tile.few_rows else n
+        return narrow <= 2 * tile.narrow and (divided == 1 or divided * tile.slices * tile.depth <= k)
+
     def chosen(self, task: Task) -> tuple[SkinnyTile, int]:
         """Return the tile and the number of its parts."""
+        if self.build is not None:
+            return self.candidates()[self.build]
         if not task.shape:
             return self.choices[0].tile, self.choices[0].max_parts
         m, n, _ = task.shape
@@ -309,6 +320,9 @@ class Skinny(Clusters):
         able = [each for each in self.choices if each.tile.few_rows == few_rows and length >= each.least]
         choice = next((each for each in able if each.tile.narrow >= narrow), able[-1])
         return choice.tile, choice.parts(task)
+
+    def details(self, tile: SkinnyTile, divided: int) -> str:
+        return f"{tile.depth} terms, slices {tile.slices}, parts {divided}"
 
     def shared_bytes(self, task: Task) -> int:
         tile, _ = self.chosen(task)

@@ -101,9 +101,6 @@ class SplitTma(ChosenTile):
         loaded = max(mainloop, arrival(task, tile.rows, tile.columns, parts > 1))
         return self.start + loaded + waves * (end + exchange + stores)
 
-    def division(self, tile: SplitTile, divided: int) -> str:
-        return f"parts {divided}"
-
     def phase(self, task: Task) -> Staged | None:
         tile, _ = self.chosen(task)
         return Staged(tile.rows, tile.columns, self.depth)

@@ -167,8 +167,8 @@ class StreamKDmma(ChosenTile):
     def seconds_of(self, task: Task, choice: DmmaChoice, divided: bool) -> float:
         return choice.seconds(task, divided) if math.prod(task.shape) else 0.0
 
-    def division(self, tile: DmmaChoice, divided: int) -> str:
-        return "divided" if divided else ""
+    def details(self, tile: DmmaChoice, divided: int) -> str:
+        return f"warps {tile.warp_rows}x{tile.warp_columns}, resident {tile.resident}" + ", divided" * divided
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, _ = self.chosen(task)

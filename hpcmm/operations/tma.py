@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import ChosenTile, OverC, Staged, Tiled, rounded_up, tiles_of
+from hpcmm.operations.blocks import ChosenTile, Staged, Tiled, rounded_up, tiles_of
 from hpcmm.operations.split_k import FMA_PER_SECOND
 
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
@@ -73,7 +73,7 @@ class TmaChoice:
 
 
 @dataclass(frozen=True)
-class PersistentTma(OverC):
+class PersistentTma(ChosenTile):
     """Persistent blocks of a producer and one or two consumers, which also read and write C by TMA.
 
     The tile depends on the shape: small ones occupy more SMs. The constants of ``choices`` are a fit to times of an
@@ -93,11 +93,17 @@ class PersistentTma(OverC):
     group_rows: int = 8
     depth: int = 64
 
-    def chosen(self, task: Task) -> TmaChoice:
-        """Return the choice with the shortest predicted time."""
-        return min(self.choices, key=lambda each: self.seconds_of(task, each)) if task.shape else self.choices[0]
+    def candidates(self) -> list[tuple[TmaChoice, int]]:
+        return [(choice, 0) for choice in self.choices]  # no terms are divided among blocks
 
-    def seconds_of(self, task: Task, choice: TmaChoice) -> float:
+    def details(self, tile: TmaChoice, divided: int) -> str:
+        return "shares A" if tile.shares_a else ""
+
+    def tile(self, task: Task) -> TmaChoice:
+        """Return the chosen tile."""
+        return self.chosen(task)[0]
+
+    def seconds_of(self, task: Task, choice: TmaChoice, divided: int = 0) -> float:
         """Return the predicted time of a choice: each wave of blocks computes a tile per SM."""
         _, _, k = task.shape
         return choice.start + self.waves(task, choice) * (-(-k // self.depth) * choice.step + choice.end)
@@ -119,7 +125,7 @@ class PersistentTma(OverC):
 
     def ring(self, task: Task) -> Tiled:
         """Return the geometry of a block; two mbarriers of 8 bytes belong to each stage."""
-        choice = self.chosen(task)
+        choice = self.tile(task)
         return Tiled(
             rows=choice.rows,
             columns=choice.columns,
@@ -135,20 +141,16 @@ class PersistentTma(OverC):
         return self.group_rows if self.cluster > 1 else near_rows(task, choice.columns, self.group_rows)
 
     def macros(self, task: Task) -> dict[str, int]:
-        choice = self.chosen(task)
+        choice = self.tile(task)
         cluster = {"CLUSTER": self.cluster, "SHARES_A": int(choice.shares_a)} if self.cluster > 1 else {}
         sixteen_bit = {"BFLOAT16": int(task.dtype == "bfloat16")}
         return {**self.ring(task).macros(task), **sixteen_bit, "C_BOXES": choice.c_boxes, **cluster}
-
-    def covered(self, task: Task) -> tuple[int, int]:
-        choice = self.chosen(task)
-        return choice.rows, choice.columns
 
     def phase(self, task: Task) -> Staged | None:
         return self.ring(task).phase(task)
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        choice, ring = self.chosen(task), self.ring(task)
+        choice, ring = self.tile(task), self.ring(task)
         clusters = self.clusters(task, choice)
         if not clusters:
             return []
@@ -186,20 +188,24 @@ class SixteenBitTma(PersistentTma):
     later: float = 1.0
     sustained: float = math.inf
 
-    def chosen(self, task: Task) -> TmaChoice:
+    def able(self, task: Task, tile: TmaChoice, divided: int) -> bool:
+        _, n, k = task.shape
+        return aligned(task, n, k)
+
+    def chosen(self, task: Task) -> tuple[TmaChoice, int]:
         """Return the choice with the shortest predicted time, at least that at the power limit."""
-        if not task.shape:
-            return self.choices[0]
+        if not task.shape or self.build is not None:
+            return super().chosen(task)
         least = task.flops / self.sustained
         limits = {each: least if each.columns >= WIDE else NARROW * least for each in self.choices}
-        return min(self.choices, key=lambda each: max(self.seconds_of(task, each), limits[each]))
+        return min(self.choices, key=lambda each: max(self.seconds_of(task, each), limits[each])), 0
 
     def seconds(self, task: Task) -> float:
         """Return the predicted time of the chosen tile at the maximum clock; infinite if TMA cannot take the rows."""
         _, n, k = task.shape
-        return self.seconds_of(task, self.chosen(task)) if aligned(task, n, k) else math.inf
+        return self.seconds_of(task, self.tile(task)) if aligned(task, n, k) else math.inf
 
-    def seconds_of(self, task: Task, choice: TmaChoice) -> float:
+    def seconds_of(self, task: Task, choice: TmaChoice, divided: int = 0) -> float:
         _, _, k = task.shape
         waves, (rows, columns) = self.waves(task, choice), self.of_cluster(choice)
         # a cluster loads shared tiles once
@@ -333,7 +339,7 @@ class ThreeFp16(PersistentTma):
         """Terms of a stage, each as a high and a low part."""
         return self.depth // 2
 
-    def seconds_of(self, task: Task, choice: TmaChoice) -> float:
+    def seconds_of(self, task: Task, choice: TmaChoice, divided: int = 0) -> float:
         m, n, k = task.shape
         return super().seconds_of(replace(task, shape=(m, n, 2 * k)), choice)
 
@@ -351,7 +357,7 @@ class ThreeFp16(PersistentTma):
             "parts_a": Workspace((m, columns), "float16"),
             "parts_b": Workspace((columns, rounded_up(n, 8)), "float16"),
             "inverse_a": Workspace((m, 2), "float32"),
-            "inverse_b": Workspace((rounded_up(n, self.chosen(task).columns), 2), "float32"),
+            "inverse_b": Workspace((rounded_up(n, self.tile(task).columns), 2), "float32"),
         }
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
@@ -540,7 +546,7 @@ class PersistentDmma(ChosenTile):
     def seconds_of(self, task: Task, tile: DmmaRing, divided: int) -> float:
         return max(tile.seconds(task), math.prod(task.shape) / MOST_DMMA_PER_SECOND)
 
-    def division(self, tile: DmmaRing, divided: int) -> str:
+    def details(self, tile: DmmaRing, divided: int) -> str:
         return f"teams {tile.teams}" + (f", slices {tile.slices}" if tile.slices > 1 else "")
 
     def macros(self, task: Task) -> dict[str, int]:

@@ -18,9 +18,31 @@ NARROW = 64  # rows or columns of a product whose terms are added up one by one 
 SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
 ROUNDINGS = 6  # in a sum of k terms, as a random walk; the largest observed value is 2.1, for any k. See ``Truth``.
 STORED = 5  # roundings of stored results in a sum with signs; the largest observed value is 2.1
+GROWTH = 4  # of the walk for each level of Strassen's algorithm, twice the growth of the standard deviation
 SIGNS = 4  # per element of a row or column: in one sum alone, the parts of an error may cancel
 PANEL = 2048  # columns of B that are converted to higher precision at a time
 EXTENDED = 4  # a reference in extended precision costs as much as several in float64
+
+
+def strassen_bound(terms: int, levels: int, u: float, stored: float) -> float:
+    """Return the error bound of a sum of products by Winograd's form of Strassen's algorithm.
+
+    It is relative to the largest magnitudes of the row of A and the column of B. A product of k terms without a
+    division into quarters has ``k (gamma_k + stored)``. A level multiplies by 18 and adds up to ``89 k / 2`` roundings
+    of additions (Higham, 23.2.2). The factor for terms of second order is that of 100 further roundings.
+
+    Parameters
+    ----------
+    terms : int
+    levels : int
+        How often matrices are divided into quarters.
+    u, stored : float
+        Unit roundoff of the accumulator, and that of sums of quarters and of products as they are stored.
+    """
+    if levels == 0:
+        return terms * (accuracy.gamma(terms + 2, u) + stored)
+    half = -(-terms // 2)
+    return (18 * strassen_bound(half, levels - 1, u, stored) + 89 * half * stored) * (1 + 100 * stored)
 
 
 def scalars(task: Task) -> tuple[np.generic, np.generic]:
@@ -63,6 +85,11 @@ class Truth:
 
     *Stored*: in a type narrower than the accumulator, c is rounded once more, by a unit roundoff of this type.
 
+    *By Strassen's algorithm*: an element errs by the magnitudes of its whole row of A and column of B. Both bounds hold
+    with ``k max|a| max|b|`` in place of M and ``k (max|a| max|b|)^2`` in place of P, with the factor of
+    ``strassen_bound``, and for the random walk ``GROWTH`` for each level: a quarter of C adds up products of factors
+    with 1, 9, 4 and 4 times the mean square, of half as many terms, so the deviation doubles.
+
     Arithmetics that emulate a type by several products have no bounds of their own. They are held to those of the type.
     If products of the type are exact, no error is allowed.
 
@@ -86,6 +113,11 @@ class Truth:
         if self.element.accumulator:
             self.walk += u * k / 2
         self.stored = 0.0 if exact or accumulator is self.results else self.results.unit_roundoff
+        self.levels = task.divisions
+        if self.levels:
+            rounded = self.results.unit_roundoff
+            self.gamma = strassen_bound(k, self.levels, u, rounded) / max(1, k)
+            self.walk = GROWTH**self.levels * (self.walk + ROUNDINGS * self.stored)
         self.bound = self.gamma + self.stored
         # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
         self.underflow = 0.0 if exact else (k + 2) * float(np.finfo(accumulator.name).tiny)
@@ -112,9 +144,21 @@ class Truth:
                 panel = slice(first, first + PANEL)
                 b = numbers(self.b[:, panel]).astype(np.float64)
                 found[0][:, panel] = a @ b if wide is np.float64 else accuracy.exact_product(a, b)
-                found[1][:, panel] = np.abs(a) @ np.abs(b)
-                found[2][:, panel] = a**2 @ b**2
-        return self.expected(*found, self.results.numbers(self.c[rows]).astype(wide) if self.beta else None)
+                found[1][:, panel], found[2][:, panel] = self.sizes(a, b)
+        product, *sizes = found
+        if self.levels and min(len(rows), n) <= NARROW:
+            sizes = self.sizes(numbers(stored).astype(np.float64), numbers(self.b).astype(np.float64))
+        return self.expected(product, *sizes, self.results.numbers(self.c[rows]).astype(wide) if self.beta else None)
+
+    def sizes(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """Return the sums of the magnitudes and of the squares of the terms, or their bounds with Strassen's algorithm.
+
+        The arrays are NumPy's, or those of a device that take NumPy's functions.
+        """
+        if not self.levels:
+            return abs(a) @ abs(b), (a * a) @ (b * b)
+        largest = abs(a).max(axis=1)[:, None] * abs(b).max(axis=0) if len(b) else a @ b
+        return len(b) * largest, len(b) * (largest * largest)
 
     def expected(self, product, magnitudes, squares, start) -> Expected:
         """Return elements of C from those of A B, of \\|A\\| \\|B\\|, of the products of squares, and of the old C.
@@ -133,7 +177,12 @@ class Truth:
         """Return the sums of each row of C with each column of ``signs``, and the root of the sum of P over the row."""
         kind = self.kind
         totals = self.alpha * sums.row_sums(self.a, sums.row_sums(self.b, signs, kind), kind)
-        norms = abs(self.alpha) * sums.row_norms(self.a, kind, sums.row_norms(self.b, kind))
+        if self.levels:
+            a, b = (self.element.numbers(each) for each in (self.a, self.b))
+            of_b = np.linalg.norm(abs(b).max(axis=0, initial=0).astype(np.float64))
+            norms = math.sqrt(len(b)) * abs(self.alpha) * abs(a).max(axis=1, initial=0).astype(np.float64) * of_b
+        else:
+            norms = abs(self.alpha) * sums.row_norms(self.a, kind, sums.row_norms(self.b, kind))
         if self.beta:
             totals += self.beta * sums.row_sums(self.c, signs, self.kind_of_c)
             norms = np.hypot(norms, abs(self.beta) * sums.row_norms(self.c, self.kind_of_c))

@@ -80,8 +80,9 @@ class Wide:
             for first in range(0, n, BLOCK):
                 columns = slice(first, first + BLOCK)
                 b = numbers(stored_b[:, columns])
-                products = a @ b, abs(a) @ abs(b), (a * a) @ (b * b)
-                expected = truth.expected(*products, None if start is None else numbers_of_c(start[:, columns]))
+                expected = truth.expected(
+                    a @ b, *truth.sizes(a, b), None if start is None else numbers_of_c(start[:, columns])
+                )
                 parts.append(accuracy.compared(numbers_of_c(mine[:, columns]), *expected))
                 if (at := parts[-1].first) is not None:
                     i, j = divmod(at, expected.numbers.shape[1])

@@ -376,18 +376,17 @@ class CudaBackend:
         ]
         workspace = {name: self.empty(each.shape, each.dtype) for name, each in task.workspace.items()}
         launches = task.geometry.launches(task, {**arrays, **workspace})
-        kernels_of_task = {function: kernel_of(task, function) for function in {launch.function for launch in launches}}
-        for function, kernel in kernels_of_task.items():
-            kernel.max_dynamic_shared_size_bytes = max(
-                launch.shared_bytes for launch in launches if launch.function == function
-            )
+        compiled = [kernel_of(launch.task or task, launch.function) for launch in launches]
+        for kernel, launch in zip(compiled, launches, strict=True):
+            if launch.shared_bytes > kernel.max_dynamic_shared_size_bytes:
+                kernel.max_dynamic_shared_size_bytes = launch.shared_bytes
         calls = [
             (
-                *(kernels_of_task[launch.function], launch.grid, launch.block),
+                *(kernel, launch.grid, launch.block),
                 tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments),
                 launch.shared_bytes,
             )
-            for launch in launches
+            for kernel, launch in zip(compiled, launches, strict=True)
         ]
 
         def run():
@@ -422,7 +421,7 @@ class CudaBackend:
         if not launches:
             return {}
         first = next(launch for launch in launches if not launch.function)
-        kernel = kernel_of(task)
+        kernel = kernel_of(first.task or task)
         resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
             kernel.kernel.ptr, math.prod(first.block), first.shared_bytes
         )

@@ -1,0 +1,126 @@
+"""The launches of Strassen's algorithm in Winograd's form: additions of quarters, and products by another rung."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hpcmm.model import Geometry, Launch, Task, Workspace
+from hpcmm.operations.blocks import rounded_up
+
+PRODUCTS = 7
+MULTIPLE = 64  # of which the sides of the smallest factors are multiples
+COLUMNS = 32  # of B in a block that finds the largest elements
+
+
+@dataclass(frozen=True)
+class Strassen(Geometry):
+    """Seven products of quarters, which are made in the same way or by another rung, and kernels before and after them.
+
+    Parameters
+    ----------
+    levels : int
+        How often matrices are divided into quarters.
+    rung : str
+        The variant that computes the smallest products.
+    scaled : bool
+        Whether rows of A and columns of B are scaled; those of products are.
+    block : int
+        Threads of a block.
+    """
+
+    levels: int
+    rung: str = "best"
+    scaled: bool = True
+    block: int = 256
+
+    def macros(self, task: Task) -> dict[str, int]:
+        return {"BLOCK": self.block, "BFLOAT16": int(task.dtype == "bfloat16")}
+
+    def quarter(self, task: Task) -> tuple[int, int, int]:
+        """Return m, n and k of a product of quarters: rounded up, so that each level has even sides."""
+        multiple = MULTIPLE << (self.levels - 1)
+        return tuple(rounded_up(max(1, -(-size // 2)), multiple) for size in task.shape)
+
+    def product(self, task: Task) -> Task:
+        """Return the task of a product of quarters."""
+        scalars = {"alpha": 1.0, "beta": 0.0}
+        variant = task.variant
+        if self.levels == 1:
+            variant = task.operation.variant(self.rung)
+        else:
+            variant = replace(variant, geometry=replace(self, levels=self.levels - 1, scaled=False))
+        return replace(task, variant=variant, shape=self.quarter(task), scalars=scalars).picked
+
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        (m, n, _), (rows, columns, terms) = task.shape, self.quarter(task)
+        name, inner = task.element.storage.name, self.product(task).workspace
+        return {
+            "exponents_a": Workspace((m if self.scaled else 1,), "int32"),
+            "exponents_b": Workspace((n if self.scaled else 1,), "int32"),
+            "factors_a": Workspace((PRODUCTS * rows, terms), name),
+            "factors_b": Workspace((PRODUCTS * terms, columns), name),
+            "products": Workspace((PRODUCTS * rows, columns), name),
+            **{f"product_{each}": needed for each, needed in inner.items()},
+        }
+
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
+        m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = task.operation.arguments(task, arrays)
+        if not (m and n):
+            return []
+        rows, columns, terms = self.quarter(task)
+        names = ("exponents_a", "exponents_b", "factors_a", "factors_b", "products")
+        exponents_a, exponents_b, factors_a, factors_b, products = (arrays[name] for name in names)
+        scaled, block = np.int32(self.scaled), (self.block,)
+        width = 16 // task.element.itemsize
+
+        def over(height: int, across: int) -> tuple[int]:
+            return (-(-height * across // width // self.block),)
+
+        scaling = [
+            Launch((-(-task.shape[0] * 32 // self.block),), block, (m, k, a, lda, exponents_a), function="scale_rows"),
+            Launch(
+                (-(-task.shape[1] // COLUMNS),), (COLUMNS, 32), (n, k, b, ldb, exponents_b), function="scale_columns"
+            ),
+        ]
+        before = [
+            Launch(
+                over(rows, terms),
+                block,
+                (m, k, a, lda, scaled, exponents_a, np.int32(rows), np.int32(terms), factors_a),
+                function="sums_a",
+            ),
+            Launch(
+                over(terms, columns),
+                block,
+                (k, n, b, ldb, scaled, exponents_b, np.int32(terms), np.int32(columns), factors_b),
+                function="sums_b",
+            ),
+        ]
+        after = Launch(
+            over(rows, columns),
+            block,
+            (m, n, alpha, products, np.int32(rows), np.int32(columns), scaled, exponents_a, exponents_b, beta, c, ldc),
+        )
+        before = [*(scaling if self.scaled else []), *before]
+        return [*before, *self.products(task, arrays), after]
+
+    def products(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
+        """Return the launches of the seven products."""
+        rows, _, terms = self.quarter(task)
+        product = self.product(task)
+        inner = {name: arrays[f"product_{name}"] for name in product.workspace}
+        found = []
+        for number in range(PRODUCTS):
+            some_rows, some_terms = (slice(number * size, (number + 1) * size) for size in (rows, terms))
+            operands = {
+                "A": arrays["factors_a"][some_rows],
+                "B": arrays["factors_b"][some_terms],
+                "C": arrays["products"][some_rows],
+            }
+            launches = product.geometry.launches(product, operands | inner)
+            found += [replace(launch, task=launch.task or product) for launch in launches]
+        return found
