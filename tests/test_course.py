@@ -15,6 +15,7 @@ from hpcmm.cli import new
 from hpcmm.grading import counts, exercise, rubric, sandbox
 from hpcmm.kernels import modules
 from hpcmm.model import Launch
+from hpcmm.operations import OPERATIONS
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 COURSE = rubric.read(new.COURSE / "rubric.yaml")
@@ -252,6 +253,43 @@ def test_a_wrong_solution_is_refused_with_what_leads_to_the_right_one(name, chan
     assert not grade.passed
     if backends.missing("cuda"):  # a GPU reports other errors
         assert re.search(why, grade.why), grade.why
+
+
+RUNGS = [
+    ("03_vector_add", "vector_add", "one_per_thread"),
+    ("04_naive", "matmul", "naive"),
+    ("05_coalescing", "matmul", "naive_unrolled"),
+    ("06_ragged", "matmul", "tiled_remainder"),
+    ("07_unrolling", "matmul", "naive_unrolled"),
+    ("09_tiled", "matmul", "tiled_padded"),
+    ("10_padded", "matmul", "conflict_free"),
+    ("10_padded", "matmul", "tiled_padded"),
+    ("11_registers", "matmul", "register_1d"),
+    ("15_divergent", "sum", "divergent"),
+    ("16_strided", "sum", "strided"),
+    ("16_strided", "sum", "sequential"),
+    ("17_sequential", "sum", "sequential"),
+    ("18_first_add", "sum", "first_add"),
+    ("19_last_warp", "sum", "last_warp"),
+    ("23_fault_corner", "matmul", "corner_turned"),
+    ("24_fault_whole_tiles", "matmul", "tiled_padded"),
+    ("26_fault_lockstep", "sum", "unrolled"),
+]
+
+
+@pytest.mark.slow
+@isolated
+@needs_compilers
+@pytest.mark.parametrize(("name", "operation", "rung"), RUNGS)
+def test_a_rung_with_the_property_has_full_marks(name, operation, rung, tmp_path):
+    """Other ways than that of the hints: the property counts, not how it is reached."""
+    variant = OPERATIONS[operation].variant(rung)
+    tile = 32 if name in ("10_padded", "23_fault_corner") else 16
+    text = new.text_of("mine", OPERATIONS[operation], variant).replace("tiles: [8, 16, 32]", f"tiles: [{tile}]")
+    path = tmp_path / EXERCISES[name].file
+    path.write_text(text)
+    grade = of_exercise(path, name)
+    assert grade.passed, grade.why
 
 
 @isolated
