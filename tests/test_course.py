@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from hpcmm import backends
 from hpcmm.backends.emulated import launch
 from hpcmm.cli import new
-from hpcmm.grading import counts, exercise, rubric, sandbox
+from hpcmm.grading import counts, exercise, ranks, rubric, sandbox
 from hpcmm.kernels import modules
 from hpcmm.model import Launch
 from hpcmm.operations import OPERATIONS
+from hpcmm.reader import ConfigError
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 COURSE = rubric.read(new.COURSE / "rubric.yaml")
@@ -308,6 +309,88 @@ def test_what_a_gpu_may_pass_is_found_by_the_emulation(name, monkeypatch, tmp_pa
     path.write_text(text)
     grade = of_exercise(path, name)
     assert not grade.passed and re.search("race in shared memory: .* in line", grade.why), grade.why
+
+
+# ---- MPI in one process ----
+
+
+def test_the_solution_with_mpi_is_right_under_mpi_itself(mpiexec):
+    program = Path(__file__).parent / "mpi_programs" / "course.py"
+    done = mpiexec(3, str(program), str(SOLUTIONS / EXERCISES["20_block_rows"].file))
+    assert done.stdout.split() == ["right"], done.stderr
+
+
+ONES = np.ones(6)
+MISUSES = [
+    (lambda c: c.Bcast(np.empty(3 + c.rank)), "message truncated|never written"),
+    (lambda c: c.Bcast(np.empty(3, "f4" if c.rank else "f8")), "float64 is received as float32"),
+    (lambda c: c.Scatter(np.ones(7), np.empty(2)), "7 elements are not a multiple of 3 ranks; use Scatterv"),
+    (lambda c: c.Scatterv([ONES, [1, 2]], np.empty(1)), "2 counts for 3 ranks"),
+    (lambda c: c.Scatterv([ONES, [4, 4, 4]], np.empty(4)), "exceed the 6 elements"),
+    (lambda c: c.Bcast(ONES.reshape(3, 2).T), "not contiguous"),
+    (lambda c: c.Bcast([1.0]), "a buffer is a NumPy array"),
+    (lambda c: c.rank or c.Barrier(), "waits in Barrier for ever: .*returned"),
+    (lambda c: c.Recv(np.empty(1), source=(c.rank + 1) % 3), "waits in Recv from rank . for ever"),
+    (lambda c: c.Bcast(np.empty(1), root=c.rank), "ranks call different functions"),
+    (lambda c: c.Gather(ONES, np.empty(6) if c.rank == 0 else None), "message truncated"),
+    (lambda c: c.scatter([1, 2]), "needs a list of 3 objects"),
+    (lambda c: 1 / c.rank, "rank 0 raised ZeroDivisionError"),
+]
+
+
+@pytest.mark.parametrize("call", range(len(MISUSES)))
+def test_a_misuse_of_mpi_is_an_error(call, monkeypatch):
+    misuse, why = MISUSES[call]
+    monkeypatch.setattr(ranks, "SECONDS", 0.3)
+    error, _ = ranks.run(lambda: misuse(ranks.CurrentWorld()), 3, {}, {})
+    assert re.search(why, error), error
+
+
+def test_messages_arrive_and_are_counted():
+    def work():
+        comm, parts = ranks.CurrentWorld(), [3, 0, 2]
+        own = np.full(parts[comm.rank], -1.0)
+        comm.Scatterv([np.arange(5.0), parts, [2, 0, 0], ranks.Type("DOUBLE")] if comm.rank == 0 else None, own)
+        assert own.tolist() == [[2, 3, 4], [], [0, 1]][comm.rank]
+        all_of_them = np.zeros(5)
+        comm.Gatherv(own, [all_of_them, (parts, [2, 0, 0])] if comm.rank == 0 else None)
+        assert comm.rank or all_of_them.tolist() == [0, 1, 2, 3, 4]
+        assert comm.bcast({"a": np.ones(4)} if comm.rank == 0 else None)["a"].sum() == 4
+        assert comm.scatter([10, 11, 12] if comm.rank == 0 else None) == 10 + comm.rank
+        assert comm.gather(comm.rank) == ([0, 1, 2] if comm.rank == 0 else None)
+        comm.Send(np.full(2, float(comm.rank)), dest=(comm.rank + 1) % 3, tag=7)
+        got = np.empty(2)
+        comm.Recv(got, source=(comm.rank - 1) % 3)
+        assert (got == (comm.rank - 1) % 3).all()
+        comm.Barrier()
+
+    error, sent = ranks.run(work, 3, {}, {})
+    assert error == ""
+    assert sent == 2 + 2 + 2 * 4 + 3 * 2
+
+
+# ---- rubrics ----
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ({"questions": "occupancy", "operation": "matmul"}, "give either operation or questions"),
+        ({}, "give either operation or questions"),
+        ({"questions": "nothing", "file": "a.txt"}, "'nothing' is not allowed; allowed: occupancy, transfers, pitch"),
+        ({"questions": "pitch"}, "'one.cu' is not allowed; allowed: the name of a file with .txt"),
+        ({"questions": "pitch", "file": "a.txt", "ranks": [2]}, "ranks: is of a kernel, not of questions"),
+        ({"operation": "matmul", "ranks": [2]}, "ranks: .* only for a file with .py"),
+        ({"operation": "matmul", "counts": {"shape": [4]}}, "counts.shape: .* one number for each of m, n, k"),
+        ({"operation": "sum", "counts": {"shape": [4], "most": {"sector": 1}}}, "'sector' is not allowed; .*sectors"),
+        ({"operation": "sum", "counts": {"shape": [4], "most": {"sent": 1}}}, "'sent' is not allowed"),
+        ({"operation": "sum", "counts": {"shape": [4], "dtype": "int8"}}, "counts.dtype: 'int8' is not allowed"),
+    ],
+)
+def test_errors_of_a_rubric(entry, why):
+    with pytest.raises(ConfigError) as caught:
+        rubric.checked({"exercises": {"one": {"points": 1, **entry}}})
+    assert re.search(why, "\n".join(caught.value.problems)), caught.value.problems
 
 
 def test_every_exercise_has_a_hint_and_a_wrong_solution():

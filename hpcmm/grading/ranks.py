@@ -220,7 +220,7 @@ class Communicator:
 
     def _post(self, content, dest, tag):
         with self.world.change:
-            self.world.messages[self.rank, dest].append((tag, content))
+            self.world.messages[self.rank, dest].append((tag, _Message(self._copied(content, dest != self.rank))))
             self.world.change.notify_all()
 
     def _take(self, source, tag, call):
@@ -232,15 +232,13 @@ class Communicator:
             return found[1]
 
     def Send(self, buf, dest, tag=0):
-        content = Buffer(buf, self.size, "Send").flat.copy()
-        self.world.sent += content.size if dest != self.rank else 0
-        self._post(_Message(content), dest, tag)
+        self._post(Buffer(buf, self.size, "Send").flat, dest, tag)
 
     def Recv(self, buf, source=0, tag=ANY_TAG, status=None):
         self._move(self._take(source, tag, "Recv").content, Buffer(buf, self.size, "Recv").flat, "Recv")
 
     def send(self, obj, dest, tag=0):
-        self._post(_Message(self._copied(obj, dest != self.rank)), dest, tag)
+        self._post(obj, dest, tag)
 
     def recv(self, buf=None, source=0, tag=ANY_TAG, status=None):
         return self._take(source, tag, "recv").content
@@ -282,8 +280,8 @@ class _Message:  # compared by identity
 def _arrays(obj):
     if isinstance(obj, np.ndarray):
         yield obj
-    elif isinstance(obj, list | tuple):
-        for each in obj:
+    elif isinstance(obj, list | tuple | dict):
+        for each in obj.values() if isinstance(obj, dict) else obj:
             yield from _arrays(each)
 
 
