@@ -113,27 +113,31 @@ def choose(arguments: argparse.Namespace) -> Chosen:
     return Chosen(operation, own, names, against, dtypes, shapes, asked, refused, broken)
 
 
-def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -> Path | None:
-    """Return the path of a kernel's file: a copy with a head if its function is not that of an operation.
+def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -> list[Path]:
+    """Return the paths of a file's kernels: copies with a head if its functions are not those of an operation.
 
-    A file that cannot be adopted is noted in ``broken``.
+    A kernel that cannot be adopted is noted in ``broken``.
     """
     path = file.resolve()
-    if path.suffix == heads.PYTHON:
-        return path
+    if path.suffix == heads.PYTHON and not adoption.is_adopted(path):
+        return [path]
     if not adoption.is_adopted(path):
         allowed = ", ".join([*adoption.SUFFIXES, heads.PYTHON])
         raise KernelFileError(f"{file}: not a kernel file; allowed suffixes: {allowed}")
     if not path.is_file():
-        return path
-    try:
-        copy, said = adoption.copy_of(path, arguments.kernel or "")
-    except adoption.NotAdopted as error:
-        broken[str(path)] = str(error).removeprefix(f"{path.name}: ")
-        return None
-    if said and not arguments.json:
-        print(said, flush=True)
-    return copy
+        return [path]
+    found, names = [], adoption.names_of(path, arguments.kernel or "")
+    for name in names:
+        try:
+            copy, said = adoption.copy_of(path, name, several=len(names) > 1)
+        except adoption.NotAdopted as error:
+            of_kernel = path.with_name(f"{name}{path.suffix}") if len(names) > 1 else path
+            broken[str(of_kernel)] = str(error).removeprefix(f"{path.name}: ")
+            continue
+        found.append(copy)
+        if said and not arguments.json:
+            print(said, flush=True)
+    return found
 
 
 def combinations(arguments: argparse.Namespace, broken: dict[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -143,7 +147,7 @@ def combinations(arguments: argparse.Namespace, broken: dict[str, str]) -> tuple
     if len(tried) > MOST_COMBINATIONS:
         arguments.wrong(f"--tune: {len(tried)} combinations; allowed: at most {MOST_COMBINATIONS}")
     names, refused = [], {}
-    files = [each for file in dict.fromkeys(arguments.files) if (each := adopted(arguments, Path(file), broken))]
+    files = [each for file in dict.fromkeys(arguments.files) for each in adopted(arguments, Path(file), broken)]
     for path, values in itertools.product(files, tried):
         if path.suffix != heads.PYTHON:
             try:

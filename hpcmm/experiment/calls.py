@@ -29,6 +29,16 @@ SIGNATURES = {
     "vector_add": ("const {real} *x", "const {real} *y", "{real} *z", "size_t n"),
     "copy": ("const {real} *x", "{real} *y", "size_t n", "{real} scale"),
 }
+# Each launch of a reduction takes the results of the one before: where these are no multiple, one thread a block adds
+REST_OF_REDUCTION = """if (n % {taken}) {{
+        const size_t begin = (size_t)blockIdx.x * {taken}, end = begin + {taken} < n ? begin + {taken} : n;
+        hpcmm_real value = identity;
+        for (size_t i = begin; threadIdx.x == 0 && i < end; ++i)
+            value = COMBINE(value, x[i]);
+        if (threadIdx.x == 0)
+            result[blockIdx.x] = value;
+        return;
+    }}"""
 OF_OPERAND = {"A": "matmul", "B": "matmul", "C": "matmul", "result": "reduction", "z": "vector_add"}
 DIMENSIONS = ("m", "n", "k")
 EXCHANGED = {
@@ -54,9 +64,14 @@ MACROS = (
     "COMBINE",
     "APPLY",
 )
-HEADERS_OF_DEVICE = re.compile(
-    r"(cuda_(fp16|bf16|fp8)|mma|cooperative_groups(/\w+)?|cuda/\w+|cub/\w+)(\.h|\.hpp|\.cuh)?"
-)
+HEADERS_OF_DEVICE = {  # what a kernel uses of them
+    r"cuda_(fp16|bf16|fp8)\.h": "",
+    r"cooperative_groups(/\w+)?\.h": "",
+    r"cuda_pipeline(_primitives)?\.h": r"\b__pipeline_|\bnvcuda\b",
+    r"mma\.h": r"\bnvcuda\b",
+    r"cuda/[\w/]+": r"\bcuda::",
+    r"cub/[\w/]+\.cuh": r"\bcub::",
+}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"].*$', re.MULTILINE)
 CONSTANT_SCALARS = {"none": {"alpha": 1.0, "beta": 0.0}, "alpha": {"beta": 0.0}, "beta": {"alpha": 1.0}}
 
@@ -182,6 +197,8 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     accelerator = DEVICES[device].accelerator
     own = needed(path, source, function, accelerator, sizes)
     own = re.sub(rf"\b{kernels}\b(?=\s*[<(])", OWN + kernels, own)  # one name for two functions
+    if kernels == "reduction" and accelerator and (taken := head.get("multiples", {}).get("n")):
+        body = f"{REST_OF_REDUCTION.format(taken=taken)}\n    {body}"
     body = "\n    ".join([*rows_of(function, values), body])
     lines = [*first_lines(text, head, accelerator), f'#line 1 "{path}"', own, wrapper(kernels, body, accelerator)]
     if kernels == "reduction" and accelerator and head.get("adds"):
@@ -304,7 +321,9 @@ def needed(path: Path, source: Source, function: Function, accelerator: bool, si
         near = path.parent / found[2]
         if found[1] == '"' and near.is_file():
             return f'#include "{near}"'
-        if accelerator and not HEADERS_OF_DEVICE.fullmatch(found[2]):
+        if accelerator and not any(
+            re.fullmatch(x, found[2]) and re.search(y, text) for x, y in HEADERS_OF_DEVICE.items()
+        ):
             return ""
         return found[0] if found[1] == "<" or not accelerator else ""
 

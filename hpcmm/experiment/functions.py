@@ -515,7 +515,9 @@ def definitions(node: Node) -> dict[str, str]:
     found = {}
     if node.type == "assignment_expression":
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-        return {text_of(left): text_of(right)} if left.type in ("identifier", "field_expression") else {}
+        changed = node.child_by_field_name("operator").type != "="  # such as /=: the value is no longer known
+        value = "" if changed else text_of(right)
+        return {text_of(left): value} if left.type in ("identifier", "field_expression") else {}
     for each in node.named_children:
         if each.type == "init_declarator":
             value = each.child_by_field_name("value")

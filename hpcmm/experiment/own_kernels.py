@@ -96,7 +96,8 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     dtypes = chosen.dtypes_of(variant)
     geometry: Any = Constants(head.get("constants", {}))
     if device.accelerator:
-        unstated_shared_memory(head, text, problems)
+        needed = variant.adapted.read_text().partition(f'#line 1 "{path}"\n')[2] if variant.adapted else text
+        unstated_shared_memory(head, needed, problems)
         problems.check()
         geometry = heads.geometries(chosen.geometry, head, dtypes, problems)
         problems.check(LaunchError)

@@ -22,6 +22,9 @@ from typing import Any
 from hpcmm import kernels
 from hpcmm.model import DeviceError, Task, untimed
 
+# what gcc and clang say of instructions, such as those of AVX, that no option allows
+NEEDS_OPTION = re.compile(r"target specific option mismatch|requires target feature|without AVX|not enabled")
+ADD_OPTION = "; add options: [-mavx2, -mfma] to the head, or those that the instructions need"
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-pthread")
 
 
@@ -112,7 +115,9 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
         command_line = [*shlex.split(command), *options, f"-I{kernels.FOLDER}", "-o", name, str(source), "-lm"]
         done = subprocess.run(command_line, capture_output=True, text=True)
         if done.returncode:
-            raise DeviceError(f"{source}: {shlex.join(command_line)} failed:\n{done.stderr.strip()}")
+            wrong = done.stderr.strip()
+            more = ADD_OPTION if NEEDS_OPTION.search(wrong) else ""
+            raise DeviceError(f"{source}: {shlex.join(command_line)} failed:\n{wrong}{more}")
         temporary.replace(target)  # atomic, because several ranks may compile it at once
     finally:
         temporary.unlink(missing_ok=True)

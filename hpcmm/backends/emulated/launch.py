@@ -30,7 +30,7 @@ FILES = (
     FOLDER / "ptx_on_host.h",
     FOLDER / "api_on_host.h",
     RUNTIME,
-    *sorted((FOLDER / "include").rglob("*.h")),
+    *sorted(each for each in (FOLDER / "include").rglob("*") if each.is_file()),
 )
 COMPILER = shutil.which("g++")
 WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-fsanitize-coverage=trace-pc")
@@ -46,6 +46,7 @@ SHARED = '.section .tbss,"awT",%nobits; .balign 1024; {} .zero 232448; .text'
 MARGIN = 1 << 20  # unused bytes around an array; untouched memory costs nothing
 MOST_PARAMETERS = 64
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a tensor map
+ABSENT = {"wmma": "mma.h", "nvcuda": "mma.h", "cuda": "cuda/barrier and its like", "cub": "CUB"}  # by namespace
 PLACE = re.compile(r"@0x([0-9a-f]+)")  # in messages of the header: an address in the library
 
 
@@ -200,7 +201,13 @@ def compile_library(
         If it does not compile, or there is no compiler.
     """
     arguments, text, content = translation(source, symbol, options, folder)
-    return build(arguments, content, folder, f"{source.stem}.so", text, seconds)
+    try:
+        return build(arguments, content, folder, f"{source.stem}.so", text, seconds)
+    except DeviceError as error:
+        found = re.search(rf"error: .*\W({'|'.join(ABSENT)})\b", str(error))
+        if found:
+            raise DeviceError(f"error: the host has no {ABSENT[found[1]]}, run it on a GPU\n{error}") from error
+        raise
 
 
 def translation(source: Path, symbol: str, options: Sequence[str], folder: Path) -> tuple[list[str], str, str]:

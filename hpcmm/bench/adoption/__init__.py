@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 from collections.abc import Mapping
@@ -11,11 +12,12 @@ from typing import Any
 
 from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NotAdopted
-from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, kinds
+from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, kinds, types_of
 from hpcmm.bench.adoption.vectors import VectorSearch
 from hpcmm.devices import DEVICES, Device
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import Function, Parameter, Source, declared_by
+from hpcmm.experiment.returning import LEADERBOARD, NAMES
 from hpcmm.kernels import modules
 from hpcmm.operations import heads
 
@@ -80,11 +82,33 @@ def shown(value: Any) -> str:
 
 def is_adopted(path: Path) -> bool:
     """Return whether a file of this suffix may be adopted."""
-    return path.suffix in SUFFIXES
+    return path.suffix in SUFFIXES or (path.suffix == heads.PYTHON and path.is_file() and bool(embedded(path)))
+
+
+def embedded(path: Path) -> str:
+    """Return the CUDA source in a string of a Python file, at its lines; empty if the file has functions to call.
+
+    That is how CuPy's RawKernel and RawModule, PyCUDA and NVRTC take their kernels.
+    """
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+    except (SyntaxError, ValueError):
+        return ""
+    names = [each.name.lower() for each in tree.body if isinstance(each, ast.FunctionDef)]
+    if any(re.search(pattern, name) for name in names for pattern in (*NAMES.values(), LEADERBOARD)):
+        return ""
+    strings = [each for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    sources = sorted((each.lineno, each.value) for each in strings if "__global__" in each.value)
+    text = ""
+    for line, source in sources:
+        text += "\n" * (line - 1 - text.count("\n")) + source
+    return text
 
 
 def decoded(path: Path) -> str:
     """Return the text of a source, whatever its encoding."""
+    if path.suffix == heads.PYTHON:
+        return embedded(path)
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -123,8 +147,22 @@ def native(source: Source) -> str:
     return ""
 
 
-def copy_of(path: Path, kernel: str) -> tuple[Path, str]:
-    """Return a copy of a file with its head in the user's cache, and what was found; the file itself if it has one."""
+def names_of(path: Path, kernel: str) -> list[str]:
+    """Return the names of the kernels to adopt: the one asked for, or all if they compute one operation in one type.
+
+    An empty name stands for the only kernel of the file.
+    """
+    source, device = parsed(path)
+    able = [] if kernel else candidates(source, device)
+    alike = {(frozenset(kinds(source, each, device)), frozenset(types_of(source, each))) for each in able}
+    return [each.name for each in able] if len(able) > 1 and len(alike) == 1 else [kernel]
+
+
+def copy_of(path: Path, kernel: str, several: bool = False) -> tuple[Path, str]:
+    """Return a copy of a file with its head in the user's cache, and what was found; the file itself if it has one.
+
+    A copy for one of several kernels bears the kernel's name.
+    """
     text = decoded(path)
     if not kernel and is_native(text, path):
         return path, ""
@@ -135,10 +173,11 @@ def copy_of(path: Path, kernel: str) -> tuple[Path, str]:
     if not said.is_file():
         found = adopt(path, kernel)
         folder.mkdir(parents=True, exist_ok=True)
-        found.write(folder / f"{path.stem}{found.suffix}", lines_of_file=True)
+        for name in {path.stem, kernel or path.stem}:
+            found.write(folder / f"{name}{found.suffix}", lines_of_file=True)
         said.write_text(f"{found.suffix}\n{found}")
     suffix, _, line = said.read_text().partition("\n")
-    return folder / f"{path.stem}{suffix}", line
+    return folder / f"{kernel if several else path.stem}{suffix}", line
 
 
 def fits(parameter: Parameter, wanted: str) -> bool:
@@ -184,10 +223,7 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     """
     text = decoded(path)
     given, _ = heads.head_of(text, path)
-    source = Source(text)
-    device = SUFFIXES[path.suffix]
-    if any(each.kernel for each in source.functions.values()):
-        device = GPU
+    source, device = parsed(path)
     name = native(source)
     if device is GPU and name and kernel in ("", name) and not source.functions[name].template:
         text = text if is_exported(source, name) else exported(source, name)
@@ -210,11 +246,36 @@ def without_mark(text: str, given: Mapping[str, Any]) -> str:
     return text.replace(heads.MARK, heads.MARK.replace(":", " -"), 1) if given else text
 
 
+def parsed(path: Path) -> tuple[Source, Device]:
+    """Return the source of a file, and the device of its kernels."""
+    source = Source(decoded(path))
+    of_gpu = any(each.kernel for each in source.functions.values())
+    return source, GPU if of_gpu else SUFFIXES.get(path.suffix, GPU)
+
+
+def functions_of(source: Source, device: Device) -> list[Function]:
+    """Return the functions that may be kernels of a device."""
+    named = source.functions.items()
+    return [each for name, each in named if name != "main" and (each.kernel or not device.accelerator)]
+
+
+def candidates(source: Source, device: Device) -> list[Function]:
+    """Return the functions whose arguments are those of an operation, and that no other one of them calls."""
+    able = [each for each in functions_of(source, device) if kinds(source, each, device)]
+    if len(able) < 2:
+        return able
+    called = {
+        name
+        for each in able
+        for name in re.findall(r"\w+(?=\s*\()", source.nodes[each.name].text.decode(errors="replace"))
+        if name != each.name
+    }
+    return [each for each in able if each.name not in called] or able
+
+
 def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
     """Return the function to adopt."""
-    of_device = [
-        each for name, each in source.functions.items() if name != "main" and (each.kernel or not device.accelerator)
-    ]
+    of_device = functions_of(source, device)
     names = ", ".join(each.name for each in of_device) or "none"
     what = "kernels" if device.accelerator else "functions"
     if kernel:
@@ -222,15 +283,7 @@ def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
         if not found:
             raise NotAdopted(f"{path.name} has no function {kernel!r}; its {what} are: {names}")
         return found[0]
-    able = [each for each in of_device if kinds(source, each, device)]
-    if len(able) > 1:
-        called = {
-            name
-            for each in able
-            for name in re.findall(r"\w+(?=\s*\()", source.nodes[each.name].text.decode(errors="replace"))
-            if name != each.name
-        }
-        able = [each for each in able if each.name not in called] or able
+    able = candidates(source, device)
     if len(able) == 1:
         return able[0]
     if able:
@@ -241,7 +294,10 @@ def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
         raise NotAdopted(
             f"{path.name} has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file"
         )
+    near = re.findall(r'#\s*include\s*"([^"]+)"', source.content.decode(errors="replace"))
+    absent = ", ".join(each for each in near if not (path.parent / each).is_file())
+    lacking = f"{absent} not found, which may have its types; " if absent else ""
     raise NotAdopted(
-        f"{path.name}: none of its {what} has the arguments of a product, a sum, an addition of vectors or a copy; "
-        f"found: {'; '.join(str(each) for each in of_device[:3])}{'; ...' if len(of_device) > 3 else ''}"
+        f"{path.name}: {lacking}none of its {what} has the arguments of a product, a sum, an addition of vectors or a "
+        f"copy; found: {'; '.join(str(each) for each in of_device[:3])}{'; ...' if len(of_device) > 3 else ''}"
     )

@@ -12,10 +12,11 @@ from hpcmm.experiment.functions import Function, Source
 
 BLOCKS = ((4, 4), (32, 8), (8, 8), (32, 32), (16, 16), (512,), (64,), (128,), (1024,), (256,))  # the usual ones last
 SHARED = (1, 2)  # elements per thread of dynamic shared memory to try
-PRESETS = (  # values of template parameters that the file does not give
-    {"BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8, "WM": 64, "WN": 64, "WNITER": 4, "NUM_THREADS": 128},
-    {"BM": 64, "BN": 64, "BK": 8, "TM": 8, "TN": 8, "WM": 32, "WN": 32, "WNITER": 1, "NUM_THREADS": 128},
-    {"BM": 64, "BN": 64, "BK": 8, "TM": 4, "TN": 4, "WM": 32, "WN": 32, "WNITER": 2, "NUM_THREADS": 128},
+PRESETS = (  # values of template parameters that the file does not give, by their short names
+    {"BM": 128, "BN": 128, "BK": 8, "TM": 8, "TN": 8, "NUMTS": 256},
+    {"BM": 64, "BN": 64, "BK": 8, "TM": 8, "TN": 8, "NUMTS": 64},
+    {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 4, "WM": 64, "WN": 64, "WNITER": 4, "NUMTS": 128},
+    {"BM": 64, "BN": 64, "BK": 8, "TM": 4, "TN": 4, "WM": 32, "WN": 32, "WNITER": 2, "NUMTS": 128},
 )
 WIDTHS = (16, 32, 8, 256, 128)  # ... for all of them
 DEFAULT_SHARED_BYTES = 48 << 10  # that every GPU has, for a head that states none
@@ -58,8 +59,8 @@ def sizes_of_block(text: str, known: Mapping[str, str]) -> tuple[int, ...]:
 def short(name: str) -> str:
     """Return the usual short name of a tile's size.
 
-    >>> [short(each) for each in ("BLOCK_SIZE_M", "THREAD_SIZE_X", "bm", "TILE")]
-    ['BM', 'TN', 'BM', 'TILE']
+    >>> [short(each) for each in ("BLOCK_SIZE_M", "THREAD_SIZE_X", "bm", "TILE", "NUM_THREADS")]
+    ['BM', 'TN', 'BM', 'TILE', 'NUMTS']
     """
     plain = name.upper().replace("_", "")
     plain = (

@@ -298,7 +298,7 @@ def oblong(candidate: Candidate) -> tuple[int, int, int]:
     rows, columns = candidate.rows, candidate.columns
     m = rows * -(-32 // rows)
     n = columns * -(-32 // columns)
-    n += columns * (m == n)
+    n *= 1 + (m == n)
     k = next(each for each in (96, 64, 128, 192) if each not in (m, n))
     return m, n, k
 

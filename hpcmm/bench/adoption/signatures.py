@@ -15,6 +15,7 @@ TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "float4": "flo
 WORDS_OF_INTEGERS = re.compile(
     r"(std::)?(unsigned|signed|long|short|int|char|size_t|uint|u?int(8|16|32|64)_t|ptrdiff_t|ssize_t|bool|ulong|uint32|int64)\b"
 )
+IDENTITY = re.compile(r"ident|init|neutral|start|zero", re.IGNORECASE)  # names of the first value of a reduction
 SLOTS = ("m", "n", "k", "lda", "ldb", "ldc")  # integers of the operation's function, which pass any integers in a trial
 
 
@@ -33,6 +34,11 @@ def type_of(source: Source, parameter: Parameter, function: Function) -> str:
             break
         name = found[1]
     return "any" if name in ("REAL", "ACCUMULATOR") else ""
+
+
+def types_of(source: Source, function: Function) -> set[str]:
+    """Return the element types of the arrays of a function."""
+    return {type_of(source, each, function) for each in arrays_of(source, function)} - {"any"}
 
 
 def alias(source: Source, name: str) -> str:
@@ -87,12 +93,16 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
         return []
     written = [each for each in arrays if each.name in function.written]
     if len(arrays) == 3 and len(written) <= 1 and len(integers) <= 6 and len(reals) <= 2 and written:
-        if len(integers) > 1:
+        if len(integers) > 1 or all(each.structure for each in arrays):
             return ["matmul"]
-        if reals or not integers:
-            return ["matmul"] if integers or all(each.structure for each in arrays) else []
+        if reals:
+            return ["matmul"] if integers else []
+        if not integers:  # exact multiples of a block
+            return [] if function.multiplies else ["vector_add"]
         return ["matmul", "vector_add"] if function.multiplies else ["vector_add", "matmul"]
-    if len(arrays) == 2 and len(integers) == 1 and not reals and len(written) == 1:
+    if len(arrays) == 2 and len(integers) <= 1 and len(written) == 1 and all(IDENTITY.search(x.name) for x in reals):
+        if reals:
+            return ["reduction"] if len(reals) == 1 else []
         return ["reduction", "copy"] if function.looped else ["copy", "reduction"]
     if (
         len(arrays) == 1

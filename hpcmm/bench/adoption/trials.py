@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
+import re
 import select
 import signal
 import time
@@ -14,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from hpcmm.backends.emulated.launch import KernelError
+
+UNUSED = 0x3F  # the bytes around arrays of trials; as a number of any type, neither 0 nor NaN
 
 
 def guarded(function: Callable[[], Any], seconds: float) -> Any:
@@ -51,6 +54,13 @@ def guarded(function: Callable[[], Any], seconds: float) -> Any:
         return "it crashed" if time.monotonic() < end else f"it took longer than {seconds:g} s"
 
 
+def around(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the unused bytes before and after an array of ``on_device``."""
+    memory = array.base
+    start = array.ctypes.data - memory.ctypes.data
+    return memory[:start], memory[start + array.nbytes :]
+
+
 def as_argument(value: Any):
     if isinstance(value, np.ndarray):
         return ctypes.c_void_p(value.ctypes.data)
@@ -58,9 +68,14 @@ def as_argument(value: Any):
 
 
 def compiler_error(text: str) -> str:
-    """Return the first error of a compiler's output."""
+    """Return the first error of a compiler's output, and all constants that are not defined."""
     lines = [line for line in text.splitlines() if "error" in line]
-    return lines[0].strip() if lines else text.splitlines()[0]
+    first = lines[0].strip() if lines else text.splitlines()[0]
+    constants = dict.fromkeys(re.findall(r"error: \W(\b[A-Z][A-Z0-9_]+\b)\W (?:was not|undeclared)", text))
+    if not constants:
+        return first
+    given = ", ".join(f"{each}: ..." for each in constants)
+    return f"{', '.join(constants)} not defined: give constants: {{{given}}} in a head ({first})"
 
 
 def multiple_of(number: int) -> int:

@@ -25,6 +25,9 @@ class VectorSearch(Search):
             return {inputs[0]: "x"} | ({written: "result"} if written else {})
         return dict(zip([*inputs, written], "xyz" if self.kind == "vector_add" else "xy", strict=False))
 
+    def scalars(self) -> list[str]:
+        return ["identity"] * len(self.reals)
+
     def on_cpu(self) -> dict[str, Any]:
         template = launches.templates(self.kernel.source, self.function)[0]
         try:
@@ -101,11 +104,14 @@ class VectorSearch(Search):
         if not whole or not self.right(whole, LENGTH):
             return self.wrong() if whole else None
         keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
-        if not self.function.guarded and not self.function.looped:
-            ragged = self.run(candidate, RAGGED, -(-RAGGED // (threads * per_thread)))
-            if not ragged or not self.right(ragged, RAGGED):
-                keys["multiples"] = {"n": threads * per_thread}
+        ragged = None if self.checks() else self.run(candidate, RAGGED, -(-RAGGED // (threads * per_thread)))
+        if not self.checks() and not (ragged and self.right(ragged, RAGGED)):
+            keys["multiples"] = {"n": threads * per_thread}
         return keys
+
+    def checks(self) -> bool:
+        """Return whether the function compares with a size: then it shall take any."""
+        return bool(self.integers) and (self.function.guarded or (self.function.looped and self.kind != "reduction"))
 
     def reduces(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the keys of a launch of a reduction; None if it is wrong."""
@@ -128,6 +134,9 @@ class VectorSearch(Search):
         if found is None:
             return None
         found |= {"per_thread": per_thread} if per_thread > 1 else {}
+        ragged = None if self.checks() else self.run(candidate, RAGGED, -(-RAGGED // (threads * per_thread)))
+        if not self.checks() and (ragged is None or self.combined(ragged[0], ragged[2]) is None):
+            found |= {"multiples": {"n": threads * per_thread}}
         if not out[1:].any() and self.combined(x, out[:1]) is not None:  # blocks add to one result
             other = self.run(candidate, LENGTH, blocks, initial=5)
             found |= {"one_launch": True}

@@ -1,0 +1,1 @@
+// Empty: kernels need nothing of it.
