@@ -1,5 +1,6 @@
 """Kernels of any signature: their arguments, launch and contract are found, and wrong kernels still fail."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from hpcmm.bench.adoption import NotAdopted, adopt, launches
 from hpcmm.experiment import calls, own_kernels, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.experiment.functions import Source
+from hpcmm.kernels import modules
+from hpcmm.model import DeviceError
 from hpcmm.reader import ConfigError
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
@@ -357,6 +360,161 @@ def test_a_constant_that_names_threads_is_tried_as_a_block():
     source = Source("const int THREADS_PER_BLOCK = 96;\n__global__ void f(float *x) {}")
     tried = launches.blocks(source, source.functions["f"], "", 4)
     assert next(tried) == ((96,), 0)
+
+
+# --- styles of files
+
+# A tree in shared memory without the length, as in many introductions: exact multiples, and partial sums for the host
+NO_LENGTH = """
+__global__ void reduce(int *in, int *out)
+{
+    extern __shared__ int s[];
+    unsigned t = threadIdx.x;
+    s[t] = in[blockIdx.x * blockDim.x + t];
+    __syncthreads();
+    for (unsigned d = 1; d < blockDim.x; d *= 2) {
+        if (t % (2 * d) == 0) s[t] += s[t + d];
+        __syncthreads();
+    }
+    if (t == 0) out[blockIdx.x] = s[0];
+}
+int main() { int threads = 128; threads /= 2; reduce<<<4, threads, threads * 4>>>(a, b); }
+"""
+INITIAL = """
+__global__ void fold(const float *x, float *y, int n, float init)
+{
+    if (threadIdx.x) return;
+    float s = init;
+    for (int i = blockIdx.x * blockDim.x; i < n && i < (blockIdx.x + 1) * blockDim.x; ++i) s = fmaxf(s, x[i]);
+    y[blockIdx.x] = s;
+}
+"""
+EXACT_ADD = """
+__global__ void add(const double *a, const double *b, double *c)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    c[i] = a[i] + b[i];
+}
+int main() { add<<<8, 96>>>(a, b, c); }
+"""
+HEADERS = """
+#include <cublas_v2.h>
+#include <cub/cub.cuh>
+#include <cuda/barrier>
+#include <cuda/pipeline>
+#include <mma.h>
+#include <torch/extension.h>
+using namespace nvcuda;
+__global__ void warm_up() { extern __shared__ int s[]; }
+"""
+OF_TENSOR_UNITS = """
+#include <mma.h>
+using namespace nvcuda;
+__global__ void product(const float *A, const float *B, float *C, int M, int N, int K)
+{
+    wmma::fragment<wmma::accumulator, 16, 16, 8, float> c;
+    for (int k = 0; k < K; ++k) C[0] += A[k] * B[k];
+}
+"""
+WITH_AVX = """
+#include <immintrin.h>
+void multiply(const float *A, const float *B, float *C, int M, int N, int K)
+{
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j += 8) {
+            __m256 c = _mm256_setzero_ps();
+            for (int k = 0; k < K; k++)
+                c = _mm256_fmadd_ps(_mm256_set1_ps(A[i * K + k]), _mm256_loadu_ps(&B[k * N + j]), c);
+            _mm256_storeu_ps(&C[i * N + j], c);
+        }
+}
+"""
+RAW_KERNEL = """
+import cupy as cp
+
+kernel = cp.RawKernel(r\'\'\'
+extern "C" __global__
+void product(const double *A, const double *B, double *C, int N)
+{
+    int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < N && col < N) {
+        double value = 0;
+        for (int k = 0; k < N; ++k) value += A[row * N + k] * B[k * N + col];
+        C[row * N + col] = value;
+    }
+}
+\'\'\', "product")
+size = int(input("size: "))
+"""
+FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "TILE_X").replace("blockDim.y", "TILE_Y")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "lines"),
+    [
+        (NO_LENGTH, "mine.cu", ["mine.cu: PASS at 15 points to 4352 (multiples of 256), exact"]),
+        (INITIAL, "mine.cu", ["taken as fold(x, y=result, n, init=identity)", "mine.cu: PASS"]),
+        (EXACT_ADD, "mine.cu", ["block 96", "(multiples of 96), exact"]),
+        (HEADERS + ADD, "mine.cu", ["mine.cu: PASS at 27 points"]),
+        (OF_TENSOR_UNITS, "mine.cu", ["mine.cu: FAIL", "the host has no mma.h, run it on a GPU"]),
+        (RAW_KERNEL, "mine.py", ["mine.cu: PASS at 24 points", "square, C = A B"]),
+        (
+            FROM_OUTSIDE,
+            "mine.cu",
+            ["FAIL TILE_X not defined: give constants: {TILE_X: ...} in a head"],
+        ),
+        ('#include "types.h"\nvoid f(real *a, real *b, int n) {}', "mine.c", ["FAIL types.h not found"]),
+        # each kernel of a file has its verdict, under its name
+        (ADD + ADD.replace("add", "wrong").replace("+ b[i]", "- b[i]"), "mine.cu", ["add.cu: PASS", "wrong.cu: FAIL"]),
+        # what lies past the end enters the sum
+        (
+            re.sub(r"s\[t\] = .*0\);", "if (i < size) s[t] = in[i] + in[i + 128];", SUM),
+            "mine.cu",
+            ["mine.cu: FAIL 1 int32", "right at multiples of 256: compare with n, or state multiples: {n: 256}"],
+        ),
+        (
+            SUM.replace("out[blockIdx.x]", "out[0]"),
+            "mine.cu",
+            ["right with one block only: each block writes its own result, result[blockIdx.x]"],
+        ),
+    ],
+    ids=[
+        "no length",
+        "first value",
+        "no check",
+        "headers",
+        "tensor units",
+        "string of Python",
+        "constants from outside",
+        "header not found",
+        "several",
+        "multiples",
+        "one block",
+    ],
+)
+def test_a_file_of_each_style_has_a_verdict_or_says_what_is_missing(tmp_path, text, name, lines):
+    (tmp_path / name).write_text(text)
+    printed = benched(tmp_path / name)
+    assert [each for each in lines if each not in printed] == [], printed
+
+
+@pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text(), reason="this CPU has no AVX2")
+def test_a_function_with_avx_gets_its_option_and_its_multiples(tmp_path):
+    head = adopted(tmp_path, WITH_AVX, "mine.c")
+    assert (head["options"], head["multiples"]) == (["-march=native"], {"m": 1, "n": 8, "k": 1})
+
+
+def test_an_unknown_instruction_names_options(tmp_path):
+    source = tmp_path / "mine.c"
+    source.write_text(WITH_AVX)
+    with pytest.raises(DeviceError, match=r"add options: \[-mavx2, -mfma\]"):
+        modules.compile_module(source, {}, ())
+
+
+def test_usual_values_stand_for_template_parameters_that_no_launch_gives():
+    names = ("BM", "BN", "BK", "WM", "WN", "WNITER", "TM", "TN", "NUM_THREADS")
+    source = Source(f"template <{', '.join(f'const int {each}' for each in names)}> __global__ void f(float *x) {{}}")
+    assert "<128, 128, 16, 64, 64, 4, 8, 4, 128>" in launches.templates(source, source.functions["f"])
 
 
 def test_any_encoding_is_read(tmp_path):

@@ -19,6 +19,28 @@ WHOLE, RAGGED, SQUARE = 64, (33, 21, 45), (37, 37, 37)
 Run = Callable[[Task, Mapping[str, np.ndarray]], "np.ndarray | None"]  # None for a run that ends with an error
 
 
+def of_vector(task: Task, run: Run) -> str:
+    """Return what is likely wrong with a kernel on vectors: it takes multiples only, or one block."""
+    macros, contract = task.macros, task.variant.contract
+    taken = macros.get("BLOCK", 0) * macros.get("PER_THREAD", 1)
+    if len(task.shape) != 1 or taken < 2 or (contract and contract.multiples):
+        return ""
+
+    def right(n: int) -> bool:
+        other = replaced(task, (n,))
+        drawn = other.operation.draw(np.random.default_rng(1), other)
+        result = run(other, drawn)
+        return result is not None and bool(other.operation.reference(other, drawn)(result).passed)
+
+    if not right(taken):
+        return ""
+    if right(taken - 1):
+        one = task.operation.kernels == "reduction" and not right(2 * taken)
+        return "right with one block only: each block writes its own result, result[blockIdx.x]" if one else ""
+    stated = f", or state multiples: {{n: {taken}}}" if task.variant.adapted else ""
+    return f"right at multiples of {taken}: compare with n{stated}"
+
+
 def of_product(task: Task, run: Run) -> str:
     """Return what is likely wrong with a kernel that computes a wrong product; empty if no pattern fits.
 

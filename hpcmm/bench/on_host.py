@@ -178,9 +178,7 @@ def hint_of(task: Task, folder: Path) -> str:
 
 
 def hint(kernel: Callable[..., HostKernel], task: Task) -> str:
-    """Return a hint at the mistake of a product, after a semicolon; empty without one."""
-    if task.operation.kernels != "matmul":
-        return ""
+    """Return a hint at the mistake of a kernel, after a semicolon; empty without one."""
 
     def again(other: Task, inputs: dict[str, np.ndarray]) -> np.ndarray | None:
         try:
@@ -188,7 +186,8 @@ def hint(kernel: Callable[..., HostKernel], task: Task) -> str:
         except KernelError:
             return None
 
-    found = hints.of_product(task, again)
+    of_operation = hints.of_product if task.operation.kernels == "matmul" else hints.of_vector
+    found = of_operation(task, again)
     return found and f"; {found}"
 
 

@@ -100,8 +100,9 @@ class VectorSearch(Search):
         if not taken or taken % threads:
             return self.wrong() if first else None
         per_thread = taken // threads if taken < LENGTH else 1
-        whole = self.run(candidate, LENGTH, -(-LENGTH // (threads * per_thread)))
-        if not whole or not self.right(whole, LENGTH):
+        n = LENGTH - LENGTH % (threads * per_thread)
+        whole = self.run(candidate, n, n // (threads * per_thread))
+        if not whole or not self.right(whole, n):
             return self.wrong() if whole else None
         keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
         ragged = None if self.checks() else self.run(candidate, RAGGED, -(-RAGGED // (threads * per_thread)))
@@ -125,8 +126,9 @@ class VectorSearch(Search):
         if taken % threads and taken != LENGTH:
             return self.wrong()
         per_thread = max(1, taken // threads) if taken < LENGTH else 1
-        blocks = max(2, -(-LENGTH // (threads * per_thread)))
-        whole = self.run(candidate, LENGTH, blocks)
+        n = LENGTH - LENGTH % (threads * per_thread)
+        blocks = max(2, n // (threads * per_thread))
+        whole = self.run(candidate, n, blocks)
         if whole is None:
             return None
         x, _, out = whole
@@ -138,7 +140,7 @@ class VectorSearch(Search):
         if not self.checks() and (ragged is None or self.combined(ragged[0], ragged[2]) is None):
             found |= {"multiples": {"n": threads * per_thread}}
         if not out[1:].any() and self.combined(x, out[:1]) is not None:  # blocks add to one result
-            other = self.run(candidate, LENGTH, blocks, initial=5)
+            other = self.run(candidate, n, blocks, initial=5)
             found |= {"one_launch": True}
             found |= {"adds": True} if other and other[2][0] == out[0] + 5 else {}
         return found
