@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -244,3 +246,39 @@ def test_a_broken_promise_is_reported():
     runs = {"run": Difference(1.0, 7)}
     assert "bits depend on the run" in broken(SUM.variant("openmp"), "scatter", runs, True)
     assert not broken(SUM.variant("numpy"), "scatter", runs, False)
+
+
+BY_M = """
+/* hpcmm:
+     operation: matmul */
+void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C,
+            int ldc, int threads)
+{
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) {
+            REAL sums[2] = {0, 0};
+            for (int p = 0; p < k; ++p)
+                sums[m < 20 && p >= k / 2] += A[(long)i * lda + p] * B[(long)p * ldb + j];
+            REAL *c = C + (long)i * ldc + j;
+            *c = alpha * (sums[0] + sums[1]) + (beta == 0 ? 0 : beta * *c);
+        }
+}
+"""
+
+
+def test_a_kernel_of_a_user_that_divides_k_by_m_is_found(command, tmp_path):
+    (tmp_path / "by_m.c").write_text(BY_M)
+    done = command("bench", "by_m.c", "--sizes", "70", "--bits", "--json", folder=tmp_path)
+    found = {each["kernel"]: each for each in json.loads(done.stdout)["bits"]}
+    assert found["by_m.c"]["first_run"] == -1
+    assert found["by_m.c"]["first_rows"] >= 0
+    assert found["by_m.c"]["ulps_rows"] >= 1
+
+
+@needs_compiler
+def test_the_bits_of_a_cuda_kernel_are_compared_on_the_host(command, tmp_path):
+    source_of = kernels.source(MATMUL, MATMUL.variant("naive")).read_text()
+    (tmp_path / "same.cu").write_text(source_of)
+    done = command("bench", "same.cu", "--on-host", "--bits", "--shapes", "40x24x30", folder=tmp_path)
+    assert done.returncode == 0
+    assert re.search(r"same.cu +40 × 24 × 30 +float32 +8 +yes +yes", done.stdout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import mmap
 import re
@@ -24,6 +25,7 @@ from hpcmm.backends.emulated.launch import (
 )
 from hpcmm.bench import hints
 from hpcmm.bench.guarded import PADDING
+from hpcmm.bench.same_bits import Difference, compare_alone, rounded, seeds_of, together
 from hpcmm.model import DeviceError, Task
 from hpcmm.operations import guards
 
@@ -102,6 +104,25 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
     notes = [found.note, *(overflow(*each) for each in last.values())]
     found.note = "; ".join(filter(None, dict.fromkeys(notes)))
     return found
+
+
+def same_bits(task: Task, folder: Path) -> dict[str, Difference]:
+    """Return what the bits of a task depend on, with threads in another order in each run."""
+    source = kernels.source(task.operation, task.variant)
+    orders = itertools.cycle(ORDERS)
+
+    def results(each: Task, inputs: dict[str, np.ndarray]) -> Callable[[], np.ndarray]:
+        macros = tuple(f"-D{name}={value}" for name, value in each.macros.items())
+        kernel = functools.cache(functools.partial(compile_kernel, source, options=macros, folder=folder))
+        shapes = {operand.name: each.shape_of(operand) for operand in each.operation.operands}
+        first = {name: x[: shapes[name][0]] for name, x in inputs.items()}
+        return lambda: run(kernel, each, first, next(orders))[0]
+
+    rng = np.random.default_rng
+    return together(
+        compare_alone(task, rounded(task, task.operation.draw(rng(seed), task), seed), results)
+        for seed in seeds_of(task, 1)
+    )
 
 
 def overflow(kernel: Callable[..., HostKernel], task: Task) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -58,12 +58,11 @@ def difference(found: np.ndarray, expected: np.ndarray, element: DType) -> Diffe
     return Difference(float(distance.max()), int(changed[0]))
 
 
-def rounded_inputs(backend: Any, task: Task, seed: int) -> dict[str, np.ndarray]:
-    """Draw inputs whose sums are rounded in any order: those of a reduction in floating point are integers otherwise.
+def rounded(task: Task, inputs: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """Return inputs whose sums are rounded in any order; those of a reduction are whole numbers otherwise.
 
-    Their magnitudes vary, and one in ten is a denormal number.
+    The magnitudes of the new ones vary, and one in ten is a denormal number. They take the place of the old ones.
     """
-    inputs = draw_inputs(backend, task, True, seed)
     if not reduces(task) or task.element.is_integer:
         return inputs
     tiny = np.finfo(task.dtype).smallest_subnormal
@@ -113,6 +112,42 @@ def result_on(backend: Any, task: Task, inputs: Mapping[str, np.ndarray]) -> Cal
     return result
 
 
+Compute = Callable[[Task, Mapping[str, np.ndarray]], Callable[[], np.ndarray]]  # as ``result_on`` a device
+
+
+def compare_alone(task: Task, inputs: Mapping[str, np.ndarray], results: Compute) -> dict[str, Difference]:
+    """Return the differences between the results of one rank: for each of ``quantities.BITS`` that applies."""
+    compared = functools.partial(difference, element=task.element.results)
+    compute = results(task, inputs)
+    whole = compute()
+    again = [compared(compute(), whole) for _ in range(RUNS - 1)]
+    found = {"run": functools.reduce(Difference.__or__, again)}
+    if rows := rows_of(task):
+        less = [dataclasses.replace(task, shape=(m, *task.shape[1:])) for m in rows]
+        parts = [compared(results(each, inputs)(), whole[: each.shape[0]]) for each in less]
+        found["rows"] = functools.reduce(Difference.__or__, parts)
+    if task.variant.tiles and task.tile != task.variant.tiles[0]:
+        first = dataclasses.replace(task, tile=task.variant.tiles[0])
+        found["tile"] = compared(whole, results(first, inputs)())
+    if other := same_order(task):
+        host = backends.open_backend(other.device, threads=1, local_rank=0, share_gpu=False)
+        found["device"] = compared(whole, result_on(host, dataclasses.replace(task, variant=other), inputs)())
+    return found
+
+
+def together(parts: Iterable[Mapping[str, Difference]]) -> dict[str, Difference]:
+    """Return the differences of several inputs together. A sum is one number, which may be the same by chance."""
+    found: dict[str, Difference] = {}
+    for part in parts:
+        found |= {question: found.get(question, Difference()) | of for question, of in part.items()}
+    return found
+
+
+def seeds_of(task: Task, seed: int) -> range:
+    """Return the seeds of the inputs to compare."""
+    return range(seed, seed + (SUMS if reduces(task) else 1))
+
+
 class SameBits:
     """Inputs of a point, and the comparisons of results; rank 0 draws and compares.
 
@@ -129,46 +164,24 @@ class SameBits:
     def __init__(self, comm, backend, point: Point, seed: int, connections=None):
         self.comm, self.backend, self.point, self.connections = comm, backend, point, connections
         self.problem = task_of(point)
-        self.seeds = range(seed, seed + (SUMS if reduces(self.problem) else 1))
+        self.seed = seed
         self.drawn: dict[int, dict[str, np.ndarray] | None] = {}
 
     def inputs(self, seed: int) -> dict[str, np.ndarray] | None:
         """Return inputs, on rank 0."""
         if seed not in self.drawn:
             root = self.comm.rank == 0
-            self.drawn[seed] = rounded_inputs(self.backend, self.problem, seed) if root else None
+            drawn = draw_inputs(self.backend, self.problem, True, seed) if root else None
+            self.drawn[seed] = rounded(self.problem, drawn, seed) if root else None
         return self.drawn[seed]
 
     def differences(self, task: Task, algorithm: str) -> dict[str, Difference]:
-        """Return the difference for each of ``quantities.BITS`` that applies; empty on other ranks. Collective.
-
-        A sum is one number, which may be the same by chance: several are compared.
-        """
-        found: dict[str, Difference] = {}
-        for seed in self.seeds:
-            inputs = self.inputs(seed)
-            each = self.over_ranks(task, algorithm, inputs) if self.comm.size > 1 else self.alone(task, inputs)
-            found = {question: found.get(question, Difference()) | of for question, of in each.items()}
-        return found
-
-    def alone(self, task: Task, inputs: Mapping[str, np.ndarray]) -> dict[str, Difference]:
-        """Compare the result on one rank with other results on it."""
-        compared = functools.partial(difference, element=task.element.results)
-        compute = result_on(self.backend, task, inputs)
-        whole = compute()
-        again = [compared(compute(), whole) for _ in range(RUNS - 1)]
-        found = {"run": functools.reduce(Difference.__or__, again)}
-        if rows := rows_of(task):
-            less = [dataclasses.replace(task, shape=(m, *task.shape[1:])) for m in rows]
-            parts = [compared(result_on(self.backend, each, inputs)(), whole[: each.shape[0]]) for each in less]
-            found["rows"] = functools.reduce(Difference.__or__, parts)
-        if task.variant.tiles and task.tile != task.variant.tiles[0]:
-            first = dataclasses.replace(task, tile=task.variant.tiles[0])
-            found["tile"] = compared(whole, result_on(self.backend, first, inputs)())
-        if other := None if self.backend.in_host_memory else same_order(task):
-            host = backends.open_backend(other.device, threads=1, local_rank=0, share_gpu=False)
-            found["device"] = compared(whole, result_on(host, dataclasses.replace(task, variant=other), inputs)())
-        return found
+        """Return the difference for each of ``quantities.BITS`` that applies; empty on other ranks. Collective."""
+        results = functools.partial(result_on, self.backend)
+        drawn = map(self.inputs, seeds_of(task, self.seed))
+        if self.comm.size > 1:
+            return together(self.over_ranks(task, algorithm, inputs) for inputs in drawn)
+        return together(compare_alone(task, inputs, results) for inputs in drawn)
 
     def over_ranks(self, task: Task, algorithm: str, inputs: Mapping[str, np.ndarray] | None) -> dict[str, Difference]:
         """Compare the result on all ranks with that of other runs, and with that of rank 0 alone."""
@@ -213,7 +226,7 @@ def rows_of(task: Task) -> list[int]:
 
 def same_order(task: Task) -> Variant | None:
     """Return the rung in host memory that states the same tree of combinations as a variant of an accelerator."""
-    bytes_of_leaf = task.variant.leaf_bytes
+    bytes_of_leaf = task.variant.leaf_bytes if DEVICES[task.variant.device].accelerator else 0
     on_host = (each for each in task.operation.ladder if not DEVICES[each.device].accelerator)
     return next((each for each in on_host if bytes_of_leaf and each.leaf_bytes == bytes_of_leaf), None)
 

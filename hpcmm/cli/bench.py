@@ -21,7 +21,7 @@ from typing import Any
 from hpcmm import backends, kernels, surroundings
 from hpcmm.bench import adoption, disassembly, sanitizing, tools
 from hpcmm.cli.arguments import command
-from hpcmm.cli.selection import Chosen, choose, config_of, verifying_sweeps
+from hpcmm.cli.selection import SMS_ON_HOST, Chosen, choose, config_of, verifying_sweeps
 from hpcmm.devices import DEVICES
 from hpcmm.model import DeviceError, HpcmmError, Task, Variant
 from hpcmm.operations import heads
@@ -82,6 +82,11 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--sass", metavar="FILE", help="also write the machine code with source lines (-: print it), and count it"
+    )
+    parser.add_argument(
+        "--bits",
+        action="store_true",
+        help="also show whether the bits of results depend on the run, on m, on the tile or on the device",
     )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--watch", action="store_true", help="run again when a file changes, until interrupted")
@@ -203,7 +208,8 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
     rows = []
     if right:
         (folder / "time").mkdir()
-        shapes = {"bench": {"shapes": [list(each) for each in chosen.shapes]} | scalars(chosen)}
+        sizes = {"shapes": [list(each) for each in chosen.shapes], "same_bits": arguments.bits}
+        shapes = {"bench": sizes | scalars(chosen)}
         tuned = [each.name for dtype in chosen.dtypes if (each := operation.tuned(device, dtype))]
         names = list(dict.fromkeys([*right, *filter(None, [chosen.against]), *tuned]))
         config = config_of(chosen, names, TIMING, shapes, arguments.profile)
@@ -222,10 +228,14 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
     found |= {"points": rows, "not_tried": chosen.refused}
     if arguments.profile and right:
         found["profiles"] = benched.profiles(columns)
+    if arguments.bits and right:
+        found["bits"] = benched.bits(analysis.measurements(columns))
     if arguments.json:
         print(json.dumps(found, indent=1))
     else:
         print(benched.table(found, chosen.title, bool(arguments.tune)))
+        if "bits" in found:
+            print(benched.bits_table(found["bits"]))
         if "profiles" in found:
             print(benched.profile_table(columns))
     if found.get("profiles") == []:
@@ -435,10 +445,38 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
             results.append(failed(variant.name, str(error)))
         if not arguments.json:
             print(f"{verdicts.line_of(results[-1])} (on the host, not timed)", flush=True)
+    found = {"operation": chosen.operation.name, "device": "host", "kernels": results}
+    if arguments.bits:
+        found["bits"] = bits_on_host(chosen, [each["kernel"] for each in results if each["passed"]])
     if arguments.json:
-        print(json.dumps({"operation": chosen.operation.name, "device": "host", "kernels": results}, indent=1))
+        print(json.dumps(found, indent=1))
+    elif arguments.bits:
+        from hpcmm.report import bench as benched  # with pandas, which takes a while to import
+
+        print(benched.bits_table(found["bits"]))
     right = [each for each in results if each["passed"]]
     return 0 if len(right) == len(results) or (arguments.tune and right) else WRONG
+
+
+def bits_on_host(chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what the bits of correct kernels depend on, at the largest of the shapes for the host."""
+    from hpcmm.bench.on_host import same_bits
+    from hpcmm.kernels.modules import cache
+
+    found = []
+    for variant in (each for each in chosen.kernels if each.name in right):
+        largest: dict[tuple[str, int], Task] = {}
+        for task in tasks_on_host(chosen, variant):
+            key = task.dtype, task.tile
+            largest[key] = max(task, largest.get(key, task), key=lambda each: math.prod(each.shape))
+        for task in largest.values():
+            differences = same_bits(task, cache()).items()
+            found.append(
+                {"kernel": variant.name, "shape": list(task.shape), "dtype": task.dtype, "tile": task.tile}
+                | {f"ulps_{question}": each.ulps for question, each in differences}
+                | {f"first_{question}": each.first for question, each in differences}
+            )
+    return found
 
 
 def scalars(chosen: Chosen) -> dict[str, float]:
@@ -453,7 +491,7 @@ def tasks_on_host(chosen: Chosen, variant: Variant) -> Iterator[Task]:
             small = [each for each in entry["shapes"] if math.prod(each) <= MOST_ON_HOST]
             for each in chosen.asked or small or [min(entry["shapes"], key=math.prod)]:
                 scalars = chosen.operation.scalars_of(dtype, entry)
-                yield Task(chosen.operation, variant, tuple(each), dtype, scalars, tile)
+                yield Task(chosen.operation, variant, tuple(each), dtype, scalars, tile, SMS_ON_HOST)
 
 
 def watch(arguments: argparse.Namespace) -> int:

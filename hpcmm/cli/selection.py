@@ -22,6 +22,7 @@ from hpcmm.reader import ConfigError
 from hpcmm.text import choices
 
 MOST_COMBINATIONS = 500
+SMS_ON_HOST = 2  # for launches that depend on it: few, so that persistent blocks have several tiles
 # Sizes that take some milliseconds, by the number of dimensions: on the host and on an accelerator
 SIZES = {False: {3: 512, 2: 2048, 1: 2**22}, True: {3: 4096, 2: 8192, 1: 2**26}}
 
@@ -221,7 +222,7 @@ def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
     contracts = [each.contract for each in chosen.kernels if each.contract]
     for variant, dtype in itertools.product(chosen.kernels, chosen.dtypes):
         for tile in variant.tiles or (0,):
-            task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile)
+            task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile, SMS_ON_HOST)
             shapes |= dict.fromkeys(ragged(chosen.operation, task.macros))
     entry: dict[str, Any] = {"shapes": list(dict.fromkeys(taken(chosen.operation, contracts, each) for each in shapes))}
     entry["shapes"] = [list(each) for each in entry["shapes"]]

@@ -12,8 +12,10 @@ from tabulate import tabulate
 from hpcmm import analysis
 from hpcmm.analysis import occupancy, visits
 from hpcmm.model import Operation, Variant
-from hpcmm.quantities import COUNTERS
+from hpcmm.operations import OPERATIONS
+from hpcmm.quantities import COUNTERS, DIFFERENCES
 from hpcmm.report import formats, hardware
+from hpcmm.report.chapters import same_bits
 
 INTERVALS = ("seconds", "ratio", "tuned_ratio")
 NUMBERS = (*(f"{each}{end}" for each in INTERVALS for end in ("", "_low", "_high")), "fraction", "visits", "spread")
@@ -115,6 +117,37 @@ def interval(row: Mapping[str, Any], name: str) -> str:
     if None in ends:
         return formats.times(row[name])
     return f"{formats.times(row[name])} ({formats.number(ends[0])} to {formats.number(ends[1])})"
+
+
+def bits(frame: Any) -> list[dict[str, Any]]:
+    """Return what the bits of each result depend on."""
+    found = []
+    for row in analysis.row_dicts(same_bits.compared(frame)):
+        operation = OPERATIONS[row["operation"]]
+        place = {"kernel": row["label"], "shape": [int(row[each]) for each in operation.dimensions]}
+        known = {name: row[name] for name in DIFFERENCES if row[name] == row[name]}
+        found.append(place | {"dtype": row["dtype"], "tile": int(row["tile"])} | known)
+    return found
+
+
+def bits_table(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table of the same: yes, or the first difference and its size in units in the last place."""
+
+    def said(row: Mapping[str, Any], question: str) -> str:
+        first = row.get(f"first_{question}")
+        if first is None:
+            return ""
+        return "yes" if first < 0 else f"no: first at {first:.0f}, {formats.number(row[f'ulps_{question}'])} ulps"
+
+    lines: dict[str, list[str]] = {
+        "same bits": [row["kernel"] for row in found],
+        "size": [" × ".join(map(str, row["shape"])) for row in found],
+        "type": [row["dtype"] for row in found],
+        "tile": [str(row["tile"] or "") for row in found],
+    }
+    lines |= {title.lower(): [said(row, of) for row in found] for of, title in same_bits.QUESTIONS.items()}
+    lines = {name: cells for name, cells in lines.items() if any(cells)}
+    return f"\n{tabulate(lines, headers='keys', disable_numparse=True)}"
 
 
 def sanitizer_line(found: Mapping[str, Any]) -> str:
