@@ -9,16 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timings
 from hypothesis import given
 from hypothesis import strategies as st
+from mpi4py import MPI
+from tasks import machine
 from test_kernels_on_host import build as on_host
 from test_kernels_on_host import needs_compiler, source
+from timings import kernel_samples, measurement
 
-from hpcmm import kernels
+from hpcmm import kernels, report, store
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated.launch import ORDERS, on_device, poison
+from hpcmm.bench.job import Process, measure_batch
 from hpcmm.bench.same_bits import Difference, broken, difference
 from hpcmm.dtypes import DTYPES
+from hpcmm.experiment import plan
+from hpcmm.measurement import Measuring, Point
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import whole
@@ -282,3 +289,54 @@ def test_the_bits_of_a_cuda_kernel_are_compared_on_the_host(command, tmp_path):
     done = command("bench", "same.cu", "--on-host", "--bits", "--shapes", "40x24x30", folder=tmp_path)
     assert done.returncode == 0
     assert re.search(r"same.cu +40 × 24 × 30 +float32 +8 +yes +yes", done.stdout)
+
+
+def test_a_sweep_measures_what_the_bits_of_both_contenders_depend_on(tmp_path):
+    config = {"sweeps": {"s": {"operation": "matmul", "variants": ["openmp"], "sizes": [40], "same_bits": True}}}
+    batch = plan.make(config, machine("none")).batches[0]
+    assert batch.same_bits
+    point = Point("matmul", "openmp", (40, 40, 40), "float64", 1, MATMUL.scalars)
+    batch = dataclasses.replace(batch, points=(point,), fingerprints=("f",), predicted=(1.0,))
+    for same_bits in (True, False):
+        limits = Measuring(1, 2, 2, 1.0, 0.05, "hot", 1, same_bits=same_bits)
+        output = tmp_path / str(same_bits) / "out.h5"
+        output.parent.mkdir()
+        assert measure_batch(Process(MPI.COMM_SELF, "cpu", False), batch, limits, {}, output) == []
+        rows = store.read(output)["measurements"]
+        assert len(rows["contender"]) == 2
+        assert np.isfinite(rows["first_run"]).all() == np.isfinite(rows["ulps_rows"]).all() == same_bits
+        assert np.isnan(rows["first_ranks"]).all(), "there is one rank"
+
+
+@pytest.mark.usefixtures("drawn_here")
+def test_the_report_answers_each_question_over_all_numbers_of_ranks(tmp_path):
+    def row(variant: str, of_ranks: int, algorithm: str = "scatter", **found: tuple[float, int]):
+        point = Point("matmul", variant, (512,) * 3, "float64", of_ranks, {}, algorithm)
+        made = measurement(point, samples=kernel_samples([1e-3] * 7))
+        differences = {f"ulps_{question}": ulps for question, (ulps, _) in found.items()}
+        return dataclasses.replace(
+            made, differences=differences | {f"first_{question}": at for question, (_, at) in found.items()}
+        )
+
+    same = (0.0, -1)
+    rows = [
+        row("naive", 1, run=same, rows=same),
+        row("naive", 2, run=same, ranks=same),
+        row("naive", 4, run=same, ranks=same),
+        row("naive", 2, "ring", run=same, ranks=same),
+        row("naive", 4, "ring", run=same, ranks=(12.0, 7)),
+        row("skinny", 1, run=(1.0, 3), rows=(2.5, 9)),
+    ]
+    path = timings.write(tmp_path / "timings.h5", {"size": rows})
+    report.build(path, tmp_path / "results")
+    text = (tmp_path / "results/tables/matmul.same_bits.md").read_text()
+    lines = {cells[4].replace("\\", ""): cells for line in text.splitlines() if len(cells := cells_of(line)) > 5}
+    assert lines["naive"][5:8] == ["yes", "yes", "yes (1, 2, 4 ranks)"]
+    assert lines["naive ring"][5:8] == ["yes", "", "no (4 ranks: first at 7, up to 12.0 ulps)"]
+    assert lines["skinny"][5:8] == ["no (first at 3, up to 1.00 ulps)", "no (first at 9, up to 2.50 ulps)", ""]
+    page = timings.page_of(tmp_path / "results/report.html")
+    assert "Same bits" in page and "Equal bits, ulps" in page
+
+
+def cells_of(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")]

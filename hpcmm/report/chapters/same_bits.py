@@ -33,7 +33,7 @@ def bits_table(frame: pd.DataFrame) -> Table:
     columns = {"Type": text("dtype"), "Size": of_size, "Device": text("device"), "Rung": text("label")}
     asked = [question for question in QUESTIONS if points[f"first_{question}"].notna().any()]
     columns |= {QUESTIONS[question]: (lambda row, question=question: row[of(question)]) for question in asked}
-    columns["Library on 1 rank"] = lambda row: Cell("" if pd.isna(row["ratio"]) else times(row["ratio"]))
+    columns["× library, 1 rank"] = lambda row: Cell("" if pd.isna(row["ratio"]) else times(row["ratio"]))
     operation = points["operation"].iloc[0]
     return table(f"Equal bits of {operation}, and the speed over the library", lines, columns, leading=3)
 
