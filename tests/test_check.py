@@ -21,7 +21,7 @@ from tasks import machine
 from timings import FAIL, measurement
 
 from hpcmm import backends, store
-from hpcmm.analysis import check
+from hpcmm.analysis import check, detection, health, peers
 from hpcmm.backends.cuda import presence
 from hpcmm.bench import sustained
 from hpcmm.cli import check as command
@@ -113,8 +113,10 @@ def modelled(seed, ranks, slow=None, reference=None, jitter=0.0, links=0, hidden
         else:
             for rank, factor in (slow or {}).items():
                 logs[rank] += math.log(factor) + jitter * rng.standard_normal(3)
-        measured.append(check.Times(f"measurement {i}", logs, moves=i >= measurements))
-    return check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured, (), reference)
+        measured.append(peers.Times(f"measurement {i}", logs, moves=i >= measurements))
+    return detection.compared(
+        [health.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured, (), reference
+    )
 
 
 SLOW = pytest.mark.slow
@@ -141,7 +143,7 @@ def gpus(seed, ranks, shape="normal", fault="", factor=1.05, visits=3, scatter=(
                 logs = rng.uniform(-9, -3) + 0.02 * rng.standard_normal(visits) + own[:, None]
                 logs = logs + within * rng.standard_normal((ranks, visits))
                 logs[1] += math.log(factor) * (fault == name)
-                each = check.Times(f"{name}: {label} {size}", logs, group=f"{name}: {label}", accelerated=True)
+                each = peers.Times(f"{name}: {label} {size}", logs, group=f"{name}: {label}", accelerated=True)
                 measured.append(dataclasses.replace(each, **known))
 
     sweep("product", ["float32"], 2, 0.003, steady=True)
@@ -151,8 +153,8 @@ def gpus(seed, ranks, shape="normal", fault="", factor=1.05, visits=3, scatter=(
     for distance in range(1, min(ranks, 8)):
         sources = tuple((rank + distance) % ranks for rank in range(ranks))
         sweep("links", [f"distance_{distance}"], 3, 0.003, steady=True, moves=True, sources=sources)
-    subjects = [check.Subject(rank, f"node{rank // 8}", rank % 8, "") for rank in range(ranks)]
-    return check.compared(subjects, measured, detect=dict.fromkeys(("product", "memory", "links"), 0.05))
+    subjects = [health.Subject(rank, f"node{rank // 8}", rank % 8, "") for rank in range(ranks)]
+    return detection.compared(subjects, measured, detect=dict.fromkeys(("product", "memory", "links"), 0.05))
 
 
 @pytest.mark.slow
@@ -184,7 +186,7 @@ def test_a_check_that_could_miss_the_slowdown_is_inconclusive_and_more_visits_he
     few, more = (gpus(5, 4, visits=visits, scatter=(0.04, 0.06)) for visits in (3, 200))
     assert few.verdict == "inconclusive" and not few.passed and few.slow == []
     assert re.fullmatch(
-        r"a slowdown of 5.0 % may be missed, one of [\d.]+ % would be named; " + check.SCATTER, few.blind["memory"]
+        r"a slowdown of 5.0 % may be missed, one of [\d.]+ % would be named; " + detection.SCATTER, few.blind["memory"]
     )
     assert few.line.endswith("no device is slower than its peers") and "inconclusive (" in few.line
     assert more.verdict == "passed" and max(more.detectable.values()) <= 0.05 + 1e-9
@@ -234,11 +236,11 @@ def test_a_single_visit_is_judged_by_its_repetitions(scatter, names):
     """On a loaded machine they scatter, or one of them takes all the time of the point and shows no spread."""
     rng = np.random.default_rng(3)
     measured = [
-        check.Times(f"measurement {i}", np.log([[1.0], [1.0 + 2 * (i < 3)]]) + 0.01 * rng.standard_normal((2, 1)))
+        peers.Times(f"measurement {i}", np.log([[1.0], [1.0 + 2 * (i < 3)]]) + 0.01 * rng.standard_normal((2, 1)))
         for i in range(8)
     ]
     measured = [dataclasses.replace(each, scatter=(scatter, scatter)) for each in measured]
-    found = check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(2)], measured)
+    found = detection.compared([health.Subject(rank, f"node{rank}", 0, "") for rank in range(2)], measured)
     assert named(found) == names
     assert any("8 measurements have one repetition" in note for note in found.notes) is math.isnan(scatter)
     assert ("nothing to compare with" in found.line) is math.isnan(scatter)
@@ -251,8 +253,8 @@ def single(seed, ranks, factor=1.0, bursts=0.1, count=8):
         logs = rng.uniform(-9, -2) + 0.02 * rng.standard_normal((ranks, 1))
         logs += (rng.random((ranks, 1)) < bursts) * np.abs(rng.normal(0.6, 0.3, (ranks, 1)))
         logs[1] += math.log(factor)
-        measured.append(check.Times(f"measurement {i}", logs, scatter=(math.nan,) * ranks))
-    return check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured)
+        measured.append(peers.Times(f"measurement {i}", logs, scatter=(math.nan,) * ranks))
+    return detection.compared([health.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured)
 
 
 @pytest.mark.parametrize("ranks", [4, 8])
@@ -263,7 +265,7 @@ def test_single_repetitions_are_judged_together_with_three_or_more_peers(ranks):
     assert found[0].reference()["seconds"].keys() == {f"measurement {i}" for i in range(8)}
     slow = [each for seed in range(20) for each in single(seed, ranks, factor=3.0).slow]
     assert len(slow) >= 14  # bursts on the peers hide it in some runs
-    assert all((each.subject.rank, each.measurement) == (1, check.JOINED) and each.slowdown > 0.5 for each in slow)
+    assert all((each.subject.rank, each.measurement) == (1, health.JOINED) and each.slowdown > 0.5 for each in slow)
 
 
 @pytest.mark.parametrize(("ranks", "count"), [(3, 8), (4, 5)])
@@ -274,8 +276,8 @@ def test_few_peers_or_few_single_repetitions_are_not_judged(ranks, count):
 
 def test_a_burst_in_one_of_two_visits_names_no_device():
     logs = [np.log([[2.31, 6.23], [2.24, 2.25]])] * 8
-    measured = [check.Times(f"measurement {i}", each) for i, each in enumerate(logs)]
-    assert check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(2)], measured).slow == []
+    measured = [peers.Times(f"measurement {i}", each) for i, each in enumerate(logs)]
+    assert detection.compared([health.Subject(rank, f"node{rank}", 0, "") for rank in range(2)], measured).slow == []
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -442,7 +444,7 @@ def test_a_history_shows_each_device_over_the_checks(tmp_path, capsys):
         assert code == (command.SLOW if factor > 1 else 0)
     assert main(["check", str(path), "--history", str(log)]) == command.SLOW  # is already in it
     assert len(log.read_text().splitlines()) == 3
-    rows = check.history([json.loads(line) for line in log.read_text().splitlines()])
+    rows = health.history([json.loads(line) for line in log.read_text().splitlines()])
     first = rows[0]
     assert (first["uuid"], first["checks"], first["since"], first["slow"]) == ("GPU-2", 3, "2026-11-01", 1)
     assert first["now"] == pytest.approx(0.2, abs=0.02) and first["before"] == pytest.approx(0, abs=0.01)

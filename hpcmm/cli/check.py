@@ -30,7 +30,7 @@ from hpcmm.parallel.links import MOST_OF_A_NODE
 
 if TYPE_CHECKING:
     from hpcmm.analysis import Columns
-    from hpcmm.analysis.check import Check
+    from hpcmm.analysis.health import Check
 
 SLOW, INCONCLUSIVE = 3, 4  # exit statuses
 ROUNDS = 4  # of measuring: the first, and more visits of the sweeps that cannot show the requested slowdown
@@ -192,11 +192,11 @@ def with_more_visits(
     found: Check,
 ) -> Check:
     """Measure further visits of the sweeps that cannot show the requested slowdown, while these help."""
-    from hpcmm.analysis import check
+    from hpcmm.analysis.detection import SCATTER
 
     files = [store.read(first)]
     for number in range(2, ROUNDS + 1):
-        sweeps = [sweep for sweep, why in found.blind.items() if why.endswith(check.SCATTER)]
+        sweeps = [sweep for sweep, why in found.blind.items() if why.endswith(SCATTER)]
         if found.verdict != "inconclusive" or not sweeps:
             break
         print(f"more visits, round {number} of at most {ROUNDS}: {', '.join(sweeps)}", file=sys.stderr, flush=True)
@@ -262,7 +262,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def remember(path: Path, found: Check, columns: Columns) -> list[dict[str, Any]]:
-    """Add a check to a file of histories, once; return the rows of ``check.history``.
+    """Add a check to a file of histories, once; return the rows of ``health.history``.
 
     Raises
     ------
@@ -270,12 +270,12 @@ def remember(path: Path, found: Check, columns: Columns) -> list[dict[str, Any]]
         If the file is not a history.
     """
     from hpcmm import analysis
-    from hpcmm.analysis import check
+    from hpcmm.analysis import health
 
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     try:
         entries = [json.loads(line) for line in lines]
-        known = all(each["format"] == check.HISTORY for each in entries)
+        known = all(each["format"] == health.HISTORY for each in entries)
     except (ValueError, TypeError, KeyError):
         known = False
     if not known:
@@ -285,7 +285,7 @@ def remember(path: Path, found: Check, columns: Columns) -> list[dict[str, Any]]
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
         entries.append(entry)
-    return check.history(entries)
+    return health.history(entries)
 
 
 def read_reference(path: Path) -> dict[str, Any]:
@@ -296,13 +296,13 @@ def read_reference(path: Path) -> dict[str, Any]:
     HpcmmError
         If the file is not a reference.
     """
-    from hpcmm.analysis import check
+    from hpcmm.analysis import health
 
     try:
         found = json.loads(files.text_of(path))
     except ValueError as error:
         raise HpcmmError(f"{path}: not JSON: {error}") from error
-    seconds = found.get("seconds") if isinstance(found, dict) and found.get("format") == check.FORMAT else None
+    seconds = found.get("seconds") if isinstance(found, dict) and found.get("format") == health.FORMAT else None
     if not isinstance(seconds, dict) or not all(isinstance(each, float) and each > 0 for each in seconds.values()):
         raise HpcmmError(f"{path}: not a reference; write one with: hpcmm check --write-reference FILE")
     spreads = found.get("spreads", {})  # earlier versions wrote none

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import analysis, store
-from hpcmm.analysis.check import Check, Finding
+from hpcmm.analysis.health import Check, Finding
 from hpcmm.report import formats, page, sheet, sustained
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.vega import Figure, category, layered, quantity, rounded

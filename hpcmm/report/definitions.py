@@ -13,7 +13,7 @@ import yaml
 from jinja2 import StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from hpcmm.analysis import check, compare, evidence, noise, visits
+from hpcmm.analysis import compare, detection, evidence, noise, peers, visits
 from hpcmm.analysis.tidy import SHORT
 from hpcmm.operations import OPERATIONS, accuracy, truth
 from hpcmm.quantities import DATA, PHASES
@@ -34,10 +34,10 @@ CONSTANTS = {
     "controls": evidence.CONTROLS,
     "family": f"{100 * compare.FAMILY:.0f}",
     "neighbours": noise.NEIGHBOURS,
-    "steady": f"{100 * check.STEADY:.1f}",
-    "varying": f"{100 * check.VARYING:.0f}",
-    "lonely": f"{100 * check.LONELY:.0f}",
-    "weight": f"{check.WEIGHT:.0f}",
+    "steady": f"{100 * peers.STEADY:.1f}",
+    "varying": f"{100 * peers.VARYING:.0f}",
+    "lonely": f"{100 * peers.LONELY:.0f}",
+    "weight": f"{detection.WEIGHT:.0f}",
     "noisy": f"{100 * visits.NOISY:.0f}",
     "course_size": headlines.COURSE_SIZES["matmul"],
     "fewest": visits.FEWEST,

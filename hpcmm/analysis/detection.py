@@ -1,0 +1,273 @@
+"""Which devices are slow: each measurement is compared alone, and together with the other sizes of its kind.
+
+A device that is slow in all sizes is found by less than a fault of one size. From ``MANY`` devices on, their own
+slowest tenth shows the tail of healthy devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hpcmm.analysis import noise
+from hpcmm.analysis.evidence import ALPHA, MARGIN
+from hpcmm.analysis.health import STANDARDS, Check, Finding, Subject
+from hpcmm.analysis.peers import MANY, Spread, Times, groups_of, joined, robust_variance
+from hpcmm.text import percent
+
+WEIGHT = 12.0  # of the prior, in degrees of freedom
+BETWEEN_RUNS = 0.005  # further deviation of the times of a run from those of a reference
+POWER = 1.645  # quantile: a slowdown by so many deviations above the threshold is named in 95 % of the checks
+NOISY = 100.0  # a measurement that could show larger slowdowns only is reported as too noisy
+MEDIAN = math.pi / 2  # variance of the median of many values over that of their mean
+MOST = 700.0  # logarithm that a float64 holds
+SCATTER = "the visits scatter, so more of them would help"
+
+
+def compared(
+    subjects: Sequence[Subject],
+    measured: Sequence[Times],
+    broken: Sequence[str] = (),
+    reference: Mapping[str, Any] | None = None,
+    detect: Mapping[str, float] | None = None,
+) -> Check:
+    """Compare the devices in each measurement; the parameters are as in ``check`` and ``Check``.
+
+    ``detect`` has the slowdown that a sweep must be able to show, by its name.
+    """
+    measured, detect = [*measured, *joined(measured)], detect or {}
+    comparison = Comparison(subjects, measured, reference or {})
+    findings = []
+    for against in STANDARDS if comparison.known else ("peers",):
+        one, group = (
+            {times.name: comparison.of(times, against, detect.get(times.sweep)) for times in some}
+            for some in (measured, comparison.groups)
+        )
+        for times in measured:
+            findings += map(_with_group, one[times.name], group.get(times.group, one[times.name]))
+    robust = {times.name: robust_variance(times.centre) for times in measured if len(subjects) > 2}
+    differ = {name: (float(variance), freedom) for name, (variance, freedom) in robust.items()}
+    notes = [*comparison.notes(measured, reference is None), *_named_from(findings)]
+    found = Check(tuple(subjects), tuple(findings), tuple(broken), (), spreads=differ)
+    if sizes := [f"{sweep} {percent(size)}" for sweep, size in found.detectable.items() if size < NOISY]:
+        notes.append(f"a slowdown of this size is named in 95 % of such checks: {', '.join(sizes)}")
+    return dataclasses.replace(found, notes=tuple(notes), blind=_blind(found, detect))
+
+
+class Comparison:
+    """Devices, the times of a reference, and what a difference between healthy ones may be.
+
+    Parameters
+    ----------
+    subjects : sequence of Subject
+    measured : sequence of Times
+    reference : mapping
+        From ``Check.reference``; empty without one.
+
+    Attributes
+    ----------
+    known : dict
+        By measurement, the seconds of the reference.
+    shown : dict
+        By measurement, how three or more devices of the reference differ: variance and degrees of freedom.
+    groups : list of Times
+        The measurements that differ in size only, together.
+    priors : dict
+        By measurement, the variance between healthy devices, and its degrees of freedom.
+    share : float
+        Probability that a healthy device is called slow in one of the tests.
+    """
+
+    def __init__(self, subjects: Sequence[Subject], measured: Sequence[Times], reference: Mapping[str, Any]):
+        self.subjects = subjects
+        self.known, self.shown = dict(reference.get("seconds", {})), dict(reference.get("spreads", {}))
+        self.groups = groups_of(measured)
+        whole = [*measured, *self.groups]
+        self.priors = {times.name: tuple(self.shown.get(times.name, (times.healthy**2, WEIGHT))) for times in whole}
+        tests = sum((len(subjects) > 1 and times.comparable) + (times.name in self.known) for times in whole)
+        self.share = ALPHA / max(1, tests * len(subjects))
+
+    def notes(self, measured: Sequence[Times], without_reference: bool) -> list[str]:
+        """Return sentences about what cannot be compared."""
+        notes, several = [], len(self.subjects) > 1
+        if not several:
+            without = "" if self.known else ", and there is no reference"
+            notes.append(f"{self.subjects[0].name} has no peer in this run{without}")
+        elif len(self.subjects) == 2 and not set(self.priors) <= set(self.shown):
+            assumed = sorted({times.healthy for times in measured if times.name not in self.shown})
+            notes.append(
+                "two devices do not show how far healthy devices differ: a spread of "
+                f"{' or '.join(map(percent, assumed))} is assumed"
+            )
+        if several and (single := sum(times.single and not times.together for times in measured)):
+            have = "measurement has" if single == 1 else "measurements have"
+            whole = any(times.joined for times in measured)
+            how = "compared together, as visits of one measurement" if whole else "not compared with peers"
+            notes.append(f"{single} {have} one repetition, so their spread is unknown: {how}")
+        if several and without_reference:
+            notes.append("without a reference (--reference FILE), a slowdown of all devices is not found")
+        new = sorted({times.name for times in measured if not times.joined} - set(self.known))
+        return notes + ([f"not in the reference: {', '.join(new)}"] if self.known and new else [])
+
+    def differences(self, times: Times, against: str) -> tuple[np.ndarray, float]:
+        """Return how far each device is behind a standard, and the variance of that over the variance of a device.
+
+        NaN for all devices, or a variance of 0, if they are not judged.
+        """
+        count = len(self.subjects)
+        if against == "reference":
+            reference = self.known.get(times.name)
+            more = MEDIAN / 3 if self.shown else 1.0  # the reference is a median of devices
+            return times.centre - (math.log(reference) if reference else math.nan), 0.0 if times.single else more
+        if times.together or count == 1:
+            return np.full(count, math.nan), 0.0
+        return times.behind, 0.0 if times.single else 1.0 if count == 2 else MEDIAN / (count - 1)
+
+    def of(self, times: Times, against: str, detect: float | None) -> list[Finding]:
+        """Compare all devices with a standard in one measurement, which must be able to show a slowdown."""
+        differences, more = self.differences(times, against)
+        shared = against == "peers" and len(self.subjects) > 1
+        prior, floor, limit = self.priors[times.name], math.log1p(MARGIN), math.log1p(detect or 0.0)
+        if against == "reference":
+            prior = prior[0] + BETWEEN_RUNS**2, prior[1]
+        judged = more and np.isfinite(differences).all()
+        if judged:
+            spread = times.spread(shared, prior)
+            if shared and len(self.subjects) >= MANY:
+                floor = max(floor, _tail(differences, self.share))
+        found = []
+        for subject, difference, level in zip(self.subjects, differences, times.centre, strict=True):
+            source = self.subjects[times.sources[subject.rank]] if times.sources else None
+            slowdown = math.expm1(difference) if math.isfinite(difference) else math.nan
+            values = subject, times.name, source, against, math.exp(level), slowdown
+            if judged:
+                # of few devices nobody knows the tail: the threshold is as high as the requested slowdown permits
+                permitted = limit if shared and len(self.subjects) < MANY else 0.0
+                threshold = Threshold(spread.of_rank(subject.rank), more, floor, permitted, self.share)
+                found.append(
+                    Finding(*values, threshold.p(difference), threshold.exceeded(difference), *threshold.sizes())
+                )
+            else:
+                found.append(Finding(*values, math.nan, False))
+        return found
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """From which difference one device is slow in one measurement.
+
+    Parameters
+    ----------
+    spread : Spread
+        Of the times of this device if it is healthy.
+    more : float
+        Variance of what it is compared with, over its own.
+    floor : float
+        A difference that is never called slow.
+    permitted : float
+        The difference that must be found; the threshold may be as high as that permits.
+    share : float
+        Probability of a healthy device that is called slow.
+    """
+
+    spread: Spread
+    more: float
+    floor: float
+    permitted: float
+    share: float
+
+    @property
+    def deviation(self) -> float:
+        return math.sqrt(self.spread.variance * (1 + self.more))
+
+    @property
+    def critical(self) -> float:
+        return _critical(2 * self.share, math.floor(10 * self.spread.freedom) / 10)
+
+    @property
+    def least(self) -> float:
+        """The smallest difference that is called slow."""
+        least = max(self.floor, self.permitted - POWER * self.deviation, self.deviation * self.critical)
+        return min(least, MOST)
+
+    def exceeded(self, difference: float) -> bool:
+        return bool(difference > self.least)
+
+    def p(self, difference: float) -> float:
+        """Return the probability of such a difference by chance."""
+        p = noise.outside(abs(difference) / self.deviation, self.spread.freedom) / 2
+        return p if difference > 0 else 1 - p
+
+    def sizes(self) -> tuple[float, ...]:
+        """Return the slowdowns ``least``, ``detectable`` and ``limit`` of a finding."""
+        steady = math.sqrt(max(self.spread.variance - self.spread.within, 0.0) * (1 + self.more))
+        limit = max(self.floor, steady * self.critical) + POWER * steady  # after any number of visits
+        ends = self.least, self.least + POWER * self.deviation, limit
+        return tuple(math.expm1(min(each, MOST)) for each in ends)
+
+
+def _with_group(finding: Finding, group: Finding) -> Finding:
+    """Return the finding of a size, which is slow, too, if all sizes together are."""
+    better = {name: min(getattr(finding, name), getattr(group, name)) for name in ("least", "detectable", "limit")}
+    slow = finding.slow or (group.slow and finding.slowdown > MARGIN)
+    return dataclasses.replace(finding, slow=slow, **better)
+
+
+def _tail(differences: np.ndarray, share: float) -> float:
+    """Return the difference that a healthy device exceeds with this probability, if tails are exponential.
+
+    The scale of the tail follows from the slowest tenth of many devices, but not from the slowest twentieth, which may
+    be at fault. A normal distribution ends sooner, so the value is cautious.
+    """
+    ordered, count = np.sort(differences), len(differences)
+    tenth = max(8, count // 10)
+    start = float(ordered[count - tenth])
+    scale = (float(ordered[count - tenth // 2]) - start) / math.log(2)
+    return start + scale * math.log(tenth / count / share)
+
+
+_critical = functools.cache(noise.critical)
+
+
+def _named_from(findings: Sequence[Finding]) -> list[str]:
+    """Return how slow a device must be to be named: by sweep, the median of the devices where it is smallest."""
+    notes = []
+    for standard, text in STANDARDS.items():
+        sweeps: dict[str, dict[str, list[float]]] = {}
+        for each in findings:
+            if each.against == standard and math.isfinite(each.least):
+                sweeps.setdefault(each.sweep, {}).setdefault(each.measurement, []).append(1 + each.least)
+        least = {sweep: min(map(np.median, own.values())) for sweep, own in sweeps.items()}
+        shown = [f"{sweep} {factor:.3g}" for sweep, factor in least.items() if factor < NOISY]
+        noisy = [sweep for sweep, factor in least.items() if factor >= NOISY]
+        if shown:
+            notes.append(
+                f"a device is called slow if it takes at least this many times as long as {text}: {', '.join(shown)}"
+            )
+        if noisy:
+            notes.append(f"times scatter too much for a comparison with {text}: {', '.join(noisy)}")
+    return notes
+
+
+def _blind(found: Check, detect: Mapping[str, float]) -> dict[str, str]:
+    """Return the sweeps that cannot show the requested slowdown, with the reasons."""
+    blind, detectable = {}, found.detectable
+    for sweep, wanted in detect.items():
+        own = [each for each in found.findings if each.sweep == sweep]
+        if detectable.get(sweep, math.inf) <= wanted + 1e-9:
+            continue
+        if sweep not in detectable:
+            single = len(found.subjects) == 1
+            blind[sweep] = "no peer and no reference" if single else "one repetition each, so the spread is unknown"
+            continue
+        why = SCATTER if min(each.limit for each in own) <= wanted + 1e-9 else "healthy devices may differ as much"
+        blind[sweep] = (
+            f"a slowdown of {percent(wanted)} may be missed, one of {percent(detectable[sweep])} would be named; {why}"
+        )
+    return blind

@@ -1,0 +1,189 @@
+"""How far the times of healthy devices differ: within a visit, between visits, and between devices of a kind.
+
+Times are logarithms here, so that differences are relative. Times scatter for three reasons: states that all ranks of a
+visit share, states of a rank in a visit, and differences between devices of the same kind. Comparing within a visit
+removes the first. The second is estimated from the visits of the peers. The third is estimated from the peers by median
+and MAD, so that a slow device does not hide itself. A few peers estimate it poorly, so it has a prior, whose weight
+falls with their number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpcmm.analysis import noise
+from hpcmm.analysis.health import JOINED
+
+NORMAL = 1.4826  # standard deviation of a normal distribution over its MAD
+# ... for 2, 3, ... values (Croux and Rousseeuw, Computational Statistics 1, 1992), and in the limit n / (n - 0.8)
+SMALL = (1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107)
+EFFICIENCY = 0.37  # of the MAD: degrees of freedom over those of the standard deviation
+# Prior of the deviation of healthy devices. Four H200s had 0.2 % in float32, and up to 1.5 % in types that reach the
+# limit of their power.
+STEADY, VARYING = 0.005, 0.02
+LONELY = 0.05  # ... of two, which do not show it, if they may vary
+MANY = 32  # devices from which their own distribution shows its tail
+SINGLE, PEERS = 6, 3  # least number of measurements with one repetition, and of peers, to judge them together
+
+
+def robust_variance(values: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the variance by the MAD of two or more values in the last dimension, and its degrees of freedom."""
+    count = values.shape[-1]
+    small = SMALL[count - 2] if count - 2 < len(SMALL) else count / (count - 0.8)
+    mad = np.median(np.abs(values - np.median(values, axis=-1, keepdims=True)), axis=-1)
+    return (NORMAL * small * mad) ** 2, EFFICIENCY * (count - 1)
+
+
+@dataclass(frozen=True)
+class Times:
+    """One measurement: the logarithm of the seconds of each rank (rows) in each visit (columns).
+
+    ``sources`` has the rank that each rank received from, for a measurement of links. ``together``: whether all ranks
+    wait for each other, so that their times do not show which of them is slow. ``scatter`` has the variance of the
+    repetitions of each rank, for a single visit, which shows no spread between visits; NaN for a single repetition.
+    ``joined``: whether its visits are measurements with one repetition. ``group`` is a name that measurements share if
+    they differ in size only. ``moves``: whether data leaves the device. ``steady``: whether healthy devices differ by
+    ``STEADY`` only, as GPUs below the limit of their power do. ``accelerated``: whether they are accelerators.
+    """
+
+    name: str
+    logs: np.ndarray
+    sources: tuple[int, ...] = ()
+    together: bool = False
+    scatter: tuple[float, ...] = ()
+    joined: bool = False
+    group: str = ""
+    moves: bool = False
+    steady: bool = False
+    accelerated: bool = False
+
+    @property
+    def single(self) -> bool:
+        """Whether a rank has one time only."""
+        return bool(np.isnan(self.scatter).any())
+
+    @property
+    def sweep(self) -> str:
+        return self.name.partition(":")[0]
+
+    @property
+    def healthy(self) -> float:
+        """Assumed deviation of healthy devices."""
+        return STEADY if self.steady else LONELY if len(self.logs) == 2 else VARYING
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the times show which rank is slow: not if ranks wait for each other, or have one time each."""
+        return not self.together and not self.single
+
+    @functools.cached_property
+    def centre(self) -> np.ndarray:
+        """The time of each rank: the median over visits of its difference from all ranks, and their level."""
+        level = np.median(self.logs, axis=0)
+        return np.median(self.logs - level, axis=1) + np.median(level)
+
+    @functools.cached_property
+    def others(self) -> np.ndarray:
+        """The peers of each rank (rows); one row for all of many devices, which one hardly changes."""
+        count = len(self.logs)
+        if count == 1 or count >= MANY:
+            return np.arange(count)[None]
+        return np.array([np.delete(np.arange(count), rank) for rank in range(count)])
+
+    @functools.cached_property
+    def level(self) -> np.ndarray:
+        """The median of the peers of each rank in each visit."""
+        return np.median(self.logs[self.others], axis=1)
+
+    @functools.cached_property
+    def behind(self) -> np.ndarray:
+        """The time of each rank over the median of its peers: the median over visits, of two visits the smaller one.
+
+        For joined measurements it is the lower quartile, because a burst of load may last for several of them.
+        """
+        return np.sort(self.logs - self.level, axis=1)[:, (self.logs.shape[1] - 1) // (4 if self.joined else 2)]
+
+    def spread(self, shared: bool, prior: tuple[float, float]) -> Spread:
+        """Return the spread of the time of each rank if it is healthy, estimated from its peers alone.
+
+        ``shared``: whether the state that all ranks of a visit share drops out of the comparison. With one peer it
+        cannot be separated. ``prior``: variance between healthy devices, and its degrees of freedom.
+        """
+        peers, visits, within, freedom = self.logs[self.others], self.logs.shape[1], 0.0, math.inf
+        count, inner = peers.shape[1], peers - self.level[:, None]
+        if visits > 1:
+            levels = shared and count > 1  # the level of a visit takes a degree of freedom
+            variances = np.var(inner if levels else peers, axis=2, ddof=1) * count / (count - levels)
+            if shared and count == 1:  # the difference of two devices is free of their shared state
+                variances = np.minimum(variances, np.var(self.logs - self.level, axis=1, ddof=1)[:, None] / 2)
+            within = np.median(variances, axis=1) / (noise.median_variance(visits - 1) if count > 2 else 1.0)
+            within = within * float(noise.median_spread(np.array(visits))) ** 2
+            freedom = (count - levels) * (visits - 1.0)
+        elif self.scatter:
+            within, freedom = np.median(np.array(self.scatter)[self.others], axis=1), float(count)
+        between, number = robust_variance(np.median(inner, axis=2)) if count > 1 else (0.0, 0.0)
+        whole = Spread.of(np.asarray(within), freedom, np.asarray(between), number, prior)
+        return Spread(*(np.broadcast_to(each, len(self.logs)) for each in dataclasses.astuple(whole)))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The variances of the times of healthy devices, their degrees of freedom, and the parts that visits reduce."""
+
+    variance: np.ndarray
+    freedom: np.ndarray
+    within: np.ndarray
+
+    def of_rank(self, rank: int) -> Spread:
+        return Spread(*(float(each[rank]) for each in (self.variance, self.freedom, self.within)))
+
+    @classmethod
+    def of(
+        cls, within: np.ndarray, freedom: float, between: np.ndarray, number: float, prior: tuple[float, float]
+    ) -> Spread:
+        """Combine the prior between devices and the variance within them with the variance that the peers show.
+
+        ``freedom`` and ``number`` are the degrees of freedom of ``within`` and ``between``. Those of a sum are of Welch
+        and Satterthwaite.
+        """
+        healthy, weight = prior
+        expected = healthy + within
+        weight = expected**2 / (healthy**2 / weight + within**2 / freedom)
+        variance = (weight * expected + number * between) / (weight + number)
+        return cls(np.maximum(variance, within), weight + number, within)
+
+
+def joined(measured: Sequence[Times]) -> list[Times]:
+    """Join the measurements with one repetition into one measurement; each of them is a visit of it.
+
+    A burst of load in one repetition looks like a slow device, but a slow device is slow in all of them.
+    """
+    alone = [each for each in measured if each.single and not (each.together or each.moves or each.sources)]
+    if len(alone) < SINGLE or len(alone[0].logs) <= PEERS:
+        return []
+    return [Times(JOINED, _levelled(alone), joined=True)]
+
+
+def groups_of(measured: Sequence[Times]) -> list[Times]:
+    """Join the measurements that differ in size only; the visits of all of them are visits of the group."""
+    groups: dict[str, list[Times]] = {}
+    for times in measured:
+        if times.comparable and times.group:
+            groups.setdefault(times.group, []).append(times)
+    return [
+        dataclasses.replace(own[0], name=group, logs=_levelled(own), scatter=())
+        for group, own in groups.items()
+        if len(own) > 1
+    ]
+
+
+def _levelled(measured: Sequence[Times]) -> np.ndarray:
+    """Return the visits of several measurements side by side, relative to the level of each."""
+    levels = [float(np.median(each.logs)) for each in measured]
+    return np.hstack([each.logs - level for each, level in zip(measured, levels, strict=True)]) + np.mean(levels)
