@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hpcmm.contract import Contract
 from hpcmm.dtypes import ARITHMETICS, DTYPES, DType
+from hpcmm.launch import Launch, Workspace
 
 # Marks a field of a record on which no time or verdict depends, or whose code and records the fingerprint reads
 UNTIMED = {"timed": False}
@@ -51,66 +53,6 @@ class HpcmmError(Exception):
 
 class DeviceError(HpcmmError):
     """A device that is missing or cannot do what was requested, or a kernel that cannot be compiled for it."""
-
-
-@dataclass(frozen=True)
-class Boxes:
-    """A matrix that a kernel copies in boxes by TMA: the argument of a launch that becomes a tensor map.
-
-    Parameters
-    ----------
-    matrix : array
-        Row-major, on the device.
-    rows, columns : int
-        Of a box. A row of a box is 128 bytes: they are stored in shared memory with the swizzle of 128 bytes.
-    dtype : str
-        Name of the element type.
-    """
-
-    matrix: Any
-    rows: int
-    columns: int
-    dtype: str
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """An array that a kernel needs besides its operands.
-
-    Parameters
-    ----------
-    shape : tuple of int
-    dtype : str
-        Name of its NumPy type.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
-
-    @property
-    def placeholder(self) -> np.ndarray:
-        """An array of this shape and type without memory of its own."""
-        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory, and the function of the source.
-
-    Arguments are arrays, NumPy scalars and ``Boxes``. The function is named as the operation's folder of kernels if
-    ``function`` is empty. ``task`` is the one whose source has the function, if it is another rung's.
-    """
-
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    arguments: tuple[Any, ...]
-    shared_bytes: int = 0
-    function: str = ""
-    task: Task | None = None
 
 
 class Geometry:
@@ -158,87 +100,6 @@ class Picks:
     def rung(self, task: Task) -> str:
         """Return the name of the rung that runs a task; the same for the same task."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Contract:
-    """What a kernel of a user computes, if it is less than its operation.
-
-    Parameters
-    ----------
-    scalars : mapping of str to float
-        Scalar arguments that are fixed: alpha = 1 and beta = 0 for a kernel that computes C = A B.
-    square : bool
-        Whether all dimensions have to be equal.
-    multiples, least, most : mapping of str to int
-        By dimension, the number that divides it, and its limits.
-    reads : bool
-        Whether C is read even if beta = 0, which is then not a problem that the kernel takes.
-    packed : bool
-        Whether rows have to follow each other without padding, because the kernel takes no leading dimensions.
-    """
-
-    scalars: Mapping[str, float] = field(default_factory=dict)
-    square: bool = False
-    multiples: Mapping[str, int] = field(default_factory=dict)
-    least: Mapping[str, int] = field(default_factory=dict)
-    most: Mapping[str, int] = field(default_factory=dict)
-    reads: bool = False
-    packed: bool = False
-
-    def refuses(self, sizes: Mapping[str, int], scalars: Mapping[str, float]) -> str:
-        """Return what of a problem the kernel does not take; empty if it takes it."""
-        for name, value in self.scalars.items():
-            if scalars.get(name, value) != value:
-                return f"takes {name} = {value:g} only"
-        if self.reads and scalars.get("beta") == 0:
-            return "takes beta = 0 only if C may be read"
-        if self.square and len(set(sizes.values())) > 1:
-            return "takes square matrices only"
-        for name, size in sizes.items():
-            if size % self.multiples.get(name, 1):
-                return f"takes multiples of {self.multiples[name]} for {name} only"
-            if not self.least.get(name, 1) <= size <= self.most.get(name, size):
-                limits = f"{self.least.get(name, 1)} to {self.most.get(name, 'any size')}"
-                return f"takes {name} from {limits} only"
-        return ""
-
-    def nearest(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Return sizes near the given ones that the kernel takes: rounded up to multiples, within limits, square."""
-        if self.square:
-            common = math.lcm(*(self.multiples.get(name, 1) for name in sizes))
-            sizes = dict.fromkeys(sizes, -(-max(sizes.values()) // common) * common)
-        found = []
-        for name, size in sizes.items():
-            multiple = self.multiples.get(name, 1)
-            size = max(self.least.get(name, 1), -(-size // multiple) * multiple)
-            most = self.most.get(name, size)
-            found.append(min(size, most // multiple * multiple))
-        return tuple(found)
-
-    def __str__(self) -> str:
-        """Return what was verified: ``"multiples of 64 x 64 x 16, C = A B"``."""
-        parts = []
-        if self.multiples and self.square and len(set(self.multiples.values())) == 1:
-            parts.append(f"multiples of {next(iter(self.multiples.values()))}")
-        elif self.multiples:
-            parts.append(f"multiples of {' x '.join(f'{each}' for each in self.multiples.values())}")
-        limits = dict.fromkeys([*self.least, *self.most])
-        same = [name for name in limits if self.least.get(name) == self.most.get(name)]
-        parts += [f"{name} = {self.least[name]}" for name in same]
-        parts += [
-            f"{name} from {self.least.get(name, 1)}" + (f" to {self.most[name]}" if name in self.most else "")
-            for name in limits
-            if name not in same
-        ]
-        parts += ["square"] if self.square else []
-        fixed = self.scalars
-        if fixed:
-            product = "A B" if fixed.get("alpha") == 1 else "alpha A B"
-            parts.append({0: f"C = {product}", 1: f"C += {product}"}.get(fixed.get("beta"), f"C = {product} + beta C"))
-        parts += ["beta not 0"] if self.reads else []
-        parts += ["packed rows"] if self.packed else []
-        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -390,26 +251,6 @@ class Operand:
     dimensions: tuple[str, ...]
     distribution: Literal["rows", "replicated", "combined"]
     role: Literal["in", "inout", "out"]
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A variant bound to its arrays: call it to run once.
-
-    ``before`` and ``after`` copy data on the device between the arrays and buffers of the variant. They are a phase of
-    the end-to-end call and not part of the kernel's time. ``complaint`` says what makes the last run invalid besides
-    its result, such as writes outside its arrays; empty if nothing does. ``choice`` is the algorithm that a library
-    took after trials.
-    """
-
-    run: Callable[[], Any]
-    before: Callable[[], None] | None = None
-    after: Callable[[], None] | None = None
-    complaint: Callable[[], str] | None = None
-    choice: str = ""
-
-    def __call__(self) -> Any:
-        return self.run()
 
 
 UNCHECKED = "none"  # ``Verdict.reference`` of a point without a result

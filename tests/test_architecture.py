@@ -24,6 +24,8 @@ ORDER = [
     "dtypes",
     "devices",
     "quantities",
+    "contract",
+    "launch",
     "model",
     "measurement",
     "text",

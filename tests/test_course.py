@@ -14,7 +14,7 @@ from hpcmm.backends.emulated import launch
 from hpcmm.cli import new
 from hpcmm.grading import counts, exercise, ranks, rubric, sandbox
 from hpcmm.kernels import modules
-from hpcmm.model import Launch
+from hpcmm.launch import Launch
 from hpcmm.operations import OPERATIONS
 from hpcmm.reader import ConfigError
 

@@ -26,6 +26,7 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.cuda import presence
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCHEMA
+from hpcmm.launch import Run
 from hpcmm.measurement import Point
 from hpcmm.model import HpcmmError, Operand, Task
 from hpcmm.operations import OPERATIONS
@@ -311,7 +312,7 @@ def test_an_all_reduce_takes_every_vector_of_its_operation():
     class Backend(CpuBackend):
         def prepare(self, *arguments):
             arrays = arguments[-1]
-            return lambda: np.dot(arrays["x"], arrays["y"], out=arrays["result"])
+            return Run(lambda: np.dot(arrays["x"], arrays["y"], out=arrays["result"]))
 
     vectors = [Operand(name, ("n",), "rows", "in") for name in "xy"]
     dot = operation(("n",), *vectors, Operand("result", (), "combined", "out"))

@@ -16,6 +16,7 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench.errors import Kinds, has_errors, of_kind
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.experiment import plan
+from hpcmm.launch import Run
 from hpcmm.measurement import Measuring, Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
@@ -54,7 +55,7 @@ def test_errors_are_relative_to_the_sum_of_magnitudes(monkeypatch, dtype):
             size = 1.5 * (abs(a) @ abs(b)) + 0.5 * abs(c)
             arrays["C"][...] = 1.5 * (a @ b) + 0.5 * c + wrong * size
 
-        return run
+        return Run(run)
 
     monkeypatch.setattr(backend, "prepare", prepare)
     found = Kinds(backend, product, 1).errors(product)

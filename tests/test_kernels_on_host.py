@@ -21,7 +21,8 @@ from checksums import splitmix64_sum
 from hpcmm import kernels
 from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import Launch, Task
+from hpcmm.launch import Launch
+from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS, stream_k
 from hpcmm.operations.reduction import Passes
 from hpcmm.operations.split_k import SkinnyTile

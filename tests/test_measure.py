@@ -23,8 +23,9 @@ from hpcmm.bench.journal import CUT_OFF, Journal, whole_lines
 from hpcmm.bench.measure import Contender, Problem, measure_point, run_for_profiler, settled
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment import plan
+from hpcmm.launch import Run
 from hpcmm.measurement import Batch, Measuring, Point
-from hpcmm.model import HpcmmError, Prepared
+from hpcmm.model import HpcmmError
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 
@@ -169,7 +170,7 @@ def damage(monkeypatch):
                 run()
                 spoil(next(numbers), arrays, before)
 
-            return spoilt
+            return Run(spoilt)
 
         monkeypatch.setattr(CpuBackend, "prepare", prepare)
 
@@ -235,7 +236,7 @@ def test_a_run_that_writes_outside_its_result_fails(monkeypatch):
     prepare = CpuBackend.prepare
 
     def complaining(self, task, arrays):
-        return Prepared(prepare(self, task, arrays), complaint=lambda: "3 elements written behind C")
+        return dataclasses.replace(prepare(self, task, arrays), complaint=lambda: "3 elements written behind C")
 
     monkeypatch.setattr(CpuBackend, "prepare", complaining)
     first, *_ = measured(Point("matmul", "openmp", (20, 20, 20), "float32", 1, {"alpha": 1.0, "beta": 0.0}))
@@ -356,7 +357,7 @@ def test_a_wrong_sum_fails(damage, lost):
 
 
 def test_a_kernel_that_does_nothing_fails(monkeypatch):
-    monkeypatch.setattr(CpuBackend, "prepare", lambda *_: lambda: None)
+    monkeypatch.setattr(CpuBackend, "prepare", lambda *_: Run(lambda: None))
     for point in POINTS.values():
         assert not any(each.verdict.passed or each.samples for each in measured(point))
 
@@ -1040,7 +1041,7 @@ class MarkingBackend(CpuBackend):
             self.seen.append(number)
             run()
 
-        return watched
+        return dataclasses.replace(run, once=watched)
 
 
 def profiled_points() -> list[Point]:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hpcmm import kernels
 from hpcmm.backends.emulated.launch import ORDERS, compile_kernel, on_device, poison
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import Geometry, Launch, Task, Variant
+from hpcmm.launch import Launch
+from hpcmm.model import Geometry, Task, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.truth import strassen_bound
 

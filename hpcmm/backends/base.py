@@ -1,4 +1,4 @@
-"""Interface of a backend, through which the package uses a device."""
+"""The interfaces of a device: ``Backend``, what an ``Accelerator`` has besides it, and the libraries of each kind."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hpcmm.launch import Run
 from hpcmm.model import Task, untimed
 
 
@@ -107,8 +108,8 @@ class Backend(Protocol):
         """Wait for all streams."""
 
     # --- kernels
-    def prepare(self, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
-        """Return a callable that enqueues a task once on ``arrays``; compile the kernel and allocate its workspace."""
+    def prepare(self, task: Task, arrays: Mapping[str, Any]) -> Run:
+        """Return the run of a task on ``arrays``; compile the kernel and allocate its workspace."""
 
     def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
@@ -155,3 +156,83 @@ class Backend(Protocol):
     @untimed
     def describe(self) -> dict[str, Any]:
         """Return the provenance of the device."""
+
+
+class Accelerator(Backend, Protocol):
+    """A device with its own memory, which other processes may map.
+
+    Attributes
+    ----------
+    index : int
+        Among the visible devices of its kind.
+    """
+
+    index: int
+
+    def export(self, array: Any) -> bytes:
+        """Return the handle of an array from ``shared_empty``, for other processes of this node."""
+
+    def open_peer(self, handle: bytes, shape: tuple[int, ...], dtype: str) -> Any:
+        """Map another process's array; ``close_peer`` unmaps it."""
+
+    def close_peer(self, array: Any) -> None:
+        """Unmap another process's array."""
+
+    def nccl_identity(self) -> bytes:
+        """Return the identity of a new group of devices."""
+
+    def nccl(self, size: int, identity: bytes, rank: int) -> Any:
+        """Connect this device as one of a group."""
+
+    def allocate_separately(self) -> None:
+        """Allocate each further array separately, so that a sanitizer knows where it ends."""
+
+    def marked(self, run: Run, number: int) -> Run:
+        """Return a run that a profiler identifies by a number from 1."""
+
+
+class CpuLibraries(Protocol):
+    """The libraries of a CPU: functions that bind a product, and reasons why one of them cannot be called."""
+
+    def gemm(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
+        """Bind NumPy's BLAS."""
+
+    def gemm_mkl(self, *product: Any) -> Callable[[], Any]:
+        """Bind MKL; the parameters are those of ``gemm``."""
+
+    def gemm_onednn(self, *product: Any) -> Callable[[], Any]:
+        """Bind oneDNN; the parameters are those of ``gemm``."""
+
+    def why_no_library(self, name: str) -> str:
+        """Return the reason why MKL or oneDNN cannot be called; empty if it can."""
+
+    def why_no_amx(self) -> str:
+        """Return the reason why kernels that need AMX are not measured here; empty if they are."""
+
+
+class GpuLibraries(Protocol):
+    """The libraries of a GPU: functions that bind an operation, and reasons why one of them cannot be called."""
+
+    def gemm(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
+        """Bind cuBLAS."""
+
+    def gemm_tf32(self, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
+        """Bind cuBLAS in float32 with inputs rounded to TF32."""
+
+    def gemm_fastest(self, *product: Any) -> Run:
+        """Bind the fastest algorithm of cuBLASLt; the parameters are those of ``gemm``."""
+
+    def gemm_emulated(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
+        """Bind cuBLAS's emulation of a type."""
+
+    def why_not_emulated(self, dtype: str) -> str:
+        """Return the reason why cuBLAS does not emulate a type on this GPU; empty if it does."""
+
+    def reduction(self, combination: str, x: Any, result: Any) -> Callable[[], None]:
+        """Bind CUB's reduction."""
+
+    def addition(self, x: Any, y: Any, z: Any) -> Callable[[], None]:
+        """Bind CuPy's addition."""
+
+    def geam(self, x: Any, y: Any, z: Any) -> Callable[[], Any]:
+        """Bind cuBLAS's sum of two matrices."""

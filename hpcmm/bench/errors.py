@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hpcmm.bench.inputs import draw_inputs
-from hpcmm.model import Prepared, Task, Verdict
+from hpcmm.model import Task, Verdict
 from hpcmm.operations import cores
 from hpcmm.operations.matmul import ROWS_OF_STREAM
 from hpcmm.quantities import DATA
@@ -56,14 +56,11 @@ class Kinds:
         operands = task.operation.operands
         arrays = {each.name: self.backend.empty(task.shape_of(each), task.storage(each)) for each in operands}
         run = self.backend.prepare(task, arrays)
-        prepared = run if isinstance(run, Prepared) else Prepared(run)
         for kind, inputs in self.inputs.items():
             arrays[self.output.name].fill(task.element.results.poison)
             for name, content in inputs.items():
                 self.backend.copy(content, arrays[name])
-            for step in (prepared.before, prepared.run, prepared.after):
-                if step:
-                    step()
+            run.whole()
             self.backend.synchronize()
             self.backend.copy(arrays[self.output.name], self.result)
             verdict = self.judges[kind](self.result)

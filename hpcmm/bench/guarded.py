@@ -45,10 +45,7 @@ def once(backend, task: Task, inputs, judge, rng: np.random.Generator) -> str:
         for each in places:
             regions[each.name] = backend.empty(each.region, each.dtype)
             backend.copy(each.whole(memory), regions[each.name])
-    prepared = backend.prepare(task, {each.name: each.inside(regions[each.name]) for each in places})
-    for step in (getattr(prepared, "before", None), prepared, getattr(prepared, "after", None)):
-        if step:
-            step()
+    backend.prepare(task, {each.name: each.inside(regions[each.name]) for each in places}).whole()
     backend.synchronize()
     if not backend.in_host_memory:
         for each in places:

@@ -20,8 +20,9 @@ from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.same_bits import SameBits, broken, multiplies, reduces
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
+from hpcmm.launch import Run
 from hpcmm.measurement import Measurement, Measuring, Point, Sample, Visit
-from hpcmm.model import ONE_CALL, TEXTBOOK, DeviceError, Prepared, Task, Variant, Verdict, untimed
+from hpcmm.model import ONE_CALL, TEXTBOOK, DeviceError, Task, Variant, Verdict, untimed
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
@@ -109,8 +110,7 @@ class Contender:
         self.spread, self.variant, self.point = spread, variant, point
         self.algorithm, self.baseline, self.measures = algorithm, baseline, measures
         self.task = dataclasses.replace(task_of(point), variant=variant)
-        self.run = spread.prepare(self.task)
-        self.launches = getattr(getattr(self.run, "run", self.run), "launches", "")  # for messages
+        self.run = Run.of(spread.prepare(self.task))  # that of an extension may be a function
         self.visit, self.verdict = visit, None
         self.checksum: int | None = None
         self.bits = Bits(why_uncompared(variant, algorithm))
@@ -168,7 +168,7 @@ class Contender:
         if judge is not None:
             (result,) = self.spread.result.values()
             verdict = judge(result)
-            if complaint := self.complaint():
+            if complaint := self.run.complaint():
                 verdict = dataclasses.replace(verdict, passed=False, where=f"{complaint}; {verdict.where}".rstrip("; "))
             if self.spread.comm.rank and not verdict.passed:
                 verdict = dataclasses.replace(verdict, where=f"rank {comm.rank}: {verdict.where}")
@@ -193,12 +193,8 @@ class Contender:
         False if the kernel wrote outside its arrays, or without a checksum: for algorithms other than the textbook's,
         the arrays on a rank may not be the whole result.
         """
-        same = checksum is not None and self.spread.checksum() == checksum and not self.complaint()
+        same = checksum is not None and self.spread.checksum() == checksum and not self.run.complaint()
         return bool(self.spread.comm.allreduce(int(same)) == self.spread.comm.size)
-
-    def complaint(self) -> str:
-        """Return a description of writes of the last run outside its arrays; empty if there are none."""
-        return self.run.complaint() if getattr(self.run, "complaint", None) else ""
 
     def take(self, known: Known) -> None:
         """Reuse what is known about this baseline, if the last result is bitwise equal. Collective."""
@@ -217,7 +213,7 @@ class Contender:
         if self.has_bits(checksum):
             self.verdict, self.checksum = first, checksum
         elif not self.bits.skipped:
-            where = self.complaint() or "bits differ from the verified result of the first visit"
+            where = self.run.complaint() or "bits differ from the verified result of the first visit"
             self.verdict = dataclasses.replace(first, passed=False, where=where)
 
     def repeat(self, end_to_end: bool, cold: bool) -> None:
@@ -311,10 +307,9 @@ class Contender:
     def visited(self) -> Visit:
         """Return what is known of this visit. Collective."""
         spread = self.spread
-        choice = self.run.choice if isinstance(self.run, Prepared) else ""
         pages = spread.comm.allgather(spread.backend.huge_pages(spread.arrays.values()))
         least = float(np.fmin.reduce(pages))  # a rank without rows has no arrays
-        return Visit(self.visit, choice or spread.schedule, least, self.busy_seconds, self.steal_seconds)
+        return Visit(self.visit, self.run.choice or spread.schedule, least, self.busy_seconds, self.steal_seconds)
 
     def measurement(self) -> Measurement:
         """Return the measurement; a failed check leaves no times. Collective."""
@@ -467,7 +462,7 @@ def measure_point(
     ]
 
     def step(name: str, contender: Contender) -> None:
-        begin(name, contender.variant.name + (f" ({contender.launches})" if contender.launches else ""))
+        begin(name, contender.variant.name + (f" ({contender.run.launches})" if contender.run.launches else ""))
 
     for contender in contenders:
         if not visit:

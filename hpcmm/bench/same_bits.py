@@ -14,8 +14,9 @@ from hpcmm import backends
 from hpcmm.bench.inputs import draw_inputs
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DType
+from hpcmm.launch import Prepared
 from hpcmm.measurement import Point
-from hpcmm.model import Prepared, Task, Variant
+from hpcmm.model import Task, Variant
 from hpcmm.operations import cores, task_of
 from hpcmm.parallel import algorithm_of
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from hpcmm import kernels
 from hpcmm.bench import adoption
+from hpcmm.contract import Contract
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, own_kernels
 from hpcmm.experiment.config import of_file
-from hpcmm.model import Contract, HpcmmError, Operation, Task, Variant
+from hpcmm.model import HpcmmError, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, heads
 from hpcmm.operations.heads import KernelFileError
 from hpcmm.operations.shapes import ragged

@@ -57,11 +57,10 @@ class Device:
             *(self.operation, self.variant, tuple(request["shape"]), request["dtype"]),
             *(request["scalars"], request["tile"]),
         )
-        self.prepared = self.backend.prepare(
-            task, {each.name: each.inside(self.regions[each.name]) for each in self.places}
-        )
-        if before := getattr(self.prepared, "before", None):
-            before()
+        arrays = {each.name: each.inside(self.regions[each.name]) for each in self.places}
+        self.prepared = self.backend.prepare(task, arrays)
+        if self.prepared.before:
+            self.prepared.before()
         self.backend.synchronize()
 
     def run(self) -> None:
@@ -69,8 +68,8 @@ class Device:
         self.backend.synchronize()
 
     def fetch(self) -> None:
-        if after := getattr(self.prepared, "after", None):
-            after()
+        if self.prepared.after:
+            self.prepared.after()
         if not self.backend.in_host_memory:
             for place in self.places:
                 self.backend.copy(self.regions[place.name], place.whole(self.memory))

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict, Workspace
+from hpcmm.launch import Launch, Workspace
+from hpcmm.model import Geometry, Operand, Operation, Task, Variant, Verdict
 from hpcmm.operations import accuracy, cores
 from hpcmm.operations.heads import ladder
 

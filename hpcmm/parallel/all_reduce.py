@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
 from hpcmm.operations.reduction import UFUNCS, identity
 from hpcmm.parallel.algorithm import Algorithm
@@ -62,18 +63,18 @@ class AllReduce(OnDevices):
     def transport_name(self) -> str:
         return self.transport.reduces if self.comm.size > 1 else ""
 
-    def prepare(self, task: Task) -> Callable[[], None]:
+    def prepare(self, task: Task) -> Run:
         if task.variant.leaf_bytes and self.comm.size > 1:
             return self.prepare_tree(task)
         reduce = self.backend.prepare(dataclasses.replace(task, shape=self.local_shape), self.arrays)
 
-        def run() -> None:
+        def once() -> None:
             reduce()
             self.transport.all_reduce(self.output, self.operation.combination)
 
-        return run
+        return Run(once)
 
-    def prepare_tree(self, task: Task) -> Callable[[], None]:
+    def prepare_tree(self, task: Task) -> Run:
         """Return a run that keeps the variant's tree of combinations."""
         (length,) = self.local_shape
         nodes = tree_nodes(self.shape[0], self.first, length)
@@ -89,7 +90,7 @@ class AllReduce(OnDevices):
         combination = self.operation.combination
         neutral = identity(combination, str(self.dtype))
 
-        def run() -> None:
+        def once() -> None:
             for each in runs:
                 each()
             own = np.empty(values.shape, self.dtype)
@@ -99,7 +100,7 @@ class AllReduce(OnDevices):
             whole = np.full((), of_tree(every, UFUNCS[combination], neutral))
             self.backend.copy(whole, self.output)
 
-        return run
+        return Run(once)
 
     def fetch(self) -> None:
         host = np.empty((), self.dtype)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from hpcmm.launch import Run
 from hpcmm.model import ALONE as NAME
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
@@ -31,7 +32,7 @@ class Alone(Scatter):
         finally:
             self.comm = everyone
 
-    def call(self, run: Callable[[], None]) -> dict[str, float]:
+    def call(self, run: Run) -> dict[str, float]:
         with self._by_itself():
             return super().call(run)
 

@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, broadcast, mpi
@@ -54,14 +55,14 @@ class Collective(OnDevices):
         if comm.rank == 0:
             self.result[self.target] = np.empty(n, self.dtype)
 
-    def prepare(self, task: Task) -> Callable[[], None]:
+    def prepare(self, task: Task) -> Run:
         comm, x, y = self.comm, self.x, self.y
         if self.pattern == "broadcast":
-            return lambda: broadcast(comm, x if comm.rank == 0 else y)
+            return Run(lambda: broadcast(comm, x if comm.rank == 0 else y))
         if self.pattern == "gather":
-            return lambda: self.parts.gather(x, y if comm.rank == 0 else None)
+            return Run(lambda: self.parts.gather(x, y if comm.rank == 0 else None))
         counts = [count for _, count in self.parts.blocks]
-        return lambda: comm.Reduce_scatter(x, y, counts, op=mpi().SUM)
+        return Run(lambda: comm.Reduce_scatter(x, y, counts, op=mpi().SUM))
 
     def fetch(self) -> None:
         if self.pattern == "reduce_scatter":

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcmm.launch import Run
 from hpcmm.model import HpcmmError, Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, scatter_blocks
@@ -99,7 +100,7 @@ class Cublasmp(ProductInPlace):
         self.output = None
         return []
 
-    def prepare(self, task: Task) -> Callable[[], None]:
+    def prepare(self, task: Task) -> Run:
         self.plan.close()  # ranks free its workspace together, so it is not left to the garbage collector
         initialize(self.comm, self.backend)
         from nvmath.distributed.distribution import Slab
@@ -111,10 +112,10 @@ class Cublasmp(ProductInPlace):
         self.plan.callback(product.free)
         product.plan()
 
-        def run() -> None:
+        def once() -> None:
             self.output = product.execute()
 
-        return run
+        return Run(once)
 
     def fetch(self) -> None:
         self.backend.synchronize()

@@ -6,12 +6,13 @@ import contextlib
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hpcmm.dtypes import DTYPES
+from hpcmm.launch import Run
 from hpcmm.model import Task, untimed
 from hpcmm.operations.reduction import identity
 from hpcmm.parallel.transports.base import Transport
@@ -98,26 +99,26 @@ class Distribution:
         for name, array in arrays.items():
             self.transport.share(name, array)
 
-    def prepare(self, task: Task) -> Callable[[], None]:
-        """Return a callable that runs this rank's part once; ``task`` is the whole problem with a variant."""
+    def prepare(self, task: Task) -> Run:
+        """Return a run of this rank's part; ``task`` is the whole problem with a variant."""
         raise NotImplementedError
 
     def poison(self) -> None:
         """Fill all outputs with a value that no run computes."""
         raise NotImplementedError
 
-    def call(self, run: Callable[[], None]) -> dict[str, float]:
+    def call(self, run: Run) -> dict[str, float]:
         """Run once end to end, from rank 0's inputs to rank 0's result; return this rank's seconds by phase."""
         raise NotImplementedError
 
     def save_inputs(self) -> None:
         """Save the inputs that ``kernel`` overwrites; called once after the first ``call`` and before ``kernel``."""
 
-    def kernel(self, run: Callable[[], None], cold: bool) -> float:
+    def kernel(self, run: Run, cold: bool) -> float:
         """Run once on arrays in place, all ranks starting together; return the seconds on this rank."""
         raise NotImplementedError
 
-    def clock(self, run: Callable[[], None], seconds: float) -> float:
+    def clock(self, run: Run, seconds: float) -> float:
         """Return the clock [Hz] of the slowest device while a kernel of some seconds repeats; NaN if unknown."""
         return math.nan
 
@@ -172,13 +173,13 @@ class OnDevices(Distribution):
         for array in (*self.result.values(), *self.received):
             array.fill(self.poison_value)
 
-    def call(self, run: Callable[[], None]) -> dict[str, float]:
+    def call(self, run: Run) -> dict[str, float]:
         """Run once and fetch the result; the time does not include the distribution of the inputs."""
         seconds = self.kernel(run, cold=False)
         self.fetch()
         return {"kernel": seconds, "total": seconds}
 
-    def kernel(self, run: Callable[[], None], cold: bool) -> float:
+    def kernel(self, run: Run, cold: bool) -> float:
         """Run all rounds and return the seconds of one."""
         for array in self.received:
             array.fill(self.poison_value)

@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.distribution import OnDevices
@@ -55,8 +56,8 @@ class HostLinks(OnDevices):
         self.result[target] = np.empty(part.shape, dtype)
         self.rounds = rounds_of(block_row(self.shape[0], self.comm.size, 0)[1] * np.dtype(dtype).itemsize)
 
-    def prepare(self, task: Task) -> Callable[[], None]:
-        def run() -> None:
+    def prepare(self, task: Task) -> Run:
+        def once() -> None:
             start = self.backend.mark()
             for source, target, stream in self.copies:
                 self.backend.wait(start, stream)
@@ -64,7 +65,7 @@ class HostLinks(OnDevices):
                     self.backend.copy_async(source, target, stream)
                 self.backend.wait(self.backend.mark(stream))
 
-        return run
+        return Run(once)
 
     def fetch(self) -> None:
         (received,), up = self.result.values(), self.uploaded.size

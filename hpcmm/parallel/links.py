@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, message, mpi
@@ -145,12 +146,12 @@ class Links(OnDevices):
 
         return run
 
-    def prepare(self, task: Task) -> Callable[[], None]:
-        def run() -> None:
+    def prepare(self, task: Task) -> Run:
+        def once() -> None:
             for _ in range(self.rounds):
                 self.exchange()
 
-        return run
+        return Run(once)
 
     def fetch(self) -> None:
         """Return each received piece to its owner, at its position in the owner's part."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hpcmm.launch import Run
 from hpcmm.model import Operand, Operation, Task
 from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
@@ -43,15 +44,15 @@ class Scheduled(Distribution):
         """Return the schedules by name, the most promising first; they are the same on all ranks."""
         raise NotImplementedError
 
-    def prepare_schedule(self, schedule: Any, task: Task) -> Any:
-        """Return a run of this rank's part by one of ``schedules``, for ``time_once``."""
+    def prepare_schedule(self, schedule: Any, task: Task) -> Run:
+        """Return a run of this rank's part by one of ``schedules``."""
         raise NotImplementedError
 
-    def time_once(self, run: Any) -> float:
+    def time_once(self, run: Run) -> float:
         """Execute a run from ``prepare_schedule`` once; return the seconds on this rank."""
         raise NotImplementedError
 
-    def prepare(self, task: Task) -> Any:
+    def prepare(self, task: Task) -> Run:
         """Time the schedules; return a run by the one whose slowest rank is the fastest.
 
         All schedules are timed, then the faster half again, until one is left or ``TUNING_SECONDS`` have passed.
@@ -143,7 +144,7 @@ class ProductInPlace(Scheduled):
         self.backend.synchronize()
         self.comm.Barrier()
 
-    def call(self, run: Callable[[], None]) -> dict[str, float]:
+    def call(self, run: Run) -> dict[str, float]:
         """Run once on blocks in place and gather the result; the time does not include ``load``."""
         self.restore()
         begin = time.perf_counter()
@@ -153,11 +154,11 @@ class ProductInPlace(Scheduled):
         end = time.perf_counter()
         return {"kernel": kernel, "gather": end - computed, "total": end - begin}
 
-    def kernel(self, run: Callable[[], None], cold: bool) -> float:
+    def kernel(self, run: Run, cold: bool) -> float:
         self.restore()
         return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS)
 
-    def time_once(self, run: Callable[[], None]) -> float:
+    def time_once(self, run: Run) -> float:
         return self.kernel(run, cold=False)
 
 

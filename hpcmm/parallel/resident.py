@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.cost import Machine
@@ -62,7 +63,7 @@ class Resident(RowsInPlace):
                 found += [[lengths, lengths], [lengths, (self.comm.size,)]]
         return {" | ".join("+".join(map(str, lengths)) for lengths in each): each for each in found}
 
-    def prepare_schedule(self, schedule: Any, task: Task) -> Callable[[], None]:
+    def prepare_schedule(self, schedule: Any, task: Task) -> Run:
         _, n, _ = self.shape
         if task.variant.invariant:  # a product of all terms has the bits of one rank
             schedule = [(self.comm.size,) for _ in schedule]
@@ -80,7 +81,7 @@ class Resident(RowsInPlace):
         work.sort(key=lambda each: each[0])
         work.append((len(self.exchanges), lambda: None))  # also wait for shares without rows
 
-        def run() -> None:
+        def once() -> None:
             begin, waited = self.backend.mark(), 0
             tickets = [self.transport.start(arrivals, departures, begin) for arrivals, departures in self.exchanges]
             for needed, product in work:
@@ -89,7 +90,7 @@ class Resident(RowsInPlace):
                 waited = needed
                 product()
 
-        return run
+        return Run(once)
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:

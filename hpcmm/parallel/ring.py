@@ -7,8 +7,9 @@ A one-sided transport reads each block from its owner, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.cost import Machine
@@ -37,7 +38,7 @@ class Ring(RowsInPlace):
         _, n, _ = self.shape
         return self.column_schedules(n)
 
-    def prepare_schedule(self, schedule: int, task: Task) -> Callable[[], None]:
+    def prepare_schedule(self, schedule: int, task: Task) -> Run:
         rank, size = self.comm.rank, self.comm.size
         blocks, products, first = [], [], True  # blocks of B in the order of multiplication
         for step in range(size):
@@ -52,7 +53,7 @@ class Ring(RowsInPlace):
             arrival = Arrival(source, "B", slice(None), blocks[step])
             exchanges.append(([arrival], [((rank - 1) % size, blocks[step - 1])]))
 
-        def run() -> None:
+        def once() -> None:
             ticket = None
             for step, product in enumerate(products):
                 if step:
@@ -62,7 +63,7 @@ class Ring(RowsInPlace):
                     ticket = self.transport.start(*exchanges[step], self.backend.mark())
                 product()
 
-        return run
+        return Run(once)
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:

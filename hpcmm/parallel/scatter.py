@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hpcmm.model import TEXTBOOK, Operation, Prepared, Task, untimed
+from hpcmm.launch import Run
+from hpcmm.model import TEXTBOOK, Operation, Task, untimed
 from hpcmm.operations import cores
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, broadcast, reduce
@@ -46,7 +47,6 @@ class Scatter(Distribution):
         self.returned: dict[str, np.ndarray] = {}  # in host memory: the parts that it sends back
         self.arrays: dict[str, np.ndarray] = {}  # the kernel's arguments
         self.pristine: dict[str, np.ndarray] = {}  # copies of the arrays that the kernel overwrites
-        self.spins: dict[int, int] = {}  # spin kernels before a run whose host was late, by its identity
         whole_size = dict(zip(operation.dimensions, shape, strict=True))
         local_size = dict(zip(operation.dimensions, self.local_shape, strict=True))
         for operand in operation.operands:
@@ -81,12 +81,11 @@ class Scatter(Distribution):
                 else:
                     self.returned[name] = backend.host_empty(local, dtype, pinned)
 
-    def prepare(self, task: Task) -> Callable[[], None]:
-        """Return a callable that runs ``task`` on this rank's rows; without rows of the result it does nothing."""
-        self.spins.clear()  # Python reuses the identities of runs that are gone
+    def prepare(self, task: Task) -> Run:
+        """Return a run of ``task`` on this rank's rows; without rows of the result it does nothing."""
         returns_rows = any(o.role != "in" and o.distribution == "rows" for o in self.operation.operands)
         if self.rows.rows == 0 and returns_rows:
-            return lambda: None
+            return Run(lambda: None)
         return self.backend.prepare(dataclasses.replace(task, shape=self.local_shape), self.arrays)
 
     def poison(self) -> None:
@@ -101,7 +100,7 @@ class Scatter(Distribution):
             if operand.role == "out":
                 self.arrays[operand.name].fill(self.poison_value)
 
-    def call(self, run: Callable[[], None]) -> dict[str, float]:
+    def call(self, run: Run) -> dict[str, float]:
         """Run once end to end.
 
         Returns
@@ -127,14 +126,13 @@ class Scatter(Distribution):
             for name, array in self.sent.items():
                 self.backend.copy(array, self.arrays[name])
             clock("upload")
-        pitched = isinstance(run, Prepared) and run.before is not None
-        if pitched:
+        if run.before:
             run.before()
             self.backend.synchronize()
             clock("pitch")
         kernel = self.backend.seconds(run)
         clock("kernel")
-        if pitched:
+        if run.after:
             run.after()
             self.backend.synchronize()
             clock("pitch")
@@ -182,32 +180,30 @@ class Scatter(Distribution):
             self.backend.copy(array, self.arrays[name])
         self._poison_outputs()
 
-    def kernel(self, run: Callable[[], None], cold: bool) -> float:
+    def kernel(self, run: Run, cold: bool) -> float:
         """Run once on arrays in place; repeat it if the host of any rank queued it too late.
 
         Each repetition starts with twice as many spin kernels, and so does this run from then on.
         """
         for _ in range(LATE_RUNS):
-            spins = self.spins.get(id(run), 1)
-            seconds = self._kernel(run, cold, spins)
+            seconds = self._kernel(run, cold)
             if not self.comm.allreduce(int(self.backend.late)):
                 break
             self.late_runs += 1
-            self.spins[id(run)] = min(2 * spins, MOST_SPINS)
+            run.spins = min(2 * run.spins, MOST_SPINS)
         return seconds
 
-    def _kernel(self, run: Callable[[], None], cold: bool, spins: int) -> float:
+    def _kernel(self, run: Run, cold: bool) -> float:
         self.restore()
-        pitched = isinstance(run, Prepared) and run.before is not None
-        if pitched:
+        if run.before:
             run.before()
         self.comm.Barrier()
-        seconds = self.backend.seconds_alone(run, cold, self.arrays, spins)
-        if pitched:
+        seconds = self.backend.seconds_alone(run, cold, self.arrays, run.spins)
+        if run.after:
             run.after()
         return seconds
 
-    def clock(self, run: Callable[[], None], seconds: float) -> float:
+    def clock(self, run: Run, seconds: float) -> float:
         return float(np.min(self.comm.allgather(self.backend.clock(run, seconds))))
 
     def fetch(self) -> None:

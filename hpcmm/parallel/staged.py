@@ -10,6 +10,7 @@ the rest is the same.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import sys
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, mpi
@@ -173,8 +175,7 @@ class Staged(Scheduled):
         m, n, _ = self.shape
         return tilings(m, n, self.comm.size)
 
-    def prepare_schedule(self, schedule: Tiling, task: Task) -> list[Step]:
-        """Return the steps of ``call``."""
+    def prepare_schedule(self, schedule: Tiling, task: Task) -> Run:
         self.reads_c = task.scalars["beta"] != 0
         steps: list[Step] = []
 
@@ -192,7 +193,7 @@ class Staged(Scheduled):
                 own = self._panel(self.b, part)[self._rows_of(self.comm.rank)]
                 upload = self.host["B"][:, part], own, self._exchanges(part)
             steps.append(Step(*upload, [tile(*each) for each in tiles]))
-        return steps
+        return Run(functools.partial(self._pipeline, steps))
 
     def _exchanges(self, columns: slice) -> list:
         """Return the arrivals and departures of each step of the all-gather of a panel of B."""
@@ -220,10 +221,13 @@ class Staged(Scheduled):
         self.backend.synchronize()
         self.comm.Barrier()
 
-    def time_once(self, run: list[Step]) -> float:
+    def time_once(self, run: Run) -> float:
         return self.call(run)["total"]
 
-    def call(self, run: list[Step]) -> dict[str, float]:
+    def call(self, run: Run) -> dict[str, float]:
+        return run()
+
+    def _pipeline(self, steps: list[Step]) -> dict[str, float]:
         """Run once end to end. Phases overlap; the seconds of each are only its own work."""
         backend, transport, comm = self.backend, self.transport, self.comm
         seconds = {}
@@ -236,7 +240,7 @@ class Staged(Scheduled):
 
         first = backend.mark(self.upload)
         uploaded, ready = [], []  # events of each step, and of each tile
-        for step in run:
+        for step in steps:
             backend.copy_async(step.source, step.target, self.upload)
             uploaded.append(backend.mark(self.upload))
             for tile in step.tiles:
@@ -245,7 +249,7 @@ class Staged(Scheduled):
                 ready.append(backend.mark(self.upload))
 
         computed, downloaded = [], []
-        for step, arrived in zip(run, uploaded, strict=True):
+        for step, arrived in zip(steps, uploaded, strict=True):
             if step.exchanges:
                 transport.fence(arrived)
                 for ticket in [transport.start(*exchange, arrived) for exchange in step.exchanges]:

@@ -8,11 +8,12 @@ algorithm: at any time the panels come from different owners, each by a point-to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import gather_blocks, scatter_blocks
@@ -122,14 +123,14 @@ class Summa(ProductInPlace):
         _, widest = block_rows(n, self.grid[1])[0]
         return self.column_schedules(widest)
 
-    def prepare_schedule(self, schedule: int, task: Task) -> Callable[[], None]:
+    def prepare_schedule(self, schedule: int, task: Task) -> Run:
         steps = []
         for step in range(len(self.panels)):
             arrivals, departures, a, b = self._exchange(step)
             product = self.local_product(task, a, b, self.c, step == 0, schedule)
             steps.append((arrivals, departures, product))
 
-        def run() -> None:
+        def once() -> None:
             start = self.transport.start
             ticket = start(*steps[0][:2], self.backend.mark())
             for step, (_, _, product) in enumerate(steps):
@@ -139,7 +140,7 @@ class Summa(ProductInPlace):
                     ticket = start(*steps[step + 1][:2], self.backend.mark())
                 product()
 
-        return run
+        return Run(once)
 
     def fetch(self) -> None:
         part = np.empty(self.c.shape, self.dtype)

@@ -6,10 +6,11 @@ every rank. The result equals x only if every rank received the sum of all of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, broadcast, reduce
@@ -47,12 +48,12 @@ class VectorAllReduce(OnDevices):
             self.result[self.target] = np.empty(self.shape, self.dtype)
         self.rounds = rounds_of(self.x.nbytes)
 
-    def prepare(self, task: Task) -> Callable[[], None]:
-        def run() -> None:
+    def prepare(self, task: Task) -> Run:
+        def once() -> None:
             for _ in range(self.rounds):
                 self.transport.all_reduce(self.x, "sum", self.y)
 
-        return run
+        return Run(once)
 
     def fetch(self) -> None:
         """Give rank 0 its own result, with poison wherever that of another rank differs."""

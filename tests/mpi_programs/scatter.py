@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 from hpcmm.backends import open_backend
 from hpcmm.dtypes import DTYPES
+from hpcmm.launch import Run
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import world
@@ -162,7 +163,7 @@ def break_last_rank(operation: str) -> None:
 
     def nothing_on_the_last_rank(self, task):
         run = prepare(self, task)
-        return (lambda: None) if 0 < self.comm.rank == self.comm.size - 1 else run
+        return Run(lambda: None) if 0 < self.comm.rank == self.comm.size - 1 else run
 
     Scatter.prepare = nothing_on_the_last_rank
 

@@ -20,6 +20,7 @@ from hpcmm import kernels
 from hpcmm.backends.cpu import libraries, memory, sensors
 from hpcmm.kernels import modules
 from hpcmm.kernels.modules import load, module_of
+from hpcmm.launch import Run
 from hpcmm.model import DeviceError, Task, untimed
 from hpcmm.operations import OPERATIONS
 
@@ -165,11 +166,11 @@ class CpuBackend:
 
     gemm = staticmethod(libraries.gemm)
 
-    def gemm_mkl(self, *arguments: Any) -> Callable[[], Any]:
-        return libraries.gemm_mkl(self.threads, *arguments)
+    def gemm_mkl(self, *product: Any) -> Callable[[], Any]:
+        return libraries.gemm_mkl(self.threads, *product)
 
-    def gemm_onednn(self, *arguments: Any) -> Callable[[], Any]:
-        return libraries.gemm_onednn(*arguments)
+    def gemm_onednn(self, *product: Any) -> Callable[[], Any]:
+        return libraries.gemm_onednn(*product)
 
     def why_no_library(self, name: str) -> str:
         """Return the reason why a library beside NumPy's BLAS cannot be called; empty if it can."""
@@ -182,12 +183,12 @@ class CpuBackend:
         found = amx.path().decode() == "amx"
         return "" if found else "this CPU has no AMX, or the system does not grant it; the kernel would emulate it"
 
-    def prepare(self, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], Any]:
-        """Return a callable that runs a task once on ``arrays``; compile its kernel."""
+    def prepare(self, task: Task, arrays: Mapping[str, np.ndarray]) -> Run:
+        """Return the run of a task on ``arrays``; compile its kernel."""
         if task.variant.library:
-            return task.variant.library(self, task, arrays)
+            return Run.of(task.variant.library(self, task, arrays))
         if task.variant.function:
-            return functools.partial(task.variant.function, stream=None, **arrays, **task.scalars)
+            return Run(functools.partial(task.variant.function, stream=None, **arrays, **task.scalars))
         kernel = getattr(module_of(task), task.operation.kernels, None)
         if kernel is None:
             source = kernels.source(task.operation, task.variant)
@@ -199,11 +200,11 @@ class CpuBackend:
         arguments += map(as_argument, workspace.values())
         kept = {**arrays, **workspace}  # keeps them alive with the callable: the arguments are bare addresses
 
-        def run():
+        def once():
             kernel(*arguments)
             return kept
 
-        return run
+        return Run(once)
 
     def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Do nothing: the kernels were compiled with the package."""

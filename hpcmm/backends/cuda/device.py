@@ -7,24 +7,23 @@ import dataclasses
 import functools
 import math
 import statistics
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import cupy
 import numpy as np
 import psutil
-import pynvml
-from cupy.cuda import cub, nccl
+from cupy.cuda import nccl
 
 from hpcmm import kernels
-from hpcmm.backends.cuda import cublaslt, emulation, libraries
-from hpcmm.backends.cuda.compile import OPTIONS, compile_ahead, constant_of, kernel_of
+from hpcmm.backends.cuda import emulation, launching, libraries
+from hpcmm.backends.cuda.compile import compile_ahead
+from hpcmm.backends.cuda.description import described
 from hpcmm.backends.cuda.links import NcclLink
-from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
-from hpcmm.backends.cuda.tensor_map import tensor_map
-from hpcmm.backends.cuda.xid import XidErrors
-from hpcmm.model import Boxes, DeviceError, Prepared, Task, untimed
+from hpcmm.backends.cuda.memory import address
+from hpcmm.backends.cuda.nvml import Sensors, compute_processes
+from hpcmm.launch import Run
+from hpcmm.model import DeviceError, Task, untimed
 
 SPIN_NANOSECONDS = 50_000  # long enough to queue a kernel; a call of a library may need several
 TRIAL_SPINS = 12  # before a trial of a library's algorithm, which is not repeated if the host is late
@@ -36,17 +35,9 @@ CLOCK_SECONDS, MOST_CLOCK_RUNS = 10e-3, 100
 CLOCK_BLOCKS = 4  # of an SM, so that each has one
 MOST_SMS = 1024  # identifiers of SMs
 EMPTY_PAIRS = 21  # empty pairs of events; the provenance records the median of their times
-STATE_SECONDS = 10e-3  # for which a reading of NVML is kept: it takes 0.1 ms, and NVML's values are older
 KEPT_SHARE = 1 / 16  # of the host's memory: page-locked blocks that are kept for the next problem
 ROUNDED_BYTES = 1 << 30  # page-locked blocks up to this size are powers of two, so that other problems can use them
 IPC_BYTES = 2 << 20  # the driver puts smaller allocations into one block, which would be mapped as a whole
-
-
-def compute_processes(count: int) -> list[int]:
-    """Return the number of compute processes on each GPU; 0 if NVML does not report it."""
-    pynvml.nvmlInit()
-    handles = [pynvml.nvmlDeviceGetHandleByPciBusId(cupy.cuda.Device(i).pci_bus_id) for i in range(count)]
-    return [nvml_facts(handle).get("compute_processes", 0) for handle in handles]
 
 
 def nccl_version() -> str:
@@ -62,7 +53,8 @@ def nccl_version() -> str:
 def survey() -> dict[str, Any]:
     """Open each GPU of this machine and describe it, its peer access and NCCL."""
     count = cupy.cuda.runtime.getDeviceCount()
-    processes = compute_processes(count)  # before this process becomes one
+    buses = [cupy.cuda.Device(i).pci_bus_id for i in range(count)]
+    processes = compute_processes(buses)  # before this process becomes one
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
     return {
         "gpus": [CudaBackend(i).describe()["gpu"] for i in range(count)],
@@ -73,81 +65,7 @@ def survey() -> dict[str, Any]:
     }
 
 
-def nvlinks(handle: Any) -> int:
-    """Return the number of NVLinks that are up."""
-    links = 0
-    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        with contextlib.suppress(pynvml.NVMLError):
-            links += pynvml.nvmlDeviceGetNvLinkState(handle, link) == pynvml.NVML_FEATURE_ENABLED
-    return links
-
-
-# Properties of a GPU and limits that were set, from NVML: the key in the provenance, and how it is read. Power is
-# in W and clocks are in Hz. Keys that the GPU, its driver or the permissions do not provide are left out.
-NVML: dict[str, Callable[[Any], Any]] = {
-    "power_limit": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) * 1e-3,
-    "default_power_limit": lambda gpu: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) * 1e-3,
-    "application_sm_clock": lambda gpu: pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
-    "application_memory_clock": lambda gpu: pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_MEM) * 1e6,
-    "highest_sm_clock": lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
-    "persistence": lambda gpu: bool(pynvml.nvmlDeviceGetPersistenceMode(gpu)),
-    "compute_mode": lambda gpu: pynvml.nvmlDeviceGetComputeMode(gpu),
-    "mig": lambda gpu: bool(pynvml.nvmlDeviceGetMigMode(gpu)[0]),
-    "compute_processes": lambda gpu: len(pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)),
-    "vbios": lambda gpu: pynvml.nvmlDeviceGetVbiosVersion(gpu),
-    "pci_bus": lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId,
-    "pcie_generation": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
-    "pcie_width": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
-    "most_pcie_generation": lambda gpu: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
-    "nvlinks": nvlinks,
-    "numa_node": lambda gpu: pynvml.nvmlDeviceGetNumaNodeId(gpu),
-}
-
-
-def field_value(handle: Any, field: int) -> int:
-    """Return a field of NVML that is an unsigned integer."""
-    (found,) = pynvml.nvmlDeviceGetFieldValues(handle, [field])
-    if found.nvmlReturn != pynvml.NVML_SUCCESS:
-        raise pynvml.NVMLError(found.nvmlReturn)
-    is_int = found.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
-    return found.value.uiVal if is_int else found.value.ullVal
-
-
-def ecc_errors(handle: Any, kind: int) -> int:
-    """Return the ECC errors of a kind over the life of a GPU."""
-    return pynvml.nvmlDeviceGetTotalEccErrors(handle, kind, pynvml.NVML_AGGREGATE_ECC)
-
-
-# How NVML reads ``quantities.ERROR_COUNTERS``
-ERRORS: dict[str, Callable[[Any], int]] = {
-    "ecc_corrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-    "ecc_uncorrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
-    "rows_remapped_corrected": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[0],
-    "rows_remapped_uncorrected": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[1],
-    "pcie_replays": lambda gpu: pynvml.nvmlDeviceGetPcieReplayCounter(gpu),
-    "nvlink_flit_errors": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL),
-    "nvlink_data_errors": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL),
-    "nvlink_replays": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL),
-    "nvlink_recoveries": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL),
-}
-
-
-def nvml_facts(handle: Any) -> dict[str, Any]:
-    """Return the entries of ``NVML`` for a GPU that can be read."""
-    return readable(NVML, handle)
-
-
-def readable(sources: Mapping[str, Callable[[Any], Any]], handle: Any) -> dict[str, Any]:
-    """Return the values that a GPU, its driver and the binding provide."""
-    found = {}
-    for name, read in sources.items():
-        with contextlib.suppress(pynvml.NVMLError, AttributeError):  # an older binding lacks some functions
-            value = read(handle)
-            found[name] = value.decode() if isinstance(value, bytes) else value
-    return found
-
-
-class CudaBackend:
+class CudaBackend(Sensors):
     """One GPU, its memory and its default stream."""
 
     kind = "cuda"
@@ -158,11 +76,11 @@ class CudaBackend:
         self.index = index
         self.device = cupy.cuda.Device(index)
         self.device.use()
+        super().__init__(self.device.pci_bus_id)
         self._start, self._stop = cupy.cuda.Event(), cupy.cuda.Event()
         self.late = False
         self._locked_bytes = 0  # of the pool of page-locked memory
         self._locked = cupy.cuda.PinnedMemoryPool(self._lock)
-        self._read_at, self._state = -math.inf, {}
         self._busy = cupy.RawModule(code=(kernels.FOLDER / "spin.cu").read_text()).get_function("spin")
         self._spin = functools.partial(self._busy, (1,), (1,), (np.uint64(SPIN_NANOSECONDS),))
         attributes = self.device.attributes
@@ -185,9 +103,6 @@ class CudaBackend:
             "reserved_shared_bytes": attributes["ReservedSharedMemoryPerBlock"],
             "memory_bytes_per_second": bandwidth,
         }
-        pynvml.nvmlInit()
-        self._nvml = pynvml.nvmlDeviceGetHandleByPciBusId(self.device.pci_bus_id)
-        self.uuid = str(pynvml.nvmlDeviceGetUUID(self._nvml))
         self.capability = self.device.compute_capability
         self.multiprocessors = attributes["MultiProcessorCount"]
 
@@ -335,109 +250,22 @@ class CudaBackend:
         """Return the reason why cuBLAS does not emulate a type on this GPU; empty if it does."""
         return emulation.why_missing(dtype, self.capability)
 
-    def gemm_fastest(self, *product: Any) -> Prepared:
+    def gemm_fastest(self, *product: Any) -> Run:
         """Bind the product by the fastest algorithm of cuBLASLt's heuristics."""
         timed = functools.partial(self.seconds_alone, cold=self.cold, arrays={}, lead=TRIAL_SPINS)
         return libraries.gemm_fastest(timed, *product)
 
-    def prepare(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Callable[[], Any]:
-        """Return a callable that enqueues a task once on ``arrays``; compile the kernel and allocate its workspace."""
-        if task.variant.library:
-            return task.variant.library(self, task, arrays)
-        if task.variant.function:
-            stream = cupy.cuda.get_current_stream()
-            return functools.partial(task.variant.function, stream=stream, **arrays, **task.scalars)
-        task = self.placed(task).picked
-        if task.variant.pitched:
-            padded = {name: pitched_empty(array.shape, array.dtype) for name, array in arrays.items()}
-            plain = dataclasses.replace(task, variant=dataclasses.replace(task.variant, pitched=False))
-            run = self.prepare(plain, padded)
-            results = [operand.name for operand in task.operation.operands if operand.role != "in"]
-            return Prepared(
-                run,
-                before=lambda: [copy_rows(arrays[name], padded[name]) for name in arrays],
-                after=lambda: [copy_rows(padded[name], arrays[name]) for name in results],
-            )
-        if task.variant.guard_rows:
-            guarded = {
-                name: Guarded(array.shape, task.dtype, task.variant.guard_rows) for name, array in arrays.items()
-            }
-            plain = dataclasses.replace(task, variant=dataclasses.replace(task.variant, guard_rows=0))
-            results = [operand.name for operand in task.operation.operands if operand.role != "in"]
-            return Prepared(
-                self.prepare(plain, {name: each.array for name, each in guarded.items()}),
-                before=lambda: [each.fill(arrays[name]) for name, each in guarded.items()],
-                after=lambda: [copy_rows(guarded[name].array, arrays[name]) for name in results],
-                complaint=lambda: "; ".join(filter(None, (each.complaint(name) for name, each in guarded.items()))),
-            )
-        constants = [
-            (constant_of(task, name), arrays[operand])
-            for name, operand in task.geometry.in_constant_memory(task).items()
-        ]
-        workspace = {name: self.empty(each.shape, each.dtype) for name, each in task.workspace.items()}
-        launches = task.geometry.launches(task, {**arrays, **workspace})
-        compiled = [kernel_of(launch.task or task, launch.function) for launch in launches]
-        for kernel, launch in zip(compiled, launches, strict=True):
-            if launch.shared_bytes > kernel.max_dynamic_shared_size_bytes:
-                kernel.max_dynamic_shared_size_bytes = launch.shared_bytes
-        calls = [
-            (
-                *(kernel, launch.grid, launch.block),
-                tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments),
-                launch.shared_bytes,
-            )
-            for kernel, launch in zip(compiled, launches, strict=True)
-        ]
+    def prepare(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
+        return launching.prepare(self, task, arrays)
 
-        def run():
-            for constant, array in constants:
-                constant.copy_from_device_async(array.data, array.nbytes)
-            for kernel, grid, block, arguments, shared_bytes in calls:
-                kernel(grid, block, arguments, shared_mem=shared_bytes)
-
-        run.launches = "; ".join(
-            f"{launch.function or task.operation.kernels}, grid {launch.grid}, block {launch.block}, "
-            f"{launch.shared_bytes} bytes of dynamic shared memory"
-            for launch in launches
-        )
-        return run
+    @untimed
+    def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
+        found = launching.resources(self.placed(task).picked, arrays)
+        return found | self.limits if found else {}
 
     def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
         compile_ahead(map(self.placed, tasks), self.index, threads)
-
-    @untimed
-    def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
-        """Return ``RESOURCES`` of a prepared task; empty for a library and a Python function.
-
-        They are of its first launch, or of the first one that is named as the operation's kernels if there are several
-        functions.
-        """
-        task = self.placed(task).picked
-        if not task.variant.compiled:
-            return {}
-        workspace = {name: each.placeholder for name, each in task.workspace.items()}
-        launches = task.geometry.launches(task, {**arrays, **workspace})
-        if not launches:
-            return {}
-        first = next(launch for launch in launches if not launch.function)
-        kernel = kernel_of(first.task or task)
-        resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
-            kernel.kernel.ptr, math.prod(first.block), first.shared_bytes
-        )
-        return {
-            "registers": kernel.num_regs,
-            "shared_bytes": kernel.shared_size_bytes,
-            "dynamic_shared_bytes": first.shared_bytes,
-            "local_bytes": kernel.local_size_bytes,
-            "constant_bytes": kernel.const_size_bytes,
-            "block_x": first.block[0],
-            "block_y": math.prod(first.block[1:]),
-            "grid_x": first.grid[0],
-            "grid_y": math.prod(first.grid[1:]),
-            "resident_blocks": resident,
-            **self.limits,
-        }
 
     def checksum(self, array: cupy.ndarray) -> int:
         array = cupy.ascontiguousarray(array)
@@ -491,7 +319,7 @@ class CudaBackend:
         cycles, nanoseconds = (after - before)[both].T
         return float(np.median(cycles / nanoseconds)) * 1e9 if both.any() else math.nan
 
-    def marked(self, run: Callable[[], None], number: int) -> Callable[[], None]:
+    def marked(self, run: Run, number: int) -> Run:
         """Return ``run`` as the only code that is profiled, after a kernel ``spin`` of ``number`` blocks.
 
         All kernels of an operation have the same name; the grid of ``spin`` identifies the point in the profile.
@@ -512,53 +340,7 @@ class CudaBackend:
                 run()
                 self.device.synchronize()
 
-        return dataclasses.replace(run, run=watched) if isinstance(run, Prepared) else watched
-
-    @untimed
-    def state(self) -> dict[str, float]:
-        """Return clocks, temperature, power and throttle reasons of the GPU, where NVML supports them.
-
-        They are at most ``STATE_SECONDS`` older than NVML's.
-        """
-        if time.perf_counter() < self._read_at + STATE_SECONDS:
-            return self._state
-        readings = {
-            "sm_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_SM) * 1e6,
-            "memory_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_MEM) * 1e6,
-            "temperature": lambda: pynvml.nvmlDeviceGetTemperature(self._nvml, pynvml.NVML_TEMPERATURE_GPU),
-            "power": lambda: pynvml.nvmlDeviceGetPowerUsage(self._nvml) * 1e-3,
-            "throttle_reasons": lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._nvml),
-        }
-        state = {}
-        for name, read in readings.items():
-            try:
-                state[name] = float(read())
-            except pynvml.NVMLError:
-                continue  # a virtual GPU supports only some queries
-        self._read_at, self._state = time.perf_counter(), state
-        return state
-
-    @untimed
-    def vitals(self) -> dict[str, float]:
-        found = {"clock" if name == "sm_clock" else name: value for name, value in self.state().items()}
-        with contextlib.suppress(DeviceError):
-            found["energy"] = self.energy()
-        return found
-
-    def energy(self) -> float:
-        try:
-            return pynvml.nvmlDeviceGetTotalEnergyConsumption(self._nvml) * 1e-3
-        except pynvml.NVMLError as error:
-            raise DeviceError(f"NVML has no energy counter for {self.uuid}: {error}") from error
-
-    @untimed
-    def errors(self) -> dict[str, float]:
-        xid = {"xid": lambda gpu: self._xid_errors.count()}
-        return {name: float(value) for name, value in readable(ERRORS | xid, self._nvml).items()}
-
-    @functools.cached_property
-    def _xid_errors(self) -> XidErrors:
-        return XidErrors(self._nvml)
+        return dataclasses.replace(run, once=watched)
 
     def allocate_separately(self) -> None:
         """Allocate each further array separately, so that a sanitizer knows where it ends."""
@@ -582,38 +364,4 @@ class CudaBackend:
     @untimed
     def describe(self) -> dict[str, Any]:
         """Return the provenance of the GPU."""
-        properties = cupy.cuda.runtime.getDeviceProperties(self.device.id)
-        attributes = self.device.attributes
-        return {
-            "gpu": {
-                "name": properties["name"].decode(),
-                "uuid": self.uuid,
-                "driver": str(pynvml.nvmlSystemGetDriverVersion()),
-                "compute_capability": self.capability,
-                "multiprocessors": self.multiprocessors,
-                "memory_bytes": properties["totalGlobalMem"],
-                "l2_bytes": attributes["L2CacheSize"],
-                "max_sm_clock": attributes["ClockRate"] * 1e3,
-                "max_memory_clock": attributes["MemoryClockRate"] * 1e3,
-                "memory_bus_bits": attributes["GlobalMemoryBusWidth"],
-                "ecc": bool(attributes["EccEnabled"]),
-                "constant_bytes": attributes["TotalConstantMemory"],
-                "warp_size": attributes["WarpSize"],
-                "block_threads": attributes["MaxThreadsPerBlock"],
-                "block_dimensions": [attributes[f"MaxBlockDim{axis}"] for axis in "XYZ"],
-                "grid_dimensions": [attributes[f"MaxGridDim{axis}"] for axis in "XYZ"],
-                "block_registers": attributes["MaxRegistersPerBlock"],
-                "block_shared_bytes": attributes["MaxSharedMemoryPerBlock"],
-                "block_shared_bytes_on_request": attributes["MaxSharedMemoryPerBlockOptin"],
-                **self.limits,
-                "cuda_runtime": cupy.cuda.runtime.runtimeGetVersion(),
-                "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
-                "cublas": cublaslt.version(),
-                "cub": cub.get_build_version(),
-                "nccl": self.nccl_version,
-                "cupy": cupy.__version__,
-                "nvrtc_options": " ".join(OPTIONS),
-                **nvml_facts(self._nvml),
-                "empty_event_pair_seconds": self.empty_event_pair(),
-            }
-        }
+        return {"gpu": described(self)}

@@ -16,7 +16,8 @@ import numpy as np
 from cuda.pathfinder import load_nvidia_dynamic_lib
 
 from hpcmm.backends.cuda import cublaslt
-from hpcmm.model import DeviceError, Prepared
+from hpcmm.launch import Run
+from hpcmm.model import DeviceError
 from hpcmm.operations.matmul_ladder import emulation_bytes
 
 # Values of enumerations in cublas_api.h
@@ -115,4 +116,4 @@ class Product:
 def gemm(dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray) -> Callable[[], Any]:
     """Bind an emulated product of matrices that are not empty."""
     product = Product(dtype, alpha, a, b, beta, c)
-    return Prepared(product.run, complaint=product.complaint if dtype == "float64" else None)
+    return Run(product.run, complaint=product.complaint if dtype == "float64" else None)

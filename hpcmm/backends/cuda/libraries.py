@@ -14,7 +14,8 @@ from cupy_backends.cuda.libs import cublas
 
 from hpcmm.backends.cuda import cublaslt, trials
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import DeviceError, Prepared
+from hpcmm.launch import Run
+from hpcmm.model import DeviceError
 
 GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
 # For cublasGemmEx: cudaDataType of elements and of results, and cublasComputeType_t
@@ -88,24 +89,24 @@ def gemm_fastest(
     b: cupy.ndarray,
     beta: float,
     c: cupy.ndarray,
-) -> Prepared:
+) -> Run:
     """Bind the product by the fastest of the algorithms that cuBLASLt proposes for it, as ``trials`` finds it.
 
     They are timed by ``seconds`` on the given arrays, with a separate result array.
     """
     if 0 in (*a.shape, *b.shape):
-        return Prepared(gemm(dtype, alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
+        return Run(gemm(dtype, alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
     product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), dtype, alpha, a, b, beta, c)
     scratch = cupy.empty((c.shape[0], c.strides[0] // c.itemsize), c.dtype)  # rows as far apart as those of C
     runs = [functools.partial(product.run, proposal, scratch) for proposal in product.proposals]
     return proposed(product, trials.fastest(lambda number: seconds(runs[number]), len(runs)))
 
 
-def proposed(product: cublaslt.Product, number: int) -> Prepared:
+def proposed(product: cublaslt.Product, number: int) -> Run:
     """Bind a product by one of the proposals, and name its algorithm."""
     chosen = product.proposals[number]
     choice = f"{cublaslt.name_of(chosen)}: proposal {number + 1} of {len(product.proposals)}"
-    return Prepared(functools.partial(product.run, chosen), choice=choice)
+    return Run(functools.partial(product.run, chosen), choice=choice)
 
 
 def reduction(combination: str, x: cupy.ndarray, result: cupy.ndarray) -> Callable[[], None]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
 from hpcmm.bench.adoption import launches
-from hpcmm.bench.adoption.search import PREFIXES, Candidate, Kernel, NotAdopted, Run, Search
+from hpcmm.bench.adoption.search import PREFIXES, Candidate, Compiled, Kernel, NotAdopted, Search
 from hpcmm.bench.adoption.signatures import SLOTS, assignments, hint
 from hpcmm.bench.adoption.trials import compiler_error, multiple_of
 from hpcmm.experiment.calls import default_scalars
@@ -76,7 +76,7 @@ class ProductSearch(Search):
             return self.described(candidate, self.ways[0], keys | {"square": True})
         raise NotAdopted(f"{self.path.name}: {self.function} gave no C = A B in trials{self.last_trial()}")
 
-    def launched(self, run: Run, template: str) -> dict[str, Any] | None:
+    def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:
         for block, shared in self.blocks(template):
             candidate = Candidate(run, template, block, shared)
             self.likely = self.likely or self.unproven(candidate)

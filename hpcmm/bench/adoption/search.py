@@ -21,7 +21,8 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import Function, Parameter, Source
 from hpcmm.kernels import modules
-from hpcmm.model import DeviceError, HpcmmError, Launch
+from hpcmm.launch import Launch
+from hpcmm.model import DeviceError, HpcmmError
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import number
 
@@ -30,7 +31,7 @@ CPLUSPLUS = (".cpp", ".cc", ".cxx", ".hpp")
 OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed", "-lstdc++"]
 NATIVE = "-march=native"
 PREFIXES = re.compile(r"^(d|dev|g|h|device|mat|matrix)_?(?=[a-z])|_?(d|dev|mat)$")  # of the names of arrays
-Run = Callable[[Sequence[Any], Sequence[int], Sequence[int], int], None]
+Compiled = Callable[[Sequence[Any], Sequence[int], Sequence[int], int], None]
 
 
 class NotAdopted(HpcmmError):
@@ -58,7 +59,7 @@ class Kernel:
 class Candidate:
     """A launch to try: ``run(arguments, grid, block, shared)`` of a compiled kernel, and the tile of C of a block."""
 
-    run: Run
+    run: Compiled
     template: str = ""
     block: tuple[int, ...] = (1,)
     shared: int = 0
@@ -143,7 +144,7 @@ class Search:
         """Return the head of a function for the CPU."""
         raise NotImplementedError
 
-    def launched(self, run: Run, template: str) -> dict[str, Any] | None:
+    def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:
         """Return the head of the first launch of a compiled kernel that gives a right result; None without one."""
         raise NotImplementedError
 
@@ -211,7 +212,7 @@ class Search:
 
     # --- trials
 
-    def compiled(self, template: str, way: Sequence[str] = ()) -> Run:
+    def compiled(self, template: str, way: Sequence[str] = ()) -> Compiled:
         """Compile the kernel for trials, in which each integer has a slot of its own; with ``way`` these sizes."""
         slots = SLOTS if self.kind == "matmul" else ("n",)
         head = {**self.kernel.given, "call": self.call(way or slots[: len(self.integers)], template)}

@@ -8,7 +8,7 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
 from hpcmm.bench.adoption import launches
-from hpcmm.bench.adoption.search import Candidate, NotAdopted, Run, Search
+from hpcmm.bench.adoption.search import Candidate, Compiled, NotAdopted, Search
 from hpcmm.bench.adoption.trials import compiler_error
 from hpcmm.model import DeviceError
 from hpcmm.operations import OPERATIONS
@@ -43,7 +43,7 @@ class VectorSearch(Search):
             found = {} if self.right(trial, RAGGED) else self.wrong()
         return self.refused() if found is None else {"call": self.call_of(template)} | found
 
-    def launched(self, run: Run, template: str) -> dict[str, Any] | None:
+    def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:
         for block, shared in self.blocks(template):
             if len(block) > 1:
                 continue

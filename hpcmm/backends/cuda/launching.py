@@ -1,0 +1,129 @@
+"""Launch tasks: bind the kernels of a task to its arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+
+import cupy
+
+from hpcmm.backends.cuda.compile import constant_of, kernel_of
+from hpcmm.backends.cuda.memory import Guarded, copy_rows, pitched_empty
+from hpcmm.backends.cuda.tensor_map import tensor_map
+from hpcmm.launch import Boxes, Run
+from hpcmm.model import Task, untimed
+
+
+def prepare(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
+    """Return the run of a task; compile its kernels and allocate its workspace."""
+    if task.variant.library:
+        return Run.of(task.variant.library(backend, task, arrays))
+    if task.variant.function:
+        stream = cupy.cuda.get_current_stream()
+        return Run(functools.partial(task.variant.function, stream=stream, **arrays, **task.scalars))
+    task = backend.placed(task).picked
+    if task.variant.pitched:
+        return pitched(backend, task, arrays)
+    if task.variant.guard_rows:
+        return guarded(backend, task, arrays)
+    return launched(backend, task, arrays)
+
+
+def pitched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
+    """Return a run on copies whose rows are padded."""
+    padded = {name: pitched_empty(array.shape, array.dtype) for name, array in arrays.items()}
+    run = prepare(backend, without(task, pitched=False), padded)
+    return dataclasses.replace(
+        run,
+        before=lambda: [copy_rows(arrays[name], padded[name]) for name in arrays],
+        after=lambda: [copy_rows(padded[name], arrays[name]) for name in results_of(task)],
+    )
+
+
+def guarded(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
+    """Return a run on copies with guard rows behind them, which it must not change."""
+    rows = task.variant.guard_rows
+    guards = {name: Guarded(array.shape, task.dtype, rows) for name, array in arrays.items()}
+    run = prepare(backend, without(task, guard_rows=0), {name: each.array for name, each in guards.items()})
+    return dataclasses.replace(
+        run,
+        before=lambda: [each.fill(arrays[name]) for name, each in guards.items()],
+        after=lambda: [copy_rows(guards[name].array, arrays[name]) for name in results_of(task)],
+        complaint=lambda: "; ".join(filter(None, (each.complaint(name) for name, each in guards.items()))),
+    )
+
+
+def without(task: Task, **changes: object) -> Task:
+    return dataclasses.replace(task, variant=dataclasses.replace(task.variant, **changes))
+
+
+def results_of(task: Task) -> list[str]:
+    return [operand.name for operand in task.operation.operands if operand.role != "in"]
+
+
+def launched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
+    """Return a run of the launches of a task."""
+    constants = [
+        (constant_of(task, name), arrays[operand]) for name, operand in task.geometry.in_constant_memory(task).items()
+    ]
+    workspace = {name: backend.empty(each.shape, each.dtype) for name, each in task.workspace.items()}
+    launches = task.geometry.launches(task, {**arrays, **workspace})
+    kernels = [kernel_of(launch.task or task, launch.function) for launch in launches]
+    for kernel, launch in zip(kernels, launches, strict=True):
+        if launch.shared_bytes > kernel.max_dynamic_shared_size_bytes:
+            kernel.max_dynamic_shared_size_bytes = launch.shared_bytes
+    calls = [
+        (
+            *(kernel, launch.grid, launch.block),
+            tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments),
+            launch.shared_bytes,
+        )
+        for kernel, launch in zip(kernels, launches, strict=True)
+    ]
+
+    def once() -> None:
+        for constant, array in constants:
+            constant.copy_from_device_async(array.data, array.nbytes)
+        for kernel, grid, block, arguments, shared_bytes in calls:
+            kernel(grid, block, arguments, shared_mem=shared_bytes)
+
+    texts = [
+        f"{launch.function or task.operation.kernels}, grid {launch.grid}, block {launch.block}, "
+        f"{launch.shared_bytes} bytes of dynamic shared memory"
+        for launch in launches
+    ]
+    return Run(once, launches="; ".join(texts))
+
+
+@untimed
+def resources(task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
+    """Return ``RESOURCES`` of a prepared task on its device; empty for a library and a Python function.
+
+    They are of its first launch, or of the first one that is named as the operation's kernels if there are several
+    functions.
+    """
+    if not task.variant.compiled:
+        return {}
+    workspace = {name: each.placeholder for name, each in task.workspace.items()}
+    launches = task.geometry.launches(task, {**arrays, **workspace})
+    if not launches:
+        return {}
+    first = next(launch for launch in launches if not launch.function)
+    kernel = kernel_of(first.task or task)
+    resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+        kernel.kernel.ptr, math.prod(first.block), first.shared_bytes
+    )
+    return {
+        "registers": kernel.num_regs,
+        "shared_bytes": kernel.shared_size_bytes,
+        "dynamic_shared_bytes": first.shared_bytes,
+        "local_bytes": kernel.local_size_bytes,
+        "constant_bytes": kernel.const_size_bytes,
+        "block_x": first.block[0],
+        "block_y": math.prod(first.block[1:]),
+        "grid_x": first.grid[0],
+        "grid_y": math.prod(first.grid[1:]),
+        "resident_blocks": resident,
+    }

@@ -1,0 +1,163 @@
+"""What NVML reports about a GPU: properties, clocks, power, temperature, energy and errors."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pynvml
+
+from hpcmm.backends.cuda.xid import XidErrors
+from hpcmm.model import DeviceError, untimed
+
+STATE_SECONDS = 10e-3  # for which a reading of NVML is kept: it takes 0.1 ms, and NVML's values are older
+
+
+def nvlinks(handle: Any) -> int:
+    """Return the number of NVLinks that are up."""
+    links = 0
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        with contextlib.suppress(pynvml.NVMLError):
+            links += pynvml.nvmlDeviceGetNvLinkState(handle, link) == pynvml.NVML_FEATURE_ENABLED
+    return links
+
+
+# Properties of a GPU and limits that were set, from NVML: the key in the provenance, and how it is read. Power is
+# in W and clocks are in Hz. Keys that the GPU, its driver or the permissions do not provide are left out.
+NVML: dict[str, Callable[[Any], Any]] = {
+    "power_limit": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) * 1e-3,
+    "default_power_limit": lambda gpu: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) * 1e-3,
+    "application_sm_clock": lambda gpu: pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
+    "application_memory_clock": lambda gpu: pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_MEM) * 1e6,
+    "highest_sm_clock": lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
+    "persistence": lambda gpu: bool(pynvml.nvmlDeviceGetPersistenceMode(gpu)),
+    "compute_mode": lambda gpu: pynvml.nvmlDeviceGetComputeMode(gpu),
+    "mig": lambda gpu: bool(pynvml.nvmlDeviceGetMigMode(gpu)[0]),
+    "compute_processes": lambda gpu: len(pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)),
+    "vbios": lambda gpu: pynvml.nvmlDeviceGetVbiosVersion(gpu),
+    "pci_bus": lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId,
+    "pcie_generation": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
+    "pcie_width": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+    "most_pcie_generation": lambda gpu: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
+    "nvlinks": nvlinks,
+    "numa_node": lambda gpu: pynvml.nvmlDeviceGetNumaNodeId(gpu),
+}
+
+
+def field_value(handle: Any, field: int) -> int:
+    """Return a field of NVML that is an unsigned integer."""
+    (found,) = pynvml.nvmlDeviceGetFieldValues(handle, [field])
+    if found.nvmlReturn != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(found.nvmlReturn)
+    is_int = found.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+    return found.value.uiVal if is_int else found.value.ullVal
+
+
+def ecc_errors(handle: Any, kind: int) -> int:
+    """Return the ECC errors of a kind over the life of a GPU."""
+    return pynvml.nvmlDeviceGetTotalEccErrors(handle, kind, pynvml.NVML_AGGREGATE_ECC)
+
+
+# How NVML reads ``quantities.ERROR_COUNTERS``
+ERRORS: dict[str, Callable[[Any], int]] = {
+    "ecc_corrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+    "ecc_uncorrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+    "rows_remapped_corrected": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[0],
+    "rows_remapped_uncorrected": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[1],
+    "pcie_replays": lambda gpu: pynvml.nvmlDeviceGetPcieReplayCounter(gpu),
+    "nvlink_flit_errors": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL),
+    "nvlink_data_errors": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL),
+    "nvlink_replays": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL),
+    "nvlink_recoveries": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL),
+}
+
+
+def readable(sources: Mapping[str, Callable[[Any], Any]], handle: Any) -> dict[str, Any]:
+    """Return the values that a GPU, its driver and the binding provide."""
+    found = {}
+    for name, read in sources.items():
+        with contextlib.suppress(pynvml.NVMLError, AttributeError):  # an older binding lacks some functions
+            value = read(handle)
+            found[name] = value.decode() if isinstance(value, bytes) else value
+    return found
+
+
+@untimed
+def compute_processes(pci_buses: Iterable[str]) -> list[int]:
+    """Return the number of compute processes on each GPU; 0 if NVML does not report it."""
+    pynvml.nvmlInit()
+    handles = map(pynvml.nvmlDeviceGetHandleByPciBusId, pci_buses)
+    return [readable(NVML, handle).get("compute_processes", 0) for handle in handles]
+
+
+class Sensors:
+    """The sensors of a GPU, as a part of its backend.
+
+    Parameters
+    ----------
+    pci_bus : str
+        Its PCI bus identifier.
+    """
+
+    uuid: str
+
+    def __init__(self, pci_bus: str):
+        pynvml.nvmlInit()
+        self._nvml = pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus)
+        self.uuid = str(pynvml.nvmlDeviceGetUUID(self._nvml))
+        self._read_at, self._state = -math.inf, {}
+
+    @untimed
+    def properties(self) -> dict[str, Any]:
+        """Return the entries of ``NVML`` that can be read."""
+        return readable(NVML, self._nvml)
+
+    @untimed
+    def state(self) -> dict[str, float]:
+        """Return clocks, temperature, power and throttle reasons of the GPU, where NVML supports them.
+
+        They are at most ``STATE_SECONDS`` older than NVML's.
+        """
+        if time.perf_counter() < self._read_at + STATE_SECONDS:
+            return self._state
+        readings = {
+            "sm_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_SM) * 1e6,
+            "memory_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_MEM) * 1e6,
+            "temperature": lambda: pynvml.nvmlDeviceGetTemperature(self._nvml, pynvml.NVML_TEMPERATURE_GPU),
+            "power": lambda: pynvml.nvmlDeviceGetPowerUsage(self._nvml) * 1e-3,
+            "throttle_reasons": lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._nvml),
+        }
+        state = {}
+        for name, read in readings.items():
+            try:
+                state[name] = float(read())
+            except pynvml.NVMLError:
+                continue  # a virtual GPU supports only some queries
+        self._read_at, self._state = time.perf_counter(), state
+        return state
+
+    @untimed
+    def vitals(self) -> dict[str, float]:
+        found = {"clock" if name == "sm_clock" else name: value for name, value in self.state().items()}
+        with contextlib.suppress(DeviceError):
+            found["energy"] = self.energy()
+        return found
+
+    def energy(self) -> float:
+        try:
+            return pynvml.nvmlDeviceGetTotalEnergyConsumption(self._nvml) * 1e-3
+        except pynvml.NVMLError as error:
+            raise DeviceError(f"NVML has no energy counter for {self.uuid}: {error}") from error
+
+    @untimed
+    def errors(self) -> dict[str, float]:
+        xid = {"xid": lambda gpu: self._xid_errors.count()}
+        return {name: float(value) for name, value in readable(ERRORS | xid, self._nvml).items()}
+
+    @functools.cached_property
+    def _xid_errors(self) -> XidErrors:
+        return XidErrors(self._nvml)

@@ -1,0 +1,88 @@
+"""What a kernel of a user computes, if it is less than its operation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a kernel of a user computes, if it is less than its operation.
+
+    Parameters
+    ----------
+    scalars : mapping of str to float
+        Scalar arguments that are fixed: alpha = 1 and beta = 0 for a kernel that computes C = A B.
+    square : bool
+        Whether all dimensions have to be equal.
+    multiples, least, most : mapping of str to int
+        By dimension, the number that divides it, and its limits.
+    reads : bool
+        Whether C is read even if beta = 0, which is then not a problem that the kernel takes.
+    packed : bool
+        Whether rows have to follow each other without padding, because the kernel takes no leading dimensions.
+    """
+
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    square: bool = False
+    multiples: Mapping[str, int] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
+    most: Mapping[str, int] = field(default_factory=dict)
+    reads: bool = False
+    packed: bool = False
+
+    def refuses(self, sizes: Mapping[str, int], scalars: Mapping[str, float]) -> str:
+        """Return what of a problem the kernel does not take; empty if it takes it."""
+        for name, value in self.scalars.items():
+            if scalars.get(name, value) != value:
+                return f"takes {name} = {value:g} only"
+        if self.reads and scalars.get("beta") == 0:
+            return "takes beta = 0 only if C may be read"
+        if self.square and len(set(sizes.values())) > 1:
+            return "takes square matrices only"
+        for name, size in sizes.items():
+            if size % self.multiples.get(name, 1):
+                return f"takes multiples of {self.multiples[name]} for {name} only"
+            if not self.least.get(name, 1) <= size <= self.most.get(name, size):
+                limits = f"{self.least.get(name, 1)} to {self.most.get(name, 'any size')}"
+                return f"takes {name} from {limits} only"
+        return ""
+
+    def nearest(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return sizes near the given ones that the kernel takes: rounded up to multiples, within limits, square."""
+        if self.square:
+            common = math.lcm(*(self.multiples.get(name, 1) for name in sizes))
+            sizes = dict.fromkeys(sizes, -(-max(sizes.values()) // common) * common)
+        found = []
+        for name, size in sizes.items():
+            multiple = self.multiples.get(name, 1)
+            size = max(self.least.get(name, 1), -(-size // multiple) * multiple)
+            most = self.most.get(name, size)
+            found.append(min(size, most // multiple * multiple))
+        return tuple(found)
+
+    def __str__(self) -> str:
+        """Return what was verified: ``"multiples of 64 x 64 x 16, C = A B"``."""
+        parts = []
+        if self.multiples and self.square and len(set(self.multiples.values())) == 1:
+            parts.append(f"multiples of {next(iter(self.multiples.values()))}")
+        elif self.multiples:
+            parts.append(f"multiples of {' x '.join(f'{each}' for each in self.multiples.values())}")
+        limits = dict.fromkeys([*self.least, *self.most])
+        same = [name for name in limits if self.least.get(name) == self.most.get(name)]
+        parts += [f"{name} = {self.least[name]}" for name in same]
+        parts += [
+            f"{name} from {self.least.get(name, 1)}" + (f" to {self.most[name]}" if name in self.most else "")
+            for name in limits
+            if name not in same
+        ]
+        parts += ["square"] if self.square else []
+        fixed = self.scalars
+        if fixed:
+            product = "A B" if fixed.get("alpha") == 1 else "alpha A B"
+            parts.append({0: f"C = {product}", 1: f"C += {product}"}.get(fixed.get("beta"), f"C = {product} + beta C"))
+        parts += ["beta not 0"] if self.reads else []
+        parts += ["packed rows"] if self.packed else []
+        return ", ".join(parts)

@@ -1,0 +1,115 @@
+"""How a task runs on a device: its launches, the arrays that they need, and a run of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A matrix that a kernel copies in boxes by TMA: the argument of a launch that becomes a tensor map.
+
+    Parameters
+    ----------
+    matrix : array
+        Row-major, on the device.
+    rows, columns : int
+        Of a box. A row of a box is 128 bytes: they are stored in shared memory with the swizzle of 128 bytes.
+    dtype : str
+        Name of the element type.
+    """
+
+    matrix: Any
+    rows: int
+    columns: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """An array that a kernel needs besides its operands.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : str
+        Name of its NumPy type.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def placeholder(self) -> np.ndarray:
+        """An array of this shape and type without memory of its own."""
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory, and the function of the source.
+
+    Arguments are arrays, NumPy scalars and ``Boxes``. The function is named as the operation's folder of kernels if
+    ``function`` is empty. ``task`` is the one whose source has the function, if it is another rung's.
+    """
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    shared_bytes: int = 0
+    function: str = ""
+    task: Any = None
+
+
+@dataclass(eq=False)
+class Run:
+    """A variant, or a distributed algorithm, bound to its arrays: call it to run its kernel once.
+
+    Parameters
+    ----------
+    once : callable
+        Enqueues the kernel. Its result keeps the arrays alive, or has the times of the phases.
+    before, after : callable, optional
+        They copy data on the device between the arrays and buffers of the variant. They are a phase of the end-to-end
+        call and not part of the kernel's time.
+    complaint : callable
+        Returns what makes the last run invalid besides its result, such as writes outside its arrays; empty if nothing
+        does.
+    choice : str
+        The algorithm that a library took after trials.
+    launches : str
+        The launches, for messages.
+    spins : int
+        Spin kernels before a timed run: more after the host was late.
+    """
+
+    once: Callable[[], Any]
+    before: Callable[[], Any] | None = None
+    after: Callable[[], Any] | None = None
+    complaint: Callable[[], str] = str
+    choice: str = ""
+    launches: str = ""
+    spins: int = 1
+
+    @classmethod
+    def of(cls, function: Callable[[], Any]) -> Run:
+        """Return the run of a function, which may be one already: extensions return either."""
+        return function if isinstance(function, cls) else cls(function)
+
+    def __call__(self) -> Any:
+        return self.once()
+
+    def whole(self) -> None:
+        """Run once with the copies before and after."""
+        for step in (self.before, self.once, self.after):
+            if step:
+                step()
