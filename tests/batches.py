@@ -67,5 +67,5 @@ def stored(path, batch: Batch = BATCH, host: str = "here"):
     journal = Journal(path.with_suffix(".journal"), batch, HOST | {"host": host})
     for point in batch.points:
         journal.append(point, measured(point))
-    journal.complete(path)
+    journal.complete()
     return path

@@ -39,7 +39,8 @@ def measure(config: Mapping, folder: Path, runs: int, seconds: float) -> None:
         start = time.perf_counter()
         if took and start - began + took[-1] > seconds:
             break
-        trial.measure(config, folder / f"{run:02}", show=lambda line: None)
+        (folder / f"{run:02}").mkdir()
+        store.write_groups(folder / f"{run:02}" / "timings.h5", trial.measure(config))
         took.append(time.perf_counter() - start)
         print(f"run {run}: {took[-1]:.1f} s", flush=True)
 

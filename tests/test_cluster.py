@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from hpcmm import surroundings
-from hpcmm.cli import doctor
+from hpcmm.cli.checks import programs
 from hpcmm.cluster import commands, leftovers, queue, records, slurm, submit, watch
 from hpcmm.cluster.records import Record
 from hpcmm.model import HpcmmError
@@ -889,7 +889,7 @@ def test_leftovers_of_killed_ranks_are_removed_and_files_in_use_are_not(tmp_path
             process.kill()
         psutil.wait_procs(killed[:-1])
         first.wait()
-        list(doctor.check_leftovers(clean=True))
+        list(programs.check_leftovers(clean=True))
         assert not any(Path(name).exists() for name in left)
         assert all(Path(name).exists() for name in used)
     leftovers.remove()
@@ -901,10 +901,10 @@ def test_removed_files_are_listed(tmp_path, monkeypatch):
         file.touch()
     with files[0].open():
         monkeypatch.setattr(leftovers, "PATTERNS", [str(tmp_path / "mpich_shm_*")])
-        (reported,) = doctor.check_leftovers(clean=False)
+        (reported,) = programs.check_leftovers(clean=False)
         assert reported.state == "warning" and "hpcmm doctor --clean" in reported.advice
         assert all(file.exists() for file in files), "only --clean deletes them"
-        (check,) = doctor.check_leftovers(clean=True)
+        (check,) = programs.check_leftovers(clean=True)
     assert check.state == "ok"
     assert check.found.startswith(f"removed files of killed ranks: {files[1]}, ") and check.found.endswith("and 1 more")
     assert [file for file in files if file.exists()] == files[:1], "the one that is open"

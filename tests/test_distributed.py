@@ -396,7 +396,7 @@ def test_a_file_from_before_algorithms_opens_as_the_textbooks(tmp_path):
     rows = store.read(path)["measurements"]
     assert (rows["algorithm"][0], rows["contender_algorithm"][0]) == ("scatter", "scatter")
     assert rows["transport"][0] == ""
-    store.merge([path], tmp_path / "merged.h5")
+    timings.merge([path], tmp_path / "merged.h5")
     assert len(analysis.points(analysis.measurements(store.read(tmp_path / "merged.h5")))) == 1
 
 

@@ -139,7 +139,7 @@ def test_a_file_that_was_removed_is_restored_by_its_job(whole, tmp_path):
     assert told(whole, tmp_path) == ({OTHER.name}, PRODUCTS)
     journal = Journal(file_of(tmp_path).with_suffix(".journal"), BATCH, {})
     assert journal.measured == set(BATCH.fingerprints)
-    journal.complete(file_of(tmp_path))
+    journal.complete()
     assert told(whole, tmp_path)[0] == BOTH
 
 
@@ -157,7 +157,7 @@ def test_a_point_without_a_result_is_done_and_counts_as_not_measured(whole, tmp_
     journal = Journal(file_of(tmp_path, batch).with_suffix(".journal"), batch, {})
     for point, verdict in zip(batch.points, (RIGHT, lost), strict=True):
         journal.append(point, measured(point, verdict=verdict))
-    journal.complete(file_of(tmp_path, batch))
+    journal.complete()
     assert store.fingerprints(file_of(tmp_path, batch)) == dict(zip(batch.fingerprints, (True, False), strict=True))
     line = status.progress(*status.look_at_all(tmp_path, planned_of(batch)))
     assert line == "1 of 2 points measured (1 not measured), 1 of 1 batches done"

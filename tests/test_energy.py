@@ -20,6 +20,7 @@ from hpcmm import analysis, report, store
 from hpcmm.backends.cpu import sensors
 from hpcmm.bench import energy
 from hpcmm.bench.job import Process, measure_batch
+from hpcmm.bench.journal import kept_in
 from hpcmm.experiment import plan
 from hpcmm.measurement import Measuring, Point
 from hpcmm.model import DeviceError
@@ -114,7 +115,7 @@ def measured(folder, energy=True):
     config = {"sweeps": {"sum": {"operation": "sum", "variants": [point.variant], "sizes": [2**16]}}}
     batch = plan.make(config, machine("none")).batches[0]
     batch = dataclasses.replace(batch, points=(point,), fingerprints=("f",), predicted=(1.0,))
-    assert measure_batch(Process(MPI.COMM_SELF, "cpu", False), batch, limits, {}, folder / "out.h5") == []
+    assert measure_batch(Process(MPI.COMM_SELF, "cpu", False), batch, limits, kept_in(folder / "out.h5", {})) == []
     groups = store.read(folder / "out.h5")
     return groups["measurements"], json.loads(groups["runs"]["provenance"][0])
 

@@ -15,6 +15,7 @@ from hpcmm import report, store
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench.errors import Kinds, has_errors, of_kind
 from hpcmm.bench.job import Process, measure_batch
+from hpcmm.bench.journal import kept_in
 from hpcmm.experiment import plan
 from hpcmm.launch import Run
 from hpcmm.measurement import Measuring, Point
@@ -75,7 +76,7 @@ def test_a_batch_with_accuracy_has_the_errors_of_both_contenders(tmp_path):
         limits = Measuring(1, 6, 6, 1.0, 0.05, "hot", 1, accuracy=accuracy)
         folder = tmp_path / str(accuracy)
         folder.mkdir()
-        assert measure_batch(Process(MPI.COMM_SELF, "cpu", False), batch, limits, {}, folder / "out.h5") == []
+        assert measure_batch(Process(MPI.COMM_SELF, "cpu", False), batch, limits, kept_in(folder / "out.h5", {})) == []
         rows = store.read(folder / "out.h5")["measurements"]
         assert len(rows["contender"]) == 2
         for name in ERRORS:

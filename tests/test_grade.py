@@ -19,7 +19,7 @@ from cheats import ATTACKS, FOLDER, HEADS, PYTHON, RESULTS, SOURCES
 from hpcmm import backends, kernels
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated import launch
-from hpcmm.cli import doctor
+from hpcmm.cli.checks import programs
 from hpcmm.cli.main import main
 from hpcmm.grading import device, exercise, native, rubric, sandbox, session
 from hpcmm.grading.sandbox import NotGraded, Sandbox
@@ -227,7 +227,7 @@ def test_isolation_is_tried(bwrap, tmp_path, monkeypatch):
     (tmp_path / "bwrap").chmod(0o755)
     try:
         assert sandbox.fault() == ("bwrap: no permission" if bwrap else "bubblewrap is missing")
-        (check,) = doctor.check_isolation()
+        (check,) = programs.check_isolation()
         assert check.state == "warning" and "install bubblewrap" in check.advice
         with pytest.raises(NotGraded, match="cannot be isolated"):
             sandbox.chosen(trust=False)

@@ -178,7 +178,7 @@ def test_a_batch_continues_from_its_unchanged_points(path):
     journal = Journal(path, batch, HOST)
     assert journal.measured == {BATCH.fingerprints[0], BATCH.fingerprints[2]}
     journal.append(batch.points[1], measured(batch.points[1], 9.0))
-    journal.complete(path.with_suffix(".h5"))
+    journal.complete()
     groups = store.read(path.with_suffix(".h5"))
     assert list(groups["measurements"]["m"]) == [8, 8, 16, 16, 32, 32]
     assert list(groups["measurements"]["fingerprint"][::2]) == list(batch.fingerprints)
@@ -278,17 +278,17 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_journal(path, room):
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
     try:
         with pytest.raises(StoreError, match=r"cuda-r2-1\.h5: cannot be written: File too large"):
-            journal.complete(output)
+            journal.complete()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [each.name for each in path.parent.iterdir()] == [path.name] and path.read_bytes() == before
-    journal.complete(output)  # there is room again
+    journal.complete()  # there is room again
     assert len(store.read(output)["measurements"]["run"]) == 6
 
 
 def test_a_complete_journal_becomes_one_file(path):
     output = path.with_suffix(".h5")
-    filled(path).complete(output)
+    filled(path).complete()
     assert sorted(each.name for each in path.parent.iterdir()) == [output.name, "kept"]
     groups = store.read(output)
     measurements, samples = groups["measurements"], groups["samples"]
@@ -309,7 +309,7 @@ def test_points_keep_the_order_of_the_batch_and_their_run(path):
     journal = Journal(path, BATCH, HOST)
     for point in BATCH.points[:2]:
         journal.append(point, measured(point))
-    journal.complete(path.with_suffix(".h5"))
+    journal.complete()
     measurements = store.read(path.with_suffix(".h5"))["measurements"]
     assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32]
     assert list(measurements["run"]) == [1, 1, 1, 1, 0, 0]
@@ -321,7 +321,7 @@ def test_a_failure_is_stored_with_its_place_and_without_times(path):
     journal.append(batch.points[0], measured(batch.points[0], verdict=WRONG))
     journal.close()
     journal = Journal(path, batch, HOST)  # a NaN comes back from the journal too
-    journal.complete(path.with_suffix(".h5"))
+    journal.complete()
     groups = store.read(path.with_suffix(".h5"))
     assert list(groups["measurements"]["passed"]) == [0, 1]
     assert np.isnan(groups["measurements"]["error"][0])
@@ -357,7 +357,7 @@ def test_a_reopened_journal_continues_at_the_visit_it_had_reached(path):
     assert again.attempts == {of(second): [CUT_OFF] * 2}, "those of the second visit"
     again.append(second, visited(second, 1, 2.0)[:1])  # without its baseline
     assert again.measured == set(BATCH.fingerprints)
-    again.complete(path.with_suffix(".h5"))
+    again.complete()
     groups = store.read(path.with_suffix(".h5"))
     assert list(groups["measurements"]["run"]) == [0] * 6, "a measurement is of the run of its first visit"
     samples = groups["samples"]
@@ -405,7 +405,7 @@ def test_a_deleted_file_is_restored_from_kept_files(path):
     output.unlink()  # as a workflow does before it makes it anew
     journal = Journal(path, BATCH, {"host": "there"})
     assert journal.measured == set(BATCH.fingerprints) and not journal.finished
-    journal.complete(output)
+    journal.complete()
     after = store.read(output)
     for group, columns in before.items():
         for name, values in columns.items():
@@ -424,7 +424,7 @@ def test_only_changed_points_are_missing_and_other_numbers_are_the_same(path):
     assert journal.measured == set(BATCH.fingerprints[1:])
     for point in (BATCH.points[0], *other.points):
         journal.append(point, measured(point, 9.0))
-    journal.complete(output)
+    journal.complete()
     after = store.read(output)
     rows = after["measurements"]
     assert list(rows["m"]) == [8, 8, 16, 16, 32, 32, 16, 16, 8, 8]
@@ -448,13 +448,13 @@ def test_points_are_found_wherever_the_parts_were_divided(path):
         journal = Journal(path.with_name(f"{part}.journal"), batch, HOST)
         for point in members:
             journal.append(point, measured(point))
-        journal.complete(path.with_name(f"{part}.h5"))
+        journal.complete()
     for part in (1, 2, 3):  # one after the other, and each has its file before the next one starts
         path.with_name(f"{part}.h5").unlink(missing_ok=True)
         batch = together(points[2 * part - 2 : 2 * part], part=part)
         journal = Journal(path.with_name(f"{part}.journal"), batch, HOST)
         assert journal.measured == set(batch.fingerprints)
-        journal.complete(path.with_name(f"{part}.h5"))
+        journal.complete()
         assert list(store.read(path.with_name(f"{part}.h5"))["measurements"]["m"][::2]) == [2 * part - 1, 2 * part]
 
 

@@ -31,10 +31,12 @@ from hpcmm import analysis, backends, files, store
 from hpcmm.bench import pace
 from hpcmm.bench import status as tool_status
 from hpcmm.bench.journal import Journal, glance
-from hpcmm.cli import doctor
 from hpcmm.cli import main as cli_main
 from hpcmm.cli import run as cli_run
-from hpcmm.cli.doctor import SECONDS, SIZE_VARIABLES, Check, check_ranks, combine
+from hpcmm.cli.checks import mpi, programs
+from hpcmm.cli.checks.check import SECONDS, Check
+from hpcmm.cli.checks.mpi import SIZE_VARIABLES, check_ranks
+from hpcmm.cli.doctor import combine
 from hpcmm.cluster import slurm
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into, read_config
@@ -497,7 +499,7 @@ def test_doctor_advises_by_the_kind_of_error(tmp_path, monkeypatch, error, advic
         raise error
 
     monkeypatch.setattr(files.fcntl, "flock", fails)
-    found = {check.name: check for check in doctor.check_results(tmp_path)}["files"]
+    found = {check.name: check for check in programs.check_results(tmp_path)}["files"]
     assert found.state == "error" and error.strerror in found.found and advice in found.advice
 
 
@@ -640,7 +642,7 @@ def test_batches_that_share_a_job_start_its_processes_once(command, tmp_path):
         journal = Journal(job.batches[kept].file(results).with_suffix(".journal"), job.batches[kept], {})
         for point in job.batches[kept].points:
             journal.append(point, [measurement(point, samples=kernel_samples([1.0]))])
-        journal.complete(job.batches[kept].file(results))
+        journal.complete()
     states, _ = tool_status.look_at_all(results, planned)
     assert [state.seconds for state in states] == [0, 0, 0]
 
@@ -937,7 +939,7 @@ def test_doctor_of_several_ranks_prints_once(mpiexec, tmp_path):
 def test_a_message_that_arrives_changed_is_an_error():
     comm = types.SimpleNamespace(rank=0, size=2, sendrecv=lambda sent, right, source: bytes(len(sent)))
     with pytest.raises(RuntimeError, match="1000000 bytes from rank 1 arrived changed"):
-        doctor.exchange(comm)
+        mpi.exchange(comm)
 
 
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
@@ -955,23 +957,23 @@ def test_doctor_warns_of_a_slurm_that_does_not_answer(tmp_path, monkeypatch):
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    (alone,) = doctor.check_slurm()
+    (alone,) = programs.check_slurm()
     assert alone.state == "warning" and "does not answer: sinfo: Unable to contact slurm controller" in alone.found
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    (within,) = doctor.check_slurm()
+    (within,) = programs.check_slurm()
     assert within.state == "error" and within.found == alone.found
 
 
 WITH_LAUNCHER = """
 import sys
 from hpcmm.cli import main as __main__
-from hpcmm.cli import doctor
+from hpcmm.cli.checks import check, mpi
 
 def find_launcher():
-    doctor.SECONDS = float(sys.argv[2])
+    check.SECONDS = float(sys.argv[2])
     return sys.argv[1]
 
-doctor.find_launcher = find_launcher
+mpi.find_launcher = find_launcher
 sys.exit(__main__.main(["doctor", "--json"]))
 """
 

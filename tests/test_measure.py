@@ -19,7 +19,7 @@ from hpcmm import store
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench.job import Process, Progress, measure_batch, timed_seconds, unmeasured
 from hpcmm.bench.job import line as line_of_progress
-from hpcmm.bench.journal import CUT_OFF, Journal, whole_lines
+from hpcmm.bench.journal import CUT_OFF, Journal, kept_in, whole_lines
 from hpcmm.bench.measure import Contender, Problem, measure_point, run_for_profiler, settled
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment import plan
@@ -399,7 +399,7 @@ def test_a_failure_is_reported_and_stored_and_does_not_end_the_batch(damage, tmp
     with pytest.raises(IndexError):
         measured(small)
     points = (POINTS["matmul"], dataclasses.replace(POINTS["matmul"], shape=(6, 2, 3)))
-    assert measure_batch(alone(), batch_of(points), QUICK, {"a": 1}, tmp_path / "out.h5") == []
+    assert measure_batch(alone(), batch_of(points), QUICK, kept_in(tmp_path / "out.h5", {"a": 1})) == []
     assert capsys.readouterr().out.count("FAIL: 4:0: ") == 2
     groups = store.read(tmp_path / "out.h5")
     assert list(groups["measurements"]["passed"]) == [0, 1, 0, 1]
@@ -413,7 +413,7 @@ def test_a_failure_is_reported_and_stored_and_does_not_end_the_batch(damage, tmp
 def test_a_clock_that_is_set_back_changes_no_duration(tmp_path, capsys, monkeypatch):
     clock = itertools.count(time.time(), -1e7)
     monkeypatch.setattr(time, "time", lambda: next(clock))
-    assert measure_batch(alone(), batch_of([POINTS["matmul"]]), QUICK, {}, tmp_path / "out.h5") == []
+    assert measure_batch(alone(), batch_of([POINTS["matmul"]]), QUICK, kept_in(tmp_path / "out.h5", {})) == []
     found = re.search(r"done in (\S+) s: (\S+) s start-up, (\S+) s timed", capsys.readouterr().out)
     whole, startup, timed = map(float, found.groups())
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - psutil.Process().create_time() + psutil.boot_time()
@@ -469,7 +469,7 @@ def visit_all(points, tmp_path, measuring=THREE, visits=3):
     """Make visits as the processes of a job do, one after another."""
     for _ in range(visits):
         assert not (tmp_path / "out.h5").exists()
-        assert measure_batch(alone(), batch_of(points), measuring, {}, tmp_path / "out.h5") == []
+        assert measure_batch(alone(), batch_of(points), measuring, kept_in(tmp_path / "out.h5", {})) == []
     return store.read(tmp_path / "out.h5")
 
 
@@ -543,7 +543,7 @@ def test_a_later_visit_on_another_device_is_verified(damage, tmp_path, spoil, pa
     for visit in range(3):
         process = alone()
         process.described["ranks"] = [{"node": f"node {visit}", "device": ""}]
-        assert measure_batch(process, batch_of([POINTS["matmul"]]), THREE, {}, tmp_path / "out.h5") == []
+        assert measure_batch(process, batch_of([POINTS["matmul"]]), THREE, kept_in(tmp_path / "out.h5", {})) == []
     assert list(store.read(tmp_path / "out.h5")["measurements"]["passed"]) == passed
 
 
@@ -581,7 +581,7 @@ def test_an_error_in_a_later_visit_leaves_the_point_the_visits_it_has(damage, tm
     points = [POINTS["matmul"], dataclasses.replace(POINTS["matmul"], variant="openmp")]
 
     def visit():
-        return measure_batch(alone(), batch_of(points), THREE, {}, tmp_path / "out.h5")
+        return measure_batch(alone(), batch_of(points), THREE, kept_in(tmp_path / "out.h5", {}))
 
     assert visit() == []
     damage("serial", raises(MemoryError("no room")))
@@ -605,7 +605,7 @@ def measure(tmp_path):
     """Measure these points into ``out.h5``; returns what could not be measured."""
 
     def run(points) -> list[str]:
-        return measure_batch(alone(), batch_of(points), QUICK, {}, tmp_path / "out.h5")
+        return measure_batch(alone(), batch_of(points), QUICK, kept_in(tmp_path / "out.h5", {}))
 
     return run
 
@@ -709,7 +709,7 @@ def test_the_kernels_of_all_batches_of_a_process_are_compiled_with_the_first_one
     process = Process(MPI.COMM_SELF, "cpu", False, [first, *others])
     for point in (first, others[0]):
         batch = dataclasses.replace(batch_of([point]), sweep=point.variant)
-        assert measure_batch(process, batch, QUICK, {}, tmp_path / f"{point.variant}.h5") == []
+        assert measure_batch(process, batch, QUICK, kept_in(tmp_path / f"{point.variant}.h5", {})) == []
     assert [set(names) for names in compiled] == [{"serial", "openmp", "numpy"}, {"openmp"}]
 
 
@@ -719,7 +719,7 @@ def test_a_new_source_measures_its_points_alone(measure, tmp_path, capsys):
     (tmp_path / "out.h5").unlink()
     capsys.readouterr()
     batch = dataclasses.replace(batch_of(OTHERS), fingerprints=("new", *batch_of(OTHERS).fingerprints[1:]))
-    assert measure_batch(alone(), batch, QUICK, {}, tmp_path / "out.h5") == []
+    assert measure_batch(alone(), batch, QUICK, kept_in(tmp_path / "out.h5", {})) == []
     output = capsys.readouterr().out
     assert output.count(" PASS ") == 1 and "[3/3] size/cpu-r1-1 serial" in output
     after = store.read(tmp_path / "out.h5")

@@ -129,7 +129,7 @@ def three_visits(tmp_path):
         journal.append(point, of_visit(point, visit), left)
         if left:
             journal.close()
-    journal.complete(path)
+    journal.complete()
     return path
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from hpcmm.bench import provenance
-from hpcmm.cli import doctor
-from hpcmm.cli.doctor import Check, check_cores
+from hpcmm.cli.checks import gpus, machine
+from hpcmm.cli.checks.check import Check
+from hpcmm.cli.checks.mpi import check_cores
 
 # Files of a server that is set up badly for measuring.
 CPU = "sys/devices/system/cpu"
@@ -152,7 +153,7 @@ def test_changes_and_missing_commits_are_distinguished_by_hashes(tmp_path, monke
 def test_doctor_warns_of_settings_that_spoil_measurements(server, monkeypatch):
     server()
     monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 0, 0))
-    found = {check.name: check for check in doctor.check_machine()}
+    found = {check.name: check for check in machine.check_machine()}
     wanted = {"CPU governor", "CPU turbo", "huge pages", "NUMA balancing", "hypervisor", "load"}
     assert set(found) == wanted and all(check.state == "warning" and check.advice for check in found.values())
     assert found["CPU governor"].found == "performance, powersave"
@@ -171,16 +172,16 @@ def test_doctor_passes_settings_for_measurements(server, monkeypatch):
         }
     )
     monkeypatch.setattr(os, "getloadavg", lambda: (0.01, 0, 0))
-    found = list(doctor.check_machine())
+    found = list(machine.check_machine())
     assert {check.name for check in found} == {"CPU governor", "CPU turbo", "huge pages", "NUMA balancing", "load"}
     assert all(check.state == "ok" and not check.advice for check in found)
 
 
 def test_doctor_warns_of_gpus_that_are_limited_or_shared():
     fine = {"power_limit": 700.0, "default_power_limit": 700.0, "persistence": True, "mig": False}
-    assert list(doctor.check_gpu_settings([fine, {}], [0, 0])) == [Check("GPU 0 power limit", "ok", "700 of 700 W")]
+    assert list(gpus.check_gpu_settings([fine, {}], [0, 0])) == [Check("GPU 0 power limit", "ok", "700 of 700 W")]
     limited = {"power_limit": 450.0, "default_power_limit": 700.0, "persistence": False, "mig": True}
-    found = {check.name: check for check in doctor.check_gpu_settings([fine, limited], [0, 2])}
+    found = {check.name: check for check in gpus.check_gpu_settings([fine, limited], [0, 2])}
     assert found["GPU 0 power limit"].state == "ok"
     wrong = {name: check.found for name, check in found.items() if check.state == "warning" and check.advice}
     assert wrong == {

@@ -10,7 +10,6 @@ import timings
 from test_main import ALONE, ASCII
 from timings import FAIL, measurement, visit_samples
 
-from hpcmm import store
 from hpcmm.cli import show
 from hpcmm.cli.main import main
 from hpcmm.measurement import Point
@@ -31,7 +30,7 @@ def product(name, seconds, dtype="float32", n=512, verdict=timings.PASS, scatter
 def written(folder, rows, omitted=()):
     path = timings.write(folder / "timings.h5", {"size": [each for pair in rows for each in pair]}, GPU)
     if omitted:
-        store.merge([path], folder / "merged.h5", list(omitted))
+        timings.merge([path], folder / "merged.h5", list(omitted))
         return folder / "merged.h5"
     return path
 

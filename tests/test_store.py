@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
+import timings
 import xarray
 from batches import BATCH, HOST, batch_of, measured, stored, together
 
@@ -210,12 +211,12 @@ def test_renamed_variants_are_one_variant_in_merged_files(tmp_path):
     new = stored(tmp_path / "here" / "a.h5", batch_of([64], "large_thread_tile"))
     other = stored(tmp_path / "there" / "a.h5", batch_of([64, 128], "large_thread_tile"), host="there")
     left_out = [{"sweep": "size", "variant": "large_thread_tile ring", "ranks": 4, "reason": "no GPU"}]
-    store.merge([other], tmp_path / "there.h5", left_out)
+    timings.merge([other], tmp_path / "there.h5", left_out)
     old = with_names(tmp_path / "there.h5", tmp_path / "old.h5", {"large_thread_tile": "oblong"})
     with h5py.File(old) as file:
         assert set(file["measurements/variant"].asstr()[()]) == {"oblong"}
         assert list(file["omitted/variant"].asstr()[()]) == ["oblong ring"]
-    store.merge([new, old, other], tmp_path / "all.h5")
+    timings.merge([new, old, other], tmp_path / "all.h5")
     groups = store.read(tmp_path / "all.h5")
     assert list(groups["measurements"]["variant"]) == ["large_thread_tile"] * 6, "the old file repeats the other one"
     assert list(groups["measurements"]["contender"]) == ["large_thread_tile", "library"] * 3
@@ -233,7 +234,7 @@ def test_a_point_of_a_renamed_variant_is_measured_again(tmp_path):
     journal = Journal(tmp_path / "a.journal", after, HOST)
     assert journal.measured == {after.fingerprints[1]}
     journal.append(after.points[0], measured(after.points[0]))
-    journal.complete(tmp_path / "a.h5")
+    journal.complete()
     assert (
         list(store.read(tmp_path / "a.h5")["measurements"]["variant"]) == ["large_thread_tile"] * 2 + ["swizzled"] * 2
     )
@@ -502,8 +503,8 @@ def test_a_file_from_before_resources_merges_with_one_that_has_them(tmp_path):
         journal.append(point, [dataclasses.replace(first, resources={"registers": 40, "block_x": 16}), library])
     journal.close()
     journal = Journal(tmp_path / "b.journal", BATCH, HOST)  # they come back from the journal
-    journal.complete(tmp_path / "b.h5")
-    store.merge(
+    journal.complete()
+    timings.merge(
         [without_resources(stored(tmp_path / "a" / "a.h5", host="there")), tmp_path / "b.h5"], tmp_path / "all.h5"
     )
     rows = store.read(tmp_path / "all.h5")["measurements"]
@@ -530,7 +531,7 @@ def merged(tmp_path_factory):
     batches = [BATCH, batch_of([64], "cublas", alpha=1.5), batch_of([1000, 2000], "cub", "sum")]
     parts = [stored(tmp_path / f"{i}" / "part.h5", batch, host=f"node{i}") for i, batch in enumerate(batches)]
     omitted = [{"sweep": "size", "variant": "naive", "ranks": 4, "reason": "no GPU"}]
-    store.merge(parts, tmp_path / "all.h5", omitted)
+    timings.merge(parts, tmp_path / "all.h5", omitted)
     return tmp_path / "all.h5"
 
 
@@ -547,7 +548,7 @@ def test_merged_rows_keep_values_and_references(merged):
 
 
 def test_merging_merged_files_gives_the_same_rows(merged, tmp_path):
-    store.merge([merged], tmp_path / "again.h5")
+    timings.merge([merged], tmp_path / "again.h5")
     before, after = store.read(merged), store.read(tmp_path / "again.h5")
     for group, columns in before.items():
         assert after[group].keys() == columns.keys()
@@ -568,7 +569,7 @@ def test_omitted_rows_are_in_the_merged_file(merged):
 
 def test_merging_a_file_with_itself_adds_nothing(merged, tmp_path):
     before = store.read(merged)
-    store.merge([merged, merged, merged.parent / "1" / "part.h5", merged], tmp_path / "again.h5")
+    timings.merge([merged, merged, merged.parent / "1" / "part.h5", merged], tmp_path / "again.h5")
     after = store.read(tmp_path / "again.h5")
     for group, columns in before.items():
         for name, values in columns.items():
@@ -577,7 +578,7 @@ def test_merging_a_file_with_itself_adds_nothing(merged, tmp_path):
 
 def test_the_same_points_of_two_runs_are_kept(tmp_path):
     here, there = (stored(tmp_path / host / "a.h5", host=host) for host in ("here", "there"))
-    store.merge([here, there], tmp_path / "all.h5")
+    timings.merge([here, there], tmp_path / "all.h5")
     groups = store.read(tmp_path / "all.h5")
     assert list(groups["measurements"]["m"]) == [8, 8, 16, 16, 32, 32] * 2
     hosts = [json.loads(groups["runs"]["provenance"][run])["host"] for run in groups["measurements"]["run"]]
@@ -591,8 +592,8 @@ def test_a_variant_omitted_by_one_file_and_measured_by_another_is_not_omitted(me
         {"sweep": "matmul-sweep", "variant": "tiled_padded", "ranks": 4, "reason": "no GPU"},
         {"sweep": "size", "variant": "naive", "ranks": 4, "reason": "no GPU"},
     ]
-    store.merge([], tmp_path / "none.h5", left_out)
-    store.merge([tmp_path / "none.h5", merged], tmp_path / "again.h5")
+    timings.merge([], tmp_path / "none.h5", left_out)
+    timings.merge([tmp_path / "none.h5", merged], tmp_path / "again.h5")
     omitted = store.read(tmp_path / "again.h5")["omitted"]
     found = list(zip(omitted["variant"], omitted["ranks"], strict=True))
     assert found == [("tiled_padded", 4), ("naive", 4)], "once, and not what was measured"
@@ -603,18 +604,18 @@ def test_omitted_algorithms_of_one_variant_are_distinct(tmp_path):
     path = stored(tmp_path / "a.h5", together((ring,)))
     names = ["cublas", "cublas ring", "cublas summa"]
     left_out = [{"sweep": "matmul-sweep", "variant": name, "ranks": 2, "reason": "no GPU"} for name in names]
-    store.merge([], tmp_path / "none.h5", left_out)
-    store.merge([tmp_path / "none.h5", path], tmp_path / "all.h5")
+    timings.merge([], tmp_path / "none.h5", left_out)
+    timings.merge([tmp_path / "none.h5", path], tmp_path / "all.h5")
     assert list(store.read(tmp_path / "all.h5")["omitted"]["variant"]) == ["cublas", "cublas summa"]
 
 
 def test_a_variant_with_some_omitted_points_stays_omitted(tmp_path):
     failed = [{"sweep": "matmul-sweep", "variant": "tiled_padded", "ranks": 2, "reason": "failed: 32x32x32"}]
     whole, partial, both = stored(tmp_path / "a.h5"), tmp_path / "partial.h5", tmp_path / "both.h5"
-    store.merge([whole], partial, failed)
-    store.merge([partial, partial], both)
+    timings.merge([whole], partial, failed)
+    timings.merge([partial, partial], both)
     assert list(store.read(both)["omitted"]["reason"]) == ["failed: 32x32x32"]
-    store.merge([partial, whole], both)
+    timings.merge([partial, whole], both)
     assert list(store.read(both)["omitted"]["reason"]) == []
 
 
@@ -622,7 +623,7 @@ def test_a_merge_names_the_damaged_file(tmp_path):
     path = stored(tmp_path / "a.h5")
     (tmp_path / "b.h5").write_bytes(path.read_bytes()[:1000])
     with pytest.raises(StoreError, match=r"b\.h5"):
-        store.merge([path, tmp_path / "b.h5"], tmp_path / "all.h5")
+        timings.merge([path, tmp_path / "b.h5"], tmp_path / "all.h5")
     assert not (tmp_path / "all.h5").exists()
 
 
@@ -668,7 +669,7 @@ def test_a_file_from_before_profiles_opens(tmp_path):
     columns = store.read(path)
     assert set(columns["profiles"]) == set(store.PROFILES)
     assert all(len(values) == 0 for group in ("profiles", "unprofiled") for values in columns[group].values())
-    store.merge([path, stored(tmp_path / "other" / "new.h5")], tmp_path / "all.h5")
+    timings.merge([path, stored(tmp_path / "other" / "new.h5")], tmp_path / "all.h5")
     assert len(store.read(tmp_path / "all.h5")["measurements"]["run"]) == 2 * len(BATCH.points)  # both are of one run
 
 
@@ -678,7 +679,7 @@ def test_a_file_from_before_visits_has_one(tmp_path):
         del file["samples"]["visit"]
     columns = store.read(path)
     assert set(columns["samples"]["visit"]) == {0} and columns["samples"]["visit"].dtype.kind == "i"
-    store.merge([path, stored(tmp_path / "other" / "new.h5")], tmp_path / "all.h5")
+    timings.merge([path, stored(tmp_path / "other" / "new.h5")], tmp_path / "all.h5")
     assert set(store.read(tmp_path / "all.h5")["samples"]["visit"]) == {0}
 
 
@@ -693,7 +694,7 @@ def test_a_file_from_before_late_runs_and_clocks_were_stored_has_unknown_ones(tm
 
 def test_single_precision_keeps_seven_digits(path, tmp_path):
     whole = stored(path.with_suffix(".h5"))
-    store.merge([whole], tmp_path / "small.h5", single=True)
+    timings.merge([whole], tmp_path / "small.h5", single=True)
     before, after = store.read(whole), store.read(tmp_path / "small.h5")
     for group, columns in before.items():
         for name, values in columns.items():

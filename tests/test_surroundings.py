@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcmm import store, surroundings
+from hpcmm import surroundings
 from hpcmm.bench import provenance
-from hpcmm.cli import doctor
+from hpcmm.cli.checks import machine, mpi
 from hpcmm.grading import session
 from hpcmm.grading.sandbox import Sandbox
 from hpcmm.jobs import trial
@@ -149,7 +149,7 @@ def test_the_provenance_and_doctor_name_what_is_inherited(monkeypatch, record, n
     try:
         new = surroundings.enter(local=True)
         found = surroundings.describe()
-        lines = [check for check in doctor.check_surroundings() if name in check.found]
+        lines = [check for check in machine.check_surroundings() if name in check.found]
     finally:
         for each in set(os.environ) - set(before):
             del os.environ[each]
@@ -168,7 +168,7 @@ def test_the_provenance_and_doctor_name_what_is_inherited(monkeypatch, record, n
 
 def test_doctor_says_so_if_nothing_is_inherited(monkeypatch):
     monkeypatch.setattr(surroundings, "findings", lambda: iter(()))
-    (line,) = doctor.check_surroundings()
+    (line,) = machine.check_surroundings()
     assert (line.name, line.state) == ("environment", "ok")
 
 
@@ -177,7 +177,7 @@ def test_a_limit_is_in_the_provenance_and_in_doctor(monkeypatch, condition):
     other = dataclasses.replace(condition, look=lambda: "found")
     monkeypatch.setattr(surroundings, "CONDITIONS", (other,))
     assert surroundings.describe()["limits"] == {condition.title: "found"}
-    (line,) = [check for check in doctor.check_surroundings() if check.name == condition.title]
+    (line,) = [check for check in machine.check_surroundings() if check.name == condition.title]
     assert (line.found, line.advice) == (f"found: {condition.done}", condition.why)
 
 
@@ -223,7 +223,7 @@ def test_a_file_has_what_its_jobs_inherited(monkeypatch, tmp_path):
     sweep = {"operation": "matmul", "variants": ["openmp"], "sizes": [16], "dtypes": ["float32"]}
     config = {"backends": "cpu", "measuring": {"visits": 1}, "sweeps": {"one": sweep}}
     said: list[str] = []
-    columns = store.read(trial.measure(config, tmp_path, alone=False, show=said.append))
+    columns = trial.measure(config, alone=False, show=said.append)
     (found,) = (json.loads(each) for each in columns["runs"]["provenance"])
     assert found["surroundings"]["inherited"] == {"NVIDIA_TF32_OVERRIDE": "1", "OMP_PROC_BIND": "true"}
     assert "NVIDIA_TF32_OVERRIDE" not in found["surroundings"]["variables"]
@@ -379,7 +379,7 @@ def test_mpi_works_where_process_vm_readv_is_forbidden(tmp_path):
     program = tmp_path / "exchange.py"
     program.write_text(EXCHANGE)
     forbid = FORBID.format(call=SYSTEM_CALL[os.uname().machine], error=errno.EPERM)
-    launcher = doctor.find_launcher()
+    launcher = mpi.find_launcher()
     command = [sys.executable, "-c", forbid, launcher, "-n", "2", sys.executable, "-m", "mpi4py", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -112,8 +112,12 @@ def write(
     omitted: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """A merged timings file: each sweep's measurements, a batch for each device and rank count."""
-    store.merge([], path, omitted, parts=batches(sweeps, provenance))
+    store.write_groups(path, store.merged(batches(sweeps, provenance), omitted))
     return path
+
+
+def merge(paths: Sequence[Path], target: Path, omitted: Sequence[Mapping[str, Any]] = (), single: bool = False) -> None:
+    store.write_groups(target, store.merged(map(store.read, paths), omitted), single)
 
 
 def batches(
@@ -140,7 +144,7 @@ def merged(folder: Path, *runs: tuple[Mapping[str, Any], Mapping[str, Sequence[M
     for i, (provenance, sweeps) in enumerate(runs):
         (folder / str(i)).mkdir()
         paths.append(write(folder / str(i) / "timings.h5", sweeps, provenance))
-    store.merge(paths, folder / "timings.h5")
+    merge(paths, folder / "timings.h5")
     return store.read(folder / "timings.h5")
 
 

@@ -142,8 +142,24 @@ def measurements(columns: Columns) -> pd.DataFrame:
     StoreError
         If the file has an operation, element type, algorithm or device that this package does not know.
     """
-    frame = pd.DataFrame(dict(columns["measurements"]))
-    frame = frame.assign(**{name: 0 for name in dimensions() if name not in frame})
+    frame = _known(pd.DataFrame(dict(columns["measurements"])))
+    added = sorted(set(frame.columns) - set(MEASUREMENTS))  # scalars, and dimensions of other operations
+    _describe(frame, added)
+    _place(columns, frame, added)
+    _run_on(columns, frame)
+    slowest = _processes(columns, frame)
+    _add_times(frame, added, slowest)
+    frame = frame.rename(columns={"seconds_count": "repetitions", "call_seconds_count": "call_repetitions"}).copy()
+    libraries.put(frame, [run["provenance"] for run in runs(columns)], added)
+    _limit(columns, frame)
+    _add_circumstances(columns, frame, slowest)
+    frame = frame.drop(columns=[f"{of}ratio_{end}" for of in ("", "call_") for end in ("count", "least", "most")])
+    # texts as objects, and a copy: selecting rows is ten times as fast from contiguous columns
+    return frame.astype({name: object for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}).copy()
+
+
+def _known(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return measurements that this version knows, with a column for each dimension of any operation."""
     known = {
         (operation.name, dtype, algorithm.name, device)
         for operation in OPERATIONS.values()
@@ -153,17 +169,11 @@ def measurements(columns: Columns) -> pd.DataFrame:
     }
     for kind in set(zip(*(frame[name] for name in ("operation", "dtype", "algorithm", "device")), strict=True)) - known:
         raise StoreError(f"{', '.join(kind)}: a measurement unknown to this version: upgrade hpcmm")
-    added = sorted(set(frame.columns) - set(MEASUREMENTS))  # scalars, and dimensions of other operations
-    _describe(frame, added)
-    wrong = (frame["result"] == "FAIL").to_numpy()
-    expected = np.zeros(len(frame), bool)
-    expected[wrong] = [_expected(row) for row in row_dicts(frame[wrong])]
-    frame["expected"] = expected
-    _place(columns, frame, added)
-    _run_on(columns, frame)
-    slowest = slowest_ranks(columns, frame).join(jobs_of(columns), on="run")
-    # the visits of a process at the points of a batch; older files have the run of the first visit only
-    slowest["process"] = slowest.groupby(["run", "visit"]).ngroup()
+    return frame.assign(**{name: 0 for name in dimensions() if name not in frame})
+
+
+def _add_times(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame) -> None:
+    """Add seconds, ratios and rates, of the kernel alone and end to end."""
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
         part = slowest[slowest["call"] == call]
         _add_median(frame, prefix + "seconds", part[phase], part["measurement"])
@@ -177,20 +187,28 @@ def measurements(columns: Columns) -> pd.DataFrame:
             frame[rate] = frame[count] / frame[prefix + "seconds"]
             frame[rate + "_low"] = frame[count] / frame[prefix + "seconds_high"]
             frame[rate + "_high"] = frame[count] / frame[prefix + "seconds_low"]
-    frame["evenness"] = _evenness(columns, frame)
-    cards = [next((str(gpu.get("uuid") or "") for gpu in gpus_of(run["provenance"])), "") for run in runs(columns)]
-    frame["card"] = [cards[run] for run in frame["run"]]
-    frame = frame.rename(columns={"seconds_count": "repetitions", "call_seconds_count": "call_repetitions"})
-    frame = frame.copy()  # in one block: pandas warns about more than 100
+
+
+def _processes(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the times of the slowest ranks, with the process that measured them."""
+    slowest = slowest_ranks(columns, frame).join(jobs_of(columns), on="run")
+    # the visits of a process at the points of a batch; older files have the run of the first visit only
+    return slowest.assign(process=slowest.groupby(["run", "visit"]).ngroup())
+
+
+def _add_circumstances(columns: Columns, frame: pd.DataFrame, slowest: pd.DataFrame) -> None:
+    """Add phases, evenness, exposed communication, energy, the time of events, the card, states and throttling."""
+    frame["expected"] = _expected(frame)
     calls = slowest[slowest["call"] == 1]
     for phase in PHASES[:-1]:
         phases = medians(calls[phase].to_numpy(float), calls["measurement"].to_numpy(), len(frame))
         frame["call_" + phase] = phases["median"]
-    libraries.put(frame, [run["provenance"] for run in runs(columns)], added)
-    _limit(columns, frame)
+    frame["evenness"] = _evenness(columns, frame)
+    cards = [next((str(gpu.get("uuid") or "") for gpu in gpus_of(run["provenance"])), "") for run in runs(columns)]
+    frame["card"] = [cards[run] for run in frame["run"]]
     baseline_seconds = frame["ratio"] * frame["seconds"]  # seconds of the baseline, from pairs
-    spread = is_own(frame) & (frame["algorithm"] != TEXTBOOK)
-    frame["exposed_seconds"] = (frame["seconds"] - baseline_seconds).where(spread)
+    distributed = is_own(frame) & (frame["algorithm"] != TEXTBOOK)
+    frame["exposed_seconds"] = (frame["seconds"] - baseline_seconds).where(distributed)
     frame["watts"] = frame["energy"] / frame["energy_seconds"]
     for count in ("flops", "bytes"):
         frame[f"{count}_per_joule"] = frame[count] * frame["energy_runs"] / frame["energy"]
@@ -200,9 +218,6 @@ def measurements(columns: Columns) -> pd.DataFrame:
     frame[list(states)] = states
     frame["throttle_reasons"] = _throttling(columns, frame)
     frame["throttled"] = frame["throttle_reasons"] != 0
-    frame = frame.drop(columns=[f"{of}ratio_{end}" for of in ("", "call_") for end in ("count", "least", "most")])
-    # texts as objects, and a copy: selecting rows is ten times as fast from contiguous columns
-    return frame.astype({name: object for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}).copy()
 
 
 def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
@@ -235,7 +250,15 @@ def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
     frame["result"] = np.where(frame["passed"] == 1, "PASS", wrong)
 
 
-def _expected(row: Mapping[str, Any]) -> bool:
+def _expected(frame: pd.DataFrame) -> np.ndarray:
+    """Return whether each failure is of a kernel that cannot be right at its size."""
+    wrong = (frame["result"] == "FAIL").to_numpy()
+    expected = np.zeros(len(frame), bool)
+    expected[wrong] = [_must_fail(row) for row in row_dicts(frame[wrong])]
+    return expected
+
+
+def _must_fail(row: Mapping[str, Any]) -> bool:
     """Whether a contender must fail: its kernel needs sizes that the tile divides."""
     variant = next((v for v in OPERATIONS[row["operation"]].ladder if v.name == row["contender"]), None)
     if variant is None or not variant.exact or not row["tile"]:

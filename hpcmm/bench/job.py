@@ -12,16 +12,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpcmm.backends import open_backend, visible
 from hpcmm.bench import pace, provenance
 from hpcmm.bench.energy import why_unreadable
-from hpcmm.bench.journal import Journal
+from hpcmm.bench.journal import Events
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.status import Elsewhere
 from hpcmm.devices import DEVICES
 from hpcmm.experiment.durations import STARTUP_SECONDS, rounded_duration
+from hpcmm.experiment.plan import Plan
 from hpcmm.measurement import Batch, Measurement, Measuring, Point
 from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError, Operation, Verdict
 from hpcmm.operations import OPERATIONS, task_of
@@ -69,6 +70,9 @@ class Process:
 
     Attributes
     ----------
+    expect : callable
+        Called on every rank with the name of the next step, the upper bound of its seconds, and what to call when these
+        are over, as ``Watchdog.expect``.
     connections : Connections
         The transports of all batches.
     described : dict
@@ -79,6 +83,7 @@ class Process:
 
     def __init__(self, comm, device: str, share_gpu: bool, points: Sequence[Point] = (), transport: str = "auto"):
         self.uncompiled = points
+        self.expect: Callable[..., None] = lambda step, seconds, overdue=None: None
         self.free_since = time.perf_counter() - process_age()
         self.comm, self.threads = comm, world.threads_per_rank(comm)
         local_rank = world.local_rank(comm, visible(device))
@@ -101,6 +106,14 @@ class Process:
     def close(self) -> None:
         """Close the transports."""
         self.connections.close()
+
+
+def process_of(comm, planned: Plan, batches: Sequence[Batch], expect: Callable[..., None]) -> Process:
+    """Open the devices of the ranks for some batches of a plan. Collective."""
+    points = [point for batch in batches for point in batch.points]
+    process = Process(comm, batches[0].device, planned.share_gpu, points, planned.transport)
+    process.expect = expect
+    return process
 
 
 class Bench:
@@ -147,7 +160,7 @@ class Bench:
             reason = operation.unsuited_on(backend, operation.variant(name), dtype)
             self.unsuited[name, dtype] = next(filter(None, comm.allgather(reason)), "")
 
-    def impossible(self, point: Point) -> str:
+    def why_not(self, point: Point) -> str:
         """Return the reason why these ranks cannot measure a point; empty if they can."""
         return self.unsuited[point.variant, point.dtype] or self.absent[point.algorithm] or self.memory[point.key][0]
 
@@ -162,8 +175,9 @@ class Bench:
             ranks, seed = self.connections.ranks, self.measuring.seed
             seconds = TIMED * self.measuring.max_seconds
             self.problem = Problem(ranks, self.backend, point, seed, self.connections, seconds)
+            self.problem.begin = self.begin
             self.placed = key
-        return measure_point(self.problem, point, self.measuring, beside, visit, verdicts, self.begin)
+        return measure_point(self.problem, point, self.measuring, beside, visit, verdicts)
 
     def begin(self, step: str, of: str = "") -> None:
         """Note the step of a measurement, for its time, and for the message if it does not end."""
@@ -191,34 +205,28 @@ def measure_batch(
     process: Process,
     batch: Batch,
     measuring: Measuring,
-    config: Mapping[str, Any],
-    output: Path,
-    expect: Callable[..., None] = lambda doing, seconds, overdue=None: None,
+    opened: Callable[[Batch, dict[str, Any]], Events],
     elsewhere: Elsewhere | None = None,
     results: Path | None = None,
 ) -> list[str]:
-    """Measure one visit of each point of a batch, and continue from its journal if there is one.
+    """Measure one visit of each point of a batch, and continue from its journal if it has entries.
 
-    A process makes the next visit of each point. The process that makes the last visit writes ``output``. A batch is
-    thus measured by ``measuring.visits`` processes, one after another, and the visits of a point are one visit of the
-    whole job apart.
+    A process makes the next visit of each point. The process that makes the last visit completes the journal. A batch
+    is thus measured by ``measuring.visits`` processes, one after another, and the visits of a point are one visit of
+    the whole job apart.
 
     Points with the same fingerprint are taken from the journal or from earlier files of the batch. A point in which an
-    earlier job ended comes last. After ``ATTEMPTS`` failed attempts it is recorded as missing, with the reason; if it
-    has earlier visits, it is recorded with these.
+    earlier job ended comes last. After ``ATTEMPTS`` failed attempts it is recorded as not measured, with the reason; if
+    it has earlier visits, it is recorded with these.
 
     Parameters
     ----------
     process : Process
     batch : Batch
     measuring : Measuring
-    config : mapping
-        The experiment's config, kept in the provenance.
-    output : Path
-        HDF5 file; the journal is beside it with the suffix ``.journal``.
-    expect : callable
-        Called on every rank with the name of the next step, the upper bound of its seconds, and what to call when these
-        are over, as ``Watchdog.expect``.
+    opened : callable
+        ``opened(batch, provenance)`` returns the journal, on rank 0: ``journal.kept_in(output, config)``, or one that
+        sends its entries to another process.
     elsewhere : Elsewhere, optional
         Progress of the other batches of the experiment. With it, the progress of the whole experiment is shown.
     results : Path, optional
@@ -228,103 +236,171 @@ def measure_batch(
     -------
     list of str
         On every rank, the points that could not be measured, with the reason. In this case, and before the last visit,
-        there is only the journal and no output.
+        the journal is not completed.
     """
-    expect(f"{batch.name}: start-up", STARTUP_SECONDS)
-    comm, backend, began, device = process.comm, process.backend, process.free_since, DEVICES[batch.device]
-    described = process.described | provenance.moment()
-    bench = Bench(process, batch, measuring)
-    journal, why_no_energy = None, why_unreadable(backend) if measuring.energy else ""
-    if comm.rank == 0:
-        described |= {"config": dict(config), "measuring": dataclasses.asdict(measuring)}
-        described |= {"exchanges": bench.exchanges} if bench.exchanges else {}
-        described |= {"energy": why_no_energy} if why_no_energy else {}
-        journal = Journal(output.with_suffix(".journal"), batch, described)
-    measured, attempts, visits, verdicts = comm.bcast(journal_state(journal, measuring), root=0)
-    planned = list(zip(batch.points, batch.fingerprints, batch.predicted, strict=True))
-    visit = min((visits.get(each, 0) for each in batch.fingerprints if each not in measured), default=0)
-    waiting = [each for each in planned if each[1] not in measured and visits.get(each[1], 0) == visit]
-    if measuring.job_of(visit) % 2:
-        waiting.reverse()  # other neighbours, and another time since the start
-    waiting.sort(key=lambda each: len(attempts.get(each[1], ())))  # else in the order of the plan
-    predicted = [seconds for _, _, seconds in waiting]
-    progress = Progress(batch, predicted, elsewhere or Elsewhere(), visit, measuring.visits)
-    if journal and bench.transport:
-        progress.report(f"transport: {bench.transport}")
-    if journal and why_no_energy:
-        progress.report(f"no energy: {why_no_energy}")
-    if journal and measured:
-        progress.report(f"{len(measured)} points were measured before and are kept")
-    if journal and visit:
-        progress.report(f"visit {visit + 1} of {measuring.visits}, {len(waiting)} points")
+    process.expect(f"{batch.name}: start-up", STARTUP_SECONDS)
+    visit = BatchVisit(process, batch, measuring, opened, elsewhere or Elsewhere())
+    visit.announce()
+    visit.compile()
+    failed = [f"{planned.point.name}: {reason}" for planned in visit.waiting if (reason := visit.measure(planned))]
+    visit.end(results, complete=not failed)
+    return failed
 
-    able = [point for point, _, _ in waiting if not bench.impossible(point)]
-    began_compiling = time.perf_counter()
-    expect(f"{batch.name}: compiling", STARTUP_SECONDS + len(process.uncompiled) * device.prepare_seconds)
-    process.compile_ahead(able)
-    compiling = time.perf_counter() - began_compiling
 
-    startup, timed, late_runs, missing = time.perf_counter() - began, 0.0, 0, []
-    for point, fingerprint, predicted in waiting:
-        expect(f"{batch.name}: {point.name}", predicted, functools.partial(record_overdue, bench, point, journal))
-        tried, reason, last = attempts.get(fingerprint, ()), "", visit + 1 >= measuring.visits
-        if impossible := bench.impossible(point):
-            measurements = [unmeasured(point, f"not measured: {impossible}")]
+class Planned(NamedTuple):
+    """A point of a batch, with its fingerprint and expected seconds."""
+
+    point: Point
+    fingerprint: str
+    seconds: float
+
+
+class BatchVisit:
+    """One visit of the points of a batch that need it. Collective.
+
+    Attributes
+    ----------
+    journal : Events or None
+        On rank 0.
+    visit : int
+        Counted from 0.
+    waiting : list of Planned
+        The points to measure, in this order.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        batch: Batch,
+        measuring: Measuring,
+        opened: Callable[[Batch, dict[str, Any]], Events],
+        elsewhere: Elsewhere,
+    ):
+        self.process, self.batch, self.measuring = process, batch, measuring
+        self.began = process.free_since
+        self.described = process.described | provenance.moment()
+        self.bench = Bench(process, batch, measuring)
+        self.journal, self.why_no_energy = None, why_unreadable(process.backend) if measuring.energy else ""
+        if process.comm.rank == 0:
+            self.described |= {"measuring": dataclasses.asdict(measuring)}
+            self.described |= {"exchanges": self.bench.exchanges} if self.bench.exchanges else {}
+            self.described |= {"energy": self.why_no_energy} if self.why_no_energy else {}
+            self.journal = opened(batch, self.described)
+        shared = process.comm.bcast(journal_state(self.journal, measuring), root=0)
+        self.measured, self.attempts, visits, self.verdicts = shared
+        self.visit = min((visits.get(each, 0) for each in batch.fingerprints if each not in self.measured), default=0)
+        every = map(Planned, batch.points, batch.fingerprints, batch.predicted)
+        self.waiting = [
+            each
+            for each in every
+            if each.fingerprint not in self.measured and visits.get(each.fingerprint, 0) == self.visit
+        ]
+        if measuring.job_of(self.visit) % 2:
+            self.waiting.reverse()  # other neighbours, and another time since the start
+        self.waiting.sort(key=lambda each: len(self.attempts.get(each.fingerprint, ())))  # else in the plan's order
+        predicted = [each.seconds for each in self.waiting]
+        self.progress = Progress(batch, predicted, elsewhere, self.visit, measuring.visits)
+        self.startup = self.compiling = self.timed = 0.0
+        self.late_runs = 0
+
+    def report(self, text: str) -> None:
+        """Report a line about the batch, on rank 0."""
+        if self.journal:
+            self.progress.report(text)
+
+    def announce(self) -> None:
+        """Report what this visit measures, and how."""
+        if self.bench.transport:
+            self.report(f"transport: {self.bench.transport}")
+        if self.why_no_energy:
+            self.report(f"no energy: {self.why_no_energy}")
+        if self.measured:
+            self.report(f"{len(self.measured)} points were measured before and are kept")
+        if self.visit:
+            self.report(f"visit {self.visit + 1} of {self.measuring.visits}, {len(self.waiting)} points")
+
+    def compile(self) -> None:
+        """Compile the kernels of the points that these ranks can measure."""
+        able = [each.point for each in self.waiting if not self.bench.why_not(each.point)]
+        begin, device = time.perf_counter(), DEVICES[self.batch.device]
+        seconds = STARTUP_SECONDS + len(self.process.uncompiled) * device.prepare_seconds
+        self.process.expect(f"{self.batch.name}: compiling", seconds)
+        self.process.compile_ahead(able)
+        now = time.perf_counter()
+        self.compiling, self.startup = now - begin, now - self.began
+
+    def measure(self, planned: Planned) -> str:
+        """Measure a point and record it; return the reason why it could not be measured, empty if it was."""
+        point, fingerprint, seconds = planned
+        overdue = functools.partial(record_overdue, self.bench, point, self.journal)
+        self.process.expect(f"{self.batch.name}: {point.name}", seconds, overdue)
+        tried, reason = self.attempts.get(fingerprint, ()), ""
+        if why := self.bench.why_not(point):
+            measurements = [unmeasured(point, f"not measured: {why}")]
         elif len(tried) >= ATTEMPTS:
             measurements = [unmeasured(point, f"not measured, tried {len(tried)} times: {tried[-1]}")]
         else:
-            measurements, reason = attempt(bench, point, journal, visit, verdicts.get(fingerprint, {}))
-        if reason:
-            missing.append(f"{point.name}: {reason}")
-        if journal and reason:
-            progress.done(f"{point.name} not measured: {reason}")
-        elif journal:
-            last = last or not worth_another(measurements[0], measuring)
-            journal.append(point, measurements, 0 if last else measuring.visits - visit - 1)
-            timed += sum(map(timed_seconds, measurements))
-            late_runs += sum(each.late_runs for each in measurements)
-            progress.done(line(bench.operation, measurements))
-    bench.close()
-    if journal and results and waiting:
-        took = time.perf_counter() - began - startup
-        bound = sum(seconds for _, _, seconds in waiting) / measuring.visits  # the predictions are of all visits
-        parts = startup, compiling, timed, visit, bench.stopwatch.seconds
+            verdicts = self.verdicts.get(fingerprint, {})
+            measurements, reason = attempt(self.bench, point, self.journal, self.visit, verdicts)
+        if self.journal and reason:
+            self.progress.done(f"{point.name} not measured: {reason}")
+        elif self.journal:
+            left = self.measuring.visits - self.visit - 1
+            self.journal.append(point, measurements, left if worth_another(measurements[0], self.measuring) else 0)
+            self.timed += sum(map(timed_seconds, measurements))
+            self.late_runs += sum(each.late_runs for each in measurements)
+            self.progress.done(line(self.bench.operation, measurements))
+        return reason
+
+    def end(self, results: Path | None, complete: bool) -> None:
+        """Free the devices, and end the journal; ``complete`` is whether all points were measured."""
+        self.bench.close()
+        if self.journal:
+            whole = time.perf_counter() - self.began
+            if results and self.waiting:
+                self.record_pace(results, whole - self.startup)
+            self.report_disturbances()
+            if complete and self.journal.measured >= set(self.batch.fingerprints):
+                self.journal.complete()
+            else:
+                self.journal.close()
+            if complete:
+                of = f" for {self.measuring.visits} visits" if self.measuring.visits > 1 else ""
+                self.report(
+                    f"done in {whole:.1f} s: {self.startup:.1f} s start-up, {self.timed:.1f} s timed calls and "
+                    f"kernels; planned: at most {self.batch.seconds:.0f} s{of}"
+                )
+        self.process.free_since = time.perf_counter()
+
+    def record_pace(self, results: Path, took: float) -> None:
+        """Record the time of the visit, for expected times."""
+        bound = sum(each.seconds for each in self.waiting) / self.measuring.visits  # predictions are of all visits
+        parts = self.startup, self.compiling, self.timed, self.visit, self.bench.stopwatch.seconds
+        batch = self.batch
         pace.record(results, pace.Record(batch.name, batch.operation, batch.device, bound, took, *parts))
-    if journal:
-        counters = provenance.read(provenance.COUNTERS)
-        journal.end(counters)
-        stolen = provenance.stolen(described.get("counters", {}), counters)
+
+    def report_disturbances(self) -> None:
+        """Record the counters of the machine, and report what disturbed the times."""
+        before, counters = self.described.get("counters", {}), provenance.read(provenance.COUNTERS)
+        self.journal.end(counters)
+        stolen = provenance.stolen(before, counters)
         if stolen >= NOTABLE_STEAL:
-            progress.report(f"the hypervisor gave {stolen:.0%} of the CPU time of this machine to other guests")
-        stops, periods = provenance.throttled(described.get("counters", {}), counters)
+            self.report(f"the hypervisor gave {stolen:.0%} of the CPU time of this machine to other guests")
+        stops, periods = provenance.throttled(before, counters)
         if stops:
-            progress.report(f"the CPU quota stopped processes in {stops} of {periods} periods: times are too long")
-        if late_runs:
-            progress.report(f"{late_runs} kernel runs were repeated because the host queued them too late")
-    if journal and not missing:
-        if journal.measured >= set(batch.fingerprints):
-            journal.complete(output)
-        else:
-            journal.close()
-        progress.report(
-            f"done in {time.perf_counter() - began:.1f} s: {startup:.1f} s start-up, {timed:.1f} s timed calls and "
-            f"kernels; planned: at most {batch.seconds:.0f} s"
-            + (f" for {measuring.visits} visits" if measuring.visits > 1 else "")
-        )
-    elif journal:
-        journal.close()
-    process.free_since = time.perf_counter()
-    return missing
+            self.report(f"the CPU quota stopped processes in {stops} of {periods} periods: times are too long")
+        if self.late_runs:
+            self.report(f"{self.late_runs} kernel runs were repeated because the host queued them too late")
 
 
-def record_overdue(bench: Bench, point: Point, journal: Journal | None, seconds: float) -> str:
+def record_overdue(bench: Bench, point: Point, journal: Events | None, seconds: float) -> str:
     """Record in the journal that a point did not end in its time; return the step that it is in."""
     if journal and bench.step:
         journal.fail(point, f"{bench.step} did not end within {seconds:.0f} s", counts=True)
     return bench.step
 
 
-def journal_state(journal: Journal | None, measuring: Measuring) -> tuple | None:
+def journal_state(journal: Events | None, measuring: Measuring) -> tuple | None:
     """Return the contents of the journal on rank 0 that every rank needs.
 
     Returns
@@ -365,7 +441,7 @@ def process_age() -> float:
 
 
 def attempt(
-    bench: Bench, point: Point, journal: Journal | None, visit: int, verdicts: Mapping[tuple[str, str], Verdict]
+    bench: Bench, point: Point, journal: Events | None, visit: int, verdicts: Mapping[tuple[str, str], Verdict]
 ) -> tuple[list[Measurement], str]:
     """Measure one visit of a point, and share the outcome with all ranks.
 

@@ -10,11 +10,11 @@ import shutil
 import socket
 import tempfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -38,12 +38,119 @@ from hpcmm.store import (
 CUT_OFF = "the job crashed, was killed, or ran out of memory or time"
 
 
-class Journal:
-    """Events of the points of an incomplete batch: one JSON line per event, synced when it is written.
+class Events:
+    """What happens to the points of a batch: each event is an entry, which a subclass writes somewhere.
 
-    Every line about a point has its fingerprint. Lines with a fingerprint that the batch does not have belong to
-    another kernel or to other settings, and are ignored. Each line begins with a CRC-32 that continues the one of the
-    previous line. A truncated, damaged or misplaced line is dropped on opening, with all lines after it.
+    Every entry about a point has its fingerprint.
+
+    Parameters
+    ----------
+    batch : Batch
+    content : Recorded
+        The entries so far.
+
+    Attributes
+    ----------
+    runs, finished, visits, attempts
+        As in ``Recorded``.
+    kept : list
+        Groups of columns, as ``read`` gives them, with points of earlier files.
+    """
+
+    def __init__(self, batch: Batch, content: Recorded):
+        self.batch = batch
+        self.fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
+        self.runs, self.finished, self.attempts = content.runs, content.finished, content.attempts
+        self.visits = content.visits
+        self.kept: list[Groups] = []
+
+    def open(self, provenance: Mapping[str, Any]) -> None:
+        """Record the start of this process."""
+        kept = [fingerprint for part in self.kept for fingerprint in part["measurements"]["fingerprint"]]
+        process = {"host": socket.gethostname(), "pid": os.getpid()}
+        self._append({"provenance": dict(provenance), "kept": list(dict.fromkeys(kept)), "process": process})
+        self.runs.append(dict(provenance))
+
+    @property
+    def measured(self) -> set[str]:
+        """Fingerprints of the points that have all visits."""
+        done = {fingerprint for fingerprint, (_, left) in self.visits.items() if not left}
+        return done.union(*(part["measurements"]["fingerprint"] for part in self.kept))
+
+    def _append(self, entry: dict) -> None:
+        raise NotImplementedError
+
+    def begin(self, point: Point) -> None:
+        """Record the start of a point. If no other entry follows, the job ended in this point."""
+        fingerprint = self.fingerprints[point.key]
+        visit, _ = self.visits.get(fingerprint, (0, 0))
+        self._append({"begun": point.key, "fingerprint": fingerprint, "visit": visit})
+
+    def fail(self, point: Point, reason: str, counts: bool) -> None:
+        """Record that a point that was begun could not be measured, and whether that counts as an attempt."""
+        fingerprint = self.fingerprints[point.key]
+        self._append({"failed": point.key, "fingerprint": fingerprint, "reason": reason, "counts": counts})
+
+    def append(self, point: Point, measurements: Sequence[Measurement], left: int = 0) -> None:
+        """Record a finished visit of a point, after which ``left`` follow."""
+        run, fingerprint = len(self.runs) - 1, self.fingerprints[point.key]
+        visit, _ = self.visits.get(fingerprint, (0, 0))
+        entries = list(map(measurement_to_json, measurements))
+        place = {"point": point.key, "fingerprint": fingerprint, "visit": visit, "left": left}
+        self._append(place | {"run": run, "measurements": entries})
+        self.visits[fingerprint] = visit + 1, left
+        self.finished[fingerprint] = with_visit(self.finished.get(fingerprint, ()), run, measurements)
+
+    def end(self, counters: Mapping[str, Any]) -> None:
+        """Record the counters of the machine at the end of this process; a job that is killed has none."""
+        self._append({"ended": dict(counters)})
+        self.runs[-1]["counters_at_end"] = dict(counters)
+
+    def complete(self) -> None:
+        """Make the result, when all points have all visits."""
+        self.close()
+
+    def close(self) -> None:
+        """Release what ``_append`` uses."""
+
+
+class Sent(Events):
+    """Events that another process receives, one JSON line each, and adds to the entries that it sent.
+
+    Parameters
+    ----------
+    batch : Batch
+    entries : sequence of dict
+        Those of earlier processes.
+    provenance : mapping
+        Of this process.
+    file
+        Of text.
+    """
+
+    def __init__(self, batch: Batch, entries: Sequence[dict], provenance: Mapping[str, Any], file: IO[str]):
+        super().__init__(batch, Recorded.of(entries, batch))
+        self._file = file
+        self.open(provenance)
+
+    @classmethod
+    def opener(
+        cls, entries: Sequence[dict], config: Mapping[str, Any], file: IO[str]
+    ) -> Callable[[Batch, Mapping[str, Any]], Sent]:
+        """Return a function that opens the journal of a batch with these entries, as ``kept_in`` does."""
+        return lambda batch, provenance: cls(batch, entries, {**provenance, "config": dict(config)}, file)
+
+    def _append(self, entry: dict) -> None:
+        self._file.write(json.dumps({"batch": self.batch.name, "entry": entry}) + "\n")
+        self._file.flush()
+
+
+class Journal(Events):
+    """Events of an incomplete batch on disk: one JSON line per event, synced when it is written.
+
+    Lines with a fingerprint that the batch does not have belong to another kernel or to other settings, and are
+    ignored. Each line begins with a CRC-32 that continues the one of the previous line. A truncated, damaged or
+    misplaced line is dropped on opening, with all lines after it.
 
     Complete files also have a link in the folder ``kept`` beside them, named by the fingerprint of the batch: another
     plan replaces the file of the batch, and a later one may have the earlier points again.
@@ -51,21 +158,10 @@ class Journal:
     Parameters
     ----------
     path : Path
-        The journal.
+        The journal. The HDF5 file of the batch is beside it.
     batch : Batch
     provenance : mapping
         Of this process.
-
-    Attributes
-    ----------
-    finished : dict
-        By fingerprint, the measurements of all visits so far and the index of the first visit's run in ``runs``.
-    visits : dict
-        By fingerprint, the number of visits that a point has and that it still needs.
-    attempts : dict
-        By fingerprint, how each unfinished attempt at the next visit of a point ended.
-    kept : list
-        Groups of columns, as ``read`` gives them, with points of earlier files.
 
     Raises
     ------
@@ -74,8 +170,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, batch: Batch, provenance: Mapping[str, Any]):
-        self.path, self.batch = path, batch
-        self.fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
+        self.path = path
         make_folder(path.parent)
         try:
             self._file = files.opened(path, "ab+", buffering=0)  # no part of a failed line remains in a buffer
@@ -96,19 +191,9 @@ class Journal:
             raise
         self._file.truncate(content.length)
         self._checksum = content.checksum
-        self.runs, self.finished, self.attempts = content.runs, content.finished, content.attempts
-        self.visits = content.visits
+        super().__init__(batch, content)
         self.kept = stored_points(path.with_suffix(".h5"), batch, set(batch.fingerprints) - set(self.finished))
-        kept = [fingerprint for part in self.kept for fingerprint in part["measurements"]["fingerprint"]]
-        process = {"host": socket.gethostname(), "pid": os.getpid()}
-        self._append({"provenance": dict(provenance), "kept": list(dict.fromkeys(kept)), "process": process})
-        self.runs.append(dict(provenance))
-
-    @property
-    def measured(self) -> set[str]:
-        """Fingerprints of the points that have all visits."""
-        done = {fingerprint for fingerprint, (_, left) in self.visits.items() if not left}
-        return done.union(*(part["measurements"]["fingerprint"] for part in self.kept))
+        self.open(provenance)
 
     def _append(self, entry: dict) -> None:
         self._file.seek(0, os.SEEK_END)
@@ -125,34 +210,9 @@ class Journal:
             os.ftruncate(self._file.fileno(), start)
             raise StoreError(f"{self.path}: {error.strerror}; the points before this one are kept") from error
 
-    def begin(self, point: Point) -> None:
-        """Record the start of a point. If no other line follows, the job ended in this point."""
-        fingerprint = self.fingerprints[point.key]
-        visit, _ = self.visits.get(fingerprint, (0, 0))
-        self._append({"begun": point.key, "fingerprint": fingerprint, "visit": visit})
-
-    def fail(self, point: Point, reason: str, counts: bool) -> None:
-        """Record that a point that was begun could not be measured, and whether that counts as an attempt."""
-        fingerprint = self.fingerprints[point.key]
-        self._append({"failed": point.key, "fingerprint": fingerprint, "reason": reason, "counts": counts})
-
-    def append(self, point: Point, measurements: Sequence[Measurement], left: int = 0) -> None:
-        """Record a finished visit of a point, after which ``left`` follow; it is on the disk when this returns."""
-        run, fingerprint = len(self.runs) - 1, self.fingerprints[point.key]
-        visit, _ = self.visits.get(fingerprint, (0, 0))
-        entries = list(map(measurement_to_json, measurements))
-        place = {"point": point.key, "fingerprint": fingerprint, "visit": visit, "left": left}
-        self._append(place | {"run": run, "measurements": entries})
-        self.visits[fingerprint] = visit + 1, left
-        self.finished[fingerprint] = with_visit(self.finished.get(fingerprint, ()), run, measurements)
-
-    def end(self, counters: Mapping[str, Any]) -> None:
-        """Record the counters of the machine at the end of this process; a job that is killed has none."""
-        self._append({"ended": dict(counters)})
-        self.runs[-1]["counters_at_end"] = dict(counters)
-
-    def complete(self, path: Path) -> None:
+    def complete(self) -> None:
         """Write the batch's HDF5 file, link it in the folder ``kept``, and remove the journal."""
+        path = self.path.with_suffix(".h5")
         write_groups(path, in_order(self.batch, self.kept, self.runs, self.finished))
         with replacing(kept_file(path, self.batch)) as temporary:
             temporary.unlink()
@@ -167,13 +227,33 @@ class Journal:
         self._file.close()
 
 
+def kept_in(output: Path, config: Mapping[str, Any]) -> Callable[[Batch, Mapping[str, Any]], Journal]:
+    """Return a function that opens the journal of a batch, beside its HDF5 file ``output``.
+
+    The experiment's config is kept in the provenance.
+    """
+    journal = output.with_suffix(".journal")
+    return lambda batch, provenance: Journal(journal, batch, {**provenance, "config": dict(config)})
+
+
 @dataclass
 class Recorded:
     """The lines of a journal about the points of a batch.
 
-    ``runs``, ``finished``, ``visits`` and ``attempts`` are as in ``Journal``. ``failed`` has, by fingerprint, the
-    reason of the last failed attempt at a point. ``length`` is the number of bytes up to the last complete line, and
-    ``checksum`` is the checksum of that line.
+    Attributes
+    ----------
+    runs : list of dict
+        The provenance of each process.
+    finished : dict
+        By fingerprint, the measurements of all visits so far and the index of the first visit's run in ``runs``.
+    visits : dict
+        By fingerprint, the number of visits that a point has and that it still needs.
+    attempts : dict
+        By fingerprint, how each unfinished attempt at the next visit of a point ended.
+    failed : dict
+        By fingerprint, the reason of the last failed attempt at a point.
+    length, checksum : int
+        Bytes up to the last complete line of a file, and the checksum of that line.
     """
 
     runs: list[dict] = field(default_factory=list)
@@ -183,6 +263,13 @@ class Recorded:
     failed: dict[str, str] = field(default_factory=dict)
     length: int = 0
     checksum: int = 0
+
+    @classmethod
+    def of(cls, entries: Iterable[dict], batch: Batch) -> Recorded:
+        content = cls()
+        for entry in entries:
+            content.add(entry, batch)
+        return content
 
     def add(self, entry: dict, batch: Batch) -> None:
         """Add a line; one about a point that the batch does not have is skipped."""

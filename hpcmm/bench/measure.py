@@ -104,12 +104,12 @@ class Contender:
         point: Point,
         algorithm: str,
         baseline: bool,
-        measures: Sequence[str],
         visit: int = 0,
     ):
         self.spread, self.variant, self.point = spread, variant, point
-        self.algorithm, self.baseline, self.measures = algorithm, baseline, measures
+        self.algorithm, self.baseline = algorithm, baseline
         self.task = dataclasses.replace(task_of(point), variant=variant)
+        self.measures = algorithm_of(self.task.operation, point.algorithm).measures
         self.run = Run.of(spread.prepare(self.task))  # that of an extension may be a function
         self.visit, self.verdict = visit, None
         self.checksum: int | None = None
@@ -339,7 +339,8 @@ class Problem:
     """The inputs of points that differ only in the kernel, on all ranks, and the checks of their results.
 
     ``connections`` has the transports of algorithms that use one. ``seconds`` is the time that one verification may
-    take on the device.
+    take on the device. ``begin`` is called with each step and its contender: ``"timing"``, ``"tiled (matmul, grid (4,
+    4), block (16, 16), 0 bytes of dynamic shared memory)"``.
     """
 
     def __init__(self, comm, backend, point: Point, seed: int, connections=None, seconds: float = math.inf):
@@ -359,6 +360,19 @@ class Problem:
         self.seed = seed
         self.compared: SameBits | None = None
         self.baselines: dict[tuple[str, int], Known] = {}  # by variant and tile
+        self.begin: Callable[[str, str], None] = lambda step, of: None
+
+    def step(self, name: str, contender: Contender) -> None:
+        """Begin a step of a measurement, one of ``pace.PARTS``, of a contender and its launches."""
+        launches = contender.run.launches
+        self.begin(name, contender.variant.name + (f" ({launches})" if launches else ""))
+
+    def remember(self, contender: Contender) -> None:
+        """Keep what is known about a baseline, for further points of this problem."""
+        if not contender.visit and contender.baseline and contender.algorithm == TEXTBOOK and contender.verdict.passed:
+            self.baselines[contender.key] = Known(
+                contender.verdict, contender.checksum, contender.clock, contender.errors, contender.differences
+            )
 
     @functools.cached_property
     def kinds(self) -> Kinds:
@@ -415,7 +429,6 @@ def measure_point(
     beside: bool = True,
     visit: int = 0,
     verdicts: Mapping[tuple[str, str], Verdict] | None = None,
-    begin: Callable[[str, str], None] = lambda step, of: None,
 ) -> list[Measurement]:
     """Measure one visit of a point; its repetitions alternate with repetitions of its baseline.
 
@@ -435,51 +448,23 @@ def measure_point(
     verdicts : mapping
         By contender and algorithm, the verdicts of the first visit, for later visits. A later visit whose result has
         the same bits takes this verdict. Other bits are verified, or wrong if the variant promises the same ones.
-    begin : callable
-        Called with each step, one of ``pace.PARTS``, and its contender: ``"timing"``, ``"tiled (matmul, grid (4, 4),
-        block (16, 16), 0 bytes of dynamic shared memory)"``.
 
     Returns
     -------
     list of Measurement
         That of the point, then that of the baseline unless the point is the baseline; samples are on rank 0 only.
     """
-    cold, operation, limits = measuring.cache == "cold", problem.operation, of_visit(measuring)
-    problem.backend.cold = cold
-    variant, measures = operation.variant(point.variant), algorithm_of(operation, point.algorithm).measures
-    names = dict.fromkeys((point.algorithm, TEXTBOOK) if beside else (point.algorithm,))
-    spreads = problem.spread(list(names))
-    if point.algorithm == TEXTBOOK:
-        library = None if measuring.only_verifies else operation.baseline(variant.device, point.dtype)
-        pairs = [(TEXTBOOK, each, each.baseline) for each in filter(None, dict.fromkeys((variant, library)))]
-    else:
-        pairs = [(name, variant, name == TEXTBOOK) for name in names]
+    problem.backend.cold = measuring.cache == "cold"
+    pairs = contending(problem, point, measuring, beside)
+    spreads = problem.spread(list(dict.fromkeys(name for name, *_ in pairs)))
     earlier = verdicts or {}
     contenders = [
-        Contender(spreads[name], each, point, name, yard, measures, visit)
-        for name, each, yard in pairs
-        if not visit or (each.name, name) in earlier
+        Contender(spreads[name], variant, point, name, baseline, visit)
+        for name, variant, baseline in pairs
+        if not visit or (variant.name, name) in earlier
     ]
-
-    def step(name: str, contender: Contender) -> None:
-        begin(name, contender.variant.name + (f" ({contender.run.launches})" if contender.run.launches else ""))
-
     for contender in contenders:
-        if not visit:
-            step("reference", contender)
-            problem.judge(contender.task)
-        step("first call", contender)
-        contender.first_run(measuring)
-        step("verification", contender)
-        if contender is not contenders[0] and (known := problem.baselines.get(contender.key)):
-            contender.take(known)
-        if visit:
-            contender.recall(earlier[contender.variant.name, contender.algorithm])
-        if contender.verdict is None:
-            contender.verify(problem.judge(contender.task))
-        if measuring.only_verifies and variant.path and contender.verdict.passed and point.ranks == 1:
-            where = guarded.mistake(problem.backend, contender.task)
-            contender.verdict = dataclasses.replace(contender.verdict, passed=not where, where=where)
+        first_result(problem, contender, measuring, earlier, known=contender is not contenders[0])
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
         right = []  # a wrong variant needs no baseline
@@ -488,49 +473,98 @@ def measure_point(
     if len(right) == 2:
         right[0].beside, right[1].beside = right[1], right[0]
     before = provenance.moment()
-    for contender in right:
-        step("warm-up", contender)
-        contender.warm_up(limits)
-    for end_to_end in [kind == "call" for kind in measures]:
-        waiting = [contender for contender in right if not contender.done(end_to_end, limits)]
-        while waiting:
-            for contender in list(waiting):
-                step("timing", contender)
-                contender.repeat(end_to_end, cold)
-                if contender.done(end_to_end, limits):
-                    waiting.remove(contender)
-                    if end_to_end != (measures[-1] == "call"):
-                        continue
-                    step("verification", contender)
-                    contender.verify_again(problem, fetched=end_to_end)
-            waiting.reverse()  # the order alternates, so that a drift of the clock affects both alike
+    take_turns(problem, right, of_visit(measuring))
     for contender in right:
         contender.take_steal(before)
-    if measuring.energy and not visit and point.ranks == 1 and "kernel" in measures:
-        for contender in right:
-            step("energy", contender)
-            contender.measure_energy()
-    if measuring.accuracy and not visit and point.ranks == 1 and has_errors(contenders[0].task):
-        for contender in right:
-            if not contender.errors:
-                step("errors", contender)
-                contender.measure_errors(problem.kinds)
-    if measuring.same_bits and not visit and (multiplies(contenders[0].task) or reduces(contenders[0].task)):
-        for contender in right:
-            if contender.verdict.passed and not contender.differences:
-                step("bits", contender)
-                contender.measure_differences(problem.same_bits(point))
+    if not visit:
+        measure_once(problem, right, measuring)
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
-        if not visit and not measuring.only_verifies and math.isnan(contender.clock):
-            step("clock", contender)
-            contender.take_clock()
-        if not visit and contender.baseline and contender.algorithm == TEXTBOOK and contender.verdict.passed:
-            known = Known(
-                contender.verdict, contender.checksum, contender.clock, contender.errors, contender.differences
-            )
-            problem.baselines[contender.key] = known
+        problem.remember(contender)
     return [contender.measurement() for contender in contenders]
+
+
+def contending(problem: Problem, point: Point, measuring: Measuring, beside: bool) -> list[tuple[str, Variant, bool]]:
+    """Return algorithm and variant of a point and of its baseline, and whether it is the baseline."""
+    variant = problem.operation.variant(point.variant)
+    if point.algorithm != TEXTBOOK:
+        names = dict.fromkeys((point.algorithm, TEXTBOOK) if beside else (point.algorithm,))
+        return [(name, variant, name == TEXTBOOK) for name in names]
+    library = None if measuring.only_verifies else problem.operation.baseline(variant.device, point.dtype)
+    return [(TEXTBOOK, each, each.baseline) for each in filter(None, dict.fromkeys((variant, library)))]
+
+
+def first_result(
+    problem: Problem,
+    contender: Contender,
+    measuring: Measuring,
+    earlier: Mapping[tuple[str, str], Verdict],
+    known: bool,
+) -> None:
+    """Run a contender for the first time in this visit, and verify its result.
+
+    ``known`` is whether what an earlier point found out about the same contender may be reused.
+    """
+    point, visit = contender.point, contender.visit
+    if not visit:
+        problem.step("reference", contender)
+        problem.judge(contender.task)
+    problem.step("first call", contender)
+    contender.first_run(measuring)
+    problem.step("verification", contender)
+    if known and contender.key in problem.baselines:
+        contender.take(problem.baselines[contender.key])
+    if visit:
+        contender.recall(earlier[contender.variant.name, contender.algorithm])
+    if contender.verdict is None:
+        contender.verify(problem.judge(contender.task))
+    own_file = problem.operation.variant(point.variant).path
+    if measuring.only_verifies and own_file and contender.verdict.passed and point.ranks == 1:
+        where = guarded.mistake(problem.backend, contender.task)
+        contender.verdict = dataclasses.replace(contender.verdict, passed=not where, where=where)
+
+
+def take_turns(problem: Problem, contenders: Sequence[Contender], limits: Measuring) -> None:
+    """Time contenders in turns, kind by kind, until each has enough repetitions; verify their last results."""
+    for contender in contenders:
+        problem.step("warm-up", contender)
+        contender.warm_up(limits)
+    kinds = [kind == "call" for contender in contenders[:1] for kind in contender.measures]
+    for end_to_end in kinds:
+        waiting = [contender for contender in contenders if not contender.done(end_to_end, limits)]
+        while waiting:
+            for contender in list(waiting):
+                problem.step("timing", contender)
+                contender.repeat(end_to_end, cold=limits.cache == "cold")
+                if contender.done(end_to_end, limits):
+                    waiting.remove(contender)
+                    if end_to_end != kinds[-1]:
+                        continue
+                    problem.step("verification", contender)
+                    contender.verify_again(problem, fetched=end_to_end)
+            waiting.reverse()  # the order alternates, so that a drift of the clock affects both alike
+
+
+def measure_once(problem: Problem, contenders: Sequence[Contender], measuring: Measuring) -> None:
+    """Measure what one visit suffices for: energy, errors on each kind of data, differences of bits, and the clock."""
+    for contender in contenders:
+        if measuring.energy and contender.point.ranks == 1 and "kernel" in contender.measures:
+            problem.step("energy", contender)
+            contender.measure_energy()
+    for contender in contenders:
+        whole = contender.point.ranks == 1 and has_errors(contender.task)
+        if measuring.accuracy and whole and not contender.errors:
+            problem.step("errors", contender)
+            contender.measure_errors(problem.kinds)
+    for contender in contenders:
+        compared = multiplies(contender.task) or reduces(contender.task)
+        if measuring.same_bits and compared and contender.verdict.passed and not contender.differences:
+            problem.step("bits", contender)
+            contender.measure_differences(problem.same_bits(contender.point))
+    for contender in contenders:
+        if not measuring.only_verifies and math.isnan(contender.clock):
+            problem.step("clock", contender)
+            contender.take_clock()
 
 
 def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measuring) -> list[Verdict]:
@@ -550,8 +584,7 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
             spread = problem.spread([TEXTBOOK])[TEXTBOOK]
             spread.save_inputs()
         variant = problem.operation.variant(point.variant)
-        measures = algorithm_of(problem.operation, TEXTBOOK).measures
-        contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures)
+        contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline)
         contender.first_run(measuring)
         contender.verify(problem.judge(contender.task))
         if contender.verdict.passed:
@@ -570,8 +603,7 @@ def run_for_sanitizer(comm, backend, points: Sequence[Point], measuring: Measuri
         print(f"{MARK_OF_POINT}{point.name}", flush=True)
         problem = Problem(comm, backend, point, measuring.seed)
         spread = problem.spread([TEXTBOOK])[TEXTBOOK]
-        measures = algorithm_of(problem.operation, TEXTBOOK).measures
         variant = problem.operation.variant(point.variant)
-        contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures)
+        contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline)
         contender.first_run(measuring)
         problem.close()

@@ -212,7 +212,7 @@ def profile(
     if reason:
         store.write_profiles(output, operation, None, [], reason, source)
     else:
-        store.merge([], output, parts=finished(output, parts), source=source)
+        store.write_groups(output, store.merged(finished(output, parts)), source=source)
     return reason
 
 

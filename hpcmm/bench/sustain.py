@@ -20,6 +20,7 @@ from hpcmm.backends import open_backend, visible
 from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.job import describe_ranks
 from hpcmm.bench.sustained import groups_of, lines_of
+from hpcmm.experiment.plan import Plan
 from hpcmm.measurement import Batch, Point
 from hpcmm.operations import task_of
 from hpcmm.parallel import world
@@ -75,27 +76,20 @@ class Product:
 
 def sustain(
     comm,
+    planned: Plan,
     batch: Batch,
-    seconds: float,
-    share_gpu: bool,
-    seed: int,
     output: Path,
     stopped: Callable[[], bool] = lambda: False,
     expect: Callable[[str, float], None] = lambda doing, seconds: None,
 ) -> bool:
-    """Repeat the products of a batch on each rank for some seconds, and write ``output``. Collective.
+    """Repeat the products of a batch on each rank for its expected seconds, and write ``output``. Collective.
 
     Parameters
     ----------
     comm : MPI.Comm
+    planned : Plan
     batch : Batch
-        From ``Plan.sustained``.
-    seconds : float
-        Of all products together.
-    share_gpu : bool
-        Whether ranks may share a GPU.
-    seed : int
-        Of the inputs.
+        One of ``planned.sustained``.
     output : Path
         HDF5 file; the lines of each rank are beside it until it is complete.
     stopped : callable
@@ -109,9 +103,10 @@ def sustain(
         Whether no rank ended early. Otherwise there is no ``output``, and ``sustained.so_far`` returns the
         measurements.
     """
+    seconds = sum(batch.predicted)
     expect(f"{batch.name}: start-up", batch.seconds - seconds)
     local_rank = world.local_rank(comm, visible(batch.device))
-    backend = open_backend(batch.device, world.threads_per_rank(comm), local_rank, share_gpu)
+    backend = open_backend(batch.device, world.threads_per_rank(comm), local_rank, planned.share_gpu)
     described = describe_ranks(comm, backend)
     if comm.rank == 0:
         make_folder(output.parent)
@@ -129,7 +124,7 @@ def sustain(
 
         first = {"rank": comm.rank, "fingerprint": batch.fingerprint}
         write(first | {"provenance": described, "errors": backend.errors()})
-        products = [Product(backend, point, seed) for point in batch.points]
+        products = [Product(backend, point, planned.measuring.seed) for point in batch.points]
         comm.Barrier()
         expect(f"{batch.name}: products", seconds)
         begin, minute = time.perf_counter(), 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -16,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcmm import backends, kernels, surroundings
 from hpcmm.bench import adoption, disassembly, sanitizing, tools
@@ -25,6 +26,10 @@ from hpcmm.cli.selection import SMS_ON_HOST, Chosen, choose, config_of, verifyin
 from hpcmm.devices import DEVICES
 from hpcmm.model import DeviceError, HpcmmError, Task, Variant
 from hpcmm.operations import heads
+
+if TYPE_CHECKING:
+    from hpcmm.jobs.trial import Visit
+    from hpcmm.store import Groups
 
 WRONG, INTERRUPTED = 1, 130  # exit statuses
 # The expected time of a point decides when a kernel without an end is given up; it follows from max_seconds.
@@ -115,6 +120,25 @@ def run(arguments: argparse.Namespace) -> int:
         return watch(arguments)
     if arguments.adopt:
         return adopt(arguments)
+    if arguments.on_host:
+        chosen = chosen_or_said(arguments)
+        return on_host(arguments, chosen) if chosen else WRONG
+    from hpcmm.jobs import trial  # with HDF5, which takes a while to import
+
+    with contextlib.closing(trial.Visit()) as first:  # it starts while the files are read
+        chosen = chosen_or_said(arguments)
+        if not chosen:
+            return WRONG
+        device = chosen.kernels[0].device
+        if missing := backends.missing(device):
+            why = missing if backends.this_machine().count[device] else "this machine has no GPU"
+            raise HpcmmError(f"{why}; --on-host verifies CUDA kernels on the CPU")
+        surroundings.say()
+        return measured(arguments, chosen, first)
+
+
+def chosen_or_said(arguments: argparse.Namespace) -> Chosen | None:
+    """Return what to measure; None if it cannot be, after JSON that says why."""
     try:
         chosen = choose(arguments)
     except HpcmmError as error:
@@ -122,17 +146,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise
         wrong = [failed(Path(each).name, str(error)) for each in arguments.files]
         print(json.dumps({"operation": arguments.operation or "", "kernels": wrong}, indent=1))
-        return WRONG
+        return None
     require_tools(arguments, chosen)
-    if arguments.on_host:
-        return on_host(arguments, chosen)
-    device = chosen.kernels[0].device
-    if missing := backends.missing(device):
-        why = missing if backends.this_machine().count[device] else "this machine has no GPU"
-        raise HpcmmError(f"{why}; --on-host verifies CUDA kernels on the CPU")
-    surroundings.say()
-    with tempfile.TemporaryDirectory(prefix="hpcmm-bench-") as name:
-        return measured(arguments, chosen, Path(name))
+    return chosen
 
 
 def adopt(arguments: argparse.Namespace) -> int:
@@ -168,11 +184,10 @@ def is_cuda(variant: Variant) -> bool:
     return variant.compiled and DEVICES[variant.device].accelerator
 
 
-def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int:
+def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int:
     """Verify all kernels, time the correct ones, and print both."""
-    from hpcmm import store
     from hpcmm.bench import verdicts
-    from hpcmm.jobs import trial  # these import HDF5, which takes a while
+    from hpcmm.jobs import trial
 
     def say(text: str) -> None:
         if not arguments.json:
@@ -188,9 +203,9 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
             print(json.dumps({"operation": operation.name, "kernels": results}, indent=1))
         return WRONG
     device = chosen.kernels[0].device
-    judged = verified(chosen, sweeps, folder, lambda verdict: say(verdicts.line_of(verdict)))
+    judged = verified(chosen, sweeps, first, lambda verdict: say(verdicts.line_of(verdict)))
     if not arguments.sanitize:
-        for line in races(chosen, judged, sweeps, folder):
+        for line in races(chosen, judged, sweeps):
             say(line)
     right = [name for name, each in zip(chosen.names, judged, strict=True) if each["passed"]]
     results += judged
@@ -199,7 +214,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
 
     found: dict[str, Any] = {}
     if arguments.sanitize:
-        found["sanitizers"] = sanitized(chosen, sweeps, folder)
+        found["sanitizers"] = sanitized(chosen, sweeps)
         for each in found["sanitizers"]:
             say(benched.sanitizer_line(each))
     if arguments.sass and right:
@@ -207,21 +222,19 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
         say(benched.instruction_table(found["instructions"]))
     rows = []
     if right:
-        (folder / "time").mkdir()
         sizes = {"shapes": [list(each) for each in chosen.shapes], "same_bits": arguments.bits}
         shapes = {"bench": sizes | scalars(chosen)}
         tuned = [each.name for dtype in chosen.dtypes if (each := operation.tuned(device, dtype))]
         names = list(dict.fromkeys([*right, *filter(None, [chosen.against]), *tuned]))
         config = config_of(chosen, names, TIMING, shapes, arguments.profile)
-        timings = trial.measure(config, folder / "time", show=progress)
-        columns = store.read(timings)
+        columns = trial.measure(config, show=progress)
         for each in judged:
             timed = verdicts.verdict_of(operation, each["kernel"], columns)
             if each["passed"] and not timed["passed"]:
                 each |= timed
                 say(verdicts.line_of(each))
         rows = benched.timed_rows(operation, chosen.kernels, chosen.title, analysis.measurements(columns))
-        write(arguments, timings)
+        write(arguments, columns)
     elif arguments.output or arguments.html:
         print("hpcmm: no kernel is correct, so there are no times to write", file=sys.stderr)
     found = {"operation": operation.name, "device": device, "kernels": results, **found}
@@ -246,22 +259,21 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
 
 
 def verified(
-    chosen: Chosen, sweeps: Mapping[str, Any], folder: Path, show: Callable[[dict[str, Any]], None]
+    chosen: Chosen, sweeps: Mapping[str, Any], first: Visit | None, show: Callable[[dict[str, Any]], None]
 ) -> list[dict[str, Any]]:
     """Verify all kernels together, show each verdict when it is known, and return the verdicts.
 
-    A kernel that ends its job also ends the points of other kernels. These are verified again without it.
+    A kernel that ends its process also ends the points of other kernels. These are verified again without it. The
+    ``first`` process was started before.
     """
-    from hpcmm import store
     from hpcmm.bench import verdicts
     from hpcmm.jobs import trial
 
     waiting = dict(zip(chosen.names, chosen.kernels, strict=True))
     found: dict[str, dict[str, Any]] = {}
     while waiting:
-        own = folder / f"verify-{len(found)}"
-        own.mkdir()
-        columns = store.read(trial.measure(config_of(chosen, list(waiting), VERIFYING, sweeps), own, alone=False))
+        columns = trial.measure(config_of(chosen, list(waiting), VERIFYING, sweeps), alone=False, first=first)
+        first = None
         lost = {name: each for name, each in waiting.items() if verdicts.lost_to_others(each.name, columns)}
         if len(lost) == len(waiting):  # none of them is the cause
             lost = {}
@@ -298,7 +310,7 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
     return found and f"; {found}"
 
 
-def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str, Any]) -> Iterator[str]:
     """Search the CUDA kernels that passed for races, change the verdicts of those that have one, and yield lines.
 
     They run under two tools of compute-sanitizer, at two shapes with several blocks, and meanwhile on the host, which
@@ -312,10 +324,8 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str,
     shapes = sorted(sweeps["ragged"]["shapes"], key=math.prod)[-2:]
 
     def under_tools(name: str, variant: Variant) -> Sequence[sanitizing.Report]:
-        own = folder / f"races-{variant.name}"
-        own.mkdir()
         config = config_of(chosen, [name], VERIFYING, {"races": {**sweeps["ragged"], "shapes": shapes}})
-        return trial.sanitized(config, own, program, sanitizing.OF_RACES) if program else ()
+        return trial.sanitized(config, program, sanitizing.OF_RACES) if program else ()
 
     def hosted(variant: Variant) -> tuple[on_host.Found | None, str]:
         try:
@@ -335,15 +345,13 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str,
             yield f"{variant.name}: {verdict['races']}" if verdict["passed"] else verdicts.line_of(verdict)
 
 
-def sanitized(chosen: Chosen, sweeps: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+def sanitized(chosen: Chosen, sweeps: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run each kernel under all sanitizers, and return their reports."""
     from hpcmm.jobs import trial
 
     found = []
     for name, variant in zip(chosen.names, chosen.kernels, strict=True):
-        own = folder / f"sanitize-{len(found)}"
-        own.mkdir()
-        reports = trial.sanitized(config_of(chosen, [name], VERIFYING, sweeps), own, tools.find(sanitizing.PROGRAM))
+        reports = trial.sanitized(config_of(chosen, [name], VERIFYING, sweeps), tools.find(sanitizing.PROGRAM))
         found += [{"kernel": variant.name, **dataclasses.asdict(each)} for each in reports]
     return found
 
@@ -407,17 +415,19 @@ def progress(line: str) -> None:
         print(line.replace("bench/", ""), file=sys.stderr, flush=True)
 
 
-def write(arguments: argparse.Namespace, timings: Path) -> None:
+def write(arguments: argparse.Namespace, columns: Groups) -> None:
     """Write the requested files."""
     from hpcmm import report, store
 
     if arguments.output:
-        with store.replacing(arguments.output) as temporary:
-            shutil.copyfile(timings, temporary)
+        store.write_groups(arguments.output, columns)
     if arguments.html:
-        page, _ = report.build(timings, timings.parent / "page")
-        with store.replacing(arguments.html) as temporary:
-            shutil.copyfile(page, temporary)
+        with tempfile.TemporaryDirectory(prefix="hpcmm-bench-") as name:
+            timings = Path(name, "timings.h5")
+            store.write_groups(timings, columns)
+            page, _ = report.build(timings, timings.with_name("page"))
+            with store.replacing(arguments.html) as temporary:
+                shutil.copyfile(page, temporary)
 
 
 def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:

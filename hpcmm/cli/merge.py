@@ -32,8 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise store.StoreError(f"{arguments.output}: exists already; remove it or give another name")
     parts = [store.read(path) for path in arguments.timings]
     before = sum(map(point_count, parts))
-    store.merge([], arguments.output, unmeasured(store.joined(parts)), single=arguments.single, parts=parts)
-    groups = store.read(arguments.output)
+    groups = store.merged(parts, unmeasured(store.joined(parts)))
+    store.write_groups(arguments.output, groups, arguments.single)
     points, runs = point_count(groups), len(groups["runs"]["batch"])
     print(f"{arguments.output}: {points} points of {runs} runs; duplicates left out: {before - points}")
     return 0

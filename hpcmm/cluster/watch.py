@@ -208,23 +208,29 @@ def why_over(record: Record, state: State) -> str:
     return f"Slurm ended job {record.job} without an error of the job: {state}{request}{has}"
 
 
-def first_errors(logs: Sequence[str], batch: str = "") -> list[str]:
-    """Return the first line of each log that reports an error: ours, Python's, the launcher's or Slurm's.
+ERROR = re.compile(
+    r"hpcmm: error:|\w*(Error|Interrupt)\b|\S*bash: line|ERROR:|YOUR APPLICATION TERMINATED|"
+    r"srun: error|slurmstepd\S*: error"
+)
+
+
+def first_error(lines: Sequence[str], batch: str = "") -> str:
+    """Return the first line that reports an error: ours, Python's, the launcher's or Slurm's; empty without one.
 
     If one is about ``batch``, that one.
     """
-    error = re.compile(
-        r"hpcmm: error:|\w*(Error|Interrupt)\b|\S*bash: line|ERROR:|YOUR APPLICATION TERMINATED|"
-        r"srun: error|slurmstepd\S*: error"
-    )
+    errors = [line.strip() for line in lines if ERROR.match(line)]
+    about = [line for line in errors if batch and line.startswith(f"hpcmm: error: {batch}: ")]
+    return next(iter(about or errors), "")
+
+
+def first_errors(logs: Sequence[str], batch: str = "") -> list[str]:
+    """Return ``first_error`` of each log that has one."""
     found: dict[str, None] = {}
     for log in logs:
         with suppress(OSError):
-            lines = files.text_of(log, errors="replace").splitlines()
-            errors = [line.strip() for line in lines if error.match(line)]
-            about = [line for line in errors if batch and line.startswith(f"hpcmm: error: {batch}: ")]
-            found |= dict.fromkeys((about or errors)[:1])
-    return list(found)
+            found[first_error(files.text_of(log, errors="replace").splitlines(), batch)] = None
+    return list(filter(None, found))
 
 
 def main(argv: Sequence[str]) -> int:

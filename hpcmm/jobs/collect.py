@@ -3,7 +3,9 @@
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hpcmm import files, store
 from hpcmm.bench import done, profiling, sustained
@@ -32,7 +34,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = False) -> list[str]:
+def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
     """Write all finished points of a plan into one file; failed ones go into ``omitted`` with a reason.
 
     Finished points of a failed job are included. ``done.source`` of the plan is in the file if nothing failed; else the
@@ -45,8 +47,6 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
         Folder with ``plan.json``, ``raw/``, ``profiles/`` and ``logs/``.
     target : Path
         HDF5 file to write.
-    separate : bool
-        Whether each batch had a job of its own, with a log of its name.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
     parts, omitted, unprofiled, failed = [], planned.omitted(), planned.unprofiled(), []
     incomplete: dict[tuple[str, str], list[tuple[Batch, int]]] = {}
     complete = done.jobs(planned, results)
-    job_of = {batch.name: batch.name if separate else job.name for job in planned.jobs for batch in job.batches}
+    job_of = {batch.name: job.name for job in planned.jobs for batch in job.batches}
     for batch in planned.to_measure:
         finished, reasons, short = salvaged(results, batch, job_of[batch.name])
         parts += finished
@@ -66,14 +66,7 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
         if reasons:
             reason = next(iter(reasons.values())).removeprefix(f"{batch.name}: ")
             incomplete.setdefault(("not measured", reason), []).append((batch, len(reasons)))
-        counts = Counter(
-            (spread_name(point.variant, point.algorithm), f"failed: {reasons[fingerprint]}")
-            for point, fingerprint in zip(batch.points, batch.fingerprints, strict=True)
-            if fingerprint in reasons
-        )
-        for (variant, reason), count in counts.items():
-            row = {"sweep": batch.sweep, "variant": variant, "ranks": batch.ranks, "reason": reason, "points": count}
-            omitted.append(row)
+        omitted += rows_of_failures(batch, reasons)
     for (what, why), batches in incomplete.items():
         points, total = sum(count for _, count in batches), sum(len(batch.points) for batch, _ in batches)
         others = f" and {len(batches) - 1} more" if len(batches) > 1 else ""
@@ -97,8 +90,28 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
             reason = why_it_ended(results, job)
             failed.append(f"profile of {operation}: {reason}")
             unprofiled.append({"operation": operation, "reason": f"failed: {reason}"})
-    store.merge([], target, omitted, unprofiled, parts=parts, source="" if failed else done.source(planned, results))
+    source = "" if failed else done.source(planned, results)
+    store.write_groups(target, store.merged(parts, omitted, unprofiled), source=source)
     return failed
+
+
+def rows_of_failures(batch: Batch, reasons: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the rows of ``omitted`` for the points of a batch that failed, with a reason by fingerprint."""
+    counts = Counter(
+        (spread_name(point.variant, point.algorithm), f"failed: {reasons[fingerprint]}")
+        for point, fingerprint in zip(batch.points, batch.fingerprints, strict=True)
+        if fingerprint in reasons
+    )
+    return [
+        {"sweep": batch.sweep, "variant": variant, "ranks": batch.ranks, "reason": reason, "points": count}
+        for (variant, reason), count in counts.items()
+    ]
+
+
+def reasons_of(batch: Batch, failed: Mapping[str, str], ending: str) -> dict[str, str]:
+    """Return by fingerprint why points failed; those that were not begun failed because the job ended."""
+    names = {fingerprint: point.name for fingerprint, point in zip(batch.fingerprints, batch.points, strict=True)}
+    return {each: f"{names[each]}: {why}" if why else f"{batch.name}: {ending}" for each, why in failed.items()}
 
 
 def salvaged(results: Path, batch: Batch, job: str) -> tuple[list[store.Groups], dict[str, str], int]:
@@ -107,10 +120,7 @@ def salvaged(results: Path, batch: Batch, job: str) -> tuple[list[store.Groups],
         groups, failed, short = so_far(batch.file(results), batch)
     except store.StoreError as error:
         return [], dict.fromkeys(batch.fingerprints, str(error)), 0
-    names = {fingerprint: point.name for fingerprint, point in zip(batch.fingerprints, batch.points, strict=True)}
-    ending = f"{batch.name}: {why_it_ended(results, job, batch.name)}"
-    reasons = {each: f"{names[each]}: {reason}" if reason else ending for each, reason in failed.items()}
-    return [groups], reasons, short
+    return [groups], reasons_of(batch, failed, why_it_ended(results, job, batch.name)), short
 
 
 def why_it_ended(results: Path, job: str, name: str = "") -> str:

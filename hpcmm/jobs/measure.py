@@ -16,8 +16,8 @@ INHERITED = surroundings.enter()  # before NumPy and the kernels load OpenBLAS a
 
 from hpcmm import files, store
 from hpcmm.bench import status
-from hpcmm.bench.job import Process, measure_batch
-from hpcmm.bench.journal import is_visited
+from hpcmm.bench.job import measure_batch, process_of
+from hpcmm.bench.journal import is_visited, kept_in
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS
 from hpcmm.measurement import Batch
@@ -26,7 +26,7 @@ from hpcmm.parallel import world
 from hpcmm.reader import ConfigError
 
 
-def main() -> None:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, required=True, help="folder with plan.json; batches are files in raw/")
     parser.add_argument(
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument(
         "--failed",
         type=Path,
-        help="file with the batches that failed, one per line; they are left out, and further ones are added",
+        help="file with the batches that failed, one per line; they are not measured, and further ones are added",
     )
     parser.add_argument(
         "--patience",
@@ -58,60 +58,65 @@ def main() -> None:
         action="store_true",
         help="count the points of all batches of the plan; no other job runs at the same time",
     )
-    arguments = parser.parse_args()
-    results, name = arguments.results, arguments.batches[0]
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse()
+    name = arguments.batches[0]
     try:
         comm = world.world()
         if comm.rank == 0:  # what modules of a site set after the workflow started
             surroundings.say(INHERITED)
         # Slurm sends SIGTERM before SIGKILL: rank 0 records it in the journal and ends the other ranks
         signal.signal(signal.SIGTERM, signal.SIG_IGN if comm.rank else lambda *_: sys.exit(143))
-        planned = plan.read(results / "plan.json")
-        batches = [(each := planned.batch(name), each.file(results)) for name in arguments.batches]
-        first, _ = batches[0]
-        if comm.size != first.ranks:
-            raise ConfigError(f"batch {first.name} needs {first.ranks} ranks, but MPI started {comm.size}")
-        measuring = planned.measuring
-        visits = min(arguments.visits or measuring.visits, measuring.visits)
-        share = visits / measuring.visits
-        found = so_far(arguments.failed, batches, share) if comm.rank == 0 else None
-        failed, complete = comm.bcast(found, root=0)
-        process, before = None, len(failed)
-        waiting = [(batch, output) for batch, output in batches if batch.name not in (*failed, *complete)]
-        if measuring.job_of(visits - 1) % 2:
-            waiting.reverse()  # as the points of each batch
-        points = [point for batch, _ in waiting for point in batch.points]
-        others = status.Others(results, planned) if arguments.whole and comm.rank == 0 else None
-        with world.Watchdog(comm, arguments.patience) as watchdog:
-            watchdog.expect(f"{name}: start-up", STARTUP_SECONDS)
-            for batch, output in waiting:
-                name = batch.name
-                write_names(comm, arguments.failed, [*failed, name])  # until it has ended well
-                process = process or Process(comm, batch.device, planned.share_gpu, points, planned.transport)
-                missing = measure_batch(
-                    process,
-                    batch,
-                    dataclasses.replace(measuring, accuracy=batch.accuracy, same_bits=batch.same_bits),
-                    planned.config,
-                    output,
-                    watchdog.expect,
-                    others.than(batch) if others else None,
-                    results,
-                )
-                if missing:
-                    failed.append(name)
-                    report(comm, batch, missing)
-                write_names(comm, arguments.failed, failed)
-            if process:
-                watchdog.expect(f"{name}: end", STARTUP_SECONDS)
-                process.close()
-            if comm.rank == 0 and arguments.done and all(is_visited(output, batch, share) for batch, output in batches):
-                store.make_folder(arguments.done.parent)
-                arguments.done.touch()
+        status = measure(comm, arguments)
     except HpcmmError as error:
         world.abort(f"{name}: {error}")
+    sys.exit(status)
+
+
+def measure(comm, arguments: argparse.Namespace) -> int:
+    """Measure the batches that have not failed and need a visit; return the exit status."""
+    planned = plan.read(arguments.results / "plan.json")
+    batches = [(each := planned.batch(name), each.file(arguments.results)) for name in arguments.batches]
+    first, _ = batches[0]
+    if comm.size != first.ranks:
+        raise ConfigError(f"batch {first.name} needs {first.ranks} ranks, but MPI started {comm.size}")
+    measuring = planned.measuring
+    visits = min(arguments.visits or measuring.visits, measuring.visits)
+    share = visits / measuring.visits
+    found = so_far(arguments.failed, batches, share) if comm.rank == 0 else None
+    failed, complete = comm.bcast(found, root=0)
+    before = len(failed)
+    waiting = [(batch, output) for batch, output in batches if batch.name not in (*failed, *complete)]
+    if measuring.job_of(visits - 1) % 2:
+        waiting.reverse()  # as the points of each batch
+    others = status.Others(arguments.results, planned) if arguments.whole and comm.rank == 0 else None
+    with world.Watchdog(comm, arguments.patience) as watchdog:
+        watchdog.expect(f"{first.name}: start-up", STARTUP_SECONDS)
+        process = process_of(comm, planned, [batch for batch, _ in waiting], watchdog.expect) if waiting else None
+        for batch, output in waiting:
+            write_names(comm, arguments.failed, [*failed, batch.name])  # until it has ended well
+            limits = dataclasses.replace(measuring, accuracy=batch.accuracy, same_bits=batch.same_bits)
+            elsewhere = others.than(batch) if others else None
+            opened = kept_in(output, planned.config)
+            try:
+                unmeasured = measure_batch(process, batch, limits, opened, elsewhere, arguments.results)
+            except HpcmmError as error:
+                world.abort(f"{batch.name}: {error}")
+            if unmeasured:
+                failed.append(batch.name)
+                report(comm, batch, unmeasured)
+            write_names(comm, arguments.failed, failed)
+        if process:
+            watchdog.expect(f"{batch.name}: end", STARTUP_SECONDS)
+            process.close()
+        if comm.rank == 0 and arguments.done and all(is_visited(output, batch, share) for batch, output in batches):
+            store.make_folder(arguments.done.parent)
+            arguments.done.touch()
     # without work only the batches that failed before are left
-    sys.exit(1 if len(failed) > before or (failed and process is None) else 0)
+    return 1 if len(failed) > before or (failed and process is None) else 0
 
 
 def so_far(failed: Path | None, batches: Sequence[tuple[Batch, Path]], share: float) -> tuple[list[str], list[str]]:
@@ -127,12 +132,12 @@ def write_names(comm, path: Path | None, names: Sequence[str]) -> None:
             temporary.write_text("".join(f"{name}\n" for name in names))
 
 
-def report(comm, batch: Batch, missing: Sequence[str]) -> None:
+def report(comm, batch: Batch, unmeasured: Sequence[str]) -> None:
     """Print the points of a batch that could not be measured, on rank 0."""
-    points = "\n  ".join(missing)
+    points = "\n  ".join(unmeasured)
     if comm.rank == 0:
         print(
-            f"hpcmm: error: {batch.name}: {len(missing)} of {len(batch.points)} points could not be measured:\n"
+            f"hpcmm: error: {batch.name}: {len(unmeasured)} of {len(batch.points)} points could not be measured:\n"
             f"  {points}\nThe other points are kept; run again to retry these.",
             file=sys.stderr,
             flush=True,

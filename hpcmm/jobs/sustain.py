@@ -44,16 +44,7 @@ def main() -> None:
         if comm.size != batch.ranks:
             raise ConfigError(f"batch {batch.name} needs {batch.ranks} ranks, but MPI started {comm.size}")
         with world.Watchdog(comm, arguments.patience) as watchdog:
-            whole = sustain(
-                comm,
-                batch,
-                sum(batch.predicted),
-                planned.share_gpu,
-                planned.measuring.seed,
-                arguments.output,
-                lambda: bool(signals),
-                watchdog.expect,
-            )
+            whole = sustain(comm, planned, batch, arguments.output, lambda: bool(signals), watchdog.expect)
     except HpcmmError as error:
         world.abort(f"{arguments.batch}: {error}")
     if not whole:

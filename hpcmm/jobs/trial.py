@@ -1,20 +1,27 @@
-"""Measure a small config in a folder, one job after another, without Snakemake."""
+"""Measure a small config, one process after another, without Snakemake and without files."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcmm import backends, parallel, surroundings
+from hpcmm import backends, parallel, store, surroundings
 from hpcmm.bench import sanitizing
+from hpcmm.bench.journal import Recorded, in_order
+from hpcmm.cluster.watch import first_error
 from hpcmm.experiment import plan
-from hpcmm.jobs.collect import collect
+from hpcmm.jobs.collect import reasons_of, rows_of_failures
 from hpcmm.measurement import Batch
 from hpcmm.model import HpcmmError
 
@@ -22,55 +29,133 @@ PATIENCE_SECONDS = 15  # beyond the expected time of a point
 SANITIZING_SECONDS = 180.0  # of one kernel
 
 
-def measure(
-    config: Mapping[str, Any], folder: Path, alone: bool = True, show: Callable[[str], None] = lambda line: None
-) -> Path:
-    """Measure all points of a config on this machine.
+class Visit:
+    """A process that makes one visit of the points of some batches. It starts at once, and waits for them.
 
-    Points that fail, and the rest of a job that a point ends, are in the file's group ``omitted`` with the reason.
+    Parameters
+    ----------
+    alone : bool
+        Whether to wait until no other measurement runs on this machine.
+
+    Raises
+    ------
+    HpcmmError
+        If mpi4py is not installed: a process of one rank needs it, too.
+    """
+
+    def __init__(self, alone: bool = False):
+        if missing := parallel.missing():
+            raise HpcmmError(f"{missing}: {parallel.INSTALL}")
+        receiving, sending = os.pipe()
+        command = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.visit", "--events", str(sending)]
+        command += ["--patience", str(PATIENCE_SECONDS)]
+        self.job = start(command, alone, stdin=subprocess.PIPE, pass_fds=(sending,))
+        os.close(sending)
+        self.events = os.fdopen(receiving)
+
+    def measure(self, request: Mapping[str, Any], show: Callable[[str], None]) -> str:
+        """Measure, and add what happens to ``request["entries"]``; return why the process ended early, if it did."""
+        lines: list[str] = []
+
+        def listen() -> None:
+            for line in self.job.stdout:
+                lines.append(line.rstrip("\n"))
+                show(lines[-1])
+
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        with contextlib.suppress(BrokenPipeError):  # it ended already, and its output says why
+            self.job.stdin.write(json.dumps(request) + "\n")
+            self.job.stdin.flush()
+        for line in self.events:
+            with contextlib.suppress(ValueError):  # the last one, of a process that was killed
+                event = json.loads(line)
+                request["entries"][event["batch"]].append(event["entry"])
+        status = self.job.wait()
+        listener.join()
+        if status < 0:
+            return f"ended by {signal.Signals(-status).name}"
+        if status == 0:
+            return ""
+        said = first_error(lines).removeprefix("hpcmm: error: ")
+        return said or f"its process ended without an error message; its last line is: {(lines or [''])[-1]}"
+
+    def close(self) -> None:
+        """End the process, also one that got nothing to measure."""
+        self.job.kill()
+        self.job.wait()
+        for each in (self.events, self.job.stdin, self.job.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                each.close()
+
+
+def measure(
+    config: Mapping[str, Any],
+    alone: bool = True,
+    show: Callable[[str], None] = lambda line: None,
+    first: Visit | None = None,
+) -> store.Groups:
+    """Measure all points of a config on this machine, each visit in a process of its own.
+
+    Points that fail, and the points after one that ends its process, are in the group ``omitted`` with the reason.
 
     Parameters
     ----------
     config : mapping
         Contents of a config.yaml; each of its jobs has one rank.
-    folder : Path
-        Empty folder for the plan, the logs and the results.
     alone : bool
-        Whether to wait until no other measurement runs on this machine. Without it, jobs run beside each other.
+        Whether to wait until no other measurement runs on this machine.
     show : callable
         Receives each line of progress.
+    first : Visit, optional
+        A process that was started before.
 
     Returns
     -------
-    Path
-        The timings file.
-
-    Raises
-    ------
-    HpcmmError
-        If mpi4py is not installed: also a job of one rank needs it.
+    Groups
+        As in a timings file.
     """
-    if missing := parallel.missing():
-        raise HpcmmError(f"{missing}: {parallel.INSTALL}")
     planned = plan.make(config, backends.this_machine())
-    planned.write(folder / "plan.json")
+    entries: dict[str, list[dict]] = {batch.name: [] for batch in planned.to_measure}
+    whole, endings = dataclasses.asdict(planned), dict.fromkeys(entries, "")
     began = time.time_ns()
-    for visit in range(planned.measuring.visits):
-        job = f"trial {began} {planned.measuring.job_of(visit)}"
-        waiting = [each for each in planned.to_measure if not each.file(folder).exists()]
-        for batches in [[each] for each in waiting] if alone else [waiting]:
-            finish([(each.name, start(measuring(folder, each), alone, job=job)) for each in batches], folder, show)
-    for operation in planned.profiled:
-        finish([(f"profiles/{operation}", start(profiling(folder, operation), alone))], folder, show)
-    target = folder / "timings.h5"
-    collect(planned, folder, target, separate=True)
-    return target
+    for number in range(planned.measuring.visits):
+        waiting = [batch.name for batch in planned.to_measure if needs_visit(batch, entries[batch.name])]
+        for names in [[each] for each in waiting] if alone else filter(None, [waiting]):
+            visit, first = first or Visit(alone), None
+            job = f"trial {began} {planned.measuring.job_of(number)}"
+            try:
+                request = {"plan": whole, "job": job, "entries": {name: entries[name] for name in names}}
+                endings |= dict.fromkeys(names, visit.measure(request, show))
+            finally:
+                visit.close()
+    parts, omitted = [], planned.omitted()
+    for batch in planned.to_measure:
+        content = Recorded.of(entries[batch.name], batch)
+        parts.append(in_order(batch, [], content.runs, content.finished))
+        failed = {each: content.failed.get(each, "") for each in batch.fingerprints if each not in content.finished}
+        omitted += rows_of_failures(batch, reasons_of(batch, failed, endings[batch.name]))
+    return store.merged([*parts, *profiles(planned, show)], omitted, planned.unprofiled())
 
 
-def measuring(folder: Path, batch: Batch) -> list[str]:
-    """Return the command of a job that makes one visit of the points of a batch."""
-    command = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.measure", "--results", str(folder)]
-    return [*command, "--batch", batch.name, "--patience", str(PATIENCE_SECONDS)]
+def needs_visit(batch: Batch, entries: Sequence[dict]) -> bool:
+    """Return whether a point of a batch needs a further visit."""
+    visits = Recorded.of(entries, batch).visits
+    return any(visits.get(each, (0, 1))[1] for each in batch.fingerprints)
+
+
+def profiles(planned: plan.Plan, show: Callable[[str], None]) -> list[store.Groups]:
+    """Return the profiles of a plan; the profiler is another program, so it reads the plan from a file."""
+    found = []
+    with tempfile.TemporaryDirectory(prefix="hpcmm-profile-") as name:
+        for operation in planned.profiled:
+            folder = Path(name, operation)
+            planned.write(folder / "plan.json")
+            with start(profiling(folder, operation), alone=True) as job:
+                for line in job.stdout:
+                    show(line.rstrip("\n"))
+            found.append(store.read(folder / "profiles" / f"{operation}.h5"))
+    return found
 
 
 def profiling(folder: Path, operation: str) -> list[str]:
@@ -79,25 +164,21 @@ def profiling(folder: Path, operation: str) -> list[str]:
     return [*command, "--operation", operation, "--output", str(folder / "profiles" / f"{operation}.h5")]
 
 
-def start(command: Sequence[str], alone: bool = False, session: bool = False, job: str = "") -> subprocess.Popen:
-    """Start a process of a job, with its output and errors in one pipe; in its own session it ends with its children.
-
-    Processes with the same ``job`` make visits of one job.
-    """
+def start(command: Sequence[str], alone: bool = False, **options: Any) -> subprocess.Popen:
+    """Start a measuring process, with its output and errors in one pipe; ``options`` are of ``Popen``."""
     return subprocess.Popen(
         [*([sys.executable, "-m", "hpcmm.cluster.alone"] if alone else []), *command],
-        stdin=subprocess.DEVNULL,
+        **{"stdin": subprocess.DEVNULL, **options},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env=surroundings.measuring(os.environ) | {"HPCMM_JOB": job},
-        start_new_session=session,
+        env=surroundings.measuring(os.environ),
     )
 
 
 def sanitized(
-    config: Mapping[str, Any], folder: Path, program: str, tools: Sequence[str] = sanitizing.TOOLS
+    config: Mapping[str, Any], program: str, tools: Sequence[str] = sanitizing.TOOLS
 ) -> list[sanitizing.Report]:
     """Run the kernels of a config once under tools of compute-sanitizer, beside each other.
 
@@ -105,15 +186,20 @@ def sanitized(
     ----------
     config : mapping
         Contents of a config.yaml; each of its jobs has one rank.
-    folder : Path
-        Empty folder for the plan.
     program : str
         Path of compute-sanitizer.
     tools : sequence of str
     """
-    plan.make(config, backends.this_machine()).write(folder / "plan.json")
-    watched = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.sanitized", "--plan", folder / "plan.json"]
-    jobs = [(tool, start(sanitizing.command(program, tool, watched), session=True)) for tool in tools]
+    with tempfile.TemporaryDirectory(prefix="hpcmm-sanitize-") as folder:
+        path = Path(folder, "plan.json")
+        plan.make(config, backends.this_machine()).write(path)
+        watched = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.sanitized", "--plan", path]
+        return reports_of({tool: sanitizing.command(program, tool, watched) for tool in tools})
+
+
+def reports_of(commands: Mapping[str, Sequence[Any]]) -> list[sanitizing.Report]:
+    """Run commands by their tools beside each other, for a limited time; return what each reports."""
+    jobs = [(tool, start(command, start_new_session=True)) for tool, command in commands.items()]
     until, reports = time.monotonic() + SANITIZING_SECONDS, []
     try:
         for tool, job in jobs:
@@ -129,19 +215,3 @@ def sanitized(
                 os.killpg(job.pid, signal.SIGKILL)
                 job.wait()
     return reports
-
-
-def finish(jobs: Iterable[tuple[str, subprocess.Popen]], folder: Path, show: Callable[[str], None]) -> None:
-    """Wait for jobs; keep their output in the logs of the workflow, and report the signal that ended one."""
-    for name, job in jobs:
-        path = folder / "logs" / f"{name}.log"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with path.open("a") as log, job:
-                for line in job.stdout:
-                    log.write(line)
-                    show(line.rstrip("\n"))
-                if job.wait() < 0:
-                    log.write(f"hpcmm: error: {name}: ended by {signal.Signals(-job.returncode).name}\n")
-        finally:
-            job.kill()

@@ -59,12 +59,11 @@ def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda tex
     Parameters
     ----------
     timings : Path
-        A file from ``Journal.complete`` or ``store.merge``.
+        A file from ``Journal.complete``, or of ``store.merged``.
     results : Path
         Folder to write ``report.html``, ``tables/`` and ``figures/`` into.
-
     warn : callable
-        Called with a sentence if figures cannot be drawn, for example for want of address space. They are left out.
+        Called with a sentence if figures cannot be drawn, such as for want of address space.
 
     Returns
     -------
@@ -96,25 +95,12 @@ def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda tex
             predictions=scaling.predictions(columns, frame),
             profiles=analysis.profiles(columns),
         )
-        runs, summary, levels = analysis.runs(columns), analysis.summary(columns, frame), analysis.levels(frame)
+        runs, summary = analysis.runs(columns), analysis.summary(columns, frame)
         views: dict[str, list[View]] = {name: [] for name in (*CHAPTERS, OWN.id)}
         for sweep, figures in zip(sweeps, drawn, strict=True):
             for chapter, view in _sweep(sweep, figures, whole, folder):
                 views[chapter].append(view)
-        reasons = analysis.unprofiled(columns) if analysis.on_accelerator(frame).any() else {}
-        rooflines = folder.add("roofline", why.rooflines(frame))
-        views["why"] += [*_by_type("rooflines", "Rooflines", rooflines, ROOFLINES), *_resources(whole, reasons, folder)]
-        views["memory"][:0] = _levels(levels, folder)
-        expected = tables.failure_table(summary.failures[summary.failures["expected"]])
-        views["tiles"] += _of_table("expected-failures", "Expected wrong results", expected, EXPECTED)
-        state = folder.add("state", energy.clocks(analysis.clock_samples(columns, frame)))
-        views["clocks"][:0] = _by_type("state", "During the run", state, STATE)
-        views["clocks"] += _of_table("throttlings", "Throttled", tables.throttling_table(summary.throttlings))
-        views["courses"] += _courses(documents.documents(columns, frame), folder)
-        views["bits"] += _bits(frame, folder)
-        draws = [draw for module in extensions.LOADED.values() for draw in getattr(module, "FIGURES", ())]
-        own = [figure for draw in draws for figure in folder.add("extension", draw(frame))]
-        views[OWN.id] += _by_type("extension", "Own figures", own)
+        known = _add_views(views, columns, frame, whole, summary, folder)
         every = [each for own in members.values() for each in own]
         first = opening.panels(frame, every, whole.scaling, {sweep.name: sweep.styles for sweep in sweeps}, whole.known)
         for panel in first:
@@ -123,10 +109,6 @@ def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda tex
         device = hardware.device_table(gpus := page.gpus(runs))
         if device:
             folder.tabulate("gpu.properties", [device], hardware.device_csv(gpus))
-        known = {"rooflines": rooflines, "resources": len(whole.resources), "profiles": len(whole.profiles)}
-        known |= {"levels": len(levels), "scaling": len(whole.scaling)}
-        by_column = {"limits": "fraction", "energy": "watts", "errors": "error_uniform", "bits": "first_run"}
-        known |= {kind: frame[column].notna().any() for kind, column in by_column.items()}
         svgs = [svg for part in drawings for svg in part.result()]
         undrawn = [str(svg) for svg in svgs if isinstance(svg, drawing.DrawingError)]
         try:
@@ -146,15 +128,41 @@ def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda tex
             undrawn=undrawn[0] if undrawn else "",
         )
         html = page.render([(each, views[each.id]) for each in (*CHAPTERS.values(), OWN) if views[each.id]], head)
-        for name, svg in zip(folder.stills, svgs, strict=True):
-            if isinstance(svg, str):
-                folder.write(name, svg)
-            else:  # not even that of an earlier report
-                (folder.path / name).unlink(missing_ok=True)
+        folder.write_stills(svgs)
     if undrawn:
         warn(f"{len(undrawn)} figures are left out; the first: {undrawn[0]}")
     folder.write("report.html", html)
     return results / "report.html", summary
+
+
+def _add_views(
+    views: dict[str, list[View]],
+    columns: analysis.Columns,
+    frame: pd.DataFrame,
+    whole: Experiment,
+    summary: Summary,
+    folder: Folder,
+) -> dict[str, Any]:
+    """Add the views of all sweeps together to those of each; return what the file has, by its kind."""
+    levels = analysis.levels(frame)
+    reasons = analysis.unprofiled(columns) if analysis.on_accelerator(frame).any() else {}
+    rooflines = folder.add("roofline", why.rooflines(frame))
+    views["why"] += [*_by_type("rooflines", "Rooflines", rooflines, ROOFLINES), *_resources(whole, reasons, folder)]
+    views["memory"][:0] = _levels(levels, folder)
+    expected = tables.failure_table(summary.failures[summary.failures["expected"]])
+    views["tiles"] += _of_table("expected-failures", "Expected wrong results", expected, EXPECTED)
+    state = folder.add("state", energy.clocks(analysis.clock_samples(columns, frame)))
+    views["clocks"][:0] = _by_type("state", "During the run", state, STATE)
+    views["clocks"] += _of_table("throttlings", "Throttled", tables.throttling_table(summary.throttlings))
+    views["courses"] += _courses(documents.documents(columns, frame), folder)
+    views["bits"] += _bits(frame, folder)
+    draws = [draw for module in extensions.LOADED.values() for draw in getattr(module, "FIGURES", ())]
+    own = [figure for draw in draws for figure in folder.add("extension", draw(frame))]
+    views[OWN.id] += _by_type("extension", "Own figures", own)
+    known = {"rooflines": rooflines, "resources": len(whole.resources), "profiles": len(whole.profiles)}
+    known |= {"levels": len(levels), "scaling": len(whole.scaling)}
+    by_column = {"limits": "fraction", "energy": "watts", "errors": "error_uniform", "bits": "first_run"}
+    return known | {kind: frame[column].notna().any() for kind, column in by_column.items()}
 
 
 def build_grades(result: Mapping[str, Any], target: Path) -> None:
@@ -215,6 +223,14 @@ class Folder:
         """Write one file, replaced whole or not at all."""
         with store.replacing(self.path / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
+
+    def write_stills(self, svgs: Sequence[str | drawing.DrawingError]) -> None:
+        """Write the queued figures; one that could not be drawn has no file, not even that of an earlier report."""
+        for name, svg in zip(self.stills, svgs, strict=True):
+            if isinstance(svg, str):
+                self.write(name, svg)
+            else:
+                (self.path / name).unlink(missing_ok=True)
 
     def tabulate(self, stem: str, shown: Sequence[Table], csv: str, whole: Sequence[Table] = ()) -> None:
         """Write tables as Markdown, LaTeX and CSV; the Markdown has the ``whole`` tables if they are given."""

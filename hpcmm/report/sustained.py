@@ -35,20 +35,21 @@ def figures(rows: pd.DataFrame, names: Sequence[str]) -> list[Figure]:
     found = []
     for dtype, own in rows.groupby("dtype"):
         caption = f"Sustained products in {dtype}: rate of each device"
-        found.append(course(own, names, f"rate-{dtype}", caption, "flops_per_second", "GFLOP/s", 1e-9))
+        found.append(course(own, names, f"rate-{dtype}", caption, ("flops_per_second", "GFLOP/s", 1e-9)))
     for name, title, unit, scale in COURSES:
         if rows[name].notna().any():
             caption = f"{title} of each device during sustained products"
-            found.append(course(rows, names, name, caption, name, unit, scale))
+            found.append(course(rows, names, name, caption, (name, unit, scale)))
     if any(names_of_reasons(rows)):
         found.append(reasons(rows, names))
     return found
 
 
 def course(
-    rows: pd.DataFrame, names: Sequence[str], name: str, caption: str, column: str, unit: str, scale: float
+    rows: pd.DataFrame, names: Sequence[str], name: str, caption: str, quantity_of: tuple[str, str, float]
 ) -> Figure:
-    """Draw a column over time, one line a device and element type."""
+    """Draw a column over time, with its unit and the factor to it, one line a device and element type."""
+    column, unit, scale = quantity_of
     rows = rows.dropna(subset=column)
     step = rows["seconds"].max() / MOST_POINTS
     bins = rows.assign(bin=rows["seconds"] // step).groupby(["rank", "dtype", "bin"], as_index=False)

@@ -11,7 +11,7 @@ from hpcmm.store.file import (
     source,
     write_groups,
 )
-from hpcmm.store.merge import distinct, joined, merge, select
+from hpcmm.store.merge import distinct, joined, merged, select
 from hpcmm.store.rows import columns_of, write_profiles
 from hpcmm.store.schema import (
     DIMENSIONS,

@@ -1,15 +1,13 @@
-"""Merge timings files, and select rows."""
+"""Merge the groups of timings files, and select rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hpcmm.model import spread_name
-from hpcmm.store.file import read, write_groups
 from hpcmm.store.schema import (
     GROUPS,
     IDENTITY,
@@ -25,16 +23,10 @@ from hpcmm.store.schema import (
 )
 
 
-def merge(
-    paths: Sequence[Path],
-    target: Path,
-    omitted: Sequence[Mapping[str, Any]] = (),
-    unprofiled: Sequence[Mapping[str, Any]] = (),
-    single: bool = False,
-    parts: Sequence[Groups] = (),
-    source: str = "",
-) -> None:
-    """Merge several files into one; each measurement keeps its own run.
+def merged(
+    parts: Iterable[Groups], omitted: Sequence[Mapping[str, Any]] = (), unprofiled: Sequence[Mapping[str, Any]] = ()
+) -> Groups:
+    """Merge the groups of several files; each measurement keeps its own run.
 
     A measurement that several files share is taken once, so a file merged with itself, or with a later state of the
     same results, has no duplicates. The same point of different runs is kept from each run.
@@ -45,20 +37,11 @@ def merge(
 
     Parameters
     ----------
-    paths : sequence of Path
-        Timings files.
-    target : Path
-        HDF5 file to write.
+    parts : iterable of Groups
     omitted, unprofiled : sequence of mapping
-        Rows to add to these groups; those of ``omitted`` without ``points`` were left out by a plan.
-    single : bool
-        Store samples in single precision, with seven digits.
-    parts : sequence of Groups
-        Groups to merge after those of the files.
-    source : str
-        Digest of what the file is made from, for ``store.source``.
+        Rows to add to these groups; those of ``omitted`` without ``points`` are not measured by a plan.
     """
-    parts = [_whole(part) for part in (*map(read, paths), *parts)]
+    parts = list(map(_whole, parts))
     rows = [row for part in parts for row in omitted_rows(part)]
     measured = set().union(*(measured_variants(part) - {row[:3] for row in omitted_rows(part)} for part in parts))
     rows = [row for row in rows if row[:3] not in measured]  # sweep, variant, ranks
@@ -76,7 +59,7 @@ def merge(
         "operation": as_column(list(reasons), UNPROFILED["operation"]),
         "reason": as_column(list(reasons.values()), UNPROFILED["reason"]),
     }
-    write_groups(target, groups, single, source)
+    return groups
 
 
 def omitted_rows(groups: Groups) -> list[tuple]:

@@ -13,6 +13,7 @@ from mpi4py import MPI
 
 from hpcmm.backends import this_machine
 from hpcmm.bench.job import Process, measure_batch
+from hpcmm.bench.journal import kept_in
 from hpcmm.cli import check
 from hpcmm.experiment import plan
 
@@ -60,7 +61,7 @@ try:
     for batch in planned.to_measure:
         for _ in range(planned.measuring.visits):
             output = FOLDER / f"{batch.name.replace('/', '-')}.h5"
-            missing = measure_batch(process, batch, planned.measuring, planned.config, output)
+            missing = measure_batch(process, batch, planned.measuring, kept_in(output, planned.config))
             assert missing == []
     process.close()
 finally:

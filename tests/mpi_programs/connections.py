@@ -17,7 +17,7 @@ from mpi4py import MPI
 from hpcmm.backends import this_machine
 from hpcmm.bench import measure
 from hpcmm.bench.job import Process, measure_batch
-from hpcmm.bench.journal import so_far
+from hpcmm.bench.journal import kept_in, so_far
 from hpcmm.experiment import plan
 from hpcmm.parallel.collectives import message
 from hpcmm.parallel.transports import choice
@@ -82,7 +82,7 @@ process = Process(COMM, DEVICE, False)
 files = {batch: FOLDER / f"{batch.sweep}.h5" for batch in planned.to_measure}
 for visit in range(planned.measuring.visits):
     for batch, output in files.items():
-        missing = measure_batch(process, batch, planned.measuring, planned.config, output)
+        missing = measure_batch(process, batch, planned.measuring, kept_in(output, planned.config))
         assert len(missing) == (batch.sweep == "second" and FAILS and not visit), missing
 process.close()
 

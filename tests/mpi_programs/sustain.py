@@ -23,7 +23,8 @@ SIDE = 256  # of small products, on a machine with other work
 DEVICES[DEVICE] = dataclasses.replace(DEVICES[DEVICE], product=SIDE)
 sustain.INTERVAL = SECONDS / 30
 config = check.config(COMM.size, minutes=SECONDS / 60) | {"backends": DEVICE, "share_gpu": True}
-(batch,) = plan.make(config, this_machine()).sustained
+planned = plan.make(config, this_machine())
+(batch,) = planned.sustained
 products = itertools.count()
 
 
@@ -44,10 +45,10 @@ def ended(asked=itertools.count()):  # noqa: B008, one count for all calls
 if FAULT == "wrong" and COMM.rank == 1:
     sustain.Product = Wrong
 output = FOLDER / "sustained.h5"
-whole = sustain.sustain(COMM, batch, SECONDS, True, 1, output, ended)
+whole = sustain.sustain(COMM, planned, batch, output, ended)
 assert whole == (FAULT != "ended")
 if COMM.rank == 0:
     assert whole == output.exists()
     parts = [store.read(output) if whole else sustained.so_far(output, batch)]
-    store.merge([], FOLDER / "timings.h5", parts=parts)
+    store.write_groups(FOLDER / "timings.h5", store.merged(parts))
     assert bool(sustained.lines_of(output)) != whole

@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,29 +117,11 @@ class Unable(Exception):
     """A program that cannot be made; the message says why."""
 
 
-def run(task: Task, columns: int, options: Sequence[str], folder: Path):
-    """Compile a kernel with a program that calls it once, and run it.
+def program_of(task: Task, columns: int, inputs: Mapping[str, np.ndarray]) -> tuple[str, list[bytes], np.ndarray]:
+    """Return a program that calls a kernel once, the contents of the arrays that it reads, and an array as its result.
 
-    Parameters
-    ----------
-    task : Task
-    columns : int
-        Elements from one row of a matrix to the next one; 0 for packed rows.
-    options : sequence of str
-        Of the compiler.
-    folder : Path
-
-    Returns
-    -------
-    CompletedProcess, and the verdict on the result if it ended well.
-
-    Raises
-    ------
-    Unable
-        If it does not compile.
+    ``columns`` is as in ``run``.
     """
-    rng = np.random.default_rng(task.shape)
-    inputs = task.operation.draw(rng, task)
     arrays: dict[str, np.ndarray] = {}
     contents: dict[str, bytes] = {}
     for operand in task.operation.operands:
@@ -177,9 +159,36 @@ def run(task: Task, columns: int, options: Sequence[str], folder: Path):
         arrays="\n".join(lines),
         results="\n".join(results),
     )
+    return text, given, arrays[output]
+
+
+def run(task: Task, columns: int, options: Sequence[str], folder: Path):
+    """Compile a kernel with a program that calls it once, and run it.
+
+    Parameters
+    ----------
+    task : Task
+    columns : int
+        Elements from one row of a matrix to the next one; 0 for packed rows.
+    options : sequence of str
+        Of the compiler.
+    folder : Path
+
+    Returns
+    -------
+    CompletedProcess, and the verdict on the result if it ended well.
+
+    Raises
+    ------
+    Unable
+        If it does not compile.
+    """
+    rng = np.random.default_rng(task.shape)
+    inputs = task.operation.draw(rng, task)
+    text, contents, output = program_of(task, columns, inputs)
     program, data, answer = (folder / name for name in ("program.c", "in", "out"))
     program.write_text(text)
-    data.write_bytes(b"".join(given))
+    data.write_bytes(b"".join(contents))
     source = kernels.source(task.operation, task.variant)
     flags = [flag for flag in modules.FLAGS if flag != "-shared"]
     macros = [f"-D{name}={value}" for name, value in task.macros.items()]
@@ -197,6 +206,6 @@ def run(task: Task, columns: int, options: Sequence[str], folder: Path):
     )  # fmt: skip
     verdict = None
     if done.returncode == 0:
-        result = np.frombuffer(answer.read_bytes(), arrays[output].dtype).reshape(arrays[output].shape)
+        result = np.frombuffer(answer.read_bytes(), output.dtype).reshape(output.shape)
         verdict = task.operation.reference(task, inputs)(result)
     return done, verdict

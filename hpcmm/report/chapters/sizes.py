@@ -135,13 +135,7 @@ def _against_size(
     })  # fmt: skip
     what = unit[:1].upper() + unit[1:] if relative else f"{unit} of the kernel alone"
     caption = f"{what} by {'size' if one_number else 'shape'}, {described(series)}{among}"
-    others = known.drop_duplicates("label")
-    named = [
-        f"{row['label']}: {differing(row, {'dtype': series.dtype})}"
-        for row in analysis.row_dicts(others)
-        if row["arithmetic"]
-    ]
-    caption += "".join(f"; {each}" for each in named) if relative else ""
+    caption += _arithmetics(known, series) if relative else ""
     if multiples:
         widths = ", ".join(str(tile) for tile in sorted(set(multiples.values())))
         caption += f", without the baseline; vertical lines at the multiples of the tiles ({widths})"
@@ -153,6 +147,13 @@ def _against_size(
         field, caption + which, columns, layered(layers, height), titles_of(series), series.dtype,
         devices[0] if len(devices) == 1 else "",
     )  # fmt: skip
+
+
+def _arithmetics(known: pd.DataFrame, series: Series) -> str:
+    """Return what differs in the arithmetic of contenders, each after a semicolon."""
+    rows = analysis.row_dicts(known.drop_duplicates("label"))
+    named = [f"{row['label']}: {differing(row, {'dtype': series.dtype})}" for row in rows if row["arithmetic"]]
+    return "".join(f"; {each}" for each in named)
 
 
 def _fastest(known: pd.DataFrame, lines: int) -> tuple[pd.DataFrame, str]:

@@ -1,0 +1,53 @@
+"""One line of the report of ``hpcmm doctor``, and the programs that its checks start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import Literal
+
+from hpcmm import surroundings
+
+SECONDS = 60  # time limit of a program
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report: name and state of the check, what was found, and advice."""
+
+    name: str
+    state: Literal["ok", "warning", "error"]
+    found: str
+    advice: str = ""
+
+    @classmethod
+    def of(cls, name: str, fine: bool, found: str, advice: str) -> Check:
+        """Return a check that warns, with advice, if something is not fine."""
+        return cls(name, "ok" if fine else "warning", found, "" if fine else advice)
+
+
+def one_line(error: object) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def attempt(*command: str) -> subprocess.CompletedProcess:
+    """Run a program without the environment of a launcher; return the exit status of a failure."""
+    environment, pipe = surroundings.measuring(os.environ), subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        )
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 127, "", str(error))
+    with process:
+        try:
+            output, errors = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # a launcher then also ends its ranks
+            try:
+                process.communicate(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            return subprocess.CompletedProcess(command, 124, "", f"no answer within {SECONDS} s")
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)

@@ -1,0 +1,145 @@
+"""Checks of the installation and of the machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from hpcmm import backends, surroundings
+from hpcmm.bench import provenance
+from hpcmm.cli.checks.check import Check, one_line
+from hpcmm.model import Task
+from hpcmm.operations import built
+from hpcmm.text import percent
+
+ENOUGH_SHARED = 1 << 30
+MUCH_STEAL = 0.002  # of the CPU time since the boot
+BUSY = 0.5  # of the cores
+
+
+def check_python() -> Iterator[Check]:
+    found = f"{platform.python_version()}, {sys.executable}"
+    recent = sys.version_info >= (3, 11)
+    yield Check("Python", "ok" if recent else "error", found, "" if recent else "Python 3.11 or newer is needed")
+
+
+def check_package() -> Iterator[Check]:
+    revision, dirty = provenance.revision()
+    at = f", revision {revision[:12]}{' with changes' if dirty else ''}" if revision else ""
+    yield Check("hpcmm", "ok", f"{importlib.metadata.version('hpcmm')}{at}")
+
+
+def check_kernels() -> Iterator[Check]:
+    from hpcmm.backends.cpu import device
+    from hpcmm.kernels import modules
+
+    wrong = []
+    for operation, variant, dtype in built.compiled():
+        try:
+            modules.module_of(Task(operation, variant, (), dtype))
+        except (backends.DeviceError, OSError) as error:
+            wrong.append(one_line(error))
+    if wrong:
+        yield Check("C kernels", "error", wrong[0], "run `make setup` or `pip install -e .`")
+    else:
+        paths = ", ".join(f"{name}: {path}" for name, path in device.simd_paths().items())
+        yield Check("C kernels", "ok", f"compiled and up to date; {paths}")
+
+
+def check_cpu() -> Iterator[Check]:
+    import threadpoolctl
+
+    about, allowed = provenance.cpu(), len(os.sched_getaffinity(0))
+    found = f"{about['model']}, {about['logical_cores']} logical cores, {allowed} of them for this process"
+    yield Check("CPU", "ok", found)
+    libraries = {
+        f"{each['internal_api']} {each['version']}, {each['num_threads']} threads"
+        for each in threadpoolctl.threadpool_info()
+        if each["user_api"] == "blas"
+    }
+    if libraries:
+        yield Check("BLAS", "ok", "; ".join(sorted(libraries)))
+    else:
+        yield Check("BLAS", "warning", "NumPy has no known BLAS", "the CPU baseline may be slow; reinstall NumPy")
+
+
+# Properties of the machine that disturb measurements: the check, the key in the provenance, whether a value is
+# harmless, and advice.
+SETTINGS: tuple[tuple[str, str, Callable[[Any], bool], str], ...] = (
+    (
+        "CPU governor",
+        "governor",
+        lambda found: found == "performance",
+        "clocks vary with the load: cpupower frequency-set -g performance",
+    ),
+    (
+        "CPU turbo",
+        "turbo",
+        lambda found: not found,
+        "clocks vary with temperature and load: repeat runs, set intel_pstate/no_turbo to 1, or cpufreq/boost to 0",
+    ),
+    (
+        "huge pages",
+        "transparent_hugepages",
+        lambda found: found != "always",
+        "the kernel merges pages while kernels run: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+    ),
+    (
+        "NUMA balancing",
+        "numa_balancing",
+        lambda found: found == "0",
+        "the kernel moves pages while kernels run: sysctl kernel.numa_balancing=0",
+    ),
+)
+
+
+def check_machine() -> Iterator[Check]:
+    """Look for settings and other load that change times from run to run."""
+    about, before = provenance.read(provenance.SOURCES), provenance.read(provenance.COUNTERS)
+    for name, key, harmless, advice in SETTINGS:
+        if key in about:
+            found = {True: "on", False: "off", "0": "off", "1": "on"}.get(about[key], about[key])
+            fine = harmless(about[key])
+            yield Check.of(name, fine, found, advice)
+    if "cpu_times" in before:
+        times = before["cpu_times"]
+        share = times["steal_seconds"] / max(1e-9, times["busy_seconds"])
+        if about.get("hypervisor") or share:
+            found = f"{'virtual machine' if about.get('hypervisor') else 'no hypervisor'}, {percent(share)} steal"
+            advice = "other guests take CPU time: measure on a dedicated host, and repeat runs"
+            fine = share < MUCH_STEAL
+            yield Check.of("hypervisor", fine, found, advice)
+    if "load_average" in before:
+        cores, load = len(os.sched_getaffinity(0)), before["load_average"]
+        fine = load < BUSY * cores
+        advice = "other processes run here: end them, or use another node"
+        yield Check.of("load", fine, f"{load:.2g} on {cores} cores", advice)
+
+
+def check_surroundings() -> Iterator[Check]:
+    """List what this process inherited that changes a number or breaks a run, and what is done about it."""
+    found = False
+    for found in surroundings.findings():
+        record, inherited = found
+        state = "warning" if record.done == surroundings.WARNED else "ok"
+        yield Check(record.title, state, f"{inherited}: {record.done}", record.why)
+    if not found:
+        yield Check("environment", "ok", "nothing inherited that changes a measurement")
+
+
+def check_memory() -> Iterator[Check]:
+    memory = psutil.virtual_memory()
+    yield Check("memory", "ok", f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB available")
+    shared = Path("/dev/shm")
+    free = shutil.disk_usage(shared).free if shared.exists() else 0
+    enough = free >= ENOUGH_SHARED
+    advice = "ranks of one node communicate through it: docker run --shm-size=8g, or remount it with a larger size"
+    yield Check.of("/dev/shm", enough, f"{free / 2**30:.1f} GiB free", advice)

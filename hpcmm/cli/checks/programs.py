@@ -1,0 +1,99 @@
+"""Checks of Slurm, of other programs, and of the folders that runs use."""
+
+from __future__ import annotations
+
+import errno
+import importlib.metadata
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from hpcmm.bench import journal
+from hpcmm.cli.checks.check import Check, attempt, one_line
+from hpcmm.cluster import leftovers
+from hpcmm.grading import sandbox
+from hpcmm.store import StoreError, require_writable
+
+ENOUGH_DISK = 1 << 30
+
+
+def check_slurm() -> Iterator[Check]:
+    if not shutil.which("sbatch"):
+        yield Check("Slurm", "ok", "not installed; jobs run on this machine")
+        return
+    tried = attempt("sinfo", "--noheader", "--format", "%P|%D|%c|%G|%l|%a")
+    if tried.returncode:
+        # Without --cluster a run needs no Slurm. A process of a Slurm job does.
+        state = "error" if "SLURM_JOB_ID" in os.environ else "warning"
+        hint = "only runs on a cluster need it; check the controller: scontrol ping"
+        yield Check("Slurm", state, f"installed, but it does not answer: sinfo: {one_line(tried.stderr)}", hint)
+        return
+    version = attempt("sinfo", "--version").stdout.strip()
+    rows = [line.split("|") for line in tried.stdout.splitlines()]
+    types = sorted({gres.partition("(")[0] for row in rows for gres in row[3].split(",") if gres.startswith("gpu")})
+    job = f"; this is job {os.environ['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in os.environ else ""
+    yield Check("Slurm", "ok", f"{version}, partitions {', '.join(sorted({row[0] for row in rows}))}{job}")
+    yield Check("Slurm GPUs", "ok", ", ".join(types) or "no partition has GPUs")
+
+
+def check_programs() -> Iterator[Check]:
+    for name, program, use in (
+        ("C compiler", "cc", "required to install the C kernels, not to run them"),
+        ("C++ compiler", "g++", "required for hpcmm bench --on-host and hpcmm grade of CUDA kernels: install g++"),
+    ):
+        if compiler := shutil.which(program):
+            version = attempt(compiler, "--version").stdout.splitlines()
+            yield Check(name, "ok", f"{compiler}: {version[0] if version else 'version unknown'}")
+        else:
+            yield Check(name, "warning", f"no {program}", use)
+    try:
+        yield Check("Snakemake", "ok", importlib.metadata.version("snakemake"))
+    except importlib.metadata.PackageNotFoundError:
+        found = shutil.which("snakemake")
+        advice = "required to start runs: pip install 'hpcmm[workflow]'"
+        yield Check.of("Snakemake", found, found or "not installed", advice)
+
+
+def check_isolation() -> Iterator[Check]:
+    """Check what `hpcmm grade` needs; nothing else does."""
+    fault = sandbox.fault()
+    found = f"does not work, hpcmm grade refuses native code: {fault}" if fault else f"by {sandbox.program()}"
+    yield Check("isolation", "warning" if fault else "ok", found, sandbox.INSTALL if fault else "")
+
+
+def check_leftovers(clean: bool) -> Iterator[Check]:
+    """Report the files of killed ranks; delete them only if told so."""
+    removed = leftovers.remove() if clean else ""
+    if left := leftovers.find():
+        advice = "they take memory: hpcmm doctor --clean deletes them, and so does the next run"
+        yield Check("leftovers", "warning", f"files of killed ranks: {leftovers.listed(left)}", advice)
+    else:
+        yield Check("leftovers", "ok", removed or "no files of killed ranks in /dev/shm and /tmp")
+
+
+def check_results(folder: Path) -> Iterator[Check]:
+    free = shutil.disk_usage(folder).free
+    enough = free >= ENOUGH_DISK
+    advice = "make room, or write elsewhere: hpcmm run --directory"
+    found = f"{free / 2**30:.1f} GiB free at {folder}"
+    yield Check.of("disk", enough, found, advice)
+    try:
+        require_writable(folder)
+        journal.rehearse(folder)
+    except (OSError, StoreError) as error:
+        found = one_line(error)
+        yield Check("files", "error", found if str(folder) in found else f"{folder}: {found}", advice_on(error))
+    else:
+        yield Check("files", "ok", "journals and HDF5 files can be locked, written and read there")
+
+
+def advice_on(error: Exception) -> str:
+    """Return advice for a folder that cannot be used, by the system's error number."""
+    cause = error.__cause__ if isinstance(error, StoreError) else error
+    number = getattr(cause, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "make room, or write elsewhere: hpcmm run --directory"
+    if number in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+        return "journals need file locks: choose a folder on another file system"
+    return "choose a folder that you may write to: hpcmm run --directory"
