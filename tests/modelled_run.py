@@ -20,7 +20,6 @@ import timings
 import yaml
 from tasks import machine
 
-from hpcmm import store
 from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import plan
 from hpcmm.measurement import Measurement, Point, Sample
@@ -160,7 +159,7 @@ def write(path: Path, config: Mapping[str, Any] | None = None, scale: str = "ful
         gpus = [GPU | {"uuid": f"GPU-{rank}"} for rank in range(ranks)]
         exchanges = {"bytes": EXCHANGES, "seconds": [1e-5 + size / PEER for size in EXCHANGES]} if ranks > 1 else {}
         parts += timings.batches(sweeps, PROVENANCE | {"gpus": gpus, "exchanges": exchanges})
-    store.merge([], path, planned.omitted(), parts=parts)
+    timings.merge([], path, planned.omitted(), parts=parts)
     return path
 
 

@@ -329,7 +329,7 @@ def test_a_cpu_run_belongs_to_the_machine_with_the_same_cpu(tmp_path):
 
 
 def test_an_empty_file_gives_empty_tables(tmp_path):
-    store.merge([], tmp_path / "timings.h5")
+    timings.merge([], tmp_path / "timings.h5")
     columns = store.read(tmp_path / "timings.h5")
     frame = analysis.measurements(columns)
     assert frame.empty and list(analysis.series(frame)) == []

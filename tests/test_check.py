@@ -395,7 +395,7 @@ def test_what_was_measured_before_the_end_of_a_job_is_judged(tmp_path, capsys):
     provenance = json.loads(groups["runs"]["provenance"][0]) | {"config": command.config(4)}
     groups["runs"]["provenance"] = np.array([json.dumps(provenance)] * len(groups["runs"]["provenance"]), object)
     variant, why = spread_name("device_copy", "neighbours_nccl"), "failed: gpu_links/cuda-r4-1: ended by SIGINT"
-    store.merge(
+    timings.merge(
         [], path, [{"sweep": "gpu_links", "variant": variant, "ranks": 4, "reason": why, "points": 2}], parts=[groups]
     )
     assert main(["check", str(path), "--json"]) == command.SLOW
@@ -512,7 +512,7 @@ def measured(mpiexec, folder, ranks, *arguments):
     """The timings file of a check by ``mpi_programs/check.py``."""
     done = mpiexec(ranks, PROGRAM, folder, *arguments, timeout=600)
     assert done.returncode == 0, done.stderr
-    store.merge(sorted(folder.glob("*.h5")), folder / "timings.h5")
+    timings.merge(sorted(folder.glob("*.h5")), folder / "timings.h5")
     return folder / "timings.h5"
 
 

@@ -226,7 +226,7 @@ def test_files_without_common_points_are_refused(tmp_path):
     with pytest.raises(compare.ComparisonError, match="no point in common"):
         compared(tmp_path, [timed(product(), 1.0)], [timed(product(n=128), 1.0)])
     empty = tmp_path / "empty.h5"
-    store.merge([], empty)
+    timings.merge([], empty)
     with pytest.raises(compare.ComparisonError, match="a file has no measured point"):
         compare.compare(store.read(empty), store.read(empty))
 

@@ -228,7 +228,7 @@ def test_the_configs_of_the_published_run_measure_every_cell(tmp_path):
     for name in ("courses", "courses_cpu", "curves", "counters", "memory", "config"):
         config = read_config(REFERENCE / f"{name}.yaml") | {"backends": "auto"}
         paths.append(modelled_run.write(tmp_path / f"{name}.h5", config))
-    store.merge(paths, tmp_path / "all.h5")
+    timings.merge(paths, tmp_path / "all.h5")
     columns = store.read(tmp_path / "all.h5")
     missing = []
     for document in documents.documents(columns, analysis.measurements(columns)):

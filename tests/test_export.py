@@ -136,7 +136,7 @@ def test_a_file_is_replaced_whole(path, tmp_path, capsys):
 
 def test_two_machines_in_a_file_are_distinguished(path, tmp_path, capsys):
     other = timings.write(tmp_path / "other.h5", rows(), RUN | {"cpu": {"model": "B", "cores": 4}, "utc": "soon"})
-    store.merge([path, other], tmp_path / "both.h5")
+    timings.merge([path, other], tmp_path / "both.h5")
     found = json.loads(exported(tmp_path / "both.h5", "bencher", capsys))
     assert len(found) == 4
     (times,) = (

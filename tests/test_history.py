@@ -142,7 +142,7 @@ def test_other_machines_are_other_trends_and_a_changed_library_has_no_controls(t
 def test_a_point_that_a_later_file_took_over_is_one_run(tmp_path):
     paths = nights(tmp_path, 10, count=3, sizes=(64, 65))
     columns = [store.read(path) for path in paths]
-    store.merge(paths[:2], tmp_path / "both.h5")
+    timings.merge(paths[:2], tmp_path / "both.h5")
     files = {"a": columns[0], "b": columns[1], "both": store.read(tmp_path / "both.h5"), "c": columns[2]}
     assert {trend.runs for trend in history.history(files).trends} == {(0, 1, 3)}
 

@@ -118,8 +118,8 @@ def unit_roundoff(dtype: str) -> float:
 
 def run_once(backend, run) -> None:
     """Run what a backend prepared, with the copies before and after it that it may need."""
-    for part in (getattr(run, "before", None), lambda: backend.seconds(run), getattr(run, "after", None)):
-        if part is not None:
+    for part in (run.before, lambda: backend.seconds(run), run.after):
+        if part:
             part()
 
 

@@ -147,7 +147,7 @@ def test_a_file_has_the_state_of_each_visit(three_visits):
 
 
 def test_merging_and_selecting_keep_the_visits_of_each_measurement(three_visits, tmp_path):
-    store.merge([three_visits, three_visits], tmp_path / "merged.h5")
+    timings.merge([three_visits, three_visits], tmp_path / "merged.h5")
     whole = store.read(tmp_path / "merged.h5")
     np.testing.assert_array_equal(whole["visits"]["schedule"], store.read(three_visits)["visits"]["schedule"])
     last = store.select(whole, np.array([2, 0]))["visits"]

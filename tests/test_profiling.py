@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timings
 from tasks import machine
 
 from hpcmm import backends, store
@@ -149,7 +150,7 @@ def test_profiles_come_back_from_the_file_and_from_a_merged_one(tmp_path):
     total = Point("sum", "cub", (1000,), "float64", 1)
     store.write_profiles(first, "matmul", {"host": "here"}, found)
     store.write_profiles(second, "sum", {"host": "there"}, [Profile(total, RIGHT, "reduce", 2, {"l2_hits": 0.5})])
-    store.merge([first, second], merged, unprofiled=[{"operation": "vector_add", "reason": "no time"}])
+    timings.merge([first, second], merged, unprofiled=[{"operation": "vector_add", "reason": "no time"}])
     rows = store.read(merged)["profiles"]
     assert list(rows["variant"]) == ["naive", "cublas", "cub"]
     assert list(rows["operation"]) == ["matmul", "matmul", "sum"]
@@ -170,11 +171,13 @@ def test_profiles_come_back_from_the_file_and_from_a_merged_one(tmp_path):
 def test_the_reason_of_a_file_with_profiles_stays_in_a_merged_one(tmp_path, order):
     paths = [tmp_path / "asked.h5", tmp_path / "not.h5"]
     store.write_profiles(tmp_path / "sum.h5", "sum", {}, [Profile(Point("sum", "cub", (1000,), "float64", 1), RIGHT)])
-    store.merge([tmp_path / "sum.h5"], paths[0], unprofiled=[{"operation": "minimum", "reason": "same kernels as sum"}])
-    store.merge(
+    timings.merge(
+        [tmp_path / "sum.h5"], paths[0], unprofiled=[{"operation": "minimum", "reason": "same kernels as sum"}]
+    )
+    timings.merge(
         [], paths[1], unprofiled=[{"operation": each, "reason": "not requested"} for each in ("minimum", "copy")]
     )
-    store.merge([paths[i] for i in order], tmp_path / "all.h5")
+    timings.merge([paths[i] for i in order], tmp_path / "all.h5")
     found = store.read(tmp_path / "all.h5")["unprofiled"]
     reasons = dict(zip(found["operation"], found["reason"], strict=True))
     assert reasons == {"minimum": "same kernels as sum", "copy": "not requested"}

@@ -727,7 +727,7 @@ def test_provenance_is_truncated_at_the_maximum_depth(tmp_path):
 
 
 def test_an_empty_file_gives_a_page(tmp_path):
-    store.merge([], tmp_path / "timings.h5", OMITTED)
+    timings.merge([], tmp_path / "timings.h5", OMITTED)
     report.build(tmp_path / "timings.h5", tmp_path)
     found = Page(html_of(tmp_path))
     assert "No measurements. timings.h5 has no measured point" in found.text
@@ -1004,7 +1004,7 @@ def with_profile(path: Path, profiles, reasons=()) -> Path:
     rows = [of_rate(product("cublas"), 1.0)], [measurement(Point("sum", "cub", (2**22,), "float32", 1))]
     measured = timings.write(path.with_name("measured.h5"), {"size": rows[0], "sum": rows[1]})
     store.write_profiles(path.with_name("counted.h5"), "matmul", {}, profiles)
-    store.merge([measured, path.with_name("counted.h5")], path, unprofiled=reasons)
+    timings.merge([measured, path.with_name("counted.h5")], path, unprofiled=reasons)
     return path
 
 
@@ -1188,7 +1188,7 @@ def test_sections_of_one_sweep_on_two_machines_follow_each_other(tmp_path):
         (tmp_path / model).mkdir()
         sweeps = {name: [of_rate(product(n=n), 100.0)] for name, n in (("size", 64), ("other", 32))}
         paths.append(timings.write(tmp_path / model / "t.h5", sweeps, {"cpu": {"model": model, "cores": 2}}))
-    store.merge(paths, tmp_path / "timings.h5")
+    timings.merge(paths, tmp_path / "timings.h5")
     made, _ = report.build(tmp_path / "timings.h5", tmp_path)
     titles = re.findall(r'id="sweep-([a-z]+)', made.read_text("utf-8"))
     assert titles in (["size", "size", "other", "other"], ["other", "other", "size", "size"])
@@ -1205,7 +1205,7 @@ def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
     for i, (run, rate) in enumerate(zip(runs, (101.0, 200.0, 300.0), strict=True)):
         (tmp_path / str(i)).mkdir()
         paths.append(timings.write(tmp_path / str(i) / "t.h5", {"size": [of_rate(product(), rate)]}, run))
-    store.merge(paths, tmp_path / "timings.h5")
+    timings.merge(paths, tmp_path / "timings.h5")
     made, _ = report.build(tmp_path / "timings.h5", tmp_path)
     text = Page(html_of(made.parent)).text
     assert "The runs are from 2 kinds of machine." in text

@@ -163,7 +163,7 @@ def test_the_counters_of_kernels_are_shown_and_missing_ones_are_explained(tmp_pa
     assert rows["Conflict factor of shared loads"] == ["4.50"]
     assert [each["kernel"] for each in benched.profiles(columns)] == ["naive", "bank_conflict"]
     assert benched.profiles(columns)[0]["achieved_occupancy"] == pytest.approx(0.9359)
-    store.merge([timings.write(tmp_path / "b.h5", {"bench": [timings.measurement(points[0])]})], tmp_path / "c.h5",
+    timings.merge([timings.write(tmp_path / "b.h5", {"bench": [timings.measurement(points[0])]})], tmp_path / "c.h5",
                 unprofiled=[{"operation": "matmul", "reason": "not permitted"}])  # fmt: skip
     columns = store.read(tmp_path / "c.h5")
     assert benched.profiles(columns) == [] and benched.profile_table(columns) == ""

@@ -116,8 +116,16 @@ def write(
     return path
 
 
-def merge(paths: Sequence[Path], target: Path, omitted: Sequence[Mapping[str, Any]] = (), single: bool = False) -> None:
-    store.write_groups(target, store.merged(map(store.read, paths), omitted), single)
+def merge(
+    paths: Sequence[Path],
+    target: Path,
+    omitted: Sequence[Mapping[str, Any]] = (),
+    unprofiled: Sequence[Mapping[str, Any]] = (),
+    single: bool = False,
+    parts: Sequence[store.Groups] = (),
+) -> None:
+    groups = store.merged([*map(store.read, paths), *parts], omitted, unprofiled)
+    store.write_groups(target, groups, single)
 
 
 def batches(

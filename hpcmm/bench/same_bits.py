@@ -14,7 +14,7 @@ from hpcmm import backends
 from hpcmm.bench.inputs import draw_inputs
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DType
-from hpcmm.launch import Prepared
+from hpcmm.launch import Run
 from hpcmm.measurement import Point
 from hpcmm.model import Task, Variant
 from hpcmm.operations import cores, task_of
@@ -95,16 +95,13 @@ def result_on(backend: Any, task: Task, inputs: Mapping[str, np.ndarray]) -> Cal
     """
     arrays = {each.name: backend.empty(task.shape_of(each), task.storage(each)) for each in task.operation.operands}
     run = backend.prepare(task, arrays)
-    prepared = run if isinstance(run, Prepared) else Prepared(run)
     (output,) = (each for each in task.operation.operands if each.role != "in")
 
     def result() -> np.ndarray:
         arrays[output.name].fill(task.element.results.poison)
         for name, content in inputs.items():
             backend.copy(content[: len(arrays[name])] if content.ndim else content, arrays[name])
-        for step in (prepared.before, prepared.run, prepared.after):
-            if step:
-                step()
+        run.whole()
         backend.synchronize()
         host = np.empty(task.shape_of(output), task.storage(output))
         backend.copy(arrays[output.name], host)
@@ -193,7 +190,7 @@ class SameBits:
         place = self.comm, self.backend, self.problem, inputs, self.point.page_locked, transport
         spread = record.distribution(*place)
         try:
-            run = spread.prepare(task)
+            run = Run.of(spread.prepare(task))
             spread.save_inputs()
             results = []
             for _ in range(RUNS):
