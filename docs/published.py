@@ -23,6 +23,7 @@ import climb
 import covered
 import numpy as np
 import pandas as pd
+from playwright.sync_api import sync_playwright
 from tabulate import tabulate
 
 from hpcmm import analysis, report, store
@@ -30,6 +31,7 @@ from hpcmm.analysis import Columns, documents
 from hpcmm.analysis.scaling import speedups
 from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.analysis.why import Known
+from hpcmm.devices import DEVICES
 from hpcmm.experiment.config import read_config, validated
 from hpcmm.model import TEXTBOOK, Variant
 from hpcmm.operations import OPERATIONS
@@ -68,6 +70,7 @@ def main(arguments: Sequence[str]) -> None:
                         shutil.copyfile(drawn, REFERENCE / f"{name}.svg")
         for drawn in Path(folder, "figures").glob("course-*.svg"):
             shutil.copyfile(drawn, REFERENCE / drawn.name)
+    photograph(REFERENCE / "report.html", REFERENCE / "report.png")
     for path in pages():
         path.write_text(filled(path, columns, frame), "utf-8")
     coverage = ROOT / covered.PAGE
@@ -79,6 +82,20 @@ def newest(groups: store.Groups) -> store.Groups:
     """Return a file without the points that a later run on the same kind of machine measured again."""
     again = analysis.measurements(groups)["superseded"].to_numpy(bool)
     return store.select(groups, np.flatnonzero(~again))
+
+
+def photograph(shown: Path, target: Path) -> None:
+    """Write an image of the first screen of a page, where there is a browser."""
+    browser = shutil.which("chromium-headless-shell")
+    if browser is None:
+        print(f"{target}: not written, because there is no chromium-headless-shell")
+        return
+    with sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        window = launched.new_page(viewport={"width": 1280, "height": 800})
+        window.goto(shown.as_uri())
+        window.wait_for_selector("svg")
+        window.screenshot(path=target)
 
 
 def pages() -> list[Path]:
@@ -99,10 +116,11 @@ def filled(path: Path, columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def summary(columns: Columns, frame: pd.DataFrame) -> str:
-    """Return the machines, the fastest rung of each operation relative to the library, and three figures."""
+    """Return the machines, the fastest rungs of the usual types relative to the library, the ladder and the report."""
     if frame.empty:
         return ""
-    parts = [_source(columns, frame), fastest(frame), WITHOUT_TUNED, efficiency(frame), *map(_figure, FIGURES)]
+    shown = SCREENSHOT if (REFERENCE / "report.png").exists() else ""
+    parts = [_source(columns, frame), short(frame), efficiency(frame), _figure("ladder"), shown]
     return "\n\n".join(filter(None, parts))
 
 
@@ -152,11 +170,48 @@ LADDERS = {
 LADDERS_OF_TYPES = {"matmul": ("ladder_16_bit", "ladder_8_bit")}
 # The sweeps with the largest sizes
 LARGE = {"matmul": ("size", "best", "size_16_bit")}
-SHORT = ("copy",)  # operations that README.md leaves to docs/ladder.md
+SHORT = ("copy",)  # operations whose table is in docs/ladder.md alone
+USUAL = ("float32", "float64", "bfloat16", "int8", "int32")  # types of the rows of README.md
+SCREENSHOT = "[![Report of the published run](results/reference/report.png)](results/reference/report.html)"
 
 
-def fastest(frame: pd.DataFrame) -> str:
-    """Return the fastest rung of each operation, device, type and arithmetic, relative to both libraries.
+def fastest(columns: Columns, frame: pd.DataFrame) -> str:
+    """Return the fastest rung of each operation, device, type and arithmetic, relative to both libraries."""
+    cells = [
+        [
+            *(row["operation"], row["gpu"] or row["machine"] or formats.device(row["device"]), formats.size(row)),
+            *(row["arithmetic"] or row["dtype"], f"`{row['variant']}`", formats.rate_text(row), row["library"]),
+            *(_ratio(row), tuned(row)),
+        ]
+        for row in _fastest_rungs(frame)
+    ]
+    head = ["operation", "on", "size", "arithmetic", "fastest rung", "rate", "library", f"{LIBRARY} (95 % CI)", TUNED]
+    return f"{_table(head, cells)}\n\n{WITHOUT_TUNED}" if cells else ""
+
+
+def short(frame: pd.DataFrame) -> str:
+    """Return the rows of the usual types in their own arithmetic: of GPUs, and of products on the CPU."""
+    rows = [row for row in _fastest_rungs(frame) if not row["arithmetic"] and row["dtype"] in USUAL]
+    gpus = any(DEVICES[row["device"]].accelerator for row in rows)
+    first = {}  # by device and type, in the order of the table; of float32 products on GPUs also the largest size
+    for row in rows:
+        on_gpu, types = DEVICES[row["device"]].accelerator, OPERATIONS[row["operation"]].dtypes
+        if on_gpu or not gpus or (row["operation"] == "matmul" and row["dtype"] == types[0]):
+            large = row["n"] if on_gpu and row["dtype"] == types[0] else 0
+            first.setdefault((row["operation"], row["device"], row["dtype"], large), row)
+    cells = [
+        [
+            *(row["operation"], row["gpu"] or row["machine"], formats.size(row), row["dtype"]),
+            *(f"`{row['variant']}`", formats.rate_text(row), f"{_ratio(row)} {row['library']}", tuned(row)),
+        ]
+        for row in first.values()
+    ]
+    head = ["operation", "on", "size", "type", "fastest rung", "rate", f"{LIBRARY} (95 % CI)", TUNED]
+    return _table(head, cells) if cells else ""
+
+
+def _fastest_rungs(frame: pd.DataFrame) -> list[dict[str, object]]:
+    """Return the fastest rung of each operation, device, type and arithmetic, in the order of the tables.
 
     Of the arithmetic of a type, also that at the largest size.
     """
@@ -174,16 +229,7 @@ def fastest(frame: pd.DataFrame) -> str:
         best = best.assign(place=best["dtype"].map(place), other=best["arithmetic"] != "")
         order = ["device", "place", "other", "n"]
         found += analysis.row_dicts(best.sort_values(order, ascending=[False, True, True, True], kind="stable"))
-    cells = [
-        [
-            *(row["operation"], row["gpu"] or row["machine"] or formats.device(row["device"]), formats.size(row)),
-            *(row["arithmetic"] or row["dtype"], f"`{row['variant']}`", formats.rate_text(row), row["library"]),
-            *(_ratio(row), tuned(row)),
-        ]
-        for row in found
-    ]
-    head = ["operation", "on", "size", "arithmetic", "fastest rung", "rate", "library", f"{LIBRARY} (95 % CI)", TUNED]
-    return _table(head, cells) if cells else ""
+    return found
 
 
 def _large(frame: pd.DataFrame, operation: str) -> pd.DataFrame:
@@ -581,6 +627,7 @@ def course(number: str) -> Callable[[Columns, pd.DataFrame], str]:
 SECTIONS = {
     **{f"course_{number}": course(number) for number in documents.written()},
     "summary": summary,
+    "fastest": fastest,
     "run": run,
     "answer": answered,
     **{operation: ladder(operation) for operation in LADDERS},
