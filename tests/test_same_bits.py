@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from hpcmm import kernels, report, store
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated.launch import ORDERS, on_device, poison
 from hpcmm.bench.job import Process, measure_batch
-from hpcmm.bench.same_bits import Difference, broken, difference
+from hpcmm.bench.same_bits import Difference, broken, compare_alone, difference, result_on, rounded
 from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import plan
 from hpcmm.measurement import Measuring, Point
@@ -340,3 +341,20 @@ def test_the_report_answers_each_question_over_all_numbers_of_ranks(tmp_path):
 
 def cells_of(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("n", [0, 1, 4097, 3 * 10**6 + 7])
+def test_cuda_sum_has_the_bits_of_the_cpu(gpu, dtype, n):
+    task = Task(SUM, SUM.variant("invariant"), (n,), dtype, {}, multiprocessors=gpu.multiprocessors)
+    found = compare_alone(task, rounded(task, {"x": np.empty(n, dtype)}, 1), partial(result_on, gpu))
+    assert set(found) == {"run", "device"} and all(each.first < 0 for each in found.values()), found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("shape", [(300, 1000, 704), (150, 641, 333)], ids=str)
+def test_cuda_rows_of_best_invariant_are_the_same_for_any_m(gpu, dtype, shape):
+    best, scalars = MATMUL.variant("best_invariant"), {"alpha": 1.5, "beta": 0.5}
+    task = Task(MATMUL, best, shape, dtype, scalars, multiprocessors=gpu.multiprocessors)
+    found = compare_alone(task, MATMUL.draw(np.random.default_rng(1), task), partial(result_on, gpu))
+    assert all(each.first < 0 for each in found.values()), found
