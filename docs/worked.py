@@ -54,7 +54,7 @@ def blocks(size: int, tile: int) -> int:
 
 def grids() -> str:
     rows = []
-    for size, tile in ((8, 2), (8, 4), (640, 32), (641, 32), (641, 16)):
+    for size, tile in ((8, 2), (8, 4), (32, 16), (640, 32), (641, 32), (641, 16)):
         count, beyond = blocks(size, tile), (blocks(size, tile) * tile) ** 2 - size**2
         rows.append([f"{size} x {size}", f"{tile} x {tile}", f"{count} x {count}", f"{beyond:,}"])
     return table(rows, ["C", "block", "grid", "threads without an element"])

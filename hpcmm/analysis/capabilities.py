@@ -60,6 +60,25 @@ class Capability:
         """Resident warps per SM."""
         return self.threads // 32
 
+    @property
+    def generation(self) -> int:
+        """The major number of the compute capability."""
+        return int(self.names.split(".")[0])
+
+    @property
+    def grid_dimensions(self) -> int:
+        return 2 if self.generation == 1 else 3
+
+    @property
+    def grid_x(self) -> int:
+        """Blocks of a grid in x."""
+        return 2**16 - 1 if self.generation < 3 else 2**31 - 1
+
+    @property
+    def block_x(self) -> int:
+        """Threads of a block in x or y; in z the limit is 64 for all."""
+        return 512 if self.generation == 1 else 1024
+
 
 KI = 1024
 CAPABILITIES = (

@@ -240,6 +240,7 @@ def _shared_loads(counted: Row, row: Row) -> float:
 
 COUNTED: Mapping[str, Callable[[Row, Row], float]] = {
     "shared_load_bytes_per_second": _shared_loads,
+    "barrier_share": lambda counted, _: counted["stall_barrier"] / (counted["warp_cycles"] or math.nan),
     "dram_share": lambda counted, row: (
         (counted["dram_read_bytes_per_second"] + counted["dram_write_bytes_per_second"]) / row["peak_bytes_per_second"]
     ),

@@ -126,6 +126,18 @@ def fma_peak(gpus: Sequence[Mapping[str, Any]], dtype: str, clock: float, ranks:
     return peak or math.nan
 
 
+def cores(gpu: Mapping[str, Any]) -> int:
+    """Return the FMA units of a GPU for float32, which its data sheet calls cores; 0 if unknown.
+
+    >>> cores({"compute_capability": "90", "multiprocessors": 132})
+    16896
+    """
+    found = DTYPES["float32"].fma_units.get(str(gpu.get("compute_capability", "")), 0) * _number(
+        gpu.get("multiprocessors")
+    )
+    return int(found) if math.isfinite(found) else 0
+
+
 def distinct(gpus: Sequence[Mapping[str, Any]], ranks: int) -> list[Mapping[str, Any]]:
     """Return the GPU records of several ranks, each GPU once; empty if a rank has no record."""
     if len(gpus) < ranks:

@@ -18,7 +18,19 @@ from hpcmm.analysis import why as analysis_why
 from hpcmm.bench import done
 from hpcmm.experiment import extensions
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, opening, page, tables, vega
-from hpcmm.report.chapters import CHAPTERS, TABLES, courses, energy, ladder, memory, ranks, same_bits, sizes, why
+from hpcmm.report.chapters import (
+    CHAPTERS,
+    TABLES,
+    courses,
+    energy,
+    ladder,
+    memory,
+    ranks,
+    reductions,
+    same_bits,
+    sizes,
+    why,
+)
 from hpcmm.report.chapters.chapter import Chapter, Experiment
 from hpcmm.report.findings import Finding
 from hpcmm.report.markup import Table
@@ -45,7 +57,7 @@ LEVELS = (
     "<p>Latency of pointer chasing, in which each load waits for the previous one, and bandwidth of all SMs or threads "
     'together. <a href="#memory-levels">Definition</a>.</p>'
 )
-EXPECTED = "<p>These kernels have no bounds checks. Their results are correct only if the tile divides the size.</p>"
+EXPECTED = "<p>These kernels have no sufficient bounds check: they are correct only if the tile divides the size.</p>"
 STATE = (
     "<p>Read from the GPU after each repetition. If a clock falls during the run, or differs between sweeps, the times "
     "change with it. A quantity that did not change has no figure.</p>"
@@ -308,7 +320,8 @@ def _sweep(
         yield "ranks", sweep.view(_panels(efficiencies, scaled), "over ranks")
     if models:
         yield "ranks", sweep.view(_panels(models), "predicted")
-    if sweep.chapter == ladder.CHAPTER.id:
+    of_one_size = len(set(analysis.shapes(sweep.points))) == 1
+    if sweep.chapter == ladder.CHAPTER.id or (sweep.chapter == reductions.CHAPTER.id and of_one_size):
         explained = {series.dtype: analysis_why.steps(series.points, whole.known) for series in sweep.series}
         if some := {
             dtype: Panel(steps=why.rows(steps), notes=why.notes(steps)) for dtype, steps in explained.items() if steps

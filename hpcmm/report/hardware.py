@@ -134,6 +134,7 @@ def _operation_on(rows: pd.DataFrame) -> str:
 DEVICE_ROWS = (
     ("compute_capability", "Compute capability", lambda value: f"{value[:-1]}.{value[-1]}"),
     ("multiprocessors", "Multiprocessors (SM)", str),
+    ("cores", "FMA units for float32, its cores", "{:,}".format),
     ("max_sm_clock", "Maximum SM clock", lambda value: f"{value / 1e6:,.0f} MHz"),
     ("power_limit", "Power limit", lambda value: f"{value:,.0f} W"),
     ("memory_bytes", "Memory", amount),

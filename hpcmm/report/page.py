@@ -320,6 +320,8 @@ def _peaks(gpu: Mapping[str, Any]) -> dict[str, Any]:
         flops, units, _ = limits.peaks([gpu], dtype)
         if math.isfinite(flops):
             found |= {f"peak_{dtype}": flops, f"units_{dtype}": units}
+    if cores := limits.cores(gpu):
+        found["cores"] = cores
     return found
 
 
