@@ -981,6 +981,7 @@ def test_resource_tables(tmp_path):
         ["Property", "H200"],  # two equal GPUs are one column
         ["Compute capability", "9.0"],
         ["Multiprocessors (SM)", "132"],
+        ["FMA units for float32, its cores", "16,896"],
         ["Maximum SM clock", "1,980 MHz"],
     ]
     (row,) = read_csv(tmp_path / "tables" / "gpu.properties.csv")
