@@ -977,7 +977,7 @@ def test_resource_tables(tmp_path):
     assert head[-1] == "Block limit, hardware" and only[:2] == ["sequential", "int32"] and only[6] == "4 × 4 (2²²)"
     (row,) = [row for row in read_csv(tmp_path / "tables" / "matmul.resources.csv") if row["dtype"] == "float64"]
     assert (row["registers"], row["occupancy"], row["sm_threads"]) == ("40.0", "0.625", "2048.0")
-    assert markdown_rows(tmp_path / "tables" / "gpu.properties.md")[:4] == [
+    assert markdown_rows(tmp_path / "tables" / "gpu.properties.md")[:5] == [
         ["Property", "H200"],  # two equal GPUs are one column
         ["Compute capability", "9.0"],
         ["Multiprocessors (SM)", "132"],
