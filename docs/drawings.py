@@ -349,7 +349,7 @@ def partial_sums() -> str:
         words(WIDTH / 2, 186, "four additions are in flight: each waits only for its own partial sum"),
     ]
     label = "Every fourth term goes to the same one of four partial sums, which are added at the end."
-    return drawing(198, label, *parts)
+    return drawing(152, label, *parts)
 
 
 def rows_of_threads() -> str:
@@ -937,6 +937,60 @@ def half_warp() -> str:
     )
 
 
+# --- for the tutorial and the pitch -------------------------------------------------------------------------------
+
+
+def pitch() -> str:
+    """Rows of nine elements over sectors of eight: packed, and with a pitch of two sectors."""
+    size, left, parts = 15, 120, []
+    for top, title, step in ((20, "packed", 9), (68, "with a pitch", 16)):
+        parts.append(words(left - 12, top + 12, title, anchor="end"))
+        for row in range(2):
+            for i in range(9):
+                x = left + (row * step + i) * size
+                parts.append(cell(x, top, size, size, BLUE if row else ORANGE, text=str(row)))
+        for sector in range(4):
+            parts.append(line(left + 8 * sector * size, top - 8, left + 8 * sector * size, top + size + 8, dashed=True))
+    parts += [
+        words(WIDTH / 2, 122, "dashed: a sector of 32 bytes begins; a row has 9 elements of 4 bytes"),
+        words(WIDTH / 2, 142, "packed, row 1 begins within a sector; with a pitch, at its beginning"),
+    ]
+    label = "Rows over sectors of memory: packed rows begin within a sector, rows with a pitch at the beginning of one"
+    return drawing(152, label, *parts)
+
+
+def resident() -> str:
+    """Two blocks fill the threads of an SM, and little of its shared memory."""
+    left, wide, parts = 150, 340, []
+    for i, (name, share) in enumerate((("threads", 1.0), ("registers", 1.0), ("shared memory", 0.08))):
+        y = 14 + 44 * i
+        parts += [words(left - 12, y + 19, name, anchor="end"), cell(left, y, wide, 28)]
+        for block, colour in enumerate((BLUE, ORANGE)):
+            part = wide * share / 2
+            parts.append(cell(left + block * part, y, part, 28, colour, text=f"block {block}" if part > 60 else ""))
+    parts.append(words(WIDTH / 2, 164, "no thread is left for a third block: threads and registers limit the blocks"))
+    label = "An SM with two blocks: all of its threads and registers are taken, and 8 percent of its shared memory"
+    return drawing(174, label, *parts)
+
+
+def transfers() -> str:
+    """The copies around a kernel, for a small and for a large product."""
+    parts = []
+    for i, (name, sizes) in enumerate((("small n", (60, 60, 26, 60)), ("large n", (60, 60, 200, 60)))):
+        x, y = 80, 14 + 48 * i
+        parts.append(words(x - 12, y + 19, name, anchor="end"))
+        steps = zip(("A", "B", "kernel" if i else "", "C"), sizes, (BLUE, BLUE, GREEN, ORANGE), strict=True)
+        for text, size, colour in steps:
+            parts.append(cell(x, y, size, 28, colour, text=text))
+            x += size
+    parts.append(words(WIDTH / 2, 128, "relative to the copies: bytes grow with n², operations with n³"))
+    label = "Copies of A and B to the GPU, the kernel, and the copy of C back; for large n the kernel takes longest"
+    return drawing(138, label, *parts)
+
+
+# Step of the tutorial that is about no rung: its drawings
+OF_STEPS = {"occupancy": [resident], "transfers": [transfers], "block-rows": [kept("block-rows")]}
+
 # Page of a rung: its drawings
 OF = {
     "matmul-serial-cpu": [dot_product],
@@ -954,8 +1008,9 @@ OF = {
     "matmul-coalesced": [coalesced],
     **{
         f"matmul-{name}": [kept("tile-staging")]
-        for name in ("tiled_exact", "tiled_padded", "tiled_remainder", "tiled_rolled", "tiled_unrolled", "pitched")
+        for name in ("tiled_exact", "tiled_padded", "tiled_remainder", "tiled_rolled", "tiled_unrolled")
     },
+    "matmul-pitched": [pitch],
     "matmul-tiled_uncoalesced": [kept("tile-staging"), uncoalesced],
     "matmul-bank_conflict": [lambda: banks(0)],
     "matmul-conflict_free": [lambda: banks(1)],
@@ -1045,6 +1100,6 @@ OF = {
 
 
 def of(page: str) -> Iterator[str]:
-    """Yield the drawings of a rung page."""
-    for draw in OF.get(page, ()):
+    """Yield the drawings of a rung page, or of a step of the tutorial."""
+    for draw in (OF | OF_STEPS).get(page, ()):
         yield draw()

@@ -199,7 +199,7 @@ def test_the_limit_is_taken_from_the_head_of_a_source():
 def test_drawings_have_a_label_and_belong_to_a_rung():
     pages = {rung.page for rung in rungs.rungs()}
     assert set(drawings.OF) <= pages
-    for page in drawings.OF:
+    for page in drawings.OF | drawings.OF_STEPS:
         for text in drawings.of(page):
             root = ElementTree.fromstring(text)
             assert root.get("role") == "img" and len(root.get("aria-label")) > 50
