@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
     timings = REFERENCE / "timings.h5"
     if arguments:
         part = newest(store.read(Path(arguments[0])))
-        store.merge([], timings, unmeasured(part), single=True, parts=[part])
+        store.write_groups(timings, store.merged([part], unmeasured(part)), single=True)
     with tempfile.TemporaryDirectory() as folder:
         made, summary = report.build(timings, Path(folder))
         shutil.copyfile(made, REFERENCE / "report.html")
