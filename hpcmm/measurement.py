@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hpcmm.model import TEXTBOOK, Verdict, spread_name
+from hpcmm.model import TEXTBOOK, Verdict, contender_name
 
 FILE = "raw/{}.h5"  # of a batch, by its name, in the folder of the results
 
@@ -59,7 +59,7 @@ class Point:
         """Label of the point, without operation and ranks."""
         tile = f" tile {self.tile}" if self.tile else ""
         memory = {True: " pinned", False: " pageable", None: ""}[self.pinned]
-        spread = spread_name(self.variant, self.algorithm)
+        spread = contender_name(self.variant, self.algorithm)
         return f"{spread} {'x'.join(map(str, self.shape))} {self.dtype}{tile}{memory}"
 
     @property

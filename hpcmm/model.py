@@ -21,19 +21,19 @@ ALONE = "alone"  # each rank has a problem of its own
 ONE_CALL = (TEXTBOOK, ALONE)  # algorithms whose kernel is one call of the variant, on all arrays of a rank
 
 
-def spread_name(variant: str, algorithm: str) -> str:
+def contender_name(variant: str, algorithm: str) -> str:
     """Return the label of a variant and the algorithm that distributes it over the ranks.
 
-    >>> spread_name("cublas", TEXTBOOK), spread_name("cublas", "ring")
+    >>> contender_name("cublas", TEXTBOOK), contender_name("cublas", "ring")
     ('cublas', 'cublas ring')
     """
     return variant if algorithm == TEXTBOOK else f"{variant} {algorithm}"
 
 
-def lacking(what: str, required: str, capability: str, only: bool = False) -> str:
-    """Return the reason why a GPU of a compute capability does not have what requires another one; empty if it has.
+def unmet(what: str, required: str, capability: str, only: bool = False) -> str:
+    """Return why a GPU lacks a feature that needs another compute capability; empty if it has it.
 
-    >>> lacking("float8_e4m3", "89", "80")
+    >>> unmet("float8_e4m3", "89", "80")
     'float8_e4m3 needs a GPU of compute capability 8.9 or later; this one has 8.0'
     """
     if not required or required == capability or (int(required) < int(capability) and not only):
@@ -131,8 +131,8 @@ class Variant:
     workspace : callable, optional
         Libraries only: ``workspace(task)`` returns each array that the call needs besides its operands, by name.
     context : bool
-        Whether it is shown for context: it is measured and verified like a rung, and counts neither as a rung nor as a
-        baseline. So are further libraries, and a kernel whose results are less accurate than its type.
+        Shown for comparison only: neither a rung nor the baseline. Further libraries, and kernels that are less
+        accurate than their type.
     tunes : str
         Name of the baseline whose library it calls with the fastest of several algorithms; empty for any other variant.
     geometry : Geometry, or mapping of str to Geometry
@@ -233,10 +233,10 @@ class Variant:
         """Return the geometry for a type; None without one."""
         return self.geometry[dtype] if isinstance(self.geometry, Mapping) else self.geometry
 
-    def unsuited_to(self, capability: str) -> str:
-        """Return the reason why a GPU of a compute capability (``"90"``) cannot run it; empty if it can."""
+    def why_not_run(self, capability: str) -> str:
+        """Return why a GPU of a compute capability (``"90"``) cannot run it; empty if it can."""
         required = self.architecture.removeprefix("sm_")
-        return lacking(self.name, required.removesuffix("a"), capability, only=required.endswith("a"))
+        return unmet(self.name, required.removesuffix("a"), capability, only=required.endswith("a"))
 
 
 @dataclass(frozen=True)
@@ -384,22 +384,22 @@ class Operation:
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
 
-    def unsuited_to(self, variant: Variant, dtype: str, capability: str) -> str:
+    def why_not_run(self, variant: Variant, dtype: str, capability: str) -> str:
         """Return the reason why a device cannot run a variant for a type; empty if it can.
 
         A variant that picks needs a GPU that can run every rung that it picks from. ``capability`` is empty for a CPU.
         """
-        if capability and (reason := lacking(dtype, DTYPES[dtype].capability, capability)):
+        if capability and (reason := unmet(dtype, DTYPES[dtype].capability, capability)):
             return reason
         rungs = variant.picks.rungs(dtype) if variant.picks else ()
-        reasons = [self.variant(name).unsuited_to(capability) for name in rungs]
+        reasons = [self.variant(name).why_not_run(capability) for name in rungs]
         found = next((f"{variant.name}: {reason}" for reason in reasons if reason), "")
-        return variant.unsuited_to(capability) or found
+        return variant.why_not_run(capability) or found
 
-    def unsuited_on(self, backend: Any, variant: Variant, dtype: str) -> str:
+    def why_not_run_on(self, backend: Any, variant: Variant, dtype: str) -> str:
         """Return the same for an open device with its libraries."""
         lacks = variant.unsupported or (lambda backend, dtype: "")
-        return self.unsuited_to(variant, dtype, backend.capability) or lacks(backend, dtype)
+        return self.why_not_run(variant, dtype, backend.capability) or lacks(backend, dtype)
 
     def baseline(self, device: str, dtype: str) -> Variant | None:
         """Return the baseline of a device and type; None if no library does the same."""

@@ -106,7 +106,7 @@ STALLS = {
     "no_instruction": "the fetch of an instruction",
     "branch_resolving": "a branch",
     "membar": "a memory fence",
-    "not_selected": "the turn of other warps",
+    "not_selected": "not selected (another warp was issued)",
 }
 
 # Counters of Nsight Compute: unit, long name, and name of the metric.

@@ -159,7 +159,7 @@ def write(path: Path, config: Mapping[str, Any] | None = None, scale: str = "ful
         gpus = [GPU | {"uuid": f"GPU-{rank}"} for rank in range(ranks)]
         exchanges = {"bytes": EXCHANGES, "seconds": [1e-5 + size / PEER for size in EXCHANGES]} if ranks > 1 else {}
         parts += timings.batches(sweeps, PROVENANCE | {"gpus": gpus, "exchanges": exchanges})
-    timings.merge([], path, planned.omitted(), parts=parts)
+    timings.merge([], path, planned.rows_unmeasured(), parts=parts)
     return path
 
 

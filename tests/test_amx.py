@@ -156,7 +156,7 @@ def test_instructions_are_never_run_unless_the_system_grants_them(monkeypatch):
             assert library(name, dtype).path() == b"emulated"
         backend = CpuBackend(1)
         for name, dtype in RUNGS:
-            assert "no AMX" in MATMUL.unsuited_on(backend, MATMUL.variant(name), dtype)
+            assert "no AMX" in MATMUL.why_not_run_on(backend, MATMUL.variant(name), dtype)
     monkeypatch.delenv("HPCMM_SIMD")
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     if "amx_tile" not in flags:
@@ -173,7 +173,7 @@ OPTIONAL = [(name, dtype) for name in ("mkl", "onednn") for dtype in MATMUL.dtyp
 @pytest.mark.parametrize(("name", "dtype"), [*OPTIONAL, ("numpy", "int8")])
 def test_libraries_compute_the_same_product(name, dtype, scalars):
     backend = CpuBackend(2)
-    if reason := MATMUL.unsuited_on(backend, MATMUL.variant(name), dtype):
+    if reason := MATMUL.why_not_run_on(backend, MATMUL.variant(name), dtype):
         pytest.skip(reason)
     check(name, dtype, (33, 65, 70), scalars)
     check(name, dtype, (1, 40, 300), scalars)

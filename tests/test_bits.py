@@ -66,7 +66,7 @@ def test_the_gpu_has_the_checksums_of_the_cpu(gpu):
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.operation}-{point.variant}")
 def test_one_changed_bit_in_one_repetition_fails(point):
     problem = Problem(MPI.COMM_SELF, CpuBackend(2), point, seed=1)
-    spread = problem.spread([TEXTBOOK])[TEXTBOOK]
+    spread = problem.distributions([TEXTBOOK])[TEXTBOOK]
     right = spread.prepare(task_of(point))
     spread.call(right)
     verified = spread.checksum()

@@ -29,7 +29,7 @@ from hpcmm.cli.main import main
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import validated
 from hpcmm.measurement import Point, Sample
-from hpcmm.model import ALONE, spread_name
+from hpcmm.model import ALONE, contender_name
 from hpcmm.report import check as shown
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "check.py"
@@ -394,7 +394,7 @@ def test_what_was_measured_before_the_end_of_a_job_is_judged(tmp_path, capsys):
     groups["samples"] = {name: values[rows] for name, values in samples.items()}
     provenance = json.loads(groups["runs"]["provenance"][0]) | {"config": command.config(4)}
     groups["runs"]["provenance"] = np.array([json.dumps(provenance)] * len(groups["runs"]["provenance"]), object)
-    variant, why = spread_name("device_copy", "neighbours_nccl"), "failed: gpu_links/cuda-r4-1: ended by SIGINT"
+    variant, why = contender_name("device_copy", "neighbours_nccl"), "failed: gpu_links/cuda-r4-1: ended by SIGINT"
     timings.merge(
         [], path, [{"sweep": "gpu_links", "variant": variant, "ranks": 4, "reason": why, "points": 2}], parts=[groups]
     )

@@ -88,7 +88,7 @@ def test_a_library_for_context_is_measured_beside_the_baseline_cuda(gpu, variant
 
 @pytest.mark.gpu
 def test_float8_is_measured_with_both_libraries_and_their_algorithms_cuda(gpu):
-    if reason := MATMUL.unsuited_to(MATMUL.variant("cublas"), "float8_e4m3", gpu.capability):
+    if reason := MATMUL.why_not_run(MATMUL.variant("cublas"), "float8_e4m3", gpu.capability):
         pytest.skip(reason)
     own, baseline = measured(gpu, Point("matmul", "cublaslt", (200, 304, 96), "float8_e4m3", 1, MATMUL.scalars))
     assert (own.contender, own.baseline, baseline.contender, baseline.baseline) == ("cublaslt", False, "cublas", True)

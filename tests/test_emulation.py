@@ -35,10 +35,10 @@ class Device:
 
 
 def test_what_the_library_does_not_emulate_is_not_measured_with_the_reason():
-    assert MATMUL.unsuited_on(Device("90"), EMULATED, "float64") == ""
-    assert MATMUL.unsuited_on(Device("90"), EMULATED, "float32") == "no float32"
-    assert MATMUL.unsuited_on(Device("75"), EMULATED, "float64").startswith("cublas_emulated needs a GPU of compute")
-    assert MATMUL.unsuited_on(Device("90"), MATMUL.variant("cublas"), "float32") == ""
+    assert MATMUL.why_not_run_on(Device("90"), EMULATED, "float64") == ""
+    assert MATMUL.why_not_run_on(Device("90"), EMULATED, "float32") == "no float32"
+    assert MATMUL.why_not_run_on(Device("75"), EMULATED, "float64").startswith("cublas_emulated needs a GPU of compute")
+    assert MATMUL.why_not_run_on(Device("90"), MATMUL.variant("cublas"), "float32") == ""
 
 
 @pytest.mark.parametrize(("bits", "passed"), [(55, True), (31, False)])
@@ -81,7 +81,7 @@ def test_the_workspace_holds_all_slices_and_their_sums(shape):
 @pytest.mark.parametrize("shape", [(200, 300, 100), (1, 257, 33), (1024, 1024, 1024)], ids=str)
 @pytest.mark.parametrize("dtype", EMULATED.dtypes)
 def test_emulated_products_pass_beside_the_baseline_cuda(gpu, dtype, shape):
-    if reason := MATMUL.unsuited_on(gpu, EMULATED, dtype):
+    if reason := MATMUL.why_not_run_on(gpu, EMULATED, dtype):
         pytest.skip(reason)
     own, baseline = measured(gpu, Point("matmul", "cublas_emulated", shape, dtype, 1, MATMUL.scalars))
     assert (own.contender, own.baseline, baseline.contender, baseline.baseline) == (
@@ -94,7 +94,7 @@ def test_emulated_products_pass_beside_the_baseline_cuda(gpu, dtype, shape):
 
 @pytest.mark.gpu
 def test_an_emulated_product_is_not_reported_as_native_cuda(gpu):
-    if reason := MATMUL.unsuited_on(gpu, EMULATED, "float64"):
+    if reason := MATMUL.why_not_run_on(gpu, EMULATED, "float64"):
         pytest.skip(reason)
     rng = np.random.default_rng(1)
     arrays = {name: gpu.empty((256, 256), "float64") for name in "ABC"}

@@ -485,9 +485,9 @@ def suited(request):
     """Skip what the GPU cannot run."""
     if {"gpu", "variant"} <= set(request.fixturenames):
         variant, gpu = request.getfixturevalue("variant"), request.getfixturevalue("gpu")
-        reason = variant.unsuited_to(gpu.capability)
+        reason = variant.why_not_run(gpu.capability)
         if "dtype" in request.fixturenames:
-            reason = MATMUL.unsuited_on(gpu, variant, request.getfixturevalue("dtype"))
+            reason = MATMUL.why_not_run_on(gpu, variant, request.getfixturevalue("dtype"))
         if reason:
             pytest.skip(reason)
 
@@ -594,7 +594,7 @@ def test_cuda_tiles_are_divided(gpu, variant, shape):
 def test_cuda_best_is_right_with_what_it_picks_for_other_sm_counts(gpu, dtype, sms):
     """No kernel needs as many SMs as its choice assumes; a grid for more than there are has a second wave."""
     best = MATMUL.variant("best")
-    if reason := MATMUL.unsuited_to(best, dtype, gpu.capability):
+    if reason := MATMUL.why_not_run(best, dtype, gpu.capability):
         pytest.skip(reason)
     for shape in ((640, 640, 640), (1024, 1024, 1024), (16, 4096, 1024), (700, 500, 64), (2049, 2000, 512)):
         product = task(MATMUL, shape, dtype, {"alpha": 1.5, "beta": 0.5}, best, multiprocessors=sms)

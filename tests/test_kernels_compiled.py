@@ -58,7 +58,7 @@ def architectures_of(name: str) -> list[str]:
     variant = RUNG_OF[name][1]
     if variant.architecture.endswith("a"):
         return [variant.architecture]
-    return [f"sm_{capability}" for capability in CAPABILITIES if not variant.unsuited_to(capability)]
+    return [f"sm_{capability}" for capability in CAPABILITIES if not variant.why_not_run(capability)]
 
 
 class Nvrtc:

@@ -60,7 +60,7 @@ def test_late_runs_are_counted_for_the_contender_whose_kernel_was_late():
 def test_a_late_host_does_the_repetition_again_with_a_longer_lead(late):
     backend = Late(late)
     problem = Problem(MPI.COMM_SELF, backend, POINT, seed=1)
-    spread = problem.spread([TEXTBOOK])[TEXTBOOK]
+    spread = problem.distributions([TEXTBOOK])[TEXTBOOK]
     run = spread.prepare(task_of(POINT))
     spread.call(run)
     spread.save_inputs()
@@ -74,7 +74,7 @@ def test_a_late_host_does_the_repetition_again_with_a_longer_lead(late):
 
 def test_a_run_whose_host_was_late_keeps_its_lead():
     backend = Late(2)
-    spread = Problem(MPI.COMM_SELF, backend, POINT, seed=1).spread([TEXTBOOK])[TEXTBOOK]
+    spread = Problem(MPI.COMM_SELF, backend, POINT, seed=1).distributions([TEXTBOOK])[TEXTBOOK]
     slow, other = spread.prepare(task_of(POINT)), spread.prepare(task_of(dataclasses.replace(POINT, variant="openmp")))
     spread.call(slow)
     spread.save_inputs()

@@ -330,7 +330,7 @@ def test_merge_keeps_runs_apart_and_takes_each_once(command, tmp_path):
     a, b = run_of(tmp_path / "a.h5", "left"), run_of(tmp_path / "b.h5", "right")
     done = command("merge", a, b, a, "-o", tmp_path / "all.h5")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{tmp_path / 'all.h5'}: 2 points of 2 runs; duplicates left out: 1\n"
+    assert done.stdout == f"{tmp_path / 'all.h5'}: 2 points of 2 runs; duplicates dropped: 1\n"
     groups = store.read(tmp_path / "all.h5")
     assert [json.loads(text)["host"] for text in groups["runs"]["provenance"]] == ["left", "right"]
     assert list(groups["measurements"]["run"]) == [0, 1]

@@ -852,16 +852,16 @@ def test_a_grid_that_divides_tiles_is_no_larger_than_the_gpu():
     ],
 )
 def test_a_variant_refuses_unsuited_gpus(architecture, capability, reason):
-    assert Variant("any", "cuda", "", architecture=architecture).unsuited_to(capability) == reason
+    assert Variant("any", "cuda", "", architecture=architecture).why_not_run(capability) == reason
 
 
 @pytest.mark.parametrize("variant", ["cublas", "cublaslt"])
 def test_a_type_refuses_gpus_that_do_not_have_it(variant):
     variant = MATMUL.variant(variant)
     reason = "float8_e4m3 needs a GPU of compute capability 8.9 or later; this one has 8.0"
-    assert MATMUL.unsuited_to(variant, "float8_e4m3", "80") == reason
+    assert MATMUL.why_not_run(variant, "float8_e4m3", "80") == reason
     for dtype, capability in (("float8_e4m3", "89"), ("float8_e4m3", "90"), ("int8", "80"), ("float8_e4m3", "")):
-        assert MATMUL.unsuited_to(variant, dtype, capability) == ""
+        assert MATMUL.why_not_run(variant, dtype, capability) == ""
 
 
 def test_only_libraries_multiply_float8():

@@ -60,7 +60,7 @@ def test_every_operand_of_every_operation_begins_at_a_huge_page(point):
     problem = Problem(MPI.COMM_SELF, CpuBackend(1), point, seed=1)
     own, *_ = measure_point(problem, point, LIMITS)
     assert own.verdict.passed, own.verdict
-    (spread,) = problem.spreads.values()
+    (spread,) = problem.placed.values()
     for name, array in {**spread.arrays, **spread.inputs, **spread.result}.items():
         assert array.ctypes.data % memory.HUGE == 0, name
     (visit,) = own.visits

@@ -143,9 +143,9 @@ def test_a_rung_that_fills_all_sms_is_picked_for_a_product_in_float64_below_the_
 
 def test_a_gpu_that_cannot_run_every_rung_of_float64_is_refused():
     reason = "best: persistent_dmma needs a GPU of compute capability 9.0; this one has 10.0"
-    assert MATMUL.unsuited_to(MATMUL.variant("best"), "float64", "100") == reason
-    assert MATMUL.unsuited_to(MATMUL.variant("best"), "float64", "90") == ""
-    assert MATMUL.unsuited_to(MATMUL.variant("best"), "float32", "100") == ""
+    assert MATMUL.why_not_run(MATMUL.variant("best"), "float64", "100") == reason
+    assert MATMUL.why_not_run(MATMUL.variant("best"), "float64", "90") == ""
+    assert MATMUL.why_not_run(MATMUL.variant("best"), "float32", "100") == ""
 
 
 def test_a_rung_for_few_rows_is_not_picked_if_its_blocks_need_two_waves():
@@ -198,7 +198,7 @@ def test_a_variant_picks_among_the_rungs_of_its_arithmetic_that_its_gpu_can_run(
     for name in variant.picks.rungs(dtype):
         rung = MATMUL.variant(name)
         assert not rung.exact and not rung.tiles and rung.deterministic
-        assert not any(rung.unsuited_to(each) for each in ("90",)) and variant.unsuited_to("80")
+        assert not any(rung.why_not_run(each) for each in ("90",)) and variant.why_not_run("80")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_variant_picks_among_the_rungs_of_its_arithmetic_that_its_gpu_can_run(
     ],
 )
 def test_a_variant_that_picks_refuses_a_gpu_that_cannot_run_all_its_rungs(dtype, capability, reason):
-    assert MATMUL.unsuited_to(MATMUL.variant("best"), dtype, capability) == reason
+    assert MATMUL.why_not_run(MATMUL.variant("best"), dtype, capability) == reason
 
 
 def test_a_changed_rung_changes_the_fingerprint_of_the_variant_that_picks_it(monkeypatch):

@@ -1,4 +1,4 @@
-"""Configs: what is refused and how, what is planned, what is left out, and when a batch runs again."""
+"""Configs: what is refused and how, what is planned, what is not measured, and when a batch runs again."""
 
 import copy
 import dataclasses
@@ -548,7 +548,7 @@ def test_later_files_override_earlier_ones(tmp_path):
     assert merged == {"scale": "quick", "sweeps": {"x": {"n": 3}, "y": {"n": 2}}}
 
 
-# --- what is left out --------------------------------------------------------------------------------------------
+# --- what is not measured --------------------------------------------------------------------------------------------
 
 
 def devices(planned: plan.Plan) -> set[str]:
@@ -558,23 +558,23 @@ def devices(planned: plan.Plan) -> set[str]:
 def test_auto_without_a_gpu_leaves_out_all_of_cuda_with_the_reason():
     planned = make(changed(backends="auto"), NO_GPU, 0)
     assert devices(planned) == {"cpu"}
-    assert planned.left_out == {batch.name: NO_GPU for batch in planned.batches if batch.device == "cuda"}
+    assert planned.unmeasured == {batch.name: NO_GPU for batch in planned.batches if batch.device == "cuda"}
     gpu_rungs = [variant for variant in OPERATIONS["sum"].ladder if variant.device == "cuda"]
-    assert {"sweep": "size", "variant": "tiled_padded", "ranks": 2, "reason": NO_GPU} in planned.omitted()
-    assert len(planned.omitted()) == 3 * 2 + len(gpu_rungs)
+    assert {"sweep": "size", "variant": "tiled_padded", "ranks": 2, "reason": NO_GPU} in planned.rows_unmeasured()
+    assert len(planned.rows_unmeasured()) == 3 * 2 + len(gpu_rungs)
 
 
 def test_parts_that_are_left_out_are_listed_once():
-    whole = make(changed(backends="auto"), NO_GPU, 0).omitted()
+    whole = make(changed(backends="auto"), NO_GPU, 0).rows_unmeasured()
     divided = make(changed(backends="auto") | {"job_minutes": 1}, NO_GPU, 0)
-    assert len(divided.left_out) > 3
-    assert divided.omitted() == whole
+    assert len(divided.unmeasured) > 3
+    assert divided.rows_unmeasured() == whole
 
 
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
 def test_with_one_gpu_points_for_two_are_left_out(asked):
     planned = make(changed(backends=asked), gpus=1)
-    of_cuda = {name: reason for name, reason in planned.left_out.items() if "cuda" in name}
+    of_cuda = {name: reason for name, reason in planned.unmeasured.items() if "cuda" in name}
     assert of_cuda == {"size/cuda-r2-1": "2 ranks need a GPU each and this machine has 1 (share_gpu: false)"}
     assert "cuda" in devices(planned)
 
@@ -582,7 +582,7 @@ def test_with_one_gpu_points_for_two_are_left_out(asked):
 def test_auto_leaves_out_more_ranks_on_the_cpu_than_there_are_cores():
     config = changed(sweeps__size__ranks=[1, 2, 1000])
     planned = plan.make(config | {"backends": "auto"}, machine(gpus=1000, cpus=2))
-    assert {name: reason.split("(")[0] for name, reason in planned.left_out.items()} == {
+    assert {name: reason.split("(")[0] for name, reason in planned.unmeasured.items()} == {
         "size/cpu-r1000-1": "1000 ranks need a core each and this machine has 2 "
     }
     asked_for = plan.make(config | {"backends": "cpu"}, machine(gpus=1000, cpus=2))
@@ -592,7 +592,7 @@ def test_auto_leaves_out_more_ranks_on_the_cpu_than_there_are_cores():
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
 def test_with_one_gpu_points_that_may_share_it_are_measured(asked):
     planned = make(changed(backends=asked, share_gpu=True), gpus=1)
-    assert not any("cuda" in name for name in planned.left_out)
+    assert not any("cuda" in name for name in planned.unmeasured)
 
 
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
@@ -605,7 +605,7 @@ def test_an_algorithm_of_an_optional_package_has_its_own_jobs(monkeypatch, insta
     config = changed(sweeps__size=entry, sweeps__sum=GONE)
     planned = make(config | {"backends": asked}, gpus=2)
     missing = dict.fromkeys(["size/cuda-r1-2", "size/cuda-r2-2"], "nvmath is not installed (extra cublasmp)")
-    assert planned.left_out == ({} if installed else missing)
+    assert planned.unmeasured == ({} if installed else missing)
     together = [{point.algorithm for point in batch.points} for batch in planned.batches if batch.ranks == 2]
     assert together == [{"scatter", "resident"}, {"cublasmp"}]
 

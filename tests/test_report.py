@@ -45,7 +45,7 @@ PROVENANCE = {
     "mpi": {"library": "MPICH Version:   5.0\nmore", "ranks": 2},
     "gpus": [{"name": "H200", "uuid": "GPU-1", "driver": "580", "cuda": "13.0"}, {"name": "H200", "uuid": "GPU-2"}],
 }
-OMITTED = [{"sweep": "size", "variant": "tiled_padded", "ranks": 2, "reason": "no CUDA device on this machine"}]
+UNMEASURED = [{"sweep": "size", "variant": "tiled_padded", "ranks": 2, "reason": "no CUDA device on this machine"}]
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 # Tags whose begin also ends other tags: HTML does not need the end tags of cells and rows
 ENDS = {"td": {"td", "th"}, "th": {"td", "th"}, "tr": {"td", "th", "tr"}}
@@ -145,7 +145,7 @@ def built(tmp_path_factory):
         measurement(Point("sum", name, (2**22,), "int32", 1), samples=visit_samples([t] * 6))
         for name, t in lengths.items()
     ]
-    path = timings.write(folder / "timings.h5", {"size": rows, "sum": ladder}, PROVENANCE, OMITTED)
+    path = timings.write(folder / "timings.h5", {"size": rows, "sum": ladder}, PROVENANCE, UNMEASURED)
     assert report.build(path, folder / "results")[0] == folder / "results" / "report.html"
     return folder / "results"
 
@@ -398,7 +398,7 @@ def test_the_caption_names_algorithms_with_overlapping_phases(tmp_path):
 
 def test_summary_and_conditions_are_at_the_top(built):
     text = Page(html_of(built)).text
-    assert "8 points: 7 PASS , 1 FAIL, 0 throttled , 0 not measured , 1 variants left out" in text
+    assert "8 points: 7 PASS , 1 FAIL, 0 throttled , 0 not measured , 1 variants not measured" in text
     assert "2 × H200 · 2026-03-01 · revision 0123456" in text
     assert "size tiled_padded 2 no CUDA device on this machine" in text
     for known in (
@@ -673,11 +673,11 @@ def test_a_report_without_memory_for_figures_has_everything_else(command, tmp_pa
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
         drawing.script.cache_clear()
     done = command("report", path, "--results", tmp_path / "out")
-    assert done.returncode == 0 and "figures are left out; the first: the figure " in done.stderr
+    assert done.returncode == 0 and "figures are not drawn; the first: the figure " in done.stderr
     assert "out of memory" in done.stderr and "raise the limit: ulimit -v" in done.stderr
     assert not list((tmp_path / "out" / "figures").iterdir()), "no figure of an earlier report"
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert "Figures are left out." in page and ('id="vega"' in page) == (script == "kept")
+    assert "Figures are not drawn." in page and ('id="vega"' in page) == (script == "kept")
     drawing.script.cache_clear()
 
 
@@ -727,7 +727,7 @@ def test_provenance_is_truncated_at_the_maximum_depth(tmp_path):
 
 
 def test_an_empty_file_gives_a_page(tmp_path):
-    timings.merge([], tmp_path / "timings.h5", OMITTED)
+    timings.merge([], tmp_path / "timings.h5", UNMEASURED)
     report.build(tmp_path / "timings.h5", tmp_path)
     found = Page(html_of(tmp_path))
     assert "No measurements. timings.h5 has no measured point" in found.text
@@ -1078,7 +1078,7 @@ def test_command_prints_the_path_of_the_page_and_a_summary(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     page_path, line = done.stdout.splitlines()
     assert page_path == str(tmp_path / "out" / "report.html") and Path(page_path).exists()
-    assert line == "1 point: 1 PASS, 0 FAIL, 0 throttled, 0 not measured; 0 variants left out"
+    assert line == "1 point: 1 PASS, 0 FAIL, 0 throttled, 0 not measured; 0 variants of sweeps not measured"
 
 
 def foreign(path):

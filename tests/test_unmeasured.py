@@ -1,4 +1,4 @@
-"""A merged file lists what its runs left out of their own configs."""
+"""A merged file lists what its runs did not measure of their own configs."""
 
 from __future__ import annotations
 

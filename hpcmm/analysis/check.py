@@ -63,10 +63,10 @@ def check(
         others = {each.identity: each.rank for each in _subjects(more)}
         if set(others) != {each.identity for each in subjects}:
             raise CheckError(f"the files are of other devices; {PLACED}")
-        times, faults, absent = _times(more, len(subjects))
+        times, faults, failed = _times(more, len(subjects))
         order = [others[each.identity] for each in subjects]
         measured = _with_visits(measured, times, order)
-        broken, missing = [*broken, *faults], missing + absent
+        broken, missing = [*broken, *faults], missing + failed
     intervals, errors = sustained.intervals(columns), sustained.errors(columns)
     lasting = sustained.times(intervals, len(subjects))
     measured += [Times(name, np.log(seconds)) for name, seconds in lasting.items()]
@@ -120,8 +120,8 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
     frame = analysis.points(analysis.measurements(columns))
     frame = frame[frame["ranks"] == ranks]
     samples = pd.DataFrame(dict(columns["samples"]))
-    omitted = pd.DataFrame(dict(columns["omitted"]))
-    failed = omitted[(omitted["ranks"] == ranks) & (omitted["points"] > 0)]
+    unmeasured = pd.DataFrame(dict(columns["omitted"]))
+    failed = unmeasured[(unmeasured["ranks"] == ranks) & (unmeasured["points"] > 0)]
     plans = [analysis.mapping(run["provenance"].get("config")) for run in analysis.runs(columns)]
     measured, broken, short = [], [], collections.Counter()
     broken += [f"{row['sweep']}: {row['variant']}: {row['reason']}" for row in analysis.row_dicts(failed)]

@@ -166,7 +166,7 @@ class Controls:
         self._times, self._spreads = np.median(times[windows], axis=1), self._fitted(windows)
         first = np.clip(np.arange(count) - width // 2, 0, count - width - 1)
         others = first[:, None] + np.arange(width)
-        others += others >= np.arange(count)[:, None]  # the control itself is left out
+        others += others >= np.arange(count)[:, None]  # without the control itself
         _, groups, sizes = np.unique(kinds[order], return_inverse=True, return_counts=True)
         standard = self._sizes / np.hypot(self._errors, self._fitted(others))
         self.chance = Chance(standard, 1 / sizes[groups])

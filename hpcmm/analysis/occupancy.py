@@ -30,7 +30,7 @@ def block_limits(kernel: Mapping[str, float], like: Capability = CURRENT) -> dic
     Parameters
     ----------
     kernel : mapping
-        ``RESOURCES`` of a kernel. Resources that it does not use are left out.
+        ``RESOURCES`` of a kernel. Only resources that it uses.
     like : Capability
         Has the units of allocation.
 

@@ -152,7 +152,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         ``m``, ``n``, ``k``, ``dtype``. Added: ``work``, operations or bytes; ``of``, "end to end" or "kernel alone";
         ``measured_ranks``; ``ranks``; ``predicted_seconds``; ``seconds``, measured, if ``ranks`` equals
         ``measured_ranks``; ``held_out``, the median error of predictions of the same algorithm and type that were held
-        against measurements, from ``held_out``. Points that a model cannot predict are left out.
+        against measurements, from ``held_out``. Only points that a model can predict.
     """
     models, rows = _models(columns, frame), []
     # one rank exchanges nothing, so it cannot predict several

@@ -42,7 +42,7 @@ def intervals(columns: Columns) -> pd.DataFrame:
 def times(rows: pd.DataFrame, ranks: int) -> dict[str, np.ndarray]:
     """Return the seconds of a product on each rank (rows) in each part of the time (columns), by its name.
 
-    A product without an interval of some rank in some part is left out.
+    A product without an interval of some rank in some part is dropped.
     """
     found = {}
     seconds = rows.assign(each=rows["busy"] / rows["products"])

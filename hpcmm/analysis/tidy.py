@@ -16,7 +16,7 @@ import pandas as pd
 from hpcmm.analysis import libraries, limits, visits
 from hpcmm.devices import DEVICES
 from hpcmm.measurement import Point
-from hpcmm.model import TEXTBOOK, UNCHECKED, spread_name
+from hpcmm.model import TEXTBOOK, UNCHECKED, contender_name
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS, algorithms_of
 from hpcmm.quantities import COUNTERS, PHASES
@@ -225,14 +225,14 @@ def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
     variants = {(of.name, each.name): i for of in OPERATIONS.values() for i, each in enumerate(of.ladder)}
     algorithms = {name: i for i, name in enumerate(ALGORITHMS)}
     records = {(of.name, each.name): each for of in OPERATIONS.values() for each in of.ladder}
-    absent = {"pinned": -1, "baseline": 0}  # profiles have no such columns
+    defaults = {"pinned": -1, "baseline": 0}  # profiles have no such columns
     named, places = [], []
-    names = ["operation", "contender", "variant", "contender_algorithm", "dtype", "tile", *absent, *added]
-    for row in row_dicts(frame.assign(**{name: frame.get(name, value) for name, value in absent.items()})[names]):
+    names = ["operation", "contender", "variant", "contender_algorithm", "dtype", "tile", *defaults, *added]
+    for row in row_dicts(frame.assign(**{name: frame.get(name, value) for name, value in defaults.items()})[names]):
         operation, contender, algorithm = row["operation"], row["contender"], row["contender_algorithm"]
         own = contender == row["variant"]  # tile and memory belong to the variant, not to its baseline
         tile = row["tile"] if own else 0
-        rung = spread_name(contender, algorithm) + (f" {tile}" if tile else "")
+        rung = contender_name(contender, algorithm) + (f" {tile}" if tile else "")
         memory = {1: "pinned", 0: "pageable"}.get(row["pinned"], "") if own else ""
         given = [name for name in OPERATIONS[operation].scalars if name in row and not np.isnan(row[name])]
         setting = ", ".join(f"{name} {row[name]:g}" for name in sorted(given))
@@ -457,8 +457,8 @@ def unprofiled(columns: Columns) -> dict[str, str]:
     """Return the reason for each measured operation without a profile."""
     given = dict(zip(columns["unprofiled"]["operation"], columns["unprofiled"]["reason"], strict=True))
     measured = dict.fromkeys(columns["measurements"]["operation"])
-    absent = [name for name in measured if name not in set(columns["profiles"]["operation"])]
-    return {name: given.get(name, "the timings file has no profile") for name in absent}
+    without = [name for name in measured if name not in set(columns["profiles"]["operation"])]
+    return {name: given.get(name, "the timings file has no profile") for name in without}
 
 
 def points(frame: pd.DataFrame) -> pd.DataFrame:

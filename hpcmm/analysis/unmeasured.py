@@ -12,7 +12,7 @@ import numpy as np
 from hpcmm.analysis.tidy import Columns, mapping, runs
 from hpcmm.experiment import plan
 from hpcmm.measurement import Point
-from hpcmm.model import spread_name
+from hpcmm.model import contender_name
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.reader import ConfigError
 from hpcmm.store.rows import PINNED
@@ -36,16 +36,16 @@ def unmeasured(columns: Columns) -> list[dict[str, Any]]:
         Sweep, variant, number of ranks, the reason, which names the revision of the run, and the number of points. A
         config that this version cannot read, or one with extensions, is a row without a variant.
     """
-    omitted = columns["omitted"]
+    listed_rows = columns["omitted"]
     measured = set(_measured(columns))
-    listed = set(zip(omitted["sweep"], omitted["variant"], map(int, omitted["ranks"]), strict=True))
+    listed = set(zip(listed_rows["sweep"], listed_rows["variant"], map(int, listed_rows["ranks"]), strict=True))
     found: dict[tuple, tuple[str, int]] = {}
     for source, planned in plans(columns):
         if isinstance(planned, ConfigError):
             found.setdefault((source, "", 0), (f"not compared with its results: {planned.problems[0]}", 0))
             continue
         counts = Counter(
-            (batch.sweep, spread_name(point.variant, point.algorithm), batch.ranks)
+            (batch.sweep, contender_name(point.variant, point.algorithm), batch.ranks)
             for batch in planned.to_measure
             for point in batch.points
             if _identity(batch.sweep, point) not in measured

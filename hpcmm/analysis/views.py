@@ -265,10 +265,10 @@ class Summary:
 
     ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``alarms`` are the failures that
     no sweep expects. ``missing`` are the points that could not be measured, as rows of ``measurements``;
-    ``of_failed_jobs`` are rows of ``omitted`` with the ``points`` of jobs that failed. ``omitted`` has a row for each
-    (sweep, variant, ranks) that the plan left out. ``superseded`` counts the points that a later run measured again,
-    ``single`` those with one visit. ``noise`` has the title of each device, and the medians over its points of the
-    spread between visits and of that between jobs, NaN if unknown.
+    ``of_failed_jobs`` are rows of ``omitted`` with the ``points`` of jobs that failed. ``unplanned`` has a row for each
+    (sweep, variant, ranks) that the plan does not measure. ``superseded`` counts the points that a later run measured
+    again, ``single`` those with one visit. ``noise`` has the title of each device, and the medians over its points of
+    the spread between visits and of that between jobs, NaN if unknown.
     """
 
     passed: int
@@ -283,7 +283,7 @@ class Summary:
     failures: pd.DataFrame
     alarms: pd.DataFrame
     throttlings: pd.DataFrame
-    omitted: pd.DataFrame
+    unplanned: pd.DataFrame
 
     @property
     def unmeasured(self) -> int:
@@ -305,8 +305,8 @@ class Summary:
         """A summary in one line."""
         points = f"{self.points} point" + ("s" if self.points != 1 else "")
         counts = f"{self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled, {self.unmeasured} not measured"
-        left_out = len(self.omitted)
-        return f"{points}: {counts}; {left_out} variant{'s' if left_out != 1 else ''} left out"
+        variants = len(self.unplanned)
+        return f"{points}: {counts}; {variants} variant{'s' if variants != 1 else ''} of sweeps not measured"
 
 
 def noise_of(rows: pd.DataFrame) -> list[tuple[str, float, float]]:
@@ -319,7 +319,7 @@ def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
     """Count the points of ``frame``, which is ``measurements(columns)``."""
     rows, current = points(frame), frame[~frame["superseded"]]
     failures = current[current["result"] == "FAIL"]
-    omitted = pd.DataFrame(dict(columns["omitted"]))
+    unmeasured = pd.DataFrame(dict(columns["omitted"]))
     return Summary(
         passed=int((rows["result"] == "PASS").sum()),
         failed=int((rows["result"] == "FAIL").sum()),
@@ -329,9 +329,9 @@ def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
         noise=noise_of(rows),
         machines=frame["machine"].nunique(),
         missing=rows[rows["result"] == MISSING],
-        of_failed_jobs=omitted[omitted["points"] > 0],
+        of_failed_jobs=unmeasured[unmeasured["points"] > 0],
         failures=failures,
         alarms=failures[~failures["expected"]],
         throttlings=current[current["throttled"]],
-        omitted=omitted[omitted["points"] == 0],
+        unplanned=unmeasured[unmeasured["points"] == 0],
     )

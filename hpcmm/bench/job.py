@@ -98,7 +98,7 @@ class Process:
         others = [
             point
             for point in self.uncompiled
-            if not OPERATIONS[point.operation].unsuited_on(self.backend, task_of(point).variant, point.dtype)
+            if not OPERATIONS[point.operation].why_not_run_on(self.backend, task_of(point).variant, point.dtype)
         ]
         self.uncompiled = ()
         self.backend.compile_ahead(map(task_of, [*points, *others]), self.threads)
@@ -153,16 +153,20 @@ class Bench:
             self.exchanges = self.connections.times_of(transport)
             self.transport = transport.name + (f" ({others})" if others else "")
         # transports take device memory, so they are opened before the free memory is read
-        self.absent = {each.name: self.connections.missing(each.transport) if each.fixed else "" for each in algorithms}
+        self.unopened = {
+            each.name: self.connections.missing(each.transport) if each.fixed else "" for each in algorithms
+        }
         self.memory = preflight(comm, backend, operation, batch.points, algorithms_of(operation))
-        self.unsuited = {}
+        self.refused = {}
         for name, dtype in dict.fromkeys((point.variant, point.dtype) for point in batch.points):
-            reason = operation.unsuited_on(backend, operation.variant(name), dtype)
-            self.unsuited[name, dtype] = next(filter(None, comm.allgather(reason)), "")
+            reason = operation.why_not_run_on(backend, operation.variant(name), dtype)
+            self.refused[name, dtype] = next(filter(None, comm.allgather(reason)), "")
 
     def why_not(self, point: Point) -> str:
         """Return the reason why these ranks cannot measure a point; empty if they can."""
-        return self.unsuited[point.variant, point.dtype] or self.absent[point.algorithm] or self.memory[point.key][0]
+        return (
+            self.refused[point.variant, point.dtype] or self.unopened.get(point.algorithm) or self.memory[point.key][0]
+        )
 
     def measure(self, point: Point, visit: int, verdicts: Mapping[tuple[str, str], Verdict]) -> list[Measurement]:
         """Measure one visit of a point that fits into memory; reuse the previous problem if it is the same."""
@@ -228,7 +232,7 @@ def measure_batch(
         ``opened(batch, provenance)`` returns the journal, on rank 0: ``journal.kept_in(output, config)``, or one that
         sends its entries to another process.
     elsewhere : Elsewhere, optional
-        Progress of the other batches of the experiment. With it, the progress of the whole experiment is shown.
+        Other batches of the experiment: points done, points in all, seconds left. Shown with those of this batch.
     results : Path, optional
         Folder that records the time of the visit, for expected times.
 
@@ -566,7 +570,6 @@ def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
     if len(measurements) > 1:
         baseline = measurements[1]
         beside = f"{medians[1] / medians[0]:.3g} x" if baseline.verdict.passed else "FAILED:"
-        spread = "" if point.algorithm == TEXTBOOK else f" {TEXTBOOK}"
-        text += f", {beside} {baseline.contender}{spread}"
+        text += f", {beside} {baseline.contender}" + ("" if point.algorithm == TEXTBOOK else f" {TEXTBOOK}")
     chosen = measurements[0].visits[-1].schedule if measurements[0].visits else ""
     return text + (f", chosen: {chosen}" if chosen else "")

@@ -40,8 +40,8 @@ def half_width(seconds: Sequence[float]) -> float:
 def settled(seconds: Sequence[float], beside: Sequence[float] | None, relative_interval: float) -> bool:
     """Whether the median, and its ratio to the median of the times ``beside`` it, are known to ``relative_interval``.
 
-    The half-width of the ratio is the root of the sum of squares of both. Times that contribute at most an equal share
-    to it are settled, too: more of them would help less than more repetitions of the other contender.
+    The half-width of the ratio is the root of the sum of squares of both. A contender also
+    stops once it adds at most half of the ratio's variance: repetitions of the other one then help more.
     """
     own = half_width(seconds)
     if beside is None:
@@ -99,18 +99,18 @@ class Contender:
 
     def __init__(
         self,
-        spread: Distribution,
+        distribution: Distribution,
         variant: Variant,
         point: Point,
         algorithm: str,
         baseline: bool,
         visit: int = 0,
     ):
-        self.spread, self.variant, self.point = spread, variant, point
+        self.distribution, self.variant, self.point = distribution, variant, point
         self.algorithm, self.baseline = algorithm, baseline
         self.task = dataclasses.replace(task_of(point), variant=variant)
         self.measures = algorithm_of(self.task.operation, point.algorithm).measures
-        self.run = Run.of(spread.prepare(self.task))  # that of an extension may be a function
+        self.run = Run.of(distribution.prepare(self.task))  # that of an extension may be a function
         self.visit, self.verdict = visit, None
         self.checksum: int | None = None
         self.bits = Bits(why_uncompared(variant, algorithm))
@@ -138,13 +138,15 @@ class Contender:
         On a CPU, a call that exceeds the time limit of all repetitions is the only repetition. On a GPU the first call
         also loads the kernel, and is never counted.
         """
-        self.spread.poison()
+        self.distribution.poison()
         begin = time.perf_counter()
-        phases = self.spread.call(self.run)
-        everyone = self.spread.comm.allgather((phases, self.spread.backend.state(), time.perf_counter() - begin))
+        phases = self.distribution.call(self.run)
+        everyone = self.distribution.comm.allgather(
+            (phases, self.distribution.backend.state(), time.perf_counter() - begin)
+        )
         self.compare_bits()
         self.first_call = max(spent for _, _, spent in everyone)
-        if self.spread.backend.in_host_memory and self.first_call > measuring.max_seconds:
+        if self.distribution.backend.in_host_memory and self.first_call > measuring.max_seconds:
             if "call" in self.measures:
                 self.record(True, everyone)
             if "kernel" in self.measures:
@@ -154,37 +156,37 @@ class Contender:
         """Warm up: run the timed code untimed, unless one run exceeds the time limit of all repetitions."""
         begin = time.perf_counter() - self.first_call
         for _ in range(measuring.warmups):
-            if self.spread.comm.bcast(time.perf_counter() - begin, root=0) > measuring.max_seconds:
+            if self.distribution.comm.bcast(time.perf_counter() - begin, root=0) > measuring.max_seconds:
                 break
             if "kernel" in self.measures:
-                self.spread.kernel(self.run, cold=False)  # end-to-end calls follow, with warm caches
+                self.distribution.kernel(self.run, cold=False)  # end-to-end calls follow, with warm caches
             else:
-                self.spread.call(self.run)
+                self.distribution.call(self.run)
 
     def verify(self, judge: Callable[[np.ndarray], Verdict] | None, when: str = "") -> None:
         """Verify the gathered result on rank 0, or the part of each rank there, and share the verdict."""
-        comm = self.spread.comm
+        comm = self.distribution.comm
         verdict = None
         if judge is not None:
-            (result,) = self.spread.result.values()
+            (result,) = self.distribution.result.values()
             verdict = judge(result)
             if complaint := self.run.complaint():
                 verdict = dataclasses.replace(verdict, passed=False, where=f"{complaint}; {verdict.where}".rstrip("; "))
-            if self.spread.comm.rank and not verdict.passed:
+            if self.distribution.comm.rank and not verdict.passed:
                 verdict = dataclasses.replace(verdict, where=f"rank {comm.rank}: {verdict.where}")
             if when and not verdict.passed:
                 verdict = dataclasses.replace(verdict, where=f"{verdict.where} ({when})")
         verdicts = [each for each in comm.allgather(verdict) if each]  # of rank 0, or of all ranks
         self.verdict = next((each for each in verdicts if not each.passed), verdicts[0])
         if self.verdict.passed and self.algorithm in ONE_CALL:
-            self.checksum = self.spread.checksum()
+            self.checksum = self.distribution.checksum()
             self.verdict = dataclasses.replace(self.verdict, bits=tuple(comm.allgather(self.checksum)))
 
     def verify_again(self, problem: Problem, fetched: bool) -> None:
         """Verify the result of the last repetition, unless it is bitwise equal to the verified result."""
         if not self.has_bits(self.checksum):
             if not fetched:
-                self.spread.fetch()
+                self.distribution.fetch()
             self.verify(problem.judge(self.task), when="after timing")
 
     def has_bits(self, checksum: int | None) -> bool:
@@ -193,11 +195,11 @@ class Contender:
         False if the kernel wrote outside its arrays, or without a checksum: for algorithms other than the textbook's,
         the arrays on a rank may not be the whole result.
         """
-        same = checksum is not None and self.spread.checksum() == checksum and not self.run.complaint()
-        return bool(self.spread.comm.allreduce(int(same)) == self.spread.comm.size)
+        same = checksum is not None and self.distribution.checksum() == checksum and not self.run.complaint()
+        return bool(self.distribution.comm.allreduce(int(same)) == self.distribution.comm.size)
 
     def take(self, known: Known) -> None:
-        """Reuse what is known about this baseline, if the last result is bitwise equal. Collective."""
+        """Reuse this baseline's earlier verdict, if the last result is bitwise equal. Collective."""
         if self.has_bits(known.checksum):
             self.verdict, self.checksum = known.verdict, known.checksum
             self.clock, self.errors, self.differences = known.clock, known.errors, known.differences
@@ -209,7 +211,7 @@ class Contender:
         """
         if not first.bits:
             return
-        checksum = first.bits[self.spread.comm.rank]
+        checksum = first.bits[self.distribution.comm.rank]
         if self.has_bits(checksum):
             self.verdict, self.checksum = first, checksum
         elif not self.bits.skipped:
@@ -218,19 +220,19 @@ class Contender:
 
     def repeat(self, end_to_end: bool, cold: bool) -> None:
         """Run one timed repetition and keep the samples of all ranks."""
-        spread = self.spread
+        distribution = self.distribution
         begin = time.perf_counter()
-        late = spread.late_runs
-        phases = spread.call(self.run) if end_to_end else {"kernel": spread.kernel(self.run, cold)}
-        self.late_runs += spread.late_runs - late
+        late = distribution.late_runs
+        phases = distribution.call(self.run) if end_to_end else {"kernel": distribution.kernel(self.run, cold)}
+        self.late_runs += distribution.late_runs - late
         self.compare_bits()
-        mine = (phases, spread.backend.state(), time.perf_counter() - begin + self.looking)
+        mine = (phases, distribution.backend.state(), time.perf_counter() - begin + self.looking)
         self.looking = 0.0
-        self.record(end_to_end, spread.comm.allgather(mine))
+        self.record(end_to_end, distribution.comm.allgather(mine))
 
     def measure_energy(self) -> None:
         """Measure the energy of the kernel, if the device has a counter that can be read; on one rank."""
-        backend = self.spread.backend
+        backend = self.distribution.backend
         if not why_unreadable(backend):
             try:
                 self.energy = energy_of(backend, self.run, statistics.median(self.seconds[False]))
@@ -248,7 +250,7 @@ class Contender:
     def measure_differences(self, same_bits: SameBits) -> None:
         """Measure what the bits of the result depend on; fail if the record promises that they do not. Collective."""
         try:
-            found = self.spread.comm.bcast(same_bits.differences(self.task, self.algorithm), root=0)
+            found = self.distribution.comm.bcast(same_bits.differences(self.task, self.algorithm), root=0)
         except DeviceError as error:  # such as too little memory for further arrays
             print(f"{self.point.name}: bits of {self.variant.name} not compared: {error}", flush=True)
             return
@@ -263,13 +265,13 @@ class Contender:
     def compare_bits(self) -> None:
         """Compare the checksum of the last result with that of the first one, if they must be equal."""
         if not self.bits.skipped:
-            self.bits.look(self.spread.checksum())
+            self.bits.look(self.distribution.checksum())
 
     def record(self, end_to_end: bool, everyone: Sequence[tuple[Mapping, Mapping, float]]) -> None:
         """Keep a repetition: phases, state of the device, and total seconds of each rank."""
         key = "total" if end_to_end else "kernel"
         repetition = len(self.seconds[end_to_end])
-        if self.spread.comm.rank == 0:
+        if self.distribution.comm.rank == 0:
             self.samples += [
                 Sample(repetition, rank, end_to_end, each, state, self.visit)
                 for rank, (each, state, _) in enumerate(everyone)
@@ -295,25 +297,25 @@ class Contender:
     def take_clock(self) -> None:
         """Measure the clock of the device while the kernel repeats; these runs are not timed."""
         if times := self.seconds[False]:
-            self.clock = self.spread.clock(self.run, statistics.median(times))
+            self.clock = self.distribution.clock(self.run, statistics.median(times))
 
     @untimed
     def take_steal(self, before: Mapping[str, Any]) -> None:
         """Take the CPU times of the node since an earlier ``provenance.moment``. Collective."""
         mine = provenance.spent(before["counters"], provenance.moment()["counters"])
-        self.busy_seconds, self.steal_seconds = max(self.spread.comm.allgather(mine), key=lambda times: times[1])
+        self.busy_seconds, self.steal_seconds = max(self.distribution.comm.allgather(mine), key=lambda times: times[1])
 
     @untimed
     def visited(self) -> Visit:
         """Return what is known of this visit. Collective."""
-        spread = self.spread
-        pages = spread.comm.allgather(spread.backend.huge_pages(spread.arrays.values()))
+        distribution = self.distribution
+        pages = distribution.comm.allgather(distribution.backend.huge_pages(distribution.arrays.values()))
         least = float(np.fmin.reduce(pages))  # a rank without rows has no arrays
-        return Visit(self.visit, self.run.choice or spread.schedule, least, self.busy_seconds, self.steal_seconds)
+        return Visit(self.visit, self.run.choice or distribution.schedule, least, self.busy_seconds, self.steal_seconds)
 
     def measurement(self) -> Measurement:
         """Return the measurement; a failed check leaves no times. Collective."""
-        spread = self.spread
+        distribution = self.distribution
         return Measurement(
             self.point,
             self.variant.name,
@@ -322,13 +324,13 @@ class Contender:
             self.task.flops,
             self.task.bytes,
             tuple(self.samples) if self.verdict.passed else (),
-            spread.resources(self.task),
+            distribution.resources(self.task),
             self.algorithm,
-            spread.transport_name,
+            distribution.transport_name,
             (self.visited(),),
             self.late_runs,
             self.energy if self.verdict.passed else {},
-            spread.pick(self.task),
+            distribution.pick(self.task),
             self.clock,
             self.errors,
             self.differences,
@@ -356,7 +358,7 @@ class Problem:
         self.judges: dict[float, Callable[[np.ndarray], Verdict]] = {}
         self.backend = backend
         self.place, self.connections = (comm, backend, task, self.inputs, point.page_locked), connections
-        self.spreads: dict[str, Distribution] = {}
+        self.placed: dict[str, Distribution] = {}
         self.seed = seed
         self.compared: SameBits | None = None
         self.baselines: dict[tuple[str, int], Known] = {}  # by variant and tile
@@ -398,22 +400,22 @@ class Problem:
             self.judges[task.input_roundoff] = task.operation.judge(task, self.inputs, self.backend, self.seconds)
         return self.judges.get(task.input_roundoff)
 
-    def spread(self, algorithms: Sequence[str]) -> dict[str, Distribution]:
+    def distributions(self, algorithms: Sequence[str]) -> dict[str, Distribution]:
         """Place the problem for these algorithms, and release what only other algorithms need."""
-        for name in [name for name in self.spreads if name not in algorithms]:
-            self.spreads.pop(name).close()
+        for name in [name for name in self.placed if name not in algorithms]:
+            self.placed.pop(name).close()
             self.backend.release()
         for name in algorithms:
-            if name not in self.spreads:
+            if name not in self.placed:
                 algorithm = algorithm_of(self.operation, name)
                 transport, _ = self.connections.of(algorithm) if self.connections else (None, "")
-                self.spreads[name] = algorithm.distribution(*self.place, transport)
-        return {name: self.spreads[name] for name in algorithms}
+                self.placed[name] = algorithm.distribution(*self.place, transport)
+        return {name: self.placed[name] for name in algorithms}
 
     def close(self) -> None:
         """Release the registrations of the arrays with other ranks and the driver. Collective."""
-        for spread in self.spreads.values():
-            spread.close()
+        for distribution in self.placed.values():
+            distribution.close()
 
     @staticmethod
     def key(point: Point) -> tuple:
@@ -456,10 +458,10 @@ def measure_point(
     """
     problem.backend.cold = measuring.cache == "cold"
     pairs = contending(problem, point, measuring, beside)
-    spreads = problem.spread(list(dict.fromkeys(name for name, *_ in pairs)))
+    distributions = problem.distributions(list(dict.fromkeys(name for name, *_ in pairs)))
     earlier = verdicts or {}
     contenders = [
-        Contender(spreads[name], variant, point, name, baseline, visit)
+        Contender(distributions[name], variant, point, name, baseline, visit)
         for name, variant, baseline in pairs
         if not visit or (variant.name, name) in earlier
     ]
@@ -468,8 +470,8 @@ def measure_point(
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
         right = []  # a wrong variant needs no baseline
-    for spread in spreads.values():
-        spread.save_inputs()
+    for distribution in distributions.values():
+        distribution.save_inputs()
     if len(right) == 2:
         right[0].beside, right[1].beside = right[1], right[0]
     before = provenance.moment()
@@ -479,7 +481,7 @@ def measure_point(
     if not visit:
         measure_once(problem, right, measuring)
     for contender in right:
-        contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
+        contender.verdict = contender.bits.judge(contender.distribution.comm, contender.verdict)
         problem.remember(contender)
     return [contender.measurement() for contender in contenders]
 
@@ -581,15 +583,15 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
             problem = None  # frees its memory before the next one is allocated
             backend.release()
             problem, placed = Problem(comm, backend, point, measuring.seed), Problem.key(point)
-            spread = problem.spread([TEXTBOOK])[TEXTBOOK]
-            spread.save_inputs()
+            distribution = problem.distributions([TEXTBOOK])[TEXTBOOK]
+            distribution.save_inputs()
         variant = problem.operation.variant(point.variant)
-        contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline)
+        contender = Contender(distribution, variant, point, TEXTBOOK, variant.baseline)
         contender.first_run(measuring)
         contender.verify(problem.judge(contender.task))
         if contender.verdict.passed:
-            spread.kernel(backend.marked(contender.run, number), cold=False)
-            spread.fetch()
+            distribution.kernel(backend.marked(contender.run, number), cold=False)
+            distribution.fetch()
             contender.verify(problem.judge(contender.task), when="under the profiler")
         verdicts.append(contender.verdict)
         outcome = "PASS" if contender.verdict.passed else f"FAIL: {contender.verdict.where}"
@@ -602,8 +604,8 @@ def run_for_sanitizer(comm, backend, points: Sequence[Point], measuring: Measuri
     for point in points:
         print(f"{MARK_OF_POINT}{point.name}", flush=True)
         problem = Problem(comm, backend, point, measuring.seed)
-        spread = problem.spread([TEXTBOOK])[TEXTBOOK]
+        distribution = problem.distributions([TEXTBOOK])[TEXTBOOK]
         variant = problem.operation.variant(point.variant)
-        contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline)
+        contender = Contender(distribution, variant, point, TEXTBOOK, variant.baseline)
         contender.first_run(measuring)
         problem.close()

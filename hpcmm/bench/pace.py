@@ -84,7 +84,7 @@ class Record:
 
 
 class Pace:
-    """Expected times from the records of earlier jobs of the same operation and device, or else of the same device."""
+    """Expected times, learned from earlier jobs of the same operation and device, else of the device."""
 
     def __init__(self, records: Iterable[Record] = ()):
         newest = {record.batch: record for record in records}

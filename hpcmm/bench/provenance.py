@@ -117,7 +117,7 @@ def context_switches() -> dict[str, int]:
     return {"voluntary": found.voluntary, "involuntary": found.involuntary}
 
 
-# Properties of a machine that affect times: key in the provenance, and how it is read. Unreadable ones are left out.
+# Properties of a machine that affect times: key in the provenance, and how it is read. Unreadable ones have no entry.
 SOURCES: dict[str, Callable[[], Any]] = {
     "governor": lambda: values(f"{CPU}/cpu[0-9]*/cpufreq/scaling_governor"),
     "frequency_driver": lambda: values(f"{CPU}/cpu[0-9]*/cpufreq/scaling_driver"),

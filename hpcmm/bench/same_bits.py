@@ -188,17 +188,17 @@ class SameBits:
             return {}
         transport = self.connections.of(record)[0] if self.connections else None
         place = self.comm, self.backend, self.problem, inputs, self.point.page_locked, transport
-        spread = record.distribution(*place)
+        distribution = record.distribution(*place)
         try:
-            run = Run.of(spread.prepare(task))
-            spread.save_inputs()
+            run = Run.of(distribution.prepare(task))
+            distribution.save_inputs()
             results = []
             for _ in range(RUNS):
-                spread.poison()
-                spread.call(run)
-                results += [np.array(result) for result in spread.result.values()]
+                distribution.poison()
+                distribution.call(run)
+                results += [np.array(result) for result in distribution.result.values()]
         finally:
-            spread.close()
+            distribution.close()
         if self.comm.rank:
             return {}
         compared = functools.partial(difference, element=task.element.results)

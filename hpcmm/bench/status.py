@@ -80,7 +80,7 @@ class BatchState:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """The progress of the other batches: points, counted as ``visited``, all points, expected seconds of the rest.
+    """Other batches: points done, counted as ``visited``, points in all, expected seconds left.
 
     ``share`` is the expected part of the upper bound of the batch itself, 0 if no visit has ended.
     """
@@ -135,8 +135,10 @@ def text(results: Path, now: datetime | None = None) -> str:
         lines += [f"    not measured: {each}" for each in state.failed]
     if len(shown) < len(states):
         lines.append(f"and {complete} done, {len(states) - len(shown) - complete} waiting")
-    if planned.left_out:
-        lines.append(f"left out: {len(planned.omitted())} variants of sweeps; python -m hpcmm plan shows the reasons")
+    if planned.unmeasured:
+        lines.append(
+            f"not measured: {len(planned.rows_unmeasured())} variants of sweeps; python -m hpcmm plan shows the reasons"
+        )
     if took := spent(itertools.chain.from_iterable(by_batch[state.batch.name] for state in states)):
         lines.append(f"all batches: {took}")
     if complete == len(states):

@@ -21,10 +21,10 @@ def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, An
     rows = columns["measurements"]
     own = [i for i, (of, contender) in enumerate(zip(rows["variant"], rows["contender"], strict=True))
            if of == contender == name]  # fmt: skip
-    lacking = sorted(missing_points(name, columns), key=lambda why: not why.startswith(f"failed: {name} "))
+    unmeasured = sorted(missing_points(name, columns), key=lambda why: not why.startswith(f"failed: {name} "))
     wrong = [i for i in own if not rows["passed"][i]]
     shapes = [tuple(int(rows[each][i]) for each in operation.dimensions) for i in own]
-    found = {"kernel": name, "passed": not (wrong or lacking), "points": len(own), "where": "", "note": ""}
+    found = {"kernel": name, "passed": not (wrong or unmeasured), "points": len(own), "where": "", "note": ""}
     found["largest"] = list(max(shapes, key=math.prod, default=()))
     found["error_over_bound"] = max(
         (rows["error"][i] / rows["bound"][i] for i in own if rows["bound"][i] > 0), default=0
@@ -34,8 +34,8 @@ def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, An
         shape = "x".join(str(rows[each][first]) for each in operation.dimensions)
         scalars = "".join(f", {each} {rows[each][first]:g}" for each in operation.scalars)
         found["where"] = f"{shape} {rows['dtype'][first]}{scalars}: {rows['where'][first]}"
-    elif lacking:
-        found["where"] = lacking[0].removeprefix("failed: ").removeprefix(f"{name} ")
+    elif unmeasured:
+        found["where"] = unmeasured[0].removeprefix("failed: ").removeprefix(f"{name} ")
     return found
 
 
@@ -73,24 +73,24 @@ def raced(
     source : str
         Contents of the kernel's file.
     """
-    made, lacking = [], [] if reports else [sanitizing.NOT_INSTALLED]
+    made, unmeasured = [], [] if reports else [sanitizing.NOT_INSTALLED]
     for each in reports:
         if not each.summary:
-            lacking.append(f"{each.tool} {each.what}")
+            unmeasured.append(f"{each.tool} {each.what}")
         elif not each.what:
             made.append(each.tool)
         elif each.tool == "racecheck" and sanitizing.ASYNCHRONOUS.search(source):
-            lacking.append(f"racecheck reports one, which may be false with asynchronous copies: {each.what}")
+            unmeasured.append(f"racecheck reports one, which may be false with asynchronous copies: {each.what}")
         else:
             return {"passed": False, "where": f"{each.tool}: {each.what}, at {each.point}"}
     if hosted is None:
-        lacking.append(unhosted)
+        unmeasured.append(unhosted)
     elif hosted.where:
         return {"passed": False, "where": f"on the host, {hosted.where}"}
     else:
         made.append(f"{hosted.runs} runs on the host")
     searched = f"no race found by {' and '.join(made)}" if made else "not searched for races"
-    texts = [searched, *([] if made and not reports else lacking), hosted.note if hosted else ""]
+    texts = [searched, *([] if made and not reports else unmeasured), hosted.note if hosted else ""]
     return {"races": "; ".join(filter(None, texts))}
 
 
@@ -102,8 +102,8 @@ def missing_points(name: str, columns: Groups) -> list[str]:
 
 def lost_to_others(name: str, columns: Groups) -> bool:
     """Return whether points of a kernel are missing only because their job ended at a point of another kernel."""
-    lacking = missing_points(name, columns)
-    return bool(lacking) and not any(why.startswith(f"failed: {name} ") for why in lacking)
+    unmeasured = missing_points(name, columns)
+    return bool(unmeasured) and not any(why.startswith(f"failed: {name} ") for why in unmeasured)
 
 
 def line_of(result: Mapping[str, Any]) -> str:

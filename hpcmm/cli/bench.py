@@ -254,8 +254,8 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
     if found.get("profiles") == []:
         print(f"hpcmm: no profile: {benched.why_unprofiled(columns)}", file=sys.stderr)
     wrong = [each for each in results if not each["passed"]]
-    lacking = found.get("profiles") == [] or any(each["what"] for each in found.get("sanitizers", ()))
-    return WRONG if lacking or (wrong and not (arguments.tune and rows)) else 0
+    incomplete = found.get("profiles") == [] or any(each["what"] for each in found.get("sanitizers", ()))
+    return WRONG if incomplete or (wrong and not (arguments.tune and rows)) else 0
 
 
 def verified(

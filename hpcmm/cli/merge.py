@@ -16,8 +16,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         run,
         "Merge the timings of several runs or clusters into one file, each with its own provenance.",
         "Rows of the same run in several files are kept once; the same point of different runs is kept once per run. "
-        "A point that one run left out and another one measured is not listed as left out. Points that the config of "
-        "a run requests and no file contains are listed.",
+        "A point that one run did not measure and another one did is not listed. Points that the config of a run "
+        "requests and no file contains are listed.",
         {1: "a file that cannot be read, or another error; then nothing is written"},
     )
     parser.add_argument("timings", metavar="TIMINGS", type=Path, nargs="+", help="HDF5 file of a job or an experiment")
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     groups = store.merged(parts, unmeasured(store.joined(parts)))
     store.write_groups(arguments.output, groups, arguments.single)
     points, runs = point_count(groups), len(groups["runs"]["batch"])
-    print(f"{arguments.output}: {points} points of {runs} runs; duplicates left out: {before - points}")
+    print(f"{arguments.output}: {points} points of {runs} runs; duplicates dropped: {before - points}")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         commands,
         "plan",
         run,
-        "Show the points and jobs of a run, their expected times and upper bounds, and the points that are left out.",
+        "Show the points and jobs of a run, their expected times and upper bounds, and what is not measured.",
         "Expected times follow from the finished jobs of the results folder, upper bounds from the plan alone. "
         "Overrides are written as for Snakemake: python -m hpcmm plan --config scale=full backends=cuda.",
         {1: "a config that cannot be run, or another error"},
@@ -69,10 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     default = f"a default of {EXPECTED_SHARE:.0%} of the upper bounds"
     basis = f"the finished jobs in {arguments.results}" if records else default
     print(f"Expected times follow from {basis}." + (f" {on_gpus / 3600:.1f} GPU hours at most." if on_gpus else ""))
-    if planned.left_out:
-        print("\nLeft out:")
+    if planned.unmeasured:
+        print("\nNot measured:")
         for (sweep, reason), group in itertools.groupby(
-            planned.omitted(), lambda omitted: (omitted["sweep"], omitted["reason"])
+            planned.rows_unmeasured(), operator.itemgetter("sweep", "reason")
         ):
             members = list(group)
             variants = ", ".join(dict.fromkeys(row["variant"] for row in members))

@@ -19,7 +19,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "Make tables, figures and one offline HTML page from a timings file. Needs neither MPI nor a GPU.",
         "Writes DIR/report.html, DIR/tables/*.csv, *.md and *.tex, and DIR/figures/*.svg; each replaces its "
         "predecessor.",
-        {1: "a file that cannot be read, or another error; figures that cannot be drawn are left out, with a warning"},
+        {1: "a file that cannot be read, or another error; figures that cannot be drawn are reported by a warning"},
     )
     parser.add_argument("timings", metavar="TIMINGS", type=Path, help="HDF5 file of one job or of a whole experiment")
     add_extensions(parser)

@@ -1,6 +1,6 @@
 """From an experiment's config to batches of points, with their expected times and fingerprints.
 
-The plan depends on the planning machine in one way only: batches that cannot run there are left out, each with a
+The plan depends on the planning machine in one way only: batches that cannot run there are not measured, each with a
 reason.
 """
 
@@ -25,7 +25,7 @@ from hpcmm.experiment.config import Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
 from hpcmm.measurement import Batch, Job, Measuring, Point
-from hpcmm.model import TEXTBOOK, Variant, spread_name
+from hpcmm.model import TEXTBOOK, Variant, contender_name
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm
@@ -41,10 +41,10 @@ MOST_HOURS = 720  # upper limit of a point's expected time
 
 @dataclass(frozen=True)
 class Plan:
-    """All batches of an experiment, and the reasons why some are left out, by the batch's name."""
+    """All batches of an experiment, and the reasons why some are not measured, by the batch's name."""
 
     batches: tuple[Batch, ...]
-    left_out: Mapping[str, str]
+    unmeasured: Mapping[str, str]
     measuring: Measuring
     share_gpu: bool
     transport: str
@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def to_measure(self) -> list[Batch]:
-        return [batch for batch in self.batches if batch.name not in self.left_out]
+        return [batch for batch in self.batches if batch.name not in self.unmeasured]
 
     @functools.cached_property
     def jobs(self) -> tuple[Job, ...]:
@@ -79,12 +79,12 @@ class Plan:
     def fingerprint(self) -> str:
         return digest(dataclasses.asdict(self))
 
-    def omitted(self) -> list[dict[str, Any]]:
+    def rows_unmeasured(self) -> list[dict[str, Any]]:
         """Return the rows of the group ``omitted`` of the timings file."""
         rows = dict.fromkeys(
-            (batch.sweep, spread_name(point.variant, point.algorithm), batch.ranks, self.left_out[batch.name])
+            (batch.sweep, contender_name(point.variant, point.algorithm), batch.ranks, self.unmeasured[batch.name])
             for batch in self.batches
-            if batch.name in self.left_out
+            if batch.name in self.unmeasured
             for point in batch.points
         )
         return [dict(zip(("sweep", "variant", "ranks", "reason"), row, strict=True)) for row in rows]
@@ -166,7 +166,7 @@ class Plan:
         for operation in dict.fromkeys(batch.operation for batch in self.batches):
             of_operation = [batch for batch in self.batches if batch.operation == operation]
             batches = [batch for batch in of_operation if DEVICES[batch.device].accelerator]
-            reasons = [self.left_out[batch.name] for batch in batches if batch.name in self.left_out]
+            reasons = [self.unmeasured[batch.name] for batch in batches if batch.name in self.unmeasured]
             reasons.append("no GPU variant is measured in floating point on one rank")
             shared = [other for other in profiled if OPERATIONS[other].kernels == OPERATIONS[operation].kernels]
             if shared:
@@ -282,15 +282,15 @@ def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
             problems += error.problems
     if problems:
         raise ConfigError(*problems)
-    left_out = {
+    unmeasured = {
         batch.name: reason
         for batch in batches
         if (reason := reason_to_leave_out(batch, config["backends"], share_gpu, machine))
     }
-    if not set(left_out) < {batch.name for batch in batches}:
-        reasons = "; ".join(sorted(set(left_out.values()))) or "no sweep has a size at this scale"
+    if not set(unmeasured) < {batch.name for batch in batches}:
+        reasons = "; ".join(sorted(set(unmeasured.values()))) or "no sweep has a size at this scale"
         raise ConfigError(f"nothing is left to measure: {reasons}")
-    return Plan(tuple(batches), left_out, measuring, share_gpu, transport, config)
+    return Plan(tuple(batches), unmeasured, measuring, share_gpu, transport, config)
 
 
 def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, machine: Machine) -> str:

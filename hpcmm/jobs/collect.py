@@ -1,4 +1,4 @@
-"""Merge the results of all jobs of a plan into one file, with the points that were left out or failed."""
+"""Merge the results of all jobs of a plan into one file, with the reasons for points that were not measured."""
 
 import argparse
 import sys
@@ -13,7 +13,7 @@ from hpcmm.bench.journal import so_far
 from hpcmm.cluster.watch import first_errors
 from hpcmm.experiment import plan
 from hpcmm.measurement import Batch
-from hpcmm.model import HpcmmError, spread_name
+from hpcmm.model import HpcmmError, contender_name
 from hpcmm.text import printable
 
 
@@ -53,7 +53,7 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
     list of str
         A line for each job that failed; batches that failed for the same reason have one line.
     """
-    parts, omitted, unprofiled, failed = [], planned.omitted(), planned.unprofiled(), []
+    parts, unmeasured, unprofiled, failed = [], planned.rows_unmeasured(), planned.unprofiled(), []
     incomplete: dict[tuple[str, str], list[tuple[Batch, int]]] = {}
     complete = done.jobs(planned, results)
     job_of = {batch.name: job.name for job in planned.jobs for batch in job.batches}
@@ -66,7 +66,7 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
         if reasons:
             reason = next(iter(reasons.values())).removeprefix(f"{batch.name}: ")
             incomplete.setdefault(("not measured", reason), []).append((batch, len(reasons)))
-        omitted += rows_of_failures(batch, reasons)
+        unmeasured += rows_of_failures(batch, reasons)
     for (what, why), batches in incomplete.items():
         points, total = sum(count for _, count in batches), sum(len(batch.points) for batch, _ in batches)
         others = f" and {len(batches) - 1} more" if len(batches) > 1 else ""
@@ -80,7 +80,7 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
             failed.append(f"{batch.name}: {'the products were ended early' if found else 'no products'}: {why}")
             if not found:
                 row = {"sweep": batch.sweep, "variant": "products", "ranks": batch.ranks, "reason": f"failed: {why}"}
-                omitted.append(row | {"points": len(batch.points)})
+                unmeasured.append(row | {"points": len(batch.points)})
     for operation in planned.profiled:
         path, job = done.profile_file(results, operation), done.profile_job(operation)
         if complete[job]:
@@ -91,14 +91,14 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
             failed.append(f"profile of {operation}: {reason}")
             unprofiled.append({"operation": operation, "reason": f"failed: {reason}"})
     source = "" if failed else done.source(planned, results)
-    store.write_groups(target, store.merged(parts, omitted, unprofiled), source=source)
+    store.write_groups(target, store.merged(parts, unmeasured, unprofiled), source=source)
     return failed
 
 
 def rows_of_failures(batch: Batch, reasons: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the rows of ``omitted`` for the points of a batch that failed, with a reason by fingerprint."""
     counts = Counter(
-        (spread_name(point.variant, point.algorithm), f"failed: {reasons[fingerprint]}")
+        (contender_name(point.variant, point.algorithm), f"failed: {reasons[fingerprint]}")
         for point, fingerprint in zip(batch.points, batch.fingerprints, strict=True)
         if fingerprint in reasons
     )

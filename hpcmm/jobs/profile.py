@@ -1,4 +1,4 @@
-"""Profile each GPU variant of an operation once with Nsight Compute; record the reason if that is impossible."""
+"""Profile each GPU variant of an operation once with Nsight Compute; or record why it was not profiled."""
 
 import argparse
 import sys

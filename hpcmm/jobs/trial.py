@@ -129,13 +129,13 @@ def measure(
                 endings |= dict.fromkeys(names, visit.measure(request, show))
             finally:
                 visit.close()
-    parts, omitted = [], planned.omitted()
+    parts, unmeasured = [], planned.rows_unmeasured()
     for batch in planned.to_measure:
         content = Recorded.of(entries[batch.name], batch)
         parts.append(in_order(batch, [], content.runs, content.finished))
         failed = {each: content.failed.get(each, "") for each in batch.fingerprints if each not in content.finished}
-        omitted += rows_of_failures(batch, reasons_of(batch, failed, endings[batch.name]))
-    return store.merged([*parts, *profiles(planned, show)], omitted, planned.unprofiled())
+        unmeasured += rows_of_failures(batch, reasons_of(batch, failed, endings[batch.name]))
+    return store.merged([*parts, *profiles(planned, show)], unmeasured, planned.unprofiled())
 
 
 def needs_visit(batch: Batch, entries: Sequence[dict]) -> bool:

@@ -44,7 +44,7 @@ class TmaChoice:
     stages : int
         Pipeline stages.
     c_boxes : int
-        Boxes in shared memory through which C goes, for each consumer; 0 if it does not.
+        Shared-memory boxes that stage C, for each consumer; 0 if C is stored directly.
     start : float
         Seconds of a launch without products.
     step : float
@@ -224,7 +224,7 @@ class SixteenBitTma(PersistentTma):
 def even_blocks(tiles: int, most: int) -> int:
     """Return the least number of blocks that compute so many tiles in as few waves as ``most`` blocks.
 
-    SMs without a block leave their power to the others. On an H200, TF32 at 8192 is 2 % faster on 128 SMs than on 132.
+    Idle SMs free power for the busy ones. On an H200, TF32 at 8192 is 2 % faster on 128 SMs than on 132.
 
     >>> even_blocks(512, 132), even_blocks(100, 132)
     (128, 100)
@@ -247,8 +247,8 @@ def rows_beyond_cache(task: Task, columns: int, rows: int) -> int:
 def near_rows(task: Task, columns: int, most: int = NEAR) -> int:
     """Return the rows of tiles in a group of the rasterization order, for blocks that are not in clusters.
 
-    Blocks that share a tile of A are so many launches apart. They share its reads if they are at most ``NEAR`` apart.
-    With fewer columns of tiles, the blocks that share a tile of B are as near.
+    Blocks reuse a tile of A from L2 only if they are launched within ``NEAR`` of each other. With fewer columns of
+    tiles, blocks that share a tile of B are as near.
     """
     if not task.shape:
         return most
@@ -446,7 +446,7 @@ class DmmaRing:
     overhead : float
         Seconds per wave of tiles that the mainloop does not take.
     alone : float
-        Time of a tile while no other team of its SM has one, relative to its share of the time of all teams.
+        Slowdown of a tile that runs alone on its SM.
     depth : int
         Terms of a pipeline stage.
     most_stages : int

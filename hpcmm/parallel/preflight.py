@@ -168,13 +168,13 @@ def preflight(
     for point in points:
         if memory_key(point) in found:
             continue
-        lacking = lacks(point, [known[point.algorithm]])
-        if lacking:
+        why = lacks(point, [known[point.algorithm]])
+        if why:
             fit = [each.name for each in algorithms if not each.part and not lacks(point, [each])]
-            lacking = f"needs {lacking}; " + (f"would fit: {', '.join(fit)}" if fit else "no algorithm would fit")
+            why = f"needs {why}; " + (f"would fit: {', '.join(fit)}" if fit else "no algorithm would fit")
         own = known[point.algorithm]
         beside = own.name == TEXTBOOK or (own.baseline and not lacks(point, [own, known[TEXTBOOK]]))
-        found[memory_key(point)] = lacking, not lacking and beside
+        found[memory_key(point)] = why, not why and beside
     return {point.key: found[memory_key(point)] for point in points}
 
 

@@ -142,7 +142,7 @@ def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda tex
         html = page.render([(each, views[each.id]) for each in (*CHAPTERS.values(), OWN) if views[each.id]], head)
         folder.write_stills(svgs)
     if undrawn:
-        warn(f"{len(undrawn)} figures are left out; the first: {undrawn[0]}")
+        warn(f"{len(undrawn)} figures are not drawn; the first: {undrawn[0]}")
     folder.write("report.html", html)
     return results / "report.html", summary
 

@@ -100,7 +100,7 @@ def _noise(summary: Summary) -> str:
 
 
 def _counts(summary: Summary) -> str:
-    """Count the points by result, and the variants that the plan leaves out by reason."""
+    """Count the points by result, and the variants that the plan does not measure by reason."""
     wrong = [f"{summary.failed} FAIL"] if summary.failed else []
     if summary.failed and summary.alarms.empty:
         wrong = [f"{summary.failed} FAIL as expected"]
@@ -109,8 +109,8 @@ def _counts(summary: Summary) -> str:
         counts = pd.concat([summary.missing["where"], summary.of_failed_jobs["reason"]]).value_counts()
         text += f", {summary.unmeasured} not measured: {_reasons(counts)}"
     text = text.rstrip(".") + "."
-    if len(summary.omitted):
-        count, reasons = len(summary.omitted), summary.omitted["reason"].value_counts()
+    if len(summary.unplanned):
+        count, reasons = len(summary.unplanned), summary.unplanned["reason"].value_counts()
         text += f" {count} variant{'s' if count > 1 else ''} of sweeps not measured: {_reasons(reasons)}."
     return text
 

@@ -69,7 +69,7 @@ COLUMNS = {
     "throttled": "whether the GPU throttled during the point",
 }
 
-# Gauges of Prometheus: the column of the point and the help text. A gauge without a value is left out.
+# Gauges of Prometheus: the column of the point and the help text. A gauge without a value has no line.
 GAUGES = {
     "hpcmm_passed": ("passed", "1 if the result is right, 0 if it is wrong or was not measured."),
     "hpcmm_measured_timestamp_seconds": ("timestamp", "Start of the job, Unix time."),

@@ -88,7 +88,7 @@ class Head:
     ``summary`` counts the points, ``opening`` is the first screen, ``runs`` are from ``analysis.runs``, ``points`` from
     ``analysis.points``. ``kinds`` are the definitions that are needed, ``device`` is the table of the GPUs. ``timings``
     is the name of the file, ``source`` is from ``done.page_source``, and ``vega`` from ``drawing.script``. ``undrawn``
-    says why figures are left out.
+    says why figures are not drawn.
     """
 
     summary: Summary
@@ -146,8 +146,8 @@ def render(chapters: Sequence[tuple[Chapter, Sequence[View]]], head: Head) -> st
         alarms=tables.failure_table(summary.alarms),
         unmeasured=[
             tables.unmeasured_table(summary.missing),
-            tables.omitted_table("Not measured: no result of their job", summary.of_failed_jobs),
-            tables.omitted_table("Left out", summary.omitted),
+            tables.unplanned_table("Not measured: no result of their job", summary.of_failed_jobs),
+            tables.unplanned_table("Variants not measured", summary.unplanned),
         ],
         conditions=described,
         provenance=provenance(head.runs),

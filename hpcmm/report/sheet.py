@@ -48,7 +48,7 @@ def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str]
         try:
             vega = drawing.script()
         except drawing.DrawingError as error:
-            notes = [*notes, f"Figures are left out: {error}"]
+            notes = [*notes, f"Figures are not drawn: {error}"]
     known = {section.definition.id for section in sections if section.definition}
     return page.template("sheet.html.j2").render(
         title=title,

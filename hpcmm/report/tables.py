@@ -177,8 +177,8 @@ def _points_table(caption: str, frame: pd.DataFrame, what: str, cell: Column) ->
     return table(caption, frame, columns | {"Type": text("dtype"), "Ranks": value("ranks", str)})
 
 
-def omitted_table(caption: str, frame: pd.DataFrame) -> Table:
-    """Make a table of the group ``omitted``, one row per sweep and reason; points left out by the plan do not count."""
+def unplanned_table(caption: str, frame: pd.DataFrame) -> Table:
+    """Make a table of the group ``omitted``, one row per sweep and reason; those of the plan have no points."""
     rows = [
         [
             words(sweep),

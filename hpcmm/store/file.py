@@ -514,8 +514,8 @@ def _values(column: h5py.Dataset) -> np.ndarray:
 def _check(groups: Groups) -> None:
     """Refuse missing columns, and columns with types, lengths or values that a run does not write."""
     for group, columns in groups.items():
-        if lacking := GROUPS[group].keys() - columns.keys():
-            raise ValueError(f"{group} has no {min(lacking)}")
+        if without := GROUPS[group].keys() - columns.keys():
+            raise ValueError(f"{group} has no {min(without)}")
         length = len(columns[next(iter(GROUPS[group]))])
         for name, values in columns.items():
             kind, unit, _ = GROUPS[group].get(name, ("i8" if values.dtype.kind == "i" else "f8", "1", ""))

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import spread_name
+from hpcmm.model import contender_name
 from hpcmm.store.schema import (
     GROUPS,
     IDENTITY,
     INDEXES,
     MEASUREMENTS,
-    OMITTED,
     RUNS,
+    UNMEASURED,
     UNPROFILED,
     Groups,
     as_column,
@@ -24,7 +24,7 @@ from hpcmm.store.schema import (
 
 
 def merged(
-    parts: Iterable[Groups], omitted: Sequence[Mapping[str, Any]] = (), unprofiled: Sequence[Mapping[str, Any]] = ()
+    parts: Iterable[Groups], unmeasured: Sequence[Mapping[str, Any]] = (), unprofiled: Sequence[Mapping[str, Any]] = ()
 ) -> Groups:
     """Merge the groups of several files; each measurement keeps its own run.
 
@@ -38,17 +38,19 @@ def merged(
     Parameters
     ----------
     parts : iterable of Groups
-    omitted, unprofiled : sequence of mapping
+    unmeasured, unprofiled : sequence of mapping
         Rows to add to these groups; those of ``omitted`` without ``points`` are not measured by a plan.
     """
     parts = list(map(_whole, parts))
-    rows = [row for part in parts for row in omitted_rows(part)]
-    measured = set().union(*(measured_variants(part) - {row[:3] for row in omitted_rows(part)} for part in parts))
+    rows = [row for part in parts for row in unmeasured_rows(part)]
+    measured = set().union(*(measured_variants(part) - {row[:3] for row in unmeasured_rows(part)} for part in parts))
     rows = [row for row in rows if row[:3] not in measured]  # sweep, variant, ranks
-    rows += [tuple(({"points": 0} | dict(row))[name] for name in OMITTED) for row in omitted]
+    rows += [tuple(({"points": 0} | dict(row))[name] for name in UNMEASURED) for row in unmeasured]
     rows = list(dict.fromkeys(rows))
     groups = distinct(joined(parts))
-    groups["omitted"] = {name: as_column([row[i] for row in rows], OMITTED[name]) for i, name in enumerate(OMITTED)}
+    groups["omitted"] = {
+        name: as_column([row[i] for row in rows], UNMEASURED[name]) for i, name in enumerate(UNMEASURED)
+    }
     reasons = {}
     for part in sorted(parts, key=lambda part: row_count(part["profiles"]) > 0):  # the last reason stays
         reasons |= zip(part["unprofiled"]["operation"], part["unprofiled"]["reason"], strict=True)
@@ -62,16 +64,16 @@ def merged(
     return groups
 
 
-def omitted_rows(groups: Groups) -> list[tuple]:
+def unmeasured_rows(groups: Groups) -> list[tuple]:
     """Return the rows of ``omitted``: sweep, variant with algorithm, ranks, reason, points."""
-    return list(zip(*(groups["omitted"][name] for name in OMITTED), strict=True))
+    return list(zip(*(groups["omitted"][name] for name in UNMEASURED), strict=True))
 
 
 def measured_variants(groups: Groups) -> set[tuple]:
     """Return sweep, variant with algorithm, and ranks of all measurements."""
     columns = (groups["measurements"][name] for name in ("sweep", "variant", "algorithm", "ranks"))
     return {
-        (sweep, spread_name(variant, algorithm), ranks)
+        (sweep, contender_name(variant, algorithm), ranks)
         for sweep, variant, algorithm, ranks in zip(*columns, strict=True)
     }
 

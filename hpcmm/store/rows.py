@@ -12,7 +12,7 @@ from hpcmm.measurement import Batch, Measurement, Point, Profile
 from hpcmm.operations import OPERATIONS
 from hpcmm.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES, STATES
 from hpcmm.store.file import write_groups
-from hpcmm.store.schema import DIMENSIONS, GROUPS, OMITTED, VISITS, Groups, as_column
+from hpcmm.store.schema import DIMENSIONS, GROUPS, UNMEASURED, VISITS, Groups, as_column
 
 PINNED = {True: 1, False: 0, None: -1}
 
@@ -85,7 +85,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "visits": of_visits,
         "ranks": ranks,
         "runs": provenance,
-        "omitted": {name: [] for name in OMITTED},
+        "omitted": {name: [] for name in UNMEASURED},
     }
     return {
         group: {name: as_column(values, GROUPS[group].get(name)) for name, values in columns.items()}

@@ -74,12 +74,12 @@ RANKS = {
     "device": (TEXT, "", "UUID of its GPU (empty: CPU)"),
 }
 RUNS = {"batch": (TEXT, "", "batch"), "provenance": (TEXT, "", "JSON: machine, software, arguments, time")}
-OMITTED = {
+UNMEASURED = {
     "sweep": (TEXT, "", "name of the sweep"),
     "variant": (TEXT, "", "variant, with algorithm, that was planned and not measured"),
     "ranks": ("i4", "1", "MPI ranks"),
     "reason": (TEXT, "", "why it was not measured"),
-    "points": ("i4", "1", "its points that a run was to measure (0: left out by the plan)"),
+    "points": ("i4", "1", "its points that a run was to measure (0: not measured by the plan)"),
 }
 PROFILES = {
     **{
@@ -122,7 +122,7 @@ GROUPS = {
     "visits": VISITS,
     "ranks": RANKS,
     "runs": RUNS,
-    "omitted": OMITTED,
+    "omitted": UNMEASURED,
     "profiles": PROFILES,
     "unprofiled": UNPROFILED,
     "sustained": SUSTAINED,

@@ -31,7 +31,7 @@ for point in POINTS:
     (measured,) = measure_point(problem, point, LIMITS, beside=False)
     assert measured.verdict.passed, (point.name, measured.verdict)
     assert len(measured.samples) == (2 * COMM.size if COMM.rank == 0 else 0)
-    (spread,) = problem.spreads.values()
+    (spread,) = problem.placed.values()
     sound = spread.call
 
     def wrong(spread=spread):

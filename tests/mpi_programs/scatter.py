@@ -37,7 +37,7 @@ EVERY = [
     and variant.device == DEVICE
     and not (variant.exact or variant.context)
     for dtype in operation.dtypes_of(variant)
-    if not operation.unsuited_on(BACKEND, variant, dtype)
+    if not operation.why_not_run_on(BACKEND, variant, dtype)
     and not (variant.library and dtype in ("int8", "float8_e4m3"))  # of 8-bit types, cuBLAS takes only some sizes
 ]
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}

@@ -27,7 +27,7 @@ def nvlinks(handle: Any) -> int:
 
 
 # Properties of a GPU and limits that were set, from NVML: the key in the provenance, and how it is read. Power is
-# in W and clocks are in Hz. Keys that the GPU, its driver or the permissions do not provide are left out.
+# in W and clocks are in Hz. Keys that the GPU, its driver or the permissions do not provide have no entry.
 NVML: dict[str, Callable[[Any], Any]] = {
     "power_limit": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) * 1e-3,
     "default_power_limit": lambda gpu: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) * 1e-3,

@@ -34,7 +34,7 @@ def fastest(seconds: Callable[[int], float], count: int) -> int:
     Raises
     ------
     DeviceError
-        If all candidates raise it in their first runs; one that does is left out.
+        If all candidates raise it in their first runs; one that does is dropped.
     """
     able, failure = [], None
     for number in range(count):

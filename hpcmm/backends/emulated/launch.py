@@ -47,7 +47,7 @@ SHARED = '.section .tbss,"awT",%nobits; .balign 1024; {} .zero 232448; .text'
 MARGIN = 1 << 20  # unused bytes around an array; untouched memory costs nothing
 MOST_PARAMETERS = 64
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a tensor map
-ABSENT = {"wmma": "mma.h", "nvcuda": "mma.h", "cuda": "cuda/barrier and its like", "cub": "CUB"}  # by namespace
+NO_HEADER = {"wmma": "mma.h", "nvcuda": "mma.h", "cuda": "cuda/barrier and its like", "cub": "CUB"}  # by namespace
 PLACE = re.compile(r"@0x([0-9a-f]+)")  # in messages of the header: an address in the library
 
 
@@ -205,9 +205,9 @@ def compile_library(
     try:
         return build(arguments, content, folder, f"{source.stem}.so", text, seconds)
     except DeviceError as error:
-        found = re.search(rf"error: .*\W({'|'.join(ABSENT)})\b", str(error))
+        found = re.search(rf"error: .*\W({'|'.join(NO_HEADER)})\b", str(error))
         if found:
-            raise DeviceError(f"error: the host has no {ABSENT[found[1]]}, run it on a GPU\n{error}") from error
+            raise DeviceError(f"error: the host has no {NO_HEADER[found[1]]}, run it on a GPU\n{error}") from error
         raise
 
 

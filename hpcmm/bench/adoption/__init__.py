@@ -295,9 +295,9 @@ def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
             f"{path.name} has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file"
         )
     near = re.findall(r'#\s*include\s*"([^"]+)"', source.content.decode(errors="replace"))
-    absent = ", ".join(each for each in near if not (path.parent / each).is_file())
-    lacking = f"{absent} not found, which may have its types; " if absent else ""
+    not_found = ", ".join(each for each in near if not (path.parent / each).is_file())
+    said = f"{not_found} not found, which may have its types; " if not_found else ""
     raise NotAdopted(
-        f"{path.name}: {lacking}none of its {what} has the arguments of a product, a sum, an addition of vectors or a "
+        f"{path.name}: {said}none of its {what} has the arguments of a product, a sum, an addition of vectors or a "
         f"copy; found: {'; '.join(str(each) for each in of_device[:3])}{'; ...' if len(of_device) > 3 else ''}"
     )

@@ -157,7 +157,7 @@ def _arithmetics(known: pd.DataFrame, series: Series) -> str:
 
 
 def _fastest(known: pd.DataFrame, lines: int) -> tuple[pd.DataFrame, str]:
-    """Return the rows of the libraries and of at most ``lines`` rungs, and a text about the rungs left out.
+    """Return the rows of the libraries and of at most ``lines`` rungs, and a text about the rungs that are not shown.
 
     These are the rungs that lag least behind the fastest of their device, in the median over sizes.
     """
