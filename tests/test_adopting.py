@@ -284,7 +284,7 @@ def test_a_kernel_of_the_operations_signature_needs_no_c_linkage(tmp_path, befor
 
 def benched(path: Path, *options: str) -> str:
     """Return what ``hpcmm bench`` prints for a file on the host."""
-    command = [sys.executable, "-m", "hpcmm", "bench", "--on-host", path.name, *options]
+    command = [sys.executable, "-m", "hpcmm", "bench", path.name, *(options or ("--on-host",))]
     done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True)
     return done.stdout + done.stderr
 
@@ -502,6 +502,20 @@ def test_a_file_of_each_style_has_a_verdict_or_says_what_is_missing(tmp_path, te
 def test_a_function_with_avx_gets_its_option_and_its_multiples(tmp_path):
     head = adopted(tmp_path, WITH_AVX, "mine.c")
     assert (head["options"], head["multiples"]) == (["-march=native"], {"m": 1, "n": 8, "k": 1})
+
+
+def test_a_function_of_a_program_is_the_product_and_its_races_are_searched(tmp_path):
+    check = "double checksum(const double *c, int n) { double s = 0; for (int i = 0; i < n; i++) s += c[i]; return s; }"
+    (tmp_path / "mine.cpp").write_text(
+        "#include <vector>\n"
+        + check
+        + OF_ROWS.replace("double **", "double *")
+        .replace("C[i][j]", "C[i * colsB + j]")
+        .replace("A[i][k] * B[k][j]", "A[i * colsA + k] * B[k * colsB + j]")
+    )
+    printed = benched(tmp_path / "mine.cpp", "--sizes", "8")
+    assert "taken as multiply(A, B, C, rowsA=m, colsA=k, colsB=n)" in printed
+    assert "mine.c: PASS" in printed and "not searched for races" not in printed
 
 
 def test_an_unknown_instruction_names_options(tmp_path):

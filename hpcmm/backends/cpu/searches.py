@@ -192,10 +192,9 @@ def run(task: Task, columns: int, options: Sequence[str], folder: Path):
     source = kernels.source(task.operation, task.variant)
     flags = [flag for flag in modules.FLAGS if flag != "-shared"]
     macros = [f"-D{name}={value}" for name, value in task.macros.items()]
-    command = [*shlex.split(modules.compiler()[0]), *flags, *macros, *task.variant.options, *options]
-    done = modules.run_compiler(
-        [*command, "-o", str(folder / "program"), str(source), str(program), "-lm"], seconds=SECONDS
-    )
+    command = [*shlex.split(modules.compiler()[0]), *flags, *macros, *task.variant.options, str(source)]
+    own = ["-x", "c", str(program), *options, "-x", "none"]  # beside a kernel in C++, too
+    done = modules.run_compiler([*command, *own, "-o", str(folder / "program"), "-lm"], seconds=SECONDS)
     if done.returncode:
         last = next((line for line in done.stderr.splitlines() if "error" in line or "cannot find" in line), "")
         raise Unable(f"the program does not compile: {last}")

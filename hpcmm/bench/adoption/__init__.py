@@ -12,7 +12,7 @@ from typing import Any
 
 from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NotAdopted
-from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, kinds, types_of
+from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, kinds, types_of
 from hpcmm.bench.adoption.vectors import VectorSearch
 from hpcmm.devices import DEVICES, Device
 from hpcmm.experiment import calls
@@ -270,7 +270,11 @@ def candidates(source: Source, device: Device) -> list[Function]:
         for name in re.findall(r"\w+(?=\s*\()", source.nodes[each.name].text.decode(errors="replace"))
         if name != each.name
     }
-    return [each for each in able if each.name not in called] or able
+    able = [each for each in able if each.name not in called] or able
+    if device.accelerator:
+        return able
+    arrays = [len(arrays_of(source, each)) for each in able]  # of a product, beside checksums and copies of the program
+    return [each for each, count in zip(able, arrays, strict=True) if count == max(arrays)]
 
 
 def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:

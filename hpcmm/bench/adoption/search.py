@@ -111,7 +111,7 @@ class Search:
         )
         types = types_of(kernel.source, kernel.function)
         if len(types) > 1:
-            raise NotAdopted(f"{self.path.name}: arrays of several types in {self.function}")
+            raise NotAdopted(f"{self.path.name}: arrays of several types in {self.function}; allowed: one type")
         self.dtype = next(iter(types), "float32")
         self.element, self.any_type = DTYPES[self.dtype], not types
         self.operation = next(each for each in OPERATIONS.values() if each.kernels == kind)
