@@ -23,6 +23,7 @@ from hpcmm import kernels, report, store
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated.launch import ORDERS, on_device, poison
 from hpcmm.bench.job import Process, measure_batch
+from hpcmm.bench.journal import kept_in
 from hpcmm.bench.same_bits import Difference, broken, compare_alone, difference, result_on, rounded
 from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import plan
@@ -302,7 +303,7 @@ def test_a_sweep_measures_what_the_bits_of_both_contenders_depend_on(tmp_path):
         limits = Measuring(1, 2, 2, 1.0, 0.05, "hot", 1, same_bits=same_bits)
         output = tmp_path / str(same_bits) / "out.h5"
         output.parent.mkdir()
-        assert measure_batch(Process(MPI.COMM_SELF, "cpu", False), batch, limits, {}, output) == []
+        assert measure_batch(Process(MPI.COMM_SELF, "cpu", False), batch, limits, kept_in(output, {})) == []
         rows = store.read(output)["measurements"]
         assert len(rows["contender"]) == 2
         assert np.isfinite(rows["first_run"]).all() == np.isfinite(rows["ulps_rows"]).all() == same_bits
