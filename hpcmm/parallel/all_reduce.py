@@ -77,7 +77,10 @@ class AllReduce(OnDevices):
     def prepare_tree(self, task: Task) -> Run:
         """Return a run that keeps the variant's tree of combinations."""
         (length,) = self.local_shape
-        nodes = tree_nodes(self.shape[0], self.first, length)
+        every = [tree_nodes(self.shape[0], *block) for block in block_tree(self.shape[0], self.comm.size)]
+        nodes, whole = every[self.comm.rank], [node for of_rank in every for node in of_rank]
+        own, gathered = np.empty(len(nodes), self.dtype), np.empty(len(whole), self.dtype)
+        counts = [len(of_rank) for of_rank in every]
         values = self.backend.empty((len(nodes),), self.dtype)
         runs = []
         for i, (first, count) in enumerate(nodes):
@@ -93,12 +96,11 @@ class AllReduce(OnDevices):
         def once() -> None:
             for each in runs:
                 each()
-            own = np.empty(values.shape, self.dtype)
             if nodes:
                 self.backend.copy(values, own)
-            every = [node for of_rank in self.comm.allgather([*zip(nodes, own, strict=True)]) for node in of_rank]
-            whole = np.full((), of_tree(every, UFUNCS[combination], neutral))
-            self.backend.copy(whole, self.output)
+            self.comm.Allgatherv(own, [gathered, counts])
+            result = of_tree([*zip(whole, gathered, strict=True)], UFUNCS[combination], neutral)
+            self.backend.copy(np.full((), result), self.output)
 
         return Run(once)
 
