@@ -518,6 +518,11 @@ def test_a_function_of_a_program_is_the_product_and_its_races_are_searched(tmp_p
     assert "mine.c: PASS" in printed and "not searched for races" not in printed
 
 
+def test_the_number_of_threads_is_no_scalar(tmp_path):
+    text = OF_ROWS.replace("int colsB)", "int colsB, int num_threads)")
+    assert adopted(tmp_path, text, "mine.c")["call"].endswith("colsB=n, num_threads=threads)")
+
+
 def test_an_unknown_instruction_names_options(tmp_path):
     source = tmp_path / "mine.c"
     source.write_text(WITH_AVX)

@@ -154,8 +154,10 @@ def names_of(path: Path, kernel: str) -> list[str]:
     """
     source, device = parsed(path)
     able = [] if kernel else candidates(source, device)
-    alike = {(frozenset(kinds(source, each, device)), frozenset(types_of(source, each))) for each in able}
-    return [each.name for each in able] if len(able) > 1 and len(alike) == 1 else [kernel]
+    found = [kinds(source, each, device) for each in able]
+    alike = len({each[0] for each in found}) == 1 or len(set(map(frozenset, found))) == 1
+    alike = alike and len({frozenset(types_of(source, each)) for each in able}) == 1
+    return [each.name for each in able] if len(able) > 1 and alike else [kernel]
 
 
 def copy_of(path: Path, kernel: str, several: bool = False) -> tuple[Path, str]:

@@ -81,7 +81,7 @@ def reals_of(source: Source, function: Function) -> list[Parameter]:
     return [
         each
         for each in function.parameters
-        if not each.pointers and each not in whole and type_of(source, each, function)
+        if not each.pointers and each not in whole and not is_threads(each) and type_of(source, each, function)
     ]
 
 
