@@ -101,6 +101,18 @@ class Picks:
         """Return the name of the rung that runs a task; the same for the same task."""
         raise NotImplementedError
 
+    def variant(self, task: Task) -> Variant:
+        """Return the rung that runs a task, with the geometry of one of its builds if that is picked, too."""
+        return task.operation.variant(self.rung(task))
+
+    def by(self, task: Task) -> str:
+        """Return what picks for a task, in words for the pick; empty if it is a model."""
+        return ""
+
+    def times(self, dtype: str) -> Any:
+        """Return the measured times on which picks for an element type depend, as a value of JSON types."""
+        return None
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -431,6 +443,8 @@ class Task:
     multiprocessors : int
         SM count of the GPU, or of the part of it that launches may fill; 0 before the task is placed on a device. See
         ``Backend.placed``.
+    gpu : str
+        Name of the GPU as its driver reports it; empty before the task is placed on one.
     """
 
     operation: Operation
@@ -440,6 +454,7 @@ class Task:
     scalars: Mapping[str, float] = field(default_factory=dict, hash=False)
     tile: int = 0
     multiprocessors: int = 0
+    gpu: str = ""
 
     @property
     def sms(self) -> int:
@@ -492,14 +507,17 @@ class Task:
         """The task of the rung that runs, if its variant picks one; else itself."""
         if self.variant.picks is None:
             return self
-        return replace(self, variant=self.operation.variant(self.variant.picks.rung(self)))
+        return replace(self, variant=self.variant.picks.variant(self))
 
     @property
     def pick(self) -> str:
-        """The rung that runs, if this variant picks one, and what its geometry picks; empty if nothing is picked."""
+        """The rung that runs, if this variant picks one, what its geometry picks, and ``by table`` if a table chose.
+
+        It is empty if nothing is picked.
+        """
         picked = self.picked
-        rung = picked.variant.name if self.variant.picks else ""
-        return ", ".join(filter(None, (rung, picked.geometry.pick(picked) if picked.geometry else "")))
+        rung, by = (picked.variant.name, self.variant.picks.by(self)) if self.variant.picks else ("", "")
+        return ", ".join(filter(None, (rung, picked.geometry.pick(picked) if picked.geometry else "", by)))
 
     @property
     def workspace(self) -> Mapping[str, Workspace]:

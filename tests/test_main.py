@@ -51,6 +51,7 @@ COMMANDS = (
     "run",
     "new",
     "bench",
+    "tune",
     "grade",
     "status",
     "show",

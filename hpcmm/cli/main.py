@@ -21,6 +21,7 @@ COMMANDS = (
     "run",
     "new",
     "bench",
+    "tune",
     "grade",
     "status",
     "show",

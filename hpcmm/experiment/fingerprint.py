@@ -100,6 +100,7 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
         {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant) if f.metadata.get("timed", True)},
         *(dataclasses.asdict(each) if dataclasses.is_dataclass(each) else None for each in (geometry, variant.picks)),
         [_of_task(operation, operation.variant(name), element) for name in picked],
+        variant.picks.times(element.name) if variant.picks else None,
         [bound(each) for each in functions],
         [element.name, element.c_of(variant.device), element.accumulator, element.truth],
         operation.macros.get(variant.device, {}),

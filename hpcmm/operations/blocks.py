@@ -103,7 +103,8 @@ class ChosenTile(OverC):
 
     def seconds(self, task: Task) -> float:
         """Return the shortest predicted time."""
-        return min(self.seconds_of(task, *each) for each in self.candidates())
+        every = self.candidates()
+        return min(self.seconds_of(task, *each) for each in (every if self.build is None else [every[self.build]]))
 
     def chosen(self, task: Task) -> tuple[Any, int]:
         """Return the tile and the division of its terms with the shortest predicted time; the first without a shape."""

@@ -10,7 +10,7 @@ from hpcmm.model import Task, Variant
 from hpcmm.operations.amx import Packed, PackedResidues
 from hpcmm.operations.blocks import Tiled, rounded_up
 from hpcmm.operations.heads import ladder
-from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, SharedTiles, Waves
+from hpcmm.operations.picks import Fastest, Measured, Narrow, OwnPrediction, SharedTiles, Waves
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
 from hpcmm.operations.split_k_tma import SplitTile, SplitWgmma, Tf32
@@ -436,7 +436,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         "runs the rung that is predicted to be fastest for the shape, in the arithmetic of the type",
         dtypes=EVERY,
         architecture="sm_90",
-        picks=Fastest(
+        picks=Measured(
             {
                 "float32": {
                     "large_thread_tile": Waves(205e9, 8.71e-6),

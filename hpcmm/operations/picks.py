@@ -11,7 +11,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from hpcmm.model import Picks, Task
+from hpcmm.model import Picks, Task, Variant
+from hpcmm.operations import choice, tables
+from hpcmm.operations.builds import Build
 from hpcmm.operations.split_k import MAX_NARROW
 from hpcmm.operations.tma import aligned
 
@@ -28,8 +30,12 @@ class Model:
     """Predicts the time of a rung."""
 
     def seconds(self, task: Task) -> float:
-        """Return the predicted seconds of a task; infinity if the rung must not be picked."""
+        """Return the predicted seconds of a task."""
         raise NotImplementedError
+
+    def able(self, task: Task) -> bool:
+        """Return whether the prediction holds, so that the rung may be picked by it."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -129,12 +135,13 @@ class OwnPrediction(Model):
     max_terms: int | None = None
 
     def seconds(self, task: Task) -> float:
-        if self.max_terms is not None and task.shape[2] > self.max_terms:
-            return math.inf
         reading = seconds_to_read_c(task)
         seconds = task.geometry.seconds(task) + self.overhead + self.exposed * reading + self.wait * (reading > 0)
         least = task.bytes / BYTES_PER_SECOND
         return max(seconds, least + 0.01 * (seconds - least))  # of two that memory limits, the smaller prediction
+
+    def able(self, task: Task) -> bool:
+        return self.max_terms is None or task.shape[2] <= self.max_terms
 
 
 @dataclass(frozen=True)
@@ -158,12 +165,14 @@ class Narrow(Model):
 
     def seconds(self, task: Task) -> float:
         m, n, k = task.shape
-        if m > self.max_rows and n > self.max_columns:
-            return math.inf
         tile, parts = task.geometry.chosen(task)
         waves = -(-math.prod(task.geometry.over_c(task)) * parts // (task.sms * tile.resident))
         passes, large = (-(-m // tile.rows), n) if tile.few_rows else (-(-n // tile.columns), m)
         return waves * self.overhead + passes * large * k * task.element.itemsize / self.bytes_per_second
+
+    def able(self, task: Task) -> bool:
+        m, n, _ = task.shape
+        return m <= self.max_rows or n <= self.max_columns
 
 
 @dataclass(frozen=True)
@@ -190,10 +199,46 @@ class Fastest(Picks):
         models = self.models[task.dtype]
         tasks = {name: replace(task, variant=task.operation.variant(name)) for name in models}
         least = task.flops / self.sustained.get(task.dtype, math.inf)
-        return {name: max(model.seconds(tasks[name]), least) for name, model in models.items()}
+        return {
+            name: max(model.seconds(tasks[name]), least) if model.able(tasks[name]) else math.inf
+            for name, model in models.items()
+        }
 
     def rung(self, task: Task) -> str:
         if not task.shape:
             return self.rungs(task.dtype)[0]
         seconds = self.seconds(task)
         return min(seconds, key=seconds.__getitem__)
+
+
+class Measured(Fastest):
+    """The same, corrected by measured times: the tables of the GPU choose the build of a kernel (``choice``)."""
+
+    def build(self, task: Task) -> Build | None:
+        """Return the build that tables choose; none if the models choose."""
+        if not (task.shape and task.gpu):
+            return None
+        version = tables.version(task.gpu)
+        key = task.operation.name, task.variant.name, task.shape, task.dtype, choice.reads_c(task), task.gpu, task.sms
+        if (version, key) not in _builds:
+            by_models = replace(task, variant=super().variant(task))
+            name = ", ".join(filter(None, (by_models.variant.name, by_models.geometry.pick(by_models))))
+            _builds[version, key] = choice.chosen(task, name, self.seconds_of_build)
+        return _builds[version, key]
+
+    def seconds_of_build(self, task: Task) -> float:
+        """Return the predicted seconds of a build of a rung."""
+        return self.models[task.dtype][task.variant.name].seconds(task)
+
+    def variant(self, task: Task) -> Variant:
+        build = self.build(task)
+        return build.task.variant if build else super().variant(task)
+
+    def by(self, task: Task) -> str:
+        return "by table" if self.build(task) else ""
+
+    def times(self, dtype: str) -> list:
+        return tables.of_type(dtype, choice.OTHERS.get(dtype))
+
+
+_builds: dict[tuple, Build | None] = {}  # chosen before

@@ -105,9 +105,12 @@ class CudaBackend(Sensors):
         }
         self.capability = self.device.compute_capability
         self.multiprocessors = attributes["MultiProcessorCount"]
+        self.name = cupy.cuda.runtime.getDeviceProperties(self.device.id)["name"].decode()
 
     def placed(self, task: Task) -> Task:
-        return task if task.multiprocessors else dataclasses.replace(task, multiprocessors=self.multiprocessors)
+        if task.gpu:
+            return task
+        return dataclasses.replace(task, multiprocessors=task.multiprocessors or self.multiprocessors, gpu=self.name)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
         with self._allocating(shape, dtype):

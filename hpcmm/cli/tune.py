@@ -1,0 +1,68 @@
+"""``python -m hpcmm tune``: time the builds of kernels on a GPU, so that ``best`` picks among them by measurement."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import re
+from pathlib import Path
+
+from hpcmm.cli.arguments import command
+from hpcmm.operations import OPERATIONS
+
+VARIANT = "best"
+AHEAD = 200  # shapes of the grid whose builds are compiled before the first is timed
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "tune",
+        run,
+        "Time the builds of kernels over a grid of shapes on this GPU, or at some shapes; best picks by these times.",
+        "Times are added to the user's table of the GPU, whose path is printed. Without shapes, those of the grid "
+        "follow each other until the time is over.",
+        {1: "no GPU, or one that cannot run the builds"},
+    )
+    types = OPERATIONS["matmul"].variant(VARIANT).dtypes
+    parser.add_argument(
+        "shapes", nargs="*", type=_shape, metavar="SHAPE", help="sizes m x n x k, such as 512x4096x1000"
+    )
+    parser.add_argument("--types", nargs="+", choices=types, default=types[:2], help="default: %(default)s")
+    parser.add_argument("--minutes", type=float, default=2.0, help="for the grid, all types together (default: 2)")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the GPU (default: 0)")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="another table (default: the user's own)")
+
+
+def _shape(text: str) -> tuple[int, int, int]:
+    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*x[1-9]\d*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write m x n x k as 512x4096x1000")
+    m, n, k = map(int, text.split("x"))
+    return m, n, k
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from hpcmm import surroundings
+    from hpcmm.backends.cuda.device import CudaBackend  # imports CuPy
+    from hpcmm.bench import tuning
+    from hpcmm.operations import tables
+
+    backend, operation = CudaBackend(arguments.device), OPERATIONS["matmul"]
+    for dtype in arguments.types:
+        tuner = tuning.Tuner(backend, operation, VARIANT, dtype)
+        shapes = [(shape, beta) for shape in arguments.shapes for beta in (0.0, 0.5)]
+        grid = [each for each in itertools.islice(tuning.grid(), AHEAD) if tuner.fits(each[0])]
+        tuner.compile_ahead(shapes or grid, surroundings.cpus())
+        entries = []
+        seconds = 60 * arguments.minutes / len(arguments.types)
+        for entry in (tuner.entry(*each) for each in shapes) if shapes else tuning.tune(tuner, seconds):
+            entries.append(entry)
+            fastest = min(entry.seconds, key=entry.seconds.__getitem__)
+            print(
+                f"{dtype} {'x'.join(map(str, entry.shape))}, beta {entry.beta:g}: {1e6 * entry.least:.4g} us, {fastest}"
+            )
+        placed = tuner.task((1, 1, 1), 0.0)
+        path = tables.add(placed.gpu, placed.multiprocessors, {dtype: entries}, arguments.output)
+        backend.release()
+        print(f"{dtype}: {len(entries)} entries in {path}")
+    return 0
