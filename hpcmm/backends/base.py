@@ -48,7 +48,7 @@ class Backend(Protocol):
     late: bool
 
     def placed(self, task: Task) -> Task:
-        """Return the task on this device: with its name and its SM count, unless the task states one. A CPU has none."""
+        """Return the task on this device: with its name and SM count, unless the task states one. A CPU has none."""
 
     # --- memory
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
