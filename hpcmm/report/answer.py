@@ -90,7 +90,7 @@ def _noise(summary: Summary) -> str:
     """Say whether the machine was quiet enough for the ratios to be believed."""
     known = [(title, spread) for title, spread, _ in summary.noise if math.isfinite(spread)]
     if not known:
-        return "Noise unknown: each point has one visit. Measure again with measuring.visits of 3 or more."
+        return "Noise unknown: no job visited a point twice. Measure again with measuring.visits of 3 or more."
     listed = ", ".join(f"{formats.percent(spread)} on the {title}" for title, spread in known)
     found = f"visits of a point differ by {listed} (limit {100 * visits.NOISY:.0f} %)"
     found += f"; {summary.throttled} points throttled" if summary.throttled else ""
