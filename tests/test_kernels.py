@@ -421,6 +421,8 @@ def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
             launched = task(operation, (64,) * len(operation.dimensions), dtype, variant=variant, tile=tile)
             arrays = {each.name: np.empty((64, 64), DTYPES[dtype].storage) for each in operation.operands}
             arrays |= {name: each.placeholder for name, each in launched.geometry.workspace(launched).items()}
+            if launched.divisions:
+                continue  # its products are launches of another rung
             launches = launched.geometry.launches(launched, arrays)
             launch = next(launch for launch in launches if not launch.function)
             assert 32 <= math.prod(launch.block) <= 1024
