@@ -20,6 +20,7 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.launch import Run
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.truth import strassen_bound
 from hpcmm.parallel import world
 from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.scatter import Scatter
@@ -92,6 +93,10 @@ def check(task: Task, inputs: dict[str, np.ndarray], result: np.ndarray) -> None
     roundings = (a.shape[1] + 2) * UNIT_ROUNDOFF[element.accumulator or dtype]
     allowed = roundings / (1 - roundings) * size
     allowed += ((1 + task.input_roundoff) ** 2 - 1) * size  # TF32 rounds the inputs
+    if task.divisions:  # an error of Strassen's algorithm is relative to a whole row of A and column of B
+        u = [UNIT_ROUNDOFF[each] for each in (element.accumulator or dtype, dtype)]
+        largest = abs(a).max(axis=1)[:, None] * abs(b).max(axis=0)
+        allowed += 1.5 * strassen_bound(a.shape[1], task.divisions, *u) * largest
     if element.accumulator:  # and the sum is rounded once more
         allowed += UNIT_ROUNDOFF[dtype] * abs(truth) + 2.0**-25
     right = abs(element.numbers(result) - truth) <= allowed
