@@ -108,9 +108,14 @@ def relative(row: Row) -> list[str]:
     for ratio, library in (("ratio", row["library"]), ("tuned_ratio", row["tuned_library"])):
         if math.isfinite(row[ratio]):
             found.append(Ratio.to_library(row, ratio).over(library, "95 % CI "))
-    if math.isfinite(row["fraction"]):
-        found.append(f"{formats.percent(row['fraction'])} of the limit ({row['ceiling']})")
-    return found
+    return [*found, *filter(None, [limited(row)])]
+
+
+def limited(row: Row) -> str:
+    """Give the fraction of the limit; empty if it is not known."""
+    return (
+        f"{formats.percent(row['fraction'])} of the limit ({row['ceiling']})" if math.isfinite(row["fraction"]) else ""
+    )
 
 
 def name_of(row: Row) -> str:

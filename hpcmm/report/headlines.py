@@ -69,9 +69,7 @@ def headlines(
         for preferred in (own["arithmetic"] == "", own["seconds_low"].notna()):
             own = own[preferred[own.index]] if preferred[own.index].any() else own
         shown = [_fastest(at) for at in at_told_sizes(own)]
-        parts = [_headline_text(row) for row in shown[:1]]
-        parts += [f"at {formats.size(row)} {_reached(row)}" for row in shown[1:]]
-        text = "; ".join(parts) + (f"; {machines[shown[0]['machine']]}" if several else "")
+        text = _told(shown, machines[shown[0]["machine"]] if several else "")
         noise = noise_of(whole, shown[0])
         found.append(_headline(name, formats.rate_text(shown[0]), text, shown[0]["seconds_low"], noise))
     if (most := _most_ranks(scaling)) is not None:
@@ -180,19 +178,24 @@ def _on_accelerators_if_any(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[accelerated] if accelerated.any() else rows
 
 
-def _headline_text(row: Row) -> str:
-    where = f"on the {formats.device(row['device'])} at {formats.size(row)}"
-    return "; ".join([f"{findings.name_of(row)} {where} in {row['dtype']}", *_compared(row)])
-
-
-def _reached(row: Row) -> str:
-    return ", ".join([f"{findings.name_of(row)} {formats.rate_text(row)}", *_compared(row)])
-
-
-def _compared(row: Row) -> list[str]:
-    """Give the ratios to both libraries and the limit, and which library was not measured beside the rung."""
-    unknown = row["tuned_library"] and math.isfinite(row["ratio"]) and not math.isfinite(row["tuned_ratio"])
-    return [*findings.relative(row), *([f"{row['tuned_library']} was not measured beside it"] if unknown else [])]
+def _told(shown: Sequence[Row], machine: str) -> str:
+    """Say what is the fastest at each size, in one sentence, and how fast beside each library, in one more each."""
+    first, *others = shown
+    limit = findings.limited(first)
+    where = f"on the {formats.device(first['device'])} at {formats.size(first)}"
+    parts = [f"{findings.name_of(first)} {where} in {first['dtype']}" + (f", {limit}" if limit else "")]
+    parts += [f"{findings.name_of(row)} {formats.rate_text(row)} at {formats.size(row)}" for row in others]
+    sentences = ["; ".join(filter(None, [*parts, machine]))]
+    for column, library in (("ratio", first["library"]), ("tuned_ratio", first["tuned_library"])):
+        compared = [row for row in shown if math.isfinite(row["ratio"])]
+        ratios = [
+            (Ratio.to_library(row, column).over(level="95 % CI ") if math.isfinite(row[column]) else "not measured")
+            + f" at {formats.size(row)}" * bool(others)
+            for row in compared
+        ]
+        if library and ratios:
+            sentences.append(f"Beside {library}: {'; '.join(ratios)}")
+    return ". ".join(sentences) + "." * (len(sentences) > 1)
 
 
 def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
