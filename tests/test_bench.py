@@ -85,7 +85,8 @@ def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(tmp_path):
             r"by_rows.c: PASS at 28 points to 64x64x64, largest error 0.\d+ of the rounding bound", verdict
         )
         head, _, *lines = table.splitlines()
-        assert re.split(r"\s{2,}", head)[: len(HEAD)] == HEAD  # then the limit, if that of the processor is known
+        titles = [each.partition(" with ")[0] for each in re.split(r"\s{2,}", head)]  # without the BLAS of NumPy
+        assert titles[: len(HEAD)] == HEAD  # then the limit, if that of the processor is known
         assert {tuple(line.split()[:3]) for line in lines} == {(name, "64", "float32") for name in NAMES}
     rows = store.read(tmp_path / "timings.h5")["measurements"]
     assert {*rows["contender"]} == NAMES and rows["passed"].all()

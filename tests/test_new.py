@@ -106,8 +106,8 @@ def test_a_course_is_not_written_over_another(tmp_path):
 def test_the_course_has_a_file_a_solution_and_a_line_for_each_exercise():
     asked = rubric.read(new.COURSE / "rubric.yaml")
     files = {each.file for each in asked.exercises}
-    assert {path.name for path in new.COURSE.iterdir()} - {"README.md", "rubric.yaml"} == files
-    assert {path.name for path in SOLUTIONS.iterdir()} == files
+    of_course, solved = ({path.name for path in each.iterdir() if path.is_file()} for each in (new.COURSE, SOLUTIONS))
+    assert of_course - {"README.md", "rubric.yaml"} == files == solved
     listed = re.findall(r"^\| `(\w+\.\w+)`", (new.COURSE / "README.md").read_text(), re.MULTILINE)
     assert listed == [each.file for each in asked.exercises]
     for each in files:

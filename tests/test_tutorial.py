@@ -51,7 +51,7 @@ def test_each_step_has_a_picture_a_count_by_hand_and_an_exercise_and_no_exercise
         assert list(drawings.of(page))
     named = set(re.findall(r"`(\d\d_\w+\.\w+)`", PAGE))
     first, last = re.search(r"`(\d\d)_\w+\.cu` to `(\d\d)_\w+\.cu`", PAGE).groups()
-    files = {path.name for path in new.COURSE.iterdir()} - {"README.md", "rubric.yaml"}
+    files = {path.name for path in new.COURSE.iterdir() if path.is_file()} - {"README.md", "rubric.yaml"}
     assert {each for each in files if each not in named and not first < each[:2] < last} == set()
 
 

@@ -313,8 +313,9 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
 def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str, Any]) -> Iterator[str]:
     """Search the CUDA kernels that passed for races, change the verdicts of those that have one, and yield lines.
 
-    They run under two tools of compute-sanitizer, at two shapes with several blocks, and meanwhile on the host, which
-    also finds shuffles that lanes leave. All kernels are searched beside each other.
+    They run under two tools of compute-sanitizer, at two shapes with several blocks, all beside each other. Meanwhile
+    they run on the host, which also finds shuffles that lanes leave. There they run one after the other, because the
+    state of the emulation belongs to the process.
     """
     from hpcmm.bench import on_host, verdicts
     from hpcmm.jobs import trial
@@ -333,15 +334,16 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str,
         except DeviceError as error:
             return None, str(error)
 
-    with futures.ThreadPoolExecutor(2 * backends.this_machine().count["cpu"]) as pool:
+    with futures.ThreadPoolExecutor(backends.this_machine().count["cpu"]) as pool:
         searches = [
-            (variant, verdict, pool.submit(under_tools, name, variant), pool.submit(hosted, variant))
+            (variant, verdict, pool.submit(under_tools, name, variant))
             for name, variant, verdict in zip(chosen.names, chosen.kernels, judged, strict=True)
             if verdict["passed"] and is_cuda(variant)
         ]
-        for variant, verdict, watched, run in searches:
+        for variant, verdict, watched in searches:
             source = kernels.source(chosen.operation, variant).read_text(errors="replace")
-            verdict |= verdicts.raced(watched.result(), *run.result(), source)
+            found, unhosted = hosted(variant)
+            verdict |= verdicts.raced(watched.result(), found, unhosted, source)
             yield f"{variant.name}: {verdict['races']}" if verdict["passed"] else verdicts.line_of(verdict)
 
 
