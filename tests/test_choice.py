@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hpcmm.bench import tuning
 from hpcmm.cli import tune
 from hpcmm.experiment import fingerprint
-from hpcmm.model import DeviceError, Task
+from hpcmm.model import DeviceError, HpcmmError, Task
 from hpcmm.operations import OPERATIONS, choice, tables
 from hpcmm.operations.builds import builds
 from hpcmm.operations.tables import Entry
@@ -239,3 +239,27 @@ def test_a_shape_that_is_none_is_refused(text):
     with pytest.raises(Exception, match="is not a shape"):
         tune._shape(text)
     assert tune._shape("512x4096x1000") == (512, 4096, 1000)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1]", "multiprocessors: 1\nfloat32: {builds: [a]}", "multiprocessors: 1\nfloat32: 3", "{"]
+)
+def test_a_file_that_is_no_table_is_named(tmp_path, text):
+    path = tmp_path / "table.yaml"
+    path.write_text(text)
+    with pytest.raises(HpcmmError, match=f"{path}: not a table of hpcmm tune"):
+        tables.read(path)
+
+
+def test_a_table_keeps_no_times_of_another_part_of_a_gpu_and_may_be_empty(tmp_path):
+    path = tmp_path / "table.yaml"
+    tables.add("T", 132, {"float32": []}, path)
+    assert tables.read(path) == {}
+    tables.add("T", 132, {"float32": [tables.Entry((1, 2, 3), 0.0, {"a": 1e-6})]}, path)
+    tables.add("T", 132, {"float64": [tables.Entry((4, 5, 6), 0.5, {"b": 2e-6})]}, path)
+    assert {dtype: [each.shape for each in entries] for dtype, entries in tables.read(path).items()} == {
+        "float32": [(1, 2, 3)],
+        "float64": [(4, 5, 6)],
+    }
+    tables.add("T", 66, {"float64": [tables.Entry((7, 8, 9), 0.0, {"b": 2e-6})]}, path)
+    assert [each.shape for each in tables.read(path)["float64"]] == [(7, 8, 9)] and "float32" not in tables.read(path)

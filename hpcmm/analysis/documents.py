@@ -186,7 +186,7 @@ class Points:
         return NOT_TIMED if row["result"] == "FAIL" and _known(value) == NOT_MEASURED else _known(value)
 
 
-KEPT = ("operation", "dtype", "n", "shape", "memory")  # of a cell: what the point below it shares
+KEPT = ("operation", "dtype", "n", "shape", "memory")  # what the lower point of a ratio takes from the upper one
 
 
 def _shape(row: Row) -> tuple[int, ...]:

@@ -220,7 +220,7 @@ class GpuLibraries(Protocol):
         """Bind cuBLAS in float32 with inputs rounded to TF32."""
 
     def gemm_fastest(self, *product: Any) -> Run:
-        """Bind the fastest algorithm of cuBLASLt; the parameters are those of ``gemm``."""
+        """Bind cuBLASLt with its fastest algorithm. The parameters are those of ``gemm``."""
 
     def gemm_emulated(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
         """Bind cuBLAS's emulation of a type."""

@@ -107,7 +107,7 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
 
 
 def same_bits(task: Task, folder: Path) -> dict[str, Difference]:
-    """Return what the bits of a task depend on, with threads in another order in each run."""
+    """Compare the bits of results of a task over shapes and runs; each run has another order of threads."""
     source = kernels.source(task.operation, task.variant)
     orders = itertools.cycle(ORDERS)
 

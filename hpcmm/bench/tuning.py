@@ -72,7 +72,7 @@ class Tuner:
         return math.prod(shape) <= MOST_WORK[DTYPES[self.dtype].itemsize]
 
     def _operands(self, task: Task) -> dict[str, Any]:
-        """Return operands of random elements, of which A and B are views of one array."""
+        """Return operands with random elements; they are parts of one array, so that few elements are drawn."""
         sizes = [math.prod(task.shape_of(each)) for each in task.operation.operands]
         starts = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)])
         if self._random is None or self._random.size < starts[-1]:
@@ -105,6 +105,8 @@ class Tuner:
                 first[build.name] = min(self.backend.seconds_alone(runs[build.name], True, arrays) for _ in range(2))
             except DeviceError:
                 runs.pop(build.name, None)
+        if not first:
+            raise DeviceError(f"{'x'.join(map(str, shape))} {self.dtype}: no build runs on this GPU")
         least = min(first.values())
         names = [name for name, seconds in first.items() if seconds < PROMISING * least]
         promising = {name: runs[name] for name in names}

@@ -20,8 +20,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         "tune",
         run,
         "Time the builds of kernels over a grid of shapes on this GPU, or at some shapes; best picks by these times.",
-        "Times are added to the user's table of the GPU, whose path is printed. Without shapes, those of the grid "
-        "follow each other until the time is over.",
+        "Times are added to the user's own table of this GPU, and its path is printed. Without shapes, the shapes of a "
+        "grid are timed until the time is over. What was timed is kept if the command is interrupted.",
         {1: "no GPU, or one that cannot run the builds"},
     )
     types = OPERATIONS["matmul"].variant(VARIANT).dtypes
@@ -29,7 +29,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "shapes", nargs="*", type=_shape, metavar="SHAPE", help="sizes m x n x k, such as 512x4096x1000"
     )
     parser.add_argument("--types", nargs="+", choices=types, default=types[:2], help="default: %(default)s")
-    parser.add_argument("--minutes", type=float, default=2.0, help="for the grid, all types together (default: 2)")
+    parser.add_argument("--minutes", type=_minutes, default=2.0, help="for the grid, all types together (default: 2)")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the GPU (default: 0)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="another table (default: the user's own)")
 
@@ -39,6 +39,12 @@ def _shape(text: str) -> tuple[int, int, int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write m x n x k as 512x4096x1000")
     m, n, k = map(int, text.split("x"))
     return m, n, k
+
+
+def _minutes(text: str) -> float:
+    if not re.fullmatch(r"\d+\.?\d*|\.\d+", text) or not float(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a number of minutes above 0")
+    return float(text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,14 +61,14 @@ def run(arguments: argparse.Namespace) -> int:
         tuner.compile_ahead(shapes or grid, surroundings.cpus())
         entries = []
         seconds = 60 * arguments.minutes / len(arguments.types)
-        for entry in (tuner.entry(*each) for each in shapes) if shapes else tuning.tune(tuner, seconds):
-            entries.append(entry)
-            fastest = min(entry.seconds, key=entry.seconds.__getitem__)
-            print(
-                f"{dtype} {'x'.join(map(str, entry.shape))}, beta {entry.beta:g}: {1e6 * entry.least:.4g} us, {fastest}"
-            )
-        placed = tuner.task((1, 1, 1), 0.0)
-        path = tables.add(placed.gpu, placed.multiprocessors, {dtype: entries}, arguments.output)
+        try:
+            for entry in (tuner.entry(*each) for each in shapes) if shapes else tuning.tune(tuner, seconds):
+                entries.append(entry)
+                fastest, shape = min(entry.seconds, key=entry.seconds.__getitem__), "x".join(map(str, entry.shape))
+                print(f"{dtype} {shape}, beta {entry.beta:g}: {1e6 * entry.least:.4g} us, {fastest}", flush=True)
+        finally:
+            placed = tuner.task((1, 1, 1), 0.0)
+            path = tables.add(placed.gpu, placed.multiprocessors, {dtype: entries}, arguments.output)
+            print(f"{dtype}: {len(entries)} entries in {path}")
         backend.release()
-        print(f"{dtype}: {len(entries)} entries in {path}")
     return 0

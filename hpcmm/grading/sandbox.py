@@ -25,7 +25,7 @@ NATIVE = Path(__file__).with_name("native.py")
 PYTHON = os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
 SYSTEM = ("/usr", "/opt", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
 PATHS = ("PATH", "LD_LIBRARY_PATH")
-# This package, and what a process finds of other packages: where PYTHONPATH says, in the account, in the environment
+# Folders of this package and of all others: those of PYTHONPATH, and the site-packages of account and environment
 PYTHONPATH = tuple(
     dict.fromkeys(
         [

@@ -14,7 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from yaml import YAMLError
+
 from hpcmm import files
+from hpcmm.model import HpcmmError
 from hpcmm.reader import trusted
 
 FOLDER = Path(__file__).parents[1] / "tiles"
@@ -84,7 +87,14 @@ def read(path: Path) -> Table:
 
 @functools.cache
 def _read(path: Path, changed: int) -> tuple[int, Table]:
-    content, found = trusted(files.text_of(path)), {}
+    try:
+        return _parsed(trusted(files.text_of(path)))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, YAMLError) as error:
+        raise HpcmmError(f"{path}: not a table of hpcmm tune ({type(error).__name__}); remove it") from error
+
+
+def _parsed(content: Mapping) -> tuple[int, Table]:
+    found = {}
     for dtype, part in content.items():
         if dtype not in HEADER:
             names = part["builds"]
@@ -104,6 +114,8 @@ def text_of(gpu: str, multiprocessors: int, table: Mapping[str, Sequence[Entry]]
     """Return the text of a file."""
     lines = [f"gpu: {gpu}", f"multiprocessors: {multiprocessors}"]
     for dtype, entries in table.items():
+        if not entries:  # of a command that was interrupted at once
+            continue
         kept = [(each, {n: s for n, s in each.seconds.items() if s < PROMISING * each.least}) for each in entries]
         names = sorted({name for entry, times in kept for name in (*times, *entry.unknown)})
         lines += [f"{dtype}:", "  builds:", *(f'  - "{name}"' for name in names), "  shapes:"]
@@ -134,6 +146,8 @@ def add(gpu: str, multiprocessors: int, new: Mapping[str, Sequence[Entry]], path
     path = path or of_user(gpu)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(text_of(gpu, multiprocessors, merged(read(path), new)), encoding="utf-8")
+    known, old = _read(path, path.stat().st_mtime_ns) if path.is_file() else (multiprocessors, {})
+    old = old if known == multiprocessors else {}  # times of another part of the GPU
+    temporary.write_text(text_of(gpu, multiprocessors, merged(old, new)), encoding="utf-8")
     temporary.replace(path)
     return path

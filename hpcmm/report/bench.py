@@ -120,7 +120,7 @@ def interval(row: Mapping[str, Any], name: str) -> str:
 
 
 def bits(frame: Any) -> list[dict[str, Any]]:
-    """Return what the bits of each result depend on."""
+    """Return by point the first differences of bits, and their sizes in ulps."""
     found = []
     for row in analysis.row_dicts(same_bits.compared(frame)):
         operation = OPERATIONS[row["operation"]]

@@ -92,7 +92,7 @@ def templates(source: Source, function: Function) -> list[str]:
 
 
 def blocks(source: Source, function: Function, template: str, itemsize: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield blocks to try, with bytes of dynamic shared memory: those of launches in the file come first."""
+    """Yield pairs of a block and bytes of dynamic shared memory to try. Launches in the file come first."""
     constants = source.constants()
     known = constants | dict(zip((name for name, _ in function.template), split(template.strip("<>")), strict=False))
     tried = [
