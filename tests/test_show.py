@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 import timings
 from test_main import ALONE, ASCII
@@ -110,3 +111,8 @@ def test_a_misspelt_sweep_or_table_is_named(tmp_path, capsys):
 
 def test_the_command_has_the_choices_of_the_report():
     assert set(show.ONLY) == set(answer.ONLY)
+
+
+def test_a_reason_is_not_introduced_twice():
+    counts = pd.Series({"not measured: oneDNN is not installed": 3, "failed: a": 1})
+    assert answer._reasons(counts) == "oneDNN is not installed (1 more reason)"

@@ -119,7 +119,7 @@ def _reasons(counts: pd.Series) -> str:
     """Give the most frequent reason, and the number of the others."""
     others = len(counts) - 1
     more = f" ({others} more reason{'s' if others > 1 else ''})" if others else ""
-    return printable(str(counts.index[0])) + more
+    return printable(str(counts.index[0])).removeprefix("not measured: ") + more
 
 
 OTHERS: Mapping[str, Callable[[Series], Table | None]] = {
