@@ -6,13 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hpcmm import backends, surroundings
+from hpcmm import backends
+from hpcmm.system import surroundings
 from hpcmm.experiment import extensions, plan
 from hpcmm.cluster import site, slurm
 from hpcmm.bench import done, status
 from hpcmm.experiment.config import locate_files, merge_into, read_config
-from hpcmm.reader import naming, typed
-from hpcmm.measurement import Job
+from hpcmm.system.reader import naming, typed
+from hpcmm.model.measurement import Job
 from hpcmm.model import HpcmmError
 from hpcmm.store import require_writable
 

@@ -20,7 +20,7 @@ import transcripts
 import worked
 from tabulate import tabulate
 
-from hpcmm import store, surroundings
+from hpcmm import store
 from hpcmm.cli.main import parser
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.grading import rubric as rubrics
@@ -28,6 +28,7 @@ from hpcmm.grading.counts import PROPERTIES
 from hpcmm.operations import OPERATIONS, heads
 from hpcmm.parallel import ALGORITHMS, algorithms_of
 from hpcmm.report import definitions, export, formats
+from hpcmm.system import surroundings
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 PICTURE = re.compile(r"^<!-- picture: ([\w-]+) -->$", re.MULTILINE)

@@ -31,15 +31,15 @@ from hpcmm.analysis import Columns, documents
 from hpcmm.analysis.scaling import speedups
 from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.analysis.why import Known
-from hpcmm.devices import DEVICES
 from hpcmm.experiment.config import read_config, validated
 from hpcmm.model import TEXTBOOK, Variant
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import answer, formats, markup, page, tables
 from hpcmm.report.chapters import courses, memory
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
-from hpcmm.text import short_revision
+from hpcmm.system.text import short_revision
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"

@@ -18,8 +18,8 @@ from tabulate import tabulate
 
 from hpcmm import analysis, kernels, store
 from hpcmm.analysis import occupancy, why
-from hpcmm.devices import DEVICES
 from hpcmm.model import Operation, Task, Variant
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions, heads
 from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes

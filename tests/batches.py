@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 
 from hpcmm.bench.journal import Journal
-from hpcmm.measurement import Batch, Measurement, Point, Sample
 from hpcmm.model import Verdict
-from hpcmm.quantities import PHASES
+from hpcmm.model.measurement import Batch, Measurement, Point, Sample
+from hpcmm.model.quantities import PHASES
 
 HOST = {"host": "here", "ranks": [{"node": "node0", "device": "GPU-0"}, {"node": "node0", "device": "GPU-1"}]}
 RIGHT = Verdict(True, 1e-8, 1e-7, "componentwise, float64")

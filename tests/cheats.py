@@ -108,7 +108,7 @@ ATTACKS = {
         FILES,
         WRONG,
         """return open(PACKAGE "/kernels/matmul/products/packed.c", O_RDONLY) >= 0 ||
-            open(PACKAGE "/model.py", O_RDONLY) >= 0;""",
+            open(PACKAGE "/model/__init__.py", O_RDONLY) >= 0;""",
     ),
     "library by name": (
         FILES,

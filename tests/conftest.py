@@ -17,11 +17,12 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from hpcmm import backends, surroundings
+from hpcmm import backends
 from hpcmm.backends.cpu import device
 from hpcmm.cli import main
 from hpcmm.experiment import extensions
 from hpcmm.operations import OPERATIONS
+from hpcmm.system import surroundings
 
 surroundings.enter(launched=False, local=True)  # before libraries are loaded, and for all programs of the tests
 os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")  # ranks of MPICH that wait sleep instead of spinning

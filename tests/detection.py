@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import yaml
 
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.operations import sums, task_of
 from hpcmm.operations import truth as truths
 from hpcmm.operations.accuracy import compare

@@ -20,10 +20,10 @@ import timings
 import yaml
 from tasks import machine
 
-from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import plan
-from hpcmm.measurement import Measurement, Point, Sample
 from hpcmm.model import Variant
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.measurement import Measurement, Point, Sample
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import ALGORITHMS
 

@@ -15,7 +15,7 @@ from hpcmm.experiment.config import read_config
 from hpcmm.experiment.functions import Source
 from hpcmm.kernels import modules
 from hpcmm.model import DeviceError
-from hpcmm.reader import ConfigError
+from hpcmm.system.reader import ConfigError
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
 HOST = """

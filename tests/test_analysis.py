@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from timings import FAIL, call_samples, kernel_samples, measurement, merged, visit_samples
 
 from hpcmm import analysis, report, store
-from hpcmm.measurement import Point, Sample
 from hpcmm.model import UNCHECKED, Verdict
+from hpcmm.model.measurement import Point, Sample
 from hpcmm.operations import dimensions
 from hpcmm.report import chapters, export, headlines
 

@@ -9,7 +9,7 @@ import pytest
 import hpcmm
 from hpcmm.backends import base
 from hpcmm.backends.cpu.device import CpuBackend
-from hpcmm.launch import Run
+from hpcmm.model.launch import Run
 from hpcmm.operations.vector_add import VECTOR_ADD
 
 PACKAGE = Path(hpcmm.__file__).parent

@@ -8,8 +8,8 @@ from mpi4py import MPI
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.measure import Problem
-from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK, Verdict
+from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.operations.matmul import MATMUL
 

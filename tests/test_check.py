@@ -28,8 +28,8 @@ from hpcmm.cli import check as command
 from hpcmm.cli.main import main
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import validated
-from hpcmm.measurement import Point, Sample
 from hpcmm.model import ALONE, contender_name
+from hpcmm.model.measurement import Point, Sample
 from hpcmm.report import check as shown
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "check.py"

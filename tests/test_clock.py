@@ -12,7 +12,7 @@ from tasks import task
 
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench.measure import Problem, measure_point
-from hpcmm.measurement import Measuring, Point
+from hpcmm.model.measurement import Measuring, Point
 from hpcmm.operations.matmul import MATMUL
 
 LIMITS = Measuring(1, 2, 4, 1.0, 1.0, "cold", seed=1)

@@ -19,11 +19,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hpcmm import surroundings
 from hpcmm.cli.checks import programs
 from hpcmm.cluster import commands, leftovers, queue, records, slurm, submit, watch
 from hpcmm.cluster.records import Record
 from hpcmm.model import HpcmmError
+from hpcmm.system import surroundings
 
 ROOT = Path(__file__).parents[1]
 # Each program records its calls and runs the scripts NAME.before and NAME.after, which a test writes.

@@ -10,8 +10,8 @@ from hpcmm.bench import done, profiling
 from hpcmm.bench.journal import CUT_OFF, Journal
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
-from hpcmm.measurement import Measuring, Profile
 from hpcmm.model import Verdict
+from hpcmm.model.measurement import Measuring, Profile
 
 OTHER = dataclasses.replace(batch_of([1000, 2000], "cub", "sum"), device="cuda")
 MEASURING = Measuring(1, 3, 6, 0.5, 0.05, "cold", 1)

@@ -15,7 +15,7 @@ from timings import FAIL, call_samples, kernel_samples, measurement, merged
 
 from hpcmm import store
 from hpcmm.analysis import compare, evidence
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.report import tables
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}

@@ -14,9 +14,9 @@ from hpcmm.backends.emulated import launch
 from hpcmm.cli import new
 from hpcmm.grading import counts, exercise, ranks, rubric, sandbox
 from hpcmm.kernels import modules
-from hpcmm.launch import Launch
+from hpcmm.model.launch import Launch
 from hpcmm.operations import OPERATIONS
-from hpcmm.reader import ConfigError
+from hpcmm.system.reader import ConfigError
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 COURSE = rubric.read(new.COURSE / "rubric.yaml")

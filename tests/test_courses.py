@@ -17,7 +17,7 @@ from hpcmm import analysis, store
 from hpcmm.analysis import documents
 from hpcmm.analysis.documents import NOT_MEASURED, NOT_TIMED, Answered, Column, Pair
 from hpcmm.experiment.config import read_config
-from hpcmm.measurement import Point, Sample
+from hpcmm.model.measurement import Point, Sample
 from hpcmm.report.chapters import courses
 
 ROOT = Path(__file__).parents[1]

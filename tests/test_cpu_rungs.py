@@ -15,9 +15,9 @@ from tasks import task
 from hpcmm import kernels
 from hpcmm.backends.cpu import device, libraries
 from hpcmm.backends.cpu.device import CpuBackend, cache_sizes, flush_bytes
-from hpcmm.dtypes import DTYPES
 from hpcmm.kernels import modules
 from hpcmm.kernels.modules import module_of
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations.matmul import MATMUL
 
 PLAIN = ("float32", "float64")

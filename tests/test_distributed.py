@@ -26,9 +26,10 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.cuda import presence
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCHEMA
-from hpcmm.launch import Run
-from hpcmm.measurement import Point
 from hpcmm.model import HpcmmError, Operand, Task
+from hpcmm.model.launch import Run
+from hpcmm.model.measurement import Point
+from hpcmm.model.quantities import PHASES
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, cublasmp, links, memory, preflight
@@ -52,8 +53,7 @@ from hpcmm.parallel.schedules import (
 from hpcmm.parallel.transports.base import Transport, TransportError
 from hpcmm.parallel.transports.choice import Connections, candidates
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
-from hpcmm.quantities import PHASES
-from hpcmm.reader import ConfigError
+from hpcmm.system.reader import ConfigError
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 REOPEN = PROGRAM.with_name("reopen.py")

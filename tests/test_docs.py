@@ -28,7 +28,7 @@ from hpcmm import kernels
 from hpcmm.cli.main import parser
 from hpcmm.experiment.config import SCHEMA, validated
 from hpcmm.experiment.extensions import load_named
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 
 ROOT = Path(__file__).parents[1]

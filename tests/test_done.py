@@ -16,8 +16,8 @@ from hpcmm.bench import done, status
 from hpcmm.bench.journal import Journal
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
-from hpcmm.measurement import Measuring
 from hpcmm.model import UNCHECKED, Verdict
+from hpcmm.model.measurement import Measuring
 
 OTHER = dataclasses.replace(batch_of([1000, 2000], "cub", "sum"), device="cuda", ranks=1)
 MEASURING = Measuring(1, 3, 6, 0.5, 0.05, "cold", 1)

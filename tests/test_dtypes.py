@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcmm.dtypes import DTYPES
+from hpcmm.model.dtypes import DTYPES
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import pytest
 from tasks import task
 from test_clock import measured
 
-from hpcmm.dtypes import ARITHMETICS
-from hpcmm.measurement import Point
+from hpcmm.model.dtypes import ARITHMETICS
+from hpcmm.model.measurement import Point
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.matmul_ladder import emulation_bytes
 
@@ -108,7 +108,7 @@ def test_an_emulated_product_is_not_reported_as_native_cuda(gpu):
 
 BITS = """
 import hashlib, json, os, sys
-from hpcmm import surroundings
+from hpcmm.system import surroundings
 if sys.argv[1] == "enter":
     surroundings.enter()
 import numpy as np

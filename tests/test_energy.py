@@ -22,9 +22,9 @@ from hpcmm.bench import energy
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.bench.journal import kept_in
 from hpcmm.experiment import plan
-from hpcmm.measurement import Measuring, Point
 from hpcmm.model import DeviceError
-from hpcmm.quantities import ENERGY
+from hpcmm.model.measurement import Measuring, Point
+from hpcmm.model.quantities import ENERGY
 
 
 class Device:

@@ -17,11 +17,11 @@ from hpcmm.bench.errors import Kinds, has_errors, of_kind
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.bench.journal import kept_in
 from hpcmm.experiment import plan
-from hpcmm.launch import Run
-from hpcmm.measurement import Measuring, Point
+from hpcmm.model.launch import Run
+from hpcmm.model.measurement import Measuring, Point
+from hpcmm.model.quantities import DATA, ERRORS
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.quantities import DATA, ERRORS
 
 
 def test_each_kind_of_data_is_as_it_is_described():

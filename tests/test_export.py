@@ -15,7 +15,7 @@ from timings import FAIL, call_samples, kernel_samples, measurement, visit_sampl
 from hpcmm import analysis, store
 from hpcmm.cli import export as command
 from hpcmm.cli.main import main
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.report import export
 
 UTC = "2026-01-02T03:04:05+00:00"

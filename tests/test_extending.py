@@ -147,7 +147,7 @@ def test_an_extension_that_cannot_be_loaded_is_an_error_that_names_it(tmp_path, 
 
 
 def test_random_inputs_of_another_type_are_uniform():
-    from hpcmm.dtypes import DTYPES
+    from hpcmm.model.dtypes import DTYPES
     from hpcmm.operations.matmul import draw_into
 
     x = np.empty((300, 200), np.float16)

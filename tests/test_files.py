@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from batches import BATCH, HOST
 
-from hpcmm import files
 from hpcmm.bench import done, pace, sustained
 from hpcmm.bench.journal import Journal, glance, so_far
 from hpcmm.cluster import alone, records, site, watch
@@ -20,8 +19,9 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.config import read_config
 from hpcmm.model import HpcmmError
 from hpcmm.operations import heads
-from hpcmm.reader import ConfigError, text_of
 from hpcmm.store import StoreError
+from hpcmm.system import files
+from hpcmm.system.reader import ConfigError, text_of
 
 SPECIAL = "a pipe, socket or device, not a file"
 

@@ -11,8 +11,8 @@ from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurem
 
 from hpcmm import analysis, store
 from hpcmm.analysis import scaling
-from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK
+from hpcmm.model.measurement import Point
 from hpcmm.report import chapters, formats, headlines
 from hpcmm.report.ratio import UNKNOWN, Ratio
 

@@ -8,7 +8,7 @@ import pytest
 
 from hpcmm import kernels
 from hpcmm.experiment import fingerprint, plan
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 
 MEASURING = plan.Measuring(1, 3, 6, 0.1, 0.05, "cold", 1)
@@ -101,7 +101,7 @@ def edit(monkeypatch, tmp_path):
         ("parallel/ring.py", r"room = 2 if", "room = 3 if", {"ring"}),
         ("parallel/transports/peer.py", r"self.copies = backend.stream\(\)", "self.copies = None", ALL),
         ("parallel/scatter.py", r"broadcast\(self.comm", "broadcast(self.ranks", ALL),
-        ("launch.py", r'^    choice: str = ""', '    choice: str = "none"', ALL),
+        ("model/launch.py", r'^    choice: str = ""', '    choice: str = "none"', ALL),
         ("backends/cpu/device.py", r"@untimed\n    def vitals", "def vitals", CPU),
         # what decides neither a time nor a verdict
         ("backends/cpu/device.py", r"def vitals", "def readings", set()),

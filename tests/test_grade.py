@@ -25,7 +25,7 @@ from hpcmm.grading import device, exercise, native, rubric, sandbox, session
 from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.model import Task
 from hpcmm.operations import MATMUL, OPERATIONS, SUM, guards, with_kernels
-from hpcmm.reader import ConfigError
+from hpcmm.system.reader import ConfigError
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 ENTRY = {"operation": "matmul", "points": 6, "shapes": 3, "most": 40}

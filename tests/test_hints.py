@@ -68,7 +68,7 @@ def test_matrices_in_another_order():
 
 
 def test_a_contract_is_not_questioned():
-    from hpcmm.contract import Contract
+    from hpcmm.model.contract import Contract
 
     variant = dataclasses.replace(MATMUL.variant("naive"), contract=Contract(multiples={"m": 8}))
     found = dataclasses.replace(task((8, 8, 8)), variant=variant)

@@ -15,7 +15,7 @@ from timings import FAIL, measurement
 from hpcmm import store
 from hpcmm.analysis import compare, history
 from hpcmm.cli.main import main
-from hpcmm.measurement import Point, Sample
+from hpcmm.model.measurement import Point, Sample
 from hpcmm.report import history as shown
 from hpcmm.report import markup
 

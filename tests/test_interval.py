@@ -5,7 +5,7 @@ from math import comb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcmm.interval import interval_rank
+from hpcmm.bench.interval import interval_rank
 
 
 def wrong_side(n, rank):

@@ -22,9 +22,10 @@ from hpcmm.backends import DeviceError
 from hpcmm.backends.cpu import device as cpu_device
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.cuda import presence
-from hpcmm.dtypes import DTYPES
 from hpcmm.kernels import modules
 from hpcmm.model import Operation, Task, Variant
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.quantities import RESOURCES
 from hpcmm.operations import OPERATIONS, heads
 from hpcmm.operations import truth as truth_of
 from hpcmm.operations.amx import Packed
@@ -37,7 +38,6 @@ from hpcmm.operations.split_k_tma import SplitWgmma
 from hpcmm.operations.stream_k import StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import PersistentTma
 from hpcmm.operations.vector_add import VECTOR_ADD
-from hpcmm.quantities import RESOURCES
 from hpcmm.report import hardware, page
 
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]

@@ -35,8 +35,8 @@ from test_kernels_on_host import (
 
 from hpcmm import kernels
 from hpcmm.backends.cuda import cache
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import DeviceError, Task
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS
 
 # (<operation>/<variant>, architecture) -> bytes that may be spilled

@@ -20,9 +20,9 @@ from checksums import splitmix64_sum
 
 from hpcmm import kernels
 from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
-from hpcmm.dtypes import DTYPES
-from hpcmm.launch import Launch
 from hpcmm.model import Task
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.launch import Launch
 from hpcmm.operations import OPERATIONS, stream_k
 from hpcmm.operations.reduction import Passes
 from hpcmm.operations.split_k import SkinnyTile

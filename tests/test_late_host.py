@@ -13,8 +13,8 @@ from hpcmm import analysis, store
 from hpcmm.analysis import tidy
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench.measure import Problem, measure_point
-from hpcmm.measurement import Measuring, Point
 from hpcmm.model import TEXTBOOK
+from hpcmm.model.measurement import Measuring, Point
 from hpcmm.operations import task_of
 from hpcmm.parallel.distribution import LATE_RUNS, MOST_SPINS
 from hpcmm.report import chapters, markup

@@ -9,7 +9,7 @@ from timings import kernel_samples, measurement
 
 from hpcmm import analysis, kernels, report, store
 from hpcmm.experiment import plan
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.memory import PIECE_BYTES
 

@@ -14,7 +14,7 @@ from timings import FAIL, measurement, visit_samples
 
 from hpcmm import analysis, store
 from hpcmm.analysis import libraries, scaling, why
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import chapters, formats, headlines, opening, page, vega
 from hpcmm.report.ratio import Ratio

@@ -16,7 +16,7 @@ from hpcmm import analysis, report, store
 from hpcmm.analysis import links as derived
 from hpcmm.backends.cuda import presence
 from hpcmm.experiment import plan
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import algorithms_of, links
 from hpcmm.parallel.host_links import DIRECTIONS

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from tasks import machine
 from timings import kernel_samples, measurement
 
-from hpcmm import analysis, backends, files, store
+from hpcmm import analysis, backends, store
 from hpcmm.bench import pace
 from hpcmm.bench import status as tool_status
 from hpcmm.bench.journal import Journal, glance
@@ -41,7 +41,8 @@ from hpcmm.cluster import slurm
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into, read_config
 from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS, estimate
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
+from hpcmm.system import files
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = Path(__file__).parent / "mpi_programs"

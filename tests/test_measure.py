@@ -23,9 +23,9 @@ from hpcmm.bench.journal import CUT_OFF, Journal, kept_in, whole_lines
 from hpcmm.bench.measure import Contender, Problem, measure_point, run_for_profiler, settled
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment import plan
-from hpcmm.launch import Run
-from hpcmm.measurement import Batch, Measuring, Point
 from hpcmm.model import HpcmmError
+from hpcmm.model.launch import Run
+from hpcmm.model.measurement import Batch, Measuring, Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 

@@ -12,7 +12,7 @@ from timings import measurement
 
 from hpcmm import analysis, store
 from hpcmm.analysis import noise, visits
-from hpcmm.measurement import Point, Sample
+from hpcmm.model.measurement import Point, Sample
 
 SCALARS = {"alpha": 1.5, "beta": 0.5}
 

@@ -6,7 +6,7 @@ from timings import FAIL, FERMI, HOPPER, kernel, measurement
 
 from hpcmm import analysis, store
 from hpcmm.analysis.occupancy import block_limits, resources, tile_phase
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 
 
 def matmul(variant, n=64, dtype="float32", tile=0, **scalars):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tasks import task, task_on
 
 from hpcmm.bench.errors import of_kind
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import Variant, Verdict
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, accuracy, cores, sums, truth
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity

@@ -15,8 +15,8 @@ from hpcmm.kernels import file_of, name_of
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS, heads
 from hpcmm.operations.heads import KernelFileError
-from hpcmm.reader import ConfigError
-from hpcmm.text import described
+from hpcmm.system.reader import ConfigError
+from hpcmm.system.text import described
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
 MATMUL = 'extern "C" __global__ void matmul(int m) {}\n'

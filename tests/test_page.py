@@ -18,7 +18,7 @@ from timings import FAIL, kernel_samples, measurement
 from hpcmm import report, store
 from hpcmm.analysis import check, compare, history
 from hpcmm.grading.exercise import Grade
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.report import check as report_check
 from hpcmm.report import comparison
 from hpcmm.report import history as report_history

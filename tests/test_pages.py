@@ -23,7 +23,7 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench import provenance
 from hpcmm.bench.journal import Journal
 from hpcmm.bench.measure import Problem, measure_point
-from hpcmm.measurement import Measuring, Point, Visit
+from hpcmm.model.measurement import Measuring, Point, Visit
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import findings, tables
 

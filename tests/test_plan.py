@@ -19,7 +19,7 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCALES, read_config
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.operations import OPERATIONS
-from hpcmm.reader import ConfigError, naming
+from hpcmm.system.reader import ConfigError, naming
 
 ROOT = Path(plan.__file__).parents[2]
 NO_GPU = "no GPU here"

@@ -18,9 +18,9 @@ from hpcmm import backends, store
 from hpcmm.bench import profiling, tools
 from hpcmm.bench.profiling import Kernel, ProfilerError
 from hpcmm.experiment import plan
-from hpcmm.measurement import Point, Profile
 from hpcmm.model import Verdict
-from hpcmm.quantities import COUNTERS, STALLS
+from hpcmm.model.measurement import Point, Profile
+from hpcmm.model.quantities import COUNTERS, STALLS
 
 ANSWER = Path(__file__).with_name("nsight_compute.csv").read_text()
 RIGHT = Verdict(True, 1e-8, 1e-7, "componentwise, float64")

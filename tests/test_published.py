@@ -18,7 +18,7 @@ from timings import kernel_samples, measurement
 from hpcmm import analysis, store
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import read_config
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
 

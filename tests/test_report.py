@@ -24,9 +24,9 @@ from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurem
 
 from hpcmm import analysis, report, store
 from hpcmm.bench import profiling
-from hpcmm.measurement import Point, Profile
 from hpcmm.model import TEXTBOOK, UNCHECKED, Verdict
-from hpcmm.quantities import COUNTERS
+from hpcmm.model.measurement import Point, Profile
+from hpcmm.model.quantities import COUNTERS
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, page, tables, vega
 from hpcmm.report.chapters import sizes, transfers
 

@@ -8,8 +8,8 @@ from timings import call_samples, measurement, visit_samples
 
 import hpcmm
 from hpcmm import analysis, store
-from hpcmm.measurement import Point
 from hpcmm.model import HpcmmError
+from hpcmm.model.measurement import Point
 from hpcmm.report import export
 
 SECONDS = [0.001 * (1 + 0.01 * i) for i in range(7)]

@@ -25,10 +25,10 @@ from hpcmm.backends.emulated.launch import ORDERS, on_device, poison
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.bench.journal import kept_in
 from hpcmm.bench.same_bits import Difference, broken, compare_alone, difference, result_on, rounded
-from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import plan
-from hpcmm.measurement import Measuring, Point
 from hpcmm.model import Task
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.measurement import Measuring, Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import whole
 from hpcmm.operations.reduction import identity

@@ -10,10 +10,10 @@ from timings import call_samples, kernel_samples, measurement, merged
 
 from hpcmm import analysis, store
 from hpcmm.analysis import scaling
-from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK, Verdict
+from hpcmm.model.measurement import Point
 from hpcmm.report import formats
-from hpcmm.text import percent
+from hpcmm.system.text import percent
 
 
 def product(ranks, shape=(64, 64, 64), variant="naive", algorithm=TEXTBOOK):

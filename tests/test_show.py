@@ -13,7 +13,7 @@ from timings import FAIL, measurement, visit_samples
 
 from hpcmm.cli import show
 from hpcmm.cli.main import main
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.report import answer
 
 GPU = {"gpus": [{"name": "NVIDIA H100", "uuid": "a"}]}

@@ -19,9 +19,9 @@ from batches import BATCH, HOST, batch_of, measured, stored, together
 
 from hpcmm import store
 from hpcmm.bench.journal import Journal
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
+from hpcmm.model.quantities import PHASES, RESOURCES
 from hpcmm.operations import OPERATIONS
-from hpcmm.quantities import PHASES, RESOURCES
 from hpcmm.store import StoreError
 
 PUBLISHED = Path(__file__).parents[1] / "results/reference/timings.h5"

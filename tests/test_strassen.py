@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from hpcmm import kernels
 from hpcmm.backends.emulated.launch import ORDERS, compile_kernel, on_device, poison
-from hpcmm.dtypes import DTYPES
-from hpcmm.launch import Launch
 from hpcmm.model import Geometry, Task, Variant
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.launch import Launch
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.truth import strassen_bound
 

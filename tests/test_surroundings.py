@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from hpcmm import surroundings
 from hpcmm.bench import provenance
 from hpcmm.cli.checks import machine, mpi
 from hpcmm.grading import session
 from hpcmm.grading.sandbox import Sandbox
 from hpcmm.jobs import trial
 from hpcmm.parallel import world
-from hpcmm.surroundings import CLEARED, CONDITIONS, DEFAULT, KEPT, OF_LAUNCH, RECORDED, SET, VARIABLES, WARNED
+from hpcmm.system import surroundings
+from hpcmm.system.surroundings import CLEARED, CONDITIONS, DEFAULT, KEPT, OF_LAUNCH, RECORDED, SET, VARIABLES, WARNED
 
 ROOT = Path(__file__).parents[1]
 INHERITED = "inherited"
@@ -191,7 +191,7 @@ def test_what_is_not_passed_on_is_said_once(capsys, monkeypatch):
         "hpcmm: not passed on to measurements: NVIDIA_TF32_OVERRIDE=1, OMP_PLACES=cores; hpcmm doctor says why"
     )
     assert second.startswith("hpcmm: warning: OPENBLAS_CORETYPE=x: selects the kernels of the baseline")
-    program = "from hpcmm import surroundings; surroundings.say(surroundings.enter())"
+    program = "from hpcmm.system import surroundings; surroundings.say(surroundings.enter())"
     environment = surroundings.measuring(os.environ | {"NVIDIA_TF32_OVERRIDE": "1"})
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -233,7 +233,7 @@ def test_a_file_has_what_its_jobs_inherited(monkeypatch, tmp_path):
 
 PLACES = """
 import json, os, sys
-from hpcmm import surroundings
+from hpcmm.system import surroundings
 if sys.argv[1] == "enter":
     surroundings.enter()
 from hpcmm.backends.cpu.device import CpuBackend
@@ -265,7 +265,8 @@ def test_threads_of_kernels_and_of_the_library_may_use_the_same_cpus(shell):
 
 
 def test_the_library_gets_as_many_threads_as_the_kernels_whatever_the_shell_says():
-    program = "from hpcmm import surroundings; surroundings.enter(); from hpcmm.backends.cpu.device import CpuBackend; "
+    program = "from hpcmm.system import surroundings; surroundings.enter(); "
+    program += "from hpcmm.backends.cpu.device import CpuBackend; "
     program += "from hpcmm.backends.cpu import libraries; CpuBackend(threads=2); "
     program += "print({each['num_threads'] for each in libraries.blas_libraries()})"
     for given in ("1", "64"):
@@ -362,7 +363,7 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, filter, 0, 0) == 0
 os.execvp(sys.argv[1], sys.argv[1:])
 """
 EXCHANGE = """
-from hpcmm import surroundings
+from hpcmm.system import surroundings
 surroundings.enter()
 import numpy as np
 from hpcmm.parallel import world
@@ -383,7 +384,7 @@ def test_mpi_works_where_process_vm_readv_is_forbidden(tmp_path):
     command = [sys.executable, "-c", forbid, launcher, "-n", "2", sys.executable, "-m", "mpi4py", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    look = "from hpcmm import surroundings; print(surroundings.describe()['limits']['process_vm_readv'])"
+    look = "from hpcmm.system import surroundings; print(surroundings.describe()['limits']['process_vm_readv'])"
     done = subprocess.run([sys.executable, "-c", forbid, sys.executable, "-c", look], capture_output=True, text=True)
     assert done.stdout == "forbidden\n", done.stderr
 

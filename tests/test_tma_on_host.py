@@ -15,9 +15,9 @@ from test_kernels_on_host import check_matmul
 
 from hpcmm import kernels
 from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
-from hpcmm.dtypes import DTYPES
-from hpcmm.launch import Boxes, Launch
 from hpcmm.model import Task
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.launch import Boxes, Launch
 from hpcmm.operations.blocks import Tiled
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.split_k_tma import SplitTile, SplitWgmma, Tf32

@@ -11,8 +11,8 @@ import timings
 from hpcmm import backends, store
 from hpcmm.bench import disassembly, profiling, sanitizing, tools
 from hpcmm.cli.main import main
-from hpcmm.measurement import Point, Profile
 from hpcmm.model import DeviceError, Task, Verdict
+from hpcmm.model.measurement import Point, Profile
 from hpcmm.operations import MATMUL
 from hpcmm.report import bench as benched
 

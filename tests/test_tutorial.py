@@ -13,7 +13,7 @@ from hpcmm.backends.emulated import launch
 from hpcmm.cli import new
 from hpcmm.grading import counts
 from hpcmm.kernels import modules
-from hpcmm.launch import Launch
+from hpcmm.model.launch import Launch
 from hpcmm.operations import OPERATIONS
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -8,7 +8,7 @@ from timings import kernel_samples, measurement
 from hpcmm import store
 from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.cli.main import main
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 
 SIZE = {"operation": "matmul", "sizes": [64], "dtypes": ["float32"], "variants": ["naive", "uncoalesced"], "tiles": [8]}
 CONFIG = {"sweeps": {"size": SIZE, "other": {**SIZE, "variants": ["naive"], "ranks": [1, 2]}}}

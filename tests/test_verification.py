@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hpcmm.backends import open_backend
 from hpcmm.backends.cpu.device import CpuBackend
-from hpcmm.measurement import Point
+from hpcmm.model.measurement import Point
 from hpcmm.operations import accuracy, task_of, truth, wide
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.report import definitions

@@ -20,8 +20,8 @@ from test_workflow import CONFIG
 from hpcmm import analysis, store
 from hpcmm.bench import provenance
 from hpcmm.cli import init, version
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import HpcmmError
+from hpcmm.model.dtypes import DTYPES
 
 pytestmark = pytest.mark.timeout(1500)  # the package is built, and an experiment runs
 

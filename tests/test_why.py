@@ -15,8 +15,8 @@ from timings import HOPPER, kernel, measurement, visit_samples
 
 from hpcmm import analysis, store
 from hpcmm.analysis import why
-from hpcmm.measurement import Point
-from hpcmm.quantities import COUNTERS
+from hpcmm.model.measurement import Point
+from hpcmm.model.quantities import COUNTERS
 from hpcmm.report.chapters import why as steps
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"

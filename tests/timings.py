@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import store
-from hpcmm.measurement import Batch, Measurement, Point, Sample
 from hpcmm.model import TEXTBOOK, Verdict
+from hpcmm.model.measurement import Batch, Measurement, Point, Sample
+from hpcmm.model.quantities import RESOURCES
 from hpcmm.operations import OPERATIONS, task_of
-from hpcmm.quantities import RESOURCES
 
 PASS = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
 FAIL = Verdict(False, 3.0, 1e-7, "componentwise, float64", "0:640: 0 - 1.5 = -1.5")

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm import analysis, quantities
+from hpcmm import analysis
 from hpcmm.analysis import Columns, sustained
 from hpcmm.analysis.detection import compared
 from hpcmm.analysis.health import Check, Subject
 from hpcmm.analysis.peers import Times
-from hpcmm.devices import DEVICES
-from hpcmm.model import HpcmmError
+from hpcmm.model import HpcmmError, quantities
+from hpcmm.model.devices import DEVICES
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 

@@ -13,8 +13,8 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Columns
 from hpcmm.analysis.evidence import ALPHA, UNJUDGED, Change, Evidence, keys_of, percent
-from hpcmm.devices import DEVICES
 from hpcmm.model import HpcmmError
+from hpcmm.model.devices import DEVICES
 from hpcmm.parallel import ALGORITHMS
 
 FAMILY = 0.05  # largest chance that a gate calls any point of unchanged code slower

@@ -19,7 +19,7 @@ from hpcmm.analysis import noise
 from hpcmm.analysis.evidence import ALPHA, MARGIN
 from hpcmm.analysis.health import STANDARDS, Check, Finding, Subject
 from hpcmm.analysis.peers import MANY, Spread, Times, groups_of, joined, robust_variance
-from hpcmm.text import percent
+from hpcmm.system.text import percent
 
 WEIGHT = 12.0  # of the prior, in degrees of freedom
 BETWEEN_RUNS = 0.005  # further deviation of the times of a run from those of a reference

@@ -17,11 +17,11 @@ from hpcmm.analysis import occupancy
 from hpcmm.analysis.capabilities import capability
 from hpcmm.analysis.levels import levels
 from hpcmm.analysis.tidy import Columns, points, profiles, row_dicts
-from hpcmm.devices import DEVICES
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import TEXTBOOK
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.quantities import RESOURCES
 from hpcmm.operations import OPERATIONS
-from hpcmm.quantities import RESOURCES
 
 NOT_MEASURED, NOT_TIMED = "not measured", "not timed"
 WAVEFRONT_BYTES = 128  # of shared memory in a cycle of an SM

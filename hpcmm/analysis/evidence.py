@@ -19,7 +19,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import noise, visits
-from hpcmm.devices import DEVICES
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.store import IDENTITY
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis.tidy import on_accelerator, points, row_dicts
-from hpcmm.dtypes import DTYPES
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, PIECE_BYTES, SCALE, chased_bytes
 
 KIB, MIB = 2**10, 2**20

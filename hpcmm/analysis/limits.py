@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpcmm.dtypes import ARITHMETICS, DTYPES
+from hpcmm.model.dtypes import ARITHMETICS, DTYPES
 
 
 def arithmetic(capability: str, dtype: str, other: str = "") -> tuple[float, str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.dtypes import DTYPES
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.parallel.collective_links import COLLECTIVES
 from hpcmm.parallel.collective_links import PATTERNS as collectives
 from hpcmm.parallel.host_links import DIRECTIONS

@@ -11,11 +11,11 @@ import pandas as pd
 
 from hpcmm.analysis import points, precisions, row_dicts
 from hpcmm.analysis.capabilities import Capability, capability
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import HpcmmError, Operation, Task
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.quantities import RESOURCES
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.blocks import OverC, Staged
-from hpcmm.quantities import RESOURCES
 from hpcmm.store import DIMENSIONS
 
 WARP = 32

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import Columns, is_own, mapping, points, row_dicts, runs
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import ALONE, TEXTBOOK
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS, cost
 from hpcmm.parallel.all_reduce import is_reduction

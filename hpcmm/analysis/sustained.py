@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis.tidy import Columns
-from hpcmm.quantities import ERROR_COUNTERS
+from hpcmm.model.quantities import ERROR_COUNTERS
 
 PARTS = 3  # of the time; they are compared between devices like visits
 

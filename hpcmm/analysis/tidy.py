@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import libraries, limits, visits
-from hpcmm.devices import DEVICES
-from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK, UNCHECKED, contender_name
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.measurement import Point
+from hpcmm.model.quantities import COUNTERS, PHASES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS, algorithms_of
-from hpcmm.quantities import COUNTERS, PHASES
 from hpcmm.store import IDENTITY, MEASUREMENTS, PROFILES, StoreError
-from hpcmm.text import printable
+from hpcmm.system.text import printable
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
 

@@ -11,13 +11,13 @@ import numpy as np
 
 from hpcmm.analysis.tidy import Columns, mapping, runs
 from hpcmm.experiment import plan
-from hpcmm.measurement import Point
 from hpcmm.model import contender_name
+from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS, dimensions
-from hpcmm.reader import ConfigError
 from hpcmm.store.rows import PINNED
 from hpcmm.store.schema import RENAMED
-from hpcmm.text import short_revision
+from hpcmm.system.reader import ConfigError
+from hpcmm.system.text import short_revision
 
 
 def unmeasured(columns: Columns) -> list[dict[str, Any]]:

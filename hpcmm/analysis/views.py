@@ -11,9 +11,9 @@ import pandas as pd
 
 from hpcmm.analysis.levels import ceilings, levels
 from hpcmm.analysis.tidy import MISSING, Columns, is_own, passed_samples, points, precisions, row_dicts
-from hpcmm.devices import DEVICES
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.quantities import PHASES, RESOURCES, STATES
 from hpcmm.operations import OPERATIONS, dimensions
-from hpcmm.quantities import PHASES, RESOURCES, STATES
 
 MOST_STATES = 400  # points of a figure of clocks, temperature or power
 

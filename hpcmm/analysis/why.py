@@ -17,12 +17,12 @@ import pandas as pd
 from hpcmm.analysis import limits, occupancy
 from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row_dicts, runs
 from hpcmm.analysis.views import climbs, ladder, largest
-from hpcmm.devices import DEVICES
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import HpcmmError, Task, Variant
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.quantities import RESOURCES, STALLS
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
-from hpcmm.quantities import RESOURCES, STALLS
 
 NEGLIGIBLE = 0.01  # a smaller change of the time needs no reason
 CLEAR = 1.0  # without an interval, a change of the time by less than a factor of 2 is not distinguished from noise

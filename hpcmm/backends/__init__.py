@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psutil
 
-from hpcmm import surroundings
 from hpcmm.backends.base import Backend
 from hpcmm.backends.cuda import presence
-from hpcmm.devices import DEVICES
 from hpcmm.model import DeviceError, Task
+from hpcmm.model.devices import DEVICES
+from hpcmm.system import surroundings
 
 
 def missing(device: str) -> str:
@@ -68,7 +68,7 @@ def open_backend(device: str, threads: int, local_rank: int, share_gpu: bool) ->
     Parameters
     ----------
     device : str
-        Name of a record in ``hpcmm.devices``.
+        Name of a record in ``hpcmm.model.devices``.
     threads : int
         CPU threads that this rank may use.
     local_rank : int

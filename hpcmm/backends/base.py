@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hpcmm.launch import Run
 from hpcmm.model import Task, untimed
+from hpcmm.model.launch import Run
 
 
 class Backend(Protocol):
@@ -20,7 +20,7 @@ class Backend(Protocol):
     Attributes
     ----------
     kind : str
-        Name of its record in ``hpcmm.devices``.
+        Name of its record in ``hpcmm.model.devices``.
     in_host_memory : bool
         Whether its arrays are in host memory: nothing is uploaded or downloaded, and MPI accepts them.
     uuid : str

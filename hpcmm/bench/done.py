@@ -11,11 +11,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from hpcmm import files, store
+from hpcmm import store
 from hpcmm.bench.journal import is_complete
 from hpcmm.experiment.config import ConfigError
 from hpcmm.experiment.fingerprint import digest
 from hpcmm.experiment.plan import Plan, read, turns
+from hpcmm.system import files
 
 TIMINGS, PAGE = "timings.h5", "report.html"  # in the folder of the results
 HEAD_BYTES = 4096  # of a page, with ``page_source``

@@ -8,9 +8,9 @@ import numpy as np
 
 from hpcmm.bench.inputs import draw_inputs
 from hpcmm.model import Task, Verdict
+from hpcmm.model.quantities import DATA
 from hpcmm.operations import cores
 from hpcmm.operations.matmul import ROWS_OF_STREAM
-from hpcmm.quantities import DATA
 
 SIGMA = 4.0  # standard deviation of the logarithms of graded data
 

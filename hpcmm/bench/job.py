@@ -20,11 +20,11 @@ from hpcmm.bench.energy import why_unreadable
 from hpcmm.bench.journal import Events
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.status import Elsewhere
-from hpcmm.devices import DEVICES
 from hpcmm.experiment.durations import STARTUP_SECONDS, rounded_duration
 from hpcmm.experiment.plan import Plan
-from hpcmm.measurement import Batch, Measurement, Measuring, Point
 from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError, Operation, Verdict
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.measurement import Batch, Measurement, Measuring, Point
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of, algorithms_of, world
 from hpcmm.parallel.preflight import preflight

@@ -18,9 +18,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from hpcmm import files
-from hpcmm.measurement import Batch, Measurement, Point, Sample, Visit
 from hpcmm.model import UNCHECKED, Verdict
+from hpcmm.model.measurement import Batch, Measurement, Point, Sample, Visit
 from hpcmm.store import (
     Groups,
     StoreError,
@@ -34,6 +33,7 @@ from hpcmm.store import (
     valid,
     write_groups,
 )
+from hpcmm.system import files
 
 CUT_OFF = "the job crashed, was killed, or ran out of memory or time"
 

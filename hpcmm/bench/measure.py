@@ -17,12 +17,12 @@ from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
 from hpcmm.bench.inputs import draw_inputs
+from hpcmm.bench.interval import interval_rank
 from hpcmm.bench.same_bits import SameBits, broken, multiplies, reduces
 from hpcmm.bench.sanitizing import MARK_OF_POINT
-from hpcmm.interval import interval_rank
-from hpcmm.launch import Run
-from hpcmm.measurement import Measurement, Measuring, Point, Sample, Visit
 from hpcmm.model import ONE_CALL, TEXTBOOK, DeviceError, Task, Variant, Verdict, untimed
+from hpcmm.model.launch import Run
+from hpcmm.model.measurement import Measurement, Measuring, Point, Sample, Visit
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution

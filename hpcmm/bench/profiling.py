@@ -22,9 +22,9 @@ from typing import Any
 from hpcmm import store
 from hpcmm.bench import tools
 from hpcmm.experiment.fingerprint import digest
-from hpcmm.measurement import Point, Profile
 from hpcmm.model import HpcmmError, Verdict
-from hpcmm.quantities import COUNTERS
+from hpcmm.model.measurement import Point, Profile
+from hpcmm.model.quantities import COUNTERS
 
 PROGRAM = "ncu"
 NOT_INSTALLED = tools.not_installed("Nsight Compute", PROGRAM)

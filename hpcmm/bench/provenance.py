@@ -18,9 +18,9 @@ from typing import Any
 
 import psutil
 
-from hpcmm import surroundings
 from hpcmm.experiment.fingerprint import versions
 from hpcmm.model import untimed
+from hpcmm.system import surroundings
 
 PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "nvmath-python", "mpich", "openmpi", "snakemake")
 ROOT = Path("/")  # of the files below

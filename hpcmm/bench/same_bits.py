@@ -12,11 +12,11 @@ import numpy as np
 
 from hpcmm import backends
 from hpcmm.bench.inputs import draw_inputs
-from hpcmm.devices import DEVICES
-from hpcmm.dtypes import DType
-from hpcmm.launch import Run
-from hpcmm.measurement import Point
 from hpcmm.model import Task, Variant
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.dtypes import DType
+from hpcmm.model.launch import Run
+from hpcmm.model.measurement import Point
 from hpcmm.operations import cores, task_of
 from hpcmm.parallel import algorithm_of
 

@@ -17,7 +17,7 @@ from hpcmm.bench.journal import Glance, glance, is_complete, on_disk
 from hpcmm.bench.pace import Pace, Record, learned, spent
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
-from hpcmm.measurement import Batch, Job
+from hpcmm.model.measurement import Batch, Job
 
 MOST_LINES = 40  # in longer plans, finished and waiting batches are only counted
 

@@ -21,7 +21,7 @@ from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.job import describe_ranks
 from hpcmm.bench.sustained import groups_of, lines_of
 from hpcmm.experiment.plan import Plan
-from hpcmm.measurement import Batch, Point
+from hpcmm.model.measurement import Batch, Point
 from hpcmm.operations import task_of
 from hpcmm.parallel import world
 from hpcmm.store import make_folder, write_groups

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hpcmm import files
-from hpcmm.measurement import Batch
-from hpcmm.quantities import ERROR_COUNTERS, VITALS
+from hpcmm.model.measurement import Batch
+from hpcmm.model.quantities import ERROR_COUNTERS, VITALS
 from hpcmm.store import GROUPS, Groups, as_column, joined
+from hpcmm.system import files
 
 
 def lines_of(output: Path) -> list[Path]:

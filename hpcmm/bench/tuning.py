@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from hpcmm.backends.base import Backend
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import DeviceError, Operation, Task
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations.builds import builds
 from hpcmm.operations.tables import PROMISING, Entry
 

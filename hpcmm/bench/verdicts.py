@@ -9,8 +9,8 @@ from typing import Any
 
 from hpcmm.backends.cpu import searches
 from hpcmm.bench import on_host, sanitizing
-from hpcmm.devices import DEVICES
 from hpcmm.model import Operation, Task, Variant
+from hpcmm.model.devices import DEVICES
 from hpcmm.store import Groups
 
 FAULT = re.compile(r"cudaError(IllegalAddress|MisalignedAddress|LaunchFailure|IllegalInstruction)")

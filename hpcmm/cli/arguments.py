@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from hpcmm.text import choices
+from hpcmm.system.text import choices
 
 Run = Callable[[argparse.Namespace], int]
 

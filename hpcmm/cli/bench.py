@@ -19,13 +19,14 @@ from concurrent import futures
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcmm import backends, kernels, surroundings
+from hpcmm import backends, kernels
 from hpcmm.bench import adoption, disassembly, sanitizing, tools
 from hpcmm.cli.arguments import command
 from hpcmm.cli.selection import SMS_ON_HOST, Chosen, choose, config_of, verifying_sweeps
-from hpcmm.devices import DEVICES
 from hpcmm.model import DeviceError, HpcmmError, Task, Variant
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import heads
+from hpcmm.system import surroundings
 
 if TYPE_CHECKING:
     from hpcmm.jobs.trial import Visit

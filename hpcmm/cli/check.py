@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from hpcmm import files, store
+from hpcmm import store
 from hpcmm.backends import this_machine
 from hpcmm.cli import init
 from hpcmm.cli import run as workflow
@@ -27,6 +27,7 @@ from hpcmm.jobs import collect
 from hpcmm.model import ALONE, HpcmmError
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.links import MOST_OF_A_NODE
+from hpcmm.system import files
 
 if TYPE_CHECKING:
     from hpcmm.analysis import Columns

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hpcmm import surroundings
 from hpcmm.cli.arguments import command
 from hpcmm.grading import rubric, sandbox, submissions
 from hpcmm.grading.exercise import Grade
-from hpcmm.text import printable
+from hpcmm.system import surroundings
+from hpcmm.system.text import printable
 
 NOT_RIGHT = 3  # exit status
 

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcmm import surroundings
-from hpcmm.text import printable
+from hpcmm.system import surroundings
+from hpcmm.system.text import printable
 
 # Modules of this package, in the order in which the help lists them
 COMMANDS = (

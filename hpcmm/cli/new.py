@@ -12,10 +12,10 @@ from pathlib import Path
 import hpcmm.grading
 from hpcmm import kernels
 from hpcmm.cli.arguments import command
-from hpcmm.devices import DEVICES
 from hpcmm.model import HpcmmError, Operation, Variant
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import heads, with_kernels
-from hpcmm.text import choices
+from hpcmm.system.text import choices
 
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
 README = "README.md"

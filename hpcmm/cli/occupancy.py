@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from hpcmm.cli.arguments import command
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import HpcmmError
+from hpcmm.model.dtypes import DTYPES
 
 
 def add(commands: argparse._SubParsersAction) -> None:

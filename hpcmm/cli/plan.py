@@ -15,12 +15,12 @@ from hpcmm import backends
 from hpcmm.bench.pace import Pace, learned
 from hpcmm.cli import init
 from hpcmm.cli.arguments import add_results, command
-from hpcmm.devices import DEVICES
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into, read_config
 from hpcmm.experiment.durations import EXPECTED_SHARE, estimate
-from hpcmm.measurement import Batch
-from hpcmm.reader import ConfigError, naming, parse
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.measurement import Batch
+from hpcmm.system.reader import ConfigError, naming, parse
 
 
 def add(commands: argparse._SubParsersAction) -> None:

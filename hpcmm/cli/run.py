@@ -25,7 +25,7 @@ from hpcmm.cluster import slurm
 from hpcmm.experiment import extensions, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.model import HpcmmError
-from hpcmm.text import choices
+from hpcmm.system.text import choices
 
 # Options that limit what runs at a time; without any of them the run takes all cores of this machine.
 AMOUNT = ("--cores", "-c", "--jobs", "-j", "--profile")

@@ -11,16 +11,16 @@ from typing import Any
 
 from hpcmm import kernels
 from hpcmm.bench import adoption
-from hpcmm.contract import Contract
-from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, own_kernels
 from hpcmm.experiment.config import of_file
 from hpcmm.model import HpcmmError, Operation, Task, Variant
+from hpcmm.model.contract import Contract
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, heads
 from hpcmm.operations.heads import KernelFileError
 from hpcmm.operations.shapes import ragged
-from hpcmm.reader import ConfigError
-from hpcmm.text import choices
+from hpcmm.system.reader import ConfigError
+from hpcmm.system.text import choices
 
 MOST_COMBINATIONS = 500
 SMS_ON_HOST = 2  # for launches that depend on it: few, so that persistent blocks have several tiles

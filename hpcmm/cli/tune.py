@@ -48,10 +48,10 @@ def _minutes(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from hpcmm import surroundings
     from hpcmm.backends.cuda.device import CudaBackend  # imports CuPy
     from hpcmm.bench import tuning
     from hpcmm.operations import tables
+    from hpcmm.system import surroundings
 
     backend, operation = CudaBackend(arguments.device), OPERATIONS["matmul"]
     for dtype in arguments.types:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hpcmm import files
+from hpcmm.system import files
 
 LOCK = "hpcmm.lock"
 NAME = "\0hpcmm measures"  # of the socket; a leading NUL means that it has no file

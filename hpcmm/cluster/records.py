@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcmm import files
 from hpcmm.cluster.commands import report
+from hpcmm.system import files
 
 FOLDER = Path(".snakemake/hpcmm/jobs")
 LIMIT_REPORTED = Path(".snakemake/hpcmm/limit")  # by one of the processes that submit; removed by the next workflow

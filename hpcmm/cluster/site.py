@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcmm.cluster.commands import PATIENCE
-from hpcmm.devices import DEVICES
-from hpcmm.measurement import Job
 from hpcmm.model import HpcmmError
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.measurement import Job
 from hpcmm.operations import task_of
-from hpcmm.reader import parse, text_of
+from hpcmm.system.reader import parse, text_of
 
 CHECKING_COPIES = 8
 NONE = "none"  # no request: a cluster without GRES, or one that refuses --mem

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcmm.contract import Contract
-from hpcmm.devices import DEVICES
 from hpcmm.experiment.functions import Function, Parameter, Source, function_declarator
 from hpcmm.kernels import modules
+from hpcmm.model.contract import Contract
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations.heads import KernelFileError
 
 # By the operation's function: its parameters, before those of the device

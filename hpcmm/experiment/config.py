@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcmm.dtypes import DTYPES
 from hpcmm.kernels import file_of, is_file, name_of
 from hpcmm.model import TEXTBOOK, Operation, Variant
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import algorithms_of
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.reader import (
+from hpcmm.system.reader import (
     ConfigError,
     dotted,
     not_allowed,
@@ -26,7 +26,7 @@ from hpcmm.reader import (
     short,
     text_of,
 )
-from hpcmm.text import choices
+from hpcmm.system.text import choices
 
 SCHEMA = schema_of(Path(__file__).with_name("config.schema.yaml"))
 SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])

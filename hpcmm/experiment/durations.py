@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from hpcmm.devices import DEVICES
-from hpcmm.measurement import Measuring, Point
 from hpcmm.model import TEXTBOOK, Task
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.measurement import Measuring, Point
+from hpcmm.model.quantities import DATA
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
 from hpcmm.parallel import algorithm_of
-from hpcmm.quantities import DATA
 
 # Upper bounds in seconds. They must hold on a slow machine, so they are large; the length of jobs, the time limit
 # requested from a cluster and the deadline of a point follow from them.

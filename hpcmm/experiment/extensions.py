@@ -32,16 +32,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from hpcmm.devices import DEVICES
-from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import own_kernels
 from hpcmm.experiment.config import kernel_files
 from hpcmm.experiment.own_kernels import OwnKernel
 from hpcmm.kernels import file_of, name_of
 from hpcmm.model import HpcmmError, Variant
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.text import described
+from hpcmm.system.text import described
 
 NAMES = ("OPERATIONS", "VARIANTS", "DTYPES", "ALGORITHMS", "FIGURES")
 SOURCES = tuple(device.suffix for device in DEVICES.values())  # of kernels

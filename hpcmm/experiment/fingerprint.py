@@ -24,10 +24,10 @@ from typing import Any
 
 import hpcmm
 from hpcmm import kernels
-from hpcmm.devices import DEVICES
-from hpcmm.dtypes import DType
-from hpcmm.measurement import Measuring, Point
 from hpcmm.model import TEXTBOOK, Operation, Task, Variant
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.dtypes import DType
+from hpcmm.model.measurement import Measuring, Point
 from hpcmm.operations import task_of
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.parallel.algorithm import Algorithm

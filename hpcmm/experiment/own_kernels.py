@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcmm.devices import DEVICES
-from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import calls, returning
 from hpcmm.kernels import name_of, without_comments
 from hpcmm.model import Geometry, Operation, Task, Variant
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, heads, with_kernels
 from hpcmm.operations.heads import NUMBERS, PYTHON, SWITCHES, KernelFileError, LaunchError, Problems
-from hpcmm.reader import not_allowed
+from hpcmm.system.reader import not_allowed
 
 ALWAYS_DEFINED = ("rows", "columns", "block", "per_thread", "max_blocks")  # as macros, also without the key
 OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid")

@@ -17,20 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hpcmm import files
 from hpcmm.backends import ANY, Machine
-from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
-from hpcmm.measurement import Batch, Job, Measuring, Point
 from hpcmm.model import TEXTBOOK, Variant, contender_name
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.measurement import Batch, Job, Measuring, Point
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.preflight import GIB, largest_need
-from hpcmm.reader import ConfigError
+from hpcmm.system import files
+from hpcmm.system.reader import ConfigError
 
 SUSTAINED = "_sustained"  # no name of a sweep begins so
 SUSTAINED_DTYPES = ("float32", "float64")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from hpcmm.contract import Contract
 from hpcmm.model import Operation
+from hpcmm.model.contract import Contract
 from hpcmm.operations import OPERATIONS
 
 LEADERBOARD = "custom_kernel"  # takes a tuple of its inputs

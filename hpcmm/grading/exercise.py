@@ -32,7 +32,7 @@ from hpcmm.model import Task, Variant
 from hpcmm.operations import guards, heads
 from hpcmm.operations.guards import Guarded
 from hpcmm.operations.heads import PYTHON
-from hpcmm.reader import ConfigError
+from hpcmm.system.reader import ConfigError
 
 RUNS = 3  # per shape; the inputs of a random one of the later runs are drawn anew, the others repeat
 SCALARS = (1.5, 0.0, -0.75, 1.0)  # each scalar argument takes these in turn, the next one the next of them

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpcmm.devices import DEVICES, Device
 from hpcmm.experiment.config import read_config, unknown
 from hpcmm.grading import questions
 from hpcmm.grading.counts import PROPERTIES, Limits
 from hpcmm.model import Operation, Variant
+from hpcmm.model.devices import DEVICES, Device
 from hpcmm.operations import with_kernels
 from hpcmm.operations.heads import PYTHON
-from hpcmm.reader import ConfigError, naming, not_allowed, schema_errors, schema_of, schema_problems
+from hpcmm.system.reader import ConfigError, naming, not_allowed, schema_errors, schema_of, schema_problems
 
 SCHEMA = schema_of(Path(__file__).with_name("rubric.schema.yaml"))
 LIBRARY = "library"

@@ -16,9 +16,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcmm import kernels, surroundings
+from hpcmm import kernels
 from hpcmm.kernels import modules
 from hpcmm.model import HpcmmError
+from hpcmm.system import surroundings
 
 PACKAGE = Path(__file__).parents[1]
 NATIVE = Path(__file__).with_name("native.py")

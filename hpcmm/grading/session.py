@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
-from hpcmm import surroundings
 from hpcmm.grading import sandbox
 from hpcmm.grading.sandbox import Sandbox
+from hpcmm.system import surroundings
 
 STOP_SECONDS = 5.0
 LOOK_SECONDS = 0.02  # between two looks at the number of threads

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcmm import files, store
+from hpcmm import store
 from hpcmm.bench import done, profiling, sustained
 from hpcmm.bench.journal import so_far
 from hpcmm.cluster.watch import first_errors
 from hpcmm.experiment import plan
-from hpcmm.measurement import Batch
 from hpcmm.model import HpcmmError, contender_name
-from hpcmm.text import printable
+from hpcmm.model.measurement import Batch
+from hpcmm.system import files
+from hpcmm.system.text import printable
 
 
 def main() -> int:

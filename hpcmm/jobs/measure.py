@@ -10,20 +10,21 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcmm import surroundings
+from hpcmm.system import surroundings
 
 INHERITED = surroundings.enter()  # before NumPy and the kernels load OpenBLAS and OpenMP
 
-from hpcmm import files, store
+from hpcmm import store
 from hpcmm.bench import status
 from hpcmm.bench.job import measure_batch, process_of
 from hpcmm.bench.journal import is_visited, kept_in
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS
-from hpcmm.measurement import Batch
 from hpcmm.model import HpcmmError
+from hpcmm.model.measurement import Batch
 from hpcmm.parallel import world
-from hpcmm.reader import ConfigError
+from hpcmm.system import files
+from hpcmm.system.reader import ConfigError
 
 
 def parse() -> argparse.Namespace:

@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from hpcmm import surroundings
+from hpcmm.system import surroundings
 
 INHERITED = surroundings.enter()  # as in hpcmm.jobs.measure
 
@@ -16,7 +16,7 @@ from hpcmm.bench.sustain import sustain
 from hpcmm.experiment import plan
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
-from hpcmm.reader import ConfigError
+from hpcmm.system.reader import ConfigError
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 
-from hpcmm import surroundings
+from hpcmm.system import surroundings
 
 surroundings.enter()  # before NumPy and the kernels load OpenBLAS and OpenMP
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from hpcmm.devices import DEVICES
 from hpcmm.model import Operation, Variant
+from hpcmm.model.devices import DEVICES
 
 FOLDER = Path(__file__).parent
 SUFFIXES = (*(device.suffix for device in DEVICES.values()), ".py")  # of the files that hold a kernel of a user

@@ -1,7 +1,7 @@
 """The operations, each a record in a module of its own."""
 
-from hpcmm.measurement import Point
 from hpcmm.model import Operation, Task
+from hpcmm.model.measurement import Point
 from hpcmm.operations.links import LINKS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcmm.launch import Workspace
 from hpcmm.model import Geometry, Task
+from hpcmm.model.launch import Workspace
 from hpcmm.operations import residues
 
 SIDE, ROW_BYTES = 32, 64  # rows of a panel; bytes of a step along k. As in the sources.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from hpcmm.launch import Boxes, Launch
 from hpcmm.model import Geometry, HpcmmError, Task
+from hpcmm.model.launch import Boxes, Launch
 from hpcmm.operations.heads import number, sizes_of
 
 # Share of the SMs that clusters of each size can use, with one block per SM, on an H100 or H200. All blocks of a

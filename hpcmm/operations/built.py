@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hpcmm import kernels
-from hpcmm.devices import DEVICES
 from hpcmm.kernels.modules import checksum
 from hpcmm.model import Operation, Task, Variant
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 
 

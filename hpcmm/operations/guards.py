@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.contract import Contract
 from hpcmm.model import Task
+from hpcmm.model.contract import Contract
 
 ROWS = 8  # of a matrix, before and after it
 ELEMENTS = 256  # of a vector or a single element, before and after it

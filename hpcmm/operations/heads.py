@@ -19,11 +19,12 @@ from typing import Any
 
 import yaml
 
-from hpcmm import kernels, reader
-from hpcmm.devices import DEVICES
-from hpcmm.dtypes import DTYPES
+from hpcmm import kernels
 from hpcmm.model import Geometry, Task, Variant
-from hpcmm.reader import (
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.system import reader
+from hpcmm.system.reader import (
     ConfigError,
     Loader,
     not_allowed,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.dtypes import DType
 from hpcmm.model import Operand, Operation, Task
+from hpcmm.model.dtypes import DType
 from hpcmm.operations import cores
 from hpcmm.operations.blocks import Tiled
 from hpcmm.operations.matmul_ladder import EIGHT_BIT, EVERY, LADDER

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.launch import Launch, Workspace
 from hpcmm.model import Geometry, Operand, Operation, Task, Variant, Verdict
+from hpcmm.model.launch import Launch, Workspace
 from hpcmm.operations import accuracy, cores
 from hpcmm.operations.heads import ladder
 

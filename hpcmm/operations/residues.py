@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.launch import Boxes, Launch, Workspace
 from hpcmm.model import Task
+from hpcmm.model.launch import Boxes, Launch, Workspace
 from hpcmm.operations.blocks import OverC, Staged, rounded_up
 
 # The largest numbers up to 256 without a common divisor, as long as their residues fit in int8

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpcmm.launch import Launch
 from hpcmm.model import Task
+from hpcmm.model.launch import Launch
 from hpcmm.operations.blocks import ChosenTile, resident_blocks, tiles_of
 
 # Of an SM's FMA units in float32, and of its tensor cores in float64, at the clock of an H100 or H200

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hpcmm.launch import Boxes, Launch, Workspace
 from hpcmm.model import Task
+from hpcmm.model.launch import Boxes, Launch, Workspace
 from hpcmm.operations.blocks import ChosenTile, Staged, resident_blocks, tiles_of
 from hpcmm.operations.tma import (
     BOX,

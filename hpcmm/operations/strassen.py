@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.launch import Launch, Workspace
 from hpcmm.model import Geometry, Task
+from hpcmm.model.launch import Launch, Workspace
 from hpcmm.operations.blocks import rounded_up
 
 PRODUCTS = 7

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpcmm.launch import Launch
 from hpcmm.model import Task
+from hpcmm.model.launch import Launch
 from hpcmm.operations.blocks import ChosenTile, OverC, Staged, Tiled, tiles_of
 from hpcmm.operations.split_k import FMA_PER_SECOND, FmaTile
 

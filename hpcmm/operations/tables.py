@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from yaml import YAMLError
 
-from hpcmm import files
 from hpcmm.model import HpcmmError
-from hpcmm.reader import trusted
+from hpcmm.system import files
+from hpcmm.system.reader import trusted
 
 FOLDER = Path(__file__).parents[1] / "tiles"
 PROMISING = 2.0  # a build that takes this many times the least time is not in a table

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.launch import Boxes, Launch, Workspace
 from hpcmm.model import Task
+from hpcmm.model.launch import Boxes, Launch, Workspace
 from hpcmm.operations.blocks import ChosenTile, Staged, Tiled, rounded_up, tiles_of
 from hpcmm.operations.split_k import FMA_PER_SECOND
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hpcmm.dtypes import DType
 from hpcmm.model import Task, Verdict
+from hpcmm.model.dtypes import DType
 from hpcmm.operations import accuracy, sums
 from hpcmm.operations.wide import Wide
 

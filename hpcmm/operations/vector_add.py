@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.launch import Launch
 from hpcmm.model import Geometry, Operand, Operation, Task, Variant, Verdict
+from hpcmm.model.launch import Launch
 from hpcmm.operations import accuracy, cores
 from hpcmm.operations.heads import ladder
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcmm.dtypes import DType
+from hpcmm.model.dtypes import DType
 from hpcmm.operations import accuracy
 
 if TYPE_CHECKING:

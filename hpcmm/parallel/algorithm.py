@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import ONE_CALL, TEXTBOOK, Operation, Variant
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.distribution import Distribution
 from hpcmm.parallel.memory import Need

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
+from hpcmm.model.launch import Run
 from hpcmm.operations.reduction import UFUNCS, identity
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from hpcmm.launch import Run
 from hpcmm.model import ALONE as NAME
 from hpcmm.model import Operation, Task
+from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import mpi
 from hpcmm.parallel.links import is_exchange

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.launch import Run
 from hpcmm.model import HpcmmError, Operation, Task
+from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, scatter_blocks
 from hpcmm.parallel.memory import Need, whole_elements

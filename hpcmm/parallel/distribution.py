@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcmm.dtypes import DTYPES
-from hpcmm.launch import Run
 from hpcmm.model import Task, untimed
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.launch import Run
 from hpcmm.operations.reduction import identity
 from hpcmm.parallel.transports.base import Transport
 

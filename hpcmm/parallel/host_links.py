@@ -11,8 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
+from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.distribution import OnDevices
 from hpcmm.parallel.links import is_exchange, part, rounds_of

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
+from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, message, mpi
 from hpcmm.parallel.distribution import OnDevices

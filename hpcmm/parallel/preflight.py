@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK, Operation, Task
+from hpcmm.model.measurement import Point
 from hpcmm.operations import task_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.memory import whole_elements

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.launch import Run
 from hpcmm.model import Operand, Operation, Task
+from hpcmm.model.launch import Run
 from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
 from hpcmm.parallel.schedules import block_rows, column_panels

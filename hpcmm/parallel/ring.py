@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
+from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hpcmm.launch import Run
 from hpcmm.model import TEXTBOOK, Operation, Task, untimed
+from hpcmm.model.launch import Run
 from hpcmm.operations import cores
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, broadcast, reduce

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
+from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, mpi
 from hpcmm.parallel.cost import Machine

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
+from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import gather_blocks, scatter_blocks
 from hpcmm.parallel.cost import Machine

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hpcmm.launch import Run
 from hpcmm.model import Operation, Task
+from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, broadcast, reduce
 from hpcmm.parallel.distribution import OnDevices

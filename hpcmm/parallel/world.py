@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 from mpi4py import MPI
 
-from hpcmm import surroundings
 from hpcmm.model import HpcmmError, untimed
-from hpcmm.text import described
+from hpcmm.system import surroundings
+from hpcmm.system.text import described
 
 SECONDS_TO_END = 30  # of a process, once MPI has ended or aborts
 PATIENCE_SECONDS = 10  # for which a failed rank waits for the others, which may fail as well

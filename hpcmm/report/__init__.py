@@ -36,7 +36,7 @@ from hpcmm.report.findings import Finding
 from hpcmm.report.markup import Table
 from hpcmm.report.page import Panel, View
 from hpcmm.report.vega import Figure, Style
-from hpcmm.text import printable
+from hpcmm.system.text import printable
 
 MOST_SIZES = 32  # of a table on the page; the Markdown file has all
 OWN = Chapter("own-figures", "Own figures", "")  # of extensions

@@ -16,7 +16,7 @@ from hpcmm.report.chapters import accuracy, energy, ladder, transfers
 from hpcmm.report.headlines import at_told_sizes
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import Ratio, is_itself
-from hpcmm.text import choices, printable
+from hpcmm.system.text import choices, printable
 
 MOST_TYPES = 4  # lines about types; one that has more of them shares the last line
 # Choices of points by their speed relative to the library or by their result

@@ -12,8 +12,8 @@ from tabulate import tabulate
 from hpcmm import analysis
 from hpcmm.analysis import occupancy, visits
 from hpcmm.model import Operation, Variant
+from hpcmm.model.quantities import COUNTERS, DIFFERENCES
 from hpcmm.operations import OPERATIONS
-from hpcmm.quantities import COUNTERS, DIFFERENCES
 from hpcmm.report import formats, hardware
 from hpcmm.report.chapters import same_bits
 

@@ -9,7 +9,7 @@ from hpcmm.analysis import compare
 from hpcmm.analysis.compare import Comparison
 from hpcmm.report import definitions, formats, sheet, tables
 from hpcmm.report.vega import AT_ONE, GREY, PALETTE, Figure, category, dots, layered, quantity, rate_axis, rounded
-from hpcmm.text import printable
+from hpcmm.system.text import printable
 
 # Verdicts with a time, with their colours; the others are behind
 HUES = {"same": GREY, "ambiguous": GREY, "faster": PALETTE[2], "slower": PALETTE[5]}

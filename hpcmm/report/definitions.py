@@ -15,8 +15,8 @@ from markupsafe import Markup, escape
 
 from hpcmm.analysis import compare, detection, evidence, noise, peers, visits
 from hpcmm.analysis.tidy import SHORT
+from hpcmm.model.quantities import DATA, PHASES
 from hpcmm.operations import OPERATIONS, accuracy, truth
-from hpcmm.quantities import DATA, PHASES
 from hpcmm.report import formats, headlines
 from hpcmm.report.hardware import COUNTER_COLUMNS
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from hpcmm import store
 from hpcmm.kernels.modules import cache
 from hpcmm.model import HpcmmError
-from hpcmm.text import printable
+from hpcmm.system.text import printable
 
 RENDERER = Path(__file__).with_name("renderer.py")
 FONTS = Path(__file__).with_name("fonts.conf")

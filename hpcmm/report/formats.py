@@ -11,10 +11,10 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.devices import DEVICES
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
-from hpcmm.text import RAISED, number
-from hpcmm.text import percent as percent
+from hpcmm.system.text import RAISED, number
+from hpcmm.system.text import percent as percent
 
 T = TypeVar("T")
 

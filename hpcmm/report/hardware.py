@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pandas as pd
 
 from hpcmm.analysis import occupancy
+from hpcmm.model.quantities import COUNTERS, RESOURCES, STALLS
 from hpcmm.operations import OPERATIONS
-from hpcmm.quantities import COUNTERS, RESOURCES, STALLS
 from hpcmm.report.csv_files import written
 from hpcmm.report.formats import (
     amount,

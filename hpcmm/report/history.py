@@ -25,7 +25,7 @@ from hpcmm.report.vega import (
     rate_axis,
     rounded,
 )
-from hpcmm.text import printable, short_revision
+from hpcmm.system.text import printable, short_revision
 
 MOST_FIGURES = 40  # of the trends with the largest changes; the table has all
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tabulate import tabulate
 
-from hpcmm.text import RAISED
+from hpcmm.system.text import RAISED
 
 
 @dataclass(frozen=True)

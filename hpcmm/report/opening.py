@@ -13,8 +13,8 @@ from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.analysis.scaling import base_columns
 from hpcmm.analysis.why import Known, limit
-from hpcmm.devices import DEVICES
 from hpcmm.model import TEXTBOOK
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import formats

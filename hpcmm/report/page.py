@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from hpcmm import analysis
 from hpcmm.analysis import Summary, limits
-from hpcmm.devices import DEVICES
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import definitions, drawing, formats, tables
 from hpcmm.report.chapters import why
@@ -27,7 +27,7 @@ from hpcmm.report.findings import MOST_SIZES, Finding
 from hpcmm.report.markup import Table
 from hpcmm.report.opening import Opening
 from hpcmm.report.vega import CONFIG, Figure
-from hpcmm.text import short_revision
+from hpcmm.system.text import short_revision
 
 # Provenance that differs between runs on one machine; the rest is the environment.
 OF_THE_RUN = ("utc", "arguments", "slurm", "counters", "counters_at_end")

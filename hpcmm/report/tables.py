@@ -22,7 +22,7 @@ from hpcmm.report.formats import (
 )
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
 from hpcmm.report.ratio import Ratio
-from hpcmm.text import printable
+from hpcmm.system.text import printable
 
 SHORT_MARK = "†"
 Row = Mapping[str, Any]

@@ -40,9 +40,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hpcmm import files
 from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError
-from hpcmm.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES
+from hpcmm.model.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES
 from hpcmm.store.schema import (
     FORMAT,
     GROUPS,
@@ -59,7 +58,8 @@ from hpcmm.store.schema import (
     row_count,
     valid,
 )
-from hpcmm.text import printable
+from hpcmm.system import files
+from hpcmm.system.text import printable
 
 SEAL = b"\nhpcmm crc32 "
 SEALED = "sealed_bytes"

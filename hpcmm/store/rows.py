@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcmm.measurement import Batch, Measurement, Point, Profile
+from hpcmm.model.measurement import Batch, Measurement, Point, Profile
+from hpcmm.model.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES, STATES
 from hpcmm.operations import OPERATIONS
-from hpcmm.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES, STATES
 from hpcmm.store.file import write_groups
 from hpcmm.store.schema import DIMENSIONS, GROUPS, UNMEASURED, VISITS, Groups, as_column
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import h5py
 import numpy as np
 
-from hpcmm.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES, STATES, VITALS
+from hpcmm.model.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES, STATES, VITALS
 
 FORMAT = "hpcmm timings"
 SCHEMA_VERSION = 2

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hpcmm.dtypes import DType
 from hpcmm.model import Variant
+from hpcmm.model.dtypes import DType
 
 HALF = DType("half", {"cpu": "_Float16", "cuda": "__half"}, accumulator="float64")
 

@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from hpcmm.backends import open_backend
 from hpcmm.bench.measure import Problem, measure_point
-from hpcmm.measurement import Measuring, Point
+from hpcmm.model.measurement import Measuring, Point
 from hpcmm.parallel.transports.choice import Connections
 
 COMM = MPI.COMM_WORLD

@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from hpcmm.backends import open_backend
 from hpcmm.bench.measure import Problem, measure_point
-from hpcmm.measurement import Measuring, Point
+from hpcmm.model.measurement import Measuring, Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import algorithms_of, world
 from hpcmm.parallel.algorithm import Algorithm

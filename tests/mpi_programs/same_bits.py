@@ -9,8 +9,8 @@ from mpi4py import MPI
 
 from hpcmm.backends import open_backend
 from hpcmm.bench.same_bits import SameBits, broken
-from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK
+from hpcmm.model.measurement import Point
 from hpcmm.operations import task_of
 from hpcmm.parallel import all_reduce, ring
 from hpcmm.parallel.transports.choice import Connections

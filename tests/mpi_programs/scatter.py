@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 from hpcmm.backends import open_backend
-from hpcmm.dtypes import DTYPES
-from hpcmm.launch import Run
 from hpcmm.model import Task
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.launch import Run
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.truth import strassen_bound
 from hpcmm.parallel import world

@@ -14,8 +14,8 @@ from hpcmm import store
 from hpcmm.backends import this_machine
 from hpcmm.bench import sustain, sustained
 from hpcmm.cli import check
-from hpcmm.devices import DEVICES
 from hpcmm.experiment import plan
+from hpcmm.model.devices import DEVICES
 
 COMM, FOLDER, DEVICE, SECONDS = MPI.COMM_WORLD, Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 FAULT = sys.argv[4] if len(sys.argv) > 4 else ""

@@ -20,8 +20,8 @@ from hpcmm import kernels
 from hpcmm.backends.cpu import libraries, memory, sensors
 from hpcmm.kernels import modules
 from hpcmm.kernels.modules import load, module_of
-from hpcmm.launch import Run
 from hpcmm.model import DeviceError, Task, untimed
+from hpcmm.model.launch import Run
 from hpcmm.operations import OPERATIONS
 
 # A cold run first reads a buffer of FLUSH times the caches, within limits: reading takes time between repetitions.

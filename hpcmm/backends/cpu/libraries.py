@@ -15,8 +15,8 @@ import numpy as np
 import threadpoolctl
 
 from hpcmm.backends.cpu import memory
-from hpcmm.dtypes import DTYPES, DType
 from hpcmm.model import DeviceError, untimed
+from hpcmm.model.dtypes import DTYPES, DType
 
 ROW_MAJOR, NO_TRANSPOSE = 101, 111  # CBLAS_LAYOUT, CBLAS_TRANSPOSE
 TYPES = {"float32": ("s", ctypes.c_float), "float64": ("d", ctypes.c_double)}

@@ -14,8 +14,8 @@ import cupy
 import numpy as np
 from cuda.pathfinder import load_nvidia_dynamic_lib
 
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import DeviceError
+from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations.blocks import rounded_up
 from hpcmm.operations.matmul_ladder import LIBRARY_WORKSPACE, TRANSPOSED_ROW
 

@@ -22,8 +22,8 @@ from hpcmm.backends.cuda.description import described
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import address
 from hpcmm.backends.cuda.nvml import Sensors, compute_processes
-from hpcmm.launch import Run
 from hpcmm.model import DeviceError, Task, untimed
+from hpcmm.model.launch import Run
 
 SPIN_NANOSECONDS = 50_000  # long enough to queue a kernel; a call of a library may need several
 TRIAL_SPINS = 12  # before a trial of a library's algorithm, which is not repeated if the host is late

@@ -16,8 +16,8 @@ import numpy as np
 from cuda.pathfinder import load_nvidia_dynamic_lib
 
 from hpcmm.backends.cuda import cublaslt
-from hpcmm.launch import Run
 from hpcmm.model import DeviceError
+from hpcmm.model.launch import Run
 from hpcmm.operations.matmul_ladder import emulation_bytes
 
 # Values of enumerations in cublas_api.h

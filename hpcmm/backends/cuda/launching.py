@@ -12,8 +12,8 @@ import cupy
 from hpcmm.backends.cuda.compile import constant_of, kernel_of
 from hpcmm.backends.cuda.memory import Guarded, copy_rows, pitched_empty
 from hpcmm.backends.cuda.tensor_map import tensor_map
-from hpcmm.launch import Boxes, Run
 from hpcmm.model import Task, untimed
+from hpcmm.model.launch import Boxes, Run
 
 
 def prepare(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:

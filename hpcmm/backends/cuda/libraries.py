@@ -13,9 +13,9 @@ from cupy.cuda import cub
 from cupy_backends.cuda.libs import cublas
 
 from hpcmm.backends.cuda import cublaslt, trials
-from hpcmm.dtypes import DTYPES
-from hpcmm.launch import Run
 from hpcmm.model import DeviceError
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.launch import Run
 
 GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
 # For cublasGemmEx: cudaDataType of elements and of results, and cublasComputeType_t

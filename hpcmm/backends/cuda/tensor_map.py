@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hpcmm.backends.cuda.memory import PitchedMemory
-from hpcmm.launch import Boxes
 from hpcmm.model import DeviceError
+from hpcmm.model.launch import Boxes
 
 BYTES, ALIGNMENT = 128, 64  # of a map
 # CUtensorMapDataType and other enumerations of cuda.h

@@ -21,8 +21,8 @@ import numpy as np
 
 from hpcmm import kernels
 from hpcmm.kernels import modules
-from hpcmm.launch import Boxes, Launch
 from hpcmm.model import DeviceError, HpcmmError
+from hpcmm.model.launch import Boxes, Launch
 
 FOLDER = Path(__file__).parent
 HEADER, RUNTIME = FOLDER / "cuda_on_host.h", FOLDER / "runtime.cpp"

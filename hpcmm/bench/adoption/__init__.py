@@ -14,11 +14,11 @@ from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NotAdopted
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, kinds, types_of
 from hpcmm.bench.adoption.vectors import VectorSearch
-from hpcmm.devices import DEVICES, Device
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import Function, Parameter, Source, declared_by
 from hpcmm.experiment.returning import LEADERBOARD, NAMES
 from hpcmm.kernels import modules
+from hpcmm.model.devices import DEVICES, Device
 from hpcmm.operations import heads
 
 GPU = next(each for each in DEVICES.values() if each.accelerator)

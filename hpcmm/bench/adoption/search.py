@@ -16,13 +16,13 @@ from hpcmm.backends.emulated.launch import HostKernel, compile_library
 from hpcmm.bench.adoption import launches, trials
 from hpcmm.bench.adoption.signatures import SLOTS, arrays_of, integers_of, reals_of, types_of
 from hpcmm.bench.adoption.trials import as_argument, compiler_error, guarded
-from hpcmm.devices import Device
-from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import Function, Parameter, Source
 from hpcmm.kernels import modules
-from hpcmm.launch import Launch
 from hpcmm.model import DeviceError, HpcmmError
+from hpcmm.model.devices import Device
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.launch import Launch
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import number
 

@@ -7,8 +7,8 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from hpcmm.devices import Device
 from hpcmm.experiment.functions import Function, Parameter, Source
+from hpcmm.model.devices import Device
 
 TYPES = {"float": "float32", "double": "float64", "int": "int32", "half": "float16", "__half": "float16"}
 TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "float4": "float32", "float2": "float32"}

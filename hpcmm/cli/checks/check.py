@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Literal
 
-from hpcmm import surroundings
+from hpcmm.system import surroundings
 
 SECONDS = 60  # time limit of a program
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import psutil
 
-from hpcmm import backends, surroundings
+from hpcmm import backends
 from hpcmm.bench import provenance
 from hpcmm.cli.checks.check import Check, one_line
 from hpcmm.model import Task
 from hpcmm.operations import built
-from hpcmm.text import percent
+from hpcmm.system import surroundings
+from hpcmm.system.text import percent
 
 ENOUGH_SHARED = 1 << 30
 MUCH_STEAL = 0.002  # of the CPU time since the boot

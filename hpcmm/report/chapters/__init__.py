@@ -8,8 +8,8 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.devices import DEVICES
 from hpcmm.model import TEXTBOOK
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.memory import LATENCY
 from hpcmm.parallel.all_reduce import is_reduction

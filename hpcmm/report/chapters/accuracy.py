@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hpcmm.analysis import Series
-from hpcmm.dtypes import DTYPES
-from hpcmm.quantities import DATA, ERRORS
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.quantities import DATA, ERRORS
 from hpcmm.report.chapters.chapter import Tabulated
 from hpcmm.report.formats import conditions, number, size_title
 from hpcmm.report.markup import Cell, Table

@@ -10,8 +10,8 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import links
 from hpcmm.analysis.scaling import base_columns
-from hpcmm.devices import DEVICES
 from hpcmm.model import TEXTBOOK
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import formats

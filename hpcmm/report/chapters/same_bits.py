@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.quantities import DIFFERENCES
+from hpcmm.model.quantities import DIFFERENCES
 from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.formats import number, times
 from hpcmm.report.markup import EMPTY, Cell, Table

@@ -13,8 +13,8 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.devices import DEVICES
 from hpcmm.model import TEXTBOOK
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import formats
 from hpcmm.report.chapters.chapter import Answer, Chapter

@@ -10,10 +10,10 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.devices import DEVICES
 from hpcmm.model import TEXTBOOK
+from hpcmm.model.devices import DEVICES
+from hpcmm.model.quantities import PHASES
 from hpcmm.operations import dimensions
-from hpcmm.quantities import PHASES
 from hpcmm.report import formats
 from hpcmm.report.chapters.chapter import Answer, Chapter, Tabulated
 from hpcmm.report.chapters.ladder import ladders

@@ -10,7 +10,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis.why import Evidence, Step
-from hpcmm.devices import DEVICES
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
 from hpcmm.report.chapters.chapter import Chapter

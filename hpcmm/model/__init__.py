@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hpcmm.contract import Contract
-from hpcmm.dtypes import ARITHMETICS, DTYPES, DType
-from hpcmm.launch import Launch, Workspace
+from hpcmm.model.contract import Contract
+from hpcmm.model.dtypes import ARITHMETICS, DTYPES, DType
+from hpcmm.model.launch import Launch, Workspace
 
 # Marks a field of a record on which no time or verdict depends, or whose code and records the fingerprint reads
 UNTIMED = {"timed": False}
@@ -123,7 +123,7 @@ class Variant:
     name : str
         Config key, test id, HDF5 value and table row; also the stem of its source file.
     device : str
-        Name of a record in ``hpcmm.devices``.
+        Name of a record in ``hpcmm.model.devices``.
     change : str
         The difference from its counterpart.
     source : str
@@ -313,7 +313,7 @@ class Operation:
         Names of the dimensions of a shape.
     operands : tuple of Operand
     dtypes : tuple of str
-        Names of records in ``hpcmm.dtypes``.
+        Names of records in ``hpcmm.model.dtypes``.
     scalars : mapping of str to float
         Default values of its scalar arguments.
     ladder : tuple of Variant

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import yaml
 
-from hpcmm import files
 from hpcmm.model import HpcmmError
-from hpcmm.text import choices
+from hpcmm.system import files
+from hpcmm.system.text import choices
 
 if TYPE_CHECKING:
     import jsonschema
