@@ -33,6 +33,7 @@ from hpcmm.model.quantities import PHASES
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, cublasmp, links, memory, preflight
+from hpcmm.parallel.all_reduce import combining
 from hpcmm.parallel.collective_links import COLLECTIVES
 from hpcmm.parallel.collectives import message
 from hpcmm.parallel.host_links import DIRECTIONS
@@ -844,7 +845,7 @@ def test_predictions_of_one_schedule_by_hand():
 
 
 def test_an_all_reduce_costs_as_much_for_each_doubling_of_the_ranks():
-    machine = cost.Machine(cost.Line(0.5, 1e-3), doubling=0.25)
+    machine = cost.Machine(cost.Line(0.5, 1e-3), combine=combining(0.25, 2, "mpi"))
     # the longest part of 1001 elements has 501, 251 and 126
     expected = [0.5 + 1.001, 0.5 + 0.501 + 0.25, 0.5 + 0.251 + 0.5, 0.5 + 0.126 + 0.75]
     total, seconds = OPERATIONS["sum"], ALGORITHMS["all_reduce"].predict

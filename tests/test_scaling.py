@@ -12,6 +12,7 @@ from hpcmm import analysis, store
 from hpcmm.analysis import scaling
 from hpcmm.model import TEXTBOOK, Verdict
 from hpcmm.model.measurement import Point
+from hpcmm.parallel import cost
 from hpcmm.report import formats
 from hpcmm.system.text import percent
 
@@ -307,15 +308,41 @@ def test_an_efficiency_relative_to_one_card_names_it(tmp_path):
     assert formats.base(row) == "relative to one rank alone, on GPU-12345678"
 
 
+def test_copies_have_the_rates_of_the_textbook_on_the_predicted_number_of_ranks(tmp_path):
+    """Copies take all the time. Four ranks share a memory that is as fast as three devices upload."""
+    rows, shape = [], (256, 256, 256)
+    for ranks, slower in ((2, 1.0), (4, 4 / 3)):
+        phases = {name: slower * 1e-6 * cost.moved(name, shape, 4, ranks) for name in ("upload", "download")}
+        call = call_samples([[phases | {"kernel": 1e-9, "total": sum(phases.values())}] * ranks] * 6)
+        point = product(ranks, shape, "naive", "staged")
+        share = slower * 1e-6 * 4 * 256 * 256 / ranks  # A, B, C and the result
+        rows.append(measurement(point, samples=call_samples([[{"total": 4 * share}] * ranks] * 6)))
+        rows.append(measurement(point, samples=call + kernel_samples([[1e-9] * ranks] * 6), algorithm=TEXTBOOK))
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
+    found = scaling.held_out(columns, analysis.measurements(columns))
+    (row,) = found[found["algorithm"] == "staged"].to_dict("records")
+    assert (row["measured_ranks"], row["ranks"], row["noise"]) == (2, 4, 0)
+    assert row["predicted_seconds"] == pytest.approx(row["seconds"])
+
+
 def test_the_published_points_on_four_gpus_are_predicted_from_two_as_the_documentation_states():
     root = Path(__file__).parents[1]
     columns = store.read(root / "results" / "reference" / "timings.h5")
     found = scaling.held_out(columns, analysis.measurements(columns))
-    errors = (found["predicted_seconds"] / found["seconds"] - 1).abs().groupby(found["algorithm"])
     page = (root / "docs" / "algorithms.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)`(?:, end to end)? \| (\d+ \| [\d.]+ % \| [\d.]+ %) \|$", page, re.M))
-    assert rows == {
-        name: f"{len(own)} | {percent(own.median())} | {percent(own.max())}" for name, own in errors if (own > 0).any()
+    rows = re.findall(
+        r"^\| `(\w+)`(?:, end to end)?(, noise above 15 %)? \| (\d+ \| [\d.]+ % \| [\d.]+ %) \| ([\d.]+ %) \|$",
+        page,
+        re.M,
+    )
+    found = found.assign(error=(found["predicted_seconds"] / found["seconds"] - 1).abs(), noisy=found["noise"] > 0.15)
+    stated = {(name, bool(noisy)): (errors, noise) for name, noisy, errors, noise in rows}
+    assert stated == {
+        key: (
+            f"{len(own)} | {percent(own['error'].median())} | {percent(own['error'].max())}",
+            percent(own["noise"].median()),
+        )
+        for key, own in found.groupby(["algorithm", "noisy"])
     }
-    reached = {"scatter", "resident", "ring", "summa"}
-    assert errors.median()[list(reached)].max() <= 0.03 and errors.max()[list(reached)].max() <= 0.15
+    quiet = found[~found["noisy"]].groupby("algorithm")["error"]
+    assert quiet.median().max() <= 0.035 and quiet.max().max() <= 0.15

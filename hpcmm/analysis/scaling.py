@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import log2, prod
+from dataclasses import dataclass, replace
+from math import hypot, prod
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,11 @@ import pandas as pd
 
 from hpcmm.analysis import Columns, is_own, mapping, points, row_dicts, runs
 from hpcmm.model import ALONE, TEXTBOOK
+from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS, cost
-from hpcmm.parallel.all_reduce import is_reduction
+from hpcmm.parallel.all_reduce import combining, is_reduction
 
 
 def base_columns() -> list[str]:
@@ -141,9 +142,10 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """Predict the points of each algorithm, and end-to-end times of ``TEXTBOOK``, with the cost models.
 
     The lines of a model are fitted to measurements of this file with the same variant and type. Local work and copies
-    come from ``TEXTBOOK``, exchanges from the run of the point. An all-reduce comes from the reduction of the shortest
-    vector less its local part. The largest problem is also predicted from the most ranks that it was measured on, for
-    one rank to ``REACH`` times as many: its measured time is multiplied with the ratio that the model gives.
+    come from ``TEXTBOOK``, exchanges from the run of the point. The time of combining the results of ranks is that of
+    the shortest vector less its local part. The largest problem is also predicted from the most ranks that it was
+    measured on, for one rank to ``REACH`` times as many: its measured time is multiplied with the ratio that the model
+    gives.
 
     Returns
     -------
@@ -180,10 +182,15 @@ ALGORITHM = ["operation", "algorithm", "device", "dtype"]
 
 @dataclass(frozen=True)
 class Model:
-    """The cost model of a measured point, with lines fitted on its number of ranks."""
+    """The cost model of a measured point, with lines fitted on its number of ranks.
+
+    ``noise`` is half the interquartile range of its repetitions, relative to the median.
+    """
 
     row: Mapping[str, Any]
     machine: cost.Machine
+    copies: Mapping[int, Mapping[str, cost.Line]]  # the lines of the textbook's phases, by number of ranks
+    noise: float
 
     @property
     def kernel(self) -> bool:
@@ -198,9 +205,11 @@ class Model:
         return self.row["work"], self.row["ranks"]
 
     def predict(self, ranks: int) -> float:
-        row = self.row
+        row, machine = self.row, self.machine
+        if row["algorithm"] != TEXTBOOK:  # it would be predicted from itself
+            machine = replace(machine, moves=self.copies.get(ranks, machine.moves))
         shape, itemsize = [int(row[d]) for d in dimensions() if row[d]], DTYPES[row["dtype"]].itemsize
-        return ALGORITHMS[row["algorithm"]].predict(OPERATIONS[row["operation"]], shape, itemsize, ranks, self.machine)
+        return ALGORITHMS[row["algorithm"]].predict(OPERATIONS[row["operation"]], shape, itemsize, ranks, machine)
 
     def scaled(self, ranks: int) -> float:
         """Predict other ranks: the measured time, multiplied with the ratio of the model's times."""
@@ -220,9 +229,10 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
     own = own.assign(work=_work(own))
     exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
     shortest = frame.groupby(["device", "machine"])["seconds"].min()
-    machines: dict[tuple, cost.Machine | None] = {}
+    noise = _noise(columns, own)
+    machines: dict[tuple, tuple[cost.Machine, Mapping[int, Mapping[str, cost.Line]]] | None] = {}
     found = []
-    for row in row_dicts(own):
+    for index, row in zip(own.index, row_dicts(own), strict=True):
         operation, algorithm = OPERATIONS[row["operation"]], ALGORITHMS[row["algorithm"]]
         if algorithm.predict is None:
             continue
@@ -233,19 +243,33 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
             least = float(shortest[row["device"], row["machine"]])
             machines[lines] = _machine(same, row, exchanges[int(row["run"])], least)
         if machines[lines] is not None:
-            found.append(Model(row, machines[lines]))
+            call = int(algorithm.measures[0] == "call")
+            found.append(Model(row, *machines[lines], float(noise.get((index, call), np.nan))))
     return found
+
+
+def _noise(columns: Columns, rows: pd.DataFrame) -> pd.Series:
+    """Return half the interquartile range over the median of the repetitions, by measurement and end to end or not."""
+    keys = ["measurement", "call", "run", "visit", "repetition"]
+    samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, "kernel", "total")})
+    samples = samples[samples["measurement"].isin(rows.index)]
+    seconds = samples["total"].where(samples["call"] == 1, samples["kernel"]).groupby([samples[key] for key in keys])
+    quartiles = seconds.max().groupby(level=keys[:2]).quantile([0.25, 0.5, 0.75]).unstack()
+    return (quartiles[0.75] - quartiles[0.25]) / 2 / quartiles[0.5]
 
 
 def held_out(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """Predict measured points on several ranks from the same problem on fewer ranks, as ``predictions`` does for more.
 
-    No point is predicted from itself. One rank exchanges nothing, so it predicts no others.
+    No point is predicted from itself. One rank exchanges nothing, so it predicts no others. Ranks of a node share its
+    memory, so copies to and from devices have the rates that ``TEXTBOOK`` has on the predicted number of ranks, if it
+    was measured there. Its own times are predicted without them.
 
     Returns
     -------
     DataFrame
-        As ``predictions``, without ``held_out``; ``ranks`` and ``seconds`` are those of the predicted point.
+        As ``predictions``, without ``held_out``; ``ranks`` and ``seconds`` are those of the predicted point. ``noise``:
+        half the interquartile range of the repetitions, relative to the median, of both points together.
     """
     return _held_out(_models(columns, frame))
 
@@ -266,8 +290,9 @@ def _held_out(models: Sequence[Model]) -> pd.DataFrame:
             ranks, measured = model.row["ranks"], known.row["ranks"]
             row = {key: model.row[key] for key in (*ONE, *dimensions(), "work")}
             row |= {"of": "kernel alone" if model.kernel else "end to end", "measured_ranks": measured, "ranks": ranks}
-            rows.append(row | {"predicted_seconds": known.scaled(ranks), "seconds": model.seconds})
-    names = [*ONE, *dimensions(), "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
+            noise = hypot(known.noise, model.noise)
+            rows.append(row | {"predicted_seconds": known.scaled(ranks), "seconds": model.seconds, "noise": noise})
+    names = [*ONE, *dimensions(), "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds", "noise"]
     return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
 
 
@@ -278,8 +303,8 @@ def _predicted_ranks(measured: int) -> list[int]:
 
 def _machine(
     frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any], shortest: float
-) -> cost.Machine | None:
-    """Fit the lines of the cost model for a point; None without measurements of ``TEXTBOOK``.
+) -> tuple[cost.Machine, Mapping[int, Mapping[str, cost.Line]]] | None:
+    """Fit the lines of the cost model for a point, and those of copies on any ranks; None without ``TEXTBOOK``.
 
     ``frame`` has what passed with the operation, element type, device and machine of the point, and ``shortest`` is the
     time of the shortest kernel there.
@@ -287,28 +312,39 @@ def _machine(
     same = frame[frame["contender"] == row["variant"]]
     baselines = same[same["contender_algorithm"] == TEXTBOOK]
     products = baselines[baselines["seconds"].notna() & (baselines["ranks"] == row["ranks"])]
-    calls = baselines[baselines["call_seconds"].notna() & (baselines["ranks"] == row["ranks"])]
+    calls = baselines[baselines["call_seconds"].notna()]
     if not len(products):  # a batch timed end to end only: use the kernel phase
-        products = calls.assign(seconds=calls["call_kernel"])
+        products = calls[calls["ranks"] == row["ranks"]]
+        products = products.assign(seconds=products["call_kernel"])
     if not len(products):
         return None
-    largest, moves = [_local_work(each) for each in row_dicts(products)], {}
-    for phase in MOVES:
-        timed = calls[calls["call_" + phase].notna()]
-        if len(timed):
-            itemsize, ranks = DTYPES[row["dtype"]].itemsize, int(row["ranks"])
-            sizes = [cost.moved(phase, shape, itemsize, ranks) for shape in timed[[*dimensions()]].to_numpy().tolist()]
+    largest, copies = [_local_work(each) for each in row_dicts(products)], {}
+    for ranks, of_ranks in calls.groupby("ranks"):
+        copies[int(ranks)] = moves = {}
+        for phase in MOVES:
+            timed = of_ranks[of_ranks["call_" + phase].notna()]
+            shapes = timed[[*dimensions()]].to_numpy().tolist()
+            sizes = [cost.moved(phase, shape, DTYPES[row["dtype"]].itemsize, int(ranks)) for shape in shapes]
             if any(sizes):  # one rank sends nothing
-                moves[phase] = cost.fit(sizes, timed["call_" + phase])
+                moves[phase] = cost.fit(sizes, timed["call_" + phase], most=shortest)
     exchange = cost.fit(exchanges["bytes"], exchanges["seconds"]) if exchanges.get("bytes") else cost.Line(0.0, 0.0)
     # a fit takes rates that differ with the size for a latency, but no kernel is shorter than its latency
-    local, doubling = cost.fit(largest, products["seconds"], most=shortest), np.nan
+    local, combine = cost.fit(largest, products["seconds"], most=shortest), None
     if is_reduction(OPERATIONS[row["operation"]]) and row["algorithm"] != TEXTBOOK and row["ranks"] > 1:
         combined = same[(same["ranks"] == row["ranks"]) & (same["contender_algorithm"] == row["algorithm"])]
         combined = combined[combined["seconds"].notna()]
-        shortest = combined.loc[combined["n"].idxmin()]  # where the all-reduce dominates
-        doubling = max(0.0, shortest["seconds"] - local(_local_work(shortest))) / log2(row["ranks"])
-    return cost.Machine(local, exchange, moves, doubling)
+        least = combined.loc[combined["n"].idxmin()]  # where combining takes most of the time
+        seconds = max(0.0, least["seconds"] - local(_local_work(least)))
+        combine = combining(seconds, int(row["ranks"]), _how_combined(row))
+    return cost.Machine(local, exchange, copies.get(int(row["ranks"]), {}), combine), copies
+
+
+def _how_combined(row: Mapping[str, Any]) -> str:
+    """Return how an all-reduce combines: a variant with a tree of combinations does so in host memory."""
+    if not DEVICES[row["device"]].accelerator:
+        return "mpi"
+    tree = OPERATIONS[row["operation"]].variant(row["variant"]).leaf_bytes
+    return "nccl" if row["transport"] == "nccl" and not tree else "copies"
 
 
 def _local_work(row: Mapping[str, Any]) -> int:

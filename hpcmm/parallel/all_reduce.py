@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -132,10 +133,35 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
     return Need(local, 0 if rank == 0 else local, whole_elements(operation, shape, rank))
 
 
+NCCL_BASE, NCCL_HOP = 6.6, 0.6  # microseconds: NCCL's model of a short all-reduce over NVLink, src/graph/tuning.cc
+NODE = 8  # GPUs that pass a sum along a chain; NCCL connects nodes as a tree
+
+
+def combining(seconds: float, ranks: int, how: Literal["nccl", "copies", "mpi"]) -> Callable[[int], float]:
+    """Return the seconds of combining one number per rank over any ranks, from a measurement on ``ranks``.
+
+    NCCL has a constant part and two hops for each further GPU of a node or doubling of nodes. Copies to the host and
+    back take the same time on any number of ranks, far longer than MPI in host memory. MPI alone has a message for each
+    doubling of the ranks.
+
+    >>> [round(combining(9.0, 2, how)(4), 2) for how in ("nccl", "copies", "mpi")]
+    [11.77, 9.0, 18.0]
+    """
+
+    def amount(ranks: int) -> float:
+        if how == "nccl":
+            return NCCL_BASE + 2 * NCCL_HOP * (min(ranks, NODE) - 1 + math.log2(max(1.0, ranks / NODE)))
+        return math.log2(ranks) if how == "mpi" else 1.0
+
+    return lambda others: seconds * amount(others) / amount(ranks)
+
+
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Predict the reduction of the largest part, plus an all-reduce proportional to log2 of the ranks."""
+    """Predict the reduction of the largest part, and the combination of the results."""
     _, count = block_rows(shape[0], ranks)[0]
-    return machine.local(count) + (math.log2(ranks) * machine.doubling if ranks > 1 else 0.0)
+    if ranks == 1:
+        return machine.local(count)
+    return machine.local(count) + machine.combine(ranks) if machine.combine else math.nan
 
 
 ALL_REDUCE = Algorithm(

@@ -7,7 +7,7 @@ than were measured assumes links of the same kind; links between nodes differ.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,14 +58,14 @@ class Machine:
         Over the bytes received from one other rank while as many are sent.
     moves : mapping of str to Line
         By phase of the textbook algorithm, over the bytes that ``moved`` returns.
-    doubling : float, optional
-        Seconds that an all-reduce takes for each doubling of the ranks; NaN if not measured.
+    combine : callable, optional
+        ``combine(ranks)`` returns the seconds that combining the results of several ranks takes; None if not measured.
     """
 
     local: Line
     exchange: Line = Line(0.0, 0.0)
     moves: Mapping[str, Line] = field(default_factory=dict)
-    doubling: float = np.nan
+    combine: Callable[[int], float] | None = None
 
 
 def moved(phase: str, shape: Sequence[int], itemsize: int, ranks: int) -> int:
