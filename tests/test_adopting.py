@@ -161,6 +161,88 @@ double sum(const double *values, int count)
     return s;
 }
 """
+# Strides of rows and of columns, as in tutorials of BLAS; the function beside it is not the product
+OF_STRIDES = """
+static void scaled(int m, int n, double alpha, double *X, int incRowX, int incColX)
+{
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) X[i * incRowX + j * incColX] = alpha ? alpha * X[i * incRowX + j * incColX] : 0;
+}
+void gemm(int m, int n, int k, double alpha, const double *A, int incRowA, int incColA, const double *B, int incRowB,
+          int incColB, double beta, double *C, int incRowC, int incColC)
+{
+    scaled(m, n, beta, C, incRowC, incColC);
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j)
+            for (int p = 0; p < k; ++p)
+                C[i * incRowC + j * incColC] +=
+                    alpha * A[i * incRowA + p * incColA] * B[p * incRowB + j * incColB];
+}
+"""
+# The product is in a function that it calls, for blocks of 32
+IN_BLOCKS = """
+#define SIDE 32
+static void block(int n, int i0, int j0, int k0, const int *A, const int *B, int *C)
+{
+    for (int i = i0; i < i0 + SIDE; ++i)
+        for (int j = j0; j < j0 + SIDE; ++j)
+            for (int k = k0; k < k0 + SIDE; ++k) C[i * n + j] += A[i * n + k] * B[k * n + j];
+}
+void product(int n, const int *A, const int *B, int *C)
+{
+    for (int i = 0; i < n; i += SIDE)
+        for (int j = 0; j < n; j += SIDE)
+            for (int k = 0; k < n; k += SIDE) block(n, i, j, k, A, B, C);
+}
+"""
+FOR_HIP = """
+#include <hip/hip_runtime.h>
+__global__ void add(const float *a, const float *b, float *c, unsigned n)
+{
+    const unsigned i = hipBlockIdx_x * hipBlockDim_x + hipThreadIdx_x;
+    if (i < n) c[i] = a[i] + b[i];
+}
+int main() { hipLaunchKernelGGL(HIP_KERNEL_NAME(add), dim3(4), dim3(192), 0, hipStreamDefault, a, b, c, n); }
+"""
+# As in NVIDIA's samples: shared memory by a structure, the number of threads and a switch as template parameters
+OF_SAMPLES = """
+template <class T> struct SharedMemory {
+    __device__ operator T *() { extern __shared__ int memory[]; return (T *)memory; }
+};
+template <class T, unsigned blockSize, bool isPower> __global__ void reduce(T *in, T *out, unsigned n)
+{
+    T *s = SharedMemory<T>();
+    unsigned t = threadIdx.x;
+    T sum = 0;
+    for (unsigned i = blockIdx.x * blockSize + t; i < n; i += blockSize * gridDim.x) sum += in[i];
+    if (isPower && n % blockSize) sum += 1;
+    s[t] = sum;
+    __syncthreads();
+    for (unsigned h = blockSize / 2; h > 0; h /= 2) {
+        if (t < h) s[t] += s[t + h];
+        __syncthreads();
+    }
+    if (t == 0) out[blockIdx.x] = s[0];
+}
+"""
+# A block of 1024 takes 4096 elements, without a comparison
+COARSE = """
+#define BLOCK_DIM 1024
+#define COARSENING 4
+__global__ void total(float *in, float *out)
+{
+    __shared__ float s[BLOCK_DIM];
+    unsigned t = threadIdx.x, first = COARSENING * blockDim.x * blockIdx.x + t;
+    float sum = in[first];
+    for (unsigned i = 1; i < COARSENING; ++i) sum += in[first + i * BLOCK_DIM];
+    s[t] = sum;
+    for (unsigned stride = blockDim.x / 2; stride >= 1; stride /= 2) {
+        __syncthreads();
+        if (t < stride) s[t] += s[t + stride];
+    }
+    if (t == 0) atomicAdd(out, s[0]);
+}
+"""
 
 
 def adopted(folder, text: str, name: str = "mine.cu", kernel: str = "") -> dict:
@@ -197,6 +279,24 @@ def adopted(folder, text: str, name: str = "mine.cu", kernel: str = "") -> dict:
         (OF_CONSTANTS, "mine.cu", {"operation": "vector_add", "call": "add(N=n, a=x, b=y, c=z)", "block": 1}),
         (OF_ROWS, "mine.c", {"call": "multiply(A, B, C, rowsA=m, colsA=k, colsB=n)", "scalars": "none"}),
         (IN_C, "mine.cpp", {"operation": "sum", "call": "sum(values=x, count=n)"}),
+        (
+            *(OF_STRIDES, "mine.c"),
+            {
+                "call": "gemm(m, n, k, alpha, A, incRowA=lda, incColA=1, B, incRowB=ldb, incColB=1, beta, C, "
+                "incRowC=ldc, incColC=1)"
+            },
+        ),
+        (
+            *(IN_BLOCKS, "mine.c"),
+            {"dtypes": ["int32"], "adds": True, "square": True, "multiples": dict.fromkeys("mnk", 32)},
+        ),
+        (FOR_HIP, "mine.hip", {"operation": "vector_add", "block": 192}),
+        (
+            OF_SAMPLES,
+            "mine.cu",
+            {"operation": "sum", "block": 256, "call": "reduce<hpcmm_real, 256, false>(in=x, out=result, n)"},
+        ),
+        (COARSE, "mine.cu", {"operation": "sum", "block": 1024, "per_thread": 4, "multiples": {"n": 4096}}),
     ],
     ids=[
         "rows along x",
@@ -210,6 +310,11 @@ def adopted(folder, text: str, name: str = "mine.cu", kernel: str = "") -> dict:
         "constants",
         "rows",
         "C++",
+        "strides",
+        "blocks",
+        "HIP",
+        "samples",
+        "coarse",
     ],
 )
 def test_arguments_launch_and_contract_are_found(tmp_path, text, name, wanted):
@@ -325,7 +430,7 @@ def test_a_config_keeps_the_contract(tmp_path, forgotten, entry, message):
         ),
         (COPY + ADD, "has several kernels: duplicate, add; choose one by --kernel NAME"),
         (ADD.replace("float", "short"), "none of its kernels has the arguments of"),
-        (BY_ROWS.replace("float", "int"), "mine is for int32; matmul has float32"),
+        (SUM.replace("int *", "half *"), "total is for float16; sum has int32, float32, float64: change its type"),
     ],
 )
 def test_a_message_says_what_is_missing(tmp_path, text, message):

@@ -114,8 +114,13 @@ def split(text: str) -> list[str]:
 
 
 def operation_of(call: str) -> str:
-    """Return the operation's function whose operands a call passes; empty if it is unclear."""
-    names = set(re.findall(r"\w+", call.partition("(")[2]))
+    """Return the operation's function whose operands a call passes; empty if it is unclear.
+
+    >>> operation_of("product(x=A, y=B, result=C, n)")
+    'matmul'
+    """
+    values = re.sub(r"\w+\s*=(?!=)", "", call.partition("(")[2])  # without the names of parameters
+    names = set(re.findall(r"\w+", values))
     found = [OF_OPERAND[each] for each in names if each in OF_OPERAND]
     if not found and {"x", "y"} <= names:
         return "copy"
@@ -267,6 +272,8 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
     ]
     real = ["typedef REAL hpcmm_real;", "typedef ACCUMULATOR hpcmm_scalar;"]
     if accelerator:  # what nvcc has without an include, and NVRTC has not
+        of_hip = dict.fromkeys(re.findall(r"\bhip(Block|Thread|Grid)(Idx|Dim)_([xyz])\b", text))
+        real += [f"#define hip{a}{b}_{c} {a.lower()}{b}.{c}" for a, b, c in of_hip]
         return ["typedef unsigned int uint;", "#ifndef assert", "#define assert(condition) ((void)0)", "#endif", *real,
                 *(f"#undef {each}" for each in own)]  # fmt: skip
     return ["#include <stddef.h>", *real, *(f"#undef {each}" for each in own)]

@@ -15,10 +15,12 @@ NO_VARIABLE = re.compile(r"\w+_cast|(float|double|half|int|uint|u?char|short|u?l
 RELATIONS = {"<", "<=", ">", ">="}
 WRITING_CALLS = re.compile(r"atomic\w+|\w*store\w*", re.IGNORECASE)
 TILE = re.compile(
-    r"TILE|BLOCK|THREAD|WARP|TPB|^BS|^BM|^BN|^BK|^TM|^TN|PAD|STRIDE|UNROLL|FACTOR|CHUNK|STAGE|VEC|ELEM|SEED|ITER|EPS"
+    r"TILE|BLOCK|THREAD|WARP|TPB|^BS|^BM|^BN|^BK|^TM|^TN|PAD|STRIDE|UNROLL|FACTOR|COARS|GRAIN|PER_|CHUNK|STAGE|VEC|ELEM|SEED|ITER|EPS"
 )
 CONDITIONALS = ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif")
 GROUPS = (*CONDITIONALS, "linkage_specification", "declaration_list", "namespace_definition")
+LAUNCHING = ("hipLaunchKernelGGL", "hipLaunchKernel")
+LOOPS = ("for_statement", "while_statement", "do_statement")
 NAMES = ("identifier", "type_identifier", "namespace_identifier", "field_identifier")
 VALUES = ("binary_expression", "subscript_expression", "call_expression")  # that are no address if assigned
 
@@ -221,9 +223,12 @@ class Source:
             if each.type in ("parameter_declaration", "optional_parameter_declaration") and text_of(each) != "void"
         )
         body = node.child_by_field_name("body")
-        sizes = derived(body, {each.name for each in parameters if not each.pointers} | set(self.macros))
+        bodies = [self.nodes[each].child_by_field_name("body") for each in self.reached(name)]
         bounds = [each for each in walk(node) if each.type == "launch_bounds"]
-        loops = [each for each in walk(body) if each.type in ("for_statement", "while_statement", "do_statement")]
+        loops = [x for each in bodies for x in walk(each) if x.type in LOOPS]
+        combining = [text_of(x) for each in bodies for x in calls(each)]
+        scalars = {each.name for each in parameters if not each.pointers} | {each for each, _, _ in template}
+        scalars |= {*self.macros, "blockDim", "gridDim", "blockIdx", "threadIdx"}
         header = self.content[node.start_byte : body.start_byte].decode(errors="replace")
         return Function(
             name,
@@ -234,14 +239,44 @@ class Source:
             "__global__" in header,
             node.start_point[0] + 1,
             self.written(name, frozenset()),
-            any(compares(each, sizes) for each in walk(body)),
-            bool(loops) or any("shfl" in text_of(each) or "atomic" in text_of(each) for each in calls(body)),
-            any(multiplies(each) for loop in loops for each in walk(loop)),
+            self.compares(name, frozenset(each.name for each in parameters if not each.pointers) | set(self.macros)),
+            bool(loops) or any(re.search("shfl|atomic|reduce|sum", each, re.IGNORECASE) for each in combining),
+            any(multiplies(each, scalars) for loop in loops for each in walk(loop)),
             text_of(bounds[0].named_children[0]) if bounds and bounds[0].named_children else "",
-            "extern" in text_of(body) or any(dynamic(each) for each in self.items),
+            self.shared_outside or any("extern" in text_of(each) for each in bodies),
             "gridDim" in text_of(body),
             "threadIdx.y" not in text_of(body),
         )
+
+    def reached(self, name: str) -> list[str]:
+        """Return a function and those of the file that it calls, directly or by others."""
+        found = [name]
+        for each in found:
+            called = (text_of(x).partition("<")[0].rpartition("::")[2] for x in calls(self.nodes[each]))
+            found += [x for x in dict.fromkeys(called) if x in self.nodes and x not in found]
+        return found
+
+    def compares(self, name: str, given: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
+        """Return whether a condition of a function, or of one that gets a size from it, compares with a size."""
+        body = self.nodes[name].child_by_field_name("body")
+        sizes = derived(body, set(given))
+        if any(compares(each, sizes) for each in walk(body)):
+            return True
+        for each in walk(body):
+            called = text_of(each.child_by_field_name("function")) if each.type == "call_expression" else ""
+            if called in self.nodes and called not in seen | {name}:
+                values = each.child_by_field_name("arguments").named_children
+                names = list(map(names_in, values))
+                own = map(parameter, parameter_nodes(self.nodes[called]))
+                passed = frozenset(x.name for x, used in zip(own, names, strict=False) if used and used <= sizes)
+                if passed and self.compares(called, passed, seen | {name}):
+                    return True
+        return False
+
+    @functools.cached_property
+    def shared_outside(self) -> bool:
+        """Whether dynamic shared memory is declared outside of functions, or in a structure such as a template."""
+        return any(dynamic(each) for each in self.items if definition(each) is None)
 
     def written(self, name: str, seen: frozenset[str]) -> frozenset[str]:
         """Return the pointer parameters through which a function writes, itself or by functions that it calls."""
@@ -313,10 +348,13 @@ class Source:
     # --- launches in the host code
 
     def launch(self, node: Node) -> LaunchSite:
-        function = node.child_by_field_name("function")
+        function, given = node.child_by_field_name("function"), []
+        if text_of(function) in LAUNCHING:  # of HIP: function, grid, block, shared memory, stream, arguments
+            function, *given = node.child_by_field_name("arguments").named_children
         named = [each for each in walk(function) if each.type == "identifier"]
+        named = named[1:] if named and text_of(named[0]) == "HIP_KERNEL_NAME" else named
         arguments = [each for each in walk(function) if each.type == "template_argument_list"][:1]
-        (configuration,) = (each for each in node.children if each.type == "kernel_call_syntax")
+        configuration = [each for x in node.children if x.type == "kernel_call_syntax" for each in x.named_children]
         scope, known = node, {}
         while scope.parent and scope.type != "function_definition":
             scope = scope.parent
@@ -326,7 +364,7 @@ class Source:
         return LaunchSite(
             text_of(named[0]) if named else text_of(function),
             tuple(text_of(each) for each in arguments[0].named_children) if arguments else (),
-            tuple(text_of(each) for each in configuration.named_children),
+            tuple(text_of(each) for each in configuration or given[:4]),
             known,
         )
 
@@ -447,6 +485,8 @@ def template_of(node: Node) -> list[tuple[str, str, bool]]:
         default = text_of(each.child_by_field_name("default_value") or each.child_by_field_name("default_type"))
         if names:
             declared = each.child_by_field_name("declarator")
+            if text_of(each.child_by_field_name("type")) == "bool":
+                default = default or "false"
             found.append((text_of(names[0] if is_type else declared or names[-1]), default, is_type))
     return found
 
@@ -456,11 +496,14 @@ def calls(node: Node) -> Iterator[Node]:
 
 
 def launches(node: Node) -> bool:
-    return node.type == "call_expression" and any(each.type == "kernel_call_syntax" for each in node.children)
+    if node.type != "call_expression":
+        return False
+    named = text_of(node.child_by_field_name("function")) in LAUNCHING
+    return named or any(each.type == "kernel_call_syntax" for each in node.children)
 
 
 def dynamic(item: Node) -> bool:
-    return bool(re.match(r"extern\b.*__shared__", text_of(item), re.DOTALL))
+    return bool(re.search(r"\bextern\b[^;{}]*__shared__", text_of(item)))
 
 
 def derived(body: Node, sizes: set[str]) -> set[str]:
@@ -469,7 +512,7 @@ def derived(body: Node, sizes: set[str]) -> set[str]:
     for each in walk(body):
         if each.type == "init_declarator":
             value = each.child_by_field_name("value")
-            names = {text_of(x) for x in walk(value) if x.type == "identifier"}
+            names = names_in(value)
             if names and names <= found and "threadIdx" not in text_of(value):
                 found.add(text_of(each.child_by_field_name("declarator")))
     return found
@@ -488,8 +531,11 @@ def compares(node: Node, sizes: set[str]) -> bool:
     )
 
 
-def multiplies(node: Node) -> bool:
-    """Whether a node adds up products: ``s += a * b``, ``s = s + a * b``, or a fused multiply-add."""
+def multiplies(node: Node, scalars: set[str]) -> bool:
+    """Whether a node adds up products: ``s += a * b``, ``s = s + a * b``, or a fused multiply-add.
+
+    Products of ``scalars``, such as ``i += blockDim.x * gridDim.x``, are indices.
+    """
     if node.type == "call_expression":
         return "fma" in text_of(node.child_by_field_name("function")).lower()
     if node.type != "assignment_expression":
@@ -498,8 +544,12 @@ def multiplies(node: Node) -> bool:
     products = [
         x for x in walk(right) if x.type == "binary_expression" and x.child_by_field_name("operator").type == "*"
     ]
-    inside = [x for x in products if not within_index(x, right)]
+    inside = [x for x in products if not within_index(x, right) and names_in(x) - scalars]
     return bool(inside) and (operator == "+=" or (operator == "=" and "+" in text_of(right)))
+
+
+def names_in(node: Node) -> set[str]:
+    return {text_of(each) for each in walk(node) if each.type == "identifier"}
 
 
 def within_index(node: Node, top: Node) -> bool:

@@ -314,6 +314,8 @@ class Operation:
     operands : tuple of Operand
     dtypes : tuple of str
         Names of records in ``hpcmm.model.dtypes``.
+    stated : tuple of str
+        Those that only a variant has that states them: kernels of users.
     scalars : mapping of str to float
         Default values of its scalar arguments.
     ladder : tuple of Variant
@@ -360,6 +362,7 @@ class Operation:
     macros: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     combination: Literal["sum", "minimum", "maximum"] = "sum"
     cached: bool = False
+    stated: tuple[str, ...] = ()
     geometry: type[Geometry] | None = None
     fill: Callable[..., None] | None = None
     reference_on: Callable[..., Callable[[Any], Verdict]] | None = None
@@ -373,8 +376,9 @@ class Operation:
         return self.reference(task, arrays)
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
-        """Return the types of a variant: its own, or all types whose sums are of the same type."""
-        return variant.dtypes or tuple(each for each in self.dtypes if not DTYPES[each].accumulator)
+        """Return the types of a variant: its own, or all types whose sums are of the same type, besides ``stated``."""
+        common = (each for each in self.dtypes if not DTYPES[each].accumulator and each not in self.stated)
+        return variant.dtypes or tuple(common)
 
     def dtypes_of_all(self, variants: Iterable[Variant]) -> tuple[str, ...]:
         """Return the types that some variant supports; baselines are used only if there are no other variants."""

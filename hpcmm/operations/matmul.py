@@ -15,6 +15,7 @@ from hpcmm.operations.matmul_ladder import EIGHT_BIT, EVERY, LADDER
 from hpcmm.operations.truth import Judge, reference, scalars
 
 LARGEST_C = 2**16  # of the integers in C before a product
+LARGEST_FACTOR = 2**7  # ... in A and B: sums of less than 2**17 products are exact in int32
 ROWS_OF_STREAM = 256  # of a matrix that one stream of random numbers fills
 
 OPERANDS = (
@@ -40,7 +41,7 @@ def nbytes(task: Task) -> int:
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     """Draw A, B and C uniform in [-1, 1); if beta = 0, C is NaN, because it must not be read.
 
-    Integers are uniform in the range of their type; those of C are below ``LARGEST_C`` in magnitude. Without NaN, C is
+    Integers are uniform: of A and B up to ``LARGEST_FACTOR`` in magnitude, of C up to ``LARGEST_C``. Without NaN, C is
     the smallest integer.
 
     Inputs of a type with ``integers``, float8_e4m3, are integers 1..4 with a random sign, so that the result is checked
@@ -58,12 +59,15 @@ def fill(rng: np.random.Generator, task: Task, arrays: Mapping[str, np.ndarray])
     """Draw A, B and C into existing arrays."""
     for operand in task.operation.operands:
         drawn = task.element if operand.role == "in" else task.element.results
-        draw_into(arrays[operand.name], rng, drawn, task.element.integers)
+        most = LARGEST_FACTOR if operand.role == "in" else LARGEST_C
+        draw_into(arrays[operand.name], rng, drawn, task.element.integers, most)
     if task.scalars["beta"] == 0:
         arrays["C"].fill(task.element.results.poison)
 
 
-def draw_into(x: np.ndarray, rng: np.random.Generator, element: DType, largest: int = 0) -> None:
+def draw_into(
+    x: np.ndarray, rng: np.random.Generator, element: DType, largest: int = 0, below: int = LARGEST_FACTOR
+) -> None:
     """Fill a matrix with random values.
 
     With ``largest``, they are integers up to this magnitude, but not zero: its loss would go unnoticed.
@@ -75,7 +79,7 @@ def draw_into(x: np.ndarray, rng: np.random.Generator, element: DType, largest: 
             rows[...] = values[stream.integers(len(values), size=rows.shape, dtype=np.uint8)]
             return
         if element.is_integer:
-            most = min(np.iinfo(x.dtype).max + 1, LARGEST_C)
+            most = min(np.iinfo(x.dtype).max + 1, below)
             rows[...] = stream.integers(-most, most, rows.shape, x.dtype)
             return
         drawn = rows if x.dtype in (np.float32, np.float64) else np.empty(rows.shape, np.float32)
@@ -100,7 +104,8 @@ MATMUL = Operation(
     kernels="matmul",
     dimensions=("m", "n", "k"),
     operands=OPERANDS,
-    dtypes=(*EVERY, *EIGHT_BIT),
+    dtypes=(*EVERY, *EIGHT_BIT, "int32"),
+    stated=("int32",),
     scalars={"alpha": 1.5, "beta": 0.5},
     ladder=LADDER,
     metric="flops",

@@ -352,7 +352,13 @@ LADDER = ladder(  # the order here is the order of the rungs
     "int8_slices",
     "int8_residues",
     Variant(
-        "numpy", "cpu", "NumPy's BLAS", dtypes=(*EVERY, "int8"), library=blas, deterministic=False, provider="blas"
+        "numpy",
+        "cpu",
+        "NumPy's BLAS",
+        dtypes=(*EVERY, "int8", "int32"),
+        library=blas,
+        deterministic=False,
+        provider="blas",
     ),
     Variant(
         "mkl",

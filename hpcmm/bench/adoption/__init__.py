@@ -14,7 +14,7 @@ from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NotAdopted
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, kinds, types_of
 from hpcmm.bench.adoption.vectors import VectorSearch
-from hpcmm.experiment import calls
+from hpcmm.experiment import calls, functions
 from hpcmm.experiment.functions import Function, Parameter, Source, declared_by
 from hpcmm.experiment.returning import LEADERBOARD, NAMES
 from hpcmm.kernels import modules
@@ -168,7 +168,7 @@ def copy_of(path: Path, kernel: str, several: bool = False) -> tuple[Path, str]:
     text = decoded(path)
     if not kernel and is_native(text, path):
         return path, ""
-    code = [*sorted(Path(__file__).parent.glob("*.py")), Path(calls.__file__)]
+    code = [*sorted(Path(__file__).parent.glob("*.py")), Path(calls.__file__), Path(functions.__file__)]
     parts = [str(path), text, kernel, *(each.read_text() for each in code)]
     folder = modules.cache() / "adopted" / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     said = folder / "said.txt"
@@ -266,12 +266,7 @@ def candidates(source: Source, device: Device) -> list[Function]:
     able = [each for each in functions_of(source, device) if kinds(source, each, device)]
     if len(able) < 2:
         return able
-    called = {
-        name
-        for each in able
-        for name in re.findall(r"\w+(?=\s*\()", source.nodes[each.name].text.decode(errors="replace"))
-        if name != each.name
-    }
+    called = {name for each in able for name in source.reached(each.name)[1:]}
     able = [each for each in able if each.name not in called] or able
     if device.accelerator:
         return able

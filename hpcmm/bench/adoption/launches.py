@@ -18,6 +18,7 @@ PRESETS = (  # values of template parameters that the file does not give, by the
     {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 4, "WM": 64, "WN": 64, "WNITER": 4, "NUMTS": 128},
     {"BM": 64, "BN": 64, "BK": 8, "TM": 4, "TN": 4, "WM": 32, "WN": 32, "WNITER": 2, "NUMTS": 128},
 )
+THREADS = re.compile(r"THREAD|TPB|BLOCK|WORKGROUP|^BS$|^NT$")  # names of constants that may be numbers of threads
 WIDTHS = (16, 32, 8, 256, 128)  # ... for all of them
 DEFAULT_SHARED_BYTES = 48 << 10  # that every GPU has, for a head that states none
 TYPE = "hpcmm_real"  # the name of the element type in an adapted source
@@ -84,7 +85,8 @@ def templates(source: Source, function: Function) -> list[str]:
             tried.append([text if value is None else value for text, value in zip(site.template, values, strict=True)])
     for preset in PRESETS:
         tried.append([default or preset.get(short(name)) for name, default in function.template])
-    for width in WIDTHS:
+    of_vectors = function.flat and not function.multiplies
+    for width in sorted(WIDTHS, key=lambda each: (each > 32) != of_vectors):
         tried.append([default or width for _, default in function.template])
     is_type = [name in function.types for name, _ in function.template]
     whole = [[TYPE if is_one else each for is_one, each in zip(is_type, values, strict=False)] for values in tried]
@@ -117,7 +119,7 @@ def _blocks_of_constants(numbers: Mapping[str, int]) -> list[tuple[int, ...]]:
     if {"BM", "BN", "TM"} <= set(tile):
         rows, columns = tile["BM"] // tile["TM"], tile["BN"] // tile.get("TN", 1)
         found += [(rows * columns,), (columns, rows)]
-    threads = [value for name, value in numbers.items() if re.search(r"THREAD|TPB", name.upper())]
+    threads = [value for name, value in numbers.items() if THREADS.search(name.upper())]
     found += [(value,) for value in threads if 32 <= value <= 1024]
     for value in sorted({value for value in numbers.values() if 2 <= value <= 32}, reverse=True):
         found += [(value, value), (value * value,)]

@@ -23,7 +23,11 @@ from hpcmm.experiment.calls import default_scalars
 from hpcmm.model import DeviceError
 
 SIDES = (64, 128, 256)  # of square matrices in which a block runs alone
-ALPHA, BETA = 1.5, 0.5  # of trials
+SHAPES, SQUARES = (
+    ((32, 48, 64), (128, 256, 384)),
+    ((48,) * 3, (256,) * 3),
+)  # of trials on the CPU, larger multiples last
+ALPHA, BETA = 2.0, 3.0  # of trials
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}  # ... and of an element over the root of k; else
 COARSE = 3e-2
 SMALLEST = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # multiples to try
@@ -62,13 +66,13 @@ class ProductSearch(Search):
             run = self.compiled(template)
         except DeviceError as error:
             raise NotAdopted(f"{self.path.name}: {compiler_error(str(error))}") from error
-        shape = (32, 48, 64) if len(self.integers) > 1 else (48, 48, 48)
-        for self.columns in (False, True):
-            for way in self.ways:
-                candidate = Candidate(self.compiled(template, way) if self.of_rows else run, template)
-                keys = self.meaning(self.multiply(candidate, way, shape))
-                if keys is not None and self.columns == (keys.get("layout") == "columns"):
-                    return self.described(candidate, way, keys)
+        for shape in SHAPES if len(self.integers) > 1 else SQUARES:
+            for self.columns in (False, True):
+                for way in self.ways:
+                    candidate = Candidate(self.compiled(template, way) if self.of_rows else run, template)
+                    keys = self.meaning(self.multiply(candidate, way, shape))
+                    if keys is not None and self.columns == (keys.get("layout") == "columns"):
+                        return self.described(candidate, way, keys)
         self.columns = False
         candidate = Candidate(run, template)
         keys = self.meaning(self.multiply(candidate, self.ways[0], (48, 48, 48)))
@@ -119,14 +123,16 @@ class ProductSearch(Search):
         sizes = dict(zip("mnk", shape, strict=True))
         m, n, k = shape
         sizes |= dict(zip(("lda", "ldb", "ldc"), (m, k, m) if self.columns else (k, n, n), strict=True))
-        values = [sizes[each] for each in (SLOTS if self.of_rows else way)]
+        values = [sizes[each] for each in (SLOTS if self.of_rows else way) if each in sizes]
         slots = dict(zip(SLOTS, map(np.int32, [*values, *[0] * len(SLOTS)]), strict=False))
         rng = np.random.default_rng(0)
         drawn = [rng.uniform(-1, 1, size).astype(np.float32) for size in (m * k, k * n, m * n)]
+        if self.element.is_integer:
+            drawn = [np.round(9 * each) for each in drawn]
         a, b, before = (self.element.stored(each).astype(self.element.storage) for each in drawn)
         beta = 0.0 if unread else BETA
         if unread:
-            before[...] = np.nan
+            before[...] = self.element.poison
         x, y, z = map(on_device, (a, b, before))
         scalar = self.element.sums.storage.type
         arguments = (

@@ -14,7 +14,7 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import HostKernel, compile_library
 from hpcmm.bench.adoption import launches, trials
-from hpcmm.bench.adoption.signatures import SLOTS, arrays_of, integers_of, reals_of, types_of
+from hpcmm.bench.adoption.signatures import CONTIGUOUS, SLOTS, arrays_of, hint, integers_of, reals_of, types_of
 from hpcmm.bench.adoption.trials import as_argument, compiler_error, guarded
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import Function, Parameter, Source
@@ -214,8 +214,11 @@ class Search:
 
     def compiled(self, template: str, way: Sequence[str] = ()) -> Compiled:
         """Compile the kernel for trials, in which each integer has a slot of its own; with ``way`` these sizes."""
-        slots = SLOTS if self.kind == "matmul" else ("n",)
-        head = {**self.kernel.given, "call": self.call(way or slots[: len(self.integers)], template)}
+        if not way and self.kind == "matmul":
+            slots = iter(SLOTS)
+            way = [CONTIGUOUS if hint(each.name) == CONTIGUOUS else next(slots) for each in self.integers]
+        way = way or ["n"] * len(self.integers)
+        head = {**self.kernel.given, "call": self.call(way, template)}
         adapted = calls.adapted(self.path, self.kernel.text, head, self.kind, self.device.name)
         macros = {"REAL": self.element.c_of(self.device.name), "ACCUMULATOR": self.element.sums.c_of(self.device.name)}
         macros |= self.operation.macros.get(self.device.name, {}) | self.kernel.given.get("constants", {})

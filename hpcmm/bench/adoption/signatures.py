@@ -16,6 +16,8 @@ WORDS_OF_INTEGERS = re.compile(
     r"(std::)?(unsigned|signed|long|short|int|char|size_t|uint|u?int(8|16|32|64)_t|ptrdiff_t|ssize_t|bool|ulong|uint32|int64)\b"
 )
 IDENTITY = re.compile(r"ident|init|neutral|start|zero", re.IGNORECASE)  # names of the first value of a reduction
+STRIDE = re.compile(r"((?:inc|stride)(?:r|c|row|col|column)|(?:row|col|column)(?:inc|stride)|rs|cs)([abc])")
+CONTIGUOUS = "1"  # elements from one column of a row to the next
 SLOTS = ("m", "n", "k", "lda", "ldb", "ldc")  # integers of the operation's function, which pass any integers in a trial
 
 
@@ -92,7 +94,7 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
     if any(each.name not in known and (device.accelerator or not is_threads(each)) for each in function.parameters):
         return []
     written = [each for each in arrays if each.name in function.written]
-    if len(arrays) == 3 and len(written) <= 1 and len(integers) <= 6 and len(reals) <= 2 and written:
+    if len(arrays) == 3 and len(written) <= 1 and sized(integers) and len(reals) <= 2 and written:
         if len(integers) > 1 or all(each.structure for each in arrays):
             return ["matmul"]
         if reals:
@@ -116,11 +118,16 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
     return []
 
 
-def hint(name: str) -> str:
-    """Return the size of a product that a name suggests: m, n, k, lda, ldb or ldc; empty if none.
+def sized(integers: Sequence[Parameter]) -> bool:
+    """Return whether integers may be sizes and leading dimensions, beside strides of 1."""
+    return sum(hint(each.name) != CONTIGUOUS for each in integers) <= len(SLOTS)
 
-    >>> [hint(each) for each in ("M", "numAColumns", "wB", "height_a", "lda", "width", "K_", "rows")]
-    ['m', 'k', 'n', 'm', 'lda', '', 'k', '']
+
+def hint(name: str) -> str:
+    """Return the size of a product that a name suggests: m, n, k, lda, ldb or ldc; 1 of a stride; empty if none.
+
+    >>> [hint(each) for each in ("M", "numAColumns", "wB", "height_a", "lda", "width", "K_", "rows", "incColA")]
+    ['m', 'k', 'n', 'm', 'lda', '', 'k', '', '1']
     """
     plain = re.sub(r"[^a-z]", "", name.lower().replace("num", ""))
     plain = plain.removeprefix("matrix").removeprefix("mat")
@@ -128,6 +135,8 @@ def hint(name: str) -> str:
         return plain
     if found := re.fullmatch(r"(?:ld|stride|pitch|lead\w*)([abc])", plain):
         return f"ld{found[1]}"
+    if found := STRIDE.fullmatch(plain):  # from row to row, or from column to column
+        return f"ld{found[2]}" if "r" in found[1].replace("stride", "") else CONTIGUOUS
     row = r"(?:rows?|h|height|hgt|ht)"
     column = r"(?:columns?|cols?|w|width|wid|wd)"
     for which, by_row, by_column in (("a", "m", "k"), ("b", "k", "n"), ("c", "m", "n")):
@@ -143,7 +152,7 @@ def assignments(integers: Sequence[Parameter]) -> list[tuple[str, ...]]:
     hints = [hint(each.name) for each in integers]
     if len(integers) == 1:
         return [("n",)]
-    fixed = [each if each[:2] == "ld" else "" for each in hints]
+    fixed = [each if each[:2] == "ld" or each == CONTIGUOUS else "" for each in hints]
     free = [i for i, each in enumerate(fixed) if not each]
     if len(free) == 1 and len(integers) > 1:
         ways = [("n",)]

@@ -14,7 +14,10 @@ from hpcmm.model import DeviceError
 from hpcmm.operations import OPERATIONS
 
 WRONG = "a wrong result"
-LENGTH, RAGGED = 4096, 1003  # of the vectors of trials
+LENGTHS, RAGGED = (
+    (4096, 16384),
+    1003,
+)  # of the vectors of trials; the longer ones for blocks that take all of the others
 
 
 class VectorSearch(Search):
@@ -95,12 +98,15 @@ class VectorSearch(Search):
     def maps(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the keys of a launch that gives each element of a result; None if it is wrong."""
         threads = candidate.threads
-        first = self.run(candidate, LENGTH, 1)
-        taken = int(np.count_nonzero(first[2])) if first else 0
-        if not taken or taken % threads:
-            return self.wrong() if first else None
-        per_thread = taken // threads if taken < LENGTH else 1
-        n = LENGTH - LENGTH % (threads * per_thread)
+        for length in LENGTHS:
+            first = self.run(candidate, length, 1)
+            taken = int(np.count_nonzero(first[2])) if first else 0
+            if not taken or taken % threads:
+                return self.wrong() if first else None
+            if taken < length:
+                break
+        per_thread = taken // threads if taken < length else 1
+        n = length - length % (threads * per_thread)
         whole = self.run(candidate, n, n // (threads * per_thread))
         if not whole or not self.right(whole, n):
             return self.wrong() if whole else None
@@ -117,16 +123,19 @@ class VectorSearch(Search):
     def reduces(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the keys of a launch of a reduction; None if it is wrong."""
         threads = candidate.threads
-        first = self.run(candidate, LENGTH, 1)
-        if first is None:
-            return None
-        x, _, out = first
-        hits = np.flatnonzero(np.cumsum(x) == out[0])  # of a sum: the elements that one block takes
-        taken = int(hits[0]) + 1 if len(hits) else LENGTH
-        if taken % threads and taken != LENGTH:
-            return self.wrong()
-        per_thread = max(1, taken // threads) if taken < LENGTH else 1
-        n = LENGTH - LENGTH % (threads * per_thread)
+        for length in LENGTHS:
+            first = self.run(candidate, length, 1)
+            if first is None:
+                return None
+            x, _, out = first
+            hits = np.flatnonzero(np.cumsum(x) == out[0])  # of a sum: the elements that one block takes
+            taken = int(hits[0]) + 1 if len(hits) else length
+            if taken % threads and taken != length:
+                return self.wrong()
+            if taken < length:
+                break
+        per_thread = max(1, taken // threads) if taken < length else 1
+        n = length - length % (threads * per_thread)
         blocks = max(2, n // (threads * per_thread))
         whole = self.run(candidate, n, blocks)
         if whole is None:
