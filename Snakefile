@@ -111,7 +111,7 @@ REQUESTED = {
     "gres": lambda wildcards: SITE.gres(job_of(wildcards)),
     "slurm_extra": lambda wildcards: SITE.extra(job_of(wildcards).ranks),
     "tasks_per_gpu": 0,
-    "mem_mb": lambda wildcards: SITE.mem_mb(job_of(wildcards)),
+    "mem_mb": lambda wildcards: SITE.mem_mb(job_of(wildcards), plan.largest_bytes(job_of(wildcards))),
     "runtime": lambda wildcards: SITE.minutes(job_of(wildcards)),
 }
 

@@ -17,8 +17,9 @@ import published
 from tabulate import tabulate
 
 from hpcmm import analysis, kernels, store
-from hpcmm.analysis import occupancy, why
+from hpcmm.analysis import why
 from hpcmm.model import Operation, Task, Variant
+from hpcmm.model.capabilities import tile_phase
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions, heads
 from hpcmm.operations.blocks import OverC
@@ -314,14 +315,14 @@ def _loads(task: Task, facts: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(geometry, OverC):
         staged = geometry.phase(task)
         if staged:
-            loads, flops = occupancy.tile_phase(staged.rows, staged.columns, staged.depth)
+            loads, flops = tile_phase(staged.rows, staged.columns, staged.depth)
             yield (
                 f"A phase loads {staged.rows} × {staged.depth} of A and {staged.depth} × {staged.columns} of B, "
                 f"{loads:,} elements, for {flops // 2:,} multiply-adds: "
                 f"{formats.number(2 * loads / flops)} loads from global memory per multiply-add."
             )
         else:
-            loads, flops = occupancy.tile_phase(1, 1, 1)
+            loads, flops = tile_phase(1, 1, 1)
             yield "Each multiply-add loads one element of A and one of B: 2 loads per multiply-add."
         per_flop = loads * itemsize / flops
         yield f"{loads:,} loads × {itemsize} B / {flops:,} flops = {formats.number(per_flop)} B per flop."

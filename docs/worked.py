@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from tabulate import tabulate
 
-from hpcmm.analysis import occupancy
-from hpcmm.analysis.capabilities import CAPABILITIES, capability
+from hpcmm.model.capabilities import CAPABILITIES, block_limits, block_on, capability
 
 WARP, SECTOR, BANKS = 32, 32, 32
 
@@ -172,8 +171,8 @@ def limits() -> str:
 def resident(tile: int, like: str, sm_shared: int = 0) -> tuple[int, str]:
     """Return the blocks of a tiled product per SM, and what limits them."""
     device = capability(like)
-    block = occupancy.block_on(device, (tile, tile), 2 * tile**2 * 4, sm_shared=sm_shared)
-    found = occupancy.block_limits(block, device)
+    block = block_on(device, (tile, tile), 2 * tile**2 * 4, sm_shared=sm_shared)
+    found = block_limits(block, device)
     least = min(found.values())
     return least, ", ".join(name for name, count in found.items() if count == least)
 

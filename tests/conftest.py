@@ -34,7 +34,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # HYPOTHESIS_PROFILE=few is for slow tools such as compute-sanitizer, many for a long search.
 settings.register_profile("few", deadline=None, max_examples=5, derandomize=True)
 settings.register_profile("usual", deadline=None, max_examples=25)
-settings.register_profile("slow", deadline=None, max_examples=100)
 settings.register_profile("many", deadline=None, max_examples=1000)
 
 
@@ -43,8 +42,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    usual = "slow" if config.getoption("slow") else "usual"
-    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))  # read where a module decorates its tests
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))  # read where a module decorates its tests
 
 
 # The modules that take longest, the longest first, so that none of them starts when the other processes are done. Some

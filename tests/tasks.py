@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from hpcmm.backends import Machine
 from hpcmm.model import Operation, Task, Variant
+from hpcmm.model.devices import Machine
 
 
 def task(

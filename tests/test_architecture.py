@@ -52,8 +52,8 @@ HEAVY = {
 }
 
 
-# modules of parallel/ that start MPI when they are imported, besides those of the transports
-STARTS_MPI = {"world", "device_memory"}
+# the module of parallel/ that starts MPI when it is imported, besides those of the transports
+STARTS_MPI = {"world"}
 
 
 def name(path: Path) -> str:
@@ -76,7 +76,7 @@ def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-MOST_PAIRS = 80  # of rooms of which one imports from the other
+MOST_PAIRS = 70  # of rooms of which one imports from the other
 
 
 def test_imports_go_one_way_along_few_paths():
@@ -88,7 +88,8 @@ def test_imports_go_one_way_along_few_paths():
         allowed = [] if package else ORDER[: ORDER.index(room(path)) + 1]  # a room's own modules too
         if upward := inside - set(allowed):
             wrong[name(path)] = upward
-        pairs |= {(room(path), other) for other in inside - {room(path)}}
+        if path.parent != PACKAGE:
+            pairs |= {(room(path), other) for other in inside - {room(path)}}
     assert not wrong
     assert len(pairs) <= MOST_PAIRS
 

@@ -16,6 +16,7 @@ from hpcmm.grading import counts, exercise, ranks, rubric, sandbox
 from hpcmm.kernels import modules
 from hpcmm.model.launch import Launch
 from hpcmm.operations import OPERATIONS
+from hpcmm.system import files
 from hpcmm.system.reader import ConfigError
 
 SOLUTIONS = Path(__file__).parent / "solutions"
@@ -79,11 +80,11 @@ def expected(at: np.ndarray, size: int, shared: bool) -> dict[str, int]:
 )
 def test_sectors_and_wavefronts_are_those_of_sets_of_words(kind, block, stride, seed):
     """Lanes that a branch leaves out, partial warps, strides and broadcasts, whatever the order of the threads."""
-    source = modules.cache() / "gather.cu"
+    source = files.cache() / "gather.cu"
     source.write_text(GATHER)
     dtype = np.dtype({"signed char": "i1", "short": "i2", "float": "f4", "double": "f8"}[kind])
     kernel = launch.compile_kernel(
-        source, "gather", [f"-DT={kind}", f"-DSIZE={SIZE}", f"-DTURNS={TURNS}"], modules.cache()
+        source, "gather", [f"-DT={kind}", f"-DSIZE={SIZE}", f"-DTURNS={TURNS}"], files.cache()
     )
     kernel.counted = True
     rng, threads = np.random.default_rng(seed), block[0] * block[1]

@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from hpcmm import backends
 from hpcmm.cli import display
 from hpcmm.experiment import plan
+from hpcmm.model.devices import ANY
 
 SWEEPS = {
     "size": {"operation": "matmul", "variants": ["openmp", "numpy"], "sizes": [64, 128], "dtypes": ["float32"]},
@@ -27,7 +27,7 @@ LINES = [
 
 @pytest.fixture
 def results(tmp_path):
-    plan.make({"sweeps": SWEEPS}, backends.ANY).write(tmp_path / "plan.json")
+    plan.make({"sweeps": SWEEPS}, ANY).write(tmp_path / "plan.json")
     return tmp_path
 
 

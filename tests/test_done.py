@@ -39,7 +39,7 @@ def whole(tmp_path) -> plan.Plan:
     for batch in planned.batches:
         stored(file_of(tmp_path, batch), batch)
     assert collect(planned, tmp_path, tmp_path / done.TIMINGS) == []
-    (tmp_path / done.PAGE).write_text(done.page_source(tmp_path / done.TIMINGS))
+    (tmp_path / done.PAGE).write_text(store.page_source(tmp_path / done.TIMINGS))
     return planned
 
 

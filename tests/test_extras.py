@@ -15,9 +15,9 @@ import yaml
 from packaging.requirements import Requirement
 from test_main import ALONE, run_of
 
-from hpcmm import backends
 from hpcmm.cli.main import COMMANDS
 from hpcmm.experiment import plan
+from hpcmm.model.devices import ANY
 from hpcmm.parallel import INSTALL
 
 ROOT = Path(__file__).parents[1]
@@ -83,7 +83,7 @@ def folder(tmp_path_factory) -> Path:
     (folder / "rubric.yaml").write_text(RUBRIC)
     shutil.copy(ROOT / "tests" / "solutions" / "01_serial.c", folder)
     (folder / "results").mkdir()
-    plan.make(yaml.safe_load(CONFIG), backends.ANY).write(folder / "results" / "plan.json")
+    plan.make(yaml.safe_load(CONFIG), ANY).write(folder / "results" / "plan.json")
     return folder
 
 

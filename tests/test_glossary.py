@@ -5,8 +5,6 @@ import collections
 import re
 from pathlib import Path
 
-import pytest
-
 import hpcmm
 
 PACKAGE = Path(hpcmm.__file__).parent
@@ -47,15 +45,10 @@ def wrong_texts(path: Path, text: str) -> list[str]:
     return [f"{path.name}: {line.strip()}" for line in lines if PHRASE.search(line)]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_has_one_word_for_what_was_not_measured_and_spreads_are_deviations(path):
-    text = path.read_text()
-    assert wrong_names(path, text) == []
-    assert wrong_texts(path, text) == []
-
-
-def test_schemas_and_pages_use_the_same_words():
-    assert [line for path in TEXTS for line in wrong_texts(path, path.read_text())] == []
+def test_one_word_for_what_was_not_measured_and_spreads_are_deviations():
+    texts = {path: path.read_text() for path in (*MODULES, *TEXTS)}
+    assert [line for path in MODULES for line in wrong_names(path, texts[path])] == []
+    assert [line for path, text in texts.items() for line in wrong_texts(path, text)] == []
 
 
 def test_the_name_of_the_group_in_files_is_used_as_text_only():

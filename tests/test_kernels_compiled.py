@@ -208,8 +208,7 @@ def multiply_adds(instructions: str) -> int:
     return len(re.findall(r"\bfma\.rn(?:\.ftz)?\.f(?:32|64)\b", instructions))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("tile", [8, 16, 32])
+@pytest.mark.parametrize(("dtype", "tile"), [("float32", 8), ("float64", 16), ("float32", 32)])
 def test_a_loop_over_a_tile_is_kept_only_where_that_is_the_idea(dtype, tile):
     """So that a step from one of these rungs to another shows what their heads say, and not a pragma."""
     codes = {}

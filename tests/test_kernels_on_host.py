@@ -141,6 +141,18 @@ def some(values: Iterable, step: int = 4) -> list:
     ]
 
 
+def is_tested(name: str, dtype: str, tile: int | None) -> bool:
+    """Whether a build is tested here: ``test_kernels.py`` tests all on a GPU.
+
+    Types take turns with tiles, and with operations that share a source; of one such source all are tested.
+    """
+    operation, variant = RUNG_OF[name]
+    if len(variant.tiles) > 1:
+        return (operation.dtypes_of(variant).index(dtype) + variant.tiles.index(tile)) % 2 == 0
+    shares = operation.name in ("minimum", "maximum") and variant.name != "sequential"
+    return not shares or is_representative(name, dtype, tile)
+
+
 BUILDS = [
     pytest.param(
         *(name, dtype, tile),
@@ -150,6 +162,7 @@ BUILDS = [
     for name, (operation, variant) in RUNG_OF.items()
     for dtype in operation.dtypes_of(variant)
     for tile in variant.tiles or (None,)
+    if is_tested(name, dtype, tile)
 ]
 HOST_BUILDS = [build for build in BUILDS if build.values[0] not in NOT_ON_HOST]
 
@@ -544,13 +557,13 @@ def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(buil
 
 
 @needs_compiler
-@pytest.mark.parametrize("starts", [(1, 1, 1), (3, 3, 3), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 2, 3)], ids=str)
 @pytest.mark.parametrize(("name", "dtype", "tile"), [b for b in HOST_BUILDS if b.values[0].startswith("vector_add/")])
-def test_vectors_may_start_anywhere(build, name, dtype, tile, starts):
+def test_vectors_may_start_anywhere(build, name, dtype, tile):
     operation, variant = RUNG_OF[name]
     kernel = build(source(name), operation.kernels, defines(name, dtype, tile))
-    for (shape, parameters), order in itertools.product(cases(operation, variant, dtype), ORDERS):
-        run(kernel, name, dtype, tile, shape, parameters, order, starts=starts)
+    starts, orders = ((1, 1, 1), (3, 3, 3), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 2, 3)), itertools.cycle(ORDERS)
+    for first, (shape, parameters) in itertools.product(starts, cases(operation, variant, dtype)):
+        run(kernel, name, dtype, tile, shape, parameters, next(orders), starts=first)
 
 
 FLAGGED = source("sum/flagged")
@@ -691,33 +704,23 @@ def test_removing_any_barrier_of_any_rung_is_found(build, name, which):
 
 MUTANTS = [  # rung, text, its replacement, the report
     ("matmul/naive", "row >= m", "row > m", "out of bounds, at byte"),
-    ("matmul/naive", "column >= n", "column > n", "out of bounds, at byte"),
     ("matmul/naive", "p < k", "p <= k", "out of bounds, at byte"),
     ("matmul/naive", "row >= m", "row >= m - 1", "wrong result"),
     ("matmul/naive", "beta == 0 ? alpha * sum :", "", "wrong result"),  # reads C, which is NaN
     ("matmul/naive", "int lda", "long long lda", "parameters of"),
     ("matmul/tiled_padded", "row < m && start", "row <= m && start", "read of 4 bytes out of bounds, at byte"),
     ("matmul/tiled_padded", "start + x < k", "start + x <= k", "read of 4 bytes out of bounds, at byte"),
-    ("matmul/tiled_padded", "start + y < k", "start + y <= k", "read of 4 bytes out of bounds, at byte"),
-    ("matmul/tiled_padded", "< k && column < n", "< k && column <= n", "read of 4 bytes out of bounds, at byte"),
     ("matmul/tiled_padded", "if (row < m", "if (row <= m", "out of bounds, at byte"),
-    ("matmul/tiled_padded", "m && column < n", "m && column <= n", "out of bounds, at byte"),
     ("matmul/tiled_padded", "p < TILE", "p <= TILE", "index 32 out of bounds in line"),
     ("matmul/tiled_padded", "p < TILE", "p < TILE - 1", "wrong result"),
     ("matmul/tiled_padded", "tile_a[y][x] =", "if (row < m) tile_a[y][x] =", "nothing has written"),
     ("matmul/pitched", "row * lda", "row * k", "wrong result"),
-    ("matmul/pitched", "+ y) * ldb", "+ y) * n", "wrong result"),
     ("matmul/tensor_core", "add(small_a, big_b);", "", "wrong result"),
-    ("matmul/tensor_core", "add(big_a, small_b);", "", "wrong result"),
-    ("matmul/tensor_core", "add(big_a, big_b);", "", "wrong result"),
     ("matmul/tensor_core", " + 0x1000) & 0xffffe000", ")", "wrong result"),  # nothing is left for the small parts
     ("matmul/tensor_core", "? 16 : 0", "? 0 : 0", "wrong result"),  # what the split drops is too much of a short sum
     ("matmul/tensor_core", "(i * 16 + e % 2 * 8) * A_PITCH", "(i * 16 + e / 2 * 8) * A_PITCH", "wrong result"),
-    ("matmul/tensor_core", "(p + e * 4) * B_PITCH", "(p + e) * B_PITCH", "wrong result"),
     ("matmul/tensor_core", "start + a_column + e < k", "start + a_column + e <= k", "out of bounds, at byte"),
-    ("matmul/tensor_core", "b_column + e < n", "b_column + e <= n", "out of bounds, at byte"),
     ("matmul/tensor_core", "first_row + ROWS <= m", "first_row + ROWS <= m + 1", "out of bounds, at byte"),
-    ("matmul/tensor_core", "first_column + COLUMNS <= n", "first_column + COLUMNS <= n + 4", "out of bounds, at byte"),
     (
         "matmul/tensor_core",
         "loader.fast && loader.start + DEPTH <= k)\n            m",
@@ -725,46 +728,31 @@ MUTANTS = [  # rung, text, its replacement, the report
         "out of bounds, at byte",
     ),
     ("matmul/tensor_core", "a_row + i < m", "a_row + i <= m", "out of bounds, at byte"),
-    ("matmul/tensor_core", "start + b_row + p < k", "start + b_row + p <= k", "out of bounds, at byte"),
     ("matmul/tensor_core", "lda % WIDTH == 0", "lda % WIDTH >= 0", "misaligned"),
-    ("matmul/tensor_core", "ldb % WIDTH == 0", "ldb % WIDTH >= 0", "misaligned"),
     ("matmul/tensor_core", "beta != 0 && row < m", "beta != 0 && row <= m", "out of bounds, at byte"),
-    ("matmul/tensor_core", "if (row < m && column", "if (row <= m && column", "out of bounds, at byte"),
     ("matmul/tensor_core", "inside && ldc % 2 == 0", "inside && ldc % 2 >= 0", "misaligned"),
     ("matmul/tensor_core", "min(GROUP_ROWS, tile_rows - first_row)", "GROUP_ROWS", "wrong result"),
     ("matmul/tensor_core", "DEPTH * B_PITCH;", "DEPTH * B_PITCH + 1;", "misaligned"),
     ("matmul/large_thread_tile", "a_row + i < m", "a_row + i <= m", "out of bounds, at byte"),
-    ("matmul/large_thread_tile", "start + a_column < k", "start + a_column <= k", "out of bounds, at byte"),
-    ("matmul/large_thread_tile", "b_column + e < n", "b_column + e <= n", "out of bounds, at byte"),
     (
         "matmul/large_thread_tile",
         "loader.fast && loader.start + DEPTH <= k)\n        m",
         "loader.fast && loader.start < k)\n        m",
         "out of bounds, at byte",
     ),
-    ("matmul/large_thread_tile", "beta != 0 && row < m", "beta != 0 && row <= m", "out of bounds, at byte"),
     ("matmul/large_thread_tile", "if (row < m && column", "if (row <= m && column", "out of bounds, at byte"),
     ("matmul/large_thread_tile", "ldc % WIDTH == 0", "ldc % WIDTH >= 0", "misaligned"),
     ("matmul/warpgroup", "a);\n        __syncthreads();", "a);", "race in shared memory"),
     ("matmul/warpgroup", "__syncthreads();  // the next", "// the next", "race in shared memory"),
     ("matmul/warpgroup", "LEADING_OFFSET = COLUMNS * 16", "LEADING_OFFSET = COLUMNS * 8", "wrong result"),
-    ("matmul/warpgroup", "STRIDE_OFFSET = 8 * 16", "STRIDE_OFFSET = 4 * 16", "wrong result"),
     ("matmul/warpgroup", "a.small[s], descriptor(big_b", "a.big[s], descriptor(big_b", "wrong result"),
-    ("matmul/warpgroup", "[s], descriptor(small_b", "[s], descriptor(big_b", "wrong result"),
-    ("matmul/warpgroup", " + 0x1000) & 0xffffe000", ")", "wrong result"),
     ("matmul/warpgroup", "SHORT_K = 16", "SHORT_K = 0", "wrong result"),
     ("matmul/warpgroup", "s > 0", "true", "wrong result"),
     ("matmul/warpgroup", "s % 2 * 2 + e / 2", "s % 2 + e / 2", "wrong result"),
     ("matmul/warpgroup", "row + 8, m - 1", "row + 8, m", "out of bounds, at byte"),
-    ("matmul/warpgroup", "first_column + column, n - 1", "first_column + column, n", "out of bounds, at byte"),
     ("matmul/warpgroup", "start + p + 4 * t + e < end", "start + p + 4 * t + e <= end", "out of bounds, at byte"),
-    ("matmul/warpgroup", "start + p + group < end", "start + p + group <= end", "out of bounds, at byte"),
     ("matmul/warpgroup", "lda % 4 == 0", "lda % 4 >= 0", "misaligned"),
-    ("matmul/warpgroup", "beta != 0 && y < m", "beta != 0 && y <= m", "out of bounds, at byte"),
-    ("matmul/warpgroup", "if (y < m && x", "if (y <= m && x", "out of bounds, at byte"),
     ("matmul/warpgroup", "first_row + ROWS <= m", "first_row + ROWS <= m + 1", "out of bounds, at byte"),
-    ("matmul/warpgroup", "first_column + COLUMNS <= n", "first_column + COLUMNS <= n + 4", "out of bounds, at byte"),
-    ("matmul/warpgroup", "inside && ldc % 2 == 0", "inside && ldc % 2 >= 0", "misaligned"),
     ("matmul/stream_k", "min(k, piece.to * DEPTH)", "piece.to * DEPTH", "out of bounds, at byte"),
     ("matmul/stream_k", "min(k, piece.to * DEPTH)", "k", "wrong result"),
     ("matmul/stream_k", "(first + group) * ldb", "group * ldb", "wrong result"),
@@ -777,13 +765,9 @@ MUTANTS = [  # rung, text, its replacement, the report
     ("sum/sequential", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
     ("sum/sequential", "values[t + s]", "values[t + 2 * s]", "out of bounds, of shared memory"),
     ("sum/sequential", "values[t] = i < n ?", "if (i < n) values[t] = i < n ?", "nothing has written"),
-    ("sum/sequential", "s > 0", "s > 1", "wrong result"),
     ("sum/sequential", "if (t == 0)", "if (t == blockDim.x)", "wrong result"),
-    ("sum/divergent", "s < blockDim.x", "s <= blockDim.x", "out of bounds, of shared memory"),
     ("sum/divergent", "if (t % (2 * s) == 0)", "if (t % s == 0)", ""),
     ("minimum/sequential", ": identity", ": REAL(0)", "wrong result"),
-    ("maximum/sequential", ": identity", ": REAL(0)", "wrong result"),
-    ("minimum/shuffle", ": identity", ": REAL(0)", "wrong result"),
     ("maximum/one_launch", "if (tail + t < n)", "if (tail + t + 1 < n)", "wrong result"),
     ("minimum/one_launch", "REAL value = identity", "REAL value = 0", "wrong result"),
     ("latency/registers", "i < 4; ++i", "i < 3; ++i", "wrong result"),
@@ -804,10 +788,7 @@ MUTANTS = [  # rung, text, its replacement, the report
     ("vector_add/one_per_thread", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
     ("vector_add/one_per_thread", "(i < n)", "(i + 1 < n)", "wrong result"),
     ("vector_add/grid_stride", "i += stride", "i += 2 * stride", "wrong result"),
-    ("vector_add/grid_stride", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
-    ("vector_add/vectorized", "i < count", "i <= count", "out of bounds, at byte"),
     ("vector_add/vectorized", "if (tail + t < n)", "if (tail + t + 1 < n)", "wrong result"),
-    ("vector_add/vectorized", "if (tail + t < n)", "if (tail + t <= n)", "read of 4 bytes out of bounds, at byte"),
 ]
 
 
@@ -1024,12 +1005,12 @@ def test_blocks_that_wait_for_one_that_cannot_start_hang(build):
 
 @needs_compiler
 @pytest.mark.parametrize("name", BROKEN)
-@pytest.mark.parametrize("order", ORDERS)
-def test_the_host_header_reports_faults(build, name, order):
+def test_the_host_header_reports_faults(build, name):
     body, said = BROKEN[name]
-    with pytest.raises(KernelError, match=f"{order} order: .*({said})"):
-        run_body(build, body, order, blocks=2)
-    assert run_body(build, "out[t] = t;", order) == list(range(64)), "the next launch starts afresh"
+    for order in ORDERS:
+        with pytest.raises(KernelError, match=f"{order} order: .*({said})"):
+            run_body(build, body, order, blocks=2)
+        assert run_body(build, "out[t] = t;", order) == list(range(64)), "the next launch starts afresh"
 
 
 @needs_compiler
@@ -1042,14 +1023,13 @@ def test_the_host_header_notes_what_is_undefined(build, name):
 
 
 @needs_compiler
-@pytest.mark.parametrize("size", [0, 7, 8 * 3 * 64 + 5])
-@pytest.mark.parametrize("order", ORDERS)
-def test_the_checksum_has_every_byte_once(build, size, order):
-    content = np.random.default_rng(size).integers(0, 256, size, np.uint8)
-    found = np.zeros(1, np.uint64)
-    launch = Launch((3,), (64,), (content, np.uint64(size), found))
-    build(source("checksum"), "checksum")(launch, order)
-    assert found[0] == splitmix64_sum(content)
+def test_the_checksum_has_every_byte_once(build):
+    for size, order in zip((0, 7, 8 * 3 * 64 + 5), ORDERS, strict=True):
+        content = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+        found = np.zeros(1, np.uint64)
+        launch = Launch((3,), (64,), (content, np.uint64(size), found))
+        build(source("checksum"), "checksum")(launch, order)
+        assert found[0] == splitmix64_sum(content)
 
 
 def test_every_kernel_is_tested():

@@ -5,7 +5,8 @@ import timings
 from timings import FAIL, FERMI, HOPPER, kernel, measurement
 
 from hpcmm import analysis, store
-from hpcmm.analysis.occupancy import block_limits, resources, tile_phase
+from hpcmm.analysis.occupancy import resources
+from hpcmm.model.capabilities import block_limits, tile_phase
 from hpcmm.model.measurement import Point
 
 

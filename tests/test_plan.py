@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tasks import machine
 
 from hpcmm import kernels
-from hpcmm.backends import Machine
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCALES, read_config
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
+from hpcmm.model.devices import Machine
 from hpcmm.operations import OPERATIONS
 from hpcmm.system.reader import ConfigError, naming
 

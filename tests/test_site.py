@@ -78,8 +78,8 @@ def test_resources_of_a_batch(batch):
     assert here.gres(batch) == ("" if batch.device == "cpu" else "gpu:h200:3" if several else "gpu:h200:1")
     assert here.extra(batch.ranks) == ("--ntasks-per-node=3" if several else "")
     matrices = 3 * 1000 * 1000 * 8 / 1e6
-    assert here.mem_mb(batch) > 4 * matrices
-    assert dataclasses.replace(here, memory_mb=123).mem_mb(batch) == 123
+    assert here.mem_mb(batch, plan.largest_bytes(batch)) > 4 * matrices
+    assert dataclasses.replace(here, memory_mb=123).mem_mb(batch, plan.largest_bytes(batch)) == 123
     assert 60 * here.minutes(batch) >= batch.seconds + here.patience
 
 
@@ -87,5 +87,5 @@ def test_none_requests_neither_gres_nor_memory(tmp_path):
     path = tmp_path / "site.yaml"
     path.write_text("gpu: none\nmemory_mb: none\n")
     here = site.read(path)
-    assert {(here.gres(batch), here.mem_mb(batch)) for batch in BATCHES} == {("", 0)}
+    assert {(here.gres(batch), here.mem_mb(batch, plan.largest_bytes(batch))) for batch in BATCHES} == {("", 0)}
     assert (here.gpus(1), here.memory(16000)) == ("", 0)

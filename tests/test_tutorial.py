@@ -12,9 +12,9 @@ from hpcmm import kernels
 from hpcmm.backends.emulated import launch
 from hpcmm.cli import new
 from hpcmm.grading import counts
-from hpcmm.kernels import modules
 from hpcmm.model.launch import Launch
 from hpcmm.operations import OPERATIONS
+from hpcmm.system import files
 
 DOCS = Path(__file__).parents[1] / "docs"
 sys.path.insert(0, str(DOCS))
@@ -63,7 +63,7 @@ def test_the_counts_by_hand_are_those_of_the_emulation(rung, sectors, loads):
     """Sectors per load of a warp, and loads of a thread per multiply-add."""
     n, tile, variant = 64, 32, OPERATIONS["matmul"].variant(rung)
     source = kernels.source(OPERATIONS["matmul"], variant)
-    kernel = launch.compile_kernel(source, "matmul", ["-DREAL=float", f"-DTILE={tile}"], modules.cache())
+    kernel = launch.compile_kernel(source, "matmul", ["-DREAL=float", f"-DTILE={tile}"], files.cache())
     kernel.counted = True
     a, b, c = (launch.on_device(np.ones((n, n), "f4")) for _ in range(3))
     size, one = np.int32(n), np.float32(1)

@@ -11,8 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 import worked
 
 from hpcmm import store
-from hpcmm.analysis.capabilities import CAPABILITIES, capability
 from hpcmm.cli.main import main
+from hpcmm.model.capabilities import CAPABILITIES, capability
 
 
 @pytest.mark.parametrize(("n", "tile"), [(4, 2), (9, 3)])

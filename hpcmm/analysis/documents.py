@@ -14,10 +14,10 @@ import pandas as pd
 import yaml
 
 from hpcmm.analysis import occupancy
-from hpcmm.analysis.capabilities import capability
 from hpcmm.analysis.levels import levels
 from hpcmm.analysis.tidy import Columns, points, profiles, row_dicts
 from hpcmm.model import TEXTBOOK
+from hpcmm.model.capabilities import WARP, block_limits, block_on, capability, tile_phase
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES
@@ -251,8 +251,8 @@ def _limits(at: Row) -> Mapping[str, int]:
     """Return the blocks that each resource of an SM allows, for a product with square tiles of float32."""
     like, tile = capability(at["like"]), at["tile"]
     shared = 2 * tile**2 * DTYPES["float32"].itemsize
-    block = occupancy.block_on(like, (tile, tile), shared, sm_shared=at.get("sm_shared", 0))
-    return occupancy.block_limits(block, like)
+    block = block_on(like, (tile, tile), shared, sm_shared=at.get("sm_shared", 0))
+    return block_limits(block, like)
 
 
 RESIDENT: Mapping[str, Callable[[Mapping[str, int], int], float]] = {
@@ -260,8 +260,8 @@ RESIDENT: Mapping[str, Callable[[Mapping[str, int], int], float]] = {
     "shared memory": lambda limits, tile: limits["shared memory"],
     "least": lambda limits, tile: min(limits.values()),
     "all threads": lambda limits, tile: min(limits.values()) * tile**2,
-    "warps": lambda limits, tile: min(limits.values()) * tile**2 // occupancy.WARP,
-    "loads": lambda limits, tile: limits["shared memory"] * occupancy.tile_phase(tile, tile, tile)[0],
+    "warps": lambda limits, tile: min(limits.values()) * tile**2 // WARP,
+    "loads": lambda limits, tile: limits["shared memory"] * tile_phase(tile, tile, tile)[0],
 }
 
 

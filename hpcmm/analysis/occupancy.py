@@ -10,117 +10,16 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import points, precisions, row_dicts
-from hpcmm.analysis.capabilities import Capability, capability
 from hpcmm.model import HpcmmError, Operation, Task
+from hpcmm.model.capabilities import block_limits, tile_phase
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.blocks import OverC, Staged
 from hpcmm.store import DIMENSIONS
 
-WARP = 32
-CURRENT = capability("9.0")  # has the units of allocation of all capabilities from 8.0 on
 # Resources that may limit the blocks per SM -> the column of the limit
 LIMITS = {name: f"limit_{name.replace(' ', '_')}" for name in ("threads", "registers", "shared memory", "blocks")}
-
-
-def block_limits(kernel: Mapping[str, float], like: Capability = CURRENT) -> dict[str, int]:
-    """Return the number of blocks per SM that each resource alone would allow.
-
-    Parameters
-    ----------
-    kernel : mapping
-        ``RESOURCES`` of a kernel. Only resources that it uses.
-    like : Capability
-        Has the units of allocation.
-
-    Returns
-    -------
-    dict
-        Keys ``"threads"``, ``"registers"``, ``"shared memory"`` and ``"blocks"``, the limit of the hardware.
-
-    Examples
-    --------
-    >>> fermi = {"sm_threads": 1536, "sm_blocks": 8, "sm_registers": 32768, "sm_shared_bytes": 16384}
-    >>> block_limits(fermi | {"block_x": 16, "block_y": 16, "shared_bytes": 2048})
-    {'threads': 6, 'shared memory': 8, 'blocks': 8}
-    """
-    warps = _ceil(kernel["block_x"] * kernel["block_y"], WARP)
-    limits = {"threads": int(kernel["sm_threads"] // (WARP * warps))}
-    if registers := kernel.get("registers", 0):
-        if like.partitions:
-            of_a_warp = like.unit * _ceil(registers * WARP, like.unit)
-            resident = int(kernel["sm_registers"] // like.partitions // of_a_warp) * like.partitions
-            limits["registers"] = resident // warps
-        else:  # a block takes registers for an even number of warps
-            of_a_block = like.unit * _ceil(registers * WARP * 2 * _ceil(warps, 2), like.unit)
-            limits["registers"] = int(kernel["sm_registers"] // of_a_block)
-    names = ("shared_bytes", "dynamic_shared_bytes", "reserved_shared_bytes")
-    if shared := like.shared_unit * _ceil(sum(kernel.get(name, 0) for name in names), like.shared_unit):
-        limits["shared memory"] = int(kernel["sm_shared_bytes"] // shared)
-    return limits | {"blocks": int(kernel["sm_blocks"])}
-
-
-def block_on(
-    like: Capability, threads: tuple[int, int], shared: int = 0, registers: int = 0, sm_shared: int = 0
-) -> dict[str, int]:
-    """Return ``RESOURCES`` of a block on a device of a compute capability, for ``block_limits``.
-
-    Parameters
-    ----------
-    like : Capability
-    threads : tuple of int
-        Threads of a block in x and y.
-    shared : int
-        Shared memory of a block [B].
-    registers : int
-        Registers per thread; 0 if unknown.
-    sm_shared : int
-        Shared memory of an SM [B], if it is configured to another amount; 0 for that of the compute capability.
-
-    Raises
-    ------
-    HpcmmError
-        If such a block cannot be launched.
-    """
-    name = like.names.split()[0]
-    for value, limit, of in (
-        (threads[0] * threads[1], like.block_threads, "threads per block"),
-        (shared, like.block_shared * 1024, "bytes of shared memory per block"),
-        (registers, like.thread_registers, "registers per thread"),
-    ):
-        if value > limit:
-            raise HpcmmError(f"{value} {of} are too many: compute capability {name} allows {limit}")
-    return {
-        "block_x": threads[0],
-        "block_y": threads[1],
-        "shared_bytes": shared,
-        "reserved_shared_bytes": like.reserved,
-        "registers": registers,
-        "sm_threads": like.threads,
-        "sm_blocks": like.blocks,
-        "sm_registers": like.registers,
-        "sm_shared_bytes": sm_shared or like.shared * 1024,
-    }
-
-
-def _ceil(whole: float, part: int) -> int:
-    return int(-(-whole // part))
-
-
-def tile_phase(rows: int, columns: int, depth: int) -> tuple[int, int]:
-    """Return the elements that a block of a product loads between two barriers, and the operations on them.
-
-    Without tiles each thread loads one element of A and one of B for one multiply-add: a tile of one element.
-
-    Examples
-    --------
-    >>> tile_phase(16, 16, 16)
-    (512, 8192)
-    >>> tile_phase(1, 1, 1)
-    (2, 2)
-    """
-    return depth * (rows + columns), 2 * rows * columns * depth
 
 
 def resources(frame: pd.DataFrame) -> pd.DataFrame:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -13,7 +12,7 @@ import psutil
 from hpcmm.backends.base import Backend
 from hpcmm.backends.cuda import presence
 from hpcmm.model import DeviceError, Task
-from hpcmm.model.devices import DEVICES
+from hpcmm.model.devices import DEVICES, Machine
 from hpcmm.system import surroundings
 
 
@@ -25,31 +24,6 @@ def missing(device: str) -> str:
 def visible(device: str) -> tuple[str, ...]:
     """Return the UUIDs of the GPUs that this process can use; empty for the CPU, which every rank has."""
     return tuple(presence.uuids()) if device == "cuda" else ()
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The devices of a machine, for plans. By default there are no limits, as for a cluster whose limits are unknown.
-
-    Parameters
-    ----------
-    missing : mapping of str to str
-        By device, the reason why its variants cannot run; empty if they can.
-    count : mapping of str to int
-        By device, the maximum number of ranks with one each: GPUs, or cores.
-    memory : mapping of str to int
-        By device, its memory in bytes; for the CPU, host memory.
-    multiprocessors : int
-        SM count of its GPUs; 0 without a GPU, or if unknown.
-    """
-
-    missing: Mapping[str, str] = field(default_factory=dict)
-    count: Mapping[str, int] = field(default_factory=dict)
-    memory: Mapping[str, int] = field(default_factory=dict)
-    multiprocessors: int = 0
-
-
-ANY = Machine()  # a cluster without known limits
 
 
 def this_machine() -> Machine:

@@ -19,7 +19,7 @@ from hpcmm.experiment.plan import Plan, read, turns
 from hpcmm.system import files
 
 TIMINGS, PAGE = "timings.h5", "report.html"  # in the folder of the results
-HEAD_BYTES = 4096  # of a page, with ``page_source``
+HEAD_BYTES = 4096  # of a page, with ``store.page_source``
 
 
 def jobs(planned: Plan, results: Path) -> dict[str, bool]:
@@ -52,11 +52,6 @@ def source(planned: Plan, results: Path) -> str:
     return digest([planned.fingerprint, *map(store.checksum, files)])
 
 
-def page_source(timings: Path) -> str:
-    """Return the HTML by which a page says from which timings file it was made."""
-    return f'<meta name="timings" content="sha256 {store.checksum(timings)}">'
-
-
 def products(planned: Plan, results: Path, whole: bool) -> dict[str, bool]:
     """Return whether the timings file and the page show the plan; ``whole`` is whether all jobs are done.
 
@@ -67,7 +62,7 @@ def products(planned: Plan, results: Path, whole: bool) -> dict[str, bool]:
     head = ""
     with suppress(OSError), files.opened(page, "r", encoding="utf-8", errors="replace") as file:
         head = file.read(HEAD_BYTES)
-    return {TIMINGS: collected, PAGE: collected and page_source(timings) in head}
+    return {TIMINGS: collected, PAGE: collected and store.page_source(timings) in head}
 
 
 def is_written(planned: Plan, results: Path) -> bool:

@@ -26,7 +26,7 @@ from hpcmm.cli.selection import SMS_ON_HOST, Chosen, choose, config_of, verifyin
 from hpcmm.model import DeviceError, HpcmmError, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import heads
-from hpcmm.system import surroundings
+from hpcmm.system import files, surroundings
 
 if TYPE_CHECKING:
     from hpcmm.jobs.trial import Visit
@@ -297,7 +297,6 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
     A CUDA kernel runs on the host for it, which needs no care for what it may do to a GPU.
     """
     from hpcmm.bench import hints, on_host
-    from hpcmm.kernels.modules import cache
 
     place = re.match(r"(\d+)x(\d+)x(\d+) (\w+), alpha (\S+), beta ([^\s:]+): ", where)
     if not place or not variant.compiled:
@@ -306,7 +305,7 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
     tile = next(iter(variant.tiles), 0)
     task = Task(chosen.operation, variant, tuple(map(int, place.groups()[:3])), place[4], scalars, tile)
     if is_cuda(variant):
-        return on_host.hint_of(task, cache())
+        return on_host.hint_of(task, files.cache())
     found = hints.on_cpu(task)
     return found and f"; {found}"
 
@@ -320,7 +319,6 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str,
     """
     from hpcmm.bench import on_host, verdicts
     from hpcmm.jobs import trial
-    from hpcmm.kernels.modules import cache
 
     program = tools.find(sanitizing.PROGRAM)
     shapes = sorted(sweeps["ragged"]["shapes"], key=math.prod)[-2:]
@@ -331,7 +329,7 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str,
 
     def hosted(variant: Variant) -> tuple[on_host.Found | None, str]:
         try:
-            return on_host.verify(tasks_on_host(chosen, variant), cache()), ""
+            return on_host.verify(tasks_on_host(chosen, variant), files.cache()), ""
         except DeviceError as error:
             return None, str(error)
 
@@ -437,7 +435,6 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
     """Verify CUDA kernels on the host, and print the verdicts."""
     from hpcmm.bench import verdicts
     from hpcmm.bench.on_host import verify
-    from hpcmm.kernels.modules import cache
 
     results = [failed(Path(path).name, why) for path, why in chosen.broken.items()]
     if not arguments.json:
@@ -449,7 +446,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
         if not is_cuda(variant):
             arguments.wrong(f"--on-host: {variant.name} is not a CUDA source")
         try:
-            found = verify(tasks_on_host(chosen, variant), cache())
+            found = verify(tasks_on_host(chosen, variant), files.cache())
             result = {"kernel": variant.name, "passed": not found.where, "points": found.runs, "where": found.where}
             result["contract"] = str(variant.contract or "")
             result |= {"note": found.note, "largest": list(found.largest)}
@@ -474,7 +471,6 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
 def bits_on_host(chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
     """Return what the bits of correct kernels depend on, at the largest of the shapes for the host."""
     from hpcmm.bench.on_host import same_bits
-    from hpcmm.kernels.modules import cache
 
     found = []
     for variant in (each for each in chosen.kernels if each.name in right):
@@ -483,7 +479,7 @@ def bits_on_host(chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
             key = task.dtype, task.tile
             largest[key] = max(task, largest.get(key, task), key=lambda each: math.prod(each.shape))
         for task in largest.values():
-            differences = same_bits(task, cache()).items()
+            differences = same_bits(task, files.cache()).items()
             found.append(
                 {"kernel": variant.name, "shape": list(task.shape), "dtype": task.dtype, "tile": task.tile}
                 | {f"ulps_{question}": each.ulps for question, each in differences}

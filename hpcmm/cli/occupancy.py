@@ -6,6 +6,7 @@ import argparse
 
 from hpcmm.cli.arguments import command
 from hpcmm.model import HpcmmError
+from hpcmm.model.capabilities import WARP, block_limits, block_on, capability, tile_phase
 from hpcmm.model.dtypes import DTYPES
 
 
@@ -43,21 +44,18 @@ def _positive(text: str) -> int:
 def run(arguments: argparse.Namespace) -> int:
     from tabulate import tabulate
 
-    from hpcmm.analysis import occupancy  # pandas takes a while to import
-    from hpcmm.analysis.capabilities import capability
-
     like, width = capability(arguments.like), arguments.tile
     threads = (width, width) if width else (arguments.threads, 1)
     shared = arguments.shared or (2 * width**2 * DTYPES[arguments.dtype].itemsize if width else 0)
-    block = occupancy.block_on(like, threads, shared, arguments.registers, arguments.sm_shared)
-    limits = occupancy.block_limits(block, like)
+    block = block_on(like, threads, shared, arguments.registers, arguments.sm_shared)
+    limits = block_limits(block, like)
     blocks = min(limits.values())
     if not blocks:
         (binding, *_) = (name for name, most in limits.items() if not most)
         raise HpcmmError(f"no block fits on an SM of compute capability {arguments.like}; it has too few {binding}")
     size = threads[0] * threads[1]
-    warps = -(-size // occupancy.WARP)
-    rows = [["threads", f"{warps} warps = {warps * occupancy.WARP}", like.threads]]
+    warps = -(-size // WARP)
+    rows = [["threads", f"{warps} warps = {warps * WARP}", like.threads]]
     rows += [["registers", f"{arguments.registers} per thread", like.registers]] if arguments.registers else []
     if "shared memory" in limits:
         reserved = f" + {like.reserved} B reserved" if like.reserved else ""
@@ -71,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     fits = f"{blocks} block{'s' * (blocks > 1)} per SM, limited by {binding}"
     print(f"\n{fits}: {blocks * size} threads, {blocks * warps} warps, occupancy {blocks * warps / like.warps:.0%}")
     if width:
-        loads, flops = occupancy.tile_phase(width, width, width)
+        loads, flops = tile_phase(width, width, width)
         print(
             f"Between two barriers a block loads {loads} elements for {flops} operations, {flops // loads} per load; "
             f"an SM has up to {blocks * loads} loads in flight"

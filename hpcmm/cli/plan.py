@@ -18,7 +18,7 @@ from hpcmm.cli.arguments import add_results, command
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into, read_config
 from hpcmm.experiment.durations import EXPECTED_SHARE, estimate
-from hpcmm.model.devices import DEVICES
+from hpcmm.model.devices import ANY, DEVICES
 from hpcmm.model.measurement import Batch
 from hpcmm.system.reader import ConfigError, naming, parse
 
@@ -51,7 +51,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 def run(arguments: argparse.Namespace) -> int:
     config = overridden(arguments.configfile, arguments.config)
     with naming(arguments.configfile):
-        machine = backends.ANY if arguments.cluster else backends.this_machine()
+        machine = ANY if arguments.cluster else backends.this_machine()
         planned = plan.make(config, machine)
     rows, records = [], learned(arguments.results)
     pace = Pace(records)

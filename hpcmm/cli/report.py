@@ -32,7 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     gc.disable()  # collecting cycles would take a tenth of the time, and the process ends with the report
     page, summary = report.build(
-        arguments.timings, arguments.results, lambda text: print(f"hpcmm: warning: {text}", file=sys.stderr)
+        arguments.timings,
+        arguments.results,
+        lambda text: print(f"hpcmm: warning: {text}", file=sys.stderr),
+        extensions.figures(),
     )
     print(page)
     print(summary.line)

@@ -25,6 +25,7 @@ from hpcmm.cluster import slurm
 from hpcmm.experiment import extensions, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.model import HpcmmError
+from hpcmm.system import files
 from hpcmm.system.text import choices
 
 # Options that limit what runs at a time; without any of them the run takes all cores of this machine.
@@ -190,9 +191,8 @@ def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path 
 
 def environment() -> dict[str, str]:
     """Return the environment of Snakemake, whose cache must be writable."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")  # noqa: PTH111
     try:
-        store.require_writable(cache)
+        store.require_writable(files.user_cache())
     except store.StoreError:
         return os.environ | {"XDG_CACHE_HOME": str(Path(".snakemake", "cache").resolve())}
     return dict(os.environ)

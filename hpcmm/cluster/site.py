@@ -11,7 +11,6 @@ from hpcmm.cluster.commands import PATIENCE
 from hpcmm.model import HpcmmError
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.measurement import Job
-from hpcmm.operations import task_of
 from hpcmm.system.reader import parse, text_of
 
 CHECKING_COPIES = 8
@@ -54,12 +53,13 @@ class Site:
         """Return the option that spreads ranks evenly over the nodes, so that each has a GPU; empty for one node."""
         return f"--ntasks-per-node={self.ranks_on_first(ranks)}" if self.nodes(ranks) > 1 else ""
 
-    def mem_mb(self, job: Job) -> int:
+    def mem_mb(self, job: Job, largest_bytes: int) -> int:
         """Return the memory of the first node in MB: every rank has a share and a copy of the broadcast arrays.
 
         Rank 0 also has the whole problem, its reference in higher precision, and the intermediate results.
+        ``largest_bytes`` is the size of the largest problem of the job.
         """
-        largest = max(task_of(point).bytes for point in job.points) // 10**6
+        largest = largest_bytes // 10**6
         ranks = self.ranks_on_first(job.ranks)
         return self.memory(ranks * (DEVICES[job.device].memory_mb + largest) + CHECKING_COPIES * largest)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ from hpcmm.cluster.queue import State
 from hpcmm.cluster.records import LIMIT_REPORTED, Record
 from hpcmm.model import HpcmmError
 from hpcmm.system import files
+from hpcmm.system.logs import first_errors
 
 STATES = Path(".snakemake/hpcmm/states.json")  # for Snakemake's slurm executor: job -> state
 SECONDS_BETWEEN_CHECKS = 10
@@ -206,31 +206,6 @@ def why_over(record: Record, state: State) -> str:
         nodes = []
     has = f"; nodes by partition: {'; '.join(filter(None, nodes))}" if request and any(nodes) else ""
     return f"Slurm ended job {record.job} without an error of the job: {state}{request}{has}"
-
-
-ERROR = re.compile(
-    r"hpcmm: error:|\w*(Error|Interrupt)\b|\S*bash: line|ERROR:|YOUR APPLICATION TERMINATED|"
-    r"srun: error|slurmstepd\S*: error"
-)
-
-
-def first_error(lines: Sequence[str], batch: str = "") -> str:
-    """Return the first line that reports an error: ours, Python's, the launcher's or Slurm's; empty without one.
-
-    If one is about ``batch``, that one.
-    """
-    errors = [line.strip() for line in lines if ERROR.match(line)]
-    about = [line for line in errors if batch and line.startswith(f"hpcmm: error: {batch}: ")]
-    return next(iter(about or errors), "")
-
-
-def first_errors(logs: Sequence[str], batch: str = "") -> list[str]:
-    """Return ``first_error`` of each log that has one."""
-    found: dict[str, None] = {}
-    for log in logs:
-        with suppress(OSError):
-            found[first_error(files.text_of(log, errors="replace").splitlines(), batch)] = None
-    return list(filter(None, found))
 
 
 def main(argv: Sequence[str]) -> int:

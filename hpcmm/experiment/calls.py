@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.experiment.functions import Function, Parameter, Source, function_declarator
-from hpcmm.kernels import modules
 from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations.heads import KernelFileError
+from hpcmm.system import files
 
 # By the operation's function: its parameters, before those of the device
 SIGNATURES = {
@@ -211,7 +211,7 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
             wrapper(kernels, "*result = identity;", accelerator).replace("void reduction(", "void start_reduction(")
         )
     content = "\n".join(lines)
-    folder = modules.cache() / "adapted" / hashlib.sha256(content.encode()).hexdigest()[:16]
+    folder = files.cache() / "adapted" / hashlib.sha256(content.encode()).hexdigest()[:16]
     target = folder / f"{path.stem}{DEVICES[device].suffix}"
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ import dataclasses
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,6 +54,11 @@ class ExtensionError(HpcmmError):
 
 class RaisedError(ExtensionError):
     """The code of an extension raised an error; the message has the versions of its packages."""
+
+
+def figures() -> list[Callable]:
+    """Return the functions of the loaded extensions that draw figures of the report."""
+    return [draw for module in LOADED.values() for draw in getattr(module, "FIGURES", ())]
 
 
 def load_named(config: Mapping[str, Any]) -> None:

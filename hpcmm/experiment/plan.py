@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hpcmm.backends import ANY, Machine
 from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
 from hpcmm.model import TEXTBOOK, Variant, contender_name
-from hpcmm.model.devices import DEVICES
+from hpcmm.model.devices import ANY, DEVICES, Machine
 from hpcmm.model.measurement import Batch, Job, Measuring, Point
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
@@ -291,6 +290,11 @@ def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
         reasons = "; ".join(sorted(set(unmeasured.values()))) or "no sweep has a size at this scale"
         raise ConfigError(f"nothing is left to measure: {reasons}")
     return Plan(tuple(batches), unmeasured, measuring, share_gpu, transport, config)
+
+
+def largest_bytes(job: Job) -> int:
+    """Return the size of the largest problem of a job."""
+    return max(task_of(point).bytes for point in job.points)
 
 
 def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, machine: Machine) -> str:

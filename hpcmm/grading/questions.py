@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpcmm.model.capabilities import block_limits, block_on, capability
+
 SUFFIX = ".txt"
 MOST_BYTES = 1 << 16
 TOLERANCE = 0.02  # of answers that are no whole numbers
@@ -84,9 +86,6 @@ def fault(path: Path, sheet: str) -> str:
 
 def occupancy() -> dict[str, Question]:
     """Blocks of a tiled product on an SM of compute capability 2.0, for tiles of 8, 16 and 32 float32 elements."""
-    from hpcmm.analysis.capabilities import capability  # pandas takes a while to import
-    from hpcmm.analysis.occupancy import block_limits, block_on
-
     like, asked = capability("2.0"), {}
     for tile in (8, 16, 32):
         threads, shared = tile * tile, 2 * tile * tile * FLOAT

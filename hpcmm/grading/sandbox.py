@@ -19,7 +19,7 @@ from pathlib import Path
 from hpcmm import kernels
 from hpcmm.kernels import modules
 from hpcmm.model import HpcmmError
-from hpcmm.system import surroundings
+from hpcmm.system import files, surroundings
 
 PACKAGE = Path(__file__).parents[1]
 NATIVE = Path(__file__).with_name("native.py")
@@ -202,7 +202,7 @@ def of_package() -> tuple[str | Path, ...]:
     """Return the files that a process of this package needs."""
     libraries = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path.startswith("/")]
     folders = (sys.prefix, sys.base_prefix, PACKAGE, modules.build_folder(), *PYTHONPATH[1:])
-    return (*SYSTEM, *folders, modules.cache(), *libraries)
+    return (*SYSTEM, *folders, files.cache(), *libraries)
 
 
 @functools.cache

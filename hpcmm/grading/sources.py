@@ -21,6 +21,7 @@ from hpcmm.grading import sandbox
 from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.grading.session import Refused
 from hpcmm.kernels import modules
+from hpcmm.system import files
 
 SHARED = ("ptx.cuh",)  # headers of the package that a solution may include
 MOST_ERROR = 2000  # characters of a compiler's message
@@ -180,7 +181,7 @@ def emulated(tools: Tools, symbol: str, macros: Mapping[str, Any]) -> str:
     """
     if not launch.COMPILER:
         raise NotGraded("there is neither a GPU nor g++ on this machine: install g++ to emulate CUDA kernels")
-    defines, folder = [f"-D{name}={value}" for name, value in macros.items()], modules.cache()
+    defines, folder = [f"-D{name}={value}" for name, value in macros.items()], files.cache()
     options, text, _ = launch.translation(tools.source, symbol, defines, folder)
     runtime = next(each for each in options if each.endswith("/runtime.so"))
     header = next(each[2:] for each in options if each.startswith("-I"))

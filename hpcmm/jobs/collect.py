@@ -10,11 +10,11 @@ from typing import Any
 from hpcmm import store
 from hpcmm.bench import done, profiling, sustained
 from hpcmm.bench.journal import so_far
-from hpcmm.cluster.watch import first_errors
 from hpcmm.experiment import plan
 from hpcmm.model import HpcmmError, contender_name
 from hpcmm.model.measurement import Batch
 from hpcmm.system import files
+from hpcmm.system.logs import first_errors
 from hpcmm.system.text import printable
 
 

@@ -19,12 +19,12 @@ from typing import Any
 from hpcmm import backends, parallel, store
 from hpcmm.bench import sanitizing
 from hpcmm.bench.journal import Recorded, in_order
-from hpcmm.cluster.watch import first_error
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import reasons_of, rows_of_failures
 from hpcmm.model import HpcmmError
 from hpcmm.model.measurement import Batch
 from hpcmm.system import surroundings
+from hpcmm.system.logs import first_error
 
 PATIENCE_SECONDS = 15  # beyond the expected time of a point
 SANITIZING_SECONDS = 180.0  # of one kernel

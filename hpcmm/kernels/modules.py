@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -21,6 +20,7 @@ from typing import Any
 
 from hpcmm import kernels
 from hpcmm.model import DeviceError, Task, untimed
+from hpcmm.system import files
 
 # what gcc and clang say of instructions, such as those of AVX, that no option allows
 NEEDS_OPTION = re.compile(r"target specific option mismatch|requires target feature|without AVX|not enabled")
@@ -105,7 +105,7 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
     texts = [file.read_text() for file in (source, *kernels.headers(source))]
     parts = [*texts, str(source.parent), command, version, platform.machine(), *options]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    target = cache() / f"{source.stem}-{key[:16]}.so"
+    target = files.cache() / f"{source.stem}-{key[:16]}.so"
     if target.exists():
         return target
     handle, name = tempfile.mkstemp(suffix=".so", dir=target.parent)
@@ -139,18 +139,3 @@ def run_compiler(command: Sequence[str], text: str = "", seconds: float | None =
             os.killpg(process.pid, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
-
-
-def cache() -> Path:
-    """Return the folder of compiled kernels: the user's cache, or a temporary folder if that is not writable."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcmm"
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    return _temporary_cache()
-
-
-@functools.cache
-def _temporary_cache() -> Path:
-    return Path(tempfile.mkdtemp(prefix="hpcmm-"))

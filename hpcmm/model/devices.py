@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,28 @@ DEVICES = {
         ),
     )
 }
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The devices of a machine, for plans. By default there are no limits, as for a cluster whose limits are unknown.
+
+    Parameters
+    ----------
+    missing : mapping of str to str
+        By device, the reason why its variants cannot run; empty if they can.
+    count : mapping of str to int
+        By device, the maximum number of ranks with one each: GPUs, or cores.
+    memory : mapping of str to int
+        By device, its memory in bytes; for the CPU, host memory.
+    multiprocessors : int
+        SM count of its GPUs; 0 without a GPU, or if unknown.
+    """
+
+    missing: Mapping[str, str] = field(default_factory=dict)
+    count: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
+    multiprocessors: int = 0
+
+
+ANY = Machine()  # a cluster without known limits

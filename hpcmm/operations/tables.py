@@ -53,8 +53,7 @@ def file_of(gpu: str) -> str:
 
 def of_user(gpu: str) -> Path:
     """Return the file of a user's own table of a GPU."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "hpcmm" / "tiles" / file_of(gpu)
+    return files.user_cache() / "hpcmm" / "tiles" / file_of(gpu)
 
 
 def files_of(gpu: str) -> list[Path]:

@@ -15,8 +15,6 @@ from markupsafe import escape
 from hpcmm import analysis, store
 from hpcmm.analysis import Series, Summary, documents, occupancy, scaling
 from hpcmm.analysis import why as analysis_why
-from hpcmm.bench import done
-from hpcmm.experiment import extensions
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, opening, page, tables, vega
 from hpcmm.report.chapters import (
     CHAPTERS,
@@ -65,7 +63,9 @@ STATE = (
 FEW = 12  # figures: they wait for the others, because a renderer starts no faster than it draws so many
 
 
-def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda text: None) -> tuple[Path, Summary]:
+def build(
+    timings: Path, results: Path, warn: Callable[[str], None] = lambda text: None, own: Sequence[Callable] = ()
+) -> tuple[Path, Summary]:
     """Make the whole report from a timings file alone.
 
     Parameters
@@ -76,6 +76,8 @@ def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda tex
         Folder to write ``report.html``, ``tables/`` and ``figures/`` into.
     warn : callable
         Called with a sentence if figures cannot be drawn, such as for want of address space.
+    own : sequence of callables
+        From ``extensions.figures``: functions from the frame to further figures.
 
     Returns
     -------
@@ -113,6 +115,8 @@ def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda tex
             for chapter, view in _sweep(sweep, figures, whole, folder):
                 views[chapter].append(view)
         known = _add_views(views, columns, frame, whole, summary, folder)
+        added = [figure for draw in own for figure in folder.add("extension", draw(frame))]
+        views[OWN.id] += _by_type("extension", "Own figures", added)
         every = [each for own in members.values() for each in own]
         first = opening.panels(frame, every, whole.scaling, {sweep.name: sweep.styles for sweep in sweeps}, whole.known)
         for panel in first:
@@ -135,7 +139,7 @@ def build(timings: Path, results: Path, warn: Callable[[str], None] = lambda tex
             kinds=[kind for kind, things in known.items() if things],
             device=device,
             timings=printable(timings.name),
-            source=done.page_source(timings),
+            source=store.page_source(timings),
             vega=vega_script,
             undrawn=undrawn[0] if undrawn else "",
         )
@@ -168,9 +172,6 @@ def _add_views(
     views["clocks"] += _of_table("throttlings", "Throttled", tables.throttling_table(summary.throttlings))
     views["courses"] += _courses(documents.documents(columns, frame), folder)
     views["bits"] += _bits(frame, folder)
-    draws = [draw for module in extensions.LOADED.values() for draw in getattr(module, "FIGURES", ())]
-    own = [figure for draw in draws for figure in folder.add("extension", draw(frame))]
-    views[OWN.id] += _by_type("extension", "Own figures", own)
     known = {"rooflines": rooflines, "resources": len(whole.resources), "profiles": len(whole.profiles)}
     known |= {"levels": len(levels), "scaling": len(whole.scaling)}
     by_column = {"limits": "fraction", "energy": "watts", "errors": "error_uniform", "bits": "first_run"}

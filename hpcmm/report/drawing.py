@@ -19,8 +19,8 @@ from importlib import metadata
 from pathlib import Path
 
 from hpcmm import store
-from hpcmm.kernels.modules import cache
 from hpcmm.model import HpcmmError
+from hpcmm.system import files
 from hpcmm.system.text import printable
 
 RENDERER = Path(__file__).with_name("renderer.py")
@@ -94,7 +94,7 @@ def script() -> str:
         If the renderer fails.
     """
     version = f"{metadata.version('vl-convert-python')}\0{RENDERER.read_text()}"
-    kept = cache() / f"vega-{hashlib.sha256(version.encode()).hexdigest()[:16]}.gz"
+    kept = files.cache() / f"vega-{hashlib.sha256(version.encode()).hexdigest()[:16]}.gz"
     with contextlib.suppress(OSError, EOFError, zlib.error):
         content = kept.read_bytes()
         gzip.decompress(content)  # checks its checksum

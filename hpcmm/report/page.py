@@ -87,7 +87,7 @@ class Head:
 
     ``summary`` counts the points, ``opening`` is the first screen, ``runs`` are from ``analysis.runs``, ``points`` from
     ``analysis.points``. ``kinds`` are the definitions that are needed, ``device`` is the table of the GPUs. ``timings``
-    is the name of the file, ``source`` is from ``done.page_source``, and ``vega`` from ``drawing.script``. ``undrawn``
+    is the name of the file, ``source`` is from ``store.page_source``, and ``vega`` from ``drawing.script``. ``undrawn``
     says why figures are not drawn.
     """
 

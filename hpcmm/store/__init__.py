@@ -5,6 +5,7 @@ from hpcmm.store.file import (
     checksum,
     fingerprints,
     make_folder,
+    page_source,
     read,
     replacing,
     require_writable,

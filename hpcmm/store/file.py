@@ -236,6 +236,11 @@ def checksum(path: Path) -> str:
         return ""
 
 
+def page_source(timings: Path) -> str:
+    """Return the HTML by which a page says from which timings file it was made."""
+    return f'<meta name="timings" content="sha256 {checksum(timings)}">'
+
+
 def require_readable(path: Path) -> None:
     """Check that a file can be read, before another library opens it in this process.
 

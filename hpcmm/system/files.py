@@ -1,11 +1,14 @@
-"""Open files that others may have put in place: a pipe would block for ever, and a device has no end."""
+"""Files that others may have put in place, and the user's cache: a pipe would block for ever, a device has no end."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
+import functools
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import IO
 
@@ -61,3 +64,23 @@ def lock(file: IO | int, path: str | Path, wait: bool) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:
         raise OSError(error.errno, f"cannot be locked: {error.strerror}", os.fspath(path)) from error
+
+
+def user_cache() -> Path:
+    """Return the folder in which all programs of the user cache; it may not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path(os.path.expanduser("~")) / ".cache")  # noqa: PTH111
+
+
+def cache() -> Path:
+    """Return the folder of compiled kernels: the user's cache, or a temporary folder if that is not writable."""
+    folder = user_cache() / "hpcmm"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    return _temporary_cache()
+
+
+@functools.cache
+def _temporary_cache() -> Path:
+    return Path(tempfile.mkdtemp(prefix="hpcmm-"))

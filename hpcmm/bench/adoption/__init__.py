@@ -20,6 +20,7 @@ from hpcmm.experiment.returning import LEADERBOARD, NAMES
 from hpcmm.kernels import modules
 from hpcmm.model.devices import DEVICES, Device
 from hpcmm.operations import heads
+from hpcmm.system import files
 
 GPU = next(each for each in DEVICES.values() if each.accelerator)
 CPU = next(each for each in DEVICES.values() if not each.accelerator)
@@ -170,7 +171,7 @@ def copy_of(path: Path, kernel: str, several: bool = False) -> tuple[Path, str]:
         return path, ""
     code = [*sorted(Path(__file__).parent.glob("*.py")), Path(calls.__file__), Path(functions.__file__)]
     parts = [str(path), text, kernel, *(each.read_text() for each in code)]
-    folder = modules.cache() / "adopted" / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    folder = files.cache() / "adopted" / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     said = folder / "said.txt"
     if not said.is_file():
         found = adopt(path, kernel)

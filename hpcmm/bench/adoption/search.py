@@ -25,6 +25,7 @@ from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Launch
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import number
+from hpcmm.system import files
 
 SECONDS, MOST_SECONDS = 20, 90  # limits of a trial, and of all
 CPLUSPLUS = (".cpp", ".cc", ".cxx", ".hpp")
@@ -224,7 +225,7 @@ class Search:
         macros |= self.operation.macros.get(self.device.name, {}) | self.kernel.given.get("constants", {})
         if self.device.accelerator:
             options = [f"-D{name}={value}" for name, value in macros.items()]
-            library = compile_library(adapted, self.kind, options, modules.cache())
+            library = compile_library(adapted, self.kind, options, files.cache())
 
             def run_on_host(arguments, grid, block, shared):
                 kernel = HostKernel(library, adapted)  # in the child: the shared memory of two libraries is close by

@@ -95,7 +95,7 @@ def check_device_memory(comm) -> Iterator[Check]:
     """Send device memory by MPI, in separate processes because they may crash."""
     if comm is None or presence.missing():
         return
-    program = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.parallel.device_memory"]
+    program = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.cli.checks.device_memory"]
     mpiexec = find_launcher()
     alone = comm.size > 1 or not mpiexec  # one launcher is enough
     tried = attempt(*program) if alone else attempt(mpiexec, "-n", "2", *program)

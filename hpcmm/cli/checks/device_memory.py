@@ -1,10 +1,9 @@
-"""Test whether MPI accepts device memory: ``mpiexec -n 2 python -m hpcmm.parallel.device_memory``.
+"""Test whether MPI accepts device memory: ``mpiexec -n 2 python -m hpcmm.cli.checks.device_memory``.
 
 It runs in separate processes, because an MPI library without CUDA support may crash.
 """
 
 import numpy as np
-from mpi4py import MPI
 
 from hpcmm.backends import open_backend
 from hpcmm.parallel import world
@@ -14,7 +13,7 @@ ELEMENTS = 2**20
 
 def main() -> None:
     """Send each rank's array to the next rank, from device to device, and check the received data."""
-    comm = MPI.COMM_WORLD
+    comm = world.world()
     backend = open_backend("cuda", 1, world.local_rank(comm), share_gpu=True)
     sent, received = backend.empty((ELEMENTS,), "float32"), backend.empty((ELEMENTS,), "float32")
     sent.fill(comm.rank + 1)

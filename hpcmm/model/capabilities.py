@@ -1,0 +1,219 @@
+"""Limits of CUDA devices by compute capability, and the blocks that they allow on a multiprocessor.
+
+Source: tables "Technical Specifications per Compute Capability" of the CUDA C++ Programming Guide (1.x: versions 1.0 to
+6.5; 2.x: to 8.0), and the allocation units of the CUDA occupancy calculator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hpcmm.model import HpcmmError
+
+
+@dataclass(frozen=True)
+class Capability:
+    """The limits of one compute capability.
+
+    Parameters
+    ----------
+    names : str
+        Compute capabilities with these limits.
+    threads, blocks : int
+        Resident threads and blocks per multiprocessor (SM).
+    registers : int
+        32-bit registers per SM.
+    shared : int
+        Shared memory per SM [KiB].
+    block_threads : int
+        Threads per block.
+    block_shared : int
+        Shared memory per block [KiB].
+    thread_registers : int
+        Registers per thread.
+    unit : int
+        Registers are allocated in multiples of this number.
+    partitions : int
+        Parts of an SM, each with an equal share of the registers, from which a warp takes its own; 0 if registers are
+        allocated to whole blocks.
+    shared_unit : int
+        Shared memory is allocated in multiples of this number of bytes.
+    reserved : int
+        Shared memory that the system takes in each block [B].
+    """
+
+    names: str
+    threads: int
+    blocks: int
+    registers: int
+    shared: int
+    block_threads: int
+    block_shared: int
+    thread_registers: int
+    unit: int = 256
+    partitions: int = 4
+    shared_unit: int = 256
+    reserved: int = 0
+
+    @property
+    def warps(self) -> int:
+        """Resident warps per SM."""
+        return self.threads // 32
+
+    @property
+    def generation(self) -> int:
+        """The major number of the compute capability."""
+        return int(self.names.split(".")[0])
+
+    @property
+    def grid_dimensions(self) -> int:
+        return 2 if self.generation == 1 else 3
+
+    @property
+    def grid_x(self) -> int:
+        """Blocks of a grid in x."""
+        return 2**16 - 1 if self.generation < 3 else 2**31 - 1
+
+    @property
+    def block_x(self) -> int:
+        """Threads of a block in x or y; in z the limit is 64 for all."""
+        return 512 if self.generation == 1 else 1024
+
+
+KI = 1024
+CAPABILITIES = (
+    Capability("1.0 1.1", 768, 8, 8 * KI, 16, 512, 16, 128, unit=256, partitions=0, shared_unit=512),
+    Capability("1.2 1.3", 1024, 8, 16 * KI, 16, 512, 16, 128, unit=512, partitions=0, shared_unit=512),
+    Capability("2.0 2.1", 1536, 8, 32 * KI, 48, 1024, 48, 63, unit=64, partitions=2, shared_unit=128),
+    Capability("3.0", 2048, 16, 64 * KI, 48, 1024, 48, 63),
+    Capability("3.5", 2048, 16, 64 * KI, 48, 1024, 48, 255),
+    Capability("3.7", 2048, 16, 128 * KI, 112, 1024, 48, 255),
+    Capability("5.0 5.3 6.0 6.2", 2048, 32, 64 * KI, 64, 1024, 48, 255),
+    Capability("5.2 6.1", 2048, 32, 64 * KI, 96, 1024, 48, 255),
+    Capability("7.0 7.2", 2048, 32, 64 * KI, 96, 1024, 96, 255),
+    Capability("7.5", 1024, 16, 64 * KI, 64, 1024, 64, 255),
+    Capability("8.0", 2048, 32, 64 * KI, 164, 1024, 163, 255, shared_unit=128, reserved=KI),
+    Capability("8.6", 1536, 16, 64 * KI, 100, 1024, 99, 255, shared_unit=128, reserved=KI),
+    Capability("8.7", 1536, 16, 64 * KI, 164, 1024, 163, 255, shared_unit=128, reserved=KI),
+    Capability("8.9 12.0", 1536, 24, 64 * KI, 100, 1024, 99, 255, shared_unit=128, reserved=KI),
+    Capability("9.0 10.0 10.3", 2048, 32, 64 * KI, 228, 1024, 227, 255, shared_unit=128, reserved=KI),
+)
+
+
+def capability(name: str) -> Capability:
+    """Return the limits of a compute capability such as ``"9.0"``.
+
+    Raises
+    ------
+    HpcmmError
+        If it is not in the table.
+    """
+    for each in CAPABILITIES:
+        if name in each.names.split():
+            return each
+    allowed = sorted((name for each in CAPABILITIES for name in each.names.split()), key=float)
+    raise HpcmmError(f"compute capability {name} is not in the table; allowed: {', '.join(allowed)}")
+
+
+WARP = 32
+CURRENT = capability("9.0")  # has the units of allocation of all capabilities from 8.0 on
+
+
+def block_limits(kernel: Mapping[str, float], like: Capability = CURRENT) -> dict[str, int]:
+    """Return the number of blocks per SM that each resource alone would allow.
+
+    Parameters
+    ----------
+    kernel : mapping
+        ``RESOURCES`` of a kernel. Only resources that it uses.
+    like : Capability
+        Has the units of allocation.
+
+    Returns
+    -------
+    dict
+        Keys ``"threads"``, ``"registers"``, ``"shared memory"`` and ``"blocks"``, the limit of the hardware.
+
+    Examples
+    --------
+    >>> fermi = {"sm_threads": 1536, "sm_blocks": 8, "sm_registers": 32768, "sm_shared_bytes": 16384}
+    >>> block_limits(fermi | {"block_x": 16, "block_y": 16, "shared_bytes": 2048})
+    {'threads': 6, 'shared memory': 8, 'blocks': 8}
+    """
+    warps = _ceil(kernel["block_x"] * kernel["block_y"], WARP)
+    limits = {"threads": int(kernel["sm_threads"] // (WARP * warps))}
+    if registers := kernel.get("registers", 0):
+        if like.partitions:
+            of_a_warp = like.unit * _ceil(registers * WARP, like.unit)
+            resident = int(kernel["sm_registers"] // like.partitions // of_a_warp) * like.partitions
+            limits["registers"] = resident // warps
+        else:  # a block takes registers for an even number of warps
+            of_a_block = like.unit * _ceil(registers * WARP * 2 * _ceil(warps, 2), like.unit)
+            limits["registers"] = int(kernel["sm_registers"] // of_a_block)
+    names = ("shared_bytes", "dynamic_shared_bytes", "reserved_shared_bytes")
+    if shared := like.shared_unit * _ceil(sum(kernel.get(name, 0) for name in names), like.shared_unit):
+        limits["shared memory"] = int(kernel["sm_shared_bytes"] // shared)
+    return limits | {"blocks": int(kernel["sm_blocks"])}
+
+
+def block_on(
+    like: Capability, threads: tuple[int, int], shared: int = 0, registers: int = 0, sm_shared: int = 0
+) -> dict[str, int]:
+    """Return ``RESOURCES`` of a block on a device of a compute capability, for ``block_limits``.
+
+    Parameters
+    ----------
+    like : Capability
+    threads : tuple of int
+        Threads of a block in x and y.
+    shared : int
+        Shared memory of a block [B].
+    registers : int
+        Registers per thread; 0 if unknown.
+    sm_shared : int
+        Shared memory of an SM [B], if it is configured to another amount; 0 for that of the compute capability.
+
+    Raises
+    ------
+    HpcmmError
+        If such a block cannot be launched.
+    """
+    name = like.names.split()[0]
+    for value, limit, of in (
+        (threads[0] * threads[1], like.block_threads, "threads per block"),
+        (shared, like.block_shared * 1024, "bytes of shared memory per block"),
+        (registers, like.thread_registers, "registers per thread"),
+    ):
+        if value > limit:
+            raise HpcmmError(f"{value} {of} are too many: compute capability {name} allows {limit}")
+    return {
+        "block_x": threads[0],
+        "block_y": threads[1],
+        "shared_bytes": shared,
+        "reserved_shared_bytes": like.reserved,
+        "registers": registers,
+        "sm_threads": like.threads,
+        "sm_blocks": like.blocks,
+        "sm_registers": like.registers,
+        "sm_shared_bytes": sm_shared or like.shared * 1024,
+    }
+
+
+def _ceil(whole: float, part: int) -> int:
+    return int(-(-whole // part))
+
+
+def tile_phase(rows: int, columns: int, depth: int) -> tuple[int, int]:
+    """Return the elements that a block of a product loads between two barriers, and the operations on them.
+
+    Without tiles each thread loads one element of A and one of B for one multiply-add: a tile of one element.
+
+    Examples
+    --------
+    >>> tile_phase(16, 16, 16)
+    (512, 8192)
+    >>> tile_phase(1, 1, 1)
+    (2, 2)
+    """
+    return depth * (rows + columns), 2 * rows * columns * depth
