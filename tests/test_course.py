@@ -237,6 +237,23 @@ WRONG = [
     ("24_fault_whole_tiles", [("    if (row < m && col < n) {", "    {")], "out of bounds"),
     ("25_fault_bounds", [("    REAL tmp = 0;\n", RETURN.format("col") + "    REAL tmp = 0;\n")], "nothing has written"),
     ("26_fault_lockstep", [("    __syncwarp();\n    sdata", "    sdata")], "race"),
+    ("27_order", [("left_to_right: 3", "left_to_right: 6")], "6 is wrong. 6 is the sum without rounding"),
+    ("27_order", [("16777216_plus_1: 16777216", "16777216_plus_1: 16777217")], "float32 has no such number"),
+    (
+        "28_same_bits",
+        [("tile < tiles; tile += gridDim.x", "tile < 1 + blockIdx.x; ++tile")],
+        "in a grid of 1: wrong result at 5000",
+    ),
+    (
+        "28_same_bits",
+        [("            partial[tile] =", "            partial[blockIdx.x] =")],
+        "nothing has written|wrong",
+    ),
+    (
+        "28_same_bits",
+        [("? x[i]", "? x[(i + gridDim.x) % n]"), ("? x[i + BLOCK]", "? x[(i + BLOCK + gridDim.x) % n]")],
+        "bits depend on the number of blocks: .* in a grid of 1 and .* in a grid of . from 5000 float32",
+    ),
 ]
 
 
@@ -382,6 +399,7 @@ def test_messages_arrive_and_are_counted():
         ({"questions": "pitch"}, "'one.cu' is not allowed; allowed: the name of a file with .txt"),
         ({"questions": "pitch", "file": "a.txt", "ranks": [2]}, "ranks: is of a kernel, not of questions"),
         ({"operation": "matmul", "ranks": [2]}, "ranks: .* only for a file with .py"),
+        ({"operation": "matmul", "grids": [1, 2]}, "grids: .* only for a reduction in CUDA"),
         ({"operation": "matmul", "counts": {"shape": [4]}}, "counts.shape: .* one number for each of m, n, k"),
         ({"operation": "sum", "counts": {"shape": [4], "most": {"sector": 1}}}, "'sector' is not allowed; .*sectors"),
         ({"operation": "sum", "counts": {"shape": [4], "most": {"sent": 1}}}, "'sent' is not allowed"),

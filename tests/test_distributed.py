@@ -533,8 +533,8 @@ def test_a_point_too_large_for_memory_is_reported_with_both_sizes(monkeypatch):
         ("resident", 3, 0, 4 * 7 + 42 + 2 * 24, 4 * 7, 302),
         ("resident", 3, 2, 3 * 7 + 42 + 2 * 18, 3 * 7, 0),
         ("ring", 1, 0, 70 + 42 + 2 * 60, 70, 302),
-        ("ring", 2, 1, 5 * 7 + 3 * 6 + 2 * 30 + 4 * 6, 5 * 7, 0),  # and a block of B that arrives
-        ("ring", 3, 2, 3 * 7 + 2 * 6 + 2 * 18 + 2 * 3 * 6, 3 * 7, 0),  # two, as large as the largest
+        ("ring", 2, 1, 5 * 7 + 3 * 7 + 2 * 30 + 3 * 7, 5 * 7, 0),  # and a block of B that arrives
+        ("ring", 4, 3, 2 * 7 + 1 * 7 + 2 * 12 + 2 * 2 * 7, 2 * 7, 0),  # two, as large as the largest
         ("cublasmp", 3, 2, 3 * 7 + 2 * 6 + 3 * 18 + 42, 3 * 7, 0),
         ("summa", 1, 0, 70 + 42 + 2 * 60, 70, 302),
         ("summa", 4, 0, 5 * 4 + 4 * 3 + 2 * 15 + 2 * 3 * (5 + 3), 5 * 4, 302),  # two panels of three terms
@@ -543,6 +543,14 @@ def test_a_point_too_large_for_memory_is_reported_with_both_sizes(monkeypatch):
 )
 def test_memory_of_a_rank_for_a_product_counted_by_hand(algorithm, ranks, rank, device, staging, whole):
     assert ALGORITHMS[algorithm].need(MATMUL, (10, 6, 7), ranks, rank) == memory.Need(device, staging, whole)
+
+
+def test_a_product_that_divides_no_sum_needs_all_terms_in_memory():
+    shape, size = (10, 6, 7), 4
+    packed, other = (task(MATMUL, shape, variant=variant) for variant in ("packed", "openmp"))
+    for algorithm, more in (("summa", (5 + 3) * 7 * size), ("ring", 0), ("resident", 0)):
+        needs = [preflight.rank_bytes(ALGORITHMS[algorithm], each, 4, 3, False)[1] for each in (packed, other)]
+        assert needs[0] - needs[1] - preflight.workspace_bytes(packed, 4, 3) == more
 
 
 @pytest.mark.parametrize("shape", [(10, 2, 6), (2, 10, 6), (10, 6, 2)])  # with 30 elements of A, of B or of C on a rank
@@ -794,7 +802,7 @@ lengths = st.integers(1, 20_000)
 def test_a_prediction_with_one_cost_equals_that_cost(shape, ranks):
     """Each element goes up, across, through the product and down once, however it is cut and overlapped."""
     m, n, k = shape
-    rows, terms = -(-m // ranks), -(-k // ranks)  # of the rank that has the most
+    rows, terms, columns = (-(-size // ranks) for size in (m, k, n))  # of the rank that has the most
     of_rows, of_columns = grid(ranks)
     part_rows, part_columns = -(-m // of_rows), -(-n // of_columns)
     product, from_others = 2 * rows * n * k, (ranks - 1) * 4 * terms * n
@@ -802,7 +810,7 @@ def test_a_prediction_with_one_cost_equals_that_cost(shape, ranks):
     expected = {
         "staged": (product, from_others, 4 * (rows * k + terms * n + rows * n), 4 * rows * n),
         "resident": (2 * rows * n * terms * ranks, from_others),
-        "ring": (2 * rows * n * terms * ranks, from_others),
+        "ring": (2 * rows * columns * k * ranks, (ranks - 1) * 4 * columns * k),
         # of A and of B, all but the smallest part that a rank of the first row has itself
         "summa": (
             2 * part_rows * part_columns * k,

@@ -127,11 +127,11 @@ REFUSED = [
     (
         {
             "sweeps__size__variants": ["numpy"],
-            "sweeps__size__algorithms": ["ring"],
+            "sweeps__size__algorithms": ["summa"],
             "sweeps__size__dtypes": ["float16"],
             "sweeps__size__tiles": GONE,
         },
-        ["sweeps.size.algorithms", "ring", "whose sums are of the same type", "float32, float64"],
+        ["sweeps.size.algorithms", "summa", "whose sums are of the same type", "float32, float64"],
     ),
     ({"sweeps__size__sizes": [64, -1]}, ["sweeps.size.sizes", "-1", "at least 1"]),
     ({"sweeps__size__sizes": [0]}, ["sweeps.size.sizes", "0", "at least 1"]),

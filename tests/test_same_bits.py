@@ -193,7 +193,7 @@ MPI_PROGRAM = Path(__file__).parent / "mpi_programs" / "same_bits.py"
 def test_a_sum_and_a_product_have_the_same_bits_on_any_number_of_ranks(mpiexec):
     done = mpiexec(8, MPI_PROGRAM)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "50 results on several ranks have the bits of one rank" in done.stdout
+    assert "70 results on several ranks have the bits of one rank" in done.stdout
 
 
 def test_an_order_by_arrival_is_found(mpiexec):

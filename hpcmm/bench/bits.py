@@ -13,7 +13,7 @@ def why_uncompared(variant: Variant, algorithm: str) -> str:
     """Return the reason why the bits of repetitions may differ; empty if they must be equal."""
     if not variant.deterministic:
         return f"{variant.name} does not promise the same bits in every run"
-    if algorithm not in ONE_CALL and not variant.leaf_bytes:
+    if algorithm not in ONE_CALL and not (variant.leaf_bytes or variant.invariant):
         return f"{algorithm} does not fix the order of partial sums over ranks"
     return ""
 

@@ -28,7 +28,7 @@ from hpcmm.grading.rubric import Exercise, Speed
 from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.grading.session import Refused, Session
 from hpcmm.grading.sources import MOST_ERROR, Tools
-from hpcmm.model import Task, Variant
+from hpcmm.model import Operand, Task, Variant
 from hpcmm.operations import guards, heads
 from hpcmm.operations.guards import Guarded
 from hpcmm.operations.heads import PYTHON
@@ -136,6 +136,7 @@ class Emulated(Runner):
     def __init__(self, process: Session, rng: np.random.Generator, tools: Tools):
         super().__init__(process)
         self.rng, self.tools = rng, tools
+        self.grid = 0  # blocks of every launch; 0 for those of the geometry
 
     def run(self, task: Task, places: Sequence[Guarded]) -> float:
         try:
@@ -168,7 +169,8 @@ class Emulated(Runner):
             order = int(self.rng.integers(len(ORDERS)))
             calls.append(
                 {
-                    **{"arguments": arguments, "grid": launch.grid, "block": launch.block, "bounds": bounds},
+                    **{"arguments": arguments, "grid": (self.grid,) if self.grid else launch.grid},
+                    **{"block": launch.block, "bounds": bounds},
                     **{"order": order, "counted": counted, "dynamic_bytes": launch.shared_bytes},
                 }
             )
@@ -270,6 +272,8 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
                     own.process.check_clock(REST_SECONDS)
             if exercise.counts:
                 check_counts(tools, variant, exercise, exercise.counts, rng)
+            for dtype in exercise.dtypes if exercise.grids else ():
+                check_bits(tools, variant, exercise, dtype, rng)
     except NotGraded:
         raise
     except Refused as refused:
@@ -444,6 +448,36 @@ def check_counts(tools: Tools, variant: Variant, exercise: Exercise, limits: cou
             raise Refused(own.located(why))
 
 
+def check_bits(tools: Tools, variant: Variant, exercise: Exercise, dtype: str, rng: np.random.Generator) -> None:
+    """Refuse a reduction whose result, or its bits, depend on the number of blocks."""
+    operation = exercise.operation
+    task = Task(operation, variant, (exercise.most,), dtype, operation.scalars, first_tile(variant))
+    exact = operation.draw(rng, task)
+    rounded = {name: rng.standard_normal(x.shape).astype(x.dtype) for name, x in exact.items()}
+    found: dict[int, np.ndarray] = {}
+    with runner(tools, variant, exercise, dtype, [task.shape], rng, emulate=True) as own:
+        for own.grid in exercise.grids:
+            try:
+                judged(own, task, exact, rng)
+                places = guards.layout(task, rng)
+                guards.fill(own.process.memory, places, task, rounded, rng)
+                own.run(task, places)
+            except Refused as refused:
+                raise Refused(f"in a grid of {own.grid}: {refused}") from None
+            (result,) = (each for each in places if each.name == output(task).name)
+            found[own.grid] = result.of(own.process.memory).copy()
+    first, *others = found
+    for blocks in others:
+        if found[blocks].tobytes() != found[first].tobytes():
+            results = " and ".join(f"{found[each]} in a grid of {each}" for each in (first, blocks))
+            raise Refused(f"the bits depend on the number of blocks: {results} from {exercise.most} {dtype}")
+
+
+def output(task: Task) -> Operand:
+    """Return the operand that a task writes."""
+    return next(each for each in task.operation.operands if each.role != "in")
+
+
 def judged(
     own: Runner,
     task: Task,
@@ -473,8 +507,7 @@ def judged(
     after = used.copy()  # the process is stopped
     if wrong := guards.trespass(before, after, places, task):
         raise Refused(f"{wrong} {where}")
-    result = next(each for each in task.operation.operands if each.role != "in")
-    got = next(place for place in places if place.name == result.name).of(after)
+    got = next(place for place in places if place.name == output(task).name).of(after)
     verdict = task.operation.reference(task, inputs)(got)
     if not verdict.passed:
         raise Refused(f"wrong result {where}: {verdict.where} (element: result - reference = difference)")

@@ -6,11 +6,14 @@ The answers are computed here, so neither a rubric nor the files of a course hav
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 from hpcmm.model.capabilities import block_limits, block_on, capability
 
@@ -189,8 +192,46 @@ def pitch() -> dict[str, Question]:
     }
 
 
+def order() -> dict[str, Question]:
+    """Sums of eight numbers in float32, in several orders."""
+    exact = "is the sum without rounding"
+    x = np.array([2**24, 1, 1, 1, -(2**24), 1, 1, 1], np.float32)
+
+    def in_turn(terms: Sequence[np.float32]) -> np.float32:
+        return functools.reduce(np.add, terms)  # NumPy's sum has an order of its own
+
+    total, halves = int(x.astype(int).sum()), [in_turn(half) for half in (x[:4], x[4:])]
+    pairs = [in_turn(pair) for pair in x.reshape(4, 2)]
+    sums = {
+        "left_to_right": (in_turn(x), "Round after each addition: 16777216 + 1 is 16777216"),
+        "two_halves": (in_turn(halves), "The second half is -16777213: its ones are added to an odd number below 2^24"),
+        "tree": (
+            in_turn([in_turn(pairs[:2]), in_turn(pairs[2:])]),
+            "The pairs are 16777216, 2, -16777215 and 2; then the first two and the last two of these are added",
+        ),
+        "even_and_odd": (in_turn([in_turn(x[::2]), in_turn(x[1::2])]), "The even places give 1, the odd ones 4"),
+        "ones_first": (in_turn(sorted(x, key=abs)), "The ones give 6, and 16777216 + 6 is a float32"),
+    }
+    return {
+        "distance_from_16777216_to_the_next": Question(
+            float(np.spacing(x[0])), "24 bits hold the numbers from 2^24 on in steps of 2", {1.0: "That is below 2^24"}
+        ),
+        "16777216_plus_1": Question(
+            float(x[0] + x[1]),
+            "16777217 lies between two numbers of float32; of these, the one with an even last bit is taken",
+            {2.0**24 + 1: "float32 has no such number", 2.0**24 + 2: "A tie goes to the number with an even last bit"},
+        ),
+        **{
+            name: Question(float(value), way, {} if value == total else {float(total): f"{total} {exact}"})
+            for name, (value, way) in sums.items()
+        },
+        "different_results": Question(len({float(value) for value, _ in sums.values()}), "Count the results above"),
+    }
+
+
 SHEETS: Mapping[str, Callable[[], dict[str, Question]]] = {
     "occupancy": occupancy,
     "transfers": transfers,
     "pitch": pitch,
+    "order": order,
 }

@@ -44,7 +44,8 @@ class Speed:
 class Exercise:
     """One exercise of a rubric; ``seconds`` is its time limit and ``address_space`` its memory in bytes.
 
-    ``sheet`` is that of questions, empty for a kernel; ``ranks`` are the numbers of MPI ranks, empty without MPI.
+    ``sheet`` is that of questions, empty for a kernel; ``ranks`` are the numbers of MPI ranks, empty without MPI;
+    ``grids`` are numbers of blocks that must give the same bits.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Exercise:
     speed: Speed | None = None
     counts: Limits | None = None
     ranks: tuple[int, ...] = ()
+    grids: tuple[int, ...] = ()
     sheet: str = ""
     hint: str = ""
 
@@ -130,7 +132,7 @@ def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -
     for key, names in (("questions", questions.SHEETS), ("operation", known)):
         problems += unknown(f"{place}.{key}", [entry[key]] if key in entry else [], names)
     if "questions" in entry:
-        beside = [key for key in ("ranks", "counts", "speed") if key in entry]
+        beside = [key for key in ("ranks", "grids", "counts", "speed") if key in entry]
         problems += [f"{place}.{key}: is of a kernel, not of questions" for key in beside]
     if device is None or Path(file).name != file or file.startswith("."):
         problems.append(
@@ -144,6 +146,7 @@ def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -
         entry.get("seconds", whole["seconds"]),
         whole["memory_mb"] << 20,
         ranks=tuple(entry.get("ranks", ())),
+        grids=tuple(entry.get("grids", ())),
         sheet=entry.get("questions", ""),
         hint=entry.get("hint", ""),
     )
@@ -155,6 +158,9 @@ def judged_by(place: str, exercise: Exercise, entry: Mapping[str, Any]) -> Exerc
     problems = unknown(f"{place}.dtypes", exercise.dtypes, exercise.operation.dtypes)
     if exercise.ranks and not exercise.file.endswith(PYTHON):
         problems.append(f"{place}.ranks: {not_allowed(list(exercise.ranks))}only for a file with {PYTHON}")
+    combines = any(each.distribution == "combined" for each in exercise.operation.operands)
+    if exercise.grids and not (exercise.device.accelerator and combines):
+        problems.append(f"{place}.grids: {not_allowed(list(exercise.grids))}only for a reduction in CUDA")
     for key, of in (("speed", speed_of), ("counts", limits_of)):
         if key in entry and not problems:
             try:

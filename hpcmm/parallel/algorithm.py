@@ -29,6 +29,9 @@ class Algorithm:
         ``suits(operation)``: whether the algorithm can distribute an operation, by its operands and dimensions.
     need : callable
         ``need(operation, shape, ranks, rank)`` returns the memory of a rank, a ``Need``.
+    gathered : callable, optional
+        ``gathered(shape, ranks, rank)`` returns the further elements in device memory for a variant whose sums must not
+        be divided. None if it needs none.
     predict : callable, optional
         ``predict(operation, shape, itemsize, ranks, machine)`` returns the seconds of the rank with the largest share,
         for the first of ``measures``; NaN if ``machine`` or the model has no line for them. None for an algorithm
@@ -63,6 +66,7 @@ class Algorithm:
     distribution: type[Distribution]
     suits: Callable[[Operation], bool]
     need: Callable[[Operation, Sequence[int], int, int], Need]
+    gathered: Callable[[Sequence[int], int, int], int] | None = None
     predict: Callable[[Operation, Sequence[int], int, int, Machine], float] | None = None
     source: str = ""
     measures: tuple[Literal["call", "kernel"], ...] = ("call", "kernel")

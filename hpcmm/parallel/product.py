@@ -163,11 +163,11 @@ class ProductInPlace(Scheduled):
 
 
 class RowsInPlace(ProductInPlace):
-    """A, B and C by block rows. A subclass allocates and fills its part of B in ``load_b``."""
+    """A and C by block rows. A subclass allocates and fills its part of B in ``load_b``."""
 
     def load(self) -> None:
         m, n, k = self.shape
-        self.rows, self.terms = BlockRows(self.comm, m), BlockRows(self.comm, k)
+        self.rows = BlockRows(self.comm, m)
         rows = self.rows.rows
         self.a = self.scatter_rows("A", self.rows, self.backend.empty((rows, k), self.dtype))
         self.saved_c = self.scatter_rows("C", self.rows, self.backend.empty((rows, n), self.dtype))

@@ -14,6 +14,7 @@ from typing import Any
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import RowsInPlace, is_product, local_rows
@@ -26,6 +27,7 @@ class Resident(RowsInPlace):
 
     def load_b(self) -> None:
         _, n, k = self.shape
+        self.terms = BlockRows(self.comm, k)
         self.b = self.backend.shared_empty((k, n), self.dtype)
         self.scatter_rows("B", self.terms, self.share_of(self.comm.rank))
         self.share(B=self.b)

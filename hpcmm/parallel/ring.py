@@ -1,52 +1,59 @@
-"""The product on a ring: block rows of B travel around the ranks while they are multiplied; no rank holds all of B.
+"""The product on a ring: blocks of B's columns travel around the ranks while they are multiplied; none holds all of B.
 
-Each rank has buffers for its own rows of B and for two more blocks: one block is multiplied while the next arrives.
+Each rank has buffers for its own columns of B and for two more blocks: one block is multiplied while the next arrives.
 Two-sided transports forward the block that arrived last to the neighbour, so that each block of B enters a node once.
-A one-sided transport reads each block from its owner, in the same order.
+A one-sided transport reads each block from its owner, in the same order. A block has all rows of B, so one local
+product computes each element of C, whose bits do not depend on where a rank starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import scatter_blocks
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
-from hpcmm.parallel.product import RowsInPlace, is_product, local_rows
-from hpcmm.parallel.schedules import block_rows
+from hpcmm.parallel.product import RowsInPlace, is_product
+from hpcmm.parallel.schedules import block_row, block_rows
 from hpcmm.parallel.transports.base import Arrival
 
 
 class Ring(RowsInPlace):
-    """A, B and C by block rows, and two buffers for block rows of B."""
+    """A and C by block rows, B by blocks of columns, and two buffers for such blocks."""
 
     def load_b(self) -> None:
-        _, n, _ = self.shape
-        self.b = self.backend.shared_empty((self.terms.rows, n), self.dtype)
-        self.scatter_rows("B", self.terms, self.b)
+        _, n, k = self.shape
+        self.columns = block_rows(n, self.comm.size)
+        (_, own), (_, most) = self.columns[self.comm.rank], self.columns[0]
+        self.b = self.backend.shared_empty((k * own,), self.dtype)
+        part = np.empty((k, own), self.dtype)
+        scatter_blocks(self.comm, self.inputs.get("B"), part, [((0, k), columns) for columns in self.columns])
+        if part.size:
+            self.backend.copy(part.reshape(-1), self.b)
         self.share(B=self.b)
-        largest = self.terms.blocks[0][1]
         room = 2 if self.comm.size > 2 else self.comm.size - 1
-        self.buffers = [self.backend.empty((largest, n), self.dtype) for _ in range(room)]
+        self.buffers = [self.backend.empty((k * most,), self.dtype) for _ in range(room)]
 
     def receive_buffers(self) -> list:
         return self.buffers
 
     def schedules(self) -> dict[str, int]:
-        _, n, _ = self.shape
-        return self.column_schedules(n)
+        return self.column_schedules(self.columns[0][1])
 
     def prepare_schedule(self, schedule: int, task: Task) -> Run:
+        _, _, k = self.shape
         rank, size = self.comm.rank, self.comm.size
-        blocks, products, first = [], [], True  # blocks of B in the order of multiplication
+        blocks, products = [], []  # blocks of B in the order of multiplication
         for step in range(size):
-            start, count = self.terms.blocks[(rank + step) % size]
-            blocks.append(self.b if step == 0 else self.buffers[step % len(self.buffers)][:count])
-            a = self.a[:, start : start + count]
-            products.append(self.local_product(task, a, blocks[-1], self.c, first, schedule))
-            first = first and count == 0
+            first, count = self.columns[(rank + step) % size]
+            blocks.append(self.b if step == 0 else self.buffers[step % len(self.buffers)][: k * count])
+            b, c = blocks[-1].reshape(k, count), self.c[:, first : first + count]
+            products.append(self.local_product(task, self.a, b, c, True, schedule))
         exchanges = []
         for step in range(1, size):
             source = (rank + (step if self.transport.one_sided else 1)) % size
@@ -67,29 +74,28 @@ class Ring(RowsInPlace):
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
-    """Return the memory of a rank: its rows of B and up to two buffers as large as the largest block, and C twice."""
-    _, n, k = shape
-    rows, terms = local_rows(shape, ranks, rank)
-    _, largest = local_rows(shape, ranks, 0)
-    device = rows * k + terms * n + 2 * rows * n + min(2, ranks - 1) * largest * n
-    return Need(device, max(rows * k, terms * n, rows * n), whole_elements(operation, shape, rank))
+    """Return the memory of a rank: its columns of B, up to two buffers as large as the largest block, and C twice."""
+    m, n, k = shape
+    _, rows = block_row(m, ranks, rank)
+    (_, columns), (_, largest) = block_row(n, ranks, rank), block_row(n, ranks, 0)
+    device = rows * k + k * columns + 2 * rows * n + min(2, ranks - 1) * k * largest
+    return Need(device, max(rows * k, k * columns, rows * n), whole_elements(operation, shape, rank))
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
     """Predict the steps: in each except the first, a block arrives while the previous one is multiplied."""
     m, n, k = shape
-    (_, rows), (_, terms) = block_rows(m, ranks)[0], block_rows(k, ranks)[0]
-    step = machine.local(2 * rows * n * terms)
-    return step + (ranks - 1) * max(step, machine.exchange(terms * n * itemsize))
+    (_, rows), (_, columns) = block_row(m, ranks, 0), block_row(n, ranks, 0)
+    step = machine.local(2 * rows * columns * k)
+    return step + (ranks - 1) * max(step, machine.exchange(k * columns * itemsize))
 
 
 RING = Algorithm(
     "ring",
-    "no rank holds all of B: its block rows travel around the ring while they are multiplied",
+    "no rank holds all of B: blocks of its columns travel around the ring while they are multiplied",
     distribution=Ring,
     suits=is_product,
     need=need,
     predict=predict,
     measures=("kernel",),
-    own_sums=True,
 )

@@ -115,6 +115,8 @@ def run(case) -> None:
     expected = record.need(operation, shape, ranks, comm.rank).device
     assert sum(TAKEN) == expected, f"{case}: {sum(TAKEN)} elements of device memory, not {expected}"
     product = prepared(spread, task, seed)
+    if record.gathered and task.variant.invariant:
+        assert sum(array.size for array in spread.whole) == record.gathered(shape, ranks, comm.rank), case
 
     def check(what: str) -> None:
         if comm.rank == 0:

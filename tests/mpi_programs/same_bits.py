@@ -12,7 +12,7 @@ from hpcmm.bench.same_bits import SameBits, broken
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.measurement import Point
 from hpcmm.operations import task_of
-from hpcmm.parallel import all_reduce, ring
+from hpcmm.parallel import all_reduce
 from hpcmm.parallel.transports.choice import Connections
 
 WORLD = MPI.COMM_WORLD
@@ -24,7 +24,7 @@ SUMS = [("sum", "tree", (n,), dtype, {}, "all_reduce") for n in (5, 300_001) for
 PRODUCTS = [
     ("matmul", "packed", (61, 53, 1067), dtype, SCALARS, algorithm)
     for dtype in ("float32", "float64")
-    for algorithm in (TEXTBOOK, "staged", "resident")
+    for algorithm in (TEXTBOOK, "staged", "resident", "ring", "summa")
 ]
 
 
@@ -55,8 +55,8 @@ for ranks in (1, 2, 3, 4, 7, 8):
             assert not broken(task.variant, algorithm, found, True)
     connections.close()
     comm.Free()
-# the comparison finds what does depend on the ranks: a ring adds up panels in an order of its own on each rank
-point = Point("matmul", "packed", (61, 53, 1067), "float32", WORLD.size, SCALARS, ring.RING.name)
+# the comparison finds what does depend on the ranks: panels of SUMMA, which each rank adds up in an order of its own
+point = Point("matmul", "openmp", (61, 53, 1067), "float32", WORLD.size, SCALARS, "summa")
 connections = Connections(WORLD, BACKEND)
 found = SameBits(WORLD, BACKEND, point, 1, connections).differences(task_of(point), point.algorithm)
 connections.close()
