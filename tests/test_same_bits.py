@@ -21,6 +21,7 @@ from timings import kernel_samples, measurement
 
 from hpcmm import kernels, report, store
 from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.backends.cuda import presence
 from hpcmm.backends.emulated.launch import ORDERS, on_device, poison
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.bench.journal import kept_in
@@ -191,15 +192,26 @@ MPI_PROGRAM = Path(__file__).parent / "mpi_programs" / "same_bits.py"
 
 
 def test_a_sum_and_a_product_have_the_same_bits_on_any_number_of_ranks(mpiexec):
-    done = mpiexec(8, MPI_PROGRAM)
+    done = mpiexec(8, MPI_PROGRAM, "cpu", 0, "1,2,3,4,7,8")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "70 results on several ranks have the bits of one rank" in done.stdout
 
 
 def test_an_order_by_arrival_is_found(mpiexec):
-    done = mpiexec(8, MPI_PROGRAM, "arrival")
+    done = mpiexec(8, MPI_PROGRAM, "cpu", 0, "1,2,3,4,7,8", "arrival")
     assert done.returncode != 0
     assert "ranks: depends on the ranks" in done.stdout + done.stderr
+
+
+@pytest.mark.gpu
+def test_a_sum_and_a_product_have_the_same_bits_on_any_number_of_gpus_cuda(gpu, mpiexec):
+    count = min(presence.count(), 4)
+    share = int(count == 1)  # two ranks then share the GPU
+    done = mpiexec(
+        max(2, count), MPI_PROGRAM, "cuda", share, ",".join(map(str, range(1, count + share + 1))), timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "results on several ranks have the bits of one rank" in done.stdout
 
 
 @given(length=st.integers(0, 3 * 10**7), ranks=st.integers(1, 64))
