@@ -199,6 +199,34 @@ def test_a_wrong_c_kernel_is_found(name, mistake):
         assert searches.overflow(task).found == ("" if mistake == 0 else guards.OVERFLOW)
 
 
+CRASHES = """
+void matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
+            int ldc, int threads)
+{
+    float *const none = 0;
+    if (MISTAKE == 1) C[1l << 40] = alpha;
+    if (MISTAKE == 2) C[0] = m / (n - n);
+    if (MISTAKE == 3) *none = alpha;
+}
+"""
+
+
+@needs_gcc
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        (1, "ended by SIGSEGV; an access out of bounds in line 7"),
+        (2, "ended by SIG(FPE|ILL|TRAP); division by zero in line 8"),
+        (3, "ended by SIG(SEGV|ILL|TRAP); (an access out of bounds|store to null pointer .*) in line 9"),
+    ],
+)
+def test_a_crash_names_its_signal_and_its_place(tmp_path, monkeypatch, capfd, forgotten, mistake, says):
+    (tmp_path / "crash.c").write_text(f"// hpcmm:\n//   dtypes: [float32]{CRASHES.replace('MISTAKE', str(mistake))}")
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "crash.c", "--sizes", "8"]) == 1
+    assert re.search(rf"crash.c: FAIL \S+ float32: {says}", capfd.readouterr().out)
+
+
 def test_one_broken_file_does_not_hide_the_others(tmp_path, monkeypatch, capfd, forgotten):
     """An exit is no success, and a module that cannot be loaded fails alone."""
     head = "# hpcmm:\n#   device: cpu\n#   dtypes: [float32]\n"

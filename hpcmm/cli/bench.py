@@ -297,7 +297,10 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
     A CUDA kernel runs on the host for it, which needs no care for what it may do to a GPU.
     """
     from hpcmm.bench import hints, on_host
+    from hpcmm.jobs import trial
 
+    if trial.SIGNALLED in where and variant.compiled and not is_cuda(variant):
+        return crash(chosen, variant, where)
     place = re.match(r"(\d+)x(\d+)x(\d+) (\w+), alpha (\S+), beta ([^\s:]+): ", where)
     if not place or not variant.compiled:
         return ""
@@ -307,6 +310,18 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
     if is_cuda(variant):
         return on_host.hint_of(task, files.cache())
     found = hints.on_cpu(task)
+    return found and f"; {found}"
+
+
+def crash(chosen: Chosen, variant: Variant, where: str) -> str:
+    """Return what ended the process of a C kernel at a point, after a semicolon; empty if it is unknown."""
+    from hpcmm.backends.cpu import searches
+
+    shape, dtype = re.match(r"([\dx]+) (\w+)", where).groups()
+    contract = variant.contract.scalars if variant.contract else {}
+    scalars = {**chosen.operation.scalars_of(dtype, {}), **contract}
+    task = Task(chosen.operation, variant, tuple(map(int, shape.split("x"))), dtype, scalars)
+    found = searches.crash(task).found
     return found and f"; {found}"
 
 

@@ -185,9 +185,10 @@ def loaded(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             found.append(name)
         except extensions.RaisedError as error:
             errors[name] = str(error)
+    errors = {each: why.removeprefix(f"extension {each}: ") for each, why in errors.items()}
     if not found:
-        raise extensions.RaisedError("\n".join(errors.values()))
-    return found, {each: why.removeprefix(f"extension {each}: ") for each, why in errors.items()}
+        raise extensions.RaisedError("\n".join(f"{Path(each).name}: FAIL {why}" for each, why in errors.items()))
+    return found, errors
 
 
 def known_variant(operation: Operation, name: str) -> Variant | None:

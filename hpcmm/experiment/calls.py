@@ -18,6 +18,7 @@ from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations.heads import KernelFileError
 from hpcmm.system import files
+from hpcmm.system.text import choices
 
 # By the operation's function: its parameters, before those of the device
 SIGNATURES = {
@@ -186,7 +187,7 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     source = Source(text)
     function = source.functions.get(name)
     if function is None:
-        names = ", ".join(source.functions) or "none"
+        names = choices(name, source.functions) or "none"
         raise KernelFileError(f"{path}: call: the file has no function {name!r}; its functions are: {names}")
     sizes = [each for each, _ in values if each and each in source.sizes()]
     sizes = [each for each in sizes if each not in {own.name for own in function.parameters}]
@@ -231,7 +232,10 @@ def arguments(path: Path, function: Function, values: list[tuple[str, str]], dev
     by_name = {name: value for name, value in values if name}
     in_order = [value for name, value in values if not name]
     if unknown := [each for each in by_name if each not in wanted]:
-        raise KernelFileError(f"{path}: call: {function.name} has no parameter {unknown[0]!r}; its call is {function}")
+        allowed = choices(unknown[0], wanted)
+        raise KernelFileError(
+            f"{path}: call: {function.name} has no parameter {unknown[0]!r}; its parameters are: {allowed}"
+        )
     found = []
     for each in function.parameters:
         value = by_name.get(each.name) or (in_order.pop(0) if in_order else "")

@@ -18,7 +18,7 @@ from typing import Any
 
 from hpcmm import backends, parallel, store
 from hpcmm.bench import sanitizing
-from hpcmm.bench.journal import Recorded, in_order
+from hpcmm.bench.journal import CUT_OFF, Recorded, in_order
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import reasons_of, rows_of_failures
 from hpcmm.model import HpcmmError
@@ -27,6 +27,7 @@ from hpcmm.system import surroundings
 from hpcmm.system.logs import first_error
 
 PATIENCE_SECONDS = 15  # beyond the expected time of a point
+SIGNALLED = "ended by"
 SANITIZING_SECONDS = 180.0  # of one kernel
 
 
@@ -75,7 +76,7 @@ class Visit:
         status = self.job.wait()
         listener.join()
         if status < 0:
-            return f"ended by {signal.Signals(-status).name}"
+            return f"{SIGNALLED} {signal.Signals(-status).name}"
         if status == 0:
             return ""
         said = first_error(lines).removeprefix("hpcmm: error: ")
@@ -135,6 +136,8 @@ def measure(
         content = Recorded.of(entries[batch.name], batch)
         parts.append(in_order(batch, [], content.runs, content.finished))
         failed = {each: content.failed.get(each, "") for each in batch.fingerprints if each not in content.finished}
+        if endings[batch.name].startswith(SIGNALLED):
+            failed = {each: why.replace(CUT_OFF, endings[batch.name]) for each, why in failed.items()}
         unmeasured += rows_of_failures(batch, reasons_of(batch, failed, endings[batch.name]))
     return store.merged([*parts, *profiles(planned, show)], unmeasured, planned.unprofiled())
 

@@ -1,4 +1,4 @@
-"""Searches for mistakes of C kernels that results do not show: data races, and indices that overflow 32 bits.
+"""Searches for mistakes of C kernels that results do not show: data races, overflows of 32 bits, places of crashes.
 
 Each runs a kernel once in a program of its own, because ThreadSanitizer takes a whole program, and because an overflow
 ends it.
@@ -30,6 +30,9 @@ RACE = re.compile(
     r".*?\n  previous (?:atomic )?(read|write) of size.*?\n    #0 \S+ (\S+?):(\d+)",
     re.DOTALL | re.IGNORECASE,
 )
+BAD_ACCESS = re.compile(r"ERROR: AddressSanitizer: ([\w-]+)(.*?)\n    #0 \S+ in \S+ (\S+?):(\d+)", re.DOTALL)
+UNDEFINED = re.compile(r"^(\S+?):(\d+):\d+: runtime error: (.*)", re.MULTILINE)
+CHECKED = ("-O0", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 TYPES = {"i4": "int", "u4": "unsigned", "i8": "long long", "u8": "unsigned long long", "f4": "float", "f8": "double"}
 THREADS, SECONDS = 4, 60
 SIZES = {3: (37, 29, 41), 2: (37, 41), 1: (10007,)}  # of the run that is searched, by the number of dimensions
@@ -85,15 +88,36 @@ def races(task: Task) -> Search:
             return Search(not_made=str(error))
     if race := RACE.search(done.stderr):
         kind, file, line, other, other_file, other_line = race.groups()
-        places = [
-            f"in line {at}" + ("" if Path(of).name == source.name else f" of {Path(of).name}")
-            for of, at in ((file, line), (other_file, other_line))
-        ]
+        places = [line_of(of, at, source) for of, at in ((file, line), (other_file, other_line))]
         kinds = kind.lower(), other.lower()
         return Search(f"data race: a {kinds[0]} {places[0]} and a {kinds[1]} {places[1]} by two threads, unordered")
     if done.returncode or "ThreadSanitizer: " in done.stderr:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
         return Search(not_made=f"ThreadSanitizer did not run: {last}")
+    return Search()
+
+
+def line_of(file: str, line: str, source: Path) -> str:
+    """Return ``"in line 5"``, with the name of a file other than the kernel's own."""
+    return f"in line {line}" + ("" if Path(file).stem == source.stem else f" of {Path(file).name}")
+
+
+def crash(task: Task) -> Search:
+    """Search a C kernel that crashed for the access, or the operation, that ends it."""
+    source = kernels.source(task.operation, task.variant)
+    with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
+        try:
+            done, _ = run(task, 0, CHECKED, Path(folder))
+        except (Unable, subprocess.TimeoutExpired) as error:
+            return Search(not_made=str(error))
+    if access := BAD_ACCESS.search(done.stderr):
+        kind, text, file, line = access.groups()
+        action = re.search(r"\b(READ|WRITE)\b", text) if kind != "SEGV" else None  # of its shadow memory
+        what = f"a {action[1].lower()}" if action else "an access"
+        where = {"stack-overflow": "the stack overflows"}.get(kind, f"{what} out of bounds")
+        return Search(f"{where} {line_of(file, line, source)}")
+    if wrong := UNDEFINED.search(done.stderr):
+        return Search(f"{wrong[3]} {line_of(wrong[1], wrong[2], source)}")
     return Search()
 
 
@@ -199,6 +223,7 @@ def run(task: Task, columns: int, options: Sequence[str], folder: Path):
         last = next((line for line in done.stderr.splitlines() if "error" in line or "cannot find" in line), "")
         raise Unable(f"the program does not compile: {last}")
     environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS), "TSAN_OPTIONS": "exitcode=66"}
+    environment["ASAN_OPTIONS"] = "detect_leaks=0"
     done = subprocess.run(
         [str(folder / "program"), str(data), str(answer)],
         capture_output=True, text=True, errors="replace", timeout=SECONDS, env=environment,

@@ -21,6 +21,7 @@ from hpcmm.kernels import modules
 from hpcmm.model.devices import DEVICES, Device
 from hpcmm.operations import heads
 from hpcmm.system import files
+from hpcmm.system.text import choices
 
 GPU = next(each for each in DEVICES.values() if each.accelerator)
 CPU = next(each for each in DEVICES.values() if not each.accelerator)
@@ -278,12 +279,12 @@ def candidates(source: Source, device: Device) -> list[Function]:
 def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
     """Return the function to adopt."""
     of_device = functions_of(source, device)
-    names = ", ".join(each.name for each in of_device) or "none"
     what = "kernels" if device.accelerator else "functions"
     if kernel:
         found = [each for each in of_device if each.name == kernel]
         if not found:
-            raise NotAdopted(f"{path.name} has no function {kernel!r}; its {what} are: {names}")
+            allowed = choices(kernel, (each.name for each in of_device)) or "none"
+            raise NotAdopted(f"{path.name} has no function {kernel!r}; its {what} are: {allowed}")
         return found[0]
     able = candidates(source, device)
     if len(able) == 1:
