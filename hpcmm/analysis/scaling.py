@@ -255,6 +255,7 @@ def _noise(columns: Columns, rows: pd.DataFrame) -> pd.Series:
     samples = samples[samples["measurement"].isin(rows.index)]
     seconds = samples["total"].where(samples["call"] == 1, samples["kernel"]).groupby([samples[key] for key in keys])
     quartiles = seconds.max().groupby(level=keys[:2]).quantile([0.25, 0.5, 0.75]).unstack()
+    quartiles = quartiles.reindex(columns=[0.25, 0.5, 0.75])  # there may be no samples
     return (quartiles[0.75] - quartiles[0.25]) / 2 / quartiles[0.5]
 
 
