@@ -208,8 +208,9 @@ class Model:
         row, machine = self.row, self.machine
         if row["algorithm"] != TEXTBOOK:  # it would be predicted from itself
             machine = replace(machine, moves=self.copies.get(ranks, machine.moves))
-        shape, itemsize = [int(row[d]) for d in dimensions() if row[d]], DTYPES[row["dtype"]].itemsize
-        return ALGORITHMS[row["algorithm"]].predict(OPERATIONS[row["operation"]], shape, itemsize, ranks, machine)
+        shape, element = [int(row[d]) for d in dimensions() if row[d]], DTYPES[row["dtype"]]
+        predict = ALGORITHMS[row["algorithm"]].of(element).predict
+        return predict(OPERATIONS[row["operation"]], shape, element.itemsize, ranks, machine)
 
     def scaled(self, ranks: int) -> float:
         """Predict other ranks: the measured time, multiplied with the ratio of the model's times."""

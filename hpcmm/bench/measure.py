@@ -409,7 +409,8 @@ class Problem:
             if name not in self.placed:
                 algorithm = algorithm_of(self.operation, name)
                 transport, _ = self.connections.of(algorithm) if self.connections else (None, "")
-                self.placed[name] = algorithm.distribution(*self.place, transport)
+                _, _, task, *_ = self.place
+                self.placed[name] = algorithm.of(task.element).distribution(*self.place, transport)
         return {name: self.placed[name] for name in algorithms}
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hpcmm.model import ONE_CALL, TEXTBOOK, Operation, Variant
-from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.dtypes import DTYPES, DType
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.distribution import Distribution
 from hpcmm.parallel.memory import Need
@@ -44,8 +44,10 @@ class Algorithm:
     variants : tuple of str
         The variants that can compute the ranks' parts; empty for no restriction.
     own_sums : bool
-        Whether it supports only types whose sums are of the same type: it adds products of parts of the terms to C, and
-        a narrower type of C would round each time; or its library supports no other types.
+        Whether it supports only types whose sums are of the same type, as its library does.
+    whole_sums : Algorithm, optional
+        Its form for types that are narrower than their accumulator, if it adds products of parts of the terms to C: C
+        would be rounded each time.
     transport : str or None
         The transport to try first; empty for the usual order. None for an algorithm that uses no transport.
     fixed : bool
@@ -72,6 +74,7 @@ class Algorithm:
     measures: tuple[Literal["call", "kernel"], ...] = ("call", "kernel")
     variants: tuple[str, ...] = ()
     own_sums: bool = False
+    whole_sums: Algorithm | None = None
     transport: str | None = ""
     fixed: bool = False
     baseline: bool = True
@@ -88,6 +91,10 @@ class Algorithm:
         if self.variants:
             return variant.name in self.variants
         return self.name in ONE_CALL or not (variant.exact or variant.pitched)
+
+    def of(self, element: DType) -> Algorithm:
+        """Return the form of the algorithm for an element type."""
+        return self.whole_sums if self.whole_sums and element.accumulator else self
 
     def takes_type(self, dtype: str) -> bool:
         """Return whether the algorithm can distribute products of an element type."""

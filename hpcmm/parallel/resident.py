@@ -4,15 +4,19 @@ C = beta C + alpha sum over ranks r of A[:, rows of B on r] B[rows on r]. Each r
 of B while the others' rows arrive one after the other, then with groups of the rows that have arrived. A group of
 adjacent rows is one local product with a longer sum. Each further product reads and writes C again. A schedule can
 restrict this to one half of the columns: while they are multiplied in groups, all of B arrives for the other half.
+
+In types that are narrower than their accumulator, B is divided into block columns: see ``whole_sums``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
+from hpcmm.parallel import whole_sums
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.cost import Machine
@@ -121,6 +125,11 @@ def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: in
     return min(ends)
 
 
+def one_column(ranks: int) -> tuple[int, int]:
+    """Return a grid whose ranks have whole rows of C."""
+    return ranks, 1
+
+
 RESIDENT = Algorithm(
     "resident",
     "A, B and C stay on the devices by block rows; B is gathered while it is multiplied",
@@ -129,5 +138,5 @@ RESIDENT = Algorithm(
     need=need,
     predict=predict,
     measures=("kernel",),
-    own_sums=True,
 )
+RESIDENT = replace(RESIDENT, whole_sums=whole_sums.form_of(RESIDENT, one_column))

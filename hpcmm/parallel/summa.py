@@ -4,17 +4,22 @@ A, B and C are distributed by the blocks of one grid. With P ranks each sends an
 elements, instead of n^2 with block rows. In van de Geijn and Watts' SUMMA all ranks work on the same panel at a time,
 and its owner broadcasts it. Here each rank starts at a different panel and proceeds cyclically, as in Cannon's
 algorithm: at any time the panels come from different owners, each by a point-to-point exchange.
+
+In types that are narrower than their accumulator, each rank gathers its rows of A and its columns of B: see
+``whole_sums``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
+from hpcmm.parallel import whole_sums
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import gather_blocks, scatter_blocks
 from hpcmm.parallel.cost import Machine
@@ -228,5 +233,5 @@ SUMMA = Algorithm(
     predict=predict,
     source="van de Geijn and Watts 1997",
     measures=("kernel",),
-    own_sums=True,
 )
+SUMMA = replace(SUMMA, whole_sums=whole_sums.form_of(SUMMA, grid))

@@ -35,6 +35,8 @@ if DEVICE == "cpu":
     BACKEND.caches = {3: 1 << 16}  # a small flush buffer: no result depends on it, and reading takes time
 TAKEN: list[int] = []  # elements of each array on the device
 VARIANTS = {"cpu": ["numpy", "serial", "packed"], "cuda": ["cublas", "tiled_padded", "asynchronous"]}[DEVICE]
+TYPES = ("float32", "float64", "bfloat16", "float16")
+PAIRS = [(name, dtype) for name in VARIANTS for dtype in TYPES if dtype in MATMUL.variant(name).dtypes]
 REDUCTION = {"cpu": "serial", "cuda": "one_launch"}[DEVICE]
 # those that distribute one product
 PRODUCTS = [each.name for each in algorithms_of(MATMUL)[1:] if not each.variants and each.name != ALONE]
@@ -97,7 +99,7 @@ def prepared(spread, task: Task, seed: int):
 
 def run(case) -> None:
     """Every rank's part in one case; rank 0 judges."""
-    name, algorithm, variant, dtype, shape, (ranks, transport), scalars, seed = case
+    name, algorithm, (variant, dtype), shape, (ranks, transport), scalars, seed = case
     if ranks <= WORLD.rank:
         return
     comm, operation = COMMS[ranks], OPERATIONS[name]
@@ -110,7 +112,7 @@ def run(case) -> None:
         judge = operation.reference(task, inputs)
     TAKEN.clear()
     staged.SHARED_MEMORY = "/proc" if seed % 4 == 1 else "/dev/shm"  # the first has no space at all
-    record = ALGORITHMS[algorithm]
+    record = ALGORITHMS[algorithm].of(task.element)
     spread = record.distribution(comm, BACKEND, task, inputs, transport=OPEN[ranks, transport])
     expected = record.need(operation, shape, ranks, comm.rank).device
     assert sum(TAKEN) == expected, f"{case}: {sum(TAKEN)} elements of device memory, not {expected}"
@@ -168,8 +170,7 @@ def main() -> None:
     cases = st.tuples(
         st.just("matmul"),
         st.sampled_from(PRODUCTS),
-        st.sampled_from(VARIANTS),
-        st.sampled_from(MATMUL.dtypes[:2]),
+        st.sampled_from(PAIRS),
         st.tuples(size, size, size),
         st.sampled_from(works),
         st.sampled_from(scalars),
@@ -195,8 +196,8 @@ def main() -> None:
             for on in works:
                 # more ranks than rows, than terms, than columns; uneven blocks
                 for shape in ((3, 40, 50), (40, 50, 2), (50, 1, 40), (61, 53, 67)):
-                    dtype = MATMUL.dtypes[fixed % 3 % 2]
-                    run(WORLD.bcast(("matmul", algorithm, VARIANTS[0], dtype, shape, on, scalars[0], fixed)))
+                    dtype = TYPES[fixed % len(TYPES)]
+                    run(WORLD.bcast(("matmul", algorithm, (VARIANTS[0], dtype), shape, on, scalars[0], fixed)))
                     fixed += 1
         for ranks in RANKS:  # each schedule, with uneven blocks, and with more ranks than terms or rows
             carriers = [on for on in works if on[0] == ranks]
@@ -206,15 +207,15 @@ def main() -> None:
                     on = carriers[(seed // 3 + turn) % len(carriers)]
                     for algorithm in PRODUCTS:
                         if seed < most.get(algorithm, 2):
-                            dtype = MATMUL.dtypes[seed % 2]
-                            run(WORLD.bcast(("matmul", algorithm, VARIANTS[0], dtype, shape, on, scalars[0], seed)))
+                            dtype = TYPES[seed % 2]
+                            run(WORLD.bcast(("matmul", algorithm, (VARIANTS[0], dtype), shape, on, scalars[0], seed)))
                             fixed += 1
         assert FOLLOWED == KNOWN, (FOLLOWED, KNOWN)
         for name in ("sum", "minimum", "maximum"):
             for on in works:
                 dtype = SUM.dtypes[fixed % 3]
                 for length in (1, 2, 1003):
-                    run(WORLD.bcast((name, "all_reduce", REDUCTION, dtype, (length,), on, {}, fixed)))
+                    run(WORLD.bcast((name, "all_reduce", (REDUCTION, dtype), (length,), on, {}, fixed)))
                     fixed += 1
         drawn()
         WORLD.bcast(None)

@@ -1,0 +1,212 @@
+"""Products whose local products have the whole sums of their elements of C: row blocks of A times column blocks of B.
+
+A type that is narrower than its accumulator would round C after each part of a sum. Here each element of C is computed
+by one local product and rounded once, on any number of ranks. No float32 copy of C is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from hpcmm.model import Operation, Task
+from hpcmm.model.launch import Run
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import BlockRows, gather_blocks, scatter_blocks
+from hpcmm.parallel.cost import Machine
+from hpcmm.parallel.memory import Need, whole_elements
+from hpcmm.parallel.product import ProductInPlace
+from hpcmm.parallel.schedules import block_row, block_rows
+from hpcmm.parallel.transports.base import Arrival
+
+Grid = Callable[[int], tuple[int, int]]  # rows and columns of the grid of some ranks
+
+
+class WholeSums(ProductInPlace):
+    """Each rank owns a row block of A and a column block of B, and computes a block of C on a grid of ranks.
+
+    It gathers the row blocks of its grid row and the column blocks of its grid column while it multiplies those that
+    have arrived. B is stored as one matrix for each column block, one after the other.
+    """
+
+    def __init__(self, *arguments, grid: Grid, **options):
+        self.grid_of = grid
+        super().__init__(*arguments, **options)
+
+    def load(self) -> None:
+        m, n, k = self.shape
+        comm, size, rank = self.comm, self.comm.size, self.comm.rank
+        self.grid = of_rows, of_columns = self.grid_of(size)
+        self.row, self.column = divmod(rank, of_columns)
+        self.row_blocks = BlockRows(comm, m)
+        # the column blocks of a grid column are adjacent, and so are the row blocks of a grid row
+        column_blocks = [block_row(n, size, column_of(rank, self.grid)) for rank in range(size)]
+        self.columns = column_blocks
+        places = [divmod(rank, of_columns) for rank in range(size)]
+        c_rows = [
+            extent([self.row_blocks.blocks[i * of_columns + j] for j in range(of_columns)]) for i in range(of_rows)
+        ]
+        c_columns = [extent([column_blocks[i * of_columns + j] for i in range(of_rows)]) for j in range(of_columns)]
+        self.c_blocks = [(c_rows[i], c_columns[j]) for i, j in places]
+        (self.first_row, rows), (self.first_column, columns) = self.c_blocks[rank]
+
+        self.a = self.backend.shared_empty((rows, k), self.dtype)
+        self.b = self.backend.shared_empty((k * columns,), self.dtype)
+        self._load("A", [(block, (0, k)) for block in self.row_blocks.blocks], self._rows_of_a(rank))
+        self._load("B", [((0, k), block) for block in column_blocks], self._block_of_b(rank))
+        self.c, self.saved_c = (self.backend.empty((rows, columns), self.dtype) for _ in range(2))
+        self._load("C", self.c_blocks, self.saved_c)
+        self.share(A=self.a, B=self.b)
+
+    def _load(self, name: str, blocks, target) -> None:
+        part = np.empty(target.shape, self.dtype)
+        scatter_blocks(self.comm, self.inputs.get(name), part, blocks)
+        if part.size:
+            self.backend.copy(part, target)
+
+    def _place_of_a(self, rank: int) -> slice:
+        """Return the rows of a rank's row block in the A of each rank of its grid row."""
+        first, count = self.row_blocks.blocks[rank]
+        return slice(first - self.first_row, first - self.first_row + count)
+
+    def _rows_of_a(self, rank: int):
+        return self.a[self._place_of_a(rank)]
+
+    def _place_of_b(self, rank: int) -> slice:
+        """Return the elements of a rank's column block in the B of each rank of its grid column."""
+        _, _, k = self.shape
+        first, count = self.columns[rank]
+        return slice(k * (first - self.first_column), k * (first - self.first_column + count))
+
+    def _block_of_b(self, rank: int):
+        return self.b[self._place_of_b(rank)].reshape(self.shape[2], self.columns[rank][1])
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        return {"A": self.a, "B": self.b, "C": self.c}
+
+    def receive_buffers(self) -> list:
+        steps = self._sources()
+        return [self._rows_of_a(rank) for rank, _ in steps if rank is not None] + [
+            self.b[self._place_of_b(rank)] for _, rank in steps if rank is not None
+        ]
+
+    def _sources(self, sign: int = 1) -> list[tuple[int | None, int | None]]:
+        """Return the ranks from which a block of A and one of B arrive in each step; with ``sign`` -1, to which."""
+        (of_rows, of_columns), steps = self.grid, []
+        for step in range(1, max(self.grid)):
+            a = self.row * of_columns + (self.column + sign * step) % of_columns if step < of_columns else None
+            b = (self.row + sign * step) % of_rows * of_columns + self.column if step < of_rows else None
+            steps.append((a, b))
+        return steps
+
+    def schedules(self) -> dict[str, int]:
+        return {"whole sums": 1}
+
+    def prepare_schedule(self, schedule: int, task: Task) -> Run:
+        rank = self.comm.rank
+
+        def products(of_a: Sequence[int], of_b: Sequence[int]) -> list[Callable[[], None]]:
+            found = []
+            for one, other in product(of_a, of_b):
+                first, count = self.columns[other]
+                columns = slice(first - self.first_column, first - self.first_column + count)
+                c = self.c[self._place_of_a(one), columns]
+                found.append(self.local_product(task, self._rows_of_a(one), self._block_of_b(other), c, True, schedule))
+            return found
+
+        exchanges, work = [], [products([rank], [rank])]
+        have_a, have_b = [rank], [rank]
+        for (from_a, from_b), (to_a, to_b) in zip(self._sources(), self._sources(-1), strict=True):
+            arrivals, departures = [], []
+            new_a = [] if from_a is None else [from_a]
+            new_b = [] if from_b is None else [from_b]
+            for source in new_a:
+                arrivals.append(Arrival(source, "A", self._place_in("A", source), self._rows_of_a(source)))
+                departures.append((to_a, self._rows_of_a(rank)))
+            for source in new_b:
+                target = self.b[self._place_of_b(source)]
+                arrivals.append(Arrival(source, "B", self._place_in("B", source), target))
+                departures.append((to_b, self.b[self._place_of_b(rank)]))
+            exchanges.append((arrivals, departures))
+            work.append(products(new_a, have_b) + products([*have_a, *new_a], new_b))
+            have_a, have_b = have_a + new_a, have_b + new_b
+
+        def once() -> None:
+            begin = self.backend.mark()
+            tickets = [self.transport.start(arrivals, departures, begin) for arrivals, departures in exchanges]
+            for multiply in work[0]:
+                multiply()
+            for ticket, ready in zip(tickets, work[1:], strict=True):
+                self.transport.wait(ticket)
+                for multiply in ready:
+                    multiply()
+
+        return Run(once)
+
+    def _place_in(self, name: str, source: int) -> slice:
+        """Return the place of a rank's own block in its shared array; it is the same on all ranks of its line."""
+        return self._place_of_a(source) if name == "A" else self._place_of_b(source)
+
+    def fetch(self) -> None:
+        part = np.empty(self.c.shape, self.dtype)
+        if part.size:
+            self.backend.copy(self.c, part)
+        gather_blocks(self.comm, part, self.result.get("C"), self.c_blocks)
+
+
+def column_of(rank: int, grid: tuple[int, int]) -> int:
+    """Return the number of a rank's column block: those of a grid column are adjacent.
+
+    >>> [column_of(rank, (2, 2)) for rank in range(4)]
+    [0, 2, 1, 3]
+    """
+    of_rows, of_columns = grid
+    row, column = divmod(rank, of_columns)
+    return column * of_rows + row
+
+
+def extent(blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return the first element and the length of adjacent blocks."""
+    return blocks[0][0], sum(count for _, count in blocks)
+
+
+def form_of(algorithm: Algorithm, grid: Grid) -> Algorithm:
+    """Return the form of an algorithm that computes whole sums on a grid."""
+    parts = {"need": partial(need, grid), "gathered": None, "predict": partial(predict, grid)}
+    return replace(algorithm, distribution=partial(WholeSums, grid=grid), **parts)
+
+
+def need(grid: Grid, operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
+    """Return the memory of a rank: its grid row of A, its grid column of B, and its block of C twice."""
+    m, n, k = shape
+    of_rows, of_columns = grid(ranks)
+    i, j = divmod(rank, of_columns)
+    rows = sum(block_row(m, ranks, i * of_columns + other)[1] for other in range(of_columns))
+    columns = sum(block_row(n, ranks, j * of_rows + other)[1] for other in range(of_rows))
+    own = block_row(m, ranks, rank)[1], block_row(n, ranks, column_of(rank, (of_rows, of_columns)))[1]
+    device = rows * k + k * columns + 2 * rows * columns
+    return Need(device, max(own[0] * k, k * own[1], rows * columns), whole_elements(operation, shape, rank))
+
+
+def predict(
+    grid: Grid, operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine
+) -> float:
+    """Predict the steps: blocks arrive one after the other, and are multiplied with all that arrived before."""
+    m, n, k = shape
+    of_rows, of_columns = grid(ranks)
+    (_, rows), (_, columns) = block_rows(m, ranks)[0], block_rows(n, ranks)[0]
+    end = machine.local(2 * rows * columns * k)
+    arrived, have_a, have_b = 0.0, 1, 1
+    for step in range(1, max(of_rows, of_columns)):
+        new_a, new_b = int(step < of_columns), int(step < of_rows)
+        arrived += machine.exchange(new_a * rows * k * itemsize) + machine.exchange(new_b * k * columns * itemsize)
+        count = new_a * have_b + (have_a + new_a) * new_b
+        have_a, have_b = have_a + new_a, have_b + new_b
+        end = max(end, arrived) + count * machine.local(2 * rows * columns * k)
+    return end
