@@ -196,7 +196,7 @@ def main() -> None:
             for on in works:
                 # more ranks than rows, than terms, than columns; uneven blocks
                 for shape in ((3, 40, 50), (40, 50, 2), (50, 1, 40), (61, 53, 67)):
-                    dtype = TYPES[fixed % len(TYPES)]
+                    dtype = TYPES[(fixed + fixed // 4) % len(TYPES)]
                     run(WORLD.bcast(("matmul", algorithm, (VARIANTS[0], dtype), shape, on, scalars[0], fixed)))
                     fixed += 1
         for ranks in RANKS:  # each schedule, with uneven blocks, and with more ranks than terms or rows
