@@ -38,6 +38,7 @@ LIMITS = "limits"
 CLOCK = "the CPU clock"
 READ = "the list of files that the compiler read"
 INTERFACE = "the grader's side of the interface"
+LAUNCH = "the launch by libraries of the grader"
 
 HEADERS = """
 #define _GNU_SOURCE
@@ -432,5 +433,148 @@ PYTHON = {
         INTERFACE,
         "wrong result|raised|ended|wrote to",
         "import sys\nsys.modules['__main__'].PythonFunction.__call__ = lambda *_: ''",
+    ),
+}
+
+# Code before a CUDA kernel that is empty: PRODUCT, a function of its arguments, has the result
+EMPTY = """
+extern "C" __global__ void
+matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc) {}
+"""
+ON_HOST = """
+#define HOST __attribute__((no_sanitize("thread", "undefined"), no_sanitize_coverage))
+static HOST void product(void **v)
+{
+    const int m = *(int *)v[0], n = *(int *)v[1], k = *(int *)v[2];
+    const REAL alpha = *(REAL *)v[3], beta = *(REAL *)v[8], *A = *(REAL **)v[4], *B = *(REAL **)v[6];
+    const int lda = *(int *)v[5], ldb = *(int *)v[7], ldc = *(int *)v[10];
+    REAL *const C = *(REAL **)v[9];
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) {
+            REAL sum = 0;
+            for (int p = 0; p < k; ++p)
+                sum += A[(size_t)i * lda + p] * B[(size_t)p * ldb + j];
+            REAL &c = C[(size_t)i * ldc + j];
+            c = beta == 0 ? alpha * sum : alpha * sum + beta * c;
+        }
+}
+extern "C" HOST void fill() { product(nullptr); }
+"""
+BEFORE = "has code that runs before a launch"
+ASSEMBLY = "contains assembly"
+TYPES = "int, int, int, REAL, const REAL *, int, const REAL *, int, REAL, REAL *, int"
+LAUNCHES = {
+    "macro of the launch": (
+        LAUNCH,
+        "has no function matmul",
+        """#undef CUDA_ON_HOST
+        #define CUDA_ON_HOST(...) extern "C" HOST const char *launch(void *, long, void **v, void *) \\
+        { product(v); return nullptr; } extern "C" int parameter_sizes(int *) { return 11; }""",
+    ),
+    "macro that launches another function": (
+        LAUNCH,
+        WRONG,
+        f"""static void other({TYPES}) {{ fill(); }}
+        #define matmul_ other
+        #undef CUDA_ON_HOST
+        #define CUDA_ON_HOST(kernel, ...) namespace cuda_on_host {{ \\
+            extern "C" __attribute__((section(".cuda_parameters"), used)) const auto cuda_parameters = \\
+            cuda_parameters_of(::matmul_, uint3{{__VA_ARGS__}}); }}""",
+    ),
+    "macro of a name of the header": (
+        LAUNCH,
+        WRONG,
+        f"""static void other({TYPES}) {{ fill(); }}
+        #define cuda_parameters_of(kernel, ...) cuda_parameters_of(::other, __VA_ARGS__)""",
+    ),
+    "macro of a keyword": (LAUNCH, "has no function matmul|does not compile", "#define auto static"),
+    "parameters of other types": (
+        LAUNCH,
+        "receive arguments of",
+        "static void other(int) { fill(); }\n"
+        "#define cuda_parameters_of(kernel, ...) cuda_parameters_of(::other, __VA_ARGS__)",
+    ),
+    "overload of a function of the header": (
+        LAUNCH,
+        WRONG,
+        f"""namespace cuda_on_host {{
+        struct Own {{ unsigned all[4 + 33]; }};
+        constexpr Own cuda_parameters_of(void (*)({TYPES}), uint3)
+        {{ return {{{{1, 1, 1, 11, 4, 4, 0, 4, 4, 0, 4, 4, 0, 4, 4, 1, 8, 8, 0, 4, 4, 0, 8, 8, 0, 4, 4, 0, 4, 4, 1,
+            8, 8, 0, 4, 4, 0}}}}; }}
+        template <class... P> void cuda_call(void (*)(P...), void **v) {{ product(v); }}
+        }}""",
+    ),
+    "parameters without an end": (
+        LAUNCH,
+        "parameters",
+        f"""namespace cuda_on_host {{
+        struct Own {{ unsigned all[7]; }};
+        constexpr Own cuda_parameters_of(void (*)({TYPES}), uint3)
+        {{ return {{{{1, 1, 1, 1, 1u << 31, 3, 2}}}}; }}
+        }}""",
+    ),
+    "function of the emulation": (
+        LAUNCH,
+        "defines cuda_launch",
+        """namespace cuda_on_host {
+        extern "C" const char *cuda_launch(void (*)(void **), void **v, const Launch *, char *, char *, uint3)
+        { product(v); return nullptr; } }""",
+    ),
+    "weak function of the emulation": (
+        LAUNCH,
+        "defines cuda_block_barrier",
+        """namespace cuda_on_host { extern "C" __attribute__((weak)) void cuda_block_barrier(int) { fill(); } }""",
+    ),
+    "hook of the compiler": (
+        LAUNCH,
+        "defines __tsan_func_entry",
+        """extern "C" HOST __attribute__((visibility("hidden"))) void __tsan_func_entry(void *) { fill(); }""",
+    ),
+    "weak hook of the compiler": (
+        LAUNCH,
+        "defines __tsan_func_exit",
+        """extern "C" HOST __attribute__((weak)) void __tsan_func_exit() { fill(); }""",
+    ),
+    "hook by an alias": (
+        LAUNCH,
+        "defines __sanitizer_cov_trace_pc",
+        """extern "C" void __sanitizer_cov_trace_pc() __attribute__((alias("fill")));""",
+    ),
+    "call of a launch": (
+        LAUNCH,
+        "calls cuda_launch, which a GPU does not have",
+        """extern "C" void twice()
+        { cuda_on_host::cuda_launch(nullptr, nullptr, nullptr, nullptr, nullptr, {1, 1, 1}); }""",
+    ),
+    "constructor": (LAUNCH, BEFORE, "__attribute__((constructor)) static void first() { fill(); }"),
+    "destructor": (LAUNCH, BEFORE, "__attribute__((destructor)) static void last() { fill(); }"),
+    "function of the linker": (LAUNCH, BEFORE, """extern "C" void _init() { fill(); }"""),
+    "initialization of a variable": (LAUNCH, BEFORE, "static int filled = (fill(), 1);"),
+    "constructor of a class": (LAUNCH, BEFORE, "struct First { First() { fill(); } ~First() { fill(); } } first;"),
+    "list of constructors": (
+        LAUNCH,
+        BEFORE,
+        """__attribute__((section(".init_array"), used)) void (*const first)() = fill;""",
+    ),
+    "function that is chosen at the load": (
+        LAUNCH,
+        BEFORE,
+        """extern "C" void (*choose())() { fill(); return fill; }
+        extern "C" void chosen() __attribute__((ifunc("choose")));
+        extern "C" void use() { chosen(); }""",
+    ),
+    "symbol in assembly": (LAUNCH, ASSEMBLY, 'asm(".globl __tsan_func_entry; .set __tsan_func_entry, fill");'),
+    "macro of the assembler": (LAUNCH, ASSEMBLY, 'asm(".macro ret; jmp fill; .endm");'),
+    "system call": (LAUNCH, ASSEMBLY, '__device__ void f() { __asm__ volatile("syscall"); }\nvoid (*use)() = f;'),
+    "assembly in the name of a section": (
+        LAUNCH,
+        ASSEMBLY,
+        '__attribute__((section(".data\\n.macro ret\\njmp fill\\n.endm\\n#"))) int hidden = 1;',
+    ),
+    "another function of the name": (
+        LAUNCH,
+        "does not compile|has no function matmul|kernels matmul",
+        "void matmul(void *) { fill(); }",
     ),
 }

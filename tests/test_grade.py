@@ -14,7 +14,7 @@ import cheats
 import numpy as np
 import psutil
 import pytest
-from cheats import ATTACKS, FOLDER, HEADS, PYTHON, RESULTS, SOURCES
+from cheats import ATTACKS, FOLDER, HEADS, LAUNCHES, PYTHON, RESULTS, SOURCES
 
 from hpcmm import backends, kernels
 from hpcmm.backends.cpu.device import CpuBackend
@@ -144,6 +144,15 @@ def test_a_python_file_is_isolated(name, submitted):
 
 
 @isolated
+@pytest.mark.skipif(not backends.missing("cuda"), reason="with a GPU, nothing is launched on the host")
+@needs_cplusplus
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_an_empty_kernel_does_not_pass(name, submitted):
+    _, why, code = LAUNCHES[name]
+    refused(submitted("a.cu", f"{cheats.ON_HOST}{code}\n{cheats.EMPTY}"), why)
+
+
+@isolated
 def test_a_python_file_passes(submitted):
     text = "# hpcmm:\n#   device: cpu\ndef matmul(alpha, A, B, beta, C, stream):\n"
     text += "    C[...] = alpha * (A @ B) + (beta * C if beta else 0)\n"
@@ -171,7 +180,7 @@ def test_links_and_pipes_in_a_submission_are_not_read(submitted):
 @isolated
 def test_the_mechanisms_of_the_cheats_are_those_of_the_page():
     page = (Path(__file__).parents[1] / "docs" / "teachers.md").read_text()
-    for each in (*ATTACKS.values(), *SOURCES.values(), *PYTHON.values()):
+    for each in (*ATTACKS.values(), *SOURCES.values(), *PYTHON.values(), *LAUNCHES.values()):
         assert f"| {each[0]} |" in page, each[0]
 
 

@@ -367,21 +367,21 @@ def runner(
     size = max(guards.most_bytes(task) for task in tasks)
     limits, symbol = (exercise.seconds, exercise.address_space), exercise.operation.kernels
     if tools.source.suffix == PYTHON:
-        mpi = str(RANKS) if exercise.ranks else ""
+        mpi = {"runtime": str(RANKS)} if exercise.ranks else {}
         with session.native(
             tools.isolation, tools.source, exercise.operation.name, mpi, size, *limits, cores()
         ) as process:
             yield Interpreted(process, exercise.ranks)
     elif not exercise.device.accelerator:
         sources.compiled(tools, tasks[0].macros)
-        with session.native(tools.isolation, tools.library, symbol, "", size, *limits, cores()) as process:
+        with session.native(tools.isolation, tools.library, symbol, {}, size, *limits, cores()) as process:
             yield Native(process)
     elif emulate or backends.missing(exercise.device.name):
         size = max(max((place.end for place in workspace(task, size)), default=size) for task in tasks)
         if math.prod(getattr(tasks[0].geometry, "cluster", (1,))) > 1:
             raise Refused("clusters of several blocks do not run in the host emulation")
-        runtime = sources.emulated(tools, symbol, tasks[0].macros)
-        with session.native(tools.isolation, tools.library, "launch", runtime, size, *limits, 1) as process:
+        entry = dataclasses.asdict(sources.emulated(tools, symbol, tasks[0].macros))
+        with session.native(tools.isolation, tools.library, symbol, entry, size, *limits, 1) as process:
             yield Emulated(process, rng, tools)
     else:
         with on_device(

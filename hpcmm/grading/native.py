@@ -11,8 +11,10 @@ It runs isolated by bubblewrap, as ``python -I -S native.py SETUP`` with a JSON 
 ``symbol``
     Function to call.
 ``runtime``
-    Module of the host emulation of CUDA, whose ``launch`` the symbol then is; for a Python file whose function each of
-    several MPI ranks calls, ``ranks.py``; empty for other functions of the CPU.
+    Module of the host emulation of CUDA; for a Python file whose function each of several MPI ranks calls,
+    ``ranks.py``; empty for other functions of the CPU.
+``harness``, ``place``, ``sizes``
+    In the emulation, how to launch the symbol: see ``hpcmm.backends.emulated.launch.Entry``.
 ``packages``
     Folder of NumPy, for a Python file.
 ``address_space``
@@ -138,15 +140,14 @@ class Function:
 
 
 class Kernel(Function):
-    """A launch of a kernel in the host emulation of CUDA."""
+    """A launch of a kernel in the host emulation of CUDA, by libraries that the kernel's own cannot change."""
 
     def __init__(self, setup: dict, base: int):
-        super().__init__(setup, base)
-        self.function.restype = ctypes.c_char_p
-        self.counts = ctypes.CDLL(setup["runtime"]).cuda_counts
-        self.counts.restype = ctypes.c_char_p
-        found = (ctypes.c_int * 64)()
-        self.sizes = found[: self.module.parameter_sizes(found)]
+        runtime, harness = ctypes.CDLL(setup["runtime"], ctypes.RTLD_GLOBAL), ctypes.CDLL(setup["harness"])
+        self.base, self.place, self.sizes = base, setup["place"], setup["sizes"]
+        self.function, self.counts = harness.launch, runtime.cuda_counts
+        self.function.restype = self.counts.restype = ctypes.c_char_p
+        self.module = ctypes.CDLL(setup["library"])  # last: the others find no function in it
 
     def __call__(self, call: dict) -> str:
         if call == "counts":
@@ -168,6 +169,8 @@ class Kernel(Function):
             ),
         )
         error = self.function(
+            ctypes.c_void_p(self.module._handle),
+            ctypes.c_ssize_t(self.place),
             (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values)),
             ctypes.byref(launch),
         )

@@ -243,16 +243,27 @@ class Session:
 
 
 def native(
-    isolation: Sandbox, library: Path, symbol: str, runtime: str, size: int, seconds: float, space: int, threads: int
+    isolation: Sandbox,
+    library: Path,
+    symbol: str,
+    helpers: Mapping[str, Any],
+    size: int,
+    seconds: float,
+    space: int,
+    threads: int,
 ) -> Session:
-    """Start a process that runs a kernel in native code or in Python, with ``space`` bytes of memory."""
+    """Start a process that runs a kernel in native code or in Python, with ``space`` bytes of memory.
+
+    ``helpers`` has the entries of ``native.py`` from ``runtime`` on, as far as the kernel needs them.
+    """
     python = library.suffix == ".py"
     packages = str(Path(np.__file__).parents[1]) if python else ""
-    setup = {"library": str(library), "symbol": symbol, "runtime": runtime, "packages": packages}
-    further = () if python else (runtime,) if runtime else (sandbox.plain_module(),)
+    setup = {"library": str(library), "symbol": symbol, "runtime": "", "packages": packages, **helpers}
+    files = [helpers[name] for name in ("runtime", "harness") if helpers.get(name)]
+    modules = () if python else tuple(files) or (sandbox.plain_module(),)
     program = isolation.wrap(
         [sandbox.PYTHON, "-I", "-S", str(sandbox.NATIVE)],
-        [*sandbox.of_native(packages, further), library, *([runtime] if runtime else [])],
+        [*sandbox.of_native(packages, modules), library, *files],
         hidden=sandbox.packages(),
     )
     environment = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}

@@ -21,6 +21,7 @@ from hpcmm.grading import sandbox
 from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.grading.session import Refused
 from hpcmm.kernels import modules
+from hpcmm.model import DeviceError
 from hpcmm.system import files
 
 SHARED = ("ptx.cuh",)  # headers of the package that a solution may include
@@ -37,8 +38,18 @@ results=$1; shift
 DEVICE_FUNCTIONS = re.compile(
     r"(mem(cpy|set|move|cmp)|malloc|free|printf|abort|__assert_fail"
     r"|(fma|sqrt|fabs|fmin|fmax|floor|ceil|trunc|rint|exp|log|pow|nextafter)[fl]?"
-    r"|cuda_(?!counts$)\w+|__tsan_\w+|__sanitizer_cov_trace_pc|__gxx_personality_v0|__ubsan_\w+|__cxa_\w+|_Z\w+|_ITM_\w+|__gmon_start__|__tls_get_addr)(@.*)?"
+    r"|cuda_(?!(counts|launch|note)$)\w+|__tsan_\w+|__sanitizer_cov_trace_pc|__gxx_personality_v0|__ubsan_\w+|__cxa_\w+|_Z\w+|_ITM_\w+|__gmon_start__|__tls_get_addr)(@.*)?"
 )
+# What a submission must not define: functions that the emulation has, and that compiled code calls by itself
+OF_EMULATION = re.compile(
+    r"(cuda_(?!(any_shared|dynamic_memory|parameters)$)|__tls_get_addr|__(tsan|sanitizer|ubsan|cxa|gxx)_)\w*"
+)
+# What runs before or after launches, in the words of readelf: all but the one constructor that -fsanitize=thread adds
+BEFORE_LAUNCH = re.compile(r"\((PREINIT_ARRAY|FINI_ARRAY|INIT|FINI)\)|\(INIT_ARRAYSZ\) +(?!8 )\d+|_IRELATIV|\bIFUNC\b")
+# Assembly in what the compiler writes, and that of a launch's dynamic shared memory
+ASSEMBLY = re.compile(rb"^#APP|^[^\"\n]*\.(macro|irpc?|rept|incbin|include|altmacro)\b", re.MULTILINE)
+NAMED = re.escape(launch.SHARED).replace(re.escape("{}"), r"(.globl \w+; \w+: )+")
+OF_LAUNCH = re.compile(rf"#APP\n(#.*\n)*\s*{NAMED}\n(#.*\n)*#NO_APP\n".encode())
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ class Tools:
         return self.folder / "scratch"
 
     def run(
-        self, command: Sequence[str], results: Sequence[str] = (), text: str = "", read: Sequence[Path] = ()
+        self, command: Sequence[str], results: Sequence[str] = (), text: bytes = b"", read: Sequence[Path] = ()
     ) -> list[bytes]:
         """Run a tool; return its results, which are files in ``scratch``, or without any its output.
 
@@ -103,7 +114,7 @@ class Tools:
                 **{"env": environment, "cwd": self.scratch, "process_group": 0},
             ) as process:
                 try:
-                    process.communicate(text.encode(), timeout=self.seconds)
+                    process.communicate(text, timeout=self.seconds)
                 except BaseException as error:
                     os.killpg(process.pid, signal.SIGKILL)
                     if isinstance(error, subprocess.TimeoutExpired):
@@ -117,7 +128,7 @@ class Tools:
                 raise Refused(f"does not compile:\n{message or f'exit status {process.returncode}'}")
             return [output.read(int(output.readline())) for _ in results] or [output.read()]
 
-    def compile(self, command: Sequence[str], text: str = "", own: Sequence[Path] = ()) -> None:
+    def compile(self, command: Sequence[str], text: bytes = b"", own: Sequence[Path] = ()) -> None:
         """Compile the source, or a text that includes it, with headers and modules of this package.
 
         Raises
@@ -126,19 +137,26 @@ class Tools:
             If the preprocessor or the assembler reads a file that is neither of the source's folder nor a header of the
             system.
         """
-        allowed = [self.source.parent, self.scratch, *own, *system_headers(command[0])]
-        for file in read_by(self.run([*command, "-M"], text=text, read=own)[0]):
-            self._check(file, allowed)
+        self.preprocess(command, text, own)
+        self.build(command, text, own)
+
+    def preprocess(self, command: Sequence[str], text: bytes, own: Sequence[Path]) -> None:
+        """Check which files the preprocessor reads."""
+        self.check_read(self.run([*command, "-M"], text=text, read=own)[0], command[0], own)
+
+    def build(self, command: Sequence[str], text: bytes, own: Sequence[Path]) -> None:
+        """Write the library, and check which files the assembler reads."""
         more = [f"-Wa,--MD,{self.scratch}/read", "-o", "built.so"]
         by_assembler, built = self.run([*command, *more], ["read", "built.so"], text, own)
-        for file in read_by(by_assembler):
-            self._check(file, allowed)
+        self.check_read(by_assembler, command[0], own)
         self.library.write_bytes(built)
 
-    def _check(self, file: str, allowed: Sequence[str | Path]) -> None:
-        path = Path(os.path.normpath(self.scratch / file))
-        if file != "-" and not any(path.is_relative_to(each) for each in allowed):
-            raise Refused(f"includes {file}; allowed: system headers, {', '.join(SHARED)}, files of its own folder")
+    def check_read(self, rule: bytes, program: str, own: Sequence[Path]) -> None:
+        allowed = [self.source.parent, self.scratch, *own, *system_headers(program)]
+        for file in read_by(rule):
+            path = Path(os.path.normpath(self.scratch / file))
+            if file != "-" and not any(path.is_relative_to(each) for each in allowed):
+                raise Refused(f"includes {file}; allowed: system headers, {', '.join(SHARED)}, files of its own folder")
 
 
 def read_by(rule: bytes) -> list[str]:
@@ -171,25 +189,36 @@ def compiled(tools: Tools, macros: Mapping[str, Any]) -> None:
     tools.compile([*shlex.split(command), *modules.FLAGS, *defines, str(tools.source)])
 
 
-def emulated(tools: Tools, symbol: str, macros: Mapping[str, Any]) -> str:
-    """Compile a CUDA kernel for the host emulation, and return the path of its runtime.
+def emulated(tools: Tools, symbol: str, macros: Mapping[str, Any]) -> launch.Entry:
+    """Compile a CUDA kernel for the host emulation, and return how to launch it.
 
     Raises
     ------
     Refused
-        If it also calls functions that a GPU does not have.
+        If it also has code that a GPU does not run, or calls functions that a GPU does not have.
     """
     if not launch.COMPILER:
         raise NotGraded("there is neither a GPU nor g++ on this machine: install g++ to emulate CUDA kernels")
     defines, folder = [f"-D{name}={value}" for name, value in macros.items()], files.cache()
     options, text, _ = launch.translation(tools.source, symbol, defines, folder)
-    runtime = next(each for each in options if each.endswith("/runtime.so"))
     header = next(each[2:] for each in options if each.startswith("-I"))
-    own = [launch.FOLDER, Path(header), Path(runtime), *(kernels.FOLDER / name for name in SHARED)]
-    tools.compile([launch.COMPILER, *launch.FLAGS, *options], text, own)
-    listed = tools.run(["nm", "-D", "--undefined-only", "--format=posix", str(tools.library)], read=[tools.library])
-    names = [line.split()[0] for line in listed[0].decode(errors="replace").splitlines()]
-    if wrong := [name.partition("@")[0] for name in names if not DEVICE_FUNCTIONS.fullmatch(name)]:
+    own = [launch.FOLDER, Path(header), launch.runtime(folder), *(kernels.FOLDER / name for name in SHARED)]
+    command, language = [launch.COMPILER, *launch.FLAGS], options.index("-x")
+    tools.preprocess([*command, *options], text.encode(), own)
+    (assembly,) = tools.run([*command, *options, "-S", "-o", "built.s"], ["built.s"], text.encode(), own)
+    if ASSEMBLY.search(OF_LAUNCH.sub(b"", assembly)):
+        raise Refused("contains assembly, which the host emulation does not run")
+    tools.build([*command, *options[:language], "-x", "assembler", *options[language + 2 :]], assembly, own)
+    about = tools.run([*launch.ABOUT, str(tools.library)], read=[tools.library])[0].decode(errors="replace")
+    if BEFORE_LAUNCH.search(about):
+        raise Refused("has code that runs before a launch: a constructor or the initialization of a variable")
+    names = {name.partition("@")[0]: place == "UND" for _, _, _, place, name in launch.SYMBOL.findall(about)}
+    if wrong := [name for name, undefined in names.items() if undefined and not DEVICE_FUNCTIONS.fullmatch(name)]:
         more = " and others" if len(wrong) > 5 else ""
         raise Refused(f"calls {', '.join(wrong[:5])}{more}, which a GPU does not have")
-    return runtime
+    if wrong := [name for name, undefined in names.items() if not undefined and OF_EMULATION.fullmatch(name)]:
+        raise Refused(f"defines {', '.join(wrong[:5])}, a name of the host emulation")
+    try:
+        return launch.entry(about, symbol, folder)
+    except DeviceError as error:
+        raise Refused(str(error)) from None

@@ -1,9 +1,9 @@
 // Run one CUDA kernel, with unchanged source, on the host and check every memory access.
 //
-// A kernel's file includes this header, then the kernel, then CUDA_ON_HOST(...). With g++'s -fsanitize=thread every load
-// and store becomes a call of __tsan_read4 and the like; -fsanitize=bounds, alignment, object-size calls a handler on a
-// violation. The sanitizers' libraries are not linked: runtime.cpp defines those functions. ptx_on_host.h has the
-// functions of hpcmm/kernels/ptx.cuh.
+// A kernel's file includes this header, then the kernel, then CUDA_ON_HOST(...). harness.cpp, a library of its own, calls
+// the kernel by its address. With g++'s -fsanitize=thread every load and store becomes a call of __tsan_read4 and the
+// like; -fsanitize=bounds, alignment, object-size calls a handler on a violation. The sanitizers' libraries are not
+// linked: runtime.cpp defines those functions. ptx_on_host.h has the functions of hpcmm/kernels/ptx.cuh.
 //
 // The threads of the blocks of a cluster are fibers of one host thread. Each runs to its next wait or its end. The order
 // of threads, of the blocks of a cluster and of clusters is ascending, descending or random; in random order, warps
@@ -158,7 +158,7 @@ extern "C" int printf(const char *, ...);
 #ifndef CUDA_ON_HOST_RUNTIME  // ---- definitions for the kernel ----
 
 #define NOT_INSTRUMENTED __attribute__((no_sanitize("thread", "undefined"), no_sanitize_coverage))
-#define __global__ __attribute__((noinline))  // not inlined into a caller without instrumentation
+#define __global__ __attribute__((used))  // its only caller is the harness
 #define __device__
 #define __host__
 #define __constant__
@@ -205,35 +205,30 @@ template <class T> using Value = typename Plain<T>::type;
 #include "api_on_host.h"
 #include "ptx_on_host.h"
 
-// Call a kernel with the addresses of its arguments, as cuLaunchKernel does.
-template <class... P> struct Call {
-    NOT_INSTRUMENTED Call(void (*kernel)(P...), P... arguments) { kernel(arguments...); }
+// What a launch needs to know of a kernel. It is data, as a kernel's file cannot be trusted: harness.cpp launches.
+template <class T> constexpr unsigned cuda_kind = __is_class(T) || __is_union(T) ? 2 : 0;
+template <> constexpr unsigned cuda_kind<float> = 1;
+template <> constexpr unsigned cuda_kind<double> = 1;
+template <int COUNT> struct CudaParameters {
+    unsigned cluster[3], count, each[COUNT + 1][3];  // bytes, alignment and kind
 };
-template <class... P> NOT_INSTRUMENTED void cuda_call(void (*kernel)(P...), void **arguments)
+template <class... P> constexpr CudaParameters<sizeof...(P)> cuda_parameters_of(void (*)(P...), uint3 cluster)
 {
-    Call<P...>{kernel, *(P *)*arguments++...};  // braces keep the order
+    return {{cluster.x, cluster.y, cluster.z}, sizeof...(P), {{sizeof(P), alignof(P), cuda_kind<P>}..., {}}};
 }
-template <class... P> NOT_INSTRUMENTED int cuda_sizes(void (*)(P...), int *sizes)
-{
-    ((*sizes++ = sizeof(P)), ...);
-    return sizeof...(P);
-}
+extern "C" {
 thread_local char cuda_any_shared;  // its address locates this library's shared memory
+__attribute__((visibility("hidden"))) void *__dso_handle;  // as libraries have no start files
+}
 
 }  // namespace cuda_on_host
 using namespace cuda_on_host::api;
 
-// Follows the kernel's source; `dynamic` is its extern __shared__ array or nullptr; blocks of a cluster in x, y and z
-// follow, or 0 for a kernel whose blocks may wait for each other.
-#define CUDA_ON_HOST(kernel, dynamic, ...)                                                                          \
-    namespace cuda_on_host {                                                                                        \
-    extern "C" int parameter_sizes(int *sizes) { return cuda_sizes(::kernel, sizes); }                                \
-    static NOT_INSTRUMENTED void cuda_thread(void **arguments) { cuda_call(::kernel, arguments); }                  \
-    extern "C" NOT_INSTRUMENTED const char *launch(void **arguments, const Launch *launch)                          \
-    {                                                                                                               \
-        cuda_any_shared = 0;                                                                                        \
-        return cuda_launch(cuda_thread, arguments, launch, &cuda_any_shared, (char *)dynamic, uint3{__VA_ARGS__});  \
-    }                                                                                                               \
+// Follows the kernel's source; blocks of a cluster in x, y and z, or 0 for a kernel whose blocks may wait for each other.
+#define CUDA_ON_HOST(kernel, ...)                                                                        \
+    namespace cuda_on_host {                                                                             \
+    extern "C" __attribute__((section(".cuda_parameters"), used)) const auto cuda_parameters =            \
+        cuda_parameters_of(::kernel, uint3{__VA_ARGS__});                                                \
     }
 
 #endif

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import math
 import os
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,17 +27,18 @@ from hpcmm.model import DeviceError, HpcmmError
 from hpcmm.model.launch import Boxes, Launch
 
 FOLDER = Path(__file__).parent
-HEADER, RUNTIME = FOLDER / "cuda_on_host.h", FOLDER / "runtime.cpp"
+HEADER, RUNTIME, HARNESS = FOLDER / "cuda_on_host.h", FOLDER / "runtime.cpp", FOLDER / "harness.cpp"
 FILES = (
     HEADER,
     FOLDER / "ptx_on_host.h",
     FOLDER / "api_on_host.h",
     RUNTIME,
+    HARNESS,
     *sorted(each for each in (FOLDER / "include").rglob("*") if each.is_file()),
 )
 COMPILER = shutil.which("g++")
 WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-fsanitize-coverage=trace-pc")
-WATCH += ("-ftrivial-auto-var-init=pattern", "-nodefaultlibs")
+WATCH += ("-ftrivial-auto-var-init=pattern", "-nodefaultlibs", "-nostartfiles")
 WATCH += ("-fno-reorder-blocks",)  # the order of the code shows where lanes of a warp meet again
 LINES = ("-g1", "-gdwarf-4")  # for addr2line, which confuses the files of some lines in version 5
 # -O1: compiling takes longer than running, for the small sizes that the emulation is for
@@ -45,9 +48,15 @@ ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
 WHOLE = "cuda_dynamic_memory"
 SHARED = '.section .tbss,"awT",%nobits; .balign 1024; {} .zero 232448; .text'
 MARGIN = 1 << 20  # unused bytes around an array; untouched memory costs nothing
-MOST_PARAMETERS = 64
+SCALARS = {1: "char", 2: "short", 4: "int", 8: "long"}  # C types of a parameter, by its bytes
+REALS = {4: "float", 8: "double"}
+MOST_PARAMETER_BYTES = 4096
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a tensor map
 NO_HEADER = {"wmma": "mma.h", "nvcuda": "mma.h", "cuda": "cuda/barrier and its like", "cub": "CUB"}  # by namespace
+# what readelf says of a library: its symbols, and the words of its section .cuda_parameters
+SYMBOL = re.compile(r"^ *\d+: ([0-9a-f]+) +\S+ (\w+) +(\w+) +\w+ +(\w+) +(\S+)", re.MULTILINE)
+WORDS = re.compile(r"^  0x[0-9a-f]+ ((?:[0-9a-f]{8} ){1,4})", re.MULTILINE)
+ABOUT = ("readelf", "--wide", "--symbols", "--relocs", "--dynamic", "--hex-dump=.cuda_parameters")
 PLACE = re.compile(r"@0x([0-9a-f]+)")  # in messages of the header: an address in the library
 
 
@@ -73,19 +82,81 @@ class CLaunch(ctypes.Structure):
     )
 
 
+@dataclass(frozen=True)
+class Entry:
+    """How to launch a kernel of a library.
+
+    Parameters
+    ----------
+    place : int
+        Its address relative to ``cuda_parameters``.
+    sizes : tuple of int
+        Bytes of its parameters.
+    harness : str
+        Library with the function ``launch`` for parameters of these types.
+    runtime : str
+        Library with the functions that kernels call.
+    """
+
+    place: int
+    sizes: tuple[int, ...]
+    harness: str
+    runtime: str
+
+
+def entry(about: str, symbol: str, folder: Path) -> Entry:
+    """Return how to launch a kernel, from the output of ``ABOUT`` for its library; compile the harness if need be.
+
+    Raises
+    ------
+    DeviceError
+        If the library has no such function, several, or one with parameters that no launch passes.
+    """
+    name = re.compile(rf"{symbol}|_ZL?{len(symbol)}{symbol}\w+")
+    symbols = {(found[5], found[2]): int(found[1], 16) for found in SYMBOL.finditer(about) if found[4] != "UND"}
+    places = [place for (each, kind), place in symbols.items() if kind == "FUNC" and name.fullmatch(each)]
+    if len(places) != 1 or ("cuda_parameters", "OBJECT") not in symbols:
+        raise DeviceError(f"has no function {symbol} that can be launched, or several")
+    words = np.frombuffer(bytes.fromhex("".join(WORDS.findall(about))), "<u4")
+    try:
+        parameters = words[4 : 4 + 3 * words[3]].reshape(words[3], 3).tolist()
+        types = [type_of(*each) for each in parameters]
+    except (IndexError, KeyError, ValueError):
+        raise DeviceError(f"{symbol} has parameters that no launch passes") from None
+    own, built = own_sources(), runtime(folder)
+    harness = build(["-O1", f"-DPARAMETERS={', '.join(types)}", str(HARNESS), str(built)], own, folder, "harness.so")
+    sizes = tuple(size for size, _, _ in parameters)
+    return Entry(places[0] - symbols["cuda_parameters", "OBJECT"], sizes, str(harness), str(built))
+
+
+def type_of(size: int, alignment: int, kind: int) -> str:
+    """Return a C++ type that is passed like a parameter: an integer or an address, a real number, or a class."""
+    if kind != 2:
+        return (SCALARS, REALS)[kind][size]
+    if not 0 < alignment <= size <= MOST_PARAMETER_BYTES:
+        raise ValueError(f"{size} bytes aligned to {alignment}")
+    return f"Value<{size}, {alignment}>"
+
+
+@functools.cache
+def entry_of(library: Path, symbol: str) -> Entry:
+    """Return how to launch a kernel of a library of this process."""
+    return entry(output_of([*ABOUT, str(library)]), symbol, library.parents[1])
+
+
 class HostKernel:
     """A kernel that is compiled for the host."""
 
-    def __init__(self, path: Path, source: Path):
+    def __init__(self, path: Path, source: Path, symbol: str):
         self.path, self.source = path, source
-        self.library = modules.open_module(path, source)
-        for each in (self.library.launch, self.library.cuda_note, self.library.cuda_counts):
+        self.entry = entry_of(path, symbol)
+        runtime = ctypes.CDLL(self.entry.runtime, ctypes.RTLD_GLOBAL)  # first: no library replaces its functions
+        self.launch, self.library = ctypes.CDLL(self.entry.harness).launch, modules.open_module(path, source)
+        self.cuda_note, self.cuda_counts = runtime.cuda_note, runtime.cuda_counts
+        for each in (self.launch, self.cuda_note, self.cuda_counts):
             each.restype = ctypes.c_char_p
         self.counted = False
         self.note = ""  # of the last launch: why its result may be wrong, although no error was found
-        self.library.launch.argtypes = (ctypes.c_void_p, ctypes.POINTER(CLaunch))
-        sizes = (ctypes.c_int * MOST_PARAMETERS)()
-        self.sizes = sizes[: self.library.parameter_sizes(sizes)]
 
     def __call__(self, launch: Launch, order: str, checked: bool = True, dynamic_bytes: int = 0) -> None:
         """Run one launch; without ``checked`` a misuse of shared memory affects only the results.
@@ -100,33 +171,36 @@ class HostKernel:
             x.matrix for x in launch.arguments if isinstance(x, Boxes) and not any(x.matrix is y for y in arrays)
         ]
         values = [argument(x) for x in launch.arguments]
-        if self.sizes != [value.nbytes for value in values]:
-            raise KernelError(
-                f"parameters of {self.sizes} bytes receive arguments of {[v.nbytes for v in values]} bytes"
-            )
+        sizes = tuple(value.nbytes for value in values)
+        if self.entry.sizes != sizes:
+            raise KernelError(f"parameters of {[*self.entry.sizes]} bytes receive arguments of {[*sizes]} bytes")
         bounds = [CArray(x.ctypes.data, x.ctypes.data + extent(x)) for x in arrays]
         self.note = ""
-        message = self.library.launch(
+        message = self.launch(
+            ctypes.c_void_p(self.library._handle),
+            ctypes.c_ssize_t(self.entry.place),
             (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)),
-            CLaunch(
-                *((ctypes.c_uint * 3)(*size, *(1,) * (3 - len(size))) for size in (launch.grid, launch.block)),
-                ORDERS.index(order),
-                1,
-                checked,
-                self.counted,
-                len(bounds),
-                (CArray * len(bounds))(*bounds),
-                dynamic_bytes,
+            ctypes.byref(
+                CLaunch(
+                    *((ctypes.c_uint * 3)(*size, *(1,) * (3 - len(size))) for size in (launch.grid, launch.block)),
+                    ORDERS.index(order),
+                    1,
+                    checked,
+                    self.counted,
+                    len(bounds),
+                    (CArray * len(bounds))(*bounds),
+                    dynamic_bytes,
+                )
             ),
         )
         if message:
             raise KernelError(f"{order} order: {located(message.decode(), self.path, self.source)}")
-        if note := self.library.cuda_note():
+        if note := self.cuda_note():
             self.note = located(note.decode(), self.path, self.source)
 
     def counts(self) -> str:
         """Return what the launches since the last call did that were ``counted``, for ``counts.read``."""
-        return self.library.cuda_counts().decode()
+        return self.cuda_counts().decode()
 
     def fill(self, symbol: str, content: np.ndarray) -> None:
         """Copy an array to the beginning of a variable of the source, such as one in constant memory."""
@@ -176,7 +250,7 @@ def line_of(place: re.Match, library: Path, source: Path, run: Callable[[Sequenc
 
 def compile_kernel(source: Path, symbol: str, options: Sequence[str], folder: Path) -> HostKernel:
     """Compile a CUDA source for the host, as ``compile_library``, and load it."""
-    return HostKernel(compile_library(source, symbol, options, folder), source)
+    return HostKernel(compile_library(source, symbol, options, folder), source, symbol)
 
 
 def compile_library(
@@ -213,9 +287,8 @@ def compile_library(
 
 def translation(source: Path, symbol: str, options: Sequence[str], folder: Path) -> tuple[list[str], str, str]:
     """Return the arguments of g++, the text that it compiles, and all that it reads; compile what it needs."""
-    own = "".join(file.read_text() for file in FILES)
-    # both are compiled once: the runtime runs at every access, and the header takes as long as a kernel
-    runtime = build(["-O3", str(RUNTIME)], own, folder, "runtime.so")
+    own = own_sources()
+    # compiled once, as it takes as long as a kernel
     header = build([*WATCH, *LINES, "-x", "c++-header", str(HEADER)], own, folder, f"{HEADER.name}.gch")
     headers = kernels.headers(source)
     texts = [file.read_text(errors="replace") for file in (source, *headers)]
@@ -236,17 +309,26 @@ def translation(source: Path, symbol: str, options: Sequence[str], folder: Path)
             f'asm(R"({SHARED.format("".join(f".globl {each}; {each}: " for each in (*dynamic, WHOLE)))})");'
             if dynamic
             else "",
-            f'extern "C" thread_local char {WHOLE}[];' if dynamic else "",
-            f"CUDA_ON_HOST({symbol}, {WHOLE if dynamic else 'nullptr'}, {blocks})",
+            f"CUDA_ON_HOST({symbol}, {blocks})",
             "",
         ]
     )
     includes = [f"-I{path}" for path in (header.parent, FOLDER, FOLDER / "include", kernels.FOLDER, source.parent)]
     others = [each for each in options if not each.startswith("-D")]
-    arguments = [*WATCH, *LINES, *includes, *others, "-x", "c++", "-", "-x", "none", str(runtime)]
+    arguments = [*WATCH, *LINES, *includes, *others, "-x", "c++", "-", "-x", "none", str(runtime(folder))]
     content = "".join([text, own, *texts])
     libraries = ["-Wl,--as-needed", "-lstdc++", "-lgcc", "-lm", "-lc"]
     return [*arguments, *libraries], text, content
+
+
+def own_sources() -> str:
+    """Return all that runtime, header and harness are compiled from."""
+    return "".join(file.read_text() for file in FILES)
+
+
+def runtime(folder: Path) -> Path:
+    """Return the library of the functions that kernels call; it is compiled once, for speed at every access."""
+    return build(["-O3", str(RUNTIME)], own_sources(), folder, "runtime.so")
 
 
 def build(

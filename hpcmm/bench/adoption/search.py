@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.backends.emulated.launch import HostKernel, compile_library
+from hpcmm.backends.emulated.launch import HostKernel, compile_library, entry_of
 from hpcmm.bench.adoption import launches, trials
 from hpcmm.bench.adoption.signatures import CONTIGUOUS, SLOTS, arrays_of, hint, integers_of, reals_of, types_of
 from hpcmm.bench.adoption.trials import as_argument, compiler_error, guarded
@@ -226,9 +226,11 @@ class Search:
         if self.device.accelerator:
             options = [f"-D{name}={value}" for name, value in macros.items()]
             library = compile_library(adapted, self.kind, options, files.cache())
+            entry_of(library, self.kind)  # for all children
 
             def run_on_host(arguments, grid, block, shared):
-                kernel = HostKernel(library, adapted)  # in the child: the shared memory of two libraries is close by
+                # in the child: the shared memory of two libraries is close by
+                kernel = HostKernel(library, adapted, self.kind)
                 kernel(Launch(tuple(grid), tuple(block), arguments, shared), "ascending", dynamic_bytes=shared)
 
             return run_on_host
