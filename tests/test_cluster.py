@@ -319,6 +319,49 @@ def test_a_requeued_job_has_not_ended(faltering, marked):
     assert not marked.exists()
 
 
+@pytest.mark.parametrize(
+    ("state", "reason", "by_slurm"),
+    [
+        ("PENDING", "launch failed requeued held", True),
+        ("PENDING", "launch_failed_requeued_held", True),
+        ("PENDING", "JobHoldMaxRequeue", True),
+        ("REQUEUE_HOLD", "job requeued in held state", True),
+        ("SPECIAL_EXIT", "job requeued in held state", True),
+        ("PENDING", "JobHeldAdmin", False),
+        ("PENDING", "JobHeldUser", False),
+        ("PENDING", "QOSMaxCpuPerUserLimit", False),
+    ],
+)
+def test_a_held_job_is_named_and_given_up_if_slurm_holds_it(
+    faltering, marked, monkeypatch, capfd, state, reason, by_slurm
+):
+    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "600")
+    watching = watch.Watch()
+    faltering.queue(listed("12", state, reason))
+    check(watching, 3)
+    errors = capfd.readouterr().err
+    assert errors.count(f": {reason}; ") == 1, errors
+    assert ("scontrol release 12" in errors) == ("eld" in reason or "Hold" in reason)
+    assert not marked.exists()
+    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.1")
+    time.sleep(0.1)
+    check(watching)
+    assert marked.exists() == by_slurm
+    assert faltering.calls("scancel") == (["12"] if by_slurm else [])
+    over = rf"job 12 measure is over: held by Slurm for \d+ s \({reason}\)"
+    assert bool(re.search(over, capfd.readouterr().err)) == by_slurm
+
+
+def test_a_held_job_that_is_released_goes_on(faltering, marked, monkeypatch):
+    watching = watch.Watch()
+    for state, reason in (("PENDING", "launch failed requeued held"), ("RUNNING", "None")) * 2:
+        faltering.queue(listed("12", state, reason))
+        check(watching)
+        monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.5")
+        time.sleep(0.5)
+    assert not marked.exists()
+
+
 def test_a_job_unknown_to_slurm_is_cancelled_and_given_up_when_the_patience_is_over(
     faltering, marked, monkeypatch, capfd
 ):

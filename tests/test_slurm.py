@@ -1031,13 +1031,35 @@ def test_a_held_job_is_reported_once(watched, capfd):
         watch, marker = watched(job)
         watch.check()
         watch.check()
-        assert capfd.readouterr().err.count(f"job {job} measure waits: JobHeldUser; to give it up: scancel {job}") == 1
+        said = f"job {job} measure is held: JobHeldUser; to go on: scontrol release {job}; to give it up: scancel {job}"
+        assert capfd.readouterr().err.count(said) == 1
         assert not marker.exists()
     finally:
         subprocess.run(["scancel", job], check=True)
     watch.check()
     assert "is over: CANCELLED" in capfd.readouterr().err
     assert marker.exists()
+
+
+@pytest.mark.parametrize("options", [[], ["State=SpecialExit"]])
+def test_a_job_that_slurm_holds_is_named_and_given_up_after_a_while(watched, capfd, options):
+    submission = ["sbatch", "--parsable", "--output=/dev/null", COMMENT, "--wrap=sleep 600"]
+    job = subprocess.run(submission, capture_output=True, text=True, check=True).stdout.strip()
+    watch, marker = watched(job)
+    end = time.monotonic() + 60
+    while watch.states.get(job) != "RUNNING" and time.monotonic() < end:
+        watch.check()
+        time.sleep(0.2)
+    subprocess.run(["scontrol", "requeuehold", *options, job], check=True)
+    while not marker.exists() and time.monotonic() < end:
+        watch.check()
+        time.sleep(0.2)
+    errors = capfd.readouterr().err
+    assert errors.count(f"job {job} measure is held by Slurm: job requeued in held state; unless you scontrol") == 1
+    assert f"job {job} measure is over: held by Slurm for" in errors
+    assert marker.exists()
+    squeue = ["squeue", "--jobs", job, "--states=all", "--noheader", "--format=%T"]
+    assert subprocess.run(squeue, capture_output=True, text=True).stdout.split() in (["CANCELLED"], [])
 
 
 def test_a_job_is_cancelled_whose_workflow_was_killed_while_it_was_submitted(tmp_path):

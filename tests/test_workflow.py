@@ -467,7 +467,8 @@ def test_run_shows_errors_of_snakemake_itself(hpcmm_run):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_and_reports_unfinished_jobs(hpcmm_run, number):
     config = yaml.safe_load((hpcmm_run.folder / "config.yaml").read_text())
     config["measuring"] |= {"max_seconds": 2, "min_repetitions": 1000, "max_repetitions": 100000}
     config["sweeps"]["sum"]["sizes"] = [10_000_000]
@@ -476,7 +477,14 @@ def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
     try:
         while " of 11 points, " not in process.stderr.readline():
             assert process.poll() is None, process.stdout.read()
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does
+        else:
+            process.terminate()
+            waits = next(line for line in process.stderr if "SIGTERM" in line)
+            assert "waits for the running ones: s" in waits, "it names them"
+            assert waits.endswith(f"to stop them at once: kill {process.pid} once more\n")
+            process.terminate()
         _, errors = process.communicate(timeout=300)
     finally:
         with contextlib.suppress(ProcessLookupError):

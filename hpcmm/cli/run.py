@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+import psutil
+
 from hpcmm import parallel, store
 from hpcmm.bench import status
 from hpcmm.bench.done import PAGE, TIMINGS, is_done
@@ -94,12 +96,12 @@ def run(arguments: argparse.Namespace) -> int:
     options += ["--rerun-incomplete"]  # last, because it takes no value: others would take a target of the rest
     hidden = not arguments.verbose and not given(rest, QUESTIONS)
     command = [sys.executable, "-m", "snakemake", *options, *rest]
-    elsewhere = results if given(rest, ELSEWHERE) else None
+    elsewhere = given(rest, ELSEWHERE)
     if not hidden:
-        return follow(command, None, elsewhere)
+        return follow(command, None, results, elsewhere)
     began, shown = time.time(), display.of(results)
     try:
-        code = follow(command, shown, elsewhere)
+        code = follow(command, shown, results, elsewhere)
     finally:
         shown.close()
     with suppress(HpcmmError, OSError):  # some options of Snakemake write no plan
@@ -150,8 +152,10 @@ def given(options: Sequence[str], names: Sequence[str]) -> bool:
     )
 
 
-def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path | None) -> int:
+def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path, elsewhere: bool) -> int:
     """Run Snakemake to its end, and return its exit status.
+
+    At SIGTERM, it waits for its running jobs, which is said; at a second one, it stops them.
 
     Parameters
     ----------
@@ -160,21 +164,37 @@ def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path 
     shown : Lines, optional
         Shows the lines of hpcmm. If Snakemake fails and none of them reports an error, its own lines follow at the end,
         unless the user ended it. Without it, all lines are printed as they come.
-    results : Path, optional
-        Folder whose progress is shown every minute, where the output of the jobs goes elsewhere.
+    results : Path
+        Folder of the plan.
+    elsewhere : bool
+        Whether the output of the jobs goes elsewhere. Their progress is then shown every minute.
     """
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     process = subprocess.Popen(snakemake, env=environment(), **(piped if shown else {}))
     over, ended = threading.Event(), threading.Event()
 
     def end(number: int, _) -> None:
+        first = not ended.is_set()
         ended.set()
         if number == signal.SIGTERM:  # Ctrl-C reaches both processes
-            process.terminate()
+            # not in the handler, which may have interrupted the display
+            threading.Thread(target=wait if first else stop, daemon=True).start()
 
-    # Snakemake ends its jobs before it ends
+    def wait() -> None:
+        process.terminate()
+        line = waits(results)
+        shown.take(line) if shown else print(line, file=sys.stderr, flush=True)
+
+    def stop() -> None:
+        with suppress(psutil.NoSuchProcess):
+            jobs = psutil.Process(process.pid).children(recursive=True)
+            process.send_signal(signal.SIGINT)
+            for each in jobs:
+                with suppress(psutil.NoSuchProcess):
+                    each.terminate()
+
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    if results:
+    if elsewhere:
         threading.Thread(target=report, args=(results, over, shown), daemon=True).start()
     try:
         reported, others = ours(process.stdout, shown) if shown else (True, [])
@@ -187,6 +207,17 @@ def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path 
         shown.close()
         print(explained("".join(others)), file=sys.stderr, flush=True)
     return 1 if code > 0 else 128 - code if code else 0
+
+
+def waits(results: Path) -> str:
+    """Return what a run waits for that ends at SIGTERM, and how to stop it at once."""
+    running = []
+    with suppress(HpcmmError, OSError):
+        states, pace = status.look_at_all(results, plan.read(results / "plan.json"))
+        running = [f"{state.batch.name} ({state.state(pace)})" for state in states if state.running]
+    jobs = f": {', '.join(running)}" if running else ""
+    again = f"to stop them at once: kill {os.getpid()} once more"
+    return f"hpcmm: SIGTERM: no further job starts; waits for the running ones{jobs}; finished points are kept; {again}"
 
 
 def environment() -> dict[str, str]:

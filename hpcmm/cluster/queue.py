@@ -115,6 +115,16 @@ def cancel(jobs: Iterable[str]) -> None:
         check_output("scancel", *_option(cluster), *numbers, harmless="Invalid job id|already complet")
 
 
+def command(program: str, job: str, *arguments: str) -> str:
+    """Return a command about a job, for messages.
+
+    >>> command("scancel", "12"), command("scontrol", "12;north", "release")
+    ('scancel 12', 'scontrol --clusters=north release 12')
+    """
+    number, _, cluster = job.partition(";")
+    return " ".join([program, *_option(cluster), *arguments, number])
+
+
 def clusters_of(left: Iterable[Record]) -> list[str]:
     """Return the clusters on which the jobs of records are, or may be if sbatch did not return; "" is the default."""
     named = (record.job.partition(";")[2] if record.job else record.clusters for record in left)

@@ -33,6 +33,9 @@ CHECKS_UNTIL_OVER = 3  # number of checks in which accounting must report the en
 SECONDS_TO_CLEAR_UP, SECONDS_TO_KNOW = 60, 5
 # Reasons of waiting jobs that need no action of the user
 USUAL_REASONS = ("None", "Priority", "Resources", "BeginTime", "Cleaning", "Dependency")
+HELD = re.compile("held|hold", re.IGNORECASE)
+# Slurm itself holds a job that it could not start; nobody may ever release it
+HELD_BY_SLURM = re.compile("requeued.*held|HoldMaxRequeue")
 
 
 class Watch:
@@ -41,6 +44,7 @@ class Watch:
     def __init__(self):
         self.states: dict[str, str] = {}  # of all jobs of this run, running or ended
         self.unlisted: dict[str, float] = {}  # when squeue first did not list a job
+        self.held: dict[str, float] = {}  # when Slurm was first seen to hold a job
         self.ends: dict[str, int] = {}  # successive checks in which accounting listed it as ended
         self.reported: set[tuple[str, str]] = set()  # job and subject of each report
         self.pause = SECONDS_BETWEEN_CHECKS
@@ -116,10 +120,12 @@ class Watch:
             self.unlisted.pop(job, None)
             self.ends.pop(job, None)
             self.states[job] = state.name
-            if state.name == "PENDING":
-                self.report_reason(record, state)
             if state.final:
                 self.finish(record, state)
+            elif state.name in ("RUNNING", "COMPLETING"):
+                self.held.pop(job, None)
+            else:
+                self.wait(record, state)
             return
         since = self.unlisted.setdefault(job, time.monotonic())
         # for a moment, accounting also lists a requeued job as ended
@@ -152,9 +158,22 @@ class Watch:
             if state.name != queue.COMPLETED and now and now.marker and Path(now.marker).parent.is_dir():
                 Path(now.marker).touch()
 
-    def report_reason(self, record: Record, state: State) -> None:
-        if state.reason not in USUAL_REASONS:
-            self.report_once(record, state.reason, f"waits: {state.reason}; to give it up: scancel {record.job}")
+    def wait(self, record: Record, state: State) -> None:
+        """Report why a job waits; give up a job that Slurm itself holds for longer than the patience."""
+        job, reason = record.job, state.reason
+        release, give_up = queue.command("scontrol", job, "release"), f"to give it up: {queue.command('scancel', job)}"
+        if HELD_BY_SLURM.search(reason):
+            seconds = time.monotonic() - self.held.setdefault(job, time.monotonic())
+            if seconds >= commands.patience():
+                queue.cancel([job])
+                self.finish(record, State(f"held by Slurm for {seconds:.0f} s", reason))
+                return
+            limit = f"unless you {release}, it is cancelled after {commands.patience():.0f} s"
+            self.report_once(record, reason, f"is held by Slurm: {reason}; {limit}")
+        elif HELD.search(reason):
+            self.report_once(record, reason, f"is held: {reason}; to go on: {release}; {give_up}")
+        elif reason not in USUAL_REASONS:
+            self.report_once(record, reason, f"waits: {reason}; {give_up}")
 
     def report_once(self, record: Record, subject: str, text: str) -> None:
         if (record.job, subject) not in self.reported:
