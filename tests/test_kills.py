@@ -1,150 +1,20 @@
-"""Processes killed at random moments of a local run: every planned point is measured once, and no process stays.
+"""Processes killed at random moments of a local run, see ``kills.py``."""
 
-After some kills the config changes, also back to an earlier one.
-"""
-
-import contextlib
 import os
-import random
-import re
 import shutil
-import subprocess
-import time
-import uuid
-from pathlib import Path
 
-import psutil
 import pytest
-import yaml
+from kills import LIMIT, campaign
 
-from hpcmm import store
-
-ROOT = Path(__file__).parents[1]
 ALL = os.environ.get("HPCMM_TEST_ALL") == "1"
-SEEDS = [49, 50] if ALL else []  # and a new one
 KILLS = 34 if ALL else 2  # for each seed
-TOKEN = "HPCMM_TEST_TOKEN"  # marks every process of the test, also those that lost their parent
-
-CONFIG = {
-    "backends": "cpu",
-    "measuring": {"visits": 2, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05},
-    "sweeps": {
-        "products": {
-            "operation": "matmul",
-            "variants": ["serial", "openmp", "numpy"],
-            "sizes": list(range(32, 160, 16)),
-            "dtypes": ["float32"],
-            "ranks": [1, 2],
-        },
-        "sums": {"operation": "sum", "variants": ["serial", "numpy"], "sizes": [1000, 5000], "ranks": [1, 2]},
-    },
-}
-POINTS = 2 * (3 * 8 + 2 * 2 * 3)  # ranks, variants, sizes; the sum has three types
-
-LIMIT = 600  # seconds for a whole run, also beside other tests on two busy cores; it takes some 20 on an idle machine
-
-pytestmark = pytest.mark.timeout(2 * LIMIT + 60 * KILLS)
-
-
-def marked(token: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(TOKEN) == token and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
-
-
-def part(process: psutil.Process) -> str:
-    """Return which part of a run a process is: a module of hpcmm, or a program."""
-    command = process.cmdline()
-    return next((each for each in command if re.match(r"hpcmm\.\w+\.\w+$", each)), process.name())
-
-
-def random_moment(run: subprocess.Popen, chance: random.Random, token: str) -> int | None:
-    """Wait until a random moment, mostly after the start of a job; return the exit status if the run ends before.
-
-    Beside other tests, the start of Snakemake alone may take longer than everything else.
-    """
-    in_job = chance.random() < 0.8
-    while in_job and run.poll() is None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            in_job = not any(part(process) == "hpcmm.jobs.measure" for process in marked(token))
-        time.sleep(0.1)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return run.wait(chance.uniform(0, 9))
-    return None
 
 
 @pytest.mark.skipif(not shutil.which("snakemake"), reason="snakemake is not on PATH")
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [*SEEDS, None])
+@pytest.mark.timeout(2 * LIMIT + 60 * KILLS)
+@pytest.mark.parametrize("seed", [*([49, 50] if ALL else []), None])  # and a new one
 def test_every_point_is_measured_once_after_any_kill(tmp_path, seed):
     seed = seed or int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")  # pytest shows it with a failure
-    chance, token = random.Random(seed), uuid.uuid4().hex
-    folder = tmp_path / "run"
-    folder.mkdir()
-    config = folder / "experiment.yaml"
-    results, log = folder / "results", folder / "log"
-    command = ["snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", config]
-    killed: dict[str, int] = {}
-    count = runs = changes = 0
-
-    def plan_again(inputs: int) -> None:
-        """Write a config with another seed of the inputs, with which all points are measured anew."""
-        config.write_text(yaml.safe_dump(CONFIG | {"measuring": CONFIG["measuring"] | {"seed": inputs}}))
-
-    try:
-        while count < KILLS:
-            runs += 1
-            plan_again(runs)
-            while True:
-                with log.open("wb") as output:
-                    run = subprocess.Popen(
-                        [*command, "--cores", "2"], env=os.environ | {TOKEN: token}, stdout=output, stderr=output
-                    )
-                status = random_moment(run, chance, token) if count < KILLS else run.wait(LIMIT)
-                if status is None:
-                    # a run that was just started has no mark yet, and one that just ended none any more
-                    victims = marked(token) or [psutil.Process(run.pid)]
-                    # jobs are at work for the smaller part of the time, and Snakemake always is
-                    in_job = [process for process in victims if process.pid != run.pid]
-                    victim = chance.choice(in_job if in_job and chance.random() < 0.8 else victims)
-                    try:
-                        name = part(victim)
-                        victim.kill()
-                    except psutil.NoSuchProcess:
-                        continue
-                    finally:
-                        # the other processes of the run end, or they continue beside the next run
-                        if victim.pid != run.pid and chance.random() < 0.5:
-                            run.kill()
-                        run.wait(LIMIT)
-                    killed[name] = killed.get(name, 0) + 1
-                    count += 1
-                    if chance.random() < 0.3:
-                        changes += 1
-                        plan_again(chance.randint(1, runs + 1))
-                    continue
-                if status == 0:
-                    break
-                assert not re.search("Traceback|LockException", log.read_text()), log.read_text()
-            columns = store.read(results / "timings.h5")
-            own = columns["measurements"]["contender"] == columns["measurements"]["variant"]
-            fingerprints = columns["measurements"]["fingerprint"][own]
-            assert len(fingerprints) == len(set(fingerprints)) == POINTS
-            assert columns["measurements"]["passed"].all()
-            assert set(columns["samples"]["visit"]) == {0, 1}
-            assert not list(results.rglob("*.journal"))
-        deadline = time.monotonic() + 30
-        while marked(token) and time.monotonic() < deadline:
-            time.sleep(0.5)
-        assert marked(token) == []
-    finally:
-        for process in marked(token):
-            process.kill()
-        run.wait()
-    print(f"{count} kills in {runs} runs, {changes} changed configs: {killed}")
+    print(campaign(tmp_path, seed, KILLS))

@@ -1,0 +1,194 @@
+"""Kill processes of a local run at random moments: every planned point is measured once, and no process stays.
+
+After some kills the config changes, also back to an earlier one. ``python tests/kills.py [--kills N] [SEED...]`` prints
+a table with a row for each seed; without one, it draws a seed.
+"""
+
+import argparse
+import contextlib
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import yaml
+
+from hpcmm import store
+
+ROOT = Path(__file__).parents[1]
+TOKEN = "HPCMM_TEST_TOKEN"  # marks every process of the test, also those that lost their parent
+
+CONFIG = {
+    "backends": "cpu",
+    "measuring": {"visits": 2, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05},
+    "sweeps": {
+        "products": {
+            "operation": "matmul",
+            "variants": ["serial", "openmp", "numpy"],
+            "sizes": list(range(32, 160, 16)),
+            "dtypes": ["float32"],
+            "ranks": [1, 2],
+        },
+        "sums": {"operation": "sum", "variants": ["serial", "numpy"], "sizes": [1000, 5000], "ranks": [1, 2]},
+    },
+}
+POINTS = 2 * (3 * 8 + 2 * 2 * 3)  # ranks, variants, sizes; the sum has three types
+
+LIMIT = 600  # seconds for a whole run, also beside other tests on two busy cores; it takes some 20 on an idle machine
+
+
+def marked(token: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(TOKEN) == token and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def part(process: psutil.Process) -> str:
+    """Return which part of a run a process is: a module of hpcmm, or a program."""
+    command = process.cmdline()
+    return next((each for each in command if re.match(r"hpcmm\.\w+\.\w+$", each)), process.name())
+
+
+def random_moment(run: subprocess.Popen, chance: random.Random, token: str) -> int | None:
+    """Wait until a random moment, mostly after the start of a job; return the exit status if the run ends before.
+
+    Beside other tests, the start of Snakemake alone may take longer than everything else.
+    """
+    in_job = chance.random() < 0.8
+    while in_job and run.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            in_job = not any(part(process) == "hpcmm.jobs.measure" for process in marked(token))
+        time.sleep(0.1)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return run.wait(chance.uniform(0, 9))
+    return None
+
+
+class Outcome(NamedTuple):
+    """What a campaign did: kills by the part of a run that was killed, and points of runs that ended."""
+
+    seed: int
+    kills: int
+    runs: int
+    changed_configs: int
+    points: int
+    killed: dict[str, int]
+
+
+def expect(holds: bool, what: str) -> None:
+    if not holds:
+        raise AssertionError(f"expected: {what}")
+
+
+def campaign(folder: Path, seed: int, kills: int) -> Outcome:
+    """Kill processes of runs in a folder until there were ``kills``, then let the last run end.
+
+    Raises
+    ------
+    AssertionError
+        If a planned point is not measured or measured twice, or a process is left.
+    """
+    chance, token = random.Random(seed), uuid.uuid4().hex
+    config = folder / "experiment.yaml"
+    results, log = folder / "results", folder / "log"
+    command = ["snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", config]
+    killed: Counter[str] = Counter()
+    count = runs = changes = points = 0
+
+    def plan_again(inputs: int) -> None:
+        """Write a config with another seed of the inputs, with which all points are measured anew."""
+        config.write_text(yaml.safe_dump(CONFIG | {"measuring": CONFIG["measuring"] | {"seed": inputs}}))
+
+    try:
+        while count < kills:
+            runs += 1
+            plan_again(runs)
+            while True:
+                with log.open("wb") as output:
+                    run = subprocess.Popen(
+                        [*command, "--cores", "2"], env=os.environ | {TOKEN: token}, stdout=output, stderr=output
+                    )
+                status = random_moment(run, chance, token) if count < kills else run.wait(LIMIT)
+                if status is None:
+                    # a run that was just started has no mark yet, and one that just ended none any more
+                    victims = marked(token) or [psutil.Process(run.pid)]
+                    # jobs are at work for the smaller part of the time, and Snakemake always is
+                    in_job = [process for process in victims if process.pid != run.pid]
+                    victim = chance.choice(in_job if in_job and chance.random() < 0.8 else victims)
+                    try:
+                        name = part(victim)
+                        victim.kill()
+                    except psutil.NoSuchProcess:
+                        continue
+                    finally:
+                        # the other processes of the run end, or they continue beside the next run
+                        if victim.pid != run.pid and chance.random() < 0.5:
+                            run.kill()
+                        run.wait(LIMIT)
+                    killed[name] += 1
+                    count += 1
+                    if chance.random() < 0.3:
+                        changes += 1
+                        plan_again(chance.randint(1, runs + 1))
+                    continue
+                if status == 0:
+                    break
+                if re.search("Traceback|LockException", log.read_text()):
+                    raise AssertionError(log.read_text())
+            columns = store.read(results / "timings.h5")
+            own = columns["measurements"]["contender"] == columns["measurements"]["variant"]
+            fingerprints = columns["measurements"]["fingerprint"][own]
+            expect(len(fingerprints) == len(set(fingerprints)) == POINTS, "every planned point once")
+            expect(columns["measurements"]["passed"].all(), "every point verified")
+            expect(set(columns["samples"]["visit"]) == {0, 1}, "both visits")
+            expect(not list(results.rglob("*.journal")), "no journal left")
+            points += POINTS
+        deadline = time.monotonic() + 30
+        while marked(token) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        expect(not marked(token), "no process left")
+    finally:
+        for process in marked(token):
+            process.kill()
+        run.wait()
+    return Outcome(seed, count, runs, changes, points, dict(killed))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("seeds", metavar="SEED", nargs="*", type=int, default=[int.from_bytes(os.urandom(4), "big")])
+    parser.add_argument("--kills", type=int, default=34)
+    arguments = parser.parse_args()
+    print(f"{'seed':>11} {'kills':>6} {'runs':>5} {'configs':>8} {'points':>7}  killed")
+    failed = False
+    for seed in arguments.seeds:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                done = campaign(Path(folder), seed, arguments.kills)
+        except AssertionError as error:
+            print(f"{seed:>11} failed: {error}", flush=True)
+            failed = True
+            continue
+        killed = ", ".join(f"{count} x {name}" for name, count in Counter(done.killed).most_common())
+        print(
+            f"{seed:>11} {done.kills:>6} {done.runs:>5} {done.changed_configs:>8} {done.points:>7}  {killed}",
+            flush=True,
+        )
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
