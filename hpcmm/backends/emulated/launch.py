@@ -119,7 +119,7 @@ def entry(about: str, symbol: str, folder: Path) -> Entry:
         raise DeviceError(f"has no function {symbol} that can be launched, or several")
     words = np.frombuffer(bytes.fromhex("".join(WORDS.findall(about))), "<u4")
     try:
-        parameters = words[4 : 4 + 3 * words[3]].reshape(words[3], 3).tolist()
+        parameters = words[4 : 4 + 3 * int(words[3])].reshape(int(words[3]), 3).tolist()
         types = [type_of(*each) for each in parameters]
     except (IndexError, KeyError, ValueError):
         raise DeviceError(f"{symbol} has parameters that no launch passes") from None
