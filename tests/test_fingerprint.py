@@ -121,8 +121,10 @@ def test_an_edit_measures_again_what_it_may_change(edit, file, pattern, replacem
 @pytest.mark.parametrize(
     ("file", "pattern", "replacement", "again"),
     [
-        ("operations/split_k.py", r"^FMA_PER_SECOND = 128", "FMA_PER_SECOND = 64", {"split_k", "best"}),
-        ("operations/picks.py", r"max\(seconds, task.bytes", "min(seconds, task.bytes", {"best"}),
+        ("operations/waves.py", r"^CONSTANTS = Constants\(4.3e-6", "CONSTANTS = Constants(5e-6", {"split_k", "best"}),
+        ("operations/choice.py", r"^TRIED = 12", "TRIED = 11", {"split_k", "best"}),
+        ("operations/trials.py", r"^TRIAL_ROUNDS = 60", "TRIAL_ROUNDS = 61", {"split_k", "best"}),
+        ("operations/picks.py", r"choice.chosen\(task\).build", "choice.ranked(task)[0]", {"best"}),
     ],
 )
 def test_a_changed_model_measures_again_what_is_chosen_by_it(picking, edit, file, pattern, replacement, again):

@@ -613,36 +613,20 @@ def test_cuda_a_task_is_placed_on_the_sms_of_its_gpu(gpu):
         assert gpu.placed(dataclasses.replace(anywhere, multiprocessors=7)).multiprocessors == 7
 
 
-class OneTile(SplitK):
-    """The geometry with a tile and its most parts, whatever the shape."""
-
-    def chosen(self, task):
-        (choice,) = self.choices
-        return choice.tile, choice.max_parts
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize(("variant", "choice"), SPLITS)
 def test_cuda_every_tile_of_split_k(gpu, variant, choice):
     (dtype,) = variant.dtypes
     for parts in range(1, choice.max_parts + 1):  # more would need more shared memory than a block has
-        divided = dataclasses.replace(variant, geometry=OneTile((dataclasses.replace(choice, max_parts=parts),)))
+        divided = dataclasses.replace(variant, geometry=SplitK((choice,), build=parts - 1))
         for shape, (alpha, beta) in itertools.product(((130, 201, 77), (100, 132, 640)), ((1.5, 0.5), (-2.0, 0.0))):
             check_matmul(gpu, divided, dtype, shape, alpha, beta, 1)
-
-
-class OneDmmaTile(StreamKDmma):
-    """The geometry of stream_k_dmma with one tile, divided, whatever the shape."""
-
-    def chosen(self, task):
-        (choice,) = self.choices
-        return choice, True
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("choice", MATMUL.variant("stream_k_dmma").geometry.choices, ids=str)
 def test_cuda_every_tile_of_stream_k_dmma(gpu, choice):
-    variant = dataclasses.replace(MATMUL.variant("stream_k_dmma"), geometry=OneDmmaTile((choice,)))
+    variant = dataclasses.replace(MATMUL.variant("stream_k_dmma"), geometry=StreamKDmma((choice,), build=1))
     for shape, (alpha, beta) in itertools.product(
         ((130, 202, 76), (101, 133, 641), (64, 128, 0)), ((1.5, 0.5), (-2.0, 0.0))
     ):
@@ -682,29 +666,20 @@ def test_cuda_a_stage_of_persistent_dmma_is_not_overwritten_while_it_is_read(gpu
         np.testing.assert_allclose(result, truth, rtol=0, atol=1e-10)
 
 
-class OneSkinnyTile(Skinny):
-    """The geometry of skinny with a tile and its most parts, whatever the shape."""
-
-    def chosen(self, task):
-        (choice,) = self.choices
-        return choice.tile, choice.max_parts
-
-
-def skinny_choices() -> list:
+def skinny_tiles() -> list:
     return [
-        pytest.param(dtype, choice, id=f"{dtype}-{choice.tile.rows}x{choice.tile.columns}-{i}")
+        pytest.param(dtype, tile, id=f"{dtype}-{tile.rows}x{tile.columns}-{i}")
         for dtype in SKINNY.geometry
-        for i, choice in enumerate(SKINNY.geometry[dtype].choices)
+        for i, tile in enumerate(SKINNY.geometry[dtype].choices)
     ]
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("dtype", "choice"), skinny_choices())
-def test_cuda_every_tile_of_skinny(gpu, dtype, choice):
+@pytest.mark.parametrize(("dtype", "tile"), skinny_tiles())
+def test_cuda_every_tile_of_skinny(gpu, dtype, tile):
     """Whole tiles whose rows are aligned to 16 bytes, and ragged ones of each alignment."""
     for parts in (1, 2, 4, 8):
-        tile, geometry = choice.tile, OneSkinnyTile((dataclasses.replace(choice, max_parts=parts),))
-        variant = dataclasses.replace(SKINNY, geometry={dtype: geometry})
+        variant = dataclasses.replace(SKINNY, geometry={dtype: Skinny((tile,), (parts,))})
         m, n, k = tile.rows, tile.columns, tile.depth * tile.slices * parts
         check_matmul(gpu, variant, dtype, (m, n, 4 * k), 1.5, 0.5, 1)
         check_matmul(gpu, variant, dtype, (m + 1, n + 3, 2 * k + 37), -2.0, 0.0, 1)
@@ -726,16 +701,8 @@ def test_skinny_picks_a_tile_as_narrow_as_c():
                 of = task(MATMUL, shape, dtype, variant=SKINNY)
                 tile, parts = SKINNY.geometry[dtype].chosen(of)
                 assert tile.few_rows == (shape[0] == narrow)
-                assert min(narrow, 16) <= tile.narrow <= 2 * narrow
-                assert 1 <= parts <= 8 and parts * tile.slices * tile.depth <= 4096
-
-
-class OneWidth(PersistentTma):
-    """The geometry of persistent rungs with one width of tiles, whatever the shape."""
-
-    def chosen(self, task):
-        (choice,) = self.choices
-        return choice, 0
+                assert narrow <= 2 * tile.narrow or narrow > 16
+                assert 1 <= parts <= 8 and (parts == 1 or parts * tile.slices * tile.depth <= 4096)
 
 
 def builds_of(geometry) -> list:
@@ -751,7 +718,7 @@ def builds_of(geometry) -> list:
 def geometries(geometry) -> list:
     """Return the geometry of a 16-bit rung with each of its tiles and numbers of parts, whatever the shape."""
     if isinstance(geometry, PersistentTma):
-        return [OneWidth((choice,), geometry.cluster) for choice in geometry.choices]
+        return [PersistentTma((choice,), geometry.cluster) for choice in geometry.choices]
     return builds_of(geometry) if isinstance(geometry, SplitWgmma) else [geometry]
 
 

@@ -154,7 +154,7 @@ UNDIVIDED = [
 COUNTERPARTS = {
     "undivided_fma": ("naive", None),
     "undivided_dmma": ("undivided_dmma", PersistentDmma(MATMUL.variant("undivided_dmma").geometry.choices[:1])),
-    "undivided_wgmma": ("persistent", PersistentTma((TmaChoice(64, 2, 1, 0, 0, 0),), group_rows=2)),
+    "undivided_wgmma": ("persistent", PersistentTma((TmaChoice(64, 2, 1),), group_rows=2)),
 }
 
 

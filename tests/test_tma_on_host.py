@@ -41,9 +41,9 @@ SMALL = {  # as few columns and stages as the sources take
     "wgmma_shared": ring(128, 64, 64, 3),
     "tma": ring(128, 64, 64, 3, {"A": 64, "B": 64}),
     "warp_specialized": ring(384, 128, 64, 2, {"A": 128, "B": 64}),
-    "persistent": PersistentTma((TmaChoice(128, 2, 1, 0, 0, 0),), group_rows=2),
-    "multicast": PersistentTma((TmaChoice(64, 2, 1, 0, 0, 0),), cluster=2, group_rows=2),
-    "split_k_wgmma": SplitWgmma((SplitTile(64, 64, 2, (2,), 0, 0),), group_rows=2),
+    "persistent": PersistentTma((TmaChoice(128, 2, 1),), group_rows=2),
+    "multicast": PersistentTma((TmaChoice(64, 2, 1),), cluster=2, group_rows=2),
+    "split_k_wgmma": SplitWgmma((SplitTile(64, 64, 2, (2,)),), group_rows=2),
 }
 # m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
 POINTS = [
@@ -128,7 +128,7 @@ def test_blocks_are_no_more_than_their_waves_need():
 
 @pytest.mark.parametrize("name", ["persistent", pytest.param("multicast", marks=pytest.mark.slow)])
 def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch, name):
-    geometry = PersistentTma((TmaChoice(256, 2, 4, 0, 0, 0),), SMALL[name].cluster, group_rows=2)
+    geometry = PersistentTma((TmaChoice(256, 2, 4),), SMALL[name].cluster, group_rows=2)
     monkeypatch.setitem(SMALL, name, geometry)
     shape = (140, 264, 200)
     for beta, order in zip((0.5, 0.0, 0.0), ORDERS, strict=True):  # two tiles for each block
@@ -140,7 +140,7 @@ def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch, name):
 
 
 def test_a_tile_of_64_rows_has_one_consumer(build, monkeypatch):
-    monkeypatch.setitem(SMALL, "persistent", PersistentTma((TmaChoice(64, 3, 1, 0, 0, 0, rows=64),), group_rows=2))
+    monkeypatch.setitem(SMALL, "persistent", PersistentTma((TmaChoice(64, 3, 1, rows=64),), group_rows=2))
     assert task_of("persistent", "bfloat16").geometry.choices[0].threads == 256
     for point, order in itertools.product(POINTS, ORDERS):
         run(build, "persistent", "bfloat16", point, order)
@@ -155,7 +155,7 @@ def test_a_tile_of_64_rows_has_one_consumer(build, monkeypatch):
     ],
 )
 def test_of_a_narrow_tile_one_thread_loads_a_and_another_one_b(build, monkeypatch, old, new, said):
-    monkeypatch.setitem(SMALL, "persistent", PersistentTma((TmaChoice(64, 3, 1, 0, 0, 0, rows=64),), group_rows=2))
+    monkeypatch.setitem(SMALL, "persistent", PersistentTma((TmaChoice(64, 3, 1, rows=64),), group_rows=2))
     text = whole_source("persistent")
     assert text.count(old) == 1
     with pytest.raises(KernelError, match=said):
@@ -164,7 +164,7 @@ def test_of_a_narrow_tile_one_thread_loads_a_and_another_one_b(build, monkeypatc
 
 
 def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
-    geometry = PersistentTma((TmaChoice(64, 2, 1, 0, 0, 0, shares_a=True),), cluster=2, group_rows=2)
+    geometry = PersistentTma((TmaChoice(64, 2, 1, shares_a=True),), cluster=2, group_rows=2)
     monkeypatch.setitem(SMALL, "multicast", geometry)
     for point, order in itertools.product(POINTS, ORDERS):
         run(build, "multicast", "bfloat16", point, order)
@@ -183,13 +183,13 @@ def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
 
 # several tiles per block, two consumers, parts that do not divide the rows, more blocks than steps
 SPLITS = [
-    SplitTile(64, 64, 2, (1,), 0, 0),
-    SplitTile(128, 64, 3, (3,), 0, 0),
-    SplitTile(64, 128, 3, (8,), 0, 0),
-    pytest.param(SplitTile(128, 192, 3, (1,), 0, 0), marks=pytest.mark.slow),
-    pytest.param(SplitTile(128, 128, 3, (2,), 0, 0), marks=pytest.mark.slow),
-    pytest.param(SplitTile(64, 256, 2, (6,), 0, 0), marks=pytest.mark.slow),
-    pytest.param(SplitTile(128, 256, 2, (1,), 0, 0), marks=pytest.mark.slow),
+    SplitTile(64, 64, 2, (1,)),
+    SplitTile(128, 64, 3, (3,)),
+    SplitTile(64, 128, 3, (8,)),
+    pytest.param(SplitTile(128, 192, 3, (1,)), marks=pytest.mark.slow),
+    pytest.param(SplitTile(128, 128, 3, (2,)), marks=pytest.mark.slow),
+    pytest.param(SplitTile(64, 256, 2, (6,)), marks=pytest.mark.slow),
+    pytest.param(SplitTile(128, 256, 2, (1,)), marks=pytest.mark.slow),
 ]
 
 
@@ -222,11 +222,11 @@ def test_a_split_product_has_the_same_bits_in_every_order(build):
 
 
 DMMA_TILES = [  # with one team, two and three; with one slice, two and four, and rows that slices share unevenly
-    DmmaRing(64, 64, 32, 32, 1, 1, 1, 0, most_stages=3),
-    DmmaRing(64, 32, 32, 16, 1, 2, 1, 0, most_stages=3),
-    DmmaRing(24, 96, 24, 48, 2, 2, 1, 0, most_stages=4),
-    DmmaRing(16, 64, 16, 32, 2, 3, 1, 0, most_stages=4),
-    DmmaRing(24, 32, 24, 32, 4, 1, 1, 0, most_stages=4),
+    DmmaRing(64, 64, 32, 32, 1, 1, most_stages=3),
+    DmmaRing(64, 32, 32, 16, 1, 2, most_stages=3),
+    DmmaRing(24, 96, 24, 48, 2, 2, most_stages=4),
+    DmmaRing(16, 64, 16, 32, 2, 3, most_stages=4),
+    DmmaRing(24, 32, 24, 32, 4, 1, most_stages=4),
 ]
 
 
@@ -392,7 +392,7 @@ def test_a_fault_of_tf32_is_found(build, old, new, said):
     text = whole_source("tf32")
     assert text.count(old) == 1
     found = []
-    tiles = [SplitTile(32, 64, 3, (1,), 0, 0), SplitTile(128, 64, 4, (2,), 0, 0), SplitTile(256, 128, 4, (1,), 0, 0)]
+    tiles = [SplitTile(32, 64, 3, (1,)), SplitTile(128, 64, 4, (2,)), SplitTile(256, 128, 4, (1,))]
     # the smallest tile first, and TMA and threads in turns: together they report most faults at once
     for tile, beta, order, odd in itertools.product(tiles, (0.5, 0), ORDERS if said else ORDERS[:1], (0, 1)):
         try:  # rows that TMA takes; padded ones, which threads copy; rows that the first launch copies

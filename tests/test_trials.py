@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcmm.backends.cuda import trials
 from hpcmm.model import DeviceError
+from hpcmm.operations import turns
 
 CLOSE = 1.005  # time over that of the fastest up to which a choice is right
 
@@ -59,14 +59,14 @@ def draw(seed: int, seconds: float):
 def test_the_choice_is_close_to_the_fastest_where_one_timing_fails(seconds, noise, states, fall):
     draws, wrong, wrong_by_one = 120, 0, 0
     for seed in range(draws):
-        for choose in (trials.fastest, by_one_timing):
+        for choose in (turns.fastest, by_one_timing):
             true, rng = draw(seed, seconds)
             device = Simulated(true, noise, states, fall, rng)
             late = true[choose(device, len(true))] > CLOSE * true.min()
-            if choose is trials.fastest:
+            if choose is turns.fastest:
                 wrong += late
                 round_of_all = 1.4 * sum(true) + 2e-3 * len(true)
-                assert device.spent <= max(trials.SECONDS, trials.FEWEST * round_of_all) + 2 * round_of_all
+                assert device.spent <= max(turns.SECONDS, turns.FEWEST * round_of_all) + 2 * round_of_all
             else:
                 wrong_by_one += late
     assert wrong <= 0.01 * draws
@@ -82,7 +82,7 @@ def test_without_noise_the_fastest_candidate_that_runs_is_chosen(true, data):
             raise DeviceError("does not run")
         return true[number]
 
-    chosen = trials.fastest(seconds, len(true))
+    chosen = turns.fastest(seconds, len(true))
     assert true[chosen] == min(time for number, time in enumerate(true) if number not in failing)
 
 
@@ -91,12 +91,12 @@ def test_the_error_of_the_last_candidate_is_raised_if_none_runs():
         raise DeviceError(f"status {number}")
 
     with pytest.raises(DeviceError, match="status 2"):
-        trials.fastest(seconds, 3)
+        turns.fastest(seconds, 3)
 
 
 def test_a_long_product_has_five_runs_of_each_candidate():
     device = Simulated([1.0, 1.01, 1.02, 3.0], 0.0, 0.0, 0.0, np.random.default_rng(1))
-    assert trials.fastest(device, 4) == 0
+    assert turns.fastest(device, 4) == 0
     assert device.runs == [5] * 4
 
 

@@ -29,6 +29,8 @@ class Backend(Protocol):
         Compute capability of a GPU, such as ``"90"``; else empty.
     cold : bool
         Whether repetitions start with empty caches, and trials that choose an algorithm of a library; True at first.
+    tries : bool
+        Whether a GPU tries builds of a kernel where nothing decides yet which of them runs a task; False at first.
     has_nccl : bool
         Whether ``nccl`` can connect it with other devices.
     nccl_version : str
@@ -43,6 +45,7 @@ class Backend(Protocol):
     uuid: str
     capability: str
     cold: bool
+    tries: bool
     has_nccl: bool
     nccl_version: str
     late: bool

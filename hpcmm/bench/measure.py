@@ -23,7 +23,8 @@ from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.model import ONE_CALL, TEXTBOOK, DeviceError, Task, Variant, Verdict, untimed
 from hpcmm.model.launch import Run
 from hpcmm.model.measurement import Measurement, Measuring, Point, Sample, Visit
-from hpcmm.operations import OPERATIONS, task_of
+from hpcmm.operations import OPERATIONS, tables, task_of
+from hpcmm.operations.tables import TRIAL
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
 
@@ -111,6 +112,8 @@ class Contender:
         self.task = dataclasses.replace(task_of(point), variant=variant)
         self.measures = algorithm_of(self.task.operation, point.algorithm).measures
         self.run = Run.of(distribution.prepare(self.task))  # that of an extension may be a function
+        if distribution.comm.size > 1 and tables.settle(distribution.comm):
+            self.run = Run.of(distribution.prepare(self.task))
         self.visit, self.verdict = visit, None
         self.checksum: int | None = None
         self.bits = Bits(why_uncompared(variant, algorithm))
@@ -208,13 +211,14 @@ class Contender:
         """Reuse the verdict of the first visit if the result has the same bits; fail if it promises them. Collective.
 
         The verdict has no bits to compare with if they are not the whole result, or were computed on other devices.
+        Without a table that all visits share, each may run another build after a trial; other bits are then verified.
         """
         if not first.bits:
             return
         checksum = first.bits[self.distribution.comm.rank]
         if self.has_bits(checksum):
             self.verdict, self.checksum = first, checksum
-        elif not self.bits.skipped:
+        elif not self.bits.skipped and TRIAL not in self.distribution.pick(self.task):
             where = self.run.complaint() or "bits differ from the verified result of the first visit"
             self.verdict = dataclasses.replace(first, passed=False, where=where)
 
@@ -457,7 +461,7 @@ def measure_point(
     list of Measurement
         That of the point, then that of the baseline unless the point is the baseline; samples are on rank 0 only.
     """
-    problem.backend.cold = measuring.cache == "cold"
+    problem.backend.cold, problem.backend.tries = measuring.cache == "cold", not measuring.only_verifies
     pairs = contending(problem, point, measuring, beside)
     distributions = problem.distributions(list(dict.fromkeys(name for name, *_ in pairs)))
     earlier = verdicts or {}

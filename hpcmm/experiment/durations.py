@@ -9,7 +9,7 @@ from hpcmm.model import TEXTBOOK, Task
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.measurement import Measuring, Point
 from hpcmm.model.quantities import DATA
-from hpcmm.operations import OPERATIONS, task_of
+from hpcmm.operations import OPERATIONS, choice, task_of
 from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
 from hpcmm.parallel import algorithm_of
 
@@ -47,6 +47,7 @@ def point_seconds(point: Point, measuring: Measuring) -> float:
     """Return an upper bound of the seconds for all visits of a point and its baseline on inputs in place."""
     task = drawn(point)
     seconds = DEVICES[task.variant.device].prepare_seconds  # later visits find the compiled kernel on disk
+    seconds *= choice.TRIED if choice.open_to_times(task.variant, task.dtype) else 1
     if point.algorithm == TEXTBOOK:
         beside = task.operation.baseline(task.variant.device, task.dtype)
         contenders = list(filter(None, dict.fromkeys((task.variant, beside))))

@@ -28,7 +28,7 @@ from hpcmm.model import TEXTBOOK, Operation, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DType
 from hpcmm.model.measurement import Measuring, Point
-from hpcmm.operations import task_of
+from hpcmm.operations import choice, task_of
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.parallel.algorithm import Algorithm
 
@@ -100,7 +100,7 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
         {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant) if f.metadata.get("timed", True)},
         *(dataclasses.asdict(each) if dataclasses.is_dataclass(each) else None for each in (geometry, variant.picks)),
         [_of_task(operation, operation.variant(name), element) for name in picked],
-        variant.picks.times(element.name) if variant.picks else None,
+        choice.times(variant, element.name),
         [bound(each) for each in functions],
         [element.name, element.c_of(variant.device), element.accumulator, element.truth],
         operation.macros.get(variant.device, {}),

@@ -81,13 +81,24 @@ class Geometry:
         """
         raise NotImplementedError
 
-    def builds(self, task: Task) -> tuple[Geometry, ...]:
-        """Return the builds of the kernel that can run a task, each as the geometry that always picks it."""
+    def builds(self) -> tuple[Geometry, ...]:
+        """Return the builds of the kernel, each as the geometry that always picks it."""
         return (self,)
+
+    def suits(self, task: Task) -> bool:
+        """Return whether a build can run a task, and may be the fastest one."""
+        return True
 
     def pick(self, task: Task) -> str:
         """Return what was picked for the shape of a task, such as a tile; empty if nothing depends on the shape."""
         return ""
+
+    def by(self, task: Task) -> str:
+        """Return what picked for a task, in words for the pick; empty if it is a model."""
+        return ""
+
+    def decide(self, backend: Any, task: Task) -> None:
+        """Try builds on a device where nothing decides yet which of them runs a task."""
 
 
 class Picks:
@@ -97,21 +108,16 @@ class Picks:
         """Return the names of the rungs that it picks from for an element type."""
         raise NotImplementedError
 
-    def rung(self, task: Task) -> str:
-        """Return the name of the rung that runs a task; the same for the same task."""
-        raise NotImplementedError
-
     def variant(self, task: Task) -> Variant:
-        """Return the rung that runs a task, with the geometry of one of its builds if that is picked, too."""
-        return task.operation.variant(self.rung(task))
+        """Return the rung that runs a task, with the geometry of one of its builds; the same for the same task."""
+        raise NotImplementedError
 
     def by(self, task: Task) -> str:
         """Return what picks for a task, in words for the pick; empty if it is a model."""
         return ""
 
-    def times(self, dtype: str) -> Any:
-        """Return the measured times on which picks for an element type depend, as a value of JSON types."""
-        return None
+    def decide(self, backend: Any, task: Task) -> None:
+        """Try builds on a device where nothing decides yet which of them runs a task; ``variant`` then returns it."""
 
 
 @dataclass(frozen=True)
@@ -449,6 +455,9 @@ class Task:
         ``Backend.placed``.
     gpu : str
         Name of the GPU as its driver reports it; empty before the task is placed on one.
+    clock, bandwidth : float
+        Largest SM clock [Hz], and bandwidth of the memory [B/s], of the GPU; those of an H100 before the task is placed
+        on one.
     """
 
     operation: Operation
@@ -459,6 +468,8 @@ class Task:
     tile: int = 0
     multiprocessors: int = 0
     gpu: str = ""
+    clock: float = 1.98e9
+    bandwidth: float = 3.35e12
 
     @property
     def sms(self) -> int:
@@ -515,13 +526,14 @@ class Task:
 
     @property
     def pick(self) -> str:
-        """The rung that runs, if this variant picks one, what its geometry picks, and ``by table`` if a table chose.
+        """The rung that runs, if this variant picks one, what its geometry picks, and what picked it if not a model.
 
         It is empty if nothing is picked.
         """
-        picked = self.picked
-        rung, by = (picked.variant.name, self.variant.picks.by(self)) if self.variant.picks else ("", "")
-        return ", ".join(filter(None, (rung, picked.geometry.pick(picked) if picked.geometry else "", by)))
+        picked, chooser = self.picked, self.variant.picks or self.geometry
+        rung = picked.variant.name if self.variant.picks else ""
+        tile = picked.geometry.pick(picked) if picked.geometry else ""
+        return ", ".join(filter(None, (rung, tile, chooser.by(self) if chooser else "")))
 
     @property
     def workspace(self) -> Mapping[str, Workspace]:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any
 
 from hpcmm.model import Geometry, HpcmmError, Task
 from hpcmm.model.launch import Boxes, Launch
+from hpcmm.operations import choice, trials
 from hpcmm.operations.heads import number, sizes_of
-
-# Share of the SMs that clusters of each size can use, with one block per SM, on an H100 or H200. All blocks of a
-# cluster run in one GPC, and its number of SMs need not be a multiple of the size of the cluster.
-CLUSTERED = {1: Fraction(1), 2: Fraction(1), 3: Fraction(39, 44), 4: Fraction(10, 11)}
-CLUSTERED |= {6: Fraction(17, 22), 8: Fraction(10, 11)}
+from hpcmm.operations.waves import Work
 
 BOX_BYTES = 128  # of a row of a box that TMA copies
 
@@ -27,15 +23,6 @@ def rounded_up(size: int, multiple: int) -> int:
     96
     """
     return -(-size // multiple) * multiple
-
-
-def resident_blocks(parts: int, sms: int) -> int:
-    """Return the blocks that run at the same time, at one per SM, in clusters of ``parts`` blocks.
-
-    >>> [resident_blocks(parts, 132) for parts in CLUSTERED]
-    [132, 132, 117, 120, 102, 120]
-    """
-    return max(1, math.floor(sms * CLUSTERED[parts] / parts)) * parts
 
 
 def tiles_of(shape: tuple[int, ...], tile: Any) -> int:
@@ -70,6 +57,10 @@ class OverC(Geometry):
         rows, columns = self.covered(task)
         return -(-n // columns), -(-m // rows)
 
+    def work(self, task: Task) -> Work:
+        """Return what the time model knows of the launch."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class ChosenTile(OverC):
@@ -85,6 +76,11 @@ class ChosenTile(OverC):
 
     build: int | None = field(default=None, kw_only=True)
 
+    @property
+    def several(self) -> bool:
+        """Whether it may have several builds, and none is chosen."""
+        return self.build is None
+
     def candidates(self) -> list[tuple[Any, int]]:
         """Return each tile, with each division of its terms: a number of parts, or whether they are divided."""
         raise NotImplementedError
@@ -93,25 +89,31 @@ class ChosenTile(OverC):
         """Return whether a candidate can run a task, and may be the fastest one."""
         return True
 
-    def builds(self, task: Task) -> tuple[ChosenTile, ...]:
-        every = enumerate(self.candidates())
-        return tuple(replace(self, build=number) for number, each in every if self.able(task, *each))
+    def builds(self) -> tuple[ChosenTile, ...]:
+        return (
+            tuple(replace(self, build=number) for number in range(len(self.candidates()))) if self.several else (self,)
+        )
 
-    def seconds_of(self, task: Task, tile: Any, divided: int) -> float:
-        """Return the predicted time of a candidate at the clock of an H100 or H200."""
+    def suits(self, task: Task) -> bool:
+        return self.able(task, *self.chosen(task))
+
+    def work_of(self, tile: Any, divided: int) -> Work:
+        """Return what the time model knows of a candidate."""
         raise NotImplementedError
 
-    def seconds(self, task: Task) -> float:
-        """Return the shortest predicted time."""
-        every = self.candidates()
-        return min(self.seconds_of(task, *each) for each in (every if self.build is None else [every[self.build]]))
+    def work(self, task: Task) -> Work:
+        return self.work_of(*self.chosen(task))
 
     def chosen(self, task: Task) -> tuple[Any, int]:
-        """Return the tile and the division of its terms with the shortest predicted time; the first without a shape."""
-        every = self.candidates()
-        if self.build is not None:
-            return every[self.build]
-        return min(every, key=lambda each: self.seconds_of(task, *each)) if task.shape else every[0]
+        """Return the tile and the division of its terms."""
+        build = self.build if self.build is not None else choice.chosen(task).build.task.geometry.build
+        return self.candidates()[build]
+
+    def by(self, task: Task) -> str:
+        return choice.chosen(task).by if self.build is None else ""
+
+    def decide(self, backend: Any, task: Task) -> None:
+        trials.decide(backend, task)
 
     def details(self, tile: Any, divided: int) -> str:
         """Describe what distinguishes a candidate from others with as many rows and columns; empty if nothing does."""
@@ -213,6 +215,9 @@ class Tiled(OverC):
         rows, columns = self.covered(task)
         depth = task.tile if self.tiles and self.staged else self.depth
         return Staged(rows, columns, depth) if depth else None
+
+    def work(self, task: Task) -> Work:
+        return Work(*self.covered(task), max(1, self.depth), math.prod(self.block) / 32)
 
     def blocks(self, task: Task) -> tuple[int, ...]:
         """Return the number of blocks in x, y and z.

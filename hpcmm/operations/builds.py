@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hpcmm.model import Task
+from hpcmm.model import Task, Variant
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,29 @@ class Build:
     task: Task
 
 
-def builds_of(task: Task, rung: str) -> list[Build]:
-    """Return the builds of a rung that can run a task."""
-    variant = task.operation.variant(rung)
-    found = []
-    for geometry in variant.geometry_of(task.dtype).builds(task):
-        of_build = replace(task, variant=replace(variant, geometry=geometry))
-        found.append(Build(", ".join(filter(None, (rung, geometry.pick(of_build)))), of_build))
-    return found
+_variants: dict[tuple[int, str], tuple[Variant, list[tuple[str, Variant]]]] = {}  # by identity, with the key's record
+
+
+def variants(variant: Variant, dtype: str) -> list[tuple[str, Variant]]:
+    """Return the name of each build of a rung, and a variant that always runs it."""
+    key = id(variant), dtype
+    if key not in _variants:
+        found = []
+        for geometry in variant.geometry_of(dtype).builds():
+            one = replace(variant, geometry=geometry)
+            pick = geometry.pick(Task(None, one, (), dtype))
+            found.append((", ".join(filter(None, (variant.name, pick))), one))
+        _variants[key] = variant, found
+    return _variants[key][1]
 
 
 def builds(task: Task) -> list[Build]:
-    """Return the builds that a task's variant picks from; those of its own rung if it picks none."""
-    rungs = task.variant.picks.rungs(task.dtype) if task.variant.picks else (task.variant.name,)
-    return [build for rung in rungs for build in builds_of(task, rung)]
+    """Return the builds that a task's variant picks from, those of its own rung if it picks none.
+
+    They are those that suit the task; all if none does.
+    """
+    own = task.variant
+    rungs = map(task.operation.variant, own.picks.rungs(task.dtype)) if own.picks else [own]
+    every = [Build(name, replace(task, variant=one)) for rung in rungs for name, one in variants(rung, task.dtype)]
+    suited = [each for each in every if each.task.geometry.suits(each.task)] if task.shape else []
+    return suited or every

@@ -1,67 +1,150 @@
-"""Choose among builds of kernels by predicted times, which times in tables of the GPU correct.
+"""Choose the build that runs a product: by times of this shape, by a trial, or by a model that measured times correct.
 
-A table has times of builds at some shapes (``hpcmm.operations.tables``). At another shape, a model predicts the time of
-each build, and the deviations from it at the nearest shapes of the table correct the prediction. Without a near shape
-the model decides alone.
+1. A table of the GPU that has times of all builds at the shape decides (``hpcmm.operations.tables``).
+2. Else a trial decides, which is made when the shape is first prepared to be measured (``hpcmm.operations.trials``).
+   Its result is kept.
+3. Where no trial was made, such as in a plan, the model decides (``hpcmm.operations.waves``). Deviations from it at the
+   nearest shapes of a table correct it.
+
+A choice depends on the shape, the type, whether C is read (beta != 0), and the GPU. The same product always runs the
+same build. Rungs that promise the bits of any m (``invariant``) are chosen by the model alone.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from hpcmm.model import Task
-from hpcmm.operations import tables
+from hpcmm.model import Task, Variant
+from hpcmm.operations import tables, waves
 from hpcmm.operations.builds import Build, builds
-from hpcmm.operations.tables import PROMISING, Entry
+from hpcmm.operations.tables import Entry, Trial
 
-NEAREST = 16  # shapes that correct a prediction
-FAR = 3.0  # binary orders of magnitude; a shape that is farther away corrects nothing
-NEARBY = 0.5  # distance below which shapes have nearly the same weight
-USUAL = 0.1  # weight of a build's median deviation, relative to a shape at distance 0
-MOST = 0.5  # by which a logarithm may deviate from the median; more is noise
-UNALIKE = 1.0  # added to the distance if rows are aligned otherwise, or if only one of the products reads C
-GAIN = 0.02  # relative; a build has to be so much faster to be chosen instead of the model's
+NEAREST = 8  # shapes of a table that correct the model
+UNALIKE = 2.0  # added to the distance if rows are aligned otherwise, or if only one of the products reads C
+TRIED = 12  # builds of a trial
 
 OTHERS = {"float16": "bfloat16"}  # types whose times are those of another one
 
-Seconds = Callable[[Task], float]  # predicted for the build of a task
+
+class Chosen(NamedTuple):
+    """A build, and what chose it, in words for the pick; empty for the model."""
+
+    build: Build
+    by: str = ""
 
 
-class Known(NamedTuple):
-    """An entry of a table, and the logarithms of measured over predicted seconds of all builds that can run there."""
+def open_to_times(variant: Variant, dtype: str) -> bool:
+    """Return whether measured times decide on the builds of a variant."""
+    several = variant.picks or getattr(variant.geometry_of(dtype), "several", False)
+    return bool(several) and not variant.invariant
 
-    entry: Entry
-    deviations: Mapping[str, float]
 
-
-def alignment(task: Task) -> tuple[int, ...]:
-    """Return the bytes, up to 16, of which rows of A and of B are multiples."""
-    _, n, k = task.shape
-    return tuple(math.gcd(16, columns * task.element.itemsize) for columns in (k, n))
+def times(variant: Variant, dtype: str) -> list | None:
+    """Return a digest of the measured times that decide on the builds of a variant, without trials; of JSON types."""
+    types = [dtype, *filter(None, [OTHERS.get(dtype)])]
+    return tables.digest(types) if open_to_times(variant, dtype) else None
 
 
 def reads_c(task: Task) -> bool:
     return bool(task.scalars.get("beta"))
 
 
-def at(task: Task, entry: Entry) -> Task:
-    """Return the same task at the shape of an entry."""
-    return replace(task, shape=entry.shape, scalars={**task.scalars, "beta": entry.beta})
+def key_of(task: Task) -> tables.Key:
+    """Return the key of a task's trial."""
+    return tables.Key(task.dtype, task.variant.name, task.shape, reads_c(task))
 
 
-def distance(task: Task, entry: Entry) -> float:
-    """Return the distance of an entry's shape in binary orders of magnitude."""
-    steps = (math.log2(x / y) for x, y in zip(task.shape, entry.shape, strict=True))
-    unlike = alignment(task) != alignment(at(task, entry))
-    return math.hypot(*steps) + UNALIKE * (unlike + (reads_c(task) != bool(entry.beta)))
+def of_choice(task: Task) -> tuple:
+    """Return what a choice depends on besides the shape, the type and whether C is read."""
+    builds_of = task.variant.picks.rungs(task.dtype) if task.variant.picks else task.geometry
+    of_gpu = tables.version(task.gpu), task.gpu, task.multiprocessors, task.clock, task.bandwidth
+    return task.operation.name, task.variant.name, builds_of, *of_gpu
 
 
-def entries(task: Task) -> list[Entry]:
+_chosen: dict[tuple, Chosen] = {}
+
+
+def chosen(task: Task) -> Chosen:
+    """Return the build that runs a task, and what chose it."""
+    trial = tables.trial(task.gpu, task.multiprocessors, key_of(task)) if task.gpu else None
+    key = of_choice(task), *key_of(task), trial
+    if key not in _chosen:
+        _chosen[key] = _choose(task, trial)
+    return _chosen[key]
+
+
+def _choose(task: Task, trial: Trial | None) -> Chosen:
+    every = builds(task)
+    if len(every) == 1 or not (task.shape and all(task.shape)):
+        return Chosen(every[0])
+    by_name = {each.name: each for each in every}
+    if task.gpu and open_to_times(task.variant, task.dtype):
+        for entry in own_entries(task):
+            times = {name: entry.seconds[name] for name in by_name if name in entry.seconds}
+            here = entry.shape == task.shape and bool(entry.beta) == reads_c(task)
+            if here and times and all(map(entry.knows, by_name)):
+                return Chosen(by_name[min(times, key=times.__getitem__)], "by table")
+        if trial and trial.of == len(every) and trial.name in by_name:
+            return Chosen(by_name[trial.name], f"{tables.TRIAL} {trial.tried}" + ("" if trial.kept else ", not kept"))
+    return Chosen(ranked(task)[0])
+
+
+def undecided(task: Task) -> bool:
+    """Return whether a trial has to decide on the build of a task of a GPU."""
+    able = task.gpu and task.shape and all(task.shape) and open_to_times(task.variant, task.dtype)
+    return bool(able) and len(builds(task)) > 1 and not chosen(task).by
+
+
+def candidates(task: Task) -> list[Build]:
+    """Return the build that runs a task; those of a trial if it has to decide."""
+    return ranked(task)[:TRIED] if undecided(task) else [chosen(task).build]
+
+
+def keep(task: Task, name: str, tried: int) -> None:
+    """Keep the result of a trial of a task."""
+    tables.keep(task.gpu, task.multiprocessors, key_of(task), Trial(name, tried, len(builds(task))))
+
+
+def ranked(task: Task) -> list[Build]:
+    """Return the builds of a task by their times as the model and the nearest entries of a table predict them."""
+    every = builds(task)
+    near = nearest(task) if open_to_times(task.variant, task.dtype) else []
+    times = corrected({each.name: waves.seconds(each.task) for each in every}, near)
+    return sorted(every, key=lambda each: times[each.name])
+
+
+class Near(NamedTuple):
+    """Logarithms of measured over predicted seconds of builds at a shape, and the weight of the shape."""
+
+    weight: float
+    deviations: Mapping[str, float]
+
+
+def corrected(predicted: Mapping[str, float], near: list[Near]) -> dict[str, float]:
+    """Return predicted seconds, corrected by the weighted mean of deviations at shapes that are near."""
+    found = {}
+    for name, seconds in predicted.items():
+        here = [(weight, deviations[name]) for weight, deviations in near if name in deviations]
+        total = sum(weight for weight, _ in here)
+        found[name] = seconds * math.exp(sum(weight * each for weight, each in here) / total) if here else seconds
+    return found
+
+
+def nearest(task: Task) -> list[Near]:
+    """Return the nearest entries: of the tables of the GPU, or of an H100 if it has none for the type."""
+    of, known = task, own_entries(task)
+    if not known:
+        of = replace(task, gpu=tables.REFERENCE.name, multiprocessors=tables.REFERENCE.multiprocessors)
+        of = replace(of, clock=Task.clock, bandwidth=Task.bandwidth)
+        known = own_entries(of)
+    far = sorted((distance(task, entry), number) for number, entry in enumerate(known))[:NEAREST]
+    return [Near((1 + distance) ** -2, deviations(of, known[number])) for distance, number in far]
+
+
+def own_entries(task: Task) -> list[Entry]:
     """Return the entries of the tables of a task's GPU for its type; the user's own come first."""
     found = []
     for table in tables.tables(task.gpu, task.multiprocessors):
@@ -69,73 +152,30 @@ def entries(task: Task) -> list[Entry]:
     return found
 
 
-def measured(task: Task, entry: Entry, seconds: Seconds) -> Known:
-    """Return an entry with deviations. A build that it lacks took at least ``PROMISING`` times the shortest time."""
-    deviations = {}
-    for build in builds(at(task, entry)):
-        if build.name in entry.unknown:
-            continue
-        predicted = seconds(build.task)
-        took = entry.seconds.get(build.name) or max(predicted, PROMISING * entry.least)
-        deviations[build.name] = math.log(took / predicted)
-    return Known(entry, deviations)
+def distance(task: Task, entry: Entry) -> float:
+    """Return the distance of an entry's shape in binary orders of magnitude."""
+    steps = (math.log2(x / y) for x, y in zip(task.shape, entry.shape, strict=True))
+    itemsize = task.element.itemsize
+    unlike = waves.alignment(task.shape, itemsize) != waves.alignment(entry.shape, itemsize)
+    return math.hypot(*steps) + UNALIKE * (unlike + (reads_c(task) != bool(entry.beta)))
 
 
-def medians(known: Sequence[Known]) -> dict[str, float]:
-    """Return the median deviation of each build."""
-    found: dict[str, list[float]] = {}
-    for each in known:
-        for name, deviation in each.deviations.items():
-            found.setdefault(name, []).append(deviation)
-    return {name: statistics.median(each) for name, each in found.items()}
+_deviations: dict[tuple, dict[str, float]] = {}
 
 
-def corrected(task: Task, known: Sequence[Known], usual: Mapping[str, float], seconds: Seconds) -> dict[str, float]:
-    """Return the seconds of each build by the model and the nearest entries; empty without a near one."""
-    nearest = sorted((distance(task, each.entry), number) for number, each in enumerate(known))[:NEAREST]
-    near = [((NEARBY / (NEARBY + far)) ** 2, known[number].deviations) for far, number in nearest if far <= FAR]
-    if not near:
-        return {}
-    found = {}
-    for build in builds(task):
-        middle, total, weights = usual.get(build.name, 0.0), 0.0, USUAL
-        for weight, deviations in near:
-            if build.name in deviations:
-                total += weight * min(MOST, max(-MOST, deviations[build.name] - middle))
-                weights += weight
-        found[build.name] = seconds(build.task) * math.exp(middle + total / weights)
-    return found
+def deviations(task: Task, entry: Entry) -> dict[str, float]:
+    """Return the deviations of builds at an entry, on the GPU of a task with the same variant and type.
 
-
-def chosen(task: Task, model: str, seconds: Seconds) -> Build | None:
-    """Return the build that tables choose for a task; none if they do not, or if their choice is the model's.
-
-    Parameters
-    ----------
-    task : Task
-    model : str
-        Name of the build that the model chooses.
-    seconds : callable
-        The prediction of the model for a build.
+    A slow build took at least ``SLOW`` times the shortest time.
     """
-    every = entries(task)
-    if not every or not all(task.shape) or math.prod(task.shape) > max(math.prod(each.shape) for each in every):
-        return None
-    by_name = {each.name: each for each in builds(task)}
-    for entry in every:
-        times = {name: time for name, time in entry.seconds.items() if name in by_name}
-        if times and entry.shape == task.shape and bool(entry.beta) == reads_c(task):
-            return by_name[min(times, key=times.__getitem__)]
-    known, usual = _known(replace(task, shape=(), scalars={}), tables.version(task.gpu), seconds)
-    times = corrected(task, known, usual, seconds)
-    fastest = min(times, key=times.__getitem__, default=model)
-    if fastest == model or (model in times and times[fastest] > (1 - GAIN) * times[model]):
-        return None
-    return by_name[fastest]
-
-
-@functools.lru_cache(maxsize=64)
-def _known(task: Task, version: tuple, seconds: Seconds) -> tuple[list[Known], dict[str, float]]:
-    """Return all entries with deviations, and the medians; ``task`` has any shape, ``version`` is of the tables."""
-    known = [measured(task, entry, seconds) for entry in entries(task)]
-    return known, medians(known)
+    key = entry.shape, entry.beta, entry.least, of_choice(task), task.dtype
+    if key not in _deviations:
+        found = {}
+        here = replace(task, shape=entry.shape, scalars={**task.scalars, "beta": entry.beta})
+        for build in builds(here):
+            if entry.knows(build.name):
+                predicted = waves.seconds(build.task)
+                took = entry.seconds.get(build.name) or max(predicted, tables.SLOW * entry.least)
+                found[build.name] = math.log(took / predicted)
+        _deviations[key] = found
+    return _deviations[key]

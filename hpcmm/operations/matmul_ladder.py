@@ -10,12 +10,12 @@ from hpcmm.model.launch import Workspace
 from hpcmm.operations.amx import Packed, PackedResidues
 from hpcmm.operations.blocks import Tiled, rounded_up
 from hpcmm.operations.heads import ladder
-from hpcmm.operations.picks import Fastest, Measured, Narrow, OwnPrediction, SharedTiles, Waves
+from hpcmm.operations.picks import Fastest
 from hpcmm.operations.residues import Residues
-from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
+from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyTile, SplitChoice, SplitK
 from hpcmm.operations.split_k_tma import SplitTile, SplitWgmma, Tf32
 from hpcmm.operations.strassen import Strassen
-from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
+from hpcmm.operations.stream_k import DmmaChoice, StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import (
     NEAR,
     DmmaRing,
@@ -27,7 +27,6 @@ from hpcmm.operations.tma import (
 )
 
 SIXTEEN_BIT = ("float16", "bfloat16")
-SUSTAINED = 730e12  # operations per second in 16-bit types at the power limit of an H200
 EIGHT_BIT = ("int8", "float8_e4m3")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
 TILES = (8, 16, 32)
@@ -116,105 +115,103 @@ def workspace_of_emulation(task: Task) -> dict[str, Workspace]:
 LAUNCHES = {
     "split_k": SplitK(
         (
-            SplitChoice(FmaTile(32, 32, 8, 8, 4, 4, 8, 4, 8), 4, 0.612, 0.71e-6),
-            SplitChoice(FmaTile(32, 64, 8, 8, 8, 4, 8, 4, 8), 4, 0.692, 1.68e-6),
-            SplitChoice(FmaTile(64, 32, 8, 8, 8, 8, 8, 4, 8), 4, 0.679, 1.91e-6),
-            SplitChoice(FmaTile(64, 64, 4, 8, 8, 4, 16, 4, 4), 4, 0.710, 1.91e-6),
-            SplitChoice(FmaTile(32, 128, 8, 8, 16, 4, 8, 4, 8), 4, 0.773, 2.80e-6),
-            SplitChoice(FmaTile(48, 96, 6, 6, 12, 4, 16, 3, 8), 4, 0.748, 2.34e-6),
-            SplitChoice(FmaTile(128, 64, 4, 8, 16, 8, 16, 3, 8), 4, 0.789, 3.95e-6),
-            SplitChoice(FmaTile(64, 128, 4, 8, 16, 8, 16, 3, 8), 4, 0.784, 3.95e-6),
-            SplitChoice(FmaTile(96, 96, 2, 6, 12, 4, 32, 3, 8), 4, 0.755, 2.49e-6),
-            SplitChoice(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), 1, 0.784, 7.05e-6),
+            SplitChoice(FmaTile(32, 32, 8, 8, 4, 4, 8, 4, 8), 4),
+            SplitChoice(FmaTile(32, 64, 8, 8, 8, 4, 8, 4, 8), 4),
+            SplitChoice(FmaTile(64, 32, 8, 8, 8, 8, 8, 4, 8), 4),
+            SplitChoice(FmaTile(64, 64, 4, 8, 8, 4, 16, 4, 4), 4),
+            SplitChoice(FmaTile(32, 128, 8, 8, 16, 4, 8, 4, 8), 4),
+            SplitChoice(FmaTile(48, 96, 6, 6, 12, 4, 16, 3, 8), 4),
+            SplitChoice(FmaTile(128, 64, 4, 8, 16, 8, 16, 3, 8), 4),
+            SplitChoice(FmaTile(64, 128, 4, 8, 16, 8, 16, 3, 8), 4),
+            SplitChoice(FmaTile(96, 96, 2, 6, 12, 4, 32, 3, 8), 4),
+            SplitChoice(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), 1),
         )
     ),
     "skinny": {
         "float32": Skinny(
             (
-                SkinnyChoice(SkinnyTile(2, 128, 2, 4, 1, 4, 16, 3, 2), 8, 1, 8192),
-                SkinnyChoice(SkinnyTile(1, 32, 1, 4, 4, 8, 32, 4, 1), 8, 1),
-                SkinnyChoice(SkinnyTile(2, 32, 2, 4, 4, 8, 32, 4, 1), 8, 1),
-                SkinnyChoice(SkinnyTile(4, 128, 4, 4, 1, 4, 16, 3, 2), 8, 1, 8192),
-                SkinnyChoice(SkinnyTile(4, 32, 4, 4, 4, 8, 32, 4, 1), 8, 1),
-                SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 8, 8, 4, 1), 8, 1, 8192),
-                SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 4, 8, 4, 3), 8, 2),
-                SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 4, 16, 3, 2), 8, 2, 16384),
-                SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 8, 8, 4, 1), 8, 1, 8192),
-                SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 8, 8, 4, 1), 8, 2),
-                SkinnyChoice(SkinnyTile(32, 1, 4, 1, 32, 1, 256, 3, 2), 1, 4),
-                SkinnyChoice(SkinnyTile(32, 2, 4, 2, 32, 1, 256, 3, 2), 1, 4),
-                SkinnyChoice(SkinnyTile(64, 4, 8, 4, 32, 1, 128, 3, 2), 2, 4),
-                SkinnyChoice(SkinnyTile(64, 8, 8, 4, 16, 1, 128, 3, 2), 2, 4),
-                SkinnyChoice(SkinnyTile(64, 16, 8, 4, 8, 1, 64, 4, 2), 2, 4),
+                SkinnyTile(2, 128, 2, 4, 1, 4, 16, 3, 2),
+                SkinnyTile(1, 32, 1, 4, 4, 8, 32, 4, 1),
+                SkinnyTile(2, 32, 2, 4, 4, 8, 32, 4, 1),
+                SkinnyTile(4, 128, 4, 4, 1, 4, 16, 3, 2),
+                SkinnyTile(4, 32, 4, 4, 4, 8, 32, 4, 1),
+                SkinnyTile(8, 128, 8, 4, 1, 8, 8, 4, 1),
+                SkinnyTile(8, 128, 8, 4, 1, 4, 8, 4, 3),
+                SkinnyTile(16, 128, 16, 4, 1, 4, 16, 3, 2),
+                SkinnyTile(16, 128, 16, 4, 1, 8, 8, 4, 1),
+                SkinnyTile(32, 1, 4, 1, 32, 1, 256, 3, 2),
+                SkinnyTile(32, 2, 4, 2, 32, 1, 256, 3, 2),
+                SkinnyTile(64, 4, 8, 4, 32, 1, 128, 3, 2),
+                SkinnyTile(64, 8, 8, 4, 16, 1, 128, 3, 2),
+                SkinnyTile(64, 16, 8, 4, 8, 1, 64, 4, 2),
             )
         ),
         "float64": Skinny(
             (
-                SkinnyChoice(SkinnyTile(2, 128, 2, 4, 1, 4, 8, 3, 2), 8, 1),
-                SkinnyChoice(SkinnyTile(4, 128, 4, 4, 1, 4, 8, 3, 2), 8, 1),
-                SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 8, 4, 4, 1), 8, 1, 8192),
-                SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 2, 8, 3, 4, tensor=True), 8, 1),
-                SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 8, 4, 4, 1), 8, 1, 16384),
-                SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 4, 8, 3, 2, tensor=True), 8, 1),
-                SkinnyChoice(SkinnyTile(64, 1, 8, 1, 32, 1, 64, 3, 2), 2, 4, 16384),
-                SkinnyChoice(SkinnyTile(32, 1, 4, 1, 32, 1, 128, 3, 2), 1, 4),
-                SkinnyChoice(SkinnyTile(64, 2, 8, 2, 32, 1, 64, 3, 2), 2, 4),
-                SkinnyChoice(SkinnyTile(64, 4, 8, 4, 32, 1, 64, 3, 2), 2, 4),
-                SkinnyChoice(SkinnyTile(64, 8, 16, 4, 1, 1, 32, 4, 2, tensor=True), 2, 4),
-                SkinnyChoice(SkinnyTile(128, 16, 16, 4, 1, 1, 32, 3, 1, tensor=True), 2, 4, 8192),
-                SkinnyChoice(SkinnyTile(64, 16, 16, 4, 1, 1, 32, 4, 2, tensor=True), 2, 4),
+                SkinnyTile(2, 128, 2, 4, 1, 4, 8, 3, 2),
+                SkinnyTile(4, 128, 4, 4, 1, 4, 8, 3, 2),
+                SkinnyTile(8, 128, 8, 4, 1, 8, 4, 4, 1),
+                SkinnyTile(8, 128, 8, 4, 1, 2, 8, 3, 4, tensor=True),
+                SkinnyTile(16, 128, 16, 4, 1, 8, 4, 4, 1),
+                SkinnyTile(16, 128, 16, 4, 1, 4, 8, 3, 2, tensor=True),
+                SkinnyTile(64, 1, 8, 1, 32, 1, 64, 3, 2),
+                SkinnyTile(32, 1, 4, 1, 32, 1, 128, 3, 2),
+                SkinnyTile(64, 2, 8, 2, 32, 1, 64, 3, 2),
+                SkinnyTile(64, 4, 8, 4, 32, 1, 64, 3, 2),
+                SkinnyTile(64, 8, 16, 4, 1, 1, 32, 4, 2, tensor=True),
+                SkinnyTile(128, 16, 16, 4, 1, 1, 32, 3, 1, tensor=True),
+                SkinnyTile(64, 16, 16, 4, 1, 1, 32, 4, 2, tensor=True),
             )
         ),
     },
     "stream_k_fma": StreamKFma(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), group_rows=8),
     "split_k_dmma": SplitK(
         (
-            SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 8), 3, 0.350, 1.09e-6),
-            SplitChoice(DmmaTile(16, 64, 8, 16, 64, 8, 5), 4, 0.390, 1.24e-6),
-            SplitChoice(DmmaTile(32, 32, 8, 32, 32, 16, 3), 4, 0.559, 3.46e-6),
-            SplitChoice(DmmaTile(32, 64, 4, 32, 32, 16, 4), 4, 0.716, 2.12e-6),
-            SplitChoice(DmmaTile(32, 128, 2, 32, 32, 16, 4), 4, 0.765, 2.41e-6),
-            SplitChoice(DmmaTile(64, 64, 1, 32, 32, 16, 4, resident=2), 4, 0.826, 2.15e-6, alone=1.17),
-            SplitChoice(DmmaTile(128, 32, 2, 32, 32, 16, 4), 4, 0.619, 3.34e-6),
-            SplitChoice(DmmaTile(48, 96, 2, 16, 48, 16, 4, ahead=0), 4, 0.790, 3.60e-6),
-            SplitChoice(DmmaTile(64, 128, 1, 32, 32, 16, 5), 4, 0.874, 4.40e-6),
-            SplitChoice(DmmaTile(128, 64, 1, 32, 32, 16, 5), 4, 0.835, 3.65e-6),
-            SplitChoice(DmmaTile(128, 96, 1, 32, 48, 16, 4), 4, 0.858, 5.04e-6),
-        ),
-        unaligned=1.12,
+            SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 8), 3),
+            SplitChoice(DmmaTile(16, 64, 8, 16, 64, 8, 5), 4),
+            SplitChoice(DmmaTile(32, 32, 8, 32, 32, 16, 3), 4),
+            SplitChoice(DmmaTile(32, 64, 4, 32, 32, 16, 4), 4),
+            SplitChoice(DmmaTile(32, 128, 2, 32, 32, 16, 4), 4),
+            SplitChoice(DmmaTile(64, 64, 1, 32, 32, 16, 4, resident=2), 4),
+            SplitChoice(DmmaTile(128, 32, 2, 32, 32, 16, 4), 4),
+            SplitChoice(DmmaTile(48, 96, 2, 16, 48, 16, 4, ahead=0), 4),
+            SplitChoice(DmmaTile(64, 128, 1, 32, 32, 16, 5), 4),
+            SplitChoice(DmmaTile(128, 64, 1, 32, 32, 16, 5), 4),
+            SplitChoice(DmmaTile(128, 96, 1, 32, 48, 16, 4), 4),
+        )
     ),
     "stream_k_dmma": StreamKDmma(
         (
-            DmmaChoice(32, 48, 16, 24, 5, 3, 0.733, 1.33, 5.10e-6, 4.2e-6),
-            DmmaChoice(32, 64, 16, 32, 5, 3, 0.680, 1.39, 3.38e-6, 8.9e-6),
-            DmmaChoice(64, 64, 16, 32, 5, 1, 0.749, 1.00, 3.13e-6, 16.0e-6),
-            DmmaChoice(64, 64, 32, 32, 5, 2, 0.797, 1.06, 4.16e-6, 9.7e-6),
-            DmmaChoice(64, 64, 32, 32, 4, 3, 0.778, 1.24, 2.66e-6, 10.9e-6),
-            DmmaChoice(64, 80, 16, 40, 5, 1, 0.794, 1.00, 4.50e-6, 14.0e-6),
-            DmmaChoice(128, 40, 32, 40, 4, 2, 0.790, 1.12, 4.30e-6, 13.4e-6),
-            DmmaChoice(64, 96, 32, 48, 5, 2, 0.880, 1.09, 6.27e-6, 35.2e-6),
-            DmmaChoice(128, 56, 32, 56, 4, 2, 0.869, 1.04, 6.81e-6, 15.2e-6),
-            DmmaChoice(64, 128, 32, 32, 4, 1, 0.897, 1.00, 4.89e-6, 12.4e-6),
-            DmmaChoice(64, 128, 32, 64, 4, 2, 0.899, 1.05, 4.63e-6, 25.7e-6),
-            DmmaChoice(128, 112, 32, 56, 4, 1, 0.958, 1.00, 8.15e-6, 22.4e-6),
+            DmmaChoice(32, 48, 16, 24, 5, 3),
+            DmmaChoice(32, 64, 16, 32, 5, 3),
+            DmmaChoice(64, 64, 16, 32, 5, 1),
+            DmmaChoice(64, 64, 32, 32, 5, 2),
+            DmmaChoice(64, 64, 32, 32, 4, 3),
+            DmmaChoice(64, 80, 16, 40, 5, 1),
+            DmmaChoice(128, 40, 32, 40, 4, 2),
+            DmmaChoice(64, 96, 32, 48, 5, 2),
+            DmmaChoice(128, 56, 32, 56, 4, 2),
+            DmmaChoice(64, 128, 32, 32, 4, 1),
+            DmmaChoice(64, 128, 32, 64, 4, 2),
+            DmmaChoice(128, 112, 32, 56, 4, 1),
         )
     ),
     "persistent_dmma": PersistentDmma(
         (
-            DmmaRing(128, 64, 64, 32, 1, 2, 0.964, 4.70e-6, 1.11),
-            DmmaRing(112, 64, 56, 32, 1, 2, 0.956, 4.58e-6, 1.10),
-            DmmaRing(56, 128, 56, 32, 1, 2, 0.950, 5.05e-6, 1.11),
-            DmmaRing(192, 48, 48, 48, 1, 2, 0.952, 5.49e-6, 1.15),
-            DmmaRing(96, 64, 48, 32, 1, 2, 0.968, 3.44e-6, 1.15),
-            DmmaRing(80, 64, 40, 32, 1, 2, 0.960, 2.35e-6, 1.24),
-            DmmaRing(40, 128, 40, 32, 1, 2, 0.949, 2.37e-6, 1.24),
-            DmmaRing(64, 64, 32, 32, 1, 2, 0.929, 2.09e-6, 1.28),
-            DmmaRing(64, 64, 32, 32, 1, 3, 0.926, 2.49e-6, 1.41),
-            DmmaRing(48, 96, 24, 48, 1, 3, 0.932, 2.78e-6, 1.39),
-            DmmaRing(32, 64, 32, 32, 2, 3, 0.845, 2.16e-6, 1.51),
-            DmmaRing(48, 48, 24, 48, 2, 2, 0.886, 2.67e-6, 1.18),
-            DmmaRing(32, 32, 32, 32, 4, 2, 0.728, 1.86e-6, 1.59),
-            DmmaRing(32, 32, 16, 32, 2, 2, 0.557, 0.79e-6, 1.38),
+            DmmaRing(128, 64, 64, 32, 1, 2),
+            DmmaRing(112, 64, 56, 32, 1, 2),
+            DmmaRing(56, 128, 56, 32, 1, 2),
+            DmmaRing(192, 48, 48, 48, 1, 2),
+            DmmaRing(96, 64, 48, 32, 1, 2),
+            DmmaRing(80, 64, 40, 32, 1, 2),
+            DmmaRing(40, 128, 40, 32, 1, 2),
+            DmmaRing(64, 64, 32, 32, 1, 2),
+            DmmaRing(64, 64, 32, 32, 1, 3),
+            DmmaRing(48, 96, 24, 48, 1, 3),
+            DmmaRing(32, 64, 32, 32, 2, 3),
+            DmmaRing(48, 48, 24, 48, 2, 2),
+            DmmaRing(32, 32, 32, 32, 4, 2),
+            DmmaRing(32, 32, 16, 32, 2, 2),
         )
     ),
     "stream_k": StreamK(
@@ -227,95 +224,91 @@ LAUNCHES = {
     ),
     "persistent": SixteenBitTma(
         (
-            TmaChoice(192, 4, 3, 4.01e-6, 0.473e-6, 1.95e-6),
-            TmaChoice(256, 3, 4, 4.01e-6, 0.634e-6, 2.34e-6),
-            TmaChoice(128, 5, 2, 4.01e-6, 0.319e-6, 1.65e-6),
-            TmaChoice(64, 8, 1, 4.01e-6, 0.185e-6, 1.42e-6),
-            TmaChoice(64, 12, 1, 4.01e-6, 0.153e-6, 1.21e-6, rows=64),
+            TmaChoice(192, 4, 3),
+            TmaChoice(256, 3, 4),
+            TmaChoice(128, 5, 2),
+            TmaChoice(64, 8, 1),
+            TmaChoice(64, 12, 1, rows=64),
         ),
         group_rows=NEAR,
-        later=0.49,
-        sustained=SUSTAINED,
     ),
     "multicast": SixteenBitTma(
         (
-            TmaChoice(192, 4, 3, 4.69e-6, 0.470e-6, 2.92e-6),
-            TmaChoice(256, 3, 4, 4.69e-6, 0.625e-6, 3.68e-6),
-            TmaChoice(128, 6, 2, 4.69e-6, 0.314e-6, 2.47e-6),
-            TmaChoice(64, 8, 1, 4.69e-6, 0.213e-6, 1.80e-6),
-            TmaChoice(64, 8, 1, 4.69e-6, 0.208e-6, 1.79e-6, shares_a=True),
+            TmaChoice(192, 4, 3),
+            TmaChoice(256, 3, 4),
+            TmaChoice(128, 6, 2),
+            TmaChoice(64, 8, 1),
+            TmaChoice(64, 8, 1, shares_a=True),
         ),
         cluster=2,
-        later=0.35,
-        sustained=SUSTAINED,
     ),
     "split_k_wgmma": SplitWgmma(
         (
-            SplitTile(64, 64, 12, (1, 2, 4, 8), 0.209e-6, 0.46e-6),
-            SplitTile(64, 128, 8, (1, 2, 4, 8), 0.240e-6, 0.88e-6),
-            SplitTile(128, 64, 8, (1, 2, 4, 8), 0.228e-6, 0.64e-6),
-            SplitTile(128, 128, 6, (1, 2, 4, 8), 0.335e-6, 0.86e-6),
-            SplitTile(128, 192, 5, (1,), 0.479e-6, 1.41e-6),
-            SplitTile(128, 256, 4, (1,), 0.650e-6, 1.62e-6),
+            SplitTile(64, 64, 12, (1, 2, 4, 8)),
+            SplitTile(64, 128, 8, (1, 2, 4, 8)),
+            SplitTile(128, 64, 8, (1, 2, 4, 8)),
+            SplitTile(128, 128, 6, (1, 2, 4, 8)),
+            SplitTile(128, 192, 5, (1,)),
+            SplitTile(128, 256, 4, (1,)),
         )
     ),
     "undivided_fma": SplitK(
         (
-            SplitChoice(FmaTile(8, 32, 1, 1, 4, 8, 32, 12, 8, resident=3), 1, 0.60, 1.5e-6, alone=2.1),
-            SplitChoice(FmaTile(16, 32, 1, 1, 4, 8, 32, 10, 8, resident=3), 1, 0.65, 1.5e-6, alone=1.7),
-            SplitChoice(FmaTile(32, 32, 1, 2, 4, 8, 32, 8, 8, resident=3), 1, 0.65, 1.7e-6, alone=1.4),
-            SplitChoice(FmaTile(64, 16, 1, 2, 4, 8, 32, 7, 8, resident=3), 1, 0.60, 1.7e-6, alone=1.4),
-            SplitChoice(FmaTile(64, 32, 1, 4, 4, 8, 32, 6, 8, resident=2), 1, 0.70, 1.9e-6, alone=1.2),
-            SplitChoice(FmaTile(64, 64, 1, 4, 8, 4, 32, 5, 8, resident=2), 1, 0.72, 2.0e-6, alone=1.2),
-            SplitChoice(FmaTile(128, 64, 1, 8, 8, 4, 16, 5, 8, resident=2), 1, 0.76, 2.5e-6, alone=1.2),
-            SplitChoice(FmaTile(128, 128, 1, 8, 8, 4, 16, 5, 8, resident=2), 1, 0.78, 4.0e-6, alone=1.1),
+            SplitChoice(FmaTile(8, 32, 1, 1, 4, 8, 32, 12, 8, resident=3), 1),
+            SplitChoice(FmaTile(16, 32, 1, 1, 4, 8, 32, 10, 8, resident=3), 1),
+            SplitChoice(FmaTile(32, 32, 1, 2, 4, 8, 32, 8, 8, resident=3), 1),
+            SplitChoice(FmaTile(64, 16, 1, 2, 4, 8, 32, 7, 8, resident=3), 1),
+            SplitChoice(FmaTile(64, 32, 1, 4, 4, 8, 32, 6, 8, resident=2), 1),
+            SplitChoice(FmaTile(64, 64, 1, 4, 8, 4, 32, 5, 8, resident=2), 1),
+            SplitChoice(FmaTile(128, 64, 1, 8, 8, 4, 16, 5, 8, resident=2), 1),
+            SplitChoice(FmaTile(128, 128, 1, 8, 8, 4, 16, 5, 8, resident=2), 1),
         )
     ),
     "undivided_dmma": PersistentDmma(
         (
-            DmmaRing(8, 32, 8, 16, 1, 2, 0.50, 1.0e-6, 1.9),
-            DmmaRing(128, 64, 64, 32, 1, 2, 0.964, 4.70e-6, 1.11),
-            DmmaRing(112, 64, 56, 32, 1, 2, 0.956, 4.58e-6, 1.10),
-            DmmaRing(56, 128, 56, 32, 1, 2, 0.950, 5.05e-6, 1.11),
-            DmmaRing(192, 48, 48, 48, 1, 2, 0.952, 5.49e-6, 1.15),
-            DmmaRing(96, 64, 48, 32, 1, 2, 0.968, 3.44e-6, 1.15),
-            DmmaRing(80, 64, 40, 32, 1, 2, 0.960, 2.35e-6, 1.24),
-            DmmaRing(40, 128, 40, 32, 1, 2, 0.949, 2.37e-6, 1.24),
-            DmmaRing(64, 64, 32, 32, 1, 2, 0.929, 2.09e-6, 1.28),
-            DmmaRing(64, 64, 32, 32, 1, 3, 0.926, 2.49e-6, 1.41),
-            DmmaRing(48, 96, 24, 48, 1, 3, 0.932, 2.78e-6, 1.39),
-            DmmaRing(64, 32, 32, 16, 1, 2, 0.85, 2.0e-6, 1.3),
-            DmmaRing(32, 32, 16, 16, 1, 2, 0.70, 1.5e-6, 1.5),
-            DmmaRing(64, 16, 16, 16, 1, 2, 0.65, 1.5e-6, 1.6),
-            DmmaRing(16, 32, 8, 16, 1, 2, 0.60, 1.2e-6, 1.7),
+            DmmaRing(8, 32, 8, 16, 1, 2),
+            DmmaRing(128, 64, 64, 32, 1, 2),
+            DmmaRing(112, 64, 56, 32, 1, 2),
+            DmmaRing(56, 128, 56, 32, 1, 2),
+            DmmaRing(192, 48, 48, 48, 1, 2),
+            DmmaRing(96, 64, 48, 32, 1, 2),
+            DmmaRing(80, 64, 40, 32, 1, 2),
+            DmmaRing(40, 128, 40, 32, 1, 2),
+            DmmaRing(64, 64, 32, 32, 1, 2),
+            DmmaRing(64, 64, 32, 32, 1, 3),
+            DmmaRing(48, 96, 24, 48, 1, 3),
+            DmmaRing(64, 32, 32, 16, 1, 2),
+            DmmaRing(32, 32, 16, 16, 1, 2),
+            DmmaRing(64, 16, 16, 16, 1, 2),
+            DmmaRing(16, 32, 8, 16, 1, 2),
         )
     ),
     "undivided_wgmma": SplitWgmma(
         (
-            SplitTile(64, 128, 8, (1,), 0.240e-6, 0.88e-6),
-            SplitTile(64, 64, 12, (1,), 0.209e-6, 0.46e-6),
-            SplitTile(128, 64, 8, (1,), 0.228e-6, 0.64e-6),
-            SplitTile(128, 128, 6, (1,), 0.335e-6, 0.86e-6),
-            SplitTile(128, 192, 5, (1,), 0.479e-6, 1.41e-6),
-            SplitTile(128, 256, 4, (1,), 0.650e-6, 1.62e-6),
+            SplitTile(64, 128, 8, (1,)),
+            SplitTile(64, 64, 12, (1,)),
+            SplitTile(128, 64, 8, (1,)),
+            SplitTile(128, 128, 6, (1,)),
+            SplitTile(128, 192, 5, (1,)),
+            SplitTile(128, 256, 4, (1,)),
         )
     ),
     "tf32": Tf32(
         (
-            SplitTile(256, 128, 4, (1,), 0.604e-6, 4.07e-6),
-            SplitTile(192, 128, 5, (1,), 0.479e-6, 2.79e-6),
-            SplitTile(128, 128, 7, (1, 2, 4), 0.381e-6, 1.64e-6),
-            SplitTile(64, 128, 9, (1, 2), 0.277e-6, 0.79e-6),
-            SplitTile(128, 64, 9, (1, 2), 0.244e-6, 1.31e-6),
-            SplitTile(64, 64, 14, (1, 2, 4), 0.210e-6, 0.33e-6),
-            SplitTile(32, 64, 18, (1, 2, 4), 0.192e-6, 0.46e-6),
+            SplitTile(256, 128, 4, (1,)),
+            SplitTile(192, 128, 5, (1,)),
+            SplitTile(128, 128, 7, (1, 2, 4)),
+            SplitTile(64, 128, 9, (1, 2)),
+            SplitTile(128, 64, 9, (1, 2)),
+            SplitTile(64, 64, 14, (1, 2, 4)),
+            SplitTile(32, 64, 18, (1, 2, 4)),
         )
     ),
     "three_fp16": ThreeFp16(
         (
-            TmaChoice(192, 4, 0, 14e-6, 0.74e-6, 2e-6),
-            TmaChoice(128, 7, 0, 7e-6, 0.533e-6, 2e-6),
-            TmaChoice(64, 9, 0, 10e-6, 0.32e-6, 1.5e-6),
+            TmaChoice(192, 4, 0),
+            TmaChoice(128, 7, 0),
+            TmaChoice(64, 9, 0),
         )
     ),
     "amx_blocked": Packed(),
@@ -328,9 +321,9 @@ LAUNCHES = {
     "ozaki_15": Residues(15),
     "int8_transposed": TransposedInt8(
         (
-            TmaChoice(256, 4, 0, 5e-6, 0.65e-6, 3e-6),
-            TmaChoice(128, 7, 0, 4.2e-6, 0.33e-6, 1.8e-6),
-            TmaChoice(64, 9, 0, 4e-6, 0.235e-6, 0.6e-6),
+            TmaChoice(256, 4, 0),
+            TmaChoice(128, 7, 0),
+            TmaChoice(64, 9, 0),
         )
     ),
 }
@@ -442,33 +435,12 @@ LADDER = ladder(  # the order here is the order of the rungs
         "runs the rung that is predicted to be fastest for the shape, in the arithmetic of the type",
         dtypes=EVERY,
         architecture="sm_90",
-        picks=Measured(
+        picks=Fastest(
             {
-                "float32": {
-                    "large_thread_tile": Waves(205e9, 8.71e-6),
-                    "split_k": OwnPrediction(),
-                    "skinny": Narrow(4.38e12, 6.09e-6),
-                    "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
-                },
-                "float64": {
-                    "persistent_dmma": OwnPrediction(overhead=5.0e-6, exposed=1.2),
-                    "stream_k_dmma": OwnPrediction(overhead=1.0e-6, exposed=1.0, max_terms=5120),
-                    "tensor_core": Waves(
-                        234e9, 7.30e-6, resident=2, partial=1.07, unaligned=UNALIGNED, alone=1.10, exposed=0.35
-                    ),
-                    "split_k_dmma": OwnPrediction(overhead=3.6e-6, exposed=1.0),
-                    "skinny": Narrow(5.45e12, 4.3e-6, max_rows=1),
-                },
-                **{
-                    dtype: {
-                        "persistent": OwnPrediction(exposed=0.99),
-                        "multicast": OwnPrediction(exposed=1.13),
-                        "split_k_wgmma": OwnPrediction(exposed=1.62, wait=0.41e-6),
-                    }
-                    for dtype in SIXTEEN_BIT
-                },
-            },
-            sustained=dict.fromkeys(SIXTEEN_BIT, SUSTAINED),
+                "float32": ("large_thread_tile", "split_k", "skinny", "stream_k_fma"),
+                "float64": ("persistent_dmma", "stream_k_dmma", "tensor_core", "split_k_dmma", "skinny"),
+                **dict.fromkeys(SIXTEEN_BIT, ("persistent", "multicast", "split_k_wgmma")),
+            }
         ),
     ),
     Variant(
@@ -480,18 +452,10 @@ LADDER = ladder(  # the order here is the order of the rungs
         invariant=True,
         picks=Fastest(
             {
-                "float32": {"large_thread_tile": Waves(205e9, 8.71e-6), "undivided_fma": OwnPrediction()},
-                "float64": {"undivided_dmma": OwnPrediction(overhead=5.0e-6, exposed=1.2)},
-                **{
-                    dtype: {
-                        "persistent": OwnPrediction(exposed=0.99),
-                        "multicast": OwnPrediction(exposed=1.13),
-                        "undivided_wgmma": OwnPrediction(exposed=1.62, wait=0.41e-6),
-                    }
-                    for dtype in SIXTEEN_BIT
-                },
-            },
-            sustained=dict.fromkeys(SIXTEEN_BIT, SUSTAINED),
+                "float32": ("large_thread_tile", "undivided_fma"),
+                "float64": ("undivided_dmma",),
+                **dict.fromkeys(SIXTEEN_BIT, ("persistent", "multicast", "undivided_wgmma")),
+            }
         ),
     ),
     Variant(
@@ -501,15 +465,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "three TF32 products"},
-        picks=Fastest(
-            {
-                "float32": {
-                    "tensor_core": Waves(232e9, 4.7e-6, resident=2),
-                    "warpgroup": Waves(466e9, 6.29e-6),
-                    "stream_k": SharedTiles(439e9, 6.06e-6, 9.41e-6),
-                }
-            }
-        ),
+        picks=Fastest({"float32": ("tensor_core", "warpgroup", "stream_k")}),
     ),
     Variant(
         "cublas",

@@ -8,11 +8,8 @@ from typing import Any
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Launch
-from hpcmm.operations.blocks import ChosenTile, resident_blocks, tiles_of
-
-# Of an SM's FMA units in float32, and of its tensor cores in float64, at the clock of an H100 or H200
-FMA_PER_SECOND = 128 * 1.975e9
-MAX_NARROW = 16  # maximum number of rows or columns of a skinny tile
+from hpcmm.operations.blocks import ChosenTile
+from hpcmm.operations.waves import Work
 
 
 @dataclass(frozen=True)
@@ -105,43 +102,13 @@ class DmmaTile:
 
 @dataclass(frozen=True)
 class SplitChoice:
-    """A tile that ``SplitK`` can choose, with the constants of its time model.
+    """A tile that ``SplitK`` can choose, and the maximum number of blocks that divide its terms.
 
-    Parameters
-    ----------
-    tile : FmaTile or DmmaTile
-    max_parts : int
-        Maximum number of blocks that divide the terms of a tile; shared memory limits it.
-    share : float
-        Share of the peak rate of the FMA units or tensor cores that the mainloop reaches.
-    overhead : float
-        Seconds of prologue and epilogue per wave of blocks.
-    alone : float
-        Time of a block that is alone on its SM, relative to its share of the time of the blocks that fit on an SM.
+    Shared memory limits it.
     """
 
     tile: FmaTile | DmmaTile
     max_parts: int
-    share: float
-    overhead: float
-    alone: float = 1.0
-
-    def seconds(self, task: Task, parts: int, unaligned: float = 1.0) -> float:
-        """Return the predicted time at the clock of an H100 or H200, without the launch.
-
-        Blocks run in waves. The exchange of a cluster costs 1 us. ``unaligned`` is the time of a mainloop if n or k is
-        odd, relative to the others.
-        """
-        _, n, k = task.shape
-        blocks = tiles_of(task.shape, self.tile) * parts
-        terms = -(-k // self.tile.depth // parts) * self.tile.depth
-        of_most = -(-blocks // resident_blocks(parts, task.sms))  # blocks of the SM with the most
-        waves, rest = divmod(of_most, self.tile.resident)
-        of_sm = waves * self.tile.resident + (max(rest, self.alone) if rest else 0)
-        mainloop = self.tile.rows * self.tile.columns * terms / (FMA_PER_SECOND * self.share)
-        if n % 2 or k % 2:
-            mainloop *= unaligned
-        return of_sm * mainloop + (waves + (rest > 0)) * self.overhead + 1e-6 * (parts > 1)
 
 
 class Clusters(ChosenTile):
@@ -153,6 +120,14 @@ class Clusters(ChosenTile):
 
     def details(self, tile: FmaTile | DmmaTile | SkinnyTile, divided: int) -> str:
         return f"slices {tile.slices}, parts {divided}"
+
+    def work_of(self, tile: FmaTile | DmmaTile | SkinnyTile, divided: int) -> Work:
+        return Work(
+            *(tile.rows, tile.columns, tile.depth, tile.threads / 32),
+            slices=tile.slices,
+            parts=divided,
+            resident=tile.resident,
+        )
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
@@ -171,28 +146,15 @@ class Clusters(ChosenTile):
 class SplitK(Clusters):
     """Tiles whose terms are divided among the blocks of a cluster (split-K); tile and parts depend on the shape.
 
-    The constants of ``choices`` are a fit to times on an H200. In float32, over 53 shapes, the chosen tile is 0.6 %
-    slower on average than the fastest one.
-
     Parameters
     ----------
     choices : tuple of SplitChoice
-    unaligned : float
-        Time of a mainloop if n or k is odd, relative to the others.
     """
 
     choices: tuple[SplitChoice, ...]
-    unaligned: float = 1.0
 
-    def candidates(self) -> list[tuple[SplitChoice, int]]:
-        return [(choice, parts) for choice in self.choices for parts in range(1, choice.max_parts + 1)]
-
-    def seconds_of(self, task: Task, choice: SplitChoice, parts: int) -> float:
-        return choice.seconds(task, parts, self.unaligned)
-
-    def chosen(self, task: Task) -> tuple[FmaTile | DmmaTile, int]:
-        choice, parts = super().chosen(task)
-        return choice.tile, parts
+    def candidates(self) -> list[tuple[FmaTile | DmmaTile, int]]:
+        return [(each.tile, parts) for each in self.choices for parts in range(1, each.max_parts + 1)]
 
     def shared_bytes(self, task: Task) -> int:
         tile, parts = self.chosen(task)
@@ -262,65 +224,23 @@ class SkinnyTile:
 
 
 @dataclass(frozen=True)
-class SkinnyChoice:
-    """A tile that ``Skinny`` can choose.
-
-    Parameters
-    ----------
-    tile : SkinnyTile
-    max_parts : int
-        Maximum number of blocks that divide the terms of a tile, a power of two.
-    per_sm : int
-        Maximum number of blocks per SM of a launch that divides the terms of tiles.
-    least : int
-        Minimum number of columns of C for a tile with few rows, of rows for a tile with few columns.
-    """
-
-    tile: SkinnyTile
-    max_parts: int
-    per_sm: int
-    least: int = 0
-
-    def parts(self, task: Task) -> int:
-        """Return the number of blocks that divide the terms of a tile; each of their slices has a stage."""
-        tiles, parts, most = tiles_of(task.shape, self.tile), self.max_parts, self.per_sm * task.sms
-        while parts > 1 and (parts * tiles > most or parts * self.tile.slices * self.tile.depth > task.shape[2]):
-            parts //= 2
-        return parts
-
-
-@dataclass(frozen=True)
 class Skinny(Clusters):
     """Tiles with few rows or few columns, whose terms are divided among the blocks of a cluster (split-K).
 
-    ``choices`` stand in the order of their tiles' rows or columns. The first one that covers the few rows or columns
-    of C is chosen; the last one covers a C with more of both. They were the fastest of 553 builds at 1 to 16 rows or
-    columns by 4096, 8192 and 16384 on an H200.
+    The tiles of ``choices`` were the fastest of 553 builds at 1 to 16 rows or columns by 4096, 8192 and 16384 on an
+    H200.
     """
 
-    choices: tuple[SkinnyChoice, ...]
+    choices: tuple[SkinnyTile, ...]
+    parts: tuple[int, ...] = (1, 2, 4, 8)
 
     def candidates(self) -> list[tuple[SkinnyTile, int]]:
-        tiles = dict.fromkeys(each.tile for each in self.choices)
-        return [(tile, parts) for tile in tiles for parts in (1, 2, 4, 8)]
+        return [(tile, parts) for tile in self.choices for parts in self.parts]
 
     def able(self, task: Task, tile: SkinnyTile, divided: int) -> bool:
         m, n, k = task.shape
         narrow = m if tile.few_rows else n
         return narrow <= 2 * tile.narrow and (divided == 1 or divided * tile.slices * tile.depth <= k)
-
-    def chosen(self, task: Task) -> tuple[SkinnyTile, int]:
-        """Return the tile and the number of its parts."""
-        if self.build is not None:
-            return self.candidates()[self.build]
-        if not task.shape:
-            return self.choices[0].tile, self.choices[0].max_parts
-        m, n, _ = task.shape
-        few_rows = m <= n and n > MAX_NARROW  # if both are few, loads run along the rows of A
-        narrow, length = (m, n) if few_rows else (n, m)
-        able = [each for each in self.choices if each.tile.few_rows == few_rows and length >= each.least]
-        choice = next((each for each in able if each.tile.narrow >= narrow), able[-1])
-        return choice.tile, choice.parts(task)
 
     def details(self, tile: SkinnyTile, divided: int) -> str:
         return f"{tile.depth} terms, slices {tile.slices}, parts {divided}"

@@ -8,24 +8,14 @@ from typing import Any, ClassVar
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Boxes, Launch, Workspace
-from hpcmm.operations.blocks import ChosenTile, Staged, resident_blocks, tiles_of
-from hpcmm.operations.tma import (
-    BOX,
-    LINES_PER_SECOND,
-    ROW_BYTES,
-    aligned,
-    arrival,
-    copied,
-    copied_rows,
-    even_blocks,
-    lines,
-    near_rows,
-)
+from hpcmm.operations.blocks import ChosenTile, Staged
+from hpcmm.operations.tma import BOX, ROW_BYTES, copied, copied_rows, even_blocks, near_rows
+from hpcmm.operations.waves import Work
 
 
 @dataclass(frozen=True)
 class SplitTile:
-    """A tile of C that ``SplitTma`` can choose, with the constants of its time model.
+    """A tile of C that ``SplitTma`` can choose.
 
     Parameters
     ----------
@@ -35,25 +25,19 @@ class SplitTile:
         Pipeline stages.
     parts : tuple of int
         Numbers of blocks that may divide the terms of a tile.
-    step : float
-        Seconds for the products of a stage.
-    end : float
-        Seconds of prologue and epilogue per wave of blocks.
     """
 
     rows: int
     columns: int
     stages: int
     parts: tuple[int, ...]
-    step: float
-    end: float
 
 
 @dataclass(frozen=True)
 class SplitTma(ChosenTile):
     """Tiles whose terms are divided among the blocks of a cluster; with one part, blocks are persistent.
 
-    Tile and parts depend on the shape. The constants of the time model are a fit to times of an H200.
+    Tile and parts depend on the shape.
 
     Parameters
     ----------
@@ -71,12 +55,6 @@ class SplitTma(ChosenTile):
     depth: ClassVar[int]  # terms of a stage: those of a row of a box
     line: ClassVar[int]  # rows of copies are multiples of so many elements
     box_dtype: ClassVar[str] = ""  # of the tensor maps; empty for that of the task
-    start: ClassVar[float]  # seconds of a launch without products
-    exchange: ClassVar[float]  # seconds of the barriers of a cluster
-    exchanged_bytes_per_second: ClassVar[float]  # at which the blocks of a cluster write and read the sums of a tile
-    column: ClassVar[float] = 0.0  # seconds for a column of a tile whose elements are stored one by one
-    column_of_c: ClassVar[float] = 0.0  # the same if a block that has all terms also loads them one by one
-    divides_end: ClassVar[bool] = False  # whether the blocks of a cluster divide the time of prologue and epilogue
 
     def threads(self, tile: SplitTile, parts: int) -> int:
         """Return the threads of a block."""
@@ -89,18 +67,9 @@ class SplitTma(ChosenTile):
     def candidates(self) -> list[tuple[SplitTile, int]]:
         return [(tile, parts) for tile in self.choices for parts in tile.parts]
 
-    def seconds_of(self, task: Task, tile: SplitTile, parts: int) -> float:
-        """Return the predicted time at the clock of an H100 or H200, without a copy of unaligned rows."""
-        _, n, k = task.shape
-        waves = -(-tiles_of(task.shape, tile) * parts // resident_blocks(parts, task.sms))
-        loads = lines(task, tile.rows, tile.columns, self.line) / LINES_PER_SECOND
-        mainloop = waves * -(-k // self.depth // parts) * max(tile.step, loads)
-        exchange = self.exchange + tile.rows * tile.columns * 4 / self.exchanged_bytes_per_second if parts > 1 else 0
-        end = tile.end / parts if self.divides_end else tile.end
-        of_column = self.column + (self.column_of_c if task.scalars.get("beta") and parts == 1 else 0)
-        stores = 0 if aligned(task, n) else tile.columns / parts * of_column
-        loaded = max(mainloop, arrival(task, tile.rows, tile.columns, parts > 1))
-        return self.start + loaded + waves * (end + exchange + stores)
+    def work_of(self, tile: SplitTile, divided: int) -> Work:
+        warps = (self.threads(tile, divided) - 32) // 128 * 4  # without the producer, a warp or a warpgroup
+        return Work(tile.rows, tile.columns, self.depth, warps, parts=divided, copied=True)
 
     def phase(self, task: Task) -> Staged | None:
         tile, _ = self.chosen(task)
@@ -136,11 +105,6 @@ class SplitWgmma(SplitTma):
 
     depth = BOX
     line = 8  # the least that TMA takes
-    start = 4.43e-6
-    exchange = 1.45e-6
-    exchanged_bytes_per_second = 37e9
-    column = 7.6e-9
-    column_of_c = 54e-9
 
     def threads(self, tile: SplitTile, parts: int) -> int:
         """Return the threads of a block.
@@ -166,10 +130,6 @@ class Tf32(SplitTma):
 
     depth = line = 32
     box_dtype = "tfloat32"
-    start = 4.50e-6
-    exchange = 0.90e-6
-    exchanged_bytes_per_second = 35e9
-    divides_end = True
 
     def threads(self, tile: SplitTile, parts: int) -> int:
         return 128 + 2 * tile.columns

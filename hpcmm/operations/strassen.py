@@ -47,6 +47,14 @@ class Strassen(Geometry):
         return tuple(rounded_up(max(1, -(-size // 2)), multiple) for size in task.shape)
 
     def product(self, task: Task) -> Task:
+        """Return the task of a product of quarters, and of the build that runs it."""
+        return self.quartered(task).picked
+
+    def decide(self, backend: Any, task: Task) -> None:
+        product = self.quartered(task)
+        (product.variant.picks or product.geometry).decide(backend, product)
+
+    def quartered(self, task: Task) -> Task:
         """Return the task of a product of quarters."""
         scalars = {"alpha": 1.0, "beta": 0.0}
         variant = task.variant
@@ -54,7 +62,7 @@ class Strassen(Geometry):
             variant = task.operation.variant(self.rung)
         else:
             variant = replace(variant, geometry=replace(self, levels=self.levels - 1, scaled=False))
-        return replace(task, variant=variant, shape=self.quarter(task), scalars=scalars).picked
+        return replace(task, variant=variant, shape=self.quarter(task), scalars=scalars)
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
         (m, n, _), (rows, columns, terms) = task.shape, self.quarter(task)

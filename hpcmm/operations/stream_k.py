@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Launch
 from hpcmm.operations.blocks import ChosenTile, OverC, Staged, Tiled, tiles_of
-from hpcmm.operations.split_k import FMA_PER_SECOND, FmaTile
+from hpcmm.operations.split_k import FmaTile
+from hpcmm.operations.waves import Work
 
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
 MIN_STEPS = 2  # minimum steps of a part of a tile
-UNALIGNED = 1.7  # time of a mainloop, relative to the others, if rows do not start at multiples of 16 bytes
 
 
 def stream_k_blocks(tiles: int, steps: int, most: int) -> int:
@@ -34,6 +34,9 @@ class StreamK(Tiled):
 
     def macros(self, task: Task) -> dict[str, int]:
         return {**super().macros(task), "MAX_BLOCKS": task.sms}
+
+    def work(self, task: Task) -> Work:
+        return replace(super().work(task), divided=True)
 
     def blocks(self, task: Task) -> tuple[int, ...]:
         """Return the number of blocks, of which one per SM is resident."""
@@ -59,6 +62,10 @@ class StreamKFma(OverC):
     def phase(self, task: Task) -> Staged | None:
         return Staged(self.tile.rows, self.tile.columns, self.tile.depth)
 
+    def work(self, task: Task) -> Work:
+        tile = self.tile
+        return Work(tile.rows, tile.columns, tile.depth, tile.threads / 32, tile.slices, divided=True)
+
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         grid = self.over_c(task)
         if not all(grid):
@@ -77,7 +84,7 @@ class StreamKFma(OverC):
 
 @dataclass(frozen=True)
 class DmmaChoice:
-    """A tile that ``StreamKDmma`` can choose, with the constants of its time model.
+    """A tile that ``StreamKDmma`` can choose.
 
     Parameters
     ----------
@@ -89,14 +96,6 @@ class DmmaChoice:
         Pipeline stages of ``depth`` terms.
     resident : int
         Blocks per SM.
-    share : float
-        Share of the peak rate of the tensor cores that the mainloops of the resident blocks reach.
-    alone : float
-        Time of a block that is alone on its SM, relative to its share of the time of ``resident`` blocks.
-    overhead : float
-        Seconds of prologue and epilogue per wave of blocks.
-    fix_up : float
-        Seconds for adding up the parts of a tile, if tiles are divided.
     """
 
     rows: int
@@ -105,10 +104,6 @@ class DmmaChoice:
     warp_columns: int
     stages: int
     resident: int
-    share: float
-    alone: float
-    overhead: float
-    fix_up: float
     depth: int = 16
 
     @property
@@ -131,26 +126,10 @@ class DmmaChoice:
         steps = tiles * -(-task.shape[2] // self.depth)
         return max(1, min(slots // tiles * tiles if 2 * tiles <= slots else slots, steps))
 
-    def seconds(self, task: Task, divided: bool) -> float:
-        """Return the predicted time at the clock of an H100 or H200, without the launch."""
-        shape, sms = task.shape, task.sms
-        tiles, blocks = tiles_of(shape, self), self.blocks(task, divided)
-        tile = self.rows * self.columns * -(-shape[2] // self.depth) * self.depth / (FMA_PER_SECOND * self.share)
-        if shape[1] % 2 or shape[2] % 2:
-            tile *= UNALIGNED
-        if divided and tiles >= blocks:
-            return tiles / sms * tile + self.overhead * max(1.0, tiles / (sms * self.resident)) + self.fix_up
-        waves, rest = divmod(-(-blocks // sms), self.resident)  # of the SM with the most blocks
-        mainloops = (waves * self.resident + (max(rest, self.alone) if rest else 0)) * tile * tiles / blocks
-        return mainloops + self.overhead * (waves + (rest > 0)) + self.fix_up * divided
-
 
 @dataclass(frozen=True)
 class StreamKDmma(ChosenTile):
     """Tiles of float64 on the tensor cores, one per block or divided among resident blocks (stream-K).
-
-    The constants of ``choices`` are a fit to times on an H200. Over 70 shapes, the chosen tile is 0.4 % slower on
-    average than the fastest measured one.
 
     Parameters
     ----------
@@ -165,8 +144,10 @@ class StreamKDmma(ChosenTile):
     def candidates(self) -> list[tuple[DmmaChoice, bool]]:
         return [(choice, divided) for choice in self.choices for divided in (False, True)]
 
-    def seconds_of(self, task: Task, choice: DmmaChoice, divided: bool) -> float:
-        return choice.seconds(task, divided) if math.prod(task.shape) else 0.0
+    def work_of(self, tile: DmmaChoice, divided: int) -> Work:
+        return Work(
+            *(tile.rows, tile.columns, tile.depth, tile.threads / 32), resident=tile.resident, divided=bool(divided)
+        )
 
     def details(self, tile: DmmaChoice, divided: int) -> str:
         return f"warps {tile.warp_rows}x{tile.warp_columns}, resident {tile.resident}" + ", divided" * divided

@@ -2,17 +2,23 @@
 
 A file has the GPU's name and SM count. For each element type, it has the names of builds and a list of shapes,
 ``[m, n, k, beta, {build: microseconds}]``, with builds by their place in the list of names. Builds that are not in a
-shape's entry took at least ``PROMISING`` times as long as the fastest one. The time 0 says that nothing is known.
+shape's entry took at least ``SLOW`` times as long as the fastest one. The time 0 says that nothing is known, as of any
+build without a place in the list.
+
+The user's own file also has the results of trials: type, variant, m, n, k, whether C is read, the build, the number of
+builds that were tried, and of all builds. They decide at their shapes, and correct nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from yaml import YAMLError
 
@@ -21,25 +27,60 @@ from hpcmm.system import files
 from hpcmm.system.reader import trusted
 
 FOLDER = Path(__file__).parents[1] / "tiles"
-PROMISING = 2.0  # a build that takes this many times the least time is not in a table
+SLOW = 2.0  # a build that takes this many times the least time is not in a table
 DIGITS = 3  # of times, significant
 
 
 class Entry(NamedTuple):
-    """Seconds of builds, by name, at a shape, with beta or without; and builds of which nothing is known."""
+    """Seconds of builds, by name, at a shape, with beta or without; and builds that are slow there."""
 
     shape: tuple[int, ...]
     beta: float
     seconds: Mapping[str, float]
-    unknown: tuple[str, ...] = ()
+    slow: Collection[str] = ()
 
     @property
     def least(self) -> float:
         return min(self.seconds.values())
 
+    def knows(self, name: str) -> bool:
+        """Return whether anything is known of a build."""
+        return name in self.seconds or name in self.slow
 
+
+class Key(NamedTuple):
+    """What a trial decides on."""
+
+    dtype: str
+    variant: str
+    shape: tuple[int, ...]
+    reads_c: bool
+
+
+class Trial(NamedTuple):
+    """The result of a trial: the fastest build, the number of builds that were tried, and of all builds.
+
+    ``kept`` is whether other processes get it.
+    """
+
+    name: str
+    tried: int
+    of: int
+    kept: bool = True
+
+
+class Gpu(NamedTuple):
+    """A GPU by its name, with an SM count."""
+
+    name: str
+    multiprocessors: int
+
+
+REFERENCE = Gpu("NVIDIA H100 80GB HBM3", 132)  # its table corrects the model on GPUs without one
 Table = dict[str, list[Entry]]  # by element type
 HEADER = "gpu", "multiprocessors"  # keys of a file that are no element type
+TRIALS = "trials:\n"
+TRIAL = "by trial of"  # begins the words for a pick
 
 
 def file_of(gpu: str) -> str:
@@ -69,31 +110,58 @@ def version(gpu: str) -> tuple:
 def tables(gpu: str, multiprocessors: int) -> list[Table]:
     """Return the tables of a GPU with all its SMs, the user's own first; none for a part of its SMs."""
     found = [_read(*each) for each in version(gpu)]
-    return [table for of_table, table in found if of_table == multiprocessors]
+    return [content.table for content in found if content.multiprocessors == multiprocessors]
 
 
-def of_type(dtype: str, other: str | None = None) -> list:
-    """Return the times of a type in all tables, those of another type where it has none; values of JSON types."""
+def digest(dtypes: Collection[str]) -> list:
+    """Return what decides on builds of some types, without trials, in all files; values of JSON types."""
     paths = sorted({*FOLDER.glob("*.yaml"), *of_user("").parent.glob("*.yaml")})
-    found = [(path.name, *_read(path, path.stat().st_mtime_ns)) for path in paths]
-    return [[name, sms, table.get(dtype) or table.get(other or "", [])] for name, sms, table in found]
+    found = [(path.name, _read(path, path.stat().st_mtime_ns)) for path in paths]
+    return [
+        [name, content.multiprocessors, *(hash_of(content.text, each) for each in dtypes)] for name, content in found
+    ]
+
+
+@functools.lru_cache
+def hash_of(text: str, dtype: str) -> str:
+    """Return a digest of the part of a file for a type."""
+    part = re.search(rf"^{dtype}:\n(  .*\n)*", text, flags=re.MULTILINE)
+    return hashlib.sha256(part[0].encode()).hexdigest() if part else ""
 
 
 def read(path: Path) -> Table:
     """Read a file; an empty table if there is none."""
-    return _read(path, path.stat().st_mtime_ns)[1] if path.is_file() else {}
+    return _read(path, path.stat().st_mtime_ns).table if path.is_file() else {}
+
+
+class Content(NamedTuple):
+    """The content of a file, and its text without trials."""
+
+    multiprocessors: int
+    table: Table
+    trials: dict[Key, Trial]
+    text: str
 
 
 @functools.cache
-def _read(path: Path, changed: int) -> tuple[int, Table]:
+def _read(path: Path, changed: int) -> Content:
     try:
-        return _parsed(trusted(files.text_of(path)))
+        text, _, rest = files.text_of(path).partition(TRIALS)
+        multiprocessors, table = _parsed(text)
+        trials = {Key(*key, tuple(shape), bool(c)): Trial(*of) for *key, shape, c, of in map(_row, trusted(rest) or [])}
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, YAMLError) as error:
         raise HpcmmError(f"{path}: not a table of hpcmm tune ({type(error).__name__}); remove it") from error
+    return Content(multiprocessors, table, trials, text)
 
 
-def _parsed(content: Mapping) -> tuple[int, Table]:
-    found = {}
+def _row(row: Sequence[Any]) -> tuple:
+    dtype, variant, m, n, k, c, *of = row
+    return dtype, variant, (m, n, k), c, of
+
+
+@functools.lru_cache(maxsize=16)
+def _parsed(text: str) -> tuple[int, Table]:
+    content, found = trusted(text), {}
     for dtype, part in content.items():
         if dtype not in HEADER:
             names = part["builds"]
@@ -102,28 +170,36 @@ def _parsed(content: Mapping) -> tuple[int, Table]:
                     tuple(shape),
                     beta,
                     {names[at]: 1e-6 * time for at, time in times.items() if time},
-                    tuple(names[at] for at, time in times.items() if not time),
+                    frozenset(names) - {names[at] for at in times},
                 )
                 for *shape, beta, times in part["shapes"]
             ]
     return content["multiprocessors"], found
 
 
-def text_of(gpu: str, multiprocessors: int, table: Mapping[str, Sequence[Entry]]) -> str:
+def text_of(
+    gpu: str, multiprocessors: int, table: Mapping[str, Sequence[Entry]], trials: Mapping[Key, Trial] | None = None
+) -> str:
     """Return the text of a file."""
     lines = [f"gpu: {gpu}", f"multiprocessors: {multiprocessors}"]
     for dtype, entries in table.items():
         if not entries:  # of a command that was interrupted at once
             continue
-        kept = [(each, {n: s for n, s in each.seconds.items() if s < PROMISING * each.least}) for each in entries]
-        names = sorted({name for entry, times in kept for name in (*times, *entry.unknown)})
+        names = sorted({name for entry in entries for name in (*entry.seconds, *entry.slow)})
         lines += [f"{dtype}:", "  builds:", *(f'  - "{name}"' for name in names), "  shapes:"]
-        for entry, times in kept:
+        for entry in entries:
+            times = {name: seconds for name, seconds in entry.seconds.items() if seconds < SLOW * entry.least}
             fastest = sorted(times, key=times.__getitem__)
-            known = [f"{names.index(name)}: {_microseconds(times[name])}" for name in fastest]
-            of_entry = ", ".join([*known, *(f"{names.index(name)}: 0" for name in entry.unknown)])
-            lines.append(f"  - [{', '.join(map(str, entry.shape))}, {entry.beta:g}, {{{of_entry}}}]")
-    return "\n".join(lines) + "\n"
+            row = [f"{names.index(name)}: {_microseconds(times[name])}" for name in fastest]
+            row += [f"{number}: 0" for number, name in enumerate(names) if not entry.knows(name)]
+            lines.append(f"  - [{', '.join(map(str, entry.shape))}, {entry.beta:g}, {{{', '.join(row)}}}]")
+    text = "\n".join(lines) + "\n"
+    rows = [
+        f"- [{key.dtype}, {key.variant}, {', '.join(map(str, key.shape))}, {int(key.reads_c)}, "
+        f'"{trial.name}", {trial.tried}, {trial.of}]\n'
+        for key, trial in (trials or {}).items()
+    ]
+    return text + "".join([TRIALS, *rows] if rows else [])
 
 
 def _microseconds(seconds: float) -> str:
@@ -140,13 +216,92 @@ def merged(old: Mapping[str, Sequence[Entry]], new: Mapping[str, Sequence[Entry]
     return found
 
 
-def add(gpu: str, multiprocessors: int, new: Mapping[str, Sequence[Entry]], path: Path | None = None) -> Path:
-    """Add entries to a table of a GPU, by default the user's own; return its file, which is replaced at once."""
+def add(
+    gpu: str,
+    multiprocessors: int,
+    new: Mapping[str, Sequence[Entry]],
+    path: Path | None = None,
+    trials: Mapping[Key, Trial] | None = None,
+) -> Path:
+    """Add entries and trials to a table of a GPU, by default the user's own; return its file, replaced at once."""
     path = path or of_user(gpu)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}")
-    known, old = _read(path, path.stat().st_mtime_ns) if path.is_file() else (multiprocessors, {})
-    old = old if known == multiprocessors else {}  # times of another part of the GPU
-    temporary.write_text(text_of(gpu, multiprocessors, merged(old, new)), encoding="utf-8")
-    temporary.replace(path)
+    with locked(path):
+        temporary = path.with_suffix(f".{os.getpid()}")
+        old = _read(path, path.stat().st_mtime_ns) if path.is_file() else Content(multiprocessors, {}, {}, "")
+        if old.multiprocessors != multiprocessors:  # times of another part of the GPU
+            old = Content(multiprocessors, {}, {}, "")
+        text = text_of(gpu, multiprocessors, merged(old.table, new), {**old.trials, **(trials or {})})
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
     return path
+
+
+_locked: set[Path] = set()  # by this process
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes from changing a table meanwhile.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be written.
+    """
+    if path in _locked:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".lock")
+    with files.opened(beside, "w") as file:
+        files.lock(file, beside, wait=True)
+        _locked.add(path)
+        try:
+            yield
+        finally:
+            _locked.discard(path)
+
+
+# --- trials --------------------------------------------------------------------------------------------------------
+
+_trials: dict[tuple[Gpu, Key], Trial] = {}  # that this process made or used: the same shape keeps its build
+
+
+def trial(gpu: str, multiprocessors: int, key: Key) -> Trial | None:
+    """Return the result of a trial; None if there was none."""
+    of = Gpu(gpu, multiprocessors), key
+    path = of_user(gpu)
+    if of not in _trials and path.is_file():
+        content = _read(path, path.stat().st_mtime_ns)
+        if content.multiprocessors == multiprocessors and key in content.trials:
+            _trials[of] = content.trials[key]
+    return _trials.get(of)
+
+
+def keep(gpu: str, multiprocessors: int, key: Key, result: Trial) -> None:
+    """Keep the result of a trial: in the user's table, or in this process if it cannot be written."""
+    try:
+        add(gpu, multiprocessors, {}, trials={key: result})
+    except OSError as error:
+        result = result._replace(kept=False)
+        report_unwritable(of_user(gpu), error.strerror or str(error))
+    _trials[Gpu(gpu, multiprocessors), key] = result
+
+
+@functools.cache
+def report_unwritable(path: Path, reason: str) -> None:
+    print(f"{path}: cannot be written ({reason}); results of trials of builds last until this process ends", flush=True)
+
+
+def settle(comm: Any) -> bool:
+    """Give all ranks the same results of trials, those of the first rank that has one; return whether any changed.
+
+    Ranks of one node decide once, because a table is locked meanwhile. Nodes may have tables of their own. Collective.
+    """
+    decided: dict[tuple[Gpu, Key], Trial] = {}
+    for mine in reversed(comm.allgather(dict(_trials))):
+        decided |= mine
+    changed = {of: each for of, each in decided.items() if _trials.get(of, each)[:3] != each[:3]}
+    for (gpu, key), each in changed.items():
+        keep(*gpu, key, each)
+    return bool(comm.allreduce(len(changed)))

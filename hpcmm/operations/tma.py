@@ -12,7 +12,7 @@ import numpy as np
 from hpcmm.model import Task
 from hpcmm.model.launch import Boxes, Launch, Workspace
 from hpcmm.operations.blocks import ChosenTile, Staged, Tiled, rounded_up, tiles_of
-from hpcmm.operations.split_k import FMA_PER_SECOND
+from hpcmm.operations.waves import Work
 
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
 GROUP = 128  # elements along each dimension of a tile that is transposed
@@ -23,19 +23,11 @@ PRODUCER_REGISTERS = 40  # per thread, of the producer of a block in float64
 LINE_BYTES = 128  # of a line of the L2 cache
 NEAR = 4  # launches between two blocks that share reads of the L2 cache, at most; measured on an H200
 CACHED_BYTES = 100e6  # of A and B, twice the L2 cache of an H100 or H200; beyond, most reads are from memory
-WIDE = 192  # columns of a tile from which on a 16-bit product reaches the power-limited rate
-NARROW = 1.05  # time of narrower tiles at the power limit, relative to wide ones; 1.02 to 1.6 were measured on an H100
-# A fit to times of an H200
-COLD_BYTES_PER_SECOND = 4.18e12  # rate at which cold matrices arrive
-NEAR_READS, CLUSTER_READS = 0.97, 1.25  # time of a matrix that several blocks, or clusters, read, relative to one block
-LINES_PER_SECOND = 1.13e9  # rate at which an SM loads lines of the L2 cache by TMA
-MOST_DMMA_PER_SECOND = 31e12  # multiply-adds in float64 at the power limit; of tiles that reach it, the first is chosen
-COPY_SECONDS = 46e-9  # of a thread for each element that it copies in float64, if TMA cannot take rows
 
 
 @dataclass(frozen=True)
 class TmaChoice:
-    """A width of tiles that ``PersistentTma`` can choose, with the constants of its time model.
+    """A width of tiles that ``PersistentTma`` can choose.
 
     Parameters
     ----------
@@ -45,12 +37,6 @@ class TmaChoice:
         Pipeline stages.
     c_boxes : int
         Shared-memory boxes that stage C, for each consumer; 0 if C is stored directly.
-    start : float
-        Seconds of a launch without products.
-    step : float
-        Seconds for the products of a stage.
-    end : float
-        Seconds per tile that the products of the next tile do not hide.
     shares_a : bool
         Whether the blocks of a cluster lie side by side in C and share a tile of A, instead of one below the other with
         a shared tile of B.
@@ -61,9 +47,6 @@ class TmaChoice:
     columns: int
     stages: int
     c_boxes: int
-    start: float
-    step: float
-    end: float
     shares_a: bool = False
     rows: int = 128
 
@@ -77,8 +60,7 @@ class TmaChoice:
 class PersistentTma(ChosenTile):
     """Persistent blocks of a producer and one or two consumers, which also read and write C by TMA.
 
-    The tile depends on the shape: small ones occupy more SMs. The constants of ``choices`` are a fit to times of an
-    H200.
+    The tile depends on the shape: small ones occupy more SMs.
 
     Parameters
     ----------
@@ -104,14 +86,8 @@ class PersistentTma(ChosenTile):
         """Return the chosen tile."""
         return self.chosen(task)[0]
 
-    def seconds_of(self, task: Task, choice: TmaChoice, divided: int = 0) -> float:
-        """Return the predicted time of a choice: each wave of blocks computes a tile per SM."""
-        _, _, k = task.shape
-        return choice.start + self.waves(task, choice) * (-(-k // self.depth) * choice.step + choice.end)
-
-    def waves(self, task: Task, choice: TmaChoice) -> int:
-        """Return the number of tiles of the block with the most."""
-        return -(-self.clusters(task, choice) // max(1, task.sms // self.cluster))
+    def work_of(self, tile: TmaChoice, divided: int) -> Work:
+        return Work(tile.rows, tile.columns, self.depth, tile.rows / 16, shared=self.cluster, copied=True)
 
     def clusters(self, task: Task, choice: TmaChoice) -> int:
         """Return the number of units of work: the tiles of C of a cluster, or of a block if there are no clusters."""
@@ -175,45 +151,11 @@ class PersistentTma(ChosenTile):
 
 @dataclass(frozen=True)
 class SixteenBitTma(PersistentTma):
-    """Persistent blocks of 16-bit types, with a model of their loads.
-
-    Parameters
-    ----------
-    later : float
-        Time at the end of each tile but the first of a block, relative to the first.
-    sustained : float
-        Operations per second of wide tiles at the power limit of the GPU. Of the choices that would reach it, the first
-        is chosen.
-    """
-
-    later: float = 1.0
-    sustained: float = math.inf
+    """Persistent blocks of 16-bit types, for rows that TMA takes."""
 
     def able(self, task: Task, tile: TmaChoice, divided: int) -> bool:
         _, n, k = task.shape
         return aligned(task, n, k)
-
-    def chosen(self, task: Task) -> tuple[TmaChoice, int]:
-        """Return the choice with the shortest predicted time, at least that at the power limit."""
-        if not task.shape or self.build is not None:
-            return super().chosen(task)
-        least = task.flops / self.sustained
-        limits = {each: least if each.columns >= WIDE else NARROW * least for each in self.choices}
-        return min(self.choices, key=lambda each: max(self.seconds_of(task, each), limits[each])), 0
-
-    def seconds(self, task: Task) -> float:
-        """Return the predicted time of the chosen tile at the maximum clock; infinite if TMA cannot take the rows."""
-        _, n, k = task.shape
-        return self.seconds_of(task, self.tile(task)) if aligned(task, n, k) else math.inf
-
-    def seconds_of(self, task: Task, choice: TmaChoice, divided: int = 0) -> float:
-        _, _, k = task.shape
-        waves, (rows, columns) = self.waves(task, choice), self.of_cluster(choice)
-        # a cluster loads shared tiles once
-        loaded = lines(task, choice.rows * choice.columns / columns, choice.columns * choice.rows / rows)
-        mainloop = waves * -(-k // self.depth) * max(choice.step, loaded / LINES_PER_SECOND)
-        ends = (1 + (waves - 1) * self.later) * choice.end
-        return choice.start + max(mainloop, arrival(task, rows, columns, self.cluster > 1)) + ends
 
     def rows_of_group(self, task: Task, choice: TmaChoice) -> int:
         if self.cluster > 1:
@@ -259,30 +201,6 @@ def near_rows(task: Task, columns: int, most: int = NEAR) -> int:
 def aligned(task: Task, *columns: int) -> bool:
     """Return whether rows of so many elements are multiples of 16 bytes, as TMA requires."""
     return not any(each * task.element.itemsize % 16 for each in columns)
-
-
-def lines(task: Task, rows: float, columns: float, line: int = 1) -> float:
-    """Return the lines of the L2 cache in a stage of a tile of so many rows and columns.
-
-    A row of a box is one line, or a part of two if rows of the matrix are not whole lines. If TMA does not take rows,
-    those of copies are a multiple of ``line`` elements.
-    """
-    _, n, k = task.shape
-    itemsize = task.element.itemsize
-    ends = [(size if aligned(task, size) else rounded_up(size, line)) * itemsize % LINE_BYTES for size in (k, n)]
-    return sum(count * (2 if end else 1) for count, end in zip((rows, columns), ends, strict=True))
-
-
-def arrival(task: Task, rows: int, columns: int, clusters: bool) -> float:
-    """Return the seconds in which cold matrices A and B arrive, for tiles of C of blocks or of ``clusters``.
-
-    Copies of rows that TMA does not take are in the L2 cache.
-    """
-    m, n, k = task.shape
-    shared = CLUSTER_READS if clusters else NEAR_READS
-    a = m * k * (shared if n > columns else 1) if aligned(task, k) else 0
-    b = k * n * (shared if m > rows else 1) if aligned(task, n) else 0
-    return task.element.itemsize * (a + b) / COLD_BYTES_PER_SECOND
 
 
 def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
@@ -339,10 +257,6 @@ class ThreeFp16(PersistentTma):
     def terms(self) -> int:
         """Terms of a stage, each as a high and a low part."""
         return self.depth // 2
-
-    def seconds_of(self, task: Task, choice: TmaChoice, divided: int = 0) -> float:
-        m, n, k = task.shape
-        return super().seconds_of(replace(task, shape=(m, n, 2 * k)), choice)
 
     def macros(self, task: Task) -> dict[str, int]:
         return {
@@ -429,7 +343,7 @@ class TransposedInt8(PersistentTma):
 
 @dataclass(frozen=True)
 class DmmaRing:
-    """A tile that ``PersistentDmma`` can choose, with the constants of its time model.
+    """A tile that ``PersistentDmma`` can choose.
 
     Parameters
     ----------
@@ -441,12 +355,6 @@ class DmmaRing:
         Groups of warps of a team that each cover the tile and take turns at the pipeline stages.
     teams : int
         Groups of warps of a block that each have tiles and a ring of their own.
-    share : float
-        Share of the peak rate of the tensor cores that the mainloops of all teams of an SM reach.
-    overhead : float
-        Seconds per wave of tiles that the mainloop does not take.
-    alone : float
-        Slowdown of a tile that runs alone on its SM.
     depth : int
         Terms of a pipeline stage.
     most_stages : int
@@ -459,9 +367,6 @@ class DmmaRing:
     warp_columns: int
     slices: int
     teams: int
-    share: float
-    overhead: float
-    alone: float = 1.0
     depth: int = 16
     most_stages: int = 12
 
@@ -509,27 +414,10 @@ class DmmaRing:
         """Bytes of shared memory of a block."""
         return self.teams * (self.stages * self.stage_bytes + self.exchange_bytes)
 
-    def seconds(self, task: Task) -> float:
-        """Return the predicted time at the clock of an H100 or H200, without what every tile takes."""
-        shape = task.shape
-        mainloop = self.rows * self.columns * rounded_up(shape[2], self.depth) / (FMA_PER_SECOND * self.share)
-        full, rest = divmod(-(-tiles_of(shape, self) // task.sms), self.teams)  # waves of the SM with the most tiles
-        waves = full + (rest > 0)
-        idle = (self.teams - rest) / max(1, self.teams - 1)  # 1 if one team has a tile, 0 if all have
-        of_sm = full * self.teams + rest * (1 + (self.alone - 1) * idle**2)
-        seconds = of_sm * mainloop + waves * self.overhead
-        if shape[1] % 2 or shape[2] % 2:
-            copies = (self.rows + self.columns) * shape[2] / self.producers  # of a thread for a tile
-            return max(seconds, waves * copies * COPY_SECONDS)
-        return seconds
-
 
 @dataclass(frozen=True)
 class PersistentDmma(ChosenTile):
     """Persistent blocks of float64, whose producers copy by TMA; the tile depends on the shape.
-
-    The constants of ``choices`` are a fit to times on an H100. At 97 shapes whose rows TMA takes, with and without C,
-    the chosen tile is 1.3 % slower on average than the fastest of 23, and 12 % at 2048 x 2048 x 256 with C.
 
     Parameters
     ----------
@@ -544,8 +432,13 @@ class PersistentDmma(ChosenTile):
     def candidates(self) -> list[tuple[DmmaRing, int]]:
         return [(choice, 0) for choice in self.choices]  # no terms are divided among blocks
 
-    def seconds_of(self, task: Task, tile: DmmaRing, divided: int) -> float:
-        return max(tile.seconds(task), math.prod(task.shape) / MOST_DMMA_PER_SECOND)
+    def work_of(self, tile: DmmaRing, divided: int) -> Work:
+        return Work(
+            *(tile.rows, tile.columns, tile.depth, tile.warps / tile.teams),
+            slices=tile.slices,
+            resident=tile.teams,
+            loaders=tile.producers,
+        )
 
     def details(self, tile: DmmaRing, divided: int) -> str:
         return f"teams {tile.teams}" + (f", slices {tile.slices}" if tile.slices > 1 else "")

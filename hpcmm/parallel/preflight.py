@@ -14,7 +14,7 @@ import psutil
 
 from hpcmm.model import TEXTBOOK, Operation, Task
 from hpcmm.model.measurement import Point
-from hpcmm.operations import task_of
+from hpcmm.operations import choice, task_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.memory import whole_elements
 from hpcmm.parallel.schedules import block_row
@@ -30,8 +30,10 @@ def workspace_bytes(task: Task, ranks: int, rank: int) -> int:
     """Return the bytes of a task's workspace for a rank's block of rows; its parts need no more."""
     first, *others = task.shape
     _, rows = block_row(first, ranks, rank)
-    local = replace(task, shape=(rows, *others)).picked
-    return sum(each.nbytes for each in local.workspace.values()) if rows else 0
+    local = replace(task, shape=(rows, *others))
+    chooses = local.variant.picks or getattr(local.geometry, "several", False)
+    tasks = [each.task for each in choice.candidates(local)] if chooses and rows else [local]
+    return max(sum(each.nbytes for each in one.workspace.values()) for one in tasks) if rows else 0
 
 
 def largest_need(algorithm: Algorithm, task: Task, ranks: int, in_host_memory: bool) -> tuple[int, int]:

@@ -92,6 +92,7 @@ class CpuBackend:
     uuid = capability = nccl_version = ""
     has_nccl = late = False
     cold = True
+    tries = False
 
     def __init__(self, threads: int):
         self.threads = threads

@@ -71,6 +71,7 @@ class CudaBackend(Sensors):
     kind = "cuda"
     in_host_memory = False
     cold = True
+    tries = False
 
     def __init__(self, index: int):
         self.index = index
@@ -105,12 +106,19 @@ class CudaBackend(Sensors):
         }
         self.capability = self.device.compute_capability
         self.multiprocessors = attributes["MultiProcessorCount"]
+        self.largest_clock = attributes["ClockRate"] * 1e3
         self.name = cupy.cuda.runtime.getDeviceProperties(self.device.id)["name"].decode()
 
     def placed(self, task: Task) -> Task:
         if task.gpu:
             return task
-        return dataclasses.replace(task, multiprocessors=task.multiprocessors or self.multiprocessors, gpu=self.name)
+        return dataclasses.replace(
+            task,
+            multiprocessors=task.multiprocessors or self.multiprocessors,
+            gpu=self.name,
+            clock=self.largest_clock,
+            bandwidth=self.limits["memory_bytes_per_second"],
+        )
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
         with self._allocating(shape, dtype):

@@ -23,6 +23,9 @@ def prepare(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
     if task.variant.function:
         stream = cupy.cuda.get_current_stream()
         return Run(functools.partial(task.variant.function, stream=stream, **arrays, **task.scalars))
+    chooser = task.variant.picks or task.geometry
+    if backend.tries:
+        chooser.decide(backend, task)
     task = backend.placed(task).picked
     if task.variant.pitched:
         return pitched(backend, task, arrays)

@@ -12,10 +12,11 @@ import numpy as np
 from cupy.cuda import cub
 from cupy_backends.cuda.libs import cublas
 
-from hpcmm.backends.cuda import cublaslt, trials
+from hpcmm.backends.cuda import cublaslt
 from hpcmm.model import DeviceError
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Run
+from hpcmm.operations import turns
 
 GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
 # For cublasGemmEx: cudaDataType of elements and of results, and cublasComputeType_t
@@ -90,7 +91,7 @@ def gemm_fastest(
     beta: float,
     c: cupy.ndarray,
 ) -> Run:
-    """Bind the product by the fastest of the algorithms that cuBLASLt proposes for it, as ``trials`` finds it.
+    """Bind the product by the fastest of the algorithms that cuBLASLt proposes for it, as ``turns`` finds it.
 
     They are timed by ``seconds`` on the given arrays, with a separate result array.
     """
@@ -99,7 +100,7 @@ def gemm_fastest(
     product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), dtype, alpha, a, b, beta, c)
     scratch = cupy.empty((c.shape[0], c.strides[0] // c.itemsize), c.dtype)  # rows as far apart as those of C
     runs = [functools.partial(product.run, proposal, scratch) for proposal in product.proposals]
-    return proposed(product, trials.fastest(lambda number: seconds(runs[number]), len(runs)))
+    return proposed(product, turns.fastest(lambda number: seconds(runs[number]), len(runs)))
 
 
 def proposed(product: cublaslt.Product, number: int) -> Run:

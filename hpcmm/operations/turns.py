@@ -9,19 +9,19 @@ import numpy as np
 
 from hpcmm.model import DeviceError
 
-FEWEST, MOST = 4, 400  # rounds; an even number, so that a drift within the rounds cancels
+FEWEST, MOST = 4, 400  # rounds, by default; an even number, so that a drift within the rounds cancels
 SECONDS = 0.5  # of runs in turns, after which there are no more than the fewest rounds
 LOOK = 8  # rounds after which the times are judged first, then after half as many more, and so on
 TOLERANCE = 0.003  # relative time by which a candidate that was dropped, or not chosen, may be faster
 ERRORS = 3  # standard errors that count as certain
 
 
-def fastest(seconds: Callable[[int], float], count: int) -> int:
+def fastest(seconds: Callable[[int], float], count: int, most: int = MOST) -> int:
     """Return the number of the fastest candidate.
 
     Each candidate has a run that is not counted, because it may load a kernel. Then they take turns, in alternating
     order. A candidate leaves when it is certainly not the fastest by ``TOLERANCE``; the last one is chosen. If the runs
-    have taken ``SECONDS``, or after ``MOST`` rounds, it is the one with the least time. There are at least ``FEWEST``
+    have taken ``SECONDS``, or after ``most`` rounds, it is the one with the least time. There are at least ``FEWEST``
     rounds.
 
     Parameters
@@ -30,6 +30,8 @@ def fastest(seconds: Callable[[int], float], count: int) -> int:
         Runs a candidate once, given its number, and returns the time.
     count : int
         Number of candidates.
+    most : int
+        Maximum number of rounds.
 
     Raises
     ------
@@ -46,7 +48,7 @@ def fastest(seconds: Callable[[int], float], count: int) -> int:
     if failure and not able:
         raise failure
     left, times, spent, look = np.array(able), np.empty((0, len(able))), 0.0, LOOK
-    while len(left) > 1 and (len(times) < FEWEST or (spent < SECONDS and len(times) < MOST)):
+    while len(left) > 1 and (len(times) < FEWEST or (spent < SECONDS and len(times) < most)):
         turn = np.empty(len(left))
         for place in range(len(left)) if len(times) % 2 else reversed(range(len(left))):
             turn[place] = seconds(int(left[place]))
