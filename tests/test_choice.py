@@ -91,7 +91,7 @@ def test_the_model_has_at_most_ten_constants():
 
 def test_the_model_takes_the_numbers_of_the_gpu():
     large, small = (8192, 8192, 8192), (8, 8192, 8192)
-    for shape, field, faster in ((large, "clock", 1.9), (small, "bandwidth", 1.5), (large, "multiprocessors", 1.8)):
+    for shape, field, faster in ((large, "clock", 1.9), (small, "bandwidth", 1.1), (large, "multiprocessors", 1.8)):
         build = min((each.task for each in builds(task(shape))), key=waves.seconds)
         twice = dataclasses.replace(build, **{field: 2 * getattr(build, field)})
         assert waves.seconds(build) / waves.seconds(twice) > faster, field

@@ -1045,9 +1045,9 @@ def test_every_kernel_is_tested():
 
 
 PICKED = {  # shapes at which ``best`` picks another tile for 46 SMs than for 170
-    "float32": (300, 300, 16),
-    "float64": (200, 200, 100),
-    "bfloat16": (200, 100, 40),
+    "float32": (300, 200, 40),
+    "float64": (200, 100, 40),
+    "bfloat16": (150, 200, 70),
 }
 
 
