@@ -17,6 +17,7 @@ import timings
 import xarray
 from batches import BATCH, HOST, batch_of, measured, stored, together
 
+import hpcmm
 from hpcmm import store
 from hpcmm.bench.journal import Journal
 from hpcmm.model.measurement import Point
@@ -705,3 +706,13 @@ def test_single_precision_keeps_seven_digits(path, tmp_path):
                 assert after[group][name].dtype == values.dtype
     with h5py.File(tmp_path / "small.h5") as file:
         assert file["samples/kernel"].dtype == "f4" and file["measurements/bound"].dtype == "f8"
+
+
+@pytest.mark.parametrize("longest", [0, 20, 300_000])
+def test_long_columns_of_texts_are_compressed_and_read_alike(tmp_path, longest):
+    texts = [f"é{row}" if longest else "" for row in range(300)]
+    texts[7] *= max(1, longest // 2)
+    store.write_groups(tmp_path / "a.h5", {"unprofiled": {"operation": texts, "reason": texts[::-1]}})
+    assert list(store.read(tmp_path / "a.h5")["unprofiled"]["operation"]) == texts
+    with hpcmm.open(tmp_path / "a.h5") as tree:
+        assert list(tree["unprofiled"].to_dataset().reason.values) == texts[::-1]

@@ -66,6 +66,10 @@ SEALED = "sealed_bytes"
 SOURCE = "source"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
 AGAIN = "if a run wrote it, run again"
+# HDF5 compresses texts of one length only, and takes kilobytes for a compressed column. A column of at least this many
+# texts is padded to its longest one, up to this size before compression.
+PADDED_ROWS = 200
+PADDED_BYTES = 32 * 2**20
 READ_SECONDS = 10  # time limit for reading a file, plus its size divided by
 READ_BYTES_PER_SECOND = 5_000_000
 # Maximum ratio of declared bytes to file size. gzip reaches 1,000 on one repeated value; measured runs reach 3.
@@ -182,12 +186,19 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
             dtype, unit, long_name = "i8", "1", f"dimension {name} (0: no such dimension)"
         else:
             dtype, unit, long_name = "f8", "1", f"scalar {name} (NaN: no such scalar)"
-        how = packed if dtype != TEXT else {}
+        how = packed
         if dtype == TEXT:  # HDF5 rejects NUL and invalid Unicode, which driver messages may have
-            values = [printable(text) for text in values]
+            values = [printable(text).encode() for text in values]
+            longest = max(map(len, values), default=0)
+            if len(values) >= PADDED_ROWS and 0 < longest * len(values) <= PADDED_BYTES:
+                dtype = h5py.string_dtype(length=longest)
+            else:
+                how = {}
         column = group.create_dataset(name, data=np.asarray(values, dtype=dtype), dtype=dtype, **how)
         column.dims[0].attach_scale(scale)
         column.attrs["long_name"] = long_name
+        if column.dtype.kind == "S":
+            column.attrs["_Encoding"] = "utf-8"  # xarray decodes these texts
         if unit:
             column.attrs["units"] = unit
 
