@@ -38,9 +38,9 @@ def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
 
 
 def test_end_to_end_calls_on_one_to_five_ranks_give_the_sums_of_the_test(mpiexec):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 75, timeout=600)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 50, timeout=600)
     assert done.returncode == 0, done.stderr
-    assert "75 drawn cases: right" in done.stdout
+    assert "50 drawn cases: right" in done.stdout
 
 
 @pytest.mark.gpu
@@ -52,17 +52,16 @@ def test_end_to_end_calls_on_gpus_give_the_sums_of_the_test(gpu, mpiexec):
 
 @pytest.mark.parametrize("part", ["gather", "restore"])
 def test_a_broken_phase_of_an_end_to_end_call_is_found(mpiexec, part):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 300, part, timeout=600)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 100, part, timeout=600)
     assert done.returncode != 0
     assert "wrong rows: [" in done.stderr
     assert "right" not in done.stdout
 
 
-@pytest.mark.parametrize("operation", ["sum", "minimum", "maximum"])
-def test_a_rank_that_contributes_nothing_is_found(mpiexec, operation):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 30, operation, timeout=600)
+def test_a_rank_that_contributes_nothing_is_found(mpiexec):
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 30, "minimum", timeout=600)
     assert done.returncode != 0
-    assert f"AssertionError: (('{operation}', 'serial', 'int32'), (1, 3, 9), 5, 1): {operation}" in done.stderr
+    assert "AssertionError: (('minimum', 'serial', 'int32'), (1, 3, 9), 5, 1): minimum" in done.stderr
     assert "right" not in done.stdout
 
 

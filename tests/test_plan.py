@@ -119,7 +119,7 @@ REFUSED = [
     ({"sweeps__size__variants": ["serial", "fast"]}, ["sweeps.size.variants", "'fast'", "serial", "cublas"]),
     ({"sweeps__size__variants": []}, ["sweeps.size.variants", "[]", "at least 1"]),
     ({"sweeps__size__variants": ["numpy", "numpy"]}, ["sweeps.size.variants", "'numpy'", "each value once"]),
-    ({"sweeps__size__dtypes": ["int32"]}, ["sweeps.size.dtypes", "'int32'", "float32", "float64"]),
+    ({"sweeps__size__dtypes": ["int16"]}, ["sweeps.size.dtypes", "'int16'", "float32", "float64"]),
     (
         {"sweeps__size__variants": ["naive", "warpgroup"], "sweeps__size__dtypes": ["float64"]},
         ["sweeps.size.variants", "a type of warpgroup: 'float64' is not allowed", "allowed: float32"],

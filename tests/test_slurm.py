@@ -338,6 +338,7 @@ REFUSED = {
     "no such partition": ({"partition": "nowhere"}, 2, "invalid partition specified: nowhere"),
     "no such GPU count": ({"memory_mb": 1000}, 9, "Requested node configuration is not available"),
 }
+REFUSALS = [(way, case) for way in TRIED for case in REFUSED] if ALL else list(zip(TRIED, REFUSED, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -373,9 +374,7 @@ def requests(tmp_path_factory):
         workflow.environ |= {"MODULEPATH": str(files), "PATH": path, "ASKED": str(asked)}
         workflow.code = workflow.run(*workflow.arguments, **workflow.environ)
 
-    together = Together(
-        [make(way) for way in REQUESTS] + [make_refused(way, case) for way in TRIED for case in REFUSED]
-    )
+    together = Together([make(way) for way in REQUESTS] + [make_refused(way, case) for way, case in REFUSALS])
     try:
         together.each(act)
         yield together
@@ -482,8 +481,7 @@ def test_auto_plans_for_gpus_though_this_machine_has_none(requests, way):
     assert "this batch needs a GPU, but CUDA shows none here" in workflow.told_of("gpu")
 
 
-@pytest.mark.parametrize("case", REFUSED)
-@pytest.mark.parametrize("way", TRIED)
+@pytest.mark.parametrize(("way", "case"), REFUSALS)
 def test_a_submission_that_slurm_refuses_is_an_error_and_other_jobs_go_on(requests, way, case, tell):
     workflow = requests.of(way, case)
     assert workflow.code == 1

@@ -257,11 +257,9 @@ DMMA_FAULTS = [
     ("ring.advance(SLICES);", "ring.advance(1);", "wrong result|race|waits for ever"),
     ("(t ^ row) * CHUNK_BYTES;", "t * CHUNK_BYTES;", "wrong result"),
     ("cp_async_wait_group<LAG>();", "", "race|wrong result|nothing has written"),
-    ("cp_async_wait_group<0>();", "", "race|wrong result|nothing has written"),
     ("s], SLICE_WARPS);", "s], 1);", "race|arrives"),
     ("        __syncwarp();         // all lanes", "        // all lanes", "race"),
     ("STAGES % SLICES == 0, ", "true, ", "race"),
-    ("barrier_sync(1 + team, TEAM_WARPS * 32);  // the sums", "// the sums", "race"),
     ("shared + team * RING_BYTES", "shared", "race|wrong result"),
     ("if (by_tma ? elected : loads)", "if (by_tma ? elected : produces)", "out of bounds"),
 ]
@@ -349,18 +347,13 @@ def test_tf32_is_right_in_every_order(build, tile):
 
 
 TF32_FAULTS = [
-    ("const int chunk = g / 2 % 2 * 4 + warp % 2 * 2 + g / 4;", "const int chunk = g / 2 + warp % 2 * 4;", ""),
     ("+ chunk * 4 + g % 2 * 2;", "+ chunk * 4 + g / 2 % 2 * 2;", "wrong result"),
-    ("(place ^ 4 * CHUNK_BYTES)", "place", "wrong result"),
     ("alpha * sum[2]}", "alpha * sum[1]}", "wrong result"),
     ("inside ? rounded(", "inside ? (", "wrong result"),
     ("by_tma ? 1 : 128", "by_tma ? 1 : 127", "race|arrives|wrong result"),
     ("mbarrier_wait(&ring.full[ring.stage], ring.parity);", "", "race|nothing has written|wrong result"),
     ("mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);", "", "race"),
-    ("wgmma_wait_group<1>(sums);", "wgmma_wait_group<2>(sums);", "race"),
-    ("    wgmma_fence();\n", "", "without wgmma_fence"),
     ("if (i == blockIdx.x && step < early)", "if (false)", "race|expect_tx|wrong result|waits for ever"),
-    ("fence_proxy_async();", "", "without fence_proxy_async"),
     ("pairs.load(0);", ";", "wrong result"),
     ("first + AT_ONCE < SHARE && beta != 0", "false", "wrong result"),
     # parts of a tile
@@ -369,42 +362,31 @@ TF32_FAULTS = [
         "const int start = step * DEPTH; mbarrier",
         "wrong",
     ),
-    ("barrier_sync(1, THREADS);", "", "race"),
-    (
-        "    barrier_cluster_arrive();\n    barrier_cluster_wait();\n#pragma",
-        "    __syncwarp();\n#pragma",
-        "no barrier orders|race|nothing has written|waits for ever|wait",
-    ),
-    ("mapa(own + (rank * SHARE + j) * THREADS, p)", "mapa(own + (rank * SHARE + j) * THREADS, 0)", "wrong result"),
     ("+ rank * SHARE * 8 + 2 * t", "+ 2 * t", "wrong result|race|nothing has written"),
-    ("        barrier_cluster_wait();  // no block ends", "        return;  // no block ends", "which has ended"),
     # copies of rows
     ("(first + i) % per_row * LINE + lane;", "(first + i) % per_row * LINE;", "wrong result"),
     ("first + i < lines && column < from.columns;", "first + i < lines;", "out of bounds|wrong result"),
-    ("copy_b, blockIdx.x - blocks_a", "copy_b, blockIdx.x", "wrong result|nothing has written|out of bounds"),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("old", "new", "said"), TF32_FAULTS, ids=[old[:24] for old, *_ in TF32_FAULTS])
 def test_a_fault_of_tf32_is_found(build, old, new, said):
-    """Without ``said``, another order of columns, which is no fault: it only takes longer."""
     text = whole_source("tf32")
     assert text.count(old) == 1
     found = []
     tiles = [SplitTile(32, 64, 3, (1,)), SplitTile(128, 64, 4, (2,)), SplitTile(256, 128, 4, (1,))]
     # the smallest tile first, and TMA and threads in turns: together they report most faults at once
-    for tile, beta, order, odd in itertools.product(tiles, (0.5, 0), ORDERS if said else ORDERS[:1], (0, 1)):
+    for tile, beta, order, odd in itertools.product(tiles, (0.5, 0), ORDERS, (0, 1)):
         try:  # rows that TMA takes; padded ones, which threads copy; rows that the first launch copies
             for pad, less in [(odd, 0), (0, odd)][: 1 + odd]:
                 shape, pads = (2 * tile.rows, 2 * tile.columns - less, 168 - less), (pad, pad, odd)
                 run_tf32(build, tile, shape, beta, order, pads, text.replace(old, new))
         except KernelError as error:
             found.append(str(error))
-            if said and re.search(said, found[-1]):
+            if re.search(said, found[-1]):
                 return
-    assert not said
-    assert not found
+    raise AssertionError(found)
 
 
 FAULTS = [  # rung, text, its replacement, what one of the orders reports
@@ -416,31 +398,25 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
         "race in shared memory|wrong",
     ),
     ("tma", "        parity ^= stage == 0;", "", f"{HANG}|race in shared memory|wrong result"),
-    ("warp_specialized", "parity ^ 1);  // the stages", "parity);  // the stages", HANG),
     # arrivals
     ("warp_specialized", "if (start > 0 && lane == 0)", "if (start > 0 && lane == 0 && thread > 0)", HANG),
-    ("persistent", "if (k > 0 && lane == 0)", "if (false)", HANG),
     # early loads: repeated, and of the wrong tile
     ("persistent", "i == blockIdx.x ? early * DEPTH : 0", "0", f"{HANG}|race in shared memory|expect_tx|wrong result"),
     ("persistent", "rasterize(blockIdx.x, tile", "rasterize(0, tile", "wrong result"),
     ("multicast", "lane < CLUSTER)\n                mbarrier", "lane < 1)\n                mbarrier", HANG),
     ("tma", "mbarrier_arrive(&full[s]);", "", HANG),
-    ("tma", "by_tma ? 1 : BLOCK", "by_tma ? 2 : BLOCK", HANG),
     # bytes
     ("tma", "expect_tx(&full[s], STAGE_BYTES)", "expect_tx(&full[s], STAGE_BYTES - B_BOX)", "expect_tx"),
     ("tma", "expect_tx(&full[s], STAGE_BYTES)", "expect_tx(&full[s], STAGE_BYTES + 16)", f"{HANG}.* and 16 bytes"),
-    ("persistent", "expect_tx(&full[q % C_BOXES], C_BOX)", "expect_tx(&full[q % C_BOXES], C_BOX / 2)", "expect_tx"),
     # descriptors, swizzles, coordinates
     ("tma", "STRIDE_OFFSET = 8 * ROW_BYTES", "STRIDE_OFFSET = 4 * ROW_BYTES", "wrong result|nothing has written"),
     ("persistent", "descriptor(b, DEPTH * ROW_BYTES)", "descriptor(b, DEPTH * 64)", "wrong result"),
-    ("persistent", "first_a + 2 * p / 16", "first_a + 4 * p / 16", "wrong result"),
     ("tma", "SWIZZLE_128 = 1", "SWIZZLE_128 = 2", "race in shared memory|nothing has written"),
     ("tma", "(chunk ^ row % 8)", "chunk", "wrong result"),  # of rows that threads copy
     ("multicast", "start + part, &full", "start, &full", "wrong result"),
     # fences and waits
     ("tma", "        fence_mbarrier_init();\n", "", "without fence_mbarrier_init"),
     ("tma", "            fence_proxy_async();\n", "", "without fence_proxy_async"),
-    ("wgmma_shared", "        fence_proxy_async();\n", "", "without fence_proxy_async"),
     (
         "persistent",
         "            fence_proxy_async();\n            barrier_sync",
@@ -451,14 +427,12 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
     ("tma", "        wgmma_commit_group();\n", "", "wrong result|before its products are complete"),
     ("warp_specialized", "wgmma_wait_group<1>(sums)", "wgmma_wait_group<2>(sums)", "race in shared memory"),
     ("warp_specialized", "        wgmma_wait_group<0>(sums);\n", "", "before its products are complete"),
-    ("tma", "__syncthreads();  // all warps'", "// all warps'", "race in shared memory"),
     (
         "tma",
         "        fence_mbarrier_init();\n    }\n    __syncthreads();",
         "        fence_mbarrier_init();\n    }",
         "no mbarrier|race",
     ),
-    ("persistent", "barrier_sync(barrier, 128);  // the box", "// the box", "race in shared memory"),
     ("persistent", "cp_async_bulk_wait_group_read<C_BOXES / ROUND - 1>();", "", "race in shared memory"),
     (
         "persistent",
@@ -478,13 +452,6 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
     ("warp_specialized", "setmaxnreg_inc<224>", "setmaxnreg_inc<240>", "more than 65536 registers"),
     # parts of a tile
     ("split_k_wgmma", "ld_shared_cluster_v4(mapa(four, p))", "ld_shared_cluster_v4(mapa(four, 0))", "wrong result"),
-    ("split_k_wgmma", "            barrier_sync(1, THREADS);", "            // ", "race in shared memory"),
-    (
-        "split_k_wgmma",
-        "        barrier_cluster_arrive();\n        barrier_cluster_wait();\n",
-        "        __syncthreads();\n",
-        "no barrier orders|race|nothing has written",
-    ),
     (
         "split_k_wgmma",
         "        barrier_cluster_wait();  // no block ends",

@@ -58,8 +58,8 @@ def inputs_of(operation: str, dtype: str, shape, seed: int) -> dict[str, np.ndar
         return {"x": rng.integers(0, 2**23, shape).astype(dtype)}
     m, n, k = shape
     sizes = {"A": (m, k), "B": (k, n), "C": (m, n)}
-    if dtype == "int8":
-        types = {"A": np.int8, "B": np.int8, "C": np.int32}
+    if DTYPES[dtype].is_integer:
+        types = {"A": dtype, "B": dtype, "C": np.int32}
         return {name: rng.integers(-128, 128, each, types[name]) for name, each in sizes.items()}
     return {name: DTYPES[dtype].stored(rng.uniform(-1, 1, each)) for name, each in sizes.items()}
 
@@ -83,7 +83,7 @@ def check(task: Task, inputs: dict[str, np.ndarray], result: np.ndarray) -> None
         assert (result == truth).all(), f"wrong elements: {np.flatnonzero(result != truth)}"
         return
     element = DTYPES[dtype]
-    if dtype == "int8":  # alpha and beta, 1.5 and 0.5, become 1 and 0
+    if element.is_integer:  # alpha and beta, 1.5 and 0.5, become 1 and 0
         truth = inputs["A"].astype(np.int64) @ inputs["B"].astype(np.int64)
         assert (result == truth).all(), f"wrong rows: {np.flatnonzero((result != truth).any(axis=1))}"
         return
