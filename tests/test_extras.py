@@ -37,6 +37,10 @@ READING = {
     "merge": (["a.h5", "b.h5", "-o", "all.h5"], "2 points of 2 runs"),
     "compare": (["a.h5", "b.h5"], "1 point in both"),
     "history": (["a.h5", "b.h5"], "over 2 runs"),
+    "predict": (
+        ["--rate", "50", "--inside", "1us,9GB/s", "--between", "1us,1GB/s", "--ranks", "8", "--simulate", "0"],
+        "closed form",
+    ),
     "export": (["a.h5"], "{"),
     "occupancy": (["--tile", "16"], "8 blocks per SM"),
     "check": (["nodes/timings.h5"], "4 devices"),

@@ -298,6 +298,20 @@ def _held_out(models: Sequence[Model]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
 
 
+def machine_of(columns: Columns, frame: pd.DataFrame, dtype: str) -> cost.Machine | None:
+    """Return the lines of the largest product on the most GPUs of an element type; None if none was measured."""
+    found = [
+        model
+        for model in _models(columns, frame)
+        if model.row["ranks"] > 1
+        and (model.row["operation"], model.row["dtype"]) == ("matmul", dtype)
+        and DEVICES[model.row["device"]].accelerator
+        and model.machine.exchange.per_unit
+    ]
+    best = max(found, key=lambda model: (model.row["ranks"], model.row["work"]), default=None)
+    return best.machine if best else None
+
+
 def _predicted_ranks(measured: int) -> list[int]:
     """Return the powers of two up to ``REACH`` times the measured ranks."""
     return [2**power for power in range((REACH * measured).bit_length())]

@@ -30,6 +30,7 @@ COMMANDS = (
     "compare",
     "check",
     "history",
+    "predict",
     "export",
     "occupancy",
     "doctor",

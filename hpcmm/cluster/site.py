@@ -28,6 +28,8 @@ class Site:
     constraint: str = ""
     gpu: str = "gpu"
     ranks_per_node: int = 0
+    inside_link: str = ""
+    between_link: str = ""
     cpus_per_rank: int = 1
     memory_mb: int | str = 0
     modules: list = field(default_factory=list)

@@ -1,0 +1,175 @@
+"""``python -m hpcmm predict``: products on more ranks than were measured, by formulas and by simulated schedules."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from hpcmm.cli.arguments import command
+from hpcmm.cluster.site import read
+from hpcmm.model import HpcmmError
+from hpcmm.model.dtypes import DTYPES
+
+UNITS = {"us": 1e-6, "ms": 1e-3, "GB/s": 1e9, "TB/s": 1e12}
+SITE = Path("profiles/slurm/site.yaml")
+SIMULATED = 256  # ranks; 1,024 take minutes
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "predict",
+        run,
+        "Predict distributed products on several nodes, by closed forms and by simulated schedules.",
+        "The closed forms are the cost models of the report, with links inside a node and between nodes. With the "
+        "package simgrid, SimGrid also plays each schedule. The rates come from the options below, a timings file, or "
+        "the keys inside_link, between_link and ranks_per_node of profiles/slurm/site.yaml.",
+        {1: "a rate that is not known, or another error"},
+    )
+    parser.add_argument(
+        "timings", metavar="TIMINGS", type=Path, nargs="?", help="HDF5 file with products and exchanges over GPUs"
+    )
+    parser.add_argument("--size", type=int, default=65536, metavar="N", help="rows of each matrix (default: 65536)")
+    parser.add_argument("--dtype", choices=tuple(DTYPES), default="float32", help="default: float32")
+    parser.add_argument(
+        "--ranks",
+        type=lambda text: [int(each) for each in text.split(",")],
+        default=[2**power for power in range(3, 11)],
+        metavar="R,...",
+        help="default: the powers of two from 8 to 1024",
+    )
+    parser.add_argument("--per-node", type=int, metavar="N", help="ranks of a node (default: that of the site, or 8)")
+    parser.add_argument("--rate", type=float, metavar="TFLOPS", help="10^12 operations per second of a local product")
+    for name, where in (("inside", "of a rank to its node"), ("between", "of a node to the other nodes")):
+        help_text = f"the link {where}: latency and rate, such as 10us,350GB/s"
+        parser.add_argument(f"--{name}", type=link, metavar="LINK", help=help_text)
+    parser.add_argument(
+        "--simulate", type=int, default=SIMULATED, metavar="R", help=f"up to R ranks (default: {SIMULATED}; 0: none)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the predictions as JSON instead of a table")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="also draw both")
+
+
+def link(text: str) -> tuple[float, float]:
+    """Read a latency and a rate; return seconds and bytes per second.
+
+    >>> link("10us,350GB/s")
+    (1e-05, 350000000000.0)
+    """
+    found = re.fullmatch(r"\s*([\d.]+)\s*(us|ms)\s*,\s*([\d.]+)\s*(GB/s|TB/s)\s*", text)
+    if not found or not float(found[3]):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not allowed; allowed: a latency and a rate, such as 10us,350GB/s"
+        )
+    return float(f"{float(found[1]) * UNITS[found[2]]:.12g}"), float(found[3]) * UNITS[found[4]]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from hpcmm.parallel import simulated
+
+    on = platform(arguments)
+    shape, itemsize = (arguments.size,) * 3, DTYPES[arguments.dtype].itemsize
+    most = 0 if simulated.missing() else arguments.simulate
+    rows = [
+        prediction(name, shape, itemsize, ranks, on, ranks <= most)
+        for name in simulated.PRODUCTS
+        for ranks in arguments.ranks
+    ]
+    if arguments.simulate and simulated.missing():
+        print(f"hpcmm: not simulated: {simulated.missing()}", file=sys.stderr)
+    if arguments.svg:
+        arguments.svg.write_text(drawing(rows, shape))
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    print(table(rows))
+    return 0
+
+
+def platform(arguments: argparse.Namespace) -> Any:
+    """Return the platform of the options, the timings file and the site, in this order."""
+    from hpcmm.parallel.cost import Line
+    from hpcmm.parallel.simulated import Platform
+
+    site = read(SITE) if SITE.exists() else None
+    measured = None
+    if arguments.timings:
+        from hpcmm import analysis, store
+        from hpcmm.analysis import scaling
+
+        columns = store.read(arguments.timings)
+        measured = scaling.machine_of(columns, analysis.measurements(columns), arguments.dtype)
+
+    def line(name: str) -> Line | None:
+        given = getattr(arguments, name) or (link(text) if site and (text := getattr(site, f"{name}_link")) else None)
+        return Line(given[0], 1 / given[1]) if given else None
+
+    local = Line(0.0, 1 / arguments.rate / 1e12) if arguments.rate else measured and measured.local
+    lines = {"local": local, "inside": line("inside") or (measured and measured.exchange), "between": line("between")}
+    options = {"local": "--rate TFLOPS or TIMINGS", "inside": "--inside LINK or TIMINGS", "between": "--between LINK"}
+    for name, found in lines.items():
+        if not found or not found.per_unit:
+            raise HpcmmError(f"the rate of {name!r} is not known; give {options[name]}")
+    return Platform(arguments.per_node or (site and site.ranks_per_node) or 8, **lines)
+
+
+def prediction(name: str, shape, itemsize: int, ranks: int, on, simulate: bool) -> dict[str, Any]:
+    """Return the predictions of an algorithm on some ranks; ``simulated`` is None if it was not played."""
+    from hpcmm.operations.matmul import MATMUL
+    from hpcmm.parallel import simulated
+
+    found = {"algorithm": name, "ranks": ranks}
+    found["closed_form"] = simulated.closed_form(MATMUL, name, shape, itemsize, ranks, on)
+    found["local"] = on.local(2 * math.ceil(shape[0] / ranks) * shape[1] * shape[2])
+    found["simulated"] = simulated.simulate(name, shape, itemsize, ranks, on) if simulate else None
+    return found
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    from tabulate import tabulate
+
+    from hpcmm.report.formats import duration
+
+    head = ["algorithm", "ranks", "products alone", "closed form", "simulated", "closed form over simulated"]
+    shown = []
+    for row in rows:
+        played = row["simulated"]
+        ratio = f"{row['closed_form'] / played:.3f}" if played else ""
+        times = [duration(row[name]) if row[name] else "" for name in ("local", "closed_form", "simulated")]
+        shown.append([row["algorithm"], row["ranks"], *times, ratio])
+    return tabulate(shown, head, colalign=["left", *["right"] * 5])
+
+
+def drawing(rows: list[dict[str, Any]], shape) -> str:
+    """Return a figure of both predictions as SVG: lines for closed forms, points for simulations."""
+    from hpcmm.report.drawing import svgs
+
+    axes = {
+        "x": {"field": "ranks", "type": "quantitative", "scale": {"type": "log", "base": 2}, "title": "Ranks"},
+        "color": {"field": "algorithm", "type": "nominal", "title": "Algorithm"},
+    }
+    layers = []
+    for field, mark in (
+        ("closed_form", {"type": "line"}),
+        ("simulated", {"type": "point", "filled": True, "size": 60}),
+    ):
+        y = {"field": field, "type": "quantitative", "scale": {"type": "log"}, "title": "Seconds"}
+        layers.append({"mark": mark, "encoding": axes | {"y": y}})
+    title = f"Products of size {shape[0]}: closed forms (lines) and simulated schedules (points)"
+    spec = {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "title": {"text": title},
+        "data": {"values": rows},
+        "width": 520,
+        "height": 340,
+        "layer": layers,
+    }
+    (drawn,) = svgs([json.dumps(spec)])
+    if isinstance(drawn, Exception):
+        raise drawn
+    return drawn

@@ -1,0 +1,371 @@
+"""The schedules of the distributed products played by SimGrid, on nodes whose devices have fast links.
+
+Each message is a flow that shares its links with the others: a link of each rank, and one of each node to the other
+nodes. SimGrid has one engine for a process, so each simulation is a process: ``simulate`` starts this module.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+from math import ceil, log2
+from typing import NamedTuple
+
+from hpcmm.model import TEXTBOOK, HpcmmError, Operation
+from hpcmm.parallel import ALGORITHMS
+from hpcmm.parallel.cost import Line, Machine, moved
+from hpcmm.parallel.schedules import block_rows, consecutive, divisions, grid, panels, panels_of, partners
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Nodes of some ranks each; ranks have links inside their node, and the ranks of a node share one to other nodes.
+
+    Parameters
+    ----------
+    per_node : int
+        Ranks of a node.
+    inside, between : Line
+        Over the bytes of a message of one rank in each direction at a time.
+    local : Line
+        Over the floating-point operations of a local product.
+    """
+
+    per_node: int
+    inside: Line
+    between: Line
+    local: Line
+
+
+def missing() -> str:
+    """Return the reason why nothing can be simulated; empty if SimGrid is installed."""
+    return "" if find_spec("simgrid") else "simgrid is not installed: pip install 'hpcmm[predict]'"
+
+
+PRODUCTS = (TEXTBOOK, "resident", "ring", "summa")
+
+
+def closed_form(
+    operation: Operation, name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platform
+) -> float:
+    """Predict by a formula: that of the algorithm, or its own where ranks share the link of their node."""
+    if name in OWN_FORMS:
+        return OWN_FORMS[name](shape, itemsize, ranks, on)
+    # the neighbour of one rank of each node is in the next node, and a ring is as slow as its slowest link
+    slowest = Line(on.between.latency, max(on.between.per_unit, on.inside.per_unit))
+    machine = Machine(on.local, on.inside if ranks <= on.per_node else slowest)
+    return ALGORITHMS[name].predict(operation, shape, itemsize, ranks, machine)
+
+
+def _gathers(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
+    """Predict ``resident``: all ranks of a node read from other nodes at the same time, and share its link."""
+    _, n, k = shape
+    nbytes = block_rows(k, ranks)[0][1] * n * itemsize
+    shared = Line(on.between.latency, max(on.between.per_unit * min(on.per_node, ranks), on.inside.per_unit))
+    times = [0.0]
+    for source, _ in partners(0, ranks):
+        times.append(times[-1] + (on.inside if source < on.per_node else shared)(nbytes))
+    return _multiplied(shape, ranks, on, {0: times})
+
+
+def _panels(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
+    """Predict the steps of ``summa``: each flow of a step is as slow as its most loaded link.
+
+    Ranks start at different panels, so that links are loaded differently in each step.
+    """
+    m, n, k = shape
+    rows, columns = grid(ranks)
+    heights, widths = ([count for _, count in block_rows(*pair)] for pair in ((m, rows), (n, columns)))
+    orders = [panels_of(panels(k, rows, columns), rows, columns, *divmod(rank, columns)) for rank in range(ranks)]
+    done, before, arrived = ([0.0] * ranks for _ in range(3))
+    for step in zip(*orders, strict=True):
+        load: Counter = Counter()  # seconds of each link in each direction
+        flows: list[list[tuple]] = []
+        for rank, panel in enumerate(step):
+            row, column = divmod(rank, columns)
+            sources = {(row * columns + panel.column, heights[row]), (panel.row * columns + column, widths[column])}
+            taken = []
+            for source, width in sources:
+                if source == rank:
+                    continue
+                nbytes, ends = panel.terms * width * itemsize, (source // on.per_node, rank // on.per_node)
+                links = [("from", source), ("to", rank)]
+                load.update(dict.fromkeys(links, nbytes * on.inside.per_unit))
+                if ends[0] != ends[1]:
+                    outside = [("out", ends[0]), ("in", ends[1])]
+                    load.update(dict.fromkeys(outside, nbytes * on.between.per_unit))
+                    links += outside
+                taken += links
+            flows.append(taken)
+        for rank, (panel, links) in enumerate(zip(step, flows, strict=True)):
+            row, column = divmod(rank, columns)
+            far = any(name == "out" for name, _ in links)
+            latency = (on.between if far else on.inside).latency if links else 0.0
+            arrived[rank] = (
+                max(arrived[rank], before[rank]) + latency + max((load[link] for link in links), default=0.0)
+            )
+            work = on.local(2 * heights[row] * widths[column] * panel.terms)
+            before[rank], done[rank] = done[rank], max(done[rank], arrived[rank]) + work
+    return max(done)
+
+
+def _textbook(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
+    """Predict the scatter of A and C from rank 0, a binomial broadcast of B, the product, and the gather of C."""
+    m, n, k = shape
+    _, rows = block_rows(m, ranks)[0]
+    nodes = ceil(ranks / on.per_node)
+
+    def from_root(nbytes: int) -> float:
+        if ranks == 1:
+            return 0.0
+        away = nbytes * (ranks - min(ranks, on.per_node)) / (ranks - 1)
+        return (
+            max(nbytes * on.inside.per_unit, away * on.between.per_unit)
+            + (on.between if nodes > 1 else on.inside).latency
+        )
+
+    rounds = ceil(log2(nodes)), ceil(log2(min(ranks, on.per_node)))
+    lines = Line(on.between.latency, max(on.between.per_unit, on.inside.per_unit)), on.inside
+    broadcast = sum(count * line(k * n * itemsize) for count, line in zip(rounds, lines, strict=True))
+    ends = sum(from_root(moved(phase, shape, itemsize, ranks)) for phase in ("scatter", "gather"))
+    return ends + broadcast + on.local(2 * rows * n * k)
+
+
+OWN_FORMS = {TEXTBOOK: _textbook, "resident": _gathers, "summa": _panels}
+
+
+def simulate(
+    name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platform, patience: float | None = None
+) -> float:
+    """Play the schedule of an algorithm on all ranks; return the seconds of the slowest.
+
+    Raises
+    ------
+    HpcmmError
+        If SimGrid is not installed or fails.
+    """
+    if missing():
+        raise HpcmmError(missing())
+    asked = json.dumps({"name": name, "shape": shape, "itemsize": itemsize, "ranks": ranks, "on": asdict(on)})
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "hpcmm.parallel.simulated", asked], capture_output=True, text=True, timeout=patience
+        )
+    except subprocess.TimeoutExpired as error:
+        raise HpcmmError(f"{name} on {ranks} ranks: not simulated within {patience:g} s") from error
+    if done.returncode:
+        raise HpcmmError(f"{name} on {ranks} ranks: SimGrid failed: {done.stderr.strip().splitlines()[-1:]}")
+    return float(done.stdout.split()[-1])
+
+
+def platform_file(ranks: int, on: Platform) -> str:
+    """Return a platform of SimGrid: a cluster for each node, and a route between each pair of nodes.
+
+    The latency of a message is that of its kind of link, so it is on the links between nodes and half on each of both
+    links of ranks.
+    """
+    nodes = ceil(ranks / on.per_node)
+    beyond = max(0.0, on.between.latency - on.inside.latency) / 2
+    lines = ['<?xml version="1.0"?>', '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">']
+    lines += ['<platform version="4.1">', '<zone id="all" routing="Full">']
+    for node in range(nodes):
+        first, last = node * on.per_node, min(ranks, (node + 1) * on.per_node) - 1
+        lines.append(
+            f'<cluster id="node{node}" prefix="rank" suffix="" radical="{first}-{last}" speed="1Gf" '
+            f'bw="{1 / on.inside.per_unit}Bps" lat="{on.inside.latency / 2}s" sharing_policy="SPLITDUPLEX" '
+            f'router_id="router{node}"/>'
+        )
+    for node in range(nodes if nodes > 1 else 0):
+        policy = 'sharing_policy="SPLITDUPLEX"'
+        lines.append(f'<link id="out{node}" bandwidth="{1 / on.between.per_unit}Bps" latency="{beyond}s" {policy}/>')
+    for one in range(nodes):
+        for other in range(one + 1, nodes):
+            ends = f'<link_ctn id="out{one}" direction="UP"/><link_ctn id="out{other}" direction="DOWN"/>'
+            route = f'src="node{one}" dst="node{other}" gw_src="router{one}" gw_dst="router{other}"'
+            lines.append(f"<zoneRoute {route}>{ends}</zoneRoute>")
+    return "\n".join([*lines, "</zone>", "</platform>"])
+
+
+# --- schedules of one rank, in a process with SimGrid ---------------------------------------------------------------
+
+
+def _play(name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
+    import simgrid
+
+    # neither TCP's windows nor its headers: a flow has the bandwidth of its links
+    settings = {
+        "model": "CM02",
+        "crosstraffic": 0,
+        "TCP-gamma": 0,
+        "latency-factor": 1,
+        "bandwidth-factor": 1,
+        "weight-S": 0,
+    }
+    configured = [f"--cfg=network/{key}:{value}" for key, value in settings.items()]
+    engine = simgrid.Engine(["hpcmm", *configured, "--log=root.thresh:error"])
+    with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
+        file.write(platform_file(ranks, on))
+        file.flush()
+        engine.load_platform(file.name)
+    hosts = [simgrid.Host.by_name(f"rank{rank}") for rank in range(ranks)]
+    ends: dict[int, Callable[[], float] | float] = {}
+    schedule = {TEXTBOOK: _scatter, "resident": _resident, "ring": _ring, "summa": _summa}[name]
+    arrived: dict[int, list[float]] = {}
+
+    def copy(source: int, target: int, nbytes: float):
+        return simgrid.Comm.sendto_async(hosts[source], hosts[target], ceil(nbytes))
+
+    for rank in range(ranks):
+        context = Context(simgrid, engine, copy, shape, itemsize, ranks, rank, on, arrived)
+
+        def actor(context=context, rank=rank) -> None:
+            schedule(context)
+            ends[rank] = context.now()
+
+        simgrid.Actor.create(f"rank{rank}", hosts[rank], actor)
+    engine.run()
+    return _multiplied(shape, ranks, on, arrived) if name == "resident" else max(ends.values())
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the schedule of a rank works with."""
+
+    simgrid: object
+    engine: object
+    copy: Callable
+    shape: Sequence[int]
+    itemsize: int
+    ranks: int
+    rank: int
+    on: Platform
+    arrived: dict[int, list[float]]
+
+    def now(self) -> float:
+        return getattr(self.engine, "clock", 0.0) if not callable(self.engine.clock) else self.engine.clock()
+
+    def multiply(self, flops: float) -> None:
+        self.simgrid.this_actor.sleep_for(self.on.local(flops))
+
+    def send(self, target: int, tag: str, nbytes: float):
+        return self.simgrid.Mailbox.by_name(f"{self.rank} {target} {tag}").put_async(0, ceil(nbytes))
+
+    def receive(self, source: int, tag: str):
+        return Receipt(self.simgrid.Mailbox.by_name(f"{source} {self.rank} {tag}").get_async())
+
+
+class Receipt(NamedTuple):
+    """A message that arrives. SimGrid writes its payload to the second object, which must live until then."""
+
+    pair: tuple
+
+    def wait(self) -> None:
+        self.pair[0].wait()
+
+
+def _ring(of: Context) -> None:
+    """Pass each block of columns of B on to the previous rank while it is multiplied."""
+    m, n, k = of.shape
+    rows, columns = block_rows(m, of.ranks)[of.rank][1], [count for _, count in block_rows(n, of.ranks)]
+    for step in range(of.ranks):
+        flows = []
+        if step < of.ranks - 1:
+            here = columns[(of.rank + step) % of.ranks]
+            flows.append(of.receive((of.rank + 1) % of.ranks, str(step)))
+            flows.append(of.send((of.rank - 1) % of.ranks, str(step), here * k * of.itemsize))
+        of.multiply(2 * rows * columns[(of.rank + step) % of.ranks] * k)
+        for flow in flows:
+            flow.wait()
+
+
+def _resident(of: Context) -> None:
+    """Copy the shares of B one after the other; products wait for copies, but no copy for a product."""
+    _, n, k = of.shape
+    shares = [count for _, count in block_rows(k, of.ranks)]
+    of.arrived[of.rank] = [0.0]
+    for source, _ in partners(of.rank, of.ranks):
+        of.copy(source, of.rank, shares[source] * n * of.itemsize).wait()
+        of.arrived[of.rank].append(of.now())
+
+
+def _multiplied(shape: Sequence[int], ranks: int, on: Platform, arrived: Mapping[int, Sequence[float]]) -> float:
+    """Return when the slowest rank has multiplied what arrived, by the division that is fastest for it."""
+    m, n, k = shape
+    rows, terms = block_rows(m, ranks), block_rows(k, ranks)
+    ends = []
+    for lengths in divisions(ranks):
+        slowest = 0.0
+        for rank, times in arrived.items():
+            order, end, done = [rank, *(source for source, _ in partners(rank, ranks))], 0.0, 0
+            for length in lengths:
+                group = order[done : done + length]
+                done += length
+                work = sum(2 * rows[rank][1] * n * terms[each][1] for each in group) * on.local.per_unit
+                end = max(end, times[done - 1]) + work + len(consecutive(group)) * on.local.latency
+            slowest = max(slowest, end)
+        ends.append(slowest)
+    return min(ends)
+
+
+def _summa(of: Context) -> None:
+    """Read the panels of a step while those of the previous one are multiplied."""
+    m, n, k = of.shape
+    grid_rows, grid_columns = grid(of.ranks)
+    row, column = divmod(of.rank, grid_columns)
+    rows, columns = block_rows(m, grid_rows)[row][1], block_rows(n, grid_columns)[column][1]
+    steps = panels_of(panels(k, grid_rows, grid_columns), grid_rows, grid_columns, row, column)
+
+    def flows(panel) -> list:
+        found = []
+        if panel.column != column:
+            found.append(of.copy(row * grid_columns + panel.column, of.rank, panel.terms * rows * of.itemsize))
+        if panel.row != row:
+            found.append(of.copy(panel.row * grid_columns + column, of.rank, panel.terms * columns * of.itemsize))
+        return found
+
+    waiting = flows(steps[0])
+    for panel, following in pairwise([*steps, None]):
+        for flow in waiting:
+            flow.wait()
+        waiting = flows(following) if following else []
+        of.multiply(2 * rows * columns * panel.terms)
+
+
+def _scatter(of: Context) -> None:
+    """Receive rows of A and C from rank 0 and B along a binomial tree, multiply, and return rows of C."""
+    m, n, k = of.shape
+    blocks = [count for _, count in block_rows(m, of.ranks)]
+    if of.rank == 0:
+        for flow in [of.send(rank, "scatter", blocks[rank] * (k + n) * of.itemsize) for rank in range(1, of.ranks)]:
+            flow.wait()
+    else:
+        of.receive(0, "scatter").wait()
+    distance = 1 << max(0, (of.ranks - 1).bit_length() - 1)
+    has = of.rank == 0
+    while distance:
+        if has and of.rank + distance < of.ranks and of.rank % (2 * distance) == 0:
+            of.send(of.rank + distance, "broadcast", k * n * of.itemsize).wait()
+        elif not has and of.rank % (2 * distance) == distance:
+            of.receive(of.rank - distance, "broadcast").wait()
+            has = True
+        distance //= 2
+    of.multiply(2 * blocks[of.rank] * n * k)
+    if of.rank == 0:
+        for flow in [of.receive(rank, "gather") for rank in range(1, of.ranks)]:
+            flow.wait()
+    else:
+        of.send(0, "gather", blocks[of.rank] * n * of.itemsize).wait()
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    lines = {name: Line(**given["on"][name]) for name in ("inside", "between", "local")}
+    given["on"] = Platform(per_node=given["on"]["per_node"], **lines)
+    print(_play(**given))

@@ -1,0 +1,61 @@
+"""Products on several nodes: closed forms against SimGrid where it is installed, and against arithmetic by hand."""
+
+import json
+
+import pytest
+
+from hpcmm.cli import main
+from hpcmm.cli.predict import link
+from hpcmm.operations.matmul import MATMUL
+from hpcmm.parallel import simulated
+from hpcmm.parallel.cost import Line
+from hpcmm.parallel.simulated import PRODUCTS, Platform, closed_form, simulate
+
+SLOW = Platform(4, Line(1e-5, 1 / 300e9), Line(2e-5, 1 / 50e9), Line(0.0, 1 / 100e12))  # exchanges take longest
+FAST = Platform(4, Line(1e-6, 1 / 900e9), Line(2e-6, 1 / 400e9), Line(0.0, 1 / 10e12))  # products take longest
+needs_simgrid = pytest.mark.skipif(bool(simulated.missing()), reason=simulated.missing())
+
+
+@needs_simgrid
+@pytest.mark.parametrize("on", [SLOW, FAST], ids=["exchanges", "products"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_closed_forms_are_near_simulated_schedules(name, on):
+    for ranks in (4, 16):
+        shape = (8192, 6144, 4096)
+        played = simulate(name, shape, 4, ranks, on)
+        assert played >= 0.999 * on.local(2 * 8192 * 6144 * 4096 / ranks)
+        # ranks of summa drift apart if exchanges take longest, and then share links with other steps
+        most = 0.2 if (name, on) == ("summa", SLOW) else 0.02
+        assert closed_form(MATMUL, name, shape, 4, ranks, on) == pytest.approx(played, rel=most)
+
+
+def test_the_ranks_of_a_node_share_its_link():
+    """Eight ranks on two nodes, no products: four blocks cross the link at a time, or one in a ring."""
+    on = Platform(4, Line(0.0, 1e-9), Line(0.0, 1e-8), Line(0.0, 1e-30))
+    block = 1024 * 128 * 4  # bytes of an eighth of B
+    seconds = {name: closed_form(MATMUL, name, (1024,) * 3, 4, 8, on) for name in ("resident", "ring")}
+    assert seconds["resident"] == pytest.approx((3 * 1e-9 + 4 * 4 * 1e-8) * block)
+    assert seconds["ring"] == pytest.approx(7 * 1e-8 * block)
+
+
+def test_predictions_use_options_and_name_a_rate_that_is_not_known(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    links = ["--inside", "10us,300GB/s", "--between", "20us,50GB/s"]
+    asked = ["predict", *links, "--ranks", "8,64", "--size", "4096", "--simulate", "0"]
+    assert main.main([*asked, "--rate", "50", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["algorithm"], each["ranks"]) for each in found] == [(name, r) for name in PRODUCTS for r in (8, 64)]
+    assert found[0]["local"] == pytest.approx(2 * 4096**3 / 8 / 50e12)
+    assert main.main(asked) == 1
+    assert "--rate TFLOPS" in capsys.readouterr().err
+    (tmp_path / "profiles" / "slurm").mkdir(parents=True)
+    (tmp_path / "profiles" / "slurm" / "site.yaml").write_text("inside_link: 10us,300GB/s\nbetween_link: 20us,50GB/s\n")
+    assert main.main(["predict", "--rate", "50", *asked[5:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+
+
+def test_a_link_is_a_latency_and_a_rate():
+    assert link("1.5 us, 2 TB/s") == (1.5e-6, 2e12)
+    for wrong in ("", "10us", "350GB/s", "10us,0GB/s", "10s,1GB/s"):
+        with pytest.raises(Exception, match="such as"):
+            link(wrong)
