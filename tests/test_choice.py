@@ -163,6 +163,13 @@ def test_what_is_measured_corrects_a_prediction():
     assert all(times[name] == pytest.approx(predicted[name], rel=0.02) for name in fast if name != names[0])
 
 
+def test_a_build_that_no_table_has_is_expected_to_be_as_fast_as_the_faster_others():
+    near = [choice.Near(1.0, {str(number): 0.1 * number for number in range(8)})]
+    times = choice.corrected(dict.fromkeys(["new", *map(str, range(8))], 1e-6), near)
+    assert times["new"] == times["2"] < times["3"]
+    assert choice.corrected({"new": 1e-6}, []) == {"new": 1e-6}
+
+
 def test_a_build_of_which_nothing_is_known_is_not_corrected_and_has_to_be_tried():
     """As one that was added after the table was written."""
     every = [each.name for each in builds(task((512, 512, 512)))]

@@ -124,13 +124,19 @@ class Near(NamedTuple):
 
 
 def corrected(predicted: Mapping[str, float], near: list[Near]) -> dict[str, float]:
-    """Return predicted seconds, corrected by the weighted mean of deviations at shapes that are near."""
-    found = {}
-    for name, seconds in predicted.items():
+    """Return predicted seconds, corrected by the weighted mean of deviations at shapes that are near.
+
+    Builds that tables do not have, such as new ones, are corrected by the lower quartile of the others, so that trials
+    rather have them.
+    """
+    factors = {}
+    for name in predicted:
         here = [(weight, deviations[name]) for weight, deviations in near if name in deviations]
-        total = sum(weight for weight, _ in here)
-        found[name] = seconds * math.exp(sum(weight * each for weight, each in here) / total) if here else seconds
-    return found
+        if here:
+            total = sum(weight for weight, _ in here)
+            factors[name] = math.exp(sum(weight * each for weight, each in here) / total)
+    usual = sorted(factors.values())[len(factors) // 4] if factors else 1.0
+    return {name: seconds * factors.get(name, usual) for name, seconds in predicted.items()}
 
 
 def nearest(task: Task) -> list[Near]:
