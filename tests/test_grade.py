@@ -1,5 +1,6 @@
 """Grading: cheats, the processes of submissions, rubrics, grades and their page."""
 
+import csv
 import ctypes
 import json
 import os
@@ -339,7 +340,7 @@ def test_a_file_that_is_none(tmp_path, content):
     grade = graded(path)
     assert not grade.passed
     assert grade.why.split(";")[0] in (
-        "a.c is missing",
+        "not handed in",
         "is not a file of its own",
         "a.c: operation: the file has none of the functions matmul, reduction, vector_add, copy",
         "its head leaves out the element type float32",
@@ -492,6 +493,26 @@ def test_one_submission_and_the_exit_status(tmp_path, asked, capsys):
 
 
 @isolated
+def test_a_seed_draws_the_same_shapes_and_a_long_message_is_whole_in_the_files(tmp_path, asked, capsys):
+    folder = tmp_path / "anna"
+    folder.mkdir()
+    wrong = "void matmul(int m, int n, int k) { }\n"
+
+    def grade(text: str, *options: str) -> tuple[str, str]:
+        (folder / "01_serial.c").write_text(text)
+        assert main(["grade", str(folder), "--rubric", str(asked), "--json", str(tmp_path / "g.json"), *options]) == 3
+        (found,) = json.loads((tmp_path / "g.json").read_text())["submissions"]
+        return found["exercises"][0]["why"], capsys.readouterr().out
+
+    first, again, other = (grade(wrong, "--seed", each)[0] for each in ("1", "1", "2"))
+    assert first == again != other
+    why, output = grade("".join(f"unknown{i} x{i};\n" for i in range(200)) + wrong)
+    assert "unknown199" in why and "unknown199" not in output and re.search(r"\.\.\. \d+ more lines: --html", output)
+    with pytest.raises(SystemExit):
+        main(["grade", str(folder), "--rubric", str(asked), "--seed", "-1"])
+
+
+@isolated
 def test_many_submissions_as_json_and_as_a_page(tmp_path, asked, capsys):
     folder = tmp_path / "all"
     for each in ("anna", "<b>berta</b>", "\x1b[2Jcarl", ".git"):
@@ -502,15 +523,28 @@ def test_many_submissions_as_json_and_as_a_page(tmp_path, asked, capsys):
     (folder / "dora").mkdir()
     (folder / "dora" / "01_serial.c").write_text("void matmul(void) { first();\n    second(; <i> }\n")
     json_file, page = tmp_path / "grades.json", tmp_path / "grades.html"
+    book, sheets = tmp_path / "grades.csv", tmp_path / "sheets"
     arguments = ["grade", str(folder), "--rubric", str(asked), "--json", str(json_file), "--html", str(page)]
-    assert main(arguments) == 3
-    assert "\x1b" not in capsys.readouterr().out
+    assert main([*arguments, "--csv", str(book), "--sheets", str(sheets), "--seed", "7"]) == 3
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert "  one: not handed in, 0 of 6\n" in output
+    assert all(f"{path}\n" in output for path in (json_file, page, book, sheets))
     result = json.loads(json_file.read_text())
     assert {each["name"]: each["points"] for each in result["submissions"]}["anna"] == 6
     assert [each["points"] for each in result["submissions"]].count(0) == 3
     text = page.read_text()
     assert "<b>berta" not in text and "&lt;b&gt;berta" in text
-    assert "C &amp; &lt;D&gt;" in text and "01_serial.c is missing" in text
+    assert "C &amp; &lt;D&gt;" in text and "not handed in" in text
+    assert result["seed"] == 7
+    with book.open(newline="") as file:
+        rows = {row["submission"]: row for row in csv.DictReader(file)}
+    assert rows["anna"] == {"submission": "anna", "one": "6", "points": "6", "of": "6", "not handed in": ""}
+    assert (rows["dora"]["points"], rows["dora"]["not handed in"]) == ("0", "")
+    assert [row["not handed in"] for row in rows.values()].count("one") == 2
+    assert len(list(sheets.iterdir())) == 4
+    alone = (sheets / "dora.html").read_text()
+    assert "second(; &lt;i&gt;" in alone and "anna" not in alone
     assert not re.search(r"(src|href)=[\"']?http", text)
     (error,) = re.findall(r"<pre tabindex=\"0\">(.*?)</pre>", text, re.DOTALL)
     assert re.search(r"\n +2 \| +second\(; &lt;i&gt; \}\n", error)  # with the indentation of its marks

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
 from pathlib import Path
 from typing import Any
 
+from hpcmm import store
 from hpcmm.cli.arguments import command
 from hpcmm.grading import rubric, sandbox, submissions
-from hpcmm.grading.exercise import Grade
+from hpcmm.grading.exercise import NOT_HANDED_IN, Grade
 from hpcmm.system import surroundings
 from hpcmm.system.text import printable
 
 NOT_RIGHT = 3  # exit status
+MOST_LINES = 20  # of a reason
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -40,6 +43,18 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--html", metavar="FILE", type=Path, help="also write the grades as a page")
     parser.add_argument(
+        "--csv", metavar="FILE", type=Path, help="also write the points for a grade book, one row per submission"
+    )
+    parser.add_argument(
+        "--sheets", metavar="DIR", type=Path, help="also write a page for each submission, named like its folder"
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=natural,
+        help="draw the shapes and inputs of an earlier grading: its JSON file has the number (default: new ones)",
+    )
+    parser.add_argument(
         "--trust",
         action="store_true",
         help="grade also where isolation does not work: submitted code then has the rights of your account",
@@ -52,37 +67,60 @@ def run(arguments: argparse.Namespace) -> int:
     isolation = sandbox.chosen(arguments.trust)
     surroundings.say()
     grades, result = [], {}
-    for submission, grade in submissions.graded(found, asked, isolation):
+    seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
+    for submission, grade in submissions.graded(found, asked, isolation, seed):
         if not grades or grades[-1][0] != submission:
             print(printable(submission.name), flush=True)
         grades.append((submission, grade))
         print(f"  {line(grade)}", flush=True)
-        for each in printable_lines(grade.why):
+        for each in shortened(grade.why):
             print(f"      {each}", flush=True)
-        result = submissions.result(asked, grades, isolation)
+        result = submissions.result(asked, grades, isolation, seed)
         if arguments.json:
-            write(arguments.json, result)
+            write(arguments.json, json.dumps(result, indent=2, allow_nan=False) + "\n")
+        if arguments.csv:
+            write(arguments.csv, submissions.table(result))
     print(*summary(result), sep="\n")
-    if arguments.json:
-        print(arguments.json)
-    if arguments.html:
+    if arguments.html or arguments.sheets:
         from hpcmm import report  # takes a while to import
 
-        report.build_grades(result, arguments.html)
-        print(arguments.html)
+        if arguments.html:
+            report.build_grades(result, arguments.html)
+        if arguments.sheets:
+            report.build_sheets(result, arguments.sheets)
+    for path in filter(None, (arguments.json, arguments.csv, arguments.html, arguments.sheets)):
+        print(path)
     return 0 if all(grade.passed for _, grade in grades) else NOT_RIGHT
+
+
+def natural(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError
+    return number
 
 
 def line(grade: Grade) -> str:
     """Return exercise, verdict, points and speed on one line."""
-    verdict = "PASS" if grade.passed else "FAIL"
+    verdict = "PASS" if grade.passed else NOT_HANDED_IN + "," if grade.why == NOT_HANDED_IN else "FAIL"
     speed = f", {grade.ratio:.3g}x {grade.against}" if grade.against else ""
     emulated = ", emulated" if "emulated" in grade.device else ""
     return f"{grade.exercise}: {verdict} {grade.points:g} of {grade.of:g}{speed}{emulated}"
 
 
-def printable_lines(text: str) -> list[str]:
-    return [printable(each) for each in text.splitlines()]
+def shortened(why: str) -> list[str]:
+    """Return the lines of a reason for the terminal; of a long one, the first lines, and the hint at its end.
+
+    >>> shortened("a\\n" * 40 + "hint: b")[-3:]
+    ['a', '... 20 more lines: --html and --json have all', 'hint: b']
+    """
+    if why == NOT_HANDED_IN:
+        return []
+    lines = [printable(each) for each in why.splitlines()]
+    hint = lines[-1:] if lines and lines[-1].startswith("hint: ") else []
+    rest = lines[: len(lines) - len(hint)]
+    more = len(rest) - MOST_LINES
+    return [*rest[:MOST_LINES], *([f"... {more} more lines: --html and --json have all"] if more > 0 else []), *hint]
 
 
 def summary(result: dict[str, Any]) -> list[str]:
@@ -93,14 +131,14 @@ def summary(result: dict[str, Any]) -> list[str]:
         for each in result["submissions"]
     ]
     if result["ungraded"]:
-        lines.append(f"{result['ungraded']:g} points for speed were not given: this machine has no GPU")
+        reached = f"{result['of'] - result['ungraded']:g} of {result['of']:g} can be reached here"
+        lines.append(f"{result['ungraded']:g} points for speed were not given: this machine has no GPU; {reached}")
     if result["unisolated"]:
         lines.append(f"graded {result['unisolated']}")
     return lines
 
 
-def write(path: Path, result: dict[str, Any]) -> None:
-    """Write grades as JSON."""
-    from hpcmm import report  # takes a while to import
-
-    report.Folder(path.parent).write(path.name, json.dumps(result, indent=2, allow_nan=False) + "\n")
+def write(path: Path, text: str) -> None:
+    """Write a file of the grades, replaced whole or not at all."""
+    with store.replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -37,6 +37,7 @@ from hpcmm.system.reader import ConfigError
 RUNS = 3  # per shape; the inputs of a random one of the later runs are drawn anew, the others repeat
 SCALARS = (1.5, 0.0, -0.75, 1.0)  # each scalar argument takes these in turn, the next one the next of them
 MULTIPLE = 32  # every dimension of one shape is a multiple of it
+NOT_HANDED_IN = "not handed in"
 RANKS = Path(__file__).with_name("ranks.py")
 REST_SECONDS = 0.02  # in which the process of a kernel must use no CPU time
 START_SECONDS = 60.0  # a process of the package may take this long to start and to compile
@@ -277,8 +278,7 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
     except NotGraded:
         raise
     except Refused as refused:
-        hint = f"\nhint: {exercise.hint}" if exercise.hint else ""
-        return dataclasses.replace(found, why=f"{refused}{hint}")
+        return dataclasses.replace(found, why=hinted(str(refused), exercise))
     except Exception as error:  # for example of a head with values that nothing expects
         return dataclasses.replace(found, why=f"cannot be graded: {type(error).__name__}: {error}"[:MOST_ERROR])
     error, bound = max(errors)
@@ -294,8 +294,13 @@ def answered(path: Path, exercise: Exercise) -> Grade:
     except Refused as refused:
         why = str(refused)
     if why:
-        return dataclasses.replace(found, why=f"{why}\nhint: {exercise.hint}" if exercise.hint else why)
+        return dataclasses.replace(found, why=hinted(why, exercise))
     return dataclasses.replace(found, passed=True, points=exercise.points)
+
+
+def hinted(why: str, exercise: Exercise) -> str:
+    """Return why a file fails, with the hint of its exercise below."""
+    return f"{why}\nhint: {exercise.hint}" if exercise.hint and why != NOT_HANDED_IN else why
 
 
 def own_file(path: Path) -> Path:
@@ -303,7 +308,7 @@ def own_file(path: Path) -> Path:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise Refused("is not a file of its own")
     if not path.exists():
-        raise Refused(f"{path.name} is missing")
+        raise Refused(NOT_HANDED_IN)
     return path.resolve()
 
 

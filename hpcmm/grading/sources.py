@@ -25,7 +25,7 @@ from hpcmm.model import DeviceError
 from hpcmm.system import files
 
 SHARED = ("ptx.cuh",)  # headers of the package that a solution may include
-MOST_ERROR = 2000  # characters of a compiler's message
+MOST_ERROR = 1 << 16  # characters of a compiler's message: the whole, but for one without an end
 MEMORY_KB, FILE_BLOCKS = 4 << 20, 64 << 11  # of a compiler; blocks of 512 bytes
 # Run a command, and write the sizes and contents of its results to standard output, which is a file of the grader: a
 # compiler itself writes to memory only.

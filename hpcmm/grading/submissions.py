@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import datetime
+import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from hpcmm.grading.exercise import Grade
 from hpcmm.grading.rubric import Rubric
 from hpcmm.grading.sandbox import Sandbox
 from hpcmm.model import HpcmmError
+from hpcmm.system.text import printable
 
 UNISOLATED = (
     "without isolation, which does not work on this machine (--trust): submitted code could read and change all files "
@@ -52,14 +55,20 @@ def found_in(folder: Path, rubric: Rubric) -> list[Submission]:
     return [Submission(each.name, each) for each in inner]
 
 
-def graded(submissions: Sequence[Submission], rubric: Rubric, isolation: Sandbox) -> Iterator[tuple[Submission, Grade]]:
-    """Grade all exercises of all submissions, one after the other: a kernel that runs beside another is slower."""
+def graded(
+    submissions: Sequence[Submission], rubric: Rubric, isolation: Sandbox, seed: int
+) -> Iterator[tuple[Submission, Grade]]:
+    """Grade all exercises of all submissions, one after the other: a kernel that runs beside another is slower.
+
+    All submissions of an exercise get the same shapes and inputs, which depend on the seed.
+    """
     for submission in submissions:
-        for each in rubric.exercises:
-            yield submission, exercise.grade(submission.folder / each.file, each, np.random.default_rng(), isolation)
+        for i, each in enumerate(rubric.exercises):
+            rng = np.random.default_rng([seed, i])
+            yield submission, exercise.grade(submission.folder / each.file, each, rng, isolation)
 
 
-def result(rubric: Rubric, grades: Sequence[tuple[Submission, Grade]], isolation: Sandbox) -> dict[str, Any]:
+def result(rubric: Rubric, grades: Sequence[tuple[Submission, Grade]], isolation: Sandbox, seed: int) -> dict[str, Any]:
     """Return the grades as values of JSON: numbers that do not exist are null."""
     submissions = []
     for submission in dict.fromkeys(each for each, _ in grades):
@@ -75,6 +84,7 @@ def result(rubric: Rubric, grades: Sequence[tuple[Submission, Grade]], isolation
     return {
         "title": rubric.title,
         "utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seed": seed,
         "of": sum(each.of for each in rubric.exercises),
         "ungraded": sum({grade.exercise: grade.ungraded for _, grade in grades}.values()),
         "unisolated": "" if isolation.program else UNISOLATED,
@@ -83,13 +93,37 @@ def result(rubric: Rubric, grades: Sequence[tuple[Submission, Grade]], isolation
     }
 
 
+def table(result: Mapping[str, Any]) -> str:
+    """Return the points as CSV for a grade book: one row per submission, with a column per exercise.
+
+    >>> grade = {"exercise": "1", "points": 5, "handed_in": True}
+    >>> table({"of": 5, "exercises": ["1"], "submissions": [{"name": "=x", "points": 5, "exercises": [grade]}]})
+    "submission,1,points,of,not handed in\\n'=x,5,5,5,\\n"
+    """
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow([*map(cell, ["submission", *result["exercises"]]), "points", "of", exercise.NOT_HANDED_IN])
+    for each in result["submissions"]:
+        absent = [grade["exercise"] for grade in each["exercises"] if not grade["handed_in"]]
+        points = [f"{grade['points']:g}" for grade in each["exercises"]]
+        points += [""] * (len(result["exercises"]) - len(points))  # that are not graded yet
+        rows.writerow([cell(each["name"]), *points, f"{each['points']:g}", f"{result['of']:g}", cell(" ".join(absent))])
+    return text.getvalue()
+
+
+def cell(text: str) -> str:
+    """Return a text that a spreadsheet takes for a text, and not for a formula."""
+    text = printable(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
 def values(grade: Grade) -> dict[str, Any]:
     """Return a grade as values of JSON.
 
     >>> values(Grade("1", "1.c", "cpu", False, "is missing", 0, 5))["ratio"] is None
     True
     """
-    return {
+    return {"handed_in": grade.why != exercise.NOT_HANDED_IN} | {
         name: None if isinstance(value, float) and math.isnan(value) else value
         for name, value in dataclasses.asdict(grade).items()
     }

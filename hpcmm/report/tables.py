@@ -135,7 +135,8 @@ def exercises_table(submission: Mapping[str, Any]) -> Table:
     """Make the table of the exercises of one submission; of a message of several lines, it has the first."""
 
     def verdict(grade: Mapping[str, Any]) -> Cell:
-        return words("PASS") if grade["passed"] else Cell("FAIL", printable(grade["why"].partition("\n")[0]), "fail")
+        why = printable(grade["why"].partition("\n")[0])
+        return words("PASS") if grade["passed"] else words(why) if not grade["handed_in"] else Cell("FAIL", why, "fail")
 
     def shown(value: float | None, form: Callable[[float], str]) -> Cell:
         return EMPTY if value is None else Cell(form(value))
