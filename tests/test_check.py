@@ -499,9 +499,9 @@ def test_the_experiment_of_a_check_is_a_config_and_gives_each_rank_the_same(rank
     for sweep in sweeps.values():
         assert sweep.entry["ranks"] == [ranks]
         divided = {ALONE, "all_reduce_nccl"}.isdisjoint(sweep.entry["algorithms"])
-        assert sweep.shapes and all(shape[0] % ranks == 0 or not divided for shape in sweep.shapes)
-        for algorithm, shape in itertools.product(sweep.algorithms, sweep.shapes):
-            most = max(sweep.shapes)[0] if algorithm.name == "all_reduce_nccl" else 2**26  # elements
+        assert sweep.shapes["cuda"] and all(shape[0] % ranks == 0 or not divided for shape in sweep.shapes["cuda"])
+        for algorithm, shape in itertools.product(sweep.algorithms, sweep.shapes["cuda"]):
+            most = max(sweep.shapes["cuda"])[0] if algorithm.name == "all_reduce_nccl" else 2**26  # elements
             for rank in (0, ranks - 1):  # no need grows with the ranks
                 need = algorithm.need(sweep.operation, shape, ranks, rank)
                 assert need.device <= 3 * most and need.whole <= 7 * most

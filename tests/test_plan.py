@@ -141,6 +141,8 @@ REFUSED = [
     ({"sweeps__size__sizes": 64}, ["sweeps.size.sizes", "64", "a list in brackets"]),
     ({"sweeps__size__sizes": {"start": 64, "stop": 128}}, ["sweeps.size.sizes", "'step'", "start"]),
     ({"sweeps__size__sizes": {"start": 1, "stop": 9, "step": 0}}, ["sweeps.size.sizes.step", "0", "at least 1"]),
+    ({"sweeps__size__sizes": {"cpu": [64], "gpu": [64]}}, ["sweeps.size.sizes", "'gpu'", "cpu, cuda"]),
+    ({"sweeps__size__sizes": {"cuda": [0]}}, ["sweeps.size.sizes.cuda", "0", "at least 1"]),
     ({"sweeps__size__sizes": GONE}, ["sweeps.size", "either sizes or shapes"]),
     ({"sweeps__size__shapes": [[1, 2, 3]]}, ["sweeps.size", "either sizes or shapes"]),
     ({"sweeps__sum__sizes": GONE, "sweeps__sum__shapes": [[1, 2]]}, ["sweeps.sum.shapes", "[1, 2]", "n"]),
@@ -433,6 +435,15 @@ def test_the_scale_picks_the_values():
     sizes = [point.shape[0] for point in planned.batch("size/cpu-r1-1").points if point.variant == "numpy"]
     assert sizes == [100, 200, 300, 400]
     assert planned.measuring.max_repetitions == 200
+
+
+def test_sizes_may_differ_by_device():
+    sizes = {"cpu": [64], "cuda": {"start": 512, "stop": 1024, "step": 512}}
+    batches = make(changed(sweeps__size__sizes=sizes, backends="auto")).batches
+    found = {(each.device, point.shape[0]) for each in batches if each.sweep == "size" for point in each.points}
+    assert found == {("cpu", 64), ("cuda", 512), ("cuda", 1024)}
+    only = make(changed(sweeps__size__sizes={"cuda": [512]}, backends="auto"))
+    assert {batch.device for batch in only.batches if batch.sweep == "size"} == {"cuda"}
 
 
 def test_a_variant_is_planned_in_its_own_types_alone():

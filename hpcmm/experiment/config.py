@@ -11,6 +11,7 @@ from typing import Any
 
 from hpcmm.kernels import file_of, is_file, name_of
 from hpcmm.model import TEXTBOOK, Operation, Variant
+from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import algorithms_of
@@ -171,8 +172,8 @@ def filled(value: Any, schema: Mapping[str, Any], scale: str) -> Any:
 class Sweep:
     """A checked sweep of the config.
 
-    ``entry`` is its entry, ``place`` the entry's place in the config, and ``points`` an upper bound of its number of
-    points.
+    ``entry`` is its entry, ``place`` the entry's place in the config, ``shapes`` has those of each device, and
+    ``points`` is an upper bound of its number of points.
     """
 
     place: str
@@ -181,7 +182,7 @@ class Sweep:
     variants: Sequence[Variant]
     algorithms: Sequence[Algorithm]
     dtypes: Sequence[str]
-    shapes: Sequence[tuple[int, ...]]
+    shapes: Mapping[str, Sequence[tuple[int, ...]]]
     scalars: Mapping[str, float]
     points: int
 
@@ -227,7 +228,8 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
         problems += error.problems
     if problems:
         raise ConfigError(*problems)
-    return Sweep(place, entry, operation, variants, algorithms, dtypes, shapes, scalars, per_shape * len(shapes))
+    points = per_shape * max(map(len, shapes.values()))
+    return Sweep(place, entry, operation, variants, algorithms, dtypes, shapes, scalars, points)
 
 
 def name_problems(place: str, entry: Mapping[str, Any]) -> list[str]:
@@ -300,11 +302,22 @@ def unknown(place: str, values: Iterable, allowed: Collection) -> list[str]:
     return [f"{place}: {not_allowed(each)}{choices(each, allowed)}" for each in values if each not in allowed]
 
 
-def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation, per_shape: int) -> list[tuple[int, ...]]:
-    """Return the shapes of an entry, from ``sizes`` or ``shapes``; each has up to ``per_shape`` points."""
-    dimensions = len(operation.dimensions)
+def sweep_shapes(
+    place: str, entry: Mapping[str, Any], operation: Operation, per_shape: int
+) -> dict[str, list[tuple[int, ...]]]:
+    """Return the shapes of an entry by device, from ``sizes`` or ``shapes``; each has up to ``per_shape`` points."""
     if ("sizes" in entry) == ("shapes" in entry):
         raise ConfigError(f"{place}: give either sizes or shapes")
+    sizes = entry.get("sizes")
+    if isinstance(sizes, Mapping) and set(sizes) <= set(DEVICES):
+        entries = {device: {"sizes": sizes.get(device, [])} for device in DEVICES}
+        return {name: shapes_of(f"{place}.{name}", each, operation, per_shape) for name, each in entries.items()}
+    return dict.fromkeys(DEVICES, shapes_of(place, entry, operation, per_shape))
+
+
+def shapes_of(place: str, entry: Mapping[str, Any], operation: Operation, per_shape: int) -> list[tuple[int, ...]]:
+    """Return the shapes of an entry that are the same on each device."""
+    dimensions = len(operation.dimensions)
     given = entry["shapes"] if "shapes" in entry else entry["sizes"]
     if isinstance(given, Mapping):
         start, stop = given["start"], given["stop"]

@@ -365,7 +365,8 @@ def sweep_batches(
 ) -> Iterator[Batch]:
     """Plan a sweep: one batch per device and number of ranks, or several if one would take too long."""
     operation, entry = sweep.operation, sweep.entry
-    problems = itertools.product(sweep.shapes, sweep.dtypes, dict.fromkeys([*entry.get("pinned", []), True]))
+    shapes = dict.fromkeys(itertools.chain.from_iterable(sweep.shapes.values()))
+    problems = itertools.product(shapes, sweep.dtypes, dict.fromkeys([*entry.get("pinned", []), True]))
     order = {problem: i for i, problem in enumerate(problems)}
     devices = dict.fromkeys(variant.device for variant in sweep.variants)
     packages = sorted({algorithm.package for algorithm in sweep.algorithms})  # an optional package has its own jobs
@@ -414,7 +415,7 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
             *(operation.scalars_of(dtype, sweep.scalars), algorithm.name, tile, pinned),
         )
         for shape, dtype, tile, pinned in itertools.product(
-            sweep.shapes, own, tiles, entry.get("pinned", [None]) if copies else [None]
+            sweep.shapes[variant.device], own, tiles, entry.get("pinned", [None]) if copies else [None]
         )
     ]
     if variant.capacity:
