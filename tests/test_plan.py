@@ -128,7 +128,7 @@ REFUSED = [
         {
             "sweeps__size__variants": ["numpy"],
             "sweeps__size__algorithms": ["summa"],
-            "sweeps__size__dtypes": ["float16"],
+            "sweeps__size__dtypes": ["int8"],
             "sweeps__size__tiles": GONE,
         },
         ["sweeps.size.algorithms", "summa", "whose sums are of the same type", "float32, float64"],
