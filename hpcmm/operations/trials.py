@@ -55,7 +55,7 @@ class Operands:
 def timed(backend: Any, builds: Sequence[Build], arrays: Mapping[str, Any]) -> dict[str, float]:
     """Return the seconds of builds, with cold caches; of promising ones the medians of some runs in turns.
 
-    A build that cannot run is left out.
+    A build that cannot run has no time.
     """
     first: dict[str, float] = {}
     runs: dict[str, Callable[[], Any]] = {}
