@@ -617,10 +617,25 @@ def test_cuda_a_task_is_placed_on_the_sms_of_its_gpu(gpu):
 @pytest.mark.parametrize(("variant", "choice"), SPLITS)
 def test_cuda_every_tile_of_split_k(gpu, variant, choice):
     (dtype,) = variant.dtypes
-    for parts in range(1, choice.max_parts + 1):  # more would need more shared memory than a block has
-        divided = dataclasses.replace(variant, geometry=SplitK((choice,), build=parts - 1))
+    for build in range(
+        len(SplitK((choice,)).candidates())
+    ):  # more parts would need more shared memory than a block has
+        divided = dataclasses.replace(variant, geometry=SplitK((choice,), build=build))
         for shape, (alpha, beta) in itertools.product(((130, 201, 77), (100, 132, 640)), ((1.5, 0.5), (-2.0, 0.0))):
             check_matmul(gpu, divided, dtype, shape, alpha, beta, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@given(data=st.data())
+def test_cuda_builds_for_few_rows(gpu, dtype, data):
+    """Builds also run what they do not suit: more rows than of a tile, and rows that are not aligned to 16 bytes."""
+    rung = MATMUL.variant("few_rows_wgmma")
+    build = data.draw(st.integers(0, len(rung.geometry.candidates()) - 1))
+    m = data.draw(st.integers(1, 200))
+    n, k = (data.draw(st.integers(1, 500).map(lambda x: 8 * x) | st.integers(1, 400)) for _ in range(2))
+    variant = dataclasses.replace(rung, geometry=dataclasses.replace(rung.geometry, build=build))
+    check_matmul(gpu, variant, dtype, (m, n, k), 1.5, data.draw(st.sampled_from((0.0, 0.5))), 1)
 
 
 @pytest.mark.gpu

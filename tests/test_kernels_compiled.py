@@ -268,6 +268,16 @@ def test_every_tile_of_split_k_with_tma_compiles_without_spills(name, tile):
     assert geometry.shared_bytes(tile, *tile.parts) <= 227 * 1024
 
 
+@pytest.mark.parametrize("build", some(range(len(RUNG_OF["matmul/few_rows_wgmma"][1].geometry.candidates())), 13))
+def test_builds_for_few_rows_compile_without_spills(build):
+    operation, variant = RUNG_OF["matmul/few_rows_wgmma"]
+    geometry = replace(variant.geometry, build=build)
+    task = Task(operation, replace(variant, geometry=geometry), (), variant.dtypes[-1], multiprocessors=132)
+    options = tuple(f"-D{key}={value}" for key, value in task.macros.items())
+    takes = compiled(source("matmul/few_rows_wgmma"), "sm_90a", options)
+    assert takes["spill_stores"] == takes["spill_loads"] == 0
+
+
 @pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))
 def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]

@@ -45,7 +45,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     **dict.fromkeys(
         (
             *("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
-            *("matmul/split_k_wgmma", "matmul/persistent_dmma", "matmul/tf32"),
+            *("matmul/split_k_wgmma", "matmul/persistent_dmma", "matmul/tf32", "matmul/few_rows_wgmma"),
         ),
         "large tiles; test_tma_on_host.py runs it with small ones",
     ),
@@ -531,6 +531,27 @@ def test_blocks_of_a_cluster_add_up_their_parts_in_every_order(build, name, dtyp
         check_matmul(inputs, arrays, parameters, dtype)
         results.add(arrays["C"].tobytes())
     assert len(results) == 1
+
+
+SPLIT_TILES = [each.tile for each in RUNG_OF["matmul/split_k"][1].geometry.choices]
+
+
+@needs_compiler
+@pytest.mark.parametrize("tile", some([each for each in SPLIT_TILES if each.threads <= 128] + SPLIT_TILES[:1]), ids=str)
+def test_tiles_of_split_k_access_rows_of_any_alignment(build, tile):
+    """The last stage has few k, or is whole; rows of C are whole vectors, or begin anywhere."""
+    macros = {"REAL": "float", **tile.macros, "PARTS": 1}
+    kernel = build(source("matmul/split_k"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
+    m, n, stage = tile.rows, tile.columns, tile.slices * tile.depth
+    shapes = [(m + 3, n + 5, 1), (m - 1, n - 3, stage + 9), (m + 1, n + 4, 2 * stage), (3, 2, 0)]
+    for shape, order in zip(shapes, itertools.cycle(ORDERS), strict=False):
+        parameters = {"alpha": 1.5, "beta": 0.0 if shape[2] == 1 else 0.5}
+        task = task_of("matmul/split_k", "float32", None, shape, parameters)
+        inputs = task.operation.draw(np.random.default_rng(shape), task)
+        arrays = {key: on_device(array) for key, array in inputs.items()}
+        grid = (-(-shape[1] // n), -(-shape[0] // m), 1)
+        kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, tile.ring_bytes)
+        check_matmul(inputs, arrays, parameters, "float32")
 
 
 @needs_compiler

@@ -26,7 +26,15 @@ NOT_COMPILED = new.COURSE / "22_fault_names.cu"  # that it does not compile is i
 COPIED = [pytest.param(*each, id=f"{each[0].name}-{each[1].name}") for each in new.rungs()]
 NOT_COPIED = {"split_k", "skinny", "stream_k_fma", "split_k_dmma", "stream_k_dmma", "persistent_dmma", "stream_k"}
 NOT_COPIED |= {"persistent", "multicast", "split_k_wgmma", "tf32", "three_fp16", "ozaki_14", "ozaki_15"}
-NOT_COPIED |= {"int8_transposed", "amx_blocked", "amx", "int8_slices", "int8_residues", "undivided_fma"}
+NOT_COPIED |= {
+    "few_rows_wgmma",
+    "int8_transposed",
+    "amx_blocked",
+    "amx",
+    "int8_slices",
+    "int8_residues",
+    "undivided_fma",
+}
 NOT_COPIED |= {"undivided_dmma", "undivided_wgmma", "strassen_1", "strassen_2"}
 
 

@@ -20,7 +20,7 @@ from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Boxes, Launch
 from hpcmm.operations.blocks import Tiled
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.operations.split_k_tma import SplitTile, SplitWgmma, Tf32
+from hpcmm.operations.split_k_tma import FewRows, SplitTile, SplitWgmma, Tf32
 from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, TmaChoice
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
@@ -44,6 +44,7 @@ SMALL = {  # as few columns and stages as the sources take
     "persistent": PersistentTma((TmaChoice(128, 2, 1),), group_rows=2),
     "multicast": PersistentTma((TmaChoice(64, 2, 1),), cluster=2, group_rows=2),
     "split_k_wgmma": SplitWgmma((SplitTile(64, 64, 2, (2,)),), group_rows=2),
+    "few_rows_wgmma": FewRows((SplitTile(16, 64, 2, (2,)),)),
 }
 # m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
 POINTS = [
@@ -199,6 +200,21 @@ def test_blocks_of_a_cluster_divide_the_terms_of_a_tile(build, monkeypatch, tile
     orders = ORDERS if tile.rows * tile.columns <= 128 * 64 else ORDERS[:1]
     for point, order in itertools.product([*POINTS, ((70, 200, 328), 1.5, 0.5)], orders):
         run(build, "split_k_wgmma", "bfloat16", point, order)
+
+
+# one group of 8 rows, several warpgroups, more blocks than steps, more rows than of a tile
+FEW_ROWS = [
+    SplitTile(8, 64, 3, (1,)),
+    SplitTile(48, 128, 2, (3,)),
+    *(pytest.param(SplitTile(rows, 64, 2, (8,)), marks=pytest.mark.slow) for rows in (32, 64, 96, 128, 160)),
+]
+
+
+@pytest.mark.parametrize("tile", FEW_ROWS)
+def test_blocks_compute_the_transpose_of_a_c_of_few_rows(build, monkeypatch, tile):
+    monkeypatch.setitem(SMALL, "few_rows_wgmma", FewRows((tile,)))
+    for point, order in zip([*POINTS, ((7, 200, 328), 1.5, 0.5)], itertools.cycle(ORDERS), strict=False):
+        run(build, "few_rows_wgmma", "bfloat16", point, order)
 
 
 def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):

@@ -321,6 +321,44 @@ __device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsign
                  : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
+// Start c += a b for a transposed product with few columns N: a by columns (MN-major) and b by columns, too (K-major).
+#define FOURS_8 FOUR(0)
+#define FOURS_16 FOURS_8, FOUR(1)
+#define FOURS_32 FOURS_16, FOUR(2), FOUR(3)
+#define FOURS_48 FOURS_32, FOUR(4), FOUR(5)
+#define FOURS_64 FOURS_48, FOUR(6), FOUR(7)
+#define FOURS_96 FOURS_64, FOUR(8), FOUR(9), FOUR(10), FOUR(11)
+#define FOURS_128 FOURS_96, FOUR(12), FOUR(13), FOUR(14), FOUR(15)
+#define FOURS_160 FOURS_128, FOUR(16), FOUR(17), FOUR(18), FOUR(19)
+#define SUMS_8 "%0, %1, %2, %3"
+#define SUMS_16 SUMS_8 ", %4, %5, %6, %7"
+#define SUMS_32 SUMS_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define SUMS_48 SUMS_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define SUMS_64 SUMS_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define SUMS_96 SUMS_64 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define SUMS_128 SUMS_96 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define SUMS_160 SUMS_128 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define TRANSPOSED(N, type, A, B)                                                                                     \
+    __device__ inline void wgmma_mma_async_m64n##N##k16_##type##_transposed(float (&c)[N / 8][4], unsigned long long a, \
+                                                                            unsigned long long b)                     \
+    {                                                                                                                 \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #type "." #type " {" SUMS_##N "}, %" #A          \
+                     ", %" #B ", 1, 1, 1, 1, 0;"                                                                      \
+                     : FOURS_##N                                                                                      \
+                     : "l"(a), "l"(b));                                                                               \
+    }
+#define TRANSPOSED_OF_BOTH(N, A, B) TRANSPOSED(N, f16, A, B) TRANSPOSED(N, bf16, A, B)
+TRANSPOSED_OF_BOTH(8, 4, 5)
+TRANSPOSED_OF_BOTH(16, 8, 9)
+TRANSPOSED_OF_BOTH(32, 16, 17)
+TRANSPOSED_OF_BOTH(48, 24, 25)
+TRANSPOSED_OF_BOTH(64, 32, 33)
+TRANSPOSED_OF_BOTH(96, 48, 49)
+TRANSPOSED_OF_BOTH(128, 64, 65)
+TRANSPOSED_OF_BOTH(160, 80, 81)
+#undef TRANSPOSED_OF_BOTH
+#undef TRANSPOSED
+
 // The same with TF32 elements: a of 64 x 8 in registers, as m64n128k8 above, and b of 8 x N with neighbours along k
 // together (K-major).
 __device__ inline void wgmma_mma_async_m64n32k8_tf32(float (&c)[4][4], const float (&a)[4], unsigned long long b,
@@ -372,13 +410,24 @@ __device__ inline void wgmma_mma_async_m64n256k8_tf32(float (&c)[32][4], const f
 // does not read the sums earlier.
 template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
 {
-    static_assert(J == 4 || J == 8 || J == 16 || J == 24 || J == 32, "as the products above");
-    if constexpr (J == 4)
-        asm volatile("wgmma.wait_group.sync.aligned %16;" : FOUR_TO_16 : "n"(PENDING) : "memory");
+    static_assert(J <= 2 || J == 4 || J == 6 || J == 8 || J == 12 || J == 16 || J == 20 || J == 24 || J == 32,
+                  "as the products above");
+    if constexpr (J == 1)
+        asm volatile("wgmma.wait_group.sync.aligned %4;" : FOURS_8 : "n"(PENDING) : "memory");
+    else if constexpr (J == 2)
+        asm volatile("wgmma.wait_group.sync.aligned %8;" : FOURS_16 : "n"(PENDING) : "memory");
+    else if constexpr (J == 4)
+        asm volatile("wgmma.wait_group.sync.aligned %16;" : FOURS_32 : "n"(PENDING) : "memory");
+    else if constexpr (J == 6)
+        asm volatile("wgmma.wait_group.sync.aligned %24;" : FOURS_48 : "n"(PENDING) : "memory");
     else if constexpr (J == 8)
-        asm volatile("wgmma.wait_group.sync.aligned %32;" : FOUR_TO_32 : "n"(PENDING) : "memory");
+        asm volatile("wgmma.wait_group.sync.aligned %32;" : FOURS_64 : "n"(PENDING) : "memory");
+    else if constexpr (J == 12)
+        asm volatile("wgmma.wait_group.sync.aligned %48;" : FOURS_96 : "n"(PENDING) : "memory");
     else if constexpr (J == 16)
-        asm volatile("wgmma.wait_group.sync.aligned %64;" : ACCUMULATORS : "n"(PENDING) : "memory");
+        asm volatile("wgmma.wait_group.sync.aligned %64;" : FOURS_128 : "n"(PENDING) : "memory");
+    else if constexpr (J == 20)
+        asm volatile("wgmma.wait_group.sync.aligned %80;" : FOURS_160 : "n"(PENDING) : "memory");
     else if constexpr (J == 24)
         asm volatile("wgmma.wait_group.sync.aligned %96;" : FOUR_TO_96 : "n"(PENDING) : "memory");
     else

@@ -13,7 +13,7 @@ from hpcmm.operations.heads import ladder
 from hpcmm.operations.picks import Fastest
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyTile, SplitChoice, SplitK
-from hpcmm.operations.split_k_tma import SplitTile, SplitWgmma, Tf32
+from hpcmm.operations.split_k_tma import FewRows, SplitTile, SplitWgmma, Tf32
 from hpcmm.operations.strassen import Strassen
 from hpcmm.operations.stream_k import DmmaChoice, StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import (
@@ -30,6 +30,7 @@ SIXTEEN_BIT = ("float16", "bfloat16")
 EIGHT_BIT = ("int8", "float8_e4m3")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
 TILES = (8, 16, 32)
+FEW_PARTS = 1, 2, 3, 4, 6, 8  # blocks of a cluster that divide the k of a tile with few rows
 TRANSPOSED_ROW = 16  # bytes: rows of a transposed matrix of 8-bit elements begin at multiples of it
 LIBRARY_WORKSPACE = 32 << 20  # bytes for cuBLASLt, as cuBLAS takes on Hopper
 OF_CUBLASLT = {"library": Workspace((LIBRARY_WORKSPACE,), "uint8")}
@@ -125,6 +126,10 @@ LAUNCHES = {
             SplitChoice(FmaTile(64, 128, 4, 8, 16, 8, 16, 3, 8), 4),
             SplitChoice(FmaTile(96, 96, 2, 6, 12, 4, 32, 3, 8), 4),
             SplitChoice(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), 1),
+            SplitChoice(FmaTile(32, 64, 1, 4, 8, 4, 8, 4, 8, resident=6), 1),
+            SplitChoice(FmaTile(64, 64, 1, 8, 4, 8, 16, 4, 8, resident=4), 1),
+            SplitChoice(FmaTile(128, 64, 1, 8, 8, 4, 8, 4, 8, resident=3), 1),
+            SplitChoice(FmaTile(64, 128, 1, 8, 8, 4, 8, 4, 8, resident=3), 1),
         )
     ),
     "skinny": {
@@ -167,7 +172,7 @@ LAUNCHES = {
     "stream_k_fma": StreamKFma(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), group_rows=8),
     "split_k_dmma": SplitK(
         (
-            SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 8), 3),
+            SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 4), 8),
             SplitChoice(DmmaTile(16, 64, 8, 16, 64, 8, 5), 4),
             SplitChoice(DmmaTile(32, 32, 8, 32, 32, 16, 3), 4),
             SplitChoice(DmmaTile(32, 64, 4, 32, 32, 16, 4), 4),
@@ -250,6 +255,19 @@ LAUNCHES = {
             SplitTile(128, 128, 6, (1, 2, 4, 8)),
             SplitTile(128, 192, 5, (1,)),
             SplitTile(128, 256, 4, (1,)),
+        )
+    ),
+    "few_rows_wgmma": FewRows(
+        (
+            SplitTile(8, 64, 8, FEW_PARTS),
+            SplitTile(8, 128, 6, FEW_PARTS),
+            SplitTile(16, 64, 7, FEW_PARTS),
+            SplitTile(16, 128, 6, FEW_PARTS),
+            SplitTile(48, 64, 7, FEW_PARTS),
+            SplitTile(48, 128, 5, FEW_PARTS),
+            SplitTile(96, 64, 5, FEW_PARTS),
+            SplitTile(96, 128, 7, FEW_PARTS),
+            SplitTile(160, 128, 6, FEW_PARTS),
         )
     ),
     "undivided_fma": SplitK(
@@ -421,6 +439,7 @@ LADDER = ladder(  # the order here is the order of the rungs
     "persistent",
     "multicast",
     "split_k_wgmma",
+    "few_rows_wgmma",
     "undivided_wgmma",
     "tf32",
     "three_fp16",
@@ -439,7 +458,7 @@ LADDER = ladder(  # the order here is the order of the rungs
             {
                 "float32": ("large_thread_tile", "split_k", "skinny", "stream_k_fma"),
                 "float64": ("persistent_dmma", "stream_k_dmma", "tensor_core", "split_k_dmma", "skinny"),
-                **dict.fromkeys(SIXTEEN_BIT, ("persistent", "multicast", "split_k_wgmma")),
+                **dict.fromkeys(SIXTEEN_BIT, ("persistent", "multicast", "split_k_wgmma", "few_rows_wgmma")),
             }
         ),
     ),

@@ -9,7 +9,7 @@ from typing import Any
 from hpcmm.model import Task
 from hpcmm.model.launch import Launch
 from hpcmm.operations.blocks import ChosenTile
-from hpcmm.operations.waves import Work
+from hpcmm.operations.waves import CLUSTERED, Work
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class SplitK(Clusters):
     choices: tuple[SplitChoice, ...]
 
     def candidates(self) -> list[tuple[FmaTile | DmmaTile, int]]:
-        return [(each.tile, parts) for each in self.choices for parts in range(1, each.max_parts + 1)]
+        return [(each.tile, parts) for each in self.choices for parts in CLUSTERED if parts <= each.max_parts]
 
     def shared_bytes(self, task: Task) -> int:
         tile, parts = self.chosen(task)

@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 from hpcmm.model import Task
 from hpcmm.model.launch import Boxes, Launch, Workspace
 from hpcmm.operations.blocks import ChosenTile, Staged
-from hpcmm.operations.tma import BOX, ROW_BYTES, copied, copied_rows, even_blocks, near_rows
+from hpcmm.operations.tma import BOX, ROW_BYTES, aligned, copied, copied_rows, even_blocks, near_rows
 from hpcmm.operations.waves import Work
+
+SHARED_BYTES = 227 * 1024  # of shared memory that the blocks of an SM can have
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,52 @@ class SplitWgmma(SplitTma):
 
     def macros(self, task: Task) -> dict[str, int]:
         return {**super().macros(task), "BFLOAT16": int(task.dtype == "bfloat16")}
+
+
+@dataclass(frozen=True)
+class FewRows(ChosenTile):
+    """Tiles of the transpose of C, whose k are divided among the blocks of a cluster.
+
+    A warpgroup computes 64 columns of C, and a warp loads. TMA has to take the rows of A and B.
+    """
+
+    choices: tuple[SplitTile, ...]
+
+    def threads(self, tile: SplitTile) -> int:
+        """Return the threads of a block."""
+        return 2 * tile.columns + 32
+
+    def shared_bytes(self, tile: SplitTile) -> int:
+        """Return the dynamic shared memory of a block: stages, with two mbarriers each."""
+        return tile.stages * ((tile.rows + tile.columns) * ROW_BYTES + 16)
+
+    def candidates(self) -> list[tuple[SplitTile, int]]:
+        return [(tile, parts) for tile in self.choices for parts in tile.parts]
+
+    def able(self, task: Task, tile: SplitTile, parts: int) -> bool:
+        m, n, k = task.shape
+        narrower = [each.rows for each in self.choices if m <= each.rows]
+        stages = parts == 1 or parts * BOX <= k
+        return aligned(task, n, k) and tile.rows == min(narrower, default=0) and stages
+
+    def work_of(self, tile: SplitTile, parts: int) -> Work:
+        resident = max(1, SHARED_BYTES // (self.shared_bytes(tile) + 1024))
+        return Work(tile.rows, tile.columns, BOX, tile.columns / 16, parts=parts, resident=resident)
+
+    def macros(self, task: Task) -> dict[str, int]:
+        tile, parts = self.chosen(task)
+        return {
+            **{"ROWS": tile.rows, "COLUMNS": tile.columns, "DEPTH": BOX, "STAGES": tile.stages, "PARTS": parts},
+            **{"BLOCK": self.threads(tile), "GROUP_ROWS": 1, "BFLOAT16": int(task.dtype == "bfloat16")},
+        }
+
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
+        (tile, parts), grid = self.chosen(task), self.over_c(task)
+        if not all(grid):
+            return []
+        boxes = [Boxes(arrays[name], rows, BOX, task.dtype) for name, rows in (("A", tile.rows), ("B", BOX))]
+        arguments = (*task.operation.arguments(task, arrays), *boxes)
+        return [Launch((*grid, parts), (self.threads(tile),), arguments, self.shared_bytes(tile))]
 
 
 class Tf32(SplitTma):

@@ -23,6 +23,19 @@ constexpr __device__ int common_divisor(int a, int b)
     return b == 0 ? a : common_divisor(b, a % b);
 }
 
+// Column x and row y of this lane among the lanes of its warp. Lanes that differ only in bit 1 read the same words of A,
+// lanes that differ only in bit 0 the same words of B: half a warp then loads its 16 bytes per lane in one wavefront of
+// shared memory.
+__device__ inline int2 place_of_lane()
+{
+    const int lane = threadIdx.x % 32;
+    if (LANE_ROWS == 4)
+        return make_int2(lane / 2 % 2 + lane / 4 % 4 * 2, lane % 2 + lane / 16 * 2);
+    if (LANE_ROWS == 8)
+        return make_int2(lane / 2 % 2 + lane / 8 % 2 * 2, lane % 2 + lane / 4 % 2 * 2 + lane / 16 * 4);
+    return make_int2(lane / 2 % 2, lane % 2 + lane / 4 * 2);
+}
+
 template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all are aligned, else 1
     static constexpr int LANE_COLUMNS = 32 / LANE_ROWS;
     static constexpr int WARP_ROWS = LANE_ROWS * THREAD_ROWS, WARP_COLUMNS = LANE_COLUMNS * THREAD_COLUMNS;
@@ -59,18 +72,10 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
 
     __device__ Tile(float *shared, int lda, int ldb) : lda(lda), ldb(ldb)
     {
-        const int lane = threadIdx.x % 32, warp = threadIdx.x % THREADS / 32;
-        // Lanes that differ only in bit 1 read the same words of A, lanes that differ only in bit 0 the same words of
-        // B: half a warp then loads its 16 bytes per lane in one wavefront of shared memory.
-        int lane_row = lane % 2, lane_column = lane / 2 % 2;
-        if (LANE_ROWS == 4)
-            lane_row += lane / 16 * 2, lane_column += lane / 4 % 4 * 2;
-        else if (LANE_ROWS == 8)
-            lane_row += lane / 4 % 2 * 2 + lane / 16 * 4, lane_column += lane / 8 % 2 * 2;
-        else
-            lane_row += lane / 4 * 2;
-        y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane_row;
-        x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane_column * 4;
+        const int warp = threadIdx.x % THREADS / 32;
+        const int2 place = place_of_lane();
+        y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + place.y;
+        x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + place.x * 4;
         ring = shared + threadIdx.x / THREADS * STAGES * STAGE;
         ring_address = __cvta_generic_to_shared(ring);
     }
@@ -173,8 +178,11 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
 #pragma unroll 1
         for (int left = (stages - (int)threadIdx.x / THREADS + SLICES - 1) / SLICES; left > 0; --left) {
             fetch();
+            // The last stage may be partial; `terms` is already that of the STAGES-th stage from here.
+            const int last = (terms + STAGES * SLICES * DEPTH + UNROLL - 1) / UNROLL;
+            const int parts = left > 1 ? DEPTH / UNROLL : min(last, DEPTH / UNROLL);
 #pragma unroll 1
-            for (int part = 0; part < DEPTH / UNROLL; ++part)
+            for (int part = 0; part < parts; ++part)
 #pragma unroll
                 for (int p = 0; p < UNROLL; ++p) {
                     if (p < UNROLL - 1)
@@ -265,37 +273,85 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
 };
 
 // Access to C, 16 bytes at a time if it is aligned; elements past the ends are not accessed.
+//
+// If C is not aligned, a lane would access each of its four neighbours alone, and the lanes of an access would be 16
+// bytes apart: four times as many sectors of the L2 cache. So lanes exchange their elements through shared memory, and a
+// warp accesses whole rows of its fragments.
+static __shared__ Vector staged[BLOCK];
+
 struct Result {
+    static constexpr int LANE_COLUMNS = 32 / LANE_ROWS, LENGTH = 4 * LANE_COLUMNS;  // elements of a row of fragments
+
     float *C;
     int m, n, ldc;
     bool vectors;
+    int lane_row, lane_column;
 
     __device__ Result(float *C, int m, int n, int ldc)
         : C(C), m(m), n(n), ldc(ldc), vectors(ldc % 4 == 0 && (size_t)C % 16 == 0)
     {
+        const int2 place = place_of_lane();
+        lane_row = place.y, lane_column = place.x * 4;
+    }
+    // If C is not aligned, this lane accesses elements of rows ROW_STEP apart, from here on, of the fragments of its warp.
+    static constexpr int ROW_STEP = 32 / LENGTH;
+    static_assert(LENGTH <= 32, "lanes access at least a row");
+    __device__ int2 first_of(int row, int column) const
+    {
+        return make_int2(column - lane_column + threadIdx.x % LENGTH, row - lane_row + threadIdx.x % 32 / LENGTH);
+    }
+    __device__ float *at(int row, int column) const
+    {
+        return C + (size_t)(unsigned)row * (unsigned)ldc + column;
     }
     __device__ Vector load(int row, int column) const
     {
-        const float *const source = C + (size_t)row * ldc + column;
         Vector v = {};
-        if (row < m && vectors && column + 3 < n)
-            v = *(const Vector *)source;
+        if (!vectors) {
+            const int2 first = first_of(row, column);
+            const float *const source = at(first.y, first.x);
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                if (first.y + e * ROW_STEP < m && first.x < n)
+                    v.of[e] = source[(long long)(e * ROW_STEP) * ldc];
+        } else if (row < m && column + 3 < n)
+            v = *(const Vector *)at(row, column);
         else if (row < m)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 if (column + e < n)
-                    v.of[e] = source[e];
+                    v.of[e] = at(row, column)[e];
         return v;
     }
+    // Store alpha sums + beta C; `before` is from `load`. Called by all lanes of a warp.
     __device__ void store(int row, int column, float alpha, const Vector &swapped, float beta,
                           const Vector &before) const
     {
-        float *const target = C + (size_t)row * ldc + column;
         Vector v;
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-            v.of[e] = alpha * swapped.of[e ^ 1] + beta * before.of[e];
-        if (row < m && vectors && column + 3 < n)
+            v.of[e] = swapped.of[e ^ 1];
+        if (!vectors) {
+            Vector *const own = staged + threadIdx.x / 32 * 32;
+            __syncwarp();  // all have read the previous elements
+            own[lane_row * LANE_COLUMNS + lane_column / 4] = v;
+            __syncwarp();
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                v.of[e] = ((const float *)own)[e * 32 + threadIdx.x % 32];
+        }
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            v.of[e] = alpha * v.of[e] + beta * before.of[e];
+        float *const target = at(row, column);
+        if (!vectors) {
+            const int2 first = first_of(row, column);
+            float *const target = at(first.y, first.x);
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                if (first.y + e * ROW_STEP < m && first.x < n)
+                    target[(long long)(e * ROW_STEP) * ldc] = v.of[e];
+        } else if (row < m && column + 3 < n)
             *(Vector *)target = v;
         else if (row < m)
 #pragma unroll

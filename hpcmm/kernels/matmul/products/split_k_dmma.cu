@@ -291,6 +291,9 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
 };
 
 // Access to C, 16 bytes at a time if it is aligned; elements past the ends are not accessed.
+//
+// If C is not aligned, lanes g and g ^ 1 exchange an element of their pairs, so that the eight lanes of a row access
+// neighbours: half as many sectors of the L2 cache. Fragments are then elements g and 8 + g of 16 columns.
 struct Result {
     REAL *C;
     int m, n, ldc;
@@ -300,33 +303,45 @@ struct Result {
         : C(C), m(m), n(n), ldc(ldc), vectors(ldc % 2 == 0 && (size_t)C % 16 == 0)
     {
     }
+    // The column of element e of a fragment at `column`.
+    __device__ int column_of(int column, int e) const
+    {
+        const int g = threadIdx.x % 32 / 4;
+        return vectors ? column + e : column - (g / 2 + g % 2 * 4) * 2 + 8 * e + g;
+    }
     __device__ Pair load(int row, int column) const
     {
-        const REAL *const source = C + (size_t)row * ldc + column;
+        const REAL *const source = C + (size_t)row * ldc;
         Pair v = {};
         if (row < m && vectors && column + 1 < n)
-            v = *(const Pair *)source;
+            v = *(const Pair *)(source + column);
         else if (row < m)
 #pragma unroll
             for (int e = 0; e < 2; ++e)
-                if (column + e < n)
-                    v.of[e] = source[e];
+                if (column_of(column, e) < n)
+                    v.of[e] = source[column_of(column, e)];
         return v;
     }
-    __device__ void store(int row, int column, REAL alpha, const Pair &sum, REAL beta, const Pair &before) const
+    // Store alpha sum + beta C; `before` is from `load`. Called by all lanes of a warp.
+    __device__ void store(int row, int column, REAL alpha, Pair sum, REAL beta, const Pair &before) const
     {
-        REAL *const target = C + (size_t)row * ldc + column;
+        if (!vectors) {
+            const bool odd = threadIdx.x & 4;
+            const REAL other = __shfl_xor_sync(~0u, odd ? sum.of[0] : sum.of[1], 4);
+            sum = {odd ? other : sum.of[0], odd ? sum.of[1] : other};
+        }
+        REAL *const target = C + (size_t)row * ldc;
         Pair v;
 #pragma unroll
         for (int e = 0; e < 2; ++e)
             v.of[e] = alpha * sum.of[e] + beta * before.of[e];
         if (row < m && vectors && column + 1 < n)
-            *(Pair *)target = v;
+            *(Pair *)(target + column) = v;
         else if (row < m)
 #pragma unroll
             for (int e = 0; e < 2; ++e)
-                if (column + e < n)
-                    target[e] = v.of[e];
+                if (column_of(column, e) < n)
+                    target[column_of(column, e)] = v.of[e];
     }
 };
 

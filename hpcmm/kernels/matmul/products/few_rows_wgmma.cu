@@ -1,0 +1,175 @@
+// Matrix product, GPU rung for 16-bit types: for few rows of C, B is read once at memory bandwidth.
+//
+// With few rows, the products take less time than loading B, so all that counts is that enough loads of B are in flight
+// on all SMs. The other rungs multiply 64 rows of A at a time: with fewer rows, most of their pipeline stages hold
+// zeros. Here a warpgroup computes a tile of the transpose of C: its 64 rows are columns of B, and its ROWS columns are
+// rows of A. wgmma reads both transposed from shared memory. A stage then holds little but B, so several blocks with
+// deep rings fit on an SM. The PARTS blocks of a cluster divide the terms where C has too few columns for all SMs, and
+// add up their sums through distributed shared memory in a fixed order. Runs on compute capability 9.0 only. Limit: the
+// memory bandwidth for B. With more rows of C than of a tile, B is read again. Rows that are no multiple of 16 bytes are
+// copied by a warp, because TMA does not take them, and that is slow.
+//
+// hpcmm:
+//   operation: matmul
+//   shelf: product
+//   change: for few rows of C, blocks compute its transpose, so that pipeline stages hold little but B
+//   counterpart: split_k_wgmma
+//   dtypes: [float16, bfloat16]
+//   architecture: sm_90a
+
+#include "matmul/boxes.cuh"
+#include "matmul/ring.cuh"
+
+constexpr int J = ROWS / 8, WARPGROUPS = COLUMNS / BOX_COLUMNS, THREADS = 128 * WARPGROUPS;
+constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES, STAGE_BYTES = A_BYTES + WARPGROUPS * B_BOX;
+constexpr int PITCH = COLUMNS + 4;  // of rows of sums; avoids bank conflicts
+static_assert(DEPTH == BOX_COLUMNS && BLOCK == THREADS + 32, "a warp loads");
+static_assert(ROWS * PITCH * 4 <= STAGES * STAGE_BYTES, "sums take the place of the stages");
+
+struct alignas(8) Four {  // neighbours
+    unsigned short of[4];
+};
+
+// Start the product of a warpgroup: 64 x 16 elements of the transpose of B by 16 x 8 J of that of A.
+template <int J>
+__device__ inline void wgmma_transposed(float (&c)[J][4], unsigned long long b, unsigned long long a)
+{
+#define OF_ROWS(N)                                           \
+    if constexpr (8 * J == N && BFLOAT16)                    \
+        wgmma_mma_async_m64n##N##k16_bf16_transposed(c, b, a); \
+    else if constexpr (8 * J == N)                           \
+        wgmma_mma_async_m64n##N##k16_f16_transposed(c, b, a);
+    OF_ROWS(8) OF_ROWS(16) OF_ROWS(32) OF_ROWS(48) OF_ROWS(64) OF_ROWS(96) OF_ROWS(128) OF_ROWS(160)
+#undef OF_ROWS
+}
+
+extern "C" __global__ void
+#if PARTS > 1
+    __cluster_dims__(1, 1, PARTS)
+#endif
+    __launch_bounds__(BLOCK, 1)
+    matmul(int m, int n, int k, float alpha, const Element *A, int lda, const Element *B, int ldb, float beta,
+           Element *C, int ldc, const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
+{
+    extern __shared__ __align__(1024) unsigned char shared[];
+    Ring<STAGE_BYTES, WARPGROUPS> ring(shared, shared + STAGES * STAGE_BYTES);
+    const int thread = threadIdx.x, lane = thread % 32, rank = blockIdx.z;
+    const int first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
+    const int stages = (k + DEPTH - 1) / DEPTH;
+    const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
+
+    const bool by_tma = aligned(A, lda) && aligned(B, ldb), loads = thread >= THREADS;
+
+    int step = from;  // of the warp that loads
+    const auto load = [&] {
+        unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+        unsigned long long *const full = &ring.full[ring.stage];
+        const int start = step * DEPTH;
+        if (by_tma) {
+            mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+#pragma unroll
+            for (int w = 0; w < WARPGROUPS; ++w)
+                cp_async_bulk_tensor_shared_global(b + w * B_BOX, map_b, first_column + w * BOX_COLUMNS, start, full);
+            cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, full);
+        } else {
+            copy_box(a, ROWS, {A, lda, m, k}, first_row, start, lane, 32);
+            for (int w = 0; w < WARPGROUPS; ++w)
+                copy_box(b + w * B_BOX, DEPTH, {B, ldb, k, n}, start, first_column + w * BOX_COLUMNS, lane, 32);
+            fence_proxy_async();
+            mbarrier_arrive(full);
+        }
+        ring.advance();
+        ++step;
+    };
+    if (thread == THREADS) {
+        ring.init(by_tma ? 1 : 32);
+        while (by_tma && step < min(to, from + STAGES))
+            load();  // before the other threads have started
+    }
+    __syncthreads();
+
+    float sums[J][4] = {};
+    if (loads) {
+        if (thread < THREADS + (by_tma ? 1 : 32))
+            while (step < to) {
+                mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
+                load();
+            }
+        __syncwarp();
+    } else {
+        // Uniform in a warp, as the compiler can see, so that descriptors are in uniform registers.
+        Ring<STAGE_BYTES, WARPGROUPS> ring(shared, shared + STAGES * STAGE_BYTES);
+        const int warpgroup = __shfl_sync(~0u, thread / 128, 0);
+        for (int step = from; step < to; ++step, ring.advance()) {
+            mbarrier_wait(&ring.full[ring.stage], ring.parity);
+            const unsigned long long a = descriptor(ring.bytes());
+            const unsigned long long b = descriptor(ring.bytes() + A_BYTES + warpgroup * B_BOX);
+            wgmma_fence();
+#pragma unroll
+            for (int p = 0; p < DEPTH; p += 16)
+                wgmma_transposed(sums, b + p * ROW_BYTES / 16, a + 2 * p / 16);
+            wgmma_commit_group();
+            wgmma_wait_group<1>(sums);
+            if (step > from && lane == 0)
+                mbarrier_arrive(&ring.empty[ring.previous()]);
+        }
+        wgmma_wait_group<0>(sums);
+        barrier_sync(1, THREADS);  // all have read the stages
+        float *const own = (float *)shared + lane % 4 * 2 * PITCH + thread / 32 * 16 + lane / 4;
+#pragma unroll
+        for (int j = 0; j < J; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                own[(8 * j + e % 2) * PITCH + e / 2 * 8] = sums[j][e];
+    }
+    if (PARTS > 1) {
+        barrier_cluster_arrive();
+        barrier_cluster_wait();
+    } else
+        __syncthreads();
+
+    const bool vectors = ldc % 4 == 0 && (size_t)C % sizeof(Four) == 0;
+    const int fours = min(ROWS, m - first_row) * (COLUMNS / 4);
+#pragma unroll 4
+    for (int i = rank * BLOCK + thread; i < fours; i += PARTS * BLOCK) {
+        const int y = i / (COLUMNS / 4), x = i % (COLUMNS / 4) * 4, column = first_column + x;
+        float *const four = (float *)shared + y * PITCH + x;
+        float4 total = *(const float4 *)four;
+        if (PARTS > 1)
+            total = ld_shared_cluster_v4(mapa(four, 0));
+#pragma unroll
+        for (int p = 1; p < PARTS; ++p) {
+            const float4 part = ld_shared_cluster_v4(mapa(four, p));
+            total = make_float4(total.x + part.x, total.y + part.y, total.z + part.z, total.w + part.w);
+        }
+        Element *const to = C + (size_t)(first_row + y) * ldc + column;
+        const bool whole = vectors && column + 3 < n;
+        Four of_c = {};
+        if (beta != 0 && whole)
+            of_c = *(const Four *)to;
+        else if (beta != 0)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                of_c.of[e] = column + e < n ? to[e].bits : 0;
+        const float of[4] = {total.x, total.y, total.z, total.w};
+#pragma unroll
+        for (int e = 0; e < 4; e += 2) {
+            const float low = alpha * of[e], high = alpha * of[e + 1];
+            const unsigned pair = beta == 0 ? to_pair(low, high)
+                                            : to_pair(low + beta * to_float(of_c.of[e]),
+                                                      high + beta * to_float(of_c.of[e + 1]));
+            of_c.of[e] = pair, of_c.of[e + 1] = pair >> 16;
+        }
+        if (whole)
+            *(Four *)to = of_c;
+        else
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                if (column + e < n)
+                    to[e].bits = of_c.of[e];
+    }
+    if (PARTS > 1) {  // no block ends before the others have read its sums
+        barrier_cluster_arrive();
+        barrier_cluster_wait();
+    }
+}
