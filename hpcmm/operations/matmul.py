@@ -34,7 +34,7 @@ def flops(task: Task) -> int:
 def nbytes(task: Task) -> int:
     """Return the compulsory traffic: A, B and C once each, C twice if it is also read."""
     m, n, k = task.shape
-    passes_over_c = 2 if task.scalars["beta"] else 1
+    passes_over_c = 2 if task.scalars.get("beta") else 1
     return (m * k + k * n) * task.element.itemsize + passes_over_c * m * n * task.element.results.itemsize
 
 
