@@ -104,10 +104,10 @@ def table(result: Mapping[str, Any]) -> str:
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow([*map(cell, ["submission", *result["exercises"]]), "points", "of", exercise.NOT_HANDED_IN])
     for each in result["submissions"]:
-        absent = [grade["exercise"] for grade in each["exercises"] if not grade["handed_in"]]
+        unsent = [grade["exercise"] for grade in each["exercises"] if not grade["handed_in"]]
         points = [f"{grade['points']:g}" for grade in each["exercises"]]
         points += [""] * (len(result["exercises"]) - len(points))  # that are not graded yet
-        rows.writerow([cell(each["name"]), *points, f"{each['points']:g}", f"{result['of']:g}", cell(" ".join(absent))])
+        rows.writerow([cell(each["name"]), *points, f"{each['points']:g}", f"{result['of']:g}", cell(" ".join(unsent))])
     return text.getvalue()
 
 
