@@ -226,7 +226,9 @@ class Known:
         shape = tuple(int(row[name]) for name in operation.dimensions)
         geometry = variant.geometry_of(row["dtype"]) if variant else None
         if isinstance(geometry, OverC):
-            task = Task(operation, variant, shape, row["dtype"], {}, int(row["tile"]), int(kernel["multiprocessors"]))
+            scalars = operation.scalars | {name: row[name] for name in operation.scalars if name in row}
+            sms = int(kernel["multiprocessors"])
+            task = Task(operation, variant, shape, row["dtype"], scalars, int(row["tile"]), sms)
             with contextlib.suppress(HpcmmError):  # the tile depends on the SM count, which the file may not have
                 found["elements_per_thread"] = math.prod(geometry.covered(task)) / threads
         elif len(shape) == 1:
