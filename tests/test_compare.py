@@ -11,7 +11,7 @@ import pytest
 import timings
 from hypothesis import given
 from hypothesis import strategies as st
-from timings import FAIL, call_samples, kernel_samples, measurement, merged
+from timings import FAIL, call_samples, kernel_samples, measurement, merged, visit_samples
 
 from hpcmm import store
 from hpcmm.analysis import compare, evidence
@@ -123,6 +123,30 @@ def test_without_enough_baselines_no_point_has_a_verdict(tmp_path, count):
     assert math.isnan(row["low"]) and math.isnan(row["p"]) and not found.judged
     assert found.changed.empty and found.regressions(0.0).empty
     assert any(f"{count} baseline" in note and "more than 20 are needed" in note for note in found.noise)
+
+
+@pytest.mark.parametrize(("likely", "visits"), [(0.3, 3), (0, 3), (0, 1)], ids=["states", "calm", "one visit"])
+def test_kernels_on_a_cpu_may_have_states_that_their_library_has_not(tmp_path, likely, visits):
+    """A process may be half as fast, as with other pages. Visits show that; with one each, no kernel is judged."""
+    sizes, sides = range(100, 140), []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        beside, own = [], []
+        for n in sizes:
+            samples = visit_samples(np.exp(0.01 * rng.standard_normal(3)))
+            beside.append(measurement(product("serial", n), "numpy", samples=samples))
+            times = np.exp(0.01 * rng.standard_normal(visits)) * np.where(rng.random(visits) < likely, 2.0, 1.0)
+            times *= 1.4 if seed and n == sizes[0] else 1.0
+            own.append(measurement(product("serial", n), samples=visit_samples(times)))
+        sides.append([*own, *beside])
+    (tmp_path / "more").mkdir()
+    found = compared(tmp_path / "more", *sides, beside=((), ()))
+    verdicts = found.rows.loc[found.rows["baseline"] == 0, "verdict"]
+    if visits == 1:
+        assert set(verdicts) == {"not judged"} and any("kernels have one visit" in each for each in found.noise)
+        return
+    called = set(found.rows.loc[found.rows["verdict"].isin(["faster", "slower"]), "n"])
+    assert called == (set() if likely else {sizes[0]})
 
 
 def test_baselines_of_another_library_show_no_level(tmp_path):

@@ -4,6 +4,9 @@ Two jobs differ for reasons that no number of visits within one of them shows: a
 another clock. The baselines beside the variants ran the same code in both, so they are controls: their differences are
 what unchanged points show by chance, whatever its cause. No model of the noise is needed, also not of states that last
 for several runs.
+
+On a CPU, a kernel may have states that its library has not: the pages of its arrays, the places of its threads. There
+its visits, each in a process of its own, show how heavy the tails of its differences are, too.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from hpcmm.store import IDENTITY
 
 ALPHA = 0.005  # significance level: the largest share of unchanged points that is called faster or slower
 MARGIN = 0.01  # smaller changes are ignored
+BEYOND = math.log(10)  # controls say nothing about times that are so much longer or shorter than theirs
 CONTROLS = 20  # least number of baselines in all files that show how much unchanged points differ
 WIDEST = math.log(100)  # half-width of the widest interval that is shown
 
@@ -157,6 +161,7 @@ class Controls:
         times = pd.Series(times).groupby(kinds).transform("mean").to_numpy()  # not in the order of their differences
         order = np.argsort(times, kind="stable")
         times, differences, self._errors = times[order], differences[order], errors[order]
+        self._range = times[0], times[-1]
         self.level = float(np.median(differences)) if centred else 0.0
         self._sizes = np.abs(differences - self.level)
         self.drift = float(_quartile(self._sizes)) / QUARTILE
@@ -180,6 +185,10 @@ class Controls:
             more = _quartile(sizes / np.hypot(errors, middle[:, None])) > 1
             low, high = np.where(more, middle, low), np.where(more, high, middle)
         return np.where(_quartile(sizes / errors) <= 1, 0.0, high)
+
+    def reach(self, time: float) -> bool:
+        """Return whether a time is among those of the controls, or near them."""
+        return self._range[0] - BEYOND <= time <= self._range[1] + BEYOND
 
     def error(self, time: float, error: float) -> float:
         """Return the error of a difference at this logarithm of seconds, with the spread between files."""
@@ -240,6 +249,9 @@ class Evidence:
         self._squares = np.nan_to_num(found["var"].to_numpy()) * self._freedom
         self._parts = noise.median_spread(self.count) ** 2
         self.device = both["device"].to_numpy()
+        self._own = (both["baseline"] == 0).to_numpy()
+        self._contrasts = self._contrasted(taken)
+        self._tails: dict[str, Chance | None] = {}
         self._kinds = visits.alike(both, added)
         self._libraries = libraries
         self._rows = self._baselines(frames) if libraries is not None else []
@@ -255,6 +267,33 @@ class Evidence:
             dict(zip(zip(key, frame["contender"], strict=True), frame.index + first, strict=True))
             for key, frame, first in zip(keys_of(beside), beside, self.offsets, strict=True)
         ]
+
+    def _contrasted(self, taken: pd.DataFrame) -> pd.DataFrame:
+        """Return the difference of each measurement between its first visit and the others.
+
+        ``size`` is in standard errors of the prior: those by the visits of a measurement itself would hide its states.
+        """
+        at = taken["measurement"].to_numpy()
+        others = taken["visit"] != taken.groupby("measurement")["visit"].transform("first")
+        parts = taken["log"].groupby([at, others]).agg(["median", "size"]).unstack()
+        parts = parts[parts.notna().all(axis=1)] if parts.shape[1] == 4 else parts.iloc[:0]
+        rows = parts.index.to_numpy(int)
+        found = np.abs(parts["median"].to_numpy() @ [1.0, -1.0]) if len(rows) else np.empty(0)
+        spreads = (noise.median_spread(parts["size"].to_numpy(int)) ** 2).sum(axis=1) if len(rows) else np.empty(0)
+        for device in dict.fromkeys(self.device[rows]):
+            here = self.device[rows] == device
+            prior = self.known.get(device) or noise.Prior(*np.empty((3, 0)))
+            variance, _ = prior.at(self.centre[rows[here]])
+            found[here] /= np.sqrt(np.maximum(variance, noise.LEAST**2) * spreads[here])
+        return pd.DataFrame({"row": rows, "size": found})[self._own[rows]]
+
+    def tails(self, device: str) -> Chance | None:
+        """Return the chance of differences of kernels on a device by their visits; None if too few are known."""
+        if device not in self._tails:
+            part = self._contrasts[self.device[self._contrasts["row"].to_numpy()] == device]
+            sizes = part["size"].to_numpy()
+            self._tails[device] = Chance(sizes, np.ones(len(sizes))) if len(sizes) > CONTROLS else None
+        return self._tails[device]
 
     def controls(self, before: tuple[int, ...], after: tuple[int, ...], device: str) -> Controls | None:
         """Return the controls between two sets of files on a device; None with fewer than ``CONTROLS``."""
@@ -304,9 +343,15 @@ class Evidence:
         controls = self.controls(*files, device) if math.isfinite(log) else None
         if controls is None:
             return Change(math.exp(log))
-        error = controls.error(float(self.centre[rows].mean()), error)
+        time = float(self.centre[rows].mean())
+        chances = [(controls.chance, controls.error(time, error))]
+        if self._own[rows[0]] and not DEVICES[device].accelerator:
+            chances.append((self.tails(device), error))
+        if chances[-1][0] is None or not controls.reach(time):
+            return Change(math.exp(log))
         log -= controls.level
-        return judged(log, error * controls.chance.critical(share), controls.chance.outside(abs(log) / error))
+        width = max(chance.critical(share) * each for chance, each in chances)
+        return judged(log, width, max(chance.outside(abs(log) / each) for chance, each in chances))
 
     def spread(self, device: str) -> float:
         """Return the median spread between visits on a device; NaN if unknown."""
@@ -336,6 +381,8 @@ class Evidence:
             if len(known) == 1 and abs(level := known[0].level) > 0.001:
                 less = "less" if level > 0 else "more"
                 text += f", and all take {percent(abs(math.expm1(-level)))} {less} time in the second one (removed)"
+            if not DEVICES[device].accelerator and self.tails(device) is None:
+                text += "; too many kernels have one visit, so that none is called faster, slower or same"
             if max(0.0 if math.isnan(spread) else spread, drift) > visits.NOISY:
                 text += f"; above {100 * visits.NOISY:.0f} % this machine is too noisy to detect small changes"
             found.append(text)
