@@ -37,7 +37,7 @@ from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import answer, formats, markup, page, tables
-from hpcmm.report.chapters import courses, memory
+from hpcmm.report.chapters import courses, memory, same_bits
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
 from hpcmm.system.text import short_revision
 
@@ -504,6 +504,12 @@ def tiles(columns: Columns, frame: pd.DataFrame) -> str:
     return f"{_table(head, cells)}\n\n{_gpu(rows)} {libraries(rows)}\n\n{_figure('tiles')}"
 
 
+def bits(columns: Columns, frame: pd.DataFrame) -> str:
+    """Return what the bits of results depended on, by operation."""
+    points = same_bits.compared(frame)
+    return markup.markdown([same_bits.bits_table(own) for _, own in points.groupby("operation", sort=False)])
+
+
 def transfer(columns: Columns, frame: pd.DataFrame) -> str:
     """Return end-to-end times from page-locked and pageable memory, and the time of the kernel alone."""
     rows = _of(frame, ["transfer"])
@@ -639,6 +645,7 @@ SECTIONS = {
     "levels": levels,
     "points": covered.points,
     "tiles": tiles,
+    "bits": bits,
     "transfer": transfer,
     "scaling": scaling,
 }

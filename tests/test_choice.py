@@ -377,7 +377,7 @@ def test_the_first_use_of_a_shape_tries_the_most_promising_builds_and_takes_the_
 
 
 def test_no_trial_decides_on_a_rung_with_the_bits_of_any_m():
-    for name in ("best_invariant", "undivided_fma"):
+    for name in ("best_invariant", "fixed_parts_fma"):
         asked = task((70, 96, 64), variant=MATMUL.variant(name))
         before = asked.pick
         (asked.variant.picks or asked.geometry).decide(Clock({}), asked)

@@ -136,6 +136,23 @@ def test_packed_threads_across_blocks(dtype, threads):
     check("packed", dtype, (77, 2 * nc + 3, kc + 1), threads=threads)
 
 
+@pytest.mark.parametrize("dtype", PLAIN)
+@pytest.mark.parametrize("path", PATHS)
+def test_packed_has_the_same_bits_for_any_number_of_threads(path, dtype, monkeypatch):
+    """Threads cut C where it suits them, also through tiles; terms are cut where k alone decides."""
+    take(path, "packed", dtype, monkeypatch)
+    nc, kc = (constant(name, dtype) for name in ("NC", "KC"))
+    for shape in ((61, 53, 2 * kc + 5), (7, 2 * nc + 3, kc + 1), (131, nc + 1, 83)):
+        m, n, k = shape
+        a, b, c = (np.random.default_rng(k).uniform(-1, 1, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
+        results = set()
+        for threads in (1, 2, 3, 5, 7, 8):
+            result = c.copy()
+            run("packed", dtype, [a, b, result], shape, 1.7, 0.3, threads)
+            results.add(result.tobytes())
+        assert len(results) == 1, shape
+
+
 @pytest.mark.parametrize("name", WITH_PATHS)
 def test_a_path_that_the_processor_lacks_is_never_taken(name, monkeypatch):
     monkeypatch.setenv("HPCMM_SIMD", "of tomorrow")

@@ -38,7 +38,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
         "the tile depends on the shape; other tests run tiles of it",
     ),
     **dict.fromkeys(
-        ("matmul/undivided_fma", "matmul/undivided_dmma", "matmul/undivided_wgmma"),
+        ("matmul/fixed_parts_fma", "matmul/undivided_dmma", "matmul/undivided_wgmma"),
         "the same; test_same_bits.py runs them",
     ),
     "matmul/stream_k_fma": "without terms it reads what nothing has written, and drops it",

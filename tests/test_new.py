@@ -33,7 +33,7 @@ NOT_COPIED |= {
     "amx",
     "int8_slices",
     "int8_residues",
-    "undivided_fma",
+    "fixed_parts_fma",
 }
 NOT_COPIED |= {"undivided_dmma", "undivided_wgmma", "strassen_1", "strassen_2"}
 

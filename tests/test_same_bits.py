@@ -126,15 +126,17 @@ def test_the_gpu_rung_has_the_bits_of_the_stated_order_for_any_grid(build, dtype
             assert arrays["result"].tobytes() == expected(x), (n, order)
 
 
-def product(build, name: str, dtype: str, shape, geometry=None, order: str = ORDERS[0]) -> np.ndarray:
+def product(
+    build, name: str, dtype: str, shape, geometry=None, order: str = ORDERS[0], inputs=None, scalars=None
+) -> np.ndarray:
     """The product of a rung on the host; rows of A and C are the first of the same matrices for every m."""
     variant = MATMUL.variant(name)
     variant = dataclasses.replace(variant, geometry=geometry or variant.geometry_of(dtype))
     tile = variant.tiles[-1] if variant.tiles else 0
-    task = Task(MATMUL, variant, shape, dtype, {"alpha": 1.5, "beta": 0.5}, tile, multiprocessors=2)
+    task = Task(MATMUL, variant, shape, dtype, scalars or {"alpha": 1.5, "beta": 0.5}, tile, multiprocessors=2)
     m, n, k = shape
     largest = dataclasses.replace(task, shape=(MOST_ROWS, n, k))
-    drawn = MATMUL.draw(np.random.default_rng([n, k]), largest)
+    drawn = inputs or MATMUL.draw(np.random.default_rng([n, k]), largest)
     arrays = {key: on_device(drawn[key][: each if key != "B" else k]) for key, each in (("A", m), ("B", k), ("C", m))}
     arrays |= {key: poison(each.shape, each.dtype) for key, each in task.workspace.items()}
     macros = tuple(f"-D{key}={value}" for key, value in task.macros.items() if key != "ACCUMULATOR")
@@ -147,12 +149,11 @@ def product(build, name: str, dtype: str, shape, geometry=None, order: str = ORD
 MOST_ROWS = 200
 UNDIVIDED = [
     pytest.param(name, dtype, choice, id=f"{name}-{i}", marks=pytest.mark.slow if i % 5 else ())
-    for name, dtype in (("undivided_fma", "float32"), ("undivided_dmma", "float64"), ("undivided_wgmma", "bfloat16"))
+    for name, dtype in (("undivided_dmma", "float64"), ("undivided_wgmma", "bfloat16"))
     for i, choice in enumerate(MATMUL.variant(name).geometry.choices)
 ]
 # the same sums in the same order: of another source where there is one
 COUNTERPARTS = {
-    "undivided_fma": ("naive", None),
     "undivided_dmma": ("undivided_dmma", PersistentDmma(MATMUL.variant("undivided_dmma").geometry.choices[:1])),
     "undivided_wgmma": ("persistent", PersistentTma((TmaChoice(64, 2, 1),), group_rows=2)),
 }
@@ -170,9 +171,41 @@ def test_rows_of_an_undivided_product_are_the_same_for_any_tile_and_m(build, nam
             assert found.tobytes() == rows[:m].tobytes(), (m, n, k)
 
 
+FIXED_PARTS = [
+    pytest.param(name, choice, id=f"{name}-{i}", marks=pytest.mark.slow if i % 3 else ())
+    for name, choices in (
+        ("fixed_parts_tile", [None]),
+        ("fixed_parts_fma", MATMUL.variant("fixed_parts_fma").geometry.choices),
+    )
+    for i, choice in enumerate(choices)
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "choice"), FIXED_PARTS)
+def test_rows_of_a_product_in_fixed_parts_are_sums_of_four_products(build, name, choice):
+    """Of products of the parts that another source computes; there are also shorter parts, and empty ones."""
+    geometry = dataclasses.replace(MATMUL.variant(name).geometry, choices=(choice,)) if choice else None
+    scalars, alone = {"alpha": 1.0, "beta": 0.5}, {"alpha": 1.0, "beta": 0.0}  # their products are exact
+    for n, k in ((72, 136), (33, 75), (36, 515)):
+        part = -(-k // 128) * 32
+        whole_task = Task(MATMUL, MATMUL.variant("naive"), (MOST_ROWS, n, k), "float32", scalars, 16)
+        drawn = MATMUL.draw(np.random.default_rng(k), whole_task)
+        total = np.zeros((MOST_ROWS, n), np.float32)
+        for first in range(0, k, part):
+            terms = slice(first, min(first + part, k))
+            parts = {"A": drawn["A"][:, terms].copy(), "B": drawn["B"][terms].copy(), "C": total}
+            of_part = MOST_ROWS, n, terms.stop - first
+            total = total + product(build, "naive", "float32", of_part, inputs=parts, scalars=alone)
+        expected = total + np.float32(0.5) * drawn["C"]
+        for m, order in zip((3, 70, MOST_ROWS), ORDERS, strict=True):
+            found = product(build, name, "float32", (m, n, k), geometry, order, drawn, scalars)
+            assert found.tobytes() == expected[:m].tobytes(), (m, n, k)
+
+
 @needs_compiler
 def test_a_division_of_k_that_depends_on_m_is_found(build):
-    """As split_k divides them for few rows: the test above would fail."""
+    """As split_k divides them for few rows: the tests above would fail."""
     split = MATMUL.variant("split_k").geometry
     few = dataclasses.replace(split, choices=split.choices[:1])
     rows = product(build, "naive", "float32", (MOST_ROWS, 72, 136))
@@ -180,12 +213,13 @@ def test_a_division_of_k_that_depends_on_m_is_found(build):
 
 
 @given(shape=st.tuples(*[st.integers(1, 9000)] * 3), rows=st.integers(1, 9000))
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-def test_no_pick_of_best_invariant_divides_k(dtype, shape, rows):
+@pytest.mark.parametrize(("dtype", "parts"), [("float32", 4), ("float64", 1), ("float16", 1), ("bfloat16", 1)])
+def test_all_picks_of_best_invariant_divide_k_alike(dtype, parts, shape, rows):
     for m in (shape[0], rows):
         best = MATMUL.variant("best_invariant")
-        macros = Task(MATMUL, best, (m, *shape[1:]), dtype, {"beta": 0.5}, multiprocessors=132).picked.macros
-        assert macros.get("SLICES", 1) == macros.get("PARTS", 1) == 1
+        picked = Task(MATMUL, best, (m, *shape[1:]), dtype, {"beta": 0.5}, multiprocessors=132).picked
+        assert picked.macros.get("PARTS", 1) == 1
+        assert picked.macros.get("SLICES", parts) == parts
 
 
 MPI_PROGRAM = Path(__file__).parent / "mpi_programs" / "same_bits.py"

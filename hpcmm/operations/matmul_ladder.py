@@ -270,21 +270,21 @@ LAUNCHES = {
             SplitTile(160, 128, 6, FEW_PARTS),
         )
     ),
-    "undivided_fma": SplitK(
+    "fixed_parts_fma": SplitK(
         (
-            SplitChoice(FmaTile(8, 32, 1, 1, 4, 8, 32, 12, 8, resident=3), 1),
-            SplitChoice(FmaTile(16, 32, 1, 1, 4, 8, 32, 10, 8, resident=3), 1),
-            SplitChoice(FmaTile(32, 32, 1, 2, 4, 8, 32, 8, 8, resident=3), 1),
-            SplitChoice(FmaTile(64, 16, 1, 2, 4, 8, 32, 7, 8, resident=3), 1),
-            SplitChoice(FmaTile(64, 32, 1, 4, 4, 8, 32, 6, 8, resident=2), 1),
-            SplitChoice(FmaTile(64, 64, 1, 4, 8, 4, 32, 5, 8, resident=2), 1),
-            SplitChoice(FmaTile(128, 64, 1, 8, 8, 4, 16, 5, 8, resident=2), 1),
-            SplitChoice(FmaTile(128, 128, 1, 8, 8, 4, 16, 5, 8, resident=2), 1),
+            SplitChoice(FmaTile(16, 32, 4, 4, 4, 4, 16, 8, 8), 1),
+            SplitChoice(FmaTile(32, 32, 4, 4, 4, 8, 16, 6, 8), 1),
+            SplitChoice(FmaTile(32, 64, 4, 8, 8, 4, 16, 5, 8), 1),
+            SplitChoice(FmaTile(64, 32, 4, 8, 4, 8, 16, 5, 8), 1),
+            SplitChoice(FmaTile(64, 64, 4, 8, 8, 4, 16, 4, 4), 1),
+            SplitChoice(FmaTile(128, 64, 4, 8, 16, 8, 16, 3, 8), 1),
+            SplitChoice(FmaTile(64, 128, 4, 8, 16, 4, 16, 3, 8), 1),
         )
     ),
     "undivided_dmma": PersistentDmma(
         (
             DmmaRing(8, 32, 8, 16, 1, 2),
+            DmmaRing(8, 32, 8, 16, 1, 4),
             DmmaRing(128, 64, 64, 32, 1, 2),
             DmmaRing(112, 64, 56, 32, 1, 2),
             DmmaRing(56, 128, 56, 32, 1, 2),
@@ -422,7 +422,8 @@ LADDER = ladder(  # the order here is the order of the rungs
     "split_k",
     "skinny",
     "stream_k_fma",
-    "undivided_fma",
+    "fixed_parts_tile",
+    "fixed_parts_fma",
     "tensor_core",
     "split_k_dmma",
     "stream_k_dmma",
@@ -471,7 +472,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         invariant=True,
         picks=Fastest(
             {
-                "float32": ("large_thread_tile", "undivided_fma"),
+                "float32": ("fixed_parts_tile", "fixed_parts_fma"),
                 "float64": ("undivided_dmma",),
                 **dict.fromkeys(SIXTEEN_BIT, ("persistent", "multicast", "undivided_wgmma")),
             }

@@ -1,8 +1,9 @@
 // A tile of C on the FMA units, in float32: the mainloop of split_k and stream_k_fma.
 //
 // The block's warps form SLICES slices. Each slice computes the whole tile of ROWS x COLUMNS, but only every SLICES-th
-// stage of DEPTH terms. It has its own ring of STAGES stages in shared memory, so slices do not wait for each other. A
-// thread computes THREAD_ROWS x THREAD_COLUMNS elements of the tile; a warp has LANE_ROWS x (32 / LANE_ROWS) threads.
+// stage of DEPTH terms; if k has FIXED_PARTS, one of them. It has its own ring of STAGES stages in shared memory, so
+// slices do not wait for each other. A thread computes THREAD_ROWS x THREAD_COLUMNS elements of the tile; a warp has
+// LANE_ROWS x (32 / LANE_ROWS) threads.
 //
 // The register banks determine the order of products. An FFMA reads three registers, and the register file of a quarter
 // of an SM delivers two per cycle, one of each parity. So each FFMA must find one operand in the reuse cache, which
@@ -12,6 +13,7 @@
 #ifndef FMA_TILE_CUH
 #define FMA_TILE_CUH
 
+#include "matmul/fixed_parts.cuh"
 #include "ptx.cuh"
 
 struct alignas(16) Vector {
@@ -46,6 +48,8 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
     static constexpr int B_STEP = THREADS / B_ROW_THREADS;                      // rows of B copied at once
     static constexpr int C_STEP = B_ROW_THREADS * E;                            // columns of B copied at once
     static constexpr int FRAGMENTS = THREAD_ROWS * THREAD_COLUMNS / 4;          // vectors of 4 neighbours in C
+    static constexpr int STRIDE = FIXED_PARTS ? DEPTH : SLICES * DEPTH;         // from a stage of a slice to its next
+    static_assert(!FIXED_PARTS || SLICES == FIXED_PARTS, "each slice has a part of k");
     static_assert(ROWS * COLUMNS == THREADS * THREAD_ROWS * THREAD_COLUMNS, "a slice's threads cover the tile");
     static_assert(ROWS % A_STEP == 0 && DEPTH % B_STEP == 0 && COLUMNS % C_STEP == 0, "copies cover a stage");
     static_assert(UNROLL % 4 == 0 && DEPTH % UNROLL == 0 && DEPTH <= 32 && THREAD_COLUMNS % 4 == 0,
@@ -86,7 +90,13 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
         const int thread = threadIdx.x % THREADS;
         const int a_row = thread * E / DEPTH, a_term = thread * E % DEPTH;
         const int b_row = thread / B_ROW_THREADS, b_column = thread % B_ROW_THREADS * E;
-        term += threadIdx.x / THREADS * DEPTH;
+        const int slice = threadIdx.x / THREADS;
+        if (FIXED_PARTS) {
+            const int part = part_of(end);
+            term = min(end, slice * part);
+            end = min(end, term + part);
+        } else
+            term += slice * DEPTH;
         a = A + (size_t)(row + a_row) * lda + term + a_term;
         b = B + (size_t)(term + b_row) * ldb + column + b_column;
         terms = end - term, rows = m - row - a_row, columns = n - column - b_column;
@@ -101,7 +111,7 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
         const int thread = threadIdx.x % THREADS;
         const int a_row = thread * E / DEPTH, a_term = thread * E % DEPTH;
         const int b_row = thread / B_ROW_THREADS, b_column = thread % B_ROW_THREADS * E;
-        if (terms > -SLICES * DEPTH) {
+        if (terms > -STRIDE) {
             float *const target_a = ring + filled + a_row * DEPTH + (a_term / 4 ^ swizzle(a_row)) * 4 + a_term % 4;
             float *const target_b = ring + filled + ROWS * DEPTH + b_row * COLUMNS + b_column;
 #pragma unroll
@@ -119,9 +129,9 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
                     cp_async<4 * E>(target_b + p * COLUMNS + c, b + (long long)p * ldb + c, valid ? 4 * E : 0);
                 }
         }
-        a += SLICES * DEPTH;
-        b += (long long)SLICES * DEPTH * ldb;
-        terms -= SLICES * DEPTH;
+        a += STRIDE;
+        b += (long long)STRIDE * ldb;
+        terms -= STRIDE;
         filled = filled == (STAGES - 1) * STAGE ? 0 : filled + STAGE;
         cp_async_commit_group();
     }
@@ -175,8 +185,10 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
         for (int i = 0; i < THREAD_ROWS; ++i)
             load_a(i, 0);
         load_b(0);
+        const int of_slice = FIXED_PARTS ? (terms + (STAGES - 1) * STRIDE + DEPTH - 1) / DEPTH
+                                         : (stages - (int)threadIdx.x / THREADS + SLICES - 1) / SLICES;
 #pragma unroll 1
-        for (int left = (stages - (int)threadIdx.x / THREADS + SLICES - 1) / SLICES; left > 0; --left) {
+        for (int left = of_slice; left > 0; --left) {
             fetch();
             // The last stage may be partial; `terms` is already that of the STAGES-th stage from here.
             const int last = (terms + STAGES * SLICES * DEPTH + UNROLL - 1) / UNROLL;

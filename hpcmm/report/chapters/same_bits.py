@@ -30,7 +30,9 @@ def bits_table(frame: pd.DataFrame) -> Table:
     alike = [part for _, part in points.groupby(["dtype", *DIMENSIONS], sort=False, dropna=False)]
     groups = [group for part in alike for _, group in part.groupby(ONE_RESULT, sort=False, dropna=False)]
     lines = pd.DataFrame([line_of(group) for group in groups])
-    columns = {"Type": text("dtype"), "Size": of_size, "Device": text("device"), "Rung": text("label")}
+    several = points["machine"].nunique() > 1
+    columns = {"Type": text("dtype"), "Size": of_size, "Device": text("machine" if several else "device")}
+    columns |= {"Rung": text("label")}
     asked = [question for question in QUESTIONS if points[f"first_{question}"].notna().any()]
     columns |= {QUESTIONS[question]: (lambda row, question=question: row[of(question)]) for question in asked}
     columns["× library, 1 rank"] = lambda row: Cell("" if pd.isna(row["ratio"]) else times(row["ratio"]))

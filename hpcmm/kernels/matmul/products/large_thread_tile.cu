@@ -25,6 +25,7 @@
 //   shared_bytes: STAGES * DEPTH * (ROWS * ITEMSIZE + 16 + COLUMNS * ITEMSIZE)
 //   architecture: sm_80
 
+#include "matmul/fixed_parts.cuh"
 #include "matmul/prefetch.cuh"
 #include "ptx.cuh"
 
@@ -229,10 +230,35 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             multiply(sums, fragments[p % 2]);
         }
     };
-    while (loader.fast && loader.start + DEPTH <= k)
-        multiply_tile(true);
-    while (loader.start < k + (STAGES - 1) * DEPTH)
-        multiply_tile(false);
+    auto multiply_until = [&](int end) {
+        while (loader.fast && loader.start + DEPTH <= k && loader.start < end + (STAGES - 1) * DEPTH)
+            multiply_tile(true);
+        while (loader.start < end + (STAGES - 1) * DEPTH)
+            multiply_tile(false);
+    };
+#if FIXED_PARTS
+    // Sums of the parts before, which only this thread accesses: [THREAD_ROWS][THREAD_COLUMNS / WIDTH][BLOCK]
+    Vector *const totals = (Vector *)(shared + STAGES * STAGE * sizeof(REAL)) + t;
+#pragma unroll 1
+    for (int part = 0; part < FIXED_PARTS; ++part) {
+        multiply_until(min(k, (part + 1) * part_of(k)));
+#pragma unroll
+        for (int i = 0; i < THREAD_ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < THREAD_COLUMNS; j += WIDTH) {
+                Vector *const before = totals + (i * THREAD_COLUMNS + j) / WIDTH * BLOCK;
+                Vector sum = part > 0 ? *before : Vector{};
+#pragma unroll
+                for (int e = 0; e < WIDTH; ++e) {
+                    sum.of[e] = part > 0 ? sum.of[e] + sums[i][j + e] : sums[i][j + e];
+                    sums[i][j + e] = part < FIXED_PARTS - 1 ? 0 : sum.of[e];
+                }
+                *before = sum;
+            }
+    }
+#else
+    multiply_until(k);
+#endif
     epilogue(sums, m, n, alpha, beta, C, ldc, first_row, first_column, y, x,
              ldc % WIDTH == 0 && (size_t)C % 16 == 0 && first_row + ROWS <= m && first_column + COLUMNS <= n);
 }
