@@ -545,12 +545,15 @@ def test_memory_of_a_rank_for_a_product_counted_by_hand(algorithm, ranks, rank, 
     assert ALGORITHMS[algorithm].need(MATMUL, (10, 6, 7), ranks, rank) == memory.Need(device, staging, whole)
 
 
-def test_a_product_that_divides_no_sum_needs_all_terms_in_memory():
-    shape, size = (10, 6, 7), 4
-    packed, other = (task(MATMUL, shape, variant=variant) for variant in ("packed", "openmp"))
-    for algorithm, more in (("summa", (5 + 3) * 7 * size), ("ring", 0), ("resident", 0)):
-        needs = [preflight.rank_bytes(ALGORITHMS[algorithm], each, 4, 3, False)[1] for each in (packed, other)]
-        assert needs[0] - needs[1] - preflight.workspace_bytes(packed, 4, 3) == more
+def test_a_variant_that_divides_no_sum_has_the_form_with_whole_sums():
+    packed, other = (task(MATMUL, (10, 6, 7), variant=variant) for variant in ("packed", "openmp"))
+    for name, least in (("summa", (5 + 3) * 7), ("resident", 6 * 7), ("ring", 0)):
+        algorithm = ALGORITHMS[name]
+        needs = [preflight.rank_bytes(algorithm, each, 4, 3, False)[1] for each in (packed, other)]
+        of_form = algorithm.of(packed.element, True).need(MATMUL, (10, 6, 7), 4, 3).device
+        assert needs[0] - preflight.workspace_bytes(packed, 4, 3) == 4 * of_form
+        assert needs[1] == 4 * algorithm.need(MATMUL, (10, 6, 7), 4, 3).device
+        assert of_form >= least
 
 
 @pytest.mark.parametrize("shape", [(10, 2, 6), (2, 10, 6), (10, 6, 2)])  # with 30 elements of A, of B or of C on a rank

@@ -209,8 +209,10 @@ class Model:
         if row["algorithm"] != TEXTBOOK:  # it would be predicted from itself
             machine = replace(machine, moves=self.copies.get(ranks, machine.moves))
         shape, element = [int(row[d]) for d in dimensions() if row[d]], DTYPES[row["dtype"]]
-        predict = ALGORITHMS[row["algorithm"]].of(element).predict
-        return predict(OPERATIONS[row["operation"]], shape, element.itemsize, ranks, machine)
+        operation = OPERATIONS[row["operation"]]
+        invariant = any(each.invariant for each in operation.ladder if each.name == row["variant"])
+        predict = ALGORITHMS[row["algorithm"]].of(element, invariant).predict
+        return predict(operation, shape, element.itemsize, ranks, machine)
 
     def scaled(self, ranks: int) -> float:
         """Predict other ranks: the measured time, multiplied with the ratio of the model's times."""

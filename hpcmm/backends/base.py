@@ -89,8 +89,8 @@ class Backend(Protocol):
     def upload(self, array: np.ndarray) -> Any:
         """Return an array of the host on the device, where NumPy's functions and ``@`` compute by the library."""
 
-    def copy_async(self, source: Any, target: Any, stream: Any = None) -> None:
-        """Enqueue a copy between any two memories, by default in the main stream."""
+    def copy_async(self, source: Any, target: Any, stream: Any) -> None:
+        """Enqueue a copy between any two memories."""
 
     def stream(self) -> Any:
         """Return a stream whose copies overlap with kernels of the main stream."""

@@ -414,7 +414,9 @@ class Problem:
                 algorithm = algorithm_of(self.operation, name)
                 transport, _ = self.connections.of(algorithm) if self.connections else (None, "")
                 _, _, task, *_ = self.place
-                self.placed[name] = algorithm.of(task.element).distribution(*self.place, transport)
+                self.placed[name] = algorithm.of(task.element, task.variant.invariant).distribution(
+                    *self.place, transport
+                )
         return {name: self.placed[name] for name in algorithms}
 
     def close(self) -> None:

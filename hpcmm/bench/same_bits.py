@@ -188,7 +188,7 @@ class SameBits:
             return {}
         transport = self.connections.of(record)[0] if self.connections else None
         place = self.comm, self.backend, self.problem, inputs, self.point.page_locked, transport
-        distribution = record.of(task.element).distribution(*place)
+        distribution = record.of(task.element, task.variant.invariant).distribution(*place)
         try:
             run = Run.of(distribution.prepare(task))
             distribution.save_inputs()

@@ -29,9 +29,6 @@ class Algorithm:
         ``suits(operation)``: whether the algorithm can distribute an operation, by its operands and dimensions.
     need : callable
         ``need(operation, shape, ranks, rank)`` returns the memory of a rank, a ``Need``.
-    gathered : callable, optional
-        ``gathered(shape, ranks, rank)`` returns the further elements in device memory for a variant whose sums must not
-        be divided. None if it needs none.
     predict : callable, optional
         ``predict(operation, shape, itemsize, ranks, machine)`` returns the seconds of the rank with the largest share,
         for the first of ``measures``; NaN if ``machine`` or the model has no line for them. None for an algorithm
@@ -46,8 +43,8 @@ class Algorithm:
     own_sums : bool
         Whether it supports only types whose sums are of the same type, as its library does.
     whole_sums : Algorithm, optional
-        Its form for types that are narrower than their accumulator, if it adds products of parts of the terms to C: C
-        would be rounded each time.
+        Its form for types that are narrower than their accumulator, and for variants whose bits depend on no partition,
+        if it adds products of parts of the terms to C: C would be rounded each time.
     transport : str or None
         The transport to try first; empty for the usual order. None for an algorithm that uses no transport.
     fixed : bool
@@ -68,7 +65,6 @@ class Algorithm:
     distribution: type[Distribution]
     suits: Callable[[Operation], bool]
     need: Callable[[Operation, Sequence[int], int, int], Need]
-    gathered: Callable[[Sequence[int], int, int], int] | None = None
     predict: Callable[[Operation, Sequence[int], int, int, Machine], float] | None = None
     source: str = ""
     measures: tuple[Literal["call", "kernel"], ...] = ("call", "kernel")
@@ -92,9 +88,9 @@ class Algorithm:
             return variant.name in self.variants
         return self.name in ONE_CALL or not (variant.exact or variant.pitched)
 
-    def of(self, element: DType) -> Algorithm:
-        """Return the form of the algorithm for an element type."""
-        return self.whole_sums if self.whole_sums and element.accumulator else self
+    def of(self, element: DType, invariant: bool) -> Algorithm:
+        """Return the form of the algorithm for an element type, and for a variant that is ``invariant`` or not."""
+        return self.whole_sums if self.whole_sums and (element.accumulator or invariant) else self
 
     def takes_type(self, dtype: str) -> bool:
         """Return whether the algorithm can distribute products of an element type."""

@@ -75,10 +75,8 @@ def itemsize_of(task: Task) -> int:
 
 def rank_bytes(algorithm: Algorithm, task: Task, ranks: int, rank: int, in_host_memory: bool) -> tuple[int, int]:
     """Return the bytes of host memory and of device memory of a rank; the latter is 0 if the device is the host."""
-    algorithm = algorithm.of(task.element)
+    algorithm = algorithm.of(task.element, task.variant.invariant)
     need = algorithm.need(task.operation, task.shape, ranks, rank)
-    if algorithm.gathered and task.variant.invariant:
-        need = replace(need, device=need.device + algorithm.gathered(task.shape, ranks, rank))
     host, device = need.bytes(itemsize_of(task), in_host_memory)
     variants = {task.variant}
     if algorithm.name == TEXTBOOK:  # the library takes turns with the variant

@@ -5,7 +5,8 @@ of B while the others' rows arrive one after the other, then with groups of the 
 adjacent rows is one local product with a longer sum. Each further product reads and writes C again. A schedule can
 restrict this to one half of the columns: while they are multiplied in groups, all of B arrives for the other half.
 
-In types that are narrower than their accumulator, B is divided into block columns: see ``whole_sums``.
+In types that are narrower than their accumulator, and with variants that divide no sum, B is divided into block
+columns: see ``whole_sums``.
 """
 
 from __future__ import annotations
@@ -71,8 +72,6 @@ class Resident(RowsInPlace):
 
     def prepare_schedule(self, schedule: Any, task: Task) -> Run:
         _, n, _ = self.shape
-        if task.variant.invariant:  # a product of all terms has the bits of one rank
-            schedule = [(self.comm.size,) for _ in schedule]
         work: list[tuple[int, Callable[[], None]]] = []  # number of arrivals that a product needs, the product
         for (column, width), lengths in zip(column_panels(n, len(schedule)), schedule, strict=True):
             columns, first, done = slice(column, column + width), True, 0

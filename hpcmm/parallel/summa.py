@@ -5,13 +5,13 @@ elements, instead of n^2 with block rows. In van de Geijn and Watts' SUMMA all r
 and its owner broadcasts it. Here each rank starts at a different panel and proceeds cyclically, as in Cannon's
 algorithm: at any time the panels come from different owners, each by a point-to-point exchange.
 
-In types that are narrower than their accumulator, each rank gathers its rows of A and its columns of B: see
-``whole_sums``.
+In types that are narrower than their accumulator, and with variants that divide no sum, each rank gathers its rows of A
+and its columns of B: see ``whole_sums``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from hpcmm.parallel.collectives import gather_blocks, scatter_blocks
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace, is_product
-from hpcmm.parallel.schedules import Panel, block_row, block_rows, grid, panels, panels_of
+from hpcmm.parallel.schedules import Panel, block_rows, grid, panels, panels_of
 from hpcmm.parallel.transports.base import Arrival
 
 
@@ -61,7 +61,6 @@ class Summa(ProductInPlace):
         self.share(A=self.a, B=self.b)
         widest = max(panel.terms for panel in self.panels)
         room = min(2, len(self.panels))
-        self.whole: tuple[Any, Any] | None = None
         self.buffers = [
             (self.backend.empty((widest, self.m), self.dtype), self.backend.empty((widest, self.n), self.dtype))
             for _ in range(room if self.comm.size > 1 else 0)
@@ -92,7 +91,7 @@ class Summa(ProductInPlace):
         return {"A": self.a, "B": self.b, "C": self.c}
 
     def receive_buffers(self) -> list:
-        return [array for pair in (*self.buffers, self.whole or ()) for array in pair]
+        return [array for pair in self.buffers for array in pair]
 
     def panel_at(self, step: int, row: int, column: int) -> Panel:
         """Return the panel that the rank at a grid position multiplies in a step."""
@@ -130,16 +129,11 @@ class Summa(ProductInPlace):
         return self.column_schedules(widest)
 
     def prepare_schedule(self, schedule: int, task: Task) -> Run:
-        gathered = self._gathered() if task.variant.invariant else None
         steps = []
         for step in range(len(self.panels)):
             arrivals, departures, a, b = self._exchange(step)
-            if gathered:
-                product = self._gather(self.panel_at(step, self.row, self.column), a, b)
-            else:
-                product = self.local_product(task, a, b, self.c, step == 0, schedule)
+            product = self.local_product(task, a, b, self.c, step == 0, schedule)
             steps.append((arrivals, departures, product))
-        last = self.local_product(task, *gathered, self.c, True, schedule) if gathered else lambda: None
 
         def once() -> None:
             start = self.transport.start
@@ -150,30 +144,8 @@ class Summa(ProductInPlace):
                     # after the product that reads the receive buffers; it is already in the main stream
                     ticket = start(*steps[step + 1][:2], self.backend.mark())
                 product()
-            last()
 
         return Run(once)
-
-    def _gathered(self) -> tuple[Any, Any]:
-        """Return arrays for all terms of this rank's rows of A and columns of B, which one product multiplies.
-
-        The bits of a variant that does not divide sums then do not depend on the panels.
-        """
-        if self.whole is None:
-            _, _, k = self.shape
-            self.whole = self.backend.empty((self.m, k), self.dtype), self.backend.empty((k, self.n), self.dtype)
-        return self.whole
-
-    def _gather(self, panel: Panel, a, b) -> Callable[[], None]:
-        """Return a callable that copies a panel of A and of B to the arrays of all terms."""
-        all_a, all_b = self._gathered()
-        terms = slice(panel.first, panel.first + panel.terms)
-
-        def copy() -> None:
-            self.backend.copy_async(a, all_a[:, terms])
-            self.backend.copy_async(b, all_b[terms])
-
-        return copy
 
     def fetch(self) -> None:
         part = np.empty(self.c.shape, self.dtype)
@@ -193,14 +165,6 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
     buffers = min(2, len(cut)) * max(panel.terms for panel in cut) * (rows + columns) if ranks > 1 else 0
     device = a + b + 2 * rows * columns + buffers
     return Need(device, max(a, b, rows * columns), whole_elements(operation, shape, rank))
-
-
-def gathered(shape: Sequence[int], ranks: int, rank: int) -> int:
-    """Return the elements of all terms of a rank's rows of A and columns of B."""
-    m, n, k = shape
-    of_rows, of_columns = grid(ranks)
-    i, j = divmod(rank, of_columns)
-    return (block_row(m, of_rows, i)[1] + block_row(n, of_columns, j)[1]) * k
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
@@ -229,7 +193,6 @@ SUMMA = Algorithm(
     distribution=Summa,
     suits=is_product,
     need=need,
-    gathered=gathered,
     predict=predict,
     source="van de Geijn and Watts 1997",
     measures=("kernel",),

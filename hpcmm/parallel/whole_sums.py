@@ -1,7 +1,8 @@
 """Products whose local products have the whole sums of their elements of C: row blocks of A times column blocks of B.
 
 A type that is narrower than its accumulator would round C after each part of a sum. Here each element of C is computed
-by one local product and rounded once, on any number of ranks. No float32 copy of C is needed.
+by one local product and rounded once, on any number of ranks. No float32 copy of C is needed. With a variant that has
+the same bits for any m, they are also the same on any number of ranks.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ def extent(blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 def form_of(algorithm: Algorithm, grid: Grid) -> Algorithm:
     """Return the form of an algorithm that computes whole sums on a grid."""
-    parts = {"need": partial(need, grid), "gathered": None, "predict": partial(predict, grid)}
+    parts = {"need": partial(need, grid), "predict": partial(predict, grid)}
     return replace(algorithm, distribution=partial(WholeSums, grid=grid), **parts)
 
 

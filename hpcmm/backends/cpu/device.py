@@ -148,7 +148,7 @@ class CpuBackend:
     def elapsed(self, first: float, last: float) -> float:
         return last - first
 
-    def copy_async(self, source: np.ndarray, target: np.ndarray, stream: None = None) -> None:
+    def copy_async(self, source: np.ndarray, target: np.ndarray, stream: None) -> None:
         np.copyto(target, source)
 
     def free_bytes(self) -> int:

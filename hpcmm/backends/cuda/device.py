@@ -182,9 +182,9 @@ class CudaBackend(Sensors):
     def elapsed(self, first: cupy.cuda.Event, last: cupy.cuda.Event) -> float:
         return cupy.cuda.get_elapsed_time(first, last) * 1e-3
 
-    def copy_async(self, source, target, stream: cupy.cuda.Stream | None = None) -> None:
+    def copy_async(self, source, target, stream: cupy.cuda.Stream) -> None:
         """Enqueue a copy between any two memories, by rows if an array is not contiguous."""
-        runtime, stream = cupy.cuda.runtime, stream or cupy.cuda.get_current_stream()
+        runtime = cupy.cuda.runtime
         if not target.size:
             return
         if source.flags.c_contiguous and target.flags.c_contiguous:
