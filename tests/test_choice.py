@@ -376,14 +376,6 @@ def test_the_first_use_of_a_shape_tries_the_most_promising_builds_and_takes_the_
     assert not device.ran, "the second use needs no trial"
 
 
-def test_no_trial_decides_on_a_rung_with_the_bits_of_any_m():
-    for name in ("best_invariant", "fixed_parts_fma"):
-        asked = task((70, 96, 64), variant=MATMUL.variant(name))
-        before = asked.pick
-        (asked.variant.picks or asked.geometry).decide(Clock({}), asked)
-        assert asked.pick == before and "trial" not in before and "table" not in before
-
-
 def test_the_products_of_strassen_are_tried():
     asked = task((300, 300, 300), variant=MATMUL.variant("strassen_2"), gpu="A GPU")
     inner = task((128, 128, 128), gpu="A GPU")

@@ -7,7 +7,7 @@
    nearest shapes of a table correct it.
 
 A choice depends on the shape, the type, whether C is read (beta != 0), and the GPU. The same product always runs the
-same build. Rungs that promise the bits of any m (``invariant``) are chosen by the model alone.
+same build. All builds of a variant that promises the bits of any m (``invariant``) have the same bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Chosen(NamedTuple):
 def open_to_times(variant: Variant, dtype: str) -> bool:
     """Return whether measured times decide on the builds of a variant."""
     several = variant.picks or getattr(variant.geometry_of(dtype), "several", False)
-    return bool(several) and not variant.invariant
+    return bool(several)
 
 
 def times(variant: Variant, dtype: str) -> list | None:
