@@ -233,15 +233,21 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         text = text if is_exported(source, name) else exported(source, name)
         return Adopted(path, given, without_mark(text, given), device.suffix)
     chosen = choose(path, source, device, kernel)
-    failures = []
+    failures, guesses = [], []
     for kind in kinds(source, chosen, device):
         search = ProductSearch if kind == "matmul" else VectorSearch
         try:
-            head = search(Kernel(path, text, source, chosen, device, given), kind).head()
+            tried = search(Kernel(path, text, source, chosen, device, given), kind)
+            head = tried.head()
         except NotAdopted as error:
             failures.append(error)
             continue
-        return Adopted(path, head | given, without_mark(text, given), device.suffix)
+        found = Adopted(path, head | given, without_mark(text, given), device.suffix)
+        if not tried.guessed:
+            return found
+        guesses.append(found)
+    if guesses:
+        return guesses[0]
     raise failures[0]
 
 

@@ -94,6 +94,7 @@ class ProductSearch(Search):
 
     def refused(self) -> dict[str, Any]:
         if self.likely and self.stated():
+            self.guessed = True
             return self.likely
         raise NotAdopted(
             f"{self.path.name}: no launch of {self.function} gave C = A B in trials on the host{self.last_trial()}; "

@@ -94,6 +94,8 @@ class Search:
         Whether a trial of it gave a result, which was wrong.
     likely : dict or None
         The head to judge the kernel with if no trial is right.
+    guessed : bool
+        Whether ``head`` returned that one.
 
     Raises
     ------
@@ -107,6 +109,7 @@ class Search:
         self.options = list(kernel.options)
         self.why, self.ran, self.start = "", False, time.monotonic()
         self.likely: dict[str, Any] | None = None
+        self.guessed = False
         self.arrays, self.integers, self.reals = (
             each(kernel.source, kernel.function) for each in (arrays_of, integers_of, reals_of)
         )

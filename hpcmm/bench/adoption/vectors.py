@@ -61,6 +61,7 @@ class VectorSearch(Search):
 
     def refused(self) -> dict[str, Any]:
         if self.likely and not self.function.multiplies:
+            self.guessed = True
             return self.likely
         raise NotAdopted(
             f"{self.path.name}: no launch of {self.function} gave the result of {self.operation.name} in trials on the "
