@@ -105,6 +105,14 @@ def test_the_transcript_of_cuda_kernels_on_the_host_is_what_the_command_prints(i
 # --- kernels for the CPU -------------------------------------------------------------------------------------------
 
 
+def test_a_machine_that_starts_no_ranks_is_no_fault_of_a_kernel(inside, monkeypatch):
+    monkeypatch.setenv("MPI4PY_LIBMPI", "/nothing.so")
+    done = inside("by_rows.c", "--sizes", 64)
+    assert done.returncode == 1 and "FAIL" not in done.stdout
+    reason = "the process that measures kernels cannot start: RuntimeError: cannot load MPI library"
+    assert done.stderr == f"hpcmm: error: {reason}\n"
+
+
 def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(inside, folder):
     good = (folder / "by_rows.c").read_text()
     for name, old, new in (
@@ -142,7 +150,7 @@ def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(insi
         ends = own["ratio_low"], own["ratio_high"]  # one visit of slow points has no interval
         assert ends == (None, None) or ends[0] < own["ratio"] < ends[1]
     done = inside("crash.c", cwd=folder)
-    assert done.returncode == 1 and "crash.c: FAIL 9x70x40 float32: the job crashed" in done.stdout
+    assert done.returncode == 1 and "crash.c: FAIL 9x70x40 float32: ended by SIGSEGV" in done.stdout
 
 
 @pytest.mark.slow

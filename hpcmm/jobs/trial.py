@@ -56,7 +56,13 @@ class Visit:
         self.events = os.fdopen(receiving)
 
     def measure(self, request: Mapping[str, Any], show: Callable[[str], None]) -> str:
-        """Measure, and add what happens to ``request["entries"]``; return why the process ended early, if it did."""
+        """Measure, and add what happens to ``request["entries"]``; return why the process ended early, if it did.
+
+        Raises
+        ------
+        HpcmmError
+            If it ended before it could measure any kernel, as without a working MPI.
+        """
         lines: list[str] = []
 
         def listen() -> None:
@@ -69,18 +75,21 @@ class Visit:
         with contextlib.suppress(BrokenPipeError):  # it ended already, and its output says why
             self.job.stdin.write(json.dumps(request) + "\n")
             self.job.stdin.flush()
+        started = bool(self.events.readline())
         for line in self.events:
             with contextlib.suppress(ValueError):  # the last one, of a process that was killed
                 event = json.loads(line)
                 request["entries"][event["batch"]].append(event["entry"])
         status = self.job.wait()
         listener.join()
-        if status < 0:
-            return f"{SIGNALLED} {signal.Signals(-status).name}"
         if status == 0:
             return ""
-        said = first_error(lines).removeprefix("hpcmm: error: ")
-        return said or f"its process ended without an error message; its last line is: {(lines or [''])[-1]}"
+        reason = f"{SIGNALLED} {signal.Signals(-status).name}" if status < 0 else first_error(lines)
+        reason = reason.removeprefix("hpcmm: error: ")
+        reason = reason or f"its process ended without an error message; its last line is: {(lines or [''])[-1]}"
+        if not started:
+            raise HpcmmError(f"the process that measures kernels cannot start: {reason}")
+        return reason
 
     def close(self) -> None:
         """End the process, also one that got nothing to measure."""

@@ -21,6 +21,8 @@ from hpcmm.experiment.durations import STARTUP_SECONDS
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
 
+STARTED: dict = {}  # the first event
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -37,6 +39,7 @@ def main() -> None:
     try:
         planned = plan.from_json(request["plan"])
         with os.fdopen(arguments.events, "w") as events, world.Watchdog(comm, arguments.patience) as watchdog:
+            print(json.dumps(STARTED), file=events, flush=True)
             watchdog.expect("start-up", STARTUP_SECONDS)
             batches = [planned.batch(name) for name in request["entries"]]
             process = process_of(comm, planned, batches, watchdog.expect)
