@@ -128,8 +128,8 @@ class ChosenTile(OverC):
         return tile.rows, tile.columns
 
     def phase(self, task: Task) -> Staged | None:
-        tile, _ = self.chosen(task)
-        return Staged(tile.rows, tile.columns, tile.depth)
+        work = self.work(task)
+        return Staged(work.rows, work.columns, work.depth)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Boxes, Launch, Workspace
-from hpcmm.operations.blocks import ChosenTile, Staged
+from hpcmm.operations.blocks import ChosenTile
 from hpcmm.operations.tma import BOX, ROW_BYTES, aligned, copied, copied_rows, even_blocks, near_rows
 from hpcmm.operations.waves import Work
 
@@ -72,10 +72,6 @@ class SplitTma(ChosenTile):
     def work_of(self, tile: SplitTile, divided: int) -> Work:
         warps = (self.threads(tile, divided) - 32) // 128 * 4  # without the producer, a warp or a warpgroup
         return Work(tile.rows, tile.columns, self.depth, warps, parts=divided, copied=True)
-
-    def phase(self, task: Task) -> Staged | None:
-        tile, _ = self.chosen(task)
-        return Staged(tile.rows, tile.columns, self.depth)
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
