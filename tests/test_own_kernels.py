@@ -106,8 +106,8 @@ def test_values_replace_those_of_the_head(tmp_path):
         ("rowz: 3", r"my.cu:4: unknown key 'rowz'; allowed: operation, call,"),
         ("operation: matmal", r"my.cu:4: operation: 'matmal' is not allowed; allowed: matmul, sum,"),
         (
-            "block: 32\ndtypes: [int32]",
-            r"my.cu:5: dtypes: 'int32' is not allowed; allowed: float32, float64, float16, bfloat16",
+            "block: 32\ndtypes: [int64]",
+            r"my.cu:5: dtypes: 'int64' is not allowed; allowed: float32, float64, float16, bfloat16",
         ),
         ("block: 32\ndtypes: [float8]", r"my.cu:5: dtypes: 'float8' is not allowed; .*int8, float8_e4m3"),
         ("dtypes: float32", r"my.cu:4: dtypes: 'float32' is not allowed; allowed: a list in brackets"),
@@ -139,7 +139,7 @@ def test_an_error_names_file_line_key_and_what_is_allowed(tmp_path, head, messag
 def test_a_type_that_c_does_not_have_is_refused_on_the_cpu(tmp_path):
     text = "hpcmm:\n  operation: matmul\n  dtypes: [float8_e4m3]\n"
     (tmp_path / "my.c").write_text(f"/*\n{text}*/\nvoid matmul() {{}}\n")
-    with pytest.raises(KernelFileError, match=r"'float8_e4m3' is not allowed; allowed: .*bfloat16, int8$"):
+    with pytest.raises(KernelFileError, match=r"'float8_e4m3' is not allowed; allowed: .*bfloat16, int8, int32$"):
         own_kernels.read(tmp_path / "my.c")
     comment = "".join(f"// {line}\n" for line in text.splitlines())
     (tmp_path / "my.cu").write_text(f"{comment}//   block: 32\nvoid matmul() {{}}\n")

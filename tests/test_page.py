@@ -18,6 +18,7 @@ from timings import FAIL, kernel_samples, measurement
 from hpcmm import report, store
 from hpcmm.analysis import check, compare, history
 from hpcmm.grading.exercise import Grade
+from hpcmm.grading.submissions import values
 from hpcmm.model.measurement import Point
 from hpcmm.report import check as report_check
 from hpcmm.report import comparison
@@ -307,7 +308,7 @@ def test_axe_finds_no_serious_fault_in_grades(visit, tmp_path):
     """With an error of several lines."""
     wrong = Grade("two", "two.c", "cpu", False, "does not compile:\n  error", 0.0, 5.0)
     right = Grade("one", "one.c", "cpu", True, "", 5.0, 5.0, against="serial", ratio=2.0)
-    each = {"name": "anna", "points": 5.0, "passed": 1, "exercises": [vars(right), vars(wrong)]}
+    each = {"name": "anna", "points": 5.0, "passed": 1, "exercises": [values(right), values(wrong)]}
     result = {"title": "Sheet", "utc": "2026-01-01T00:00", "of": 10.0, "ungraded": 0.0, "unisolated": ""}
     report.build_grades(result | {"exercises": ["one", "two"], "submissions": [each]}, tmp_path / "grades.html")
     seen = visit(tmp_path / "grades.html")
@@ -495,7 +496,7 @@ def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):
     for i, (name, factors) in enumerate((("a", (1.0, 1.0, 1.0)), ("b", (1.0, 2.0, 0.5)))):
         (tmp_path / name).mkdir()
         rows = [
-            measurement(point, samples=kernel_samples([1e-3 * factor * each for each in noise]))
+            measurement(point, samples=kernel_samples([factor * each for each in noise]))
             for point, factor in zip(points, factors, strict=True)
         ]
         rows += controls(i)
