@@ -400,7 +400,7 @@ def test_the_default_length_is_from_the_schema():
 )
 def test_more_work_more_time_or_more_repetitions_never_shorten_what_is_planned(operation, size, data):
     variant = data.draw(st.sampled_from(operation.ladder))
-    dtype = data.draw(st.sampled_from(operation.dtypes))
+    dtype = data.draw(st.sampled_from(operation.dtypes_of(variant)))
     measuring = MEASURING
 
     def seconds(size, measuring=measuring):
