@@ -757,8 +757,8 @@ MUTANTS = [  # rung, text, its replacement, the report
     ("matmul/large_thread_tile", "a_row + i < m", "a_row + i <= m", "out of bounds, at byte"),
     (
         "matmul/large_thread_tile",
-        "loader.fast && loader.start + DEPTH <= k)\n        m",
-        "loader.fast && loader.start < k)\n        m",
+        "loader.start + DEPTH <= k && loader.start < end",
+        "loader.start < k && loader.start < end",
         "out of bounds, at byte",
     ),
     ("matmul/large_thread_tile", "if (row < m && column", "if (row <= m && column", "out of bounds, at byte"),

@@ -204,7 +204,7 @@ def test_grading_processes_start_in_the_same_surroundings(monkeypatch):
     monkeypatch.setenv("SECRET_TOKEN", "x")
     monkeypatch.setattr(session, "Session", lambda program, size, setup, seconds, environment, levels: environment)
     for isolation in (Sandbox("bwrap"), Sandbox("")):
-        native = session.native(isolation, Path("x.so"), "x", "", 4096, 1, 1 << 30, 2)
+        native = session.native(isolation, Path("x.so"), "x", {}, 4096, 1, 1 << 30, 2)
         device = session.device(isolation, {}, 4096, 1)
         for environment in (native, device):
             assert surroundings.settings("threads").items() <= environment.items()

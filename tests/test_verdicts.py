@@ -175,6 +175,20 @@ def test_what_older_devices_do_not_do_is_noted(judged, name, mistake):
 
 
 @needs_gxx
+def test_notes_do_not_depend_on_the_folder_of_the_runtime(judged, emulated, tmp_path):
+    """A process that has used the runtime of one folder also finds the notes of kernels in another folder."""
+    assert judged("sum", 9).note
+    for built in emulated.glob("*/*.gch"):  # not compiled again: that takes seconds
+        (tmp_path / built.parent.name).symlink_to(built.parent)
+    tasks = tasks_of(FOLDER / "sum.cu")
+    macros = tuple(f"-D{key}={value}" for key, value in tasks[0].macros.items())
+    kernel = compile_kernel(FOLDER / "sum.cu", tasks[0].operation.kernels, macros, tmp_path)
+    assert Path(kernel.entry.runtime).is_relative_to(tmp_path)
+    kernel.fill("mistake", np.array(9, np.int32))
+    assert re.search(NOTED["sum", 9], verify(tasks, tmp_path).note)
+
+
+@needs_gxx
 @pytest.mark.parametrize("form", range(5))
 def test_an_unusual_form_of_a_right_kernel_passes(judged, form):
     found = judged("forms", form)

@@ -321,7 +321,8 @@ __device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsign
                  : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
-// Start c += a b for a transposed product with few columns N: a by columns (MN-major) and b by columns, too (K-major).
+// Start c += a b for a transposed product with few columns N = 8 J: a by columns (MN-major) and b by columns, too
+// (K-major).
 #define FOURS_8 FOUR(0)
 #define FOURS_16 FOURS_8, FOUR(1)
 #define FOURS_32 FOURS_16, FOUR(2), FOUR(3)
@@ -338,26 +339,33 @@ __device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsign
 #define SUMS_96 SUMS_64 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define SUMS_128 SUMS_96 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 #define SUMS_160 SUMS_128 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#define TRANSPOSED(N, type, A, B)                                                                                     \
-    __device__ inline void wgmma_mma_async_m64n##N##k16_##type##_transposed(float (&c)[N / 8][4], unsigned long long a, \
-                                                                            unsigned long long b)                     \
-    {                                                                                                                 \
-        asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #type "." #type " {" SUMS_##N "}, %" #A          \
-                     ", %" #B ", 1, 1, 1, 1, 0;"                                                                      \
-                     : FOURS_##N                                                                                      \
-                     : "l"(a), "l"(b));                                                                               \
+template <bool BF16, int J>
+__device__ inline void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned long long b)
+{
+    static_assert(J <= 2 || J == 4 || J == 6 || J == 8 || J == 12 || J == 16 || J == 20, "as below");
+#define OF_TYPE(N, type, A, B)                                                                                      \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #type "." #type " {" SUMS_##N "}, %" #A ", %" #B \
+                 ", 1, 1, 1, 1, 0;"                                                                                 \
+                 : FOURS_##N                                                                                        \
+                 : "l"(a), "l"(b))
+#define OF_COLUMNS(N, A, B)         \
+    if constexpr (8 * J == N) {     \
+        if constexpr (BF16)         \
+            OF_TYPE(N, bf16, A, B); \
+        else                        \
+            OF_TYPE(N, f16, A, B);  \
     }
-#define TRANSPOSED_OF_BOTH(N, A, B) TRANSPOSED(N, f16, A, B) TRANSPOSED(N, bf16, A, B)
-TRANSPOSED_OF_BOTH(8, 4, 5)
-TRANSPOSED_OF_BOTH(16, 8, 9)
-TRANSPOSED_OF_BOTH(32, 16, 17)
-TRANSPOSED_OF_BOTH(48, 24, 25)
-TRANSPOSED_OF_BOTH(64, 32, 33)
-TRANSPOSED_OF_BOTH(96, 48, 49)
-TRANSPOSED_OF_BOTH(128, 64, 65)
-TRANSPOSED_OF_BOTH(160, 80, 81)
-#undef TRANSPOSED_OF_BOTH
-#undef TRANSPOSED
+    OF_COLUMNS(8, 4, 5)
+    OF_COLUMNS(16, 8, 9)
+    OF_COLUMNS(32, 16, 17)
+    OF_COLUMNS(48, 24, 25)
+    OF_COLUMNS(64, 32, 33)
+    OF_COLUMNS(96, 48, 49)
+    OF_COLUMNS(128, 64, 65)
+    OF_COLUMNS(160, 80, 81)
+#undef OF_COLUMNS
+#undef OF_TYPE
+}
 
 // The same with TF32 elements: a of 64 x 8 in registers, as m64n128k8 above, and b of 8 x N with neighbours along k
 // together (K-major).

@@ -150,9 +150,10 @@ class HostKernel:
     def __init__(self, path: Path, source: Path, symbol: str):
         self.path, self.source = path, source
         self.entry = entry_of(path, symbol)
-        runtime = ctypes.CDLL(self.entry.runtime, ctypes.RTLD_GLOBAL)  # first: no library replaces its functions
+        ctypes.CDLL(self.entry.runtime, ctypes.RTLD_GLOBAL)  # first: no library replaces its functions
         self.launch, self.library = ctypes.CDLL(self.entry.harness).launch, modules.open_module(path, source)
-        self.cuda_note, self.cuda_counts = runtime.cuda_note, runtime.cuda_counts
+        used = ctypes.CDLL(None)  # all libraries use the first runtime of this process, whatever folder it came from
+        self.cuda_note, self.cuda_counts = used.cuda_note, used.cuda_counts
         for each in (self.launch, self.cuda_note, self.cuda_counts):
             each.restype = ctypes.c_char_p
         self.counted = False

@@ -320,26 +320,15 @@ CUDA_WGMMA(64, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(128, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(192, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(256, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
-// The same with both operands transposed.
-#define CUDA_WGMMA_TRANSPOSED(N)                                                                                        \
-    CUDA_PTX void wgmma_mma_async_m64n##N##k16_f16_transposed(float (&c)[N / 8][4], unsigned long long a,               \
-                                                              unsigned long long b)                                     \
-    {                                                                                                                   \
-        cuda_wgmma<CudaF16, N, MN_MAJOR, K_MAJOR>(c, nullptr, a, b, true);                                              \
-    }                                                                                                                   \
-    CUDA_PTX void wgmma_mma_async_m64n##N##k16_bf16_transposed(float (&c)[N / 8][4], unsigned long long a,              \
-                                                               unsigned long long b)                                    \
-    {                                                                                                                   \
-        cuda_wgmma<CudaBf16, N, MN_MAJOR, K_MAJOR>(c, nullptr, a, b, true);                                             \
-    }
-CUDA_WGMMA_TRANSPOSED(8)
-CUDA_WGMMA_TRANSPOSED(16)
-CUDA_WGMMA_TRANSPOSED(32)
-CUDA_WGMMA_TRANSPOSED(48)
-CUDA_WGMMA_TRANSPOSED(64)
-CUDA_WGMMA_TRANSPOSED(96)
-CUDA_WGMMA_TRANSPOSED(128)
-CUDA_WGMMA_TRANSPOSED(160)
+// The same with both operands transposed, and products that are added to c.
+template <bool BF16, int J>
+CUDA_PTX void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned long long b)
+{
+    if constexpr (BF16)
+        cuda_wgmma<CudaBf16, 8 * J, MN_MAJOR, K_MAJOR>(c, nullptr, a, b, true);
+    else
+        cuda_wgmma<CudaF16, 8 * J, MN_MAJOR, K_MAJOR>(c, nullptr, a, b, true);
+}
 CUDA_WGMMA(64, 32, s8, CudaS8, K_MAJOR, K_MAJOR)
 CUDA_WGMMA(128, 32, s8, CudaS8, K_MAJOR, K_MAJOR)
 CUDA_WGMMA(256, 32, s8, CudaS8, K_MAJOR, K_MAJOR)

@@ -25,9 +25,9 @@ constexpr __device__ int common_divisor(int a, int b)
     return b == 0 ? a : common_divisor(b, a % b);
 }
 
-// Column x and row y of this lane among the lanes of its warp. Lanes that differ only in bit 1 read the same words of A,
-// lanes that differ only in bit 0 the same words of B: half a warp then loads its 16 bytes per lane in one wavefront of
-// shared memory.
+// Column x and row y of this lane among the lanes of its warp. Lanes that differ only in bit 1 read the same words of
+// A, lanes that differ only in bit 0 the same words of B: half a warp then loads its 16 bytes per lane in one wavefront
+// of shared memory.
 __device__ inline int2 place_of_lane()
 {
     const int lane = threadIdx.x % 32;
@@ -38,7 +38,9 @@ __device__ inline int2 place_of_lane()
     return make_int2(lane / 2 % 2, lane % 2 + lane / 4 * 2);
 }
 
-template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all are aligned, else 1
+// E: elements per asynchronous copy, 4 if all are aligned, else 1. PARTIAL: of the last stage of a slice, multiply only
+// the terms that there are. That is for few k; a large tile needs the registers that it takes.
+template <int E, bool PARTIAL> struct Tile {
     static constexpr int LANE_COLUMNS = 32 / LANE_ROWS;
     static constexpr int WARP_ROWS = LANE_ROWS * THREAD_ROWS, WARP_COLUMNS = LANE_COLUMNS * THREAD_COLUMNS;
     static constexpr int THREADS = BLOCK / SLICES;                              // threads of a slice
@@ -192,7 +194,7 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
             fetch();
             // The last stage may be partial; `terms` is already that of the STAGES-th stage from here.
             const int last = (terms + STAGES * SLICES * DEPTH + UNROLL - 1) / UNROLL;
-            const int parts = left > 1 ? DEPTH / UNROLL : min(last, DEPTH / UNROLL);
+            const int parts = !PARTIAL || left > 1 ? DEPTH / UNROLL : min(last, DEPTH / UNROLL);
 #pragma unroll 1
             for (int part = 0; part < parts; ++part)
 #pragma unroll
@@ -286,12 +288,12 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
 
 // Access to C, 16 bytes at a time if it is aligned; elements past the ends are not accessed.
 //
-// If C is not aligned, a lane would access each of its four neighbours alone, and the lanes of an access would be 16
-// bytes apart: four times as many sectors of the L2 cache. So lanes exchange their elements through shared memory, and a
-// warp accesses whole rows of its fragments.
+// If C is not aligned, a lane accesses each of its four neighbours alone, and the lanes of an access are 16 bytes
+// apart: four times as many sectors of the L2 cache. With BY_ROWS, lanes exchange their elements through shared memory
+// instead, and a warp accesses whole rows of its fragments. A large tile goes without: it needs the registers.
 static __shared__ Vector staged[BLOCK];
 
-struct Result {
+template <bool BY_ROWS> struct Result {
     static constexpr int LANE_COLUMNS = 32 / LANE_ROWS, LENGTH = 4 * LANE_COLUMNS;  // elements of a row of fragments
 
     float *C;
@@ -305,7 +307,7 @@ struct Result {
         const int2 place = place_of_lane();
         lane_row = place.y, lane_column = place.x * 4;
     }
-    // If C is not aligned, this lane accesses elements of rows ROW_STEP apart, from here on, of the fragments of its warp.
+    // By rows, this lane accesses elements of rows ROW_STEP apart, from here on, of the fragments of its warp.
     static constexpr int ROW_STEP = 32 / LENGTH;
     static_assert(LENGTH <= 32, "lanes access at least a row");
     __device__ int2 first_of(int row, int column) const
@@ -319,14 +321,14 @@ struct Result {
     __device__ Vector load(int row, int column) const
     {
         Vector v = {};
-        if (!vectors) {
+        if (BY_ROWS && !vectors) {
             const int2 first = first_of(row, column);
             const float *const source = at(first.y, first.x);
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 if (first.y + e * ROW_STEP < m && first.x < n)
                     v.of[e] = source[(long long)(e * ROW_STEP) * ldc];
-        } else if (row < m && column + 3 < n)
+        } else if (row < m && vectors && column + 3 < n)
             v = *(const Vector *)at(row, column);
         else if (row < m)
 #pragma unroll
@@ -343,7 +345,7 @@ struct Result {
 #pragma unroll
         for (int e = 0; e < 4; ++e)
             v.of[e] = swapped.of[e ^ 1];
-        if (!vectors) {
+        if (BY_ROWS && !vectors) {
             Vector *const own = staged + threadIdx.x / 32 * 32;
             __syncwarp();  // all have read the previous elements
             own[lane_row * LANE_COLUMNS + lane_column / 4] = v;
@@ -356,14 +358,14 @@ struct Result {
         for (int e = 0; e < 4; ++e)
             v.of[e] = alpha * v.of[e] + beta * before.of[e];
         float *const target = at(row, column);
-        if (!vectors) {
+        if (BY_ROWS && !vectors) {
             const int2 first = first_of(row, column);
             float *const target = at(first.y, first.x);
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 if (first.y + e * ROW_STEP < m && first.x < n)
                     target[(long long)(e * ROW_STEP) * ldc] = v.of[e];
-        } else if (row < m && column + 3 < n)
+        } else if (row < m && vectors && column + 3 < n)
             *(Vector *)target = v;
         else if (row < m)
 #pragma unroll

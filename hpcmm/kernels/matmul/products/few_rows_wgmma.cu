@@ -30,19 +30,6 @@ struct alignas(8) Four {  // neighbours
     unsigned short of[4];
 };
 
-// Start the product of a warpgroup: 64 x 16 elements of the transpose of B by 16 x 8 J of that of A.
-template <int J>
-__device__ inline void wgmma_transposed(float (&c)[J][4], unsigned long long b, unsigned long long a)
-{
-#define OF_ROWS(N)                                           \
-    if constexpr (8 * J == N && BFLOAT16)                    \
-        wgmma_mma_async_m64n##N##k16_bf16_transposed(c, b, a); \
-    else if constexpr (8 * J == N)                           \
-        wgmma_mma_async_m64n##N##k16_f16_transposed(c, b, a);
-    OF_ROWS(8) OF_ROWS(16) OF_ROWS(32) OF_ROWS(48) OF_ROWS(64) OF_ROWS(96) OF_ROWS(128) OF_ROWS(160)
-#undef OF_ROWS
-}
-
 extern "C" __global__ void
 #if PARTS > 1
     __cluster_dims__(1, 1, PARTS)
@@ -107,7 +94,8 @@ extern "C" __global__ void
             wgmma_fence();
 #pragma unroll
             for (int p = 0; p < DEPTH; p += 16)
-                wgmma_transposed(sums, b + p * ROW_BYTES / 16, a + 2 * p / 16);
+                // 64 x 16 elements of the transpose of B by 16 x 8 J of that of A
+                wgmma_mma_async<BFLOAT16>(sums, b + p * ROW_BYTES / 16, a + 2 * p / 16);
             wgmma_commit_group();
             wgmma_wait_group<1>(sums);
             if (step > from && lane == 0)

@@ -23,7 +23,7 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
                         float *C, int ldc)
 {
     extern __shared__ __align__(128) float shared[];
-    using T = Tile<E>;
+    using T = Tile<E, true>;
     constexpr int SHARE = (T::OWN_FRAGMENTS + PARTS - 1) / PARTS;  // fragments per thread that a block adds up
     const int rank = blockIdx.z, first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
     if (PARTS > 1)
@@ -38,7 +38,7 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
     tile.reduce_slices(sums);
 
     // The block of rank `rank` adds up fragments rank, rank + PARTS, ... of each thread. C is read before they arrive.
-    const Result result(C, m, n, ldc);
+    const Result<true> result(C, m, n, ldc);
     Vector before[SHARE] = {}, total[SHARE];
     if (beta != 0)
 #pragma unroll

@@ -69,9 +69,9 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
                                    float beta, float *C, int ldc)
 {
     extern __shared__ __align__(128) float shared[];
-    using T = Tile<E>;
+    using T = Tile<E, false>;
     constexpr int OWN_FRAGMENTS = T::OWN_FRAGMENTS, PASS_FRAGMENTS = OWN_FRAGMENTS % 8 == 0 ? 8 : OWN_FRAGMENTS;
-    const Result result(C, m, n, ldc);
+    const Result<false> result(C, m, n, ldc);
     T tile(shared, lda, ldb);
     // The current piece is in shared memory, not in registers: the products need all of them.
     __shared__ struct {
