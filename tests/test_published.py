@@ -213,7 +213,11 @@ def test_a_changed_number_is_found(done, monkeypatch):
     frame, slower_frame = analysis.measurements(columns), analysis.measurements(slower)
     for path in published.pages():
         wrong = text = path.read_text("utf-8")
-        for section in list(published.MARKED.finditer(text))[::-1]:
+        sections = [each for each in published.MARKED.finditer(text) if re.search(r"\d", each[0])]
+        if not sections:  # the published run has no bits yet
+            assert path.name == "same-bits.md"
+            continue
+        for section in sections[::-1]:
             last = section.start() + re.search(r".*\d(?=\D*$)", section[0], re.DOTALL).end() - 1
             wrong = wrong[:last] + str((int(text[last]) + 1) % 10) + wrong[last + 1 :]
         path.write_text(wrong, "utf-8")
