@@ -82,7 +82,7 @@ MOST_PAIRS = 70  # of rooms of which one imports from the other
 def test_imports_go_one_way_along_few_paths():
     wrong, pairs = {}, set()
     for path in MODULES:
-        package = path == PACKAGE / "__init__.py"  # its functions import what they need
+        package = path == PACKAGE / "__init__.py"  # its functions import rooms when they are called
         inside = {each.split(".")[1] for each in imports(path, top=package) if each.startswith("hpcmm.")}
         assert package or room(path) in ORDER, f"{name(path)} has no place in the order of the rooms"
         allowed = [] if package else ORDER[: ORDER.index(room(path)) + 1]  # a room's own modules too

@@ -187,7 +187,7 @@ class Controls:
         return np.where(_quartile(sizes / errors) <= 1, 0.0, high)
 
     def reach(self, time: float) -> bool:
-        """Return whether a time is among those of the controls, or near them."""
+        """Return whether a time is within a factor of ``exp(BEYOND)`` of the range of the controls' times."""
         return self._range[0] - BEYOND <= time <= self._range[1] + BEYOND
 
     def error(self, time: float, error: float) -> float:

@@ -249,7 +249,7 @@ class Source:
         )
 
     def reached(self, name: str) -> list[str]:
-        """Return a function and those of the file that it calls, directly or by others."""
+        """Return a function and all functions of the file that it calls, directly or indirectly."""
         found = [name]
         for each in found:
             called = (text_of(x).partition("<")[0].rpartition("::")[2] for x in calls(self.nodes[each]))

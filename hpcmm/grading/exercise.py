@@ -137,7 +137,7 @@ class Emulated(Runner):
     def __init__(self, process: Session, rng: np.random.Generator, tools: Tools):
         super().__init__(process)
         self.rng, self.tools = rng, tools
-        self.grid = 0  # blocks of every launch; 0 for those of the geometry
+        self.grid = 0  # number of blocks of each launch; 0: as the geometry says
 
     def run(self, task: Task, places: Sequence[Guarded]) -> float:
         try:

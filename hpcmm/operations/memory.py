@@ -16,8 +16,6 @@ from hpcmm.operations.vector_add import OverVector
 
 REGISTERS = 8  # elements of a chain in registers: the bytes of two registers
 LANES = 32
-STATIC_SHARED = 48 * 1024 // 4  # elements in the static shared memory of a block
-CONSTANT = 64 * 1024 // 4  # elements in constant memory
 # Maximum number of elements of a chain that are first read into a cache: pointers of 8 bytes, 256 KiB and 32 MiB
 L1_WARMED, L2_WARMED = 2**15, 2**22
 

@@ -294,7 +294,7 @@ def report_unwritable(path: Path, reason: str) -> None:
 
 
 def settle(comm: Any) -> bool:
-    """Give all ranks the same results of trials, those of the first rank that has one; return whether any changed.
+    """Broadcast each trial result from the first rank that has it; return whether the results of a rank changed.
 
     Ranks of one node decide once, because a table is locked meanwhile. Nodes may have tables of their own. Collective.
     """

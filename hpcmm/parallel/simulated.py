@@ -315,7 +315,7 @@ def _multiplied(shape: Sequence[int], ranks: int, on: Platform, arrived: Mapping
 
 
 def _summa(of: Context) -> None:
-    """Read the panels of a step while those of the previous one are multiplied."""
+    """Receive the panels of each step while the panels of the previous step are multiplied."""
     m, n, k = of.shape
     grid_rows, grid_columns = grid(of.ranks)
     row, column = divmod(of.rank, grid_columns)

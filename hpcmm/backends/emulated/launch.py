@@ -289,7 +289,7 @@ def compile_library(
 def translation(source: Path, symbol: str, options: Sequence[str], folder: Path) -> tuple[list[str], str, str]:
     """Return the arguments of g++, the text that it compiles, and all that it reads; compile what it needs."""
     own = own_sources()
-    # compiled once, as it takes as long as a kernel
+    # precompiled, because it takes as long to compile as a kernel
     header = build([*WATCH, *LINES, "-x", "c++-header", str(HEADER)], own, folder, f"{HEADER.name}.gch")
     headers = kernels.headers(source)
     texts = [file.read_text(errors="replace") for file in (source, *headers)]

@@ -1,7 +1,7 @@
 // Matrix product, GPU rung: the source of large_thread_tile, with k cut at places that k alone decides.
 //
-// k is cut into four parts, at multiples of 32. A block computes one part after the other, and adds its sums to those of
-// the parts before, which it keeps in shared memory. The bits of an element of C are those of fixed_parts_fma, which
+// k is divided into four parts, at multiples of 32. A block computes the parts one after the other. It keeps the running
+// sums in shared memory and adds the sums of each part to them. The bits of an element of C are those of fixed_parts_fma, which
 // computes the parts at the same time, for a C of few rows or columns. Limit: as of large_thread_tile.
 //
 // hpcmm:
