@@ -1,20 +1,25 @@
 """Kill processes of a local run at random moments: every planned point is measured once, and no process stays.
 
 After some kills the config changes, also back to an earlier one. ``python tests/kills.py [--kills N] [SEED...]`` prints
-a table with a row for each seed; without one, it draws a seed.
+a table with a row for each seed; without one, it draws a seed. ``--beside N`` runs N campaigns at a time, as root: each
+in a network of its own, as one measurement at a time runs on a machine.
 """
 
 import argparse
 import contextlib
+import fcntl
 import os
 import random
 import re
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,7 +64,7 @@ def marked(token: str) -> list[psutil.Process]:
 def part(process: psutil.Process) -> str:
     """Return which part of a run a process is: a module of hpcmm, or a program."""
     command = process.cmdline()
-    return next((each for each in command if re.match(r"hpcmm\.\w+\.\w+$", each)), process.name())
+    return next((each for each in command if re.match(r"(hpcmm\.\w+\.\w+|snakemake)$", each)), process.name())
 
 
 def random_moment(run: subprocess.Popen, chance: random.Random, token: str) -> int | None:
@@ -93,8 +98,8 @@ def expect(holds: bool, what: str) -> None:
         raise AssertionError(f"expected: {what}")
 
 
-def campaign(folder: Path, seed: int, kills: int) -> Outcome:
-    """Kill processes of runs in a folder until there were ``kills``, then let the last run end.
+def campaign(folder: Path, seed: int, kills: int, seconds: float = float("inf")) -> Outcome:
+    """Kill processes of runs in a folder until there were ``kills`` or time is up, then let the last run end.
 
     Raises
     ------
@@ -104,8 +109,10 @@ def campaign(folder: Path, seed: int, kills: int) -> Outcome:
     chance, token = random.Random(seed), uuid.uuid4().hex
     config = folder / "experiment.yaml"
     results, log = folder / "results", folder / "log"
-    command = ["snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", config]
+    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--cores", "2"]
+    command += ["--directory", folder, "--configfile", config]
     killed: Counter[str] = Counter()
+    until = time.monotonic() + seconds
     count = runs = changes = points = 0
 
     def plan_again(inputs: int) -> None:
@@ -113,15 +120,14 @@ def campaign(folder: Path, seed: int, kills: int) -> Outcome:
         config.write_text(yaml.safe_dump(CONFIG | {"measuring": CONFIG["measuring"] | {"seed": inputs}}))
 
     try:
-        while count < kills:
+        while not runs or (count < kills and time.monotonic() < until):
             runs += 1
             plan_again(runs)
             while True:
                 with log.open("wb") as output:
-                    run = subprocess.Popen(
-                        [*command, "--cores", "2"], env=os.environ | {TOKEN: token}, stdout=output, stderr=output
-                    )
-                status = random_moment(run, chance, token) if count < kills else run.wait(LIMIT)
+                    run = subprocess.Popen(command, env=os.environ | {TOKEN: token}, stdout=output, stderr=output)
+                going_on = count < kills and time.monotonic() < until
+                status = random_moment(run, chance, token) if going_on else run.wait(LIMIT)
                 if status is None:
                     # a run that was just started has no mark yet, and one that just ended none any more
                     victims = marked(token) or [psutil.Process(run.pid)]
@@ -167,27 +173,49 @@ def campaign(folder: Path, seed: int, kills: int) -> Outcome:
     return Outcome(seed, count, runs, changes, points, dict(killed))
 
 
+def bring_up_loopback() -> None:
+    """Give MPI a network in a namespace that has none."""
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh14x", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
+
+
+def passes(seed: int, kills: int, seconds: float) -> bool:
+    """Run a campaign, and print its row."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            done = campaign(Path(folder), seed, kills, seconds)
+    except AssertionError as error:
+        print(f"{seed:>11} failed: {error}", flush=True)
+        return False
+    killed = ", ".join(f"{count} x {name}" for name, count in Counter(done.killed).most_common())
+    counts = f"{done.kills:>6} {done.runs:>5} {done.changed_configs:>8} {done.points:>7}"
+    print(f"{seed:>11} {counts}  {killed}", flush=True)
+    return True
+
+
+def passes_alone(seed: int, kills: int, seconds: float) -> bool:
+    """Run a campaign in a network and a temporary folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--in-network", f"--kills={kills}", f"--seconds={seconds}", str(seed)]
+        command = ["unshare", "--net", sys.executable, __file__, *options]
+        return not subprocess.run(command, env=os.environ | {"TMPDIR": folder, "XDG_RUNTIME_DIR": folder}).returncode
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("seeds", metavar="SEED", nargs="*", type=int, default=[int.from_bytes(os.urandom(4), "big")])
-    parser.add_argument("--kills", type=int, default=34)
-    arguments = parser.parse_args()
-    print(f"{'seed':>11} {'kills':>6} {'runs':>5} {'configs':>8} {'points':>7}  killed")
-    failed = False
-    for seed in arguments.seeds:
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                done = campaign(Path(folder), seed, arguments.kills)
-        except AssertionError as error:
-            print(f"{seed:>11} failed: {error}", flush=True)
-            failed = True
-            continue
-        killed = ", ".join(f"{count} x {name}" for name, count in Counter(done.killed).most_common())
-        print(
-            f"{seed:>11} {done.kills:>6} {done.runs:>5} {done.changed_configs:>8} {done.points:>7}  {killed}",
-            flush=True,
-        )
-    sys.exit(failed)
+    parser.add_argument("--kills", type=int, default=34, help="for each seed")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no kills after these")
+    parser.add_argument("--beside", type=int, default=0, metavar="N", help="campaigns at a time")
+    parser.add_argument("--in-network", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.in_network:
+        bring_up_loopback()
+    else:
+        print(f"{'seed':>11} {'kills':>6} {'runs':>5} {'configs':>8} {'points':>7}  killed", flush=True)
+    run = passes_alone if given.beside else passes
+    with ThreadPoolExecutor(given.beside or 1) as pool:
+        sys.exit(not all([*pool.map(lambda seed: run(seed, given.kills, given.seconds), given.seeds)]))
 
 
 if __name__ == "__main__":
