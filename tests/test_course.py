@@ -360,13 +360,13 @@ MISUSES = [
 def test_a_misuse_of_mpi_is_an_error(call, monkeypatch):
     misuse, why = MISUSES[call]
     monkeypatch.setattr(ranks, "SECONDS", 0.3)
-    error, _ = ranks.run(lambda: misuse(ranks.CurrentWorld()), 3, {}, {})
+    error, _ = ranks.run(lambda: misuse(ranks.Communicator()), 3, {}, {})
     assert re.search(why, error), error
 
 
 def test_messages_arrive_and_are_counted():
     def work():
-        comm, parts = ranks.CurrentWorld(), [3, 0, 2]
+        comm, parts = ranks.Communicator(), [3, 0, 2]
         own = np.full(parts[comm.rank], -1.0)
         comm.Scatterv([np.arange(5.0), parts, [2, 0, 0], ranks.Type("DOUBLE")] if comm.rank == 0 else None, own)
         assert own.tolist() == [[2, 3, 4], [], [0, 1]][comm.rank]

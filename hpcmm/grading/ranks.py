@@ -11,20 +11,12 @@ import copy
 import sys
 import threading
 import types
-from collections import defaultdict, deque
+from collections import defaultdict
 
 import numpy as np
 
 SECONDS = 5.0  # within which the other ranks reach a call; longer is a hang
-TYPES = {
-    "FLOAT": "f4",
-    "DOUBLE": "f8",
-    "INT": "i4",
-    "INT32_T": "i4",
-    "INT64_T": "i8",
-    "LONG": "i8",
-    "BYTE": "u1",
-}
+TYPES = {"FLOAT": "f4", "DOUBLE": "f8", "INT": "i4", "INT32_T": "i4", "INT64_T": "i8", "LONG": "i8", "BYTE": "u1"}
 IN_PLACE = "MPI.IN_PLACE"
 ANY_TAG = -1
 
@@ -38,45 +30,42 @@ class Type(str):
 
 
 class Buffer:
-    """An array with the part of each rank."""
+    """The elements of an array, and how many of them each rank has."""
 
-    def __init__(self, given, size, call):
-        parts = list(given) if isinstance(given, list | tuple) else [given]
-        self.array = parts[0]
-        if not isinstance(self.array, np.ndarray):
+    def __init__(self, given, call):
+        array, *rest = given if isinstance(given, list | tuple) else [given]
+        if not isinstance(array, np.ndarray):
             raise MPIError(
-                f"{call}: a buffer is a NumPy array, not {type(self.array).__name__}; see {call.lower()} for objects"
+                f"{call}: a buffer is a NumPy array, not {type(array).__name__}; see {call.lower()} for objects"
             )
-        if not self.array.flags.c_contiguous:
+        if not array.flags.c_contiguous:
             raise MPIError(f"{call}: the array is not contiguous; send a copy, np.ascontiguousarray(...)")
-        for kind in (each for each in parts[1:] if isinstance(each, Type)):
-            if self.array.dtype != np.dtype(TYPES[kind]):
-                raise MPIError(f"{call}: MPI.{kind} does not describe an array of {self.array.dtype}")
-        rest = [each for each in parts[1:] if not isinstance(each, Type) and each is not None]
+        for kind in (each for each in rest if isinstance(each, Type)):
+            if array.dtype != np.dtype(TYPES[kind]):
+                raise MPIError(f"{call}: MPI.{kind} does not describe an array of {array.dtype}")
+        rest = [each for each in rest if not isinstance(each, Type) and each is not None]
         if rest and isinstance(rest[0], tuple) and len(rest[0]) == 2 and not np.isscalar(rest[0][0]):
-            rest = list(rest[0])
-        self.flat = self.array.reshape(-1)
-        self.counts = [int(each) for each in np.atleast_1d(rest[0])] if rest else None
-        self.starts = [int(each) for each in np.atleast_1d(rest[1])] if len(rest) > 1 else None
-        if self.counts and len(self.counts) == 1 and size > 1:
-            self.flat, self.counts = self.flat[: self.counts[0]], None
+            rest = rest[0]
+        self.flat, self.call = array.reshape(-1), call
+        self.counts, self.starts = ([int(each) for each in np.atleast_1d(of)] for of in (*rest, [], [])[:2])
+        if len(self.counts) == 1:
+            begin = sum(self.starts)
+            self.flat, self.counts, self.starts = self.flat[begin : begin + self.counts[0]], [], []
 
-    def parts(self, size, call, even):
-        """Return the part of each rank: of ``counts`` elements, or all the same."""
-        counts = self.counts
-        if even and counts is not None:
-            raise MPIError(f"{call}: all ranks have as many elements; use {call}v for a list of counts")
-        if counts is None:
-            if even and self.flat.size % size:
-                raise MPIError(
-                    f"{call}: {self.flat.size} elements are not a multiple of {size} ranks; use {call}v with counts"
-                )
-            counts = [self.flat.size // size + (rank < self.flat.size % size) for rank in range(size)]
+    def parts(self, size):
+        """Return the part of each rank: of its count of elements, or all the same."""
+        call, most, counts = self.call, self.flat.size, self.counts
+        if not call.endswith("v"):
+            if counts:
+                raise MPIError(f"{call}: all ranks have as many elements; use {call}v for a list of counts")
+            if most % size:
+                raise MPIError(f"{call}: {most} elements are not a multiple of {size} ranks; use {call}v with counts")
+        counts = counts or [most // size + (rank < most % size) for rank in range(size)]
         starts = self.starts or [sum(counts[:rank]) for rank in range(len(counts))]
         if len(counts) != size or len(starts) != size:
             raise MPIError(f"{call}: {len(counts)} counts for {size} ranks")
-        if any(start < 0 or start + n > self.flat.size for start, n in zip(starts, counts, strict=True)):
-            raise MPIError(f"{call}: the counts {counts} exceed the {self.flat.size} elements of the array")
+        if any(start < 0 or start + n > most for start, n in zip(starts, counts, strict=True)):
+            raise MPIError(f"{call}: the counts {counts} exceed the {most} elements of the array")
         return [self.flat[start : start + n] for start, n in zip(starts, counts, strict=True)]
 
 
@@ -88,7 +77,7 @@ class World:
         self.local = threading.local()
         self.change = threading.Condition()
         self.arrived, self.result, self.round = {}, None, 0
-        self.messages = defaultdict(deque)
+        self.messages = defaultdict(list)
         self.waiting, self.ended, self.error = {}, set(), ""
 
     def wait(self, call, until):
@@ -110,40 +99,31 @@ class World:
 
     def together(self, call, given, combine):
         """Meet all other ranks in a call; return the part of this rank of what ``combine`` makes of all."""
-        rank = self.local.rank
         with self.change:
-            self.arrived[rank] = (call, given)
+            self.arrived[self.local.rank] = (call, given)
             round = self.round
-            if len(self.arrived) == self.size:
+            if len(self.arrived) < self.size:
+                self.wait(call, lambda: self.round > round)
+                return self.result[self.local.rank]
+            try:
                 if len({name for name, _ in self.arrived.values()}) > 1:
                     calls = ", ".join(f"rank {each} {name}" for each, (name, _) in sorted(self.arrived.items()))
-                    self.fail(f"ranks call different functions: {calls}")
-                    raise MPIError(self.error)
-                try:
-                    self.result = combine({each: what for each, (_, what) in self.arrived.items()})
-                except MPIError as error:
-                    self.fail(str(error))
-                    raise
-                self.arrived, self.round = {}, self.round + 1
-                self.change.notify_all()
-            else:
-                self.wait(call, lambda: self.round > round)
-            return self.result[rank]
+                    raise MPIError(f"ranks call different functions: {calls}")
+                self.result = combine({each: what for each, (_, what) in self.arrived.items()})
+            except MPIError as error:
+                self.fail(str(error))
+                raise
+            self.arrived, self.round = {}, self.round + 1
+            self.change.notify_all()
+            return self.result[self.local.rank]
 
 
 class Communicator:
     """The part of mpi4py's ``Comm`` that distributes a product."""
 
-    def __init__(self, world):
-        self.world = world
-
-    @property
-    def rank(self):
-        return self.world.local.rank
-
-    @property
-    def size(self):
-        return self.world.size
+    world = World(1)  # that of the run in progress
+    rank = property(lambda self: self.world.local.rank)
+    size = property(lambda self: self.world.size)
 
     def Get_rank(self):
         return self.rank
@@ -152,109 +132,80 @@ class Communicator:
         return self.size
 
     def Barrier(self):
-        self.world.together("Barrier", None, lambda given: dict.fromkeys(given))
+        self.world.together("Barrier", None, dict.fromkeys)
 
     barrier = Barrier
 
-    def _move(self, source, target, call):
-        if source.dtype != target.dtype:
-            raise MPIError(f"{call}: {source.dtype} is received as {target.dtype}")
-        if source.size > target.size:
-            raise MPIError(f"{call}: message truncated: {source.size} elements for a buffer of {target.size}")
-        if source.size < target.size:
-            raise MPIError(f"{call}: {source.size} elements for a buffer of {target.size}: its end is never written")
-        target[...] = source
+    # ---- arrays ----
 
     def Bcast(self, buf, root=0):
-        def combine(given):
-            source = given[root].flat
-            for rank, each in given.items():
-                if rank != root:
-                    self._move(source, each.flat, "Bcast")
-                    self.world.sent += source.size
-            return dict.fromkeys(given)
+        def moves(given):
+            return ((rank, given[root].flat, each.flat) for rank, each in given.items() if rank != root)
 
-        self.world.together(f"Bcast from rank {root}", Buffer(buf, self.size, "Bcast"), combine)
+        self._move_all("Bcast", f"from rank {root}", Buffer(buf, "Bcast"), root, moves)
 
-    def _scatter(self, name, sendbuf, recvbuf, root):
-        size = self.size
-        send = Buffer(sendbuf, size, name) if self.rank == root else None
-        into = None if recvbuf is IN_PLACE else Buffer(recvbuf, 1, name)
+    def Scatterv(self, sendbuf, recvbuf, root=0, call="Scatterv"):
+        def moves(given):
+            parts = given[root][0].parts(self.size)
+            return ((rank, parts[rank], own.flat) for rank, (_, own) in given.items() if own)
 
-        def combine(given):
-            parts = given[root][0].parts(size, name, even=name == "Scatter")
-            for rank, (_, to) in given.items():
-                if to is not None:
-                    self._move(parts[rank], to.flat[: (to.counts or [to.flat.size])[0]], name)
-                self.world.sent += parts[rank].size if rank != root else 0
-            return dict.fromkeys(given)
-
-        self.world.together(f"{name} from rank {root}", (send, into), combine)
-
-    def _gather(self, name, sendbuf, recvbuf, root):
-        size = self.size
-        send = None if sendbuf is IN_PLACE else Buffer(sendbuf, 1, name)
-        into = Buffer(recvbuf, size, name) if self.rank == root else None
-
-        def combine(given):
-            parts = given[root][1].parts(size, name, even=name == "Gather")
-            for rank, (source, _) in given.items():
-                if source is not None:
-                    self._move(source.flat[: (source.counts or [source.flat.size])[0]], parts[rank], name)
-                self.world.sent += parts[rank].size if rank != root else 0
-            return dict.fromkeys(given)
-
-        self.world.together(f"{name} to rank {root}", (send, into), combine)
+        self._move_all(call, f"from rank {root}", self._buffers(call, sendbuf, recvbuf, root), root, moves)
 
     def Scatter(self, sendbuf, recvbuf, root=0):
-        self._scatter("Scatter", sendbuf, recvbuf, root)
+        self.Scatterv(sendbuf, recvbuf, root, "Scatter")
 
-    def Scatterv(self, sendbuf, recvbuf, root=0):
-        self._scatter("Scatterv", sendbuf, recvbuf, root)
+    def Gatherv(self, sendbuf, recvbuf, root=0, call="Gatherv"):
+        def moves(given):
+            parts = given[root][0].parts(self.size)
+            return ((rank, own.flat, parts[rank]) for rank, (_, own) in given.items() if own)
+
+        self._move_all(call, f"to rank {root}", self._buffers(call, recvbuf, sendbuf, root), root, moves)
 
     def Gather(self, sendbuf, recvbuf, root=0):
-        self._gather("Gather", sendbuf, recvbuf, root)
-
-    def Gatherv(self, sendbuf, recvbuf, root=0):
-        self._gather("Gatherv", sendbuf, recvbuf, root)
-
-    def _post(self, content, dest, tag):
-        with self.world.change:
-            self.world.messages[self.rank, dest].append((tag, _Message(self._copied(content, dest != self.rank))))
-            self.world.change.notify_all()
-
-    def _take(self, source, tag, call):
-        queue = self.world.messages[source, self.rank]
-        with self.world.change:
-            self.world.wait(f"{call} from rank {source}", lambda: any(tag in (ANY_TAG, each) for each, _ in queue))
-            found = next(each for each in queue if tag in (ANY_TAG, each[0]))
-            queue.remove(found)
-            return found[1]
+        self.Gatherv(sendbuf, recvbuf, root, "Gather")
 
     def Send(self, buf, dest, tag=0):
-        self._post(Buffer(buf, self.size, "Send").flat, dest, tag)
+        self.send(Buffer(buf, "Send").flat, dest, tag)
 
     def Recv(self, buf, source=0, tag=ANY_TAG, status=None):
-        self._move(self._take(source, tag, "Recv").content, Buffer(buf, self.size, "Recv").flat, "Recv")
+        into = Buffer(buf, "Recv").flat
+        _move(self.recv(None, source, tag, status, "Recv"), into, "Recv")
+
+    def _buffers(self, call, whole, own, root):
+        """Return the array of all ranks, which only the root has, and that of this one."""
+        return Buffer(whole, call) if self.rank == root else None, None if own is IN_PLACE else Buffer(own, call)
+
+    def _move_all(self, call, where, given, root, moves):
+        def combine(given):
+            for rank, source, target in moves(given):
+                _move(source, target, call)
+                self.world.sent += source.size if rank != root else 0
+            return dict.fromkeys(given)
+
+        self.world.together(f"{call} {where}", given, combine)
+
+    # ---- objects ----
 
     def send(self, obj, dest, tag=0):
-        self._post(obj, dest, tag)
+        with self.world.change:
+            self.world.messages[self.rank, dest].append((tag, self._copied(obj, dest != self.rank)))
+            self.world.change.notify_all()
 
-    def recv(self, buf=None, source=0, tag=ANY_TAG, status=None):
-        return self._take(source, tag, "recv").content
+    def recv(self, buf=None, source=0, tag=ANY_TAG, status=None, call="recv"):
+        queue = self.world.messages[source, self.rank]
 
-    def _copied(self, obj, moved=True):
-        """Return a copy, and count the elements of its arrays."""
-        if moved:
-            self.world.sent += sum(each.size for each in _arrays(obj))
-        return copy.deepcopy(obj)
+        def first():
+            return next((i for i, (its, _) in enumerate(queue) if tag in (ANY_TAG, its)), None)
+
+        with self.world.change:
+            self.world.wait(f"{call} from rank {source}", lambda: first() is not None)
+            return queue.pop(first())[1]
 
     def bcast(self, obj=None, root=0):
-        return self.world.together(
-            f"bcast from rank {root}",
-            obj,
-            lambda given: {rank: self._copied(given[root], rank != root) for rank in given},
-        )
+        def combine(given):
+            return {rank: self._copied(given[root], rank != root) for rank in given}
+
+        return self.world.together(f"bcast from rank {root}", obj, combine)
 
     def scatter(self, sendobj=None, root=0):
         def combine(given):
@@ -266,15 +217,24 @@ class Communicator:
 
     def gather(self, sendobj, root=0):
         def combine(given):
-            all_of_them = [self._copied(given[rank], rank != root) for rank in range(self.size)]
-            return {rank: all_of_them if rank == root else None for rank in given}
+            return dict.fromkeys(given) | {root: [self._copied(given[rank], rank != root) for rank in sorted(given)]}
 
         return self.world.together(f"gather to rank {root}", sendobj, combine)
 
+    def _copied(self, obj, moved):
+        """Return a copy, and count the elements of its arrays."""
+        self.world.sent += sum(each.size for each in _arrays(obj)) if moved else 0
+        return copy.deepcopy(obj)
 
-class _Message:  # compared by identity
-    def __init__(self, content):
-        self.content = content
+
+def _move(source, target, call):
+    if source.dtype != target.dtype:
+        raise MPIError(f"{call}: {source.dtype} is received as {target.dtype}")
+    if source.size > target.size:
+        raise MPIError(f"{call}: message truncated: {source.size} elements for a buffer of {target.size}")
+    if source.size < target.size:
+        raise MPIError(f"{call}: {source.size} elements for a buffer of {target.size}: its end is never written")
+    target[...] = source
 
 
 def _arrays(obj):
@@ -285,20 +245,11 @@ def _arrays(obj):
             yield from _arrays(each)
 
 
-class CurrentWorld:
-    """``MPI.COMM_WORLD``: that of the run in progress."""
-
-    world = World(1)
-
-    def __getattr__(self, name):
-        return getattr(Communicator(CurrentWorld.world), name)
-
-
 def install():
     """Let ``from mpi4py import MPI`` find this module."""
-    CurrentWorld.world.local.rank = 0
+    Communicator.world.local.rank = 0
     mpi = types.ModuleType("mpi4py.MPI")
-    mpi.COMM_WORLD, mpi.IN_PLACE, mpi.ANY_TAG, mpi.Comm = CurrentWorld(), IN_PLACE, ANY_TAG, Communicator
+    mpi.COMM_WORLD, mpi.IN_PLACE, mpi.ANY_TAG, mpi.Comm = Communicator(), IN_PLACE, ANY_TAG, Communicator
     for name in TYPES:
         setattr(mpi, name, Type(name))
     package = types.ModuleType("mpi4py")
@@ -316,7 +267,7 @@ def run(function, size, arguments, rest):
     int
         Elements that one rank sent to another.
     """
-    world = CurrentWorld.world = World(size)
+    world = Communicator.world = World(size)
 
     def of_rank(rank):
         world.local.rank = rank
