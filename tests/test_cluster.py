@@ -546,6 +546,8 @@ def test_a_job_on_another_cluster_is_followed_and_cancelled_there(faltering, cap
 # --- limits and refusals -----------------------------------------------------------------------------------------
 
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+ERROR, HANGS = "sbatch: error: ", ""
+BUSY = "Slurm temporarily unable to accept job, sleeping and retrying"
 # the lines of sbatch, whether the user has other jobs -> whether the submission waits
 LIMITS = {
     "named": (["QOSMaxSubmitJobPerUserLimit", f"Batch job submission failed: {POLICY}"], True, True),
@@ -554,6 +556,8 @@ LIMITS = {
     "unnamed, without other jobs": ([f"Batch job submission failed: {POLICY}"], False, False),
     "of no job at all": (["AssocMaxSubmitJobLimit", f"Batch job submission failed: {POLICY}"], False, False),
     "of the size": (["QOSMaxCpuPerUserLimit", f"Batch job submission failed: {POLICY}"], True, False),
+    "of all users": ([BUSY, "Batch job submission failed: Resource temporarily unavailable"], False, True),
+    "of all users, while sbatch repeats the call": ([BUSY, HANGS], False, True),
 }
 
 
@@ -561,17 +565,17 @@ LIMITS = {
 def test_a_limit_on_the_number_of_jobs_means_wait_and_any_other_is_a_refusal(faltering, limit):
     lines, others, waits = LIMITS[limit]
     faltering.queue(*(["12|RUNNING|None|n1|another's"] if others else []))
-    said = "".join(f"echo 'sbatch: error: {line.replace(chr(39), '')}' >&2; " for line in lines)
+    said = "".join("sleep 60; " if line == HANGS else f"echo {shlex.quote(ERROR + line)} >&2; " for line in lines)
     faltering.before("sbatch", f"[ $(grep -c . sbatch.calls) -ge 4 ] || {{ {said} exit 1; }}")
     done = sbatch(HPCMM_SLURM_PATIENCE="1")
     if waits:
-        assert (done.returncode, done.stdout) == (0, "101\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, f"{100 + others}\n"), done.stderr
         assert done.stderr.count("Slurm accepts no more jobs now") == 1
         sbatch()
         assert len(faltering.calls("sbatch")) == 5
     else:
         assert (done.returncode, len(faltering.calls("sbatch"))) == (1, 1)
-        assert done.stderr.splitlines() == [f"sbatch: error: {line.replace(chr(39), '')}" for line in lines]
+        assert done.stderr.splitlines() == [ERROR + line for line in lines]
         assert records.read() == []
 
 
@@ -581,7 +585,8 @@ def test_a_job_with_more_memory_than_any_node_has_is_refused(faltering, answer, 
     done = sbatch("--mem=22323M", "job.sh")
     assert (done.returncode, len(faltering.calls("sbatch"))) == (code, 1 - code), done.stderr
     if code:
-        assert "measure-a-b requests 22323 MB of memory on a node, and the largest node has 10847 MB" in done.stderr
+        why = "measure-a-b requests 22323 MB of memory on a node, and the largest node has 10847 MB"
+        assert why in done.stderr and why in watch.first_errors(["a.log"])[0]
         assert records.read() == []
 
 
@@ -743,29 +748,23 @@ def test_a_submission_is_not_repeated_after_a_single_empty_answer(faltering):
     assert len(faltering.calls("sbatch")) == len(faltering.jobs) == 1
 
 
-def test_a_refused_submission_is_an_error_at_once(faltering):
-    message = "sbatch: error: Batch job submission failed: Invalid partition name specified"
-    faltering.before("sbatch", f"echo '{message}' >&2; exit 1")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{ERROR}Batch job submission failed: Invalid partition name specified"],
+        [ERROR + BUSY, f"{ERROR}Batch job submission failed: Job violates accounting/QOS policy"],
+        ["sbatch: unrecognized option '--whatever'"],
+    ],
+)
+def test_a_refused_submission_is_an_error_at_once_also_in_the_log(faltering, lines):
+    """The report and the messages of a run take it from there, word for word."""
+    faltering.before("sbatch", "".join(f"echo {shlex.quote(line)} >&2; " for line in lines) + "exit 1")
+    Path("a.log").write_text("RuntimeError: of an earlier attempt\n")
     done = sbatch()
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{message}\n")
+    assert (done.returncode, done.stdout, done.stderr.splitlines()) == (1, "", lines)
+    assert watch.first_errors(["a.log"]) == [f"hpcmm: error: {'; '.join(lines)}"]
     assert len(faltering.calls("sbatch")) == 1
     assert records.read() == []
-
-
-def test_a_refusal_after_sbatch_waited_is_an_error_at_once(faltering):
-    waits = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
-    refuses = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
-    faltering.before("sbatch", f"echo '{waits}' >&2; echo '{refuses}' >&2; exit 1")
-    done = sbatch()
-    assert (done.returncode, done.stderr) == (1, f"{waits}\n{refuses}\n")
-    assert len(faltering.calls("sbatch")) == 1
-
-
-def test_a_wrong_option_is_an_error_at_once(faltering):
-    faltering.before("sbatch", "echo \"sbatch: unrecognized option '--whatever'\" >&2; exit 1")
-    done = sbatch()
-    assert (done.returncode, done.stderr) == (1, "sbatch: unrecognized option '--whatever'\n")
-    assert len(faltering.calls("sbatch")) == 1
 
 
 def test_a_submission_without_an_answer_ends_at_the_time_limit(faltering):

@@ -439,6 +439,31 @@ def test_run_shows_errors_of_snakemake_itself(hpcmm_run):
 
 
 @pytest.mark.slow
+def test_sbatch_gets_nothing_of_the_job_around_and_its_refusal_reaches_user_and_report(hpcmm_run, monkeypatch):
+    """An interactive job has variables that sbatch would take as requests; word for word, also to the report."""
+    programs, why = hpcmm_run.folder / "programs", "sbatch: error: Batch job submission failed: Invalid wckey"
+    programs.mkdir()
+    for name in ("sbatch", "squeue", "sacct", "sinfo", "scancel"):
+        body = f'env >"${{0%/*}}/environment"; ' + f"echo '{why}' >&2; exit 1" if name == "sbatch" else "exit 0"
+        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(programs), os.environ["PATH"]]))
+    for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_MEM_PER_NODE", "SLURM_CPU_BIND", "SBATCH_MEM_BIND"):
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setenv("SLURM_CONF", "/etc/slurm/slurm.conf")
+    sweeps = {"sum": CONFIG["sweeps"]["sum"] | {"ranks": [1]}}
+    (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(CONFIG | {"sweeps": sweeps}))
+    output, errors = hpcmm_run("--cluster", "sbatch", "--jobs", "1").communicate(timeout=600)
+    assert f"not measured: {why}\n" in output + errors, output + errors
+    assert set(store.read(hpcmm_run.folder / TIMINGS)["omitted"]["reason"]) == {f"failed: sum/cpu-r1-1: {why}"}
+    assert why in (hpcmm_run.folder / "results" / "report.html").read_text()
+    environment = (programs / "environment").read_text().splitlines()
+    assert [each for each in environment if each.startswith(("SLURM", "SBATCH"))] == [
+        "SLURM_CONF=/etc/slurm/slurm.conf"
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_run_and_reports_unfinished_jobs(hpcmm_run, number):
     config = yaml.safe_load((hpcmm_run.folder / "config.yaml").read_text())

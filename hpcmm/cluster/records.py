@@ -109,6 +109,14 @@ def parse(path: Path) -> Record:
     return Record(path.name, logs=tuple(logs), **texts)
 
 
+def explain(record: Record, error: str) -> None:
+    """Write why a job did not run into its log, from which the report and the messages to the user take it."""
+    with contextlib.suppress(OSError, IndexError):
+        Path(record.logs[0]).parent.mkdir(parents=True, exist_ok=True)
+        with files.opened(record.logs[0], "a") as log:
+            log.write(f"hpcmm: error: {error}\n")
+
+
 def submitted(record: Record, job: str) -> bool:
     """Store Slurm's job number; return False if another start of the workflow has removed the record."""
     with locked():

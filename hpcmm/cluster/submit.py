@@ -52,6 +52,8 @@ REFUSED = re.compile(r"Batch job submission failed: (.*)")
 # a job; most versions name the limit in a line before it.
 POLICY = re.compile(r"violates accounting/QOS policy|QOS policy")
 LIMIT = re.compile(r"\b(?:Assoc|QOS)\w*Limit\b|\bMaxJobCount\b")
+# It has as many jobs as it keeps (MaxJobCount); sbatch itself repeats the call for two minutes
+BUSY = re.compile("temporarily un(?:able to accept|available)")
 # Transient errors of Slurm (slurm_errno.c), which say nothing about the job
 TRANSIENT = re.compile(
     r"Unable to contact slurm|timed out|Zero Bytes|[Cc]onnection|connect failure|Transport endpoint|"
@@ -141,14 +143,22 @@ def submit(arguments: Sequence[str]) -> int:
         marker = found[2] if found else ""  # none if Snakemake uses a status command
     given = [*chosen, *map(quoted, arguments)]
     record = record_of(token, given, properties, marker)
-    require_memory(record.name, given)
     kept = Path(".snakemake").is_dir()
-    if kept:
-        begin(record)
     text = quoted(sys.stdin.read()).encode() if piped else b""
-    job, reply = submit_once(with_comment(given, token), record, text)  # if it fails, the next start cancels the job
+    for log in record.logs[:1]:
+        Path(log).unlink(missing_ok=True)  # of an earlier attempt
+    try:
+        require_memory(record.name, given)
+        if kept:
+            begin(record)
+        # if it fails, the next start cancels the job
+        job, reply = submit_once(with_comment(given, token), record, text)
+    except HpcmmError as error:
+        records.explain(record, str(error))
+        raise
     if not job:
         records.remove(record)
+        records.explain(record, "; ".join(filter(None, map(str.strip, reply.errors.splitlines()))) or reply.reason)
         print(reply.errors, end="", file=sys.stderr, flush=True)
         return reply.status or 1
     if kept and not records.submitted(record, job):
@@ -232,29 +242,28 @@ def submit_once(arguments: Sequence[str], record: Record, text: bytes) -> tuple[
         if reply.status == 0 and job:
             commands.answered("sbatch")
             return job, reply
-        refusal = REFUSED.search(reply.errors)
         # the last of several messages counts: sbatch itself repeats some calls
-        transient = (
-            reply.status is None or reply.status <= 0 or TRANSIENT.search(refusal[1] if refusal else reply.errors)
-        )
-        if refusal and not transient:
-            limit = submit_limit(refusal[1], reply.errors, clusters)
-            if not limit:
-                return "", reply
+        refusal = REFUSED.search(reply.errors)
+        said = refusal[1] if refusal else reply.errors
+        transient = reply.status is None or reply.status <= 0 or TRANSIENT.search(said)
+        limit = submit_limit(said, reply.errors, clusters) if refusal or BUSY.search(said) else ""
+        if refusal and not transient and not limit:
+            return "", reply
+        if not limit:
+            commands.unanswered("sbatch", called, reply.reason)
+        # a single answer without the job may be wrong, or too early
+        job = find(record.token, clusters, late=bool(transient and not limit))
+        if job:
+            report(f"sbatch failed ({reply.reason}), but Slurm has the job: {job}")
+        if job or not (transient or limit):
+            commands.answered("sbatch")
+            return job, reply
+        if limit:
             report_limit(limit)
             time.sleep(min(commands.pause(full), commands.patience()))
             full += time.monotonic() - called
             began += time.monotonic() - called  # Slurm answered
             continue
-        commands.unanswered("sbatch", called, reply.reason)
-        # a single answer without the job may be wrong, or too early
-        token = record.token
-        job = (find_late(token, clusters) or find_late(token, clusters)) if transient else find(token, clusters)
-        if job:
-            report(f"sbatch failed ({reply.reason}), but Slurm has the job: {job}")
-        if job or not transient:
-            commands.answered("sbatch")
-            return job, reply
         waited = time.monotonic() - began
         if waited >= commands.patience():
             raise commands.NoAnswer(f"sbatch: {reply.reason}, for {waited:.0f} s")
@@ -265,6 +274,8 @@ def submit_limit(refusal: str, errors: str, clusters: Sequence[str]) -> str:
 
     A limit that Slurm does not name can only be one on the number of jobs if the user has other jobs.
     """
+    if BUSY.search(refusal):
+        return "MaxJobCount"
     if not POLICY.search(refusal):
         return ""
     named = LIMIT.search(errors)
@@ -300,17 +311,19 @@ def submitted_job(output: str) -> str:
     return ";".join(filter(None, [number or number_in_words, cluster or cluster_in_words]))
 
 
-def find(token: str, clusters: Sequence[str]) -> str:
-    """Return the job with a token in its comment; empty if squeue lists none on the clusters."""
-    listed = commands.retry(partial(queue.states, clusters))
-    return next((job for job, state in listed.items() if state.token == token), "")
+def find(token: str, clusters: Sequence[str], late: bool) -> str:
+    """Return the job with a token in its comment; empty if squeue lists none on the clusters.
 
-
-def find_late(token: str, clusters: Sequence[str]) -> str:
-    """Find the job after a pause: a submission that timed out may arrive late."""
-    pause = commands.pause(commands.silent_for("sbatch"), least=SECONDS_TO_ARRIVE)
-    time.sleep(min(pause, commands.patience()))
-    return find(token, clusters)
+    A submission that timed out may arrive late, so squeue is then asked twice, each time after a pause.
+    """
+    for _ in range(2 if late else 1):
+        if late:
+            pause = commands.pause(commands.silent_for("sbatch"), least=SECONDS_TO_ARRIVE)
+            time.sleep(min(pause, commands.patience()))
+        listed = commands.retry(partial(queue.states, clusters))
+        if job := next((job for job, state in listed.items() if state.token == token), ""):
+            return job
+    return ""
 
 
 def record_of(token: str, arguments: Sequence[str], properties: Mapping[str, Any], marker: str) -> Record:

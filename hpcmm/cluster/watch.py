@@ -24,7 +24,6 @@ from hpcmm.cluster.commands import NoAnswer, NotInstalled, report
 from hpcmm.cluster.queue import State
 from hpcmm.cluster.records import LIMIT_REPORTED, Record
 from hpcmm.model import HpcmmError
-from hpcmm.system import files
 from hpcmm.system.logs import first_errors
 
 STATES = Path(".snakemake/hpcmm/states.json")  # for Snakemake's slurm executor: job -> state
@@ -148,8 +147,7 @@ class Watch:
             errors = first_errors(record.logs)
             if not errors and record.logs:
                 errors = [why_over(record, state)]
-                with suppress(OSError), files.opened(record.logs[0], "a") as log:
-                    log.write(f"hpcmm: error: {errors[0]}\n")
+                records.explain(record, errors[0])
             logs = [f"its logs: {', '.join(record.logs)}"] if record.logs else []
             report(f"job {record.job} {record.name} is over: {state}", [*logs, *errors])
         with records.locked():
