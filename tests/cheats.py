@@ -186,6 +186,13 @@ ATTACKS = {
         struct iovec here = {&byte, 1}, there = {(void *)0x400000, 1};
         return process_vm_writev(getppid(), &here, 1, &there, 1, 0) == 1;""",
     ),
+    "memory of the first process": (
+        ONE_PROCESS,
+        ALONE,
+        """char byte; struct iovec here = {&byte, 1}, there = {(void *)&byte, 1};
+        return process_vm_readv(1, &here, 1, &there, 1, 0) >= 0;""",
+    ),
+    "files of the first process": (ONE_PROCESS, ALONE, "return syscall(438, syscall(434, 1, 0), 0, 0) >= 0;"),
     "debugger": (ONE_PROCESS, ALONE, "return !ptrace(PTRACE_ATTACH, getppid(), 0, 0);"),
     "signals to all": (NAMESPACES, WRONG, "return !kill(-1, SIGKILL) && getppid() != 1;"),
     "cores of others": (
@@ -210,6 +217,11 @@ ATTACKS = {
         int file = socket(AF_INET, SOCK_DGRAM, 0);
         at.sin_addr.s_addr = htonl(0x08080808);
         return !connect(file, (void *)&at, sizeof at) && send(file, "x", 1, 0) == 1;""",
+    ),
+    "sockets without a namespace": (  # of a hypervisor, of the kernel, and of its ciphers
+        NAMESPACES,
+        WRONG,
+        "return socket(40, SOCK_STREAM, 0) >= 0 || socket(16, SOCK_RAW, 0) >= 0 || socket(38, SOCK_SEQPACKET, 0) >= 0;",
     ),
     "parent's death": (  # the filter and the first process of the namespace hold also without the signal
         NAMESPACES,
@@ -283,7 +295,19 @@ ATTACKS = {
         """char name[64]; for (int i = 0; i < 9; ++i) { snprintf(name, 64, "/dev/shm/%d", i);
         if (!mkdir(name, 0777) || !symlink("x", name)) return 1; } return 0;""",
     ),
-    "queue of the kernel": (LIMITS, WRONG, "char all[256] = {0}; return syscall(425, 64, all) >= 0;"),
+    "queues of the kernel": (
+        LIMITS,
+        WRONG,
+        """char all[256] = {0};
+        return syscall(425, 64, all) >= 0 || !syscall(SYS_io_setup, 8, all) ||
+            syscall(SYS_msgget, 0x5eed, 01666) >= 0;""",
+    ),
+    "keys of the kernel": (
+        LIMITS,
+        WRONG,
+        """return syscall(SYS_add_key, "user", "hpcmm", "x", 1, -4) >= 0 || syscall(SYS_keyctl, 0, -4, 1) >= 0 ||
+            syscall(SYS_request_key, "user", "hpcmm", 0, -4) >= 0;""",
+    ),
     # the interface
     "memory taken away": (INTERFACE, WRONG, "for (int i = 0; i < 64; ++i) if (!ftruncate(i, 0)) return 1; return 0;"),
     "exit": (INTERFACE, "ended before the kernel returned: exit status 0", "_exit(0);"),
@@ -428,7 +452,11 @@ PYTHON = {
     "no result": (INTERFACE, WRONG, "C = A @ B"),
     "input": (INTERFACE, "wrote to its input", "A[0, 0] = 1"),
     "memory": (LIMITS, "raised (numpy.*)?.*MemoryError", "import numpy\nnumpy.ones(1 << 40)"),
-    "network": (NAMESPACES, "raised OSError", "import socket\nsocket.create_connection(('8.8.8.8', 53), 1)"),
+    "network": (
+        NAMESPACES,
+        "raised (Permission|OS)Error",
+        "import socket\nsocket.create_connection(('8.8.8.8', 53), 1)",
+    ),
     "harness": (
         INTERFACE,
         "wrong result|raised|ended|wrote to",

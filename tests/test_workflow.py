@@ -444,7 +444,7 @@ def test_sbatch_gets_nothing_of_the_job_around_and_its_refusal_reaches_user_and_
     programs, why = hpcmm_run.folder / "programs", "sbatch: error: Batch job submission failed: Invalid wckey"
     programs.mkdir()
     for name in ("sbatch", "squeue", "sacct", "sinfo", "scancel"):
-        body = f'env >"${{0%/*}}/environment"; ' + f"echo '{why}' >&2; exit 1" if name == "sbatch" else "exit 0"
+        body = 'env >"${0%/*}/environment"; ' + f"echo '{why}' >&2; exit 1" if name == "sbatch" else "exit 0"
         (programs / name).write_text(f"#!/bin/bash\n{body}\n")
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", os.pathsep.join([str(programs), os.environ["PATH"]]))
