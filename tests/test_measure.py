@@ -900,6 +900,14 @@ def test_an_error_on_one_rank_ends_all_of_them_with_that_error(mpiexec, planned,
     assert len(finished(tmp_path / "raw/size/cpu-r3-1.journal")) == 2
 
 
+def test_a_rank_that_hangs_after_the_last_point_ends_the_job_and_no_point_is_lost(mpiexec, planned, tmp_path):
+    arguments = planned(ranks=3)
+    done = mpiexec(3, RANK_FAILS, "end", 1, *arguments)
+    assert done.returncode != 0
+    assert "stuck in size/cpu-r3-1: end for 1 s" in done.stderr and "in hangs" in done.stderr
+    assert set(store.read(tmp_path / "raw/size/cpu-r3-1.h5")["measurements"]["m"]) == {4, 8, 12}
+
+
 def test_an_error_on_all_ranks_leaves_the_other_points(mpiexec, planned, tmp_path):
     arguments = planned(ranks=3, sizes=(4, 8, 12, 16))
     done = mpiexec(3, RANK_FAILS, "RuntimeError", 3, *arguments)
