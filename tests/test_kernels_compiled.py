@@ -37,7 +37,6 @@ from hpcmm import kernels
 from hpcmm.backends.cuda import cache
 from hpcmm.model import DeviceError, Task
 from hpcmm.model.dtypes import DTYPES
-from hpcmm.operations import OPERATIONS
 
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
 SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
@@ -179,15 +178,15 @@ def idle_shared_memory(operation, variant) -> bool:
     return bool(asked) and "extern __shared__" not in source(f"{operation.name}/{variant.name}")
 
 
-# Steps of a ladder: neighbours, and a rung that names another one as the one before it. A pitched variant is the same
-# kernel on another memory layout, and one with guard rows the same kernel on another grid. Rungs with unused shared
-# memory are the same kernel with fewer blocks on an SM. strassen_2 launches the kernels of strassen_1 more often.
+# A rung and its counterpart. A pitched variant is the same kernel on another memory layout, and one with guard rows the
+# same kernel on another grid. Rungs with unused shared memory are the same kernel with fewer blocks on an SM.
+# strassen_2 launches the kernels of strassen_1 more often.
 STEPS = [
-    (f"{operation.name}/{before.name}", f"{operation.name}/{after.name}")
-    for operation in OPERATIONS.values()
-    for before, after in itertools.pairwise(v for o, v in RUNGS if o is operation)
-    if not (after.pitched or after.guard_rows or after.name == "strassen_2" or idle_shared_memory(operation, after))
-    and set(operation.dtypes_of(before)) & set(operation.dtypes_of(after))
+    (f"{operation.name}/{after.counterpart}", f"{operation.name}/{after.name}")
+    for operation, after in RUNGS
+    if f"{operation.name}/{after.counterpart}" in RUNG_OF
+    and not (after.pitched or after.guard_rows or after.name == "strassen_2" or idle_shared_memory(operation, after))
+    and {*operation.dtypes_of(after)} & {*operation.dtypes_of(operation.variant(after.counterpart))}
 ]
 
 

@@ -20,6 +20,7 @@ from checksums import splitmix64_sum
 
 from hpcmm import kernels
 from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
+from hpcmm.grading import counts
 from hpcmm.model import Task
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Launch
@@ -442,6 +443,70 @@ def test_the_faults_of_a_lesson_are_reported(build, monkeypatch, name):
     found = list(complaints(build, name, "float32", 16))
     assert any(said in complaint for complaint in found)
     assert not any(complaint.startswith(("(64, 64, 64)", "(32, 96, 64)")) for complaint in found)
+
+
+# ---- the idea of a lesson ----
+
+# Lesson -> all counts in which it differs from its counterpart
+CHANGED = {
+    **dict.fromkeys(("matmul/naive", "matmul/naive_unrolled", "matmul/tiled_overrun", "matmul/tiled_guarded"), ()),
+    **dict.fromkeys(("matmul/tiled_remainder", "matmul/tiled_rolled", "matmul/tiled_unrolled", "sum/unrolled"), ()),
+    **dict.fromkeys((f"matmul/tiled_{blocks}" for blocks in ("four_blocks", "two_blocks", "one_block")), ()),
+    **dict.fromkeys(("vector_add/grid_stride", "vector_add/uniform_branch"), ()),
+    **dict.fromkeys((f"matmul/{name}" for name in ("uncoalesced", "coalesced", "tiled_uncoalesced")), ("sectors",)),
+    **dict.fromkeys(("matmul/bank_conflict", "matmul/conflict_free", "sum/sequential"), ("conflicts",)),
+    **dict.fromkeys(("matmul/tiled_exact", "matmul/tiled_padded"), ("loads", "shared", "barriers")),
+    "matmul/corner_turned": ("loads", "sectors", "shared", "barriers"),
+    "matmul/register_1d": ("loads", "shared"),
+    "matmul/register_2d": ("loads", "sectors", "shared", "conflicts", "barriers"),
+    "matmul/vectorized": ("sectors", "shared", "conflicts"),
+    "matmul/warp_tiled": ("sectors", "conflicts", "barriers"),
+    "sum/strided": ("shared", "conflicts"),
+    "sum/last_warp": ("barriers",),
+    **dict.fromkeys(("sum/first_add", "sum/several_per_thread"), ("loads", "stores", "shared", "barriers")),
+    "sum/one_launch": ("loads", "stores", "shared", "barriers"),
+    "sum/shuffle": ("shared", "barriers"),
+    "vector_add/vectorized": ("loads", "stores"),
+}
+PAIRS = {
+    name: f"{operation.name}/{variant.counterpart}"
+    for name, (operation, variant) in RUNG_OF.items()
+    if variant.shelf == "lesson" and variant.counterpart and operation.name in ("matmul", "sum", "vector_add")
+}
+PAIRS = {name: before for name, before in PAIRS.items() if name not in NOT_ON_HOST and name != "matmul/pitched"}
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_lesson_differs_from_its_counterpart_in_its_idea_only(build, name):
+    """In what the emulation counts; ``pitched`` is the source of its counterpart."""
+    counterpart = PAIRS[name]
+    shape = (128, 128, 32) if name.startswith("matmul") else (4096,)
+    tile = max({*RUNG_OF[name][1].tiles} & {*RUNG_OF[counterpart][1].tiles}, default=None)
+    after, before = (numbers_of(build, each, tile or widest_tile(each), shape) for each in (name, counterpart))
+    assert tuple(key for key in after if after[key] != before[key]) == CHANGED[name], (before, after)
+
+
+def numbers_of(build, name: str, tile: int | None, shape: tuple[int, ...]) -> dict[str, int]:
+    """Count what a rung does; sectors and conflicts are those more than its bytes need."""
+    operation = RUNG_OF[name][0]
+    kernel = build(source(name), operation.kernels, defines(name, "float32", tile))
+    inputs = operation.draw(np.random.default_rng(1), task_of(name, "float32", tile, shape, operation.scalars))
+    kernel.counted = True
+    try:
+        launched(kernel, name, "float32", tile, shape, operation.scalars, inputs, "random")
+        found = counts.read(kernel.counts(), 1)
+    finally:
+        kernel.counted = False
+    numbers = dict.fromkeys(("loads", "stores", "sectors", "shared", "conflicts"), 0) | {"barriers": found.barriers}
+    for each in found.accesses:
+        if each.shared:
+            numbers["shared"] += each.warps
+            numbers["conflicts"] += each.parts - each.least
+        else:
+            numbers["loads" if each.kind == counts.READ else "stores"] += each.lanes
+            numbers["sectors"] += each.parts - each.least
+    return numbers
 
 
 SKINNY = RUNG_OF["matmul/skinny"][1]
