@@ -726,6 +726,34 @@ def test_provenance_is_truncated_at_the_maximum_depth(tmp_path):
     assert run["provenance"]["host"] == "h" and len(json.dumps(run["provenance"])) < 200
 
 
+def test_many_points_give_an_overview_and_a_page_of_each_sweep(tmp_path, monkeypatch, command):
+    rows = [of_rate(product("naive", n, tile=8), 10.0 * n) for n in (64, 128)]
+    sums = [
+        measurement(Point("sum", "sequential", (2**n,), "int32", 1), samples=visit_samples([2] * 6)) for n in (5, 6)
+    ]
+    wrong = measurement(product("naive_unguarded", 129, tile=8), verdict=FAIL)
+    path = timings.write(tmp_path / "timings.h5", {"size": rows, "sums": sums, "guard": [wrong]}, PROVENANCE)
+    warnings = []
+    report.build(path, tmp_path / "whole", warnings.append)
+    monkeypatch.setattr(report, "MANY", 3)
+    page, summary = report.build(path, tmp_path / "over", warnings.append)
+    assert warnings == [f"5 points are too many for one page: hpcmm report {path} SWEEP makes the page of a sweep"]
+    assert summary.points == 5 and not (tmp_path / "over" / "tables" / "size.csv").exists()
+    _, *lines = markdown_rows(tmp_path / "over" / "tables" / "gpu.sweeps.md")
+    assert {line[0]: line[4:8] for line in lines} == {
+        "size": ["2", "2", "0", "0"], "sums": ["2", "2", "0", "0"], "guard": ["1", "0", "1", "0"],
+    }  # fmt: skip
+    assert lines[0][8:] == ["naive 8 at 128", "1.28 TFLOP/s", ""]
+    assert "naive 8 at 128" in Page(timings.page_of(page)).text
+    alone, summary = report.build(path, tmp_path / "one", names=["size"])
+    assert (alone.name, summary.points, summary.failed) == ("report-size.html", 2, 0)
+    files = [tmp_path / folder / "tables" / "size.csv" for folder in ("whole", "one")]
+    assert files[0].read_text() == files[1].read_text()
+    done = command("report", path, "sise", "--results", tmp_path)
+    assert done.returncode == 1
+    assert "sweep 'sise' is not in the file; allowed: size, sums, guard; did you mean 'size'?" in done.stderr
+
+
 def test_an_empty_file_gives_a_page(tmp_path):
     timings.merge([], tmp_path / "timings.h5", UNMEASURED)
     report.build(tmp_path / "timings.h5", tmp_path)

@@ -30,6 +30,7 @@ from hpcmm.analysis.views import (
     clock_samples,
     ladder,
     largest,
+    of_sweeps,
     phases,
     pitch_pairs,
     pooled,

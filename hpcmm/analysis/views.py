@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from hpcmm import store
 from hpcmm.analysis.levels import ceilings, levels
 from hpcmm.analysis.tidy import MISSING, Columns, is_own, passed_samples, points, precisions, row_dicts
+from hpcmm.model import HpcmmError
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.quantities import PHASES, RESOURCES, STATES
 from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.system.text import choices
 
 MOST_STATES = 400  # points of a figure of clocks, temperature or power
 
@@ -48,6 +51,25 @@ def series(frame: pd.DataFrame) -> Iterator[Series]:
     for (sweep, operation, dtype, ranks, setting), part in rows.groupby(SERIES, sort=False):
         part = part.drop(columns=["precision", "position"]).reset_index(drop=True).copy()
         yield Series(sweep, operation, dtype, int(ranks), setting, part)
+
+
+def of_sweeps(columns: Columns, frame: pd.DataFrame, names: Sequence[str]) -> tuple[Columns, pd.DataFrame]:
+    """Return some sweeps of a file and of its ``measurements``, whose numbers stay those of the whole file.
+
+    Raises
+    ------
+    HpcmmError
+        If the file does not have one of them.
+    """
+    known = [*dict.fromkeys(frame["sweep"]), *dict.fromkeys(columns["omitted"]["sweep"])]
+    for name in names:
+        if name not in known:
+            raise HpcmmError(f"sweep {name!r} is not in the file; allowed: {choices(name, dict.fromkeys(known))}")
+    rows = np.flatnonzero(frame["sweep"].isin(names))
+    part = dict(store.select(columns, rows))
+    of = np.isin(part["omitted"]["sweep"], list(names))
+    part["omitted"] = {name: values[of] for name, values in part["omitted"].items()}
+    return part, frame.iloc[rows].reset_index(drop=True).assign(run=part["measurements"]["run"])
 
 
 # A report asks hundreds of times for sizes, of few rows each: comparing tuples and arrays takes a tenth of the time of

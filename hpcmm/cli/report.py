@@ -18,10 +18,14 @@ def add(commands: argparse._SubParsersAction) -> None:
         run,
         "Make tables, figures and one offline HTML page from a timings file. Needs neither MPI nor a GPU.",
         "Writes DIR/report.html, DIR/tables/*.csv, *.md and *.tex, and DIR/figures/*.svg; each replaces its "
-        "predecessor.",
+        "predecessor. Of more than 20,000 points, report.html is an overview; with sweeps, DIR/report-SWEEP.html has "
+        "them alone.",
         {1: "a file that cannot be read, or another error; figures that cannot be drawn are reported by a warning"},
     )
     parser.add_argument("timings", metavar="TIMINGS", type=Path, help="HDF5 file of one job or of a whole experiment")
+    parser.add_argument(
+        "sweeps", metavar="SWEEP", nargs="*", help="only these sweeps, with the numbers of the whole file"
+    )
     add_extensions(parser)
     add_results(parser)
 
@@ -36,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.results,
         lambda text: print(f"hpcmm: warning: {text}", file=sys.stderr),
         extensions.figures(),
+        arguments.sweeps,
     )
     print(page)
     print(summary.line)

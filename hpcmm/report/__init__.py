@@ -38,6 +38,13 @@ from hpcmm.system.text import printable
 
 MOST_SIZES = 32  # of a table on the page; the Markdown file has all
 OWN = Chapter("own-figures", "Own figures", "")  # of extensions
+OVERVIEW = Chapter(
+    "sweeps",
+    "Sweeps",
+    "Which sweeps does the file have, and what is the fastest rung of each?",
+    about="<p>The file has too many points for one page. <code>hpcmm report FILE SWEEP</code> makes the page of a "
+    "sweep, <code>hpcmm show FILE SWEEP</code> lists its points.</p>",
+)
 ROOFLINES = (
     "<p>Memory bandwidth bounds a kernel on the slope, arithmetic on the flat part. "
     '<a href="#roofline">Definition</a>.</p>'
@@ -60,13 +67,18 @@ STATE = (
     "<p>Read from the GPU after each repetition. If a clock falls during the run, or differs between sweeps, the times "
     "change with it. A quantity that did not change has no figure.</p>"
 )
+MANY = 20_000  # points, from which the page is an overview, and each sweep has a page of its own once it is asked for
 FEW = 12  # figures: they wait for the others, because a renderer starts no faster than it draws so many
 
 
 def build(
-    timings: Path, results: Path, warn: Callable[[str], None] = lambda text: None, own: Sequence[Callable] = ()
+    timings: Path,
+    results: Path,
+    warn: Callable[[str], None] = lambda text: None,
+    own: Sequence[Callable] = (),
+    names: Sequence[str] = (),
 ) -> tuple[Path, Summary]:
-    """Make the whole report from a timings file alone.
+    """Make the whole report from a timings file alone, or an overview if it has more than ``MANY`` points.
 
     Parameters
     ----------
@@ -78,6 +90,8 @@ def build(
         Called with a sentence if figures cannot be drawn, such as for want of address space.
     own : sequence of callables
         From ``extensions.figures``: functions from the frame to further figures.
+    names : sequence of str
+        The sweeps of the page, by default all. Their numbers are those of the whole file.
 
     Returns
     -------
@@ -86,37 +100,42 @@ def build(
 
     Raises
     ------
-    StoreError
-        If the timings cannot be read.
+    HpcmmError
+        If the timings cannot be read, or have no such sweep.
     """
     columns = store.read(timings)
     with ThreadPoolExecutor(2) as background:
         script = background.submit(drawing.script)  # takes a second
-        frame = analysis.split_by_machine(analysis.measurements(columns))
+        frame = analysis.measurements(columns)
+        if names:
+            columns, frame = analysis.of_sweeps(columns, frame, names)
+        frame = analysis.split_by_machine(frame)
         folder = Folder(results)
+        overview = not names and len(analysis.points(frame)) > MANY
         members: dict[str, list[Series]] = {}
         for series in analysis.series(frame):
             members.setdefault(series.sweep, []).append(series)
         sweeps = [Sweep.of(name, own) for name, own in chapters.in_order(members).items()]
-        drawn = [_figures(sweep, folder) for sweep in sweeps]
+        drawn = [] if overview else [_figures(sweep, folder) for sweep in sweeps]
         begun = len(folder.stills) if len(folder.stills) > FEW else 0
         drawings = [background.submit(drawing.svgs, list(folder.stills.values())[:begun])]  # the longest step
-        whole = Experiment(
-            activities=analysis.activities(columns, frame),
-            known=analysis_why.Known.of(columns, frame),
-            resources=occupancy.resources(frame),
-            scaling=scaling.speedups(frame),
-            predictions=scaling.predictions(columns, frame),
-            profiles=analysis.profiles(columns),
-        )
+        whole = _experiment(columns, frame, overview)
         runs, summary = analysis.runs(columns), analysis.summary(columns, frame)
-        views: dict[str, list[View]] = {name: [] for name in (*CHAPTERS, OWN.id)}
-        for sweep, figures in zip(sweeps, drawn, strict=True):
-            for chapter, view in _sweep(sweep, figures, whole, folder):
-                views[chapter].append(view)
-        known = _add_views(views, columns, frame, whole, summary, folder)
-        added = [figure for draw in own for figure in folder.add("extension", draw(frame))]
-        views[OWN.id] += _by_type("extension", "Own figures", added)
+        views: dict[str, list[View]] = {name: [] for name in (OVERVIEW.id, *CHAPTERS, OWN.id)}
+        known = {}
+        if overview:
+            table = tables.sweeps_table(
+                [(sweep.title, CHAPTERS[sweep.chapter].title, sweep.points) for sweep in sweeps]
+            )
+            folder.tabulate("gpu.sweeps", [table], markup.csv(table))  # a sweep name has no dot
+            views[OVERVIEW.id] = [View("all-sweeps", "Sweeps", {"": Panel(tables=[table], open=True)})]
+        else:
+            for sweep, figures in zip(sweeps, drawn, strict=True):
+                for chapter, view in _sweep(sweep, figures, whole, folder):
+                    views[chapter].append(view)
+            known = _add_views(views, columns, frame, whole, summary, folder)
+            added = [figure for draw in own for figure in folder.add("extension", draw(frame))]
+            views[OWN.id] += _by_type("extension", "Own figures", added)
         every = [each for own in members.values() for each in own]
         first = opening.panels(frame, every, whole.scaling, {sweep.name: sweep.styles for sweep in sweeps}, whole.known)
         for panel in first:
@@ -143,12 +162,32 @@ def build(
             vega=vega_script,
             undrawn=undrawn[0] if undrawn else "",
         )
-        html = page.render([(each, views[each.id]) for each in (*CHAPTERS.values(), OWN) if views[each.id]], head)
+        shown = [(each, views[each.id]) for each in (OVERVIEW, *CHAPTERS.values(), OWN) if views[each.id]]
+        html = page.render(shown, head)
         folder.write_stills(svgs)
     if undrawn:
         warn(f"{len(undrawn)} figures are not drawn; the first: {undrawn[0]}")
-    folder.write("report.html", html)
-    return results / "report.html", summary
+    if overview:
+        warn(
+            f"{summary.points} points are too many for one page: hpcmm report {timings} SWEEP makes the page of a sweep"
+        )
+    name = "-".join(["report", *(quote(each, safe="") for each in names)])
+    folder.write(f"{name}.html", html)
+    return results / f"{name}.html", summary
+
+
+def _experiment(columns: analysis.Columns, frame: pd.DataFrame, overview: bool) -> Experiment:
+    """Return the results over all sweeps; an overview needs only the products over ranks, and the counters."""
+    products = frame[frame["operation"] == "matmul"] if overview else frame
+    some = frame[:0] if overview else frame
+    return Experiment(
+        activities=some if overview else analysis.activities(columns, frame),
+        known=analysis_why.Known.of(columns, frame),
+        resources=occupancy.resources(some),
+        scaling=scaling.speedups(products),
+        predictions=some if overview else scaling.predictions(columns, frame),
+        profiles=analysis.profiles(columns),
+    )
 
 
 def _add_views(

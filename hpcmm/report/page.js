@@ -125,18 +125,18 @@ addEventListener("beforeprint", () => {  // open sections are printed
   for (const place of places()) if (isShown(place)) draw(place);
 });
 
-// A view of a chapter is unpacked when it is shown for the first time.
+// A view of a chapter, or a closed part, is unpacked when it is shown for the first time.
 const unpacking = new Map();
-function unpack(view) {
-  const packed = view.querySelector(":scope > script.packed");
+function unpack(part) {
+  const packed = part.querySelector(":scope > script.packed");
   if (packed) {
-    unpacking.set(view, unzipped(packed).then(html => {
-      view.innerHTML = html;
-      prepare(view);
+    unpacking.set(part, unzipped(packed).then(html => {
+      part.insertAdjacentHTML("beforeend", html);
+      prepare(part);
     }));
     packed.remove();
   }
-  return unpacking.get(view);
+  return unpacking.get(part);
 }
 
 function prepare(part) {
@@ -146,6 +146,9 @@ function prepare(part) {
   }
   for (const details of part.querySelectorAll("details.values")) {
     details.addEventListener("toggle", () => { if (details.open) showValues(details); });
+  }
+  for (const packed of part.querySelectorAll("details > script.packed")) {
+    packed.parentElement.addEventListener("toggle", ({target}) => unpack(target));
   }
   for (const table of part.querySelectorAll("table.data")) {
     const folded = table.closest("details:not([open])");

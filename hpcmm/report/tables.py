@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import compare
-from hpcmm.analysis.tidy import SHORT
+from hpcmm.analysis.tidy import MISSING, SHORT
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import dimensions
+from hpcmm.report.findings import fastest_of, first_series, name_of
 from hpcmm.report.formats import (
     duration,
     number,
     percent,
+    rate_text,
     size,
     times,
     whole,
@@ -151,6 +153,26 @@ def exercises_table(submission: Mapping[str, Any]) -> Table:
     ]
     head = ["Exercise", "Verdict", "Points", "Of", "Device", "Speedup", "Over", "Time", "Time of the other"]
     return Table(f"Exercises of {printable(submission['name'])}", head, rows)
+
+
+def sweeps_table(sweeps: Sequence[tuple[str, str, pd.DataFrame]]) -> Table:
+    """Make the table of all sweeps: title, chapter and points of each, and its fastest rung at the largest size."""
+    rows = []
+    for title, chapter, points in sweeps:
+        own = points[points["baseline"] == 0]
+        right = own[(own["result"] == "PASS") & own["seconds"].notna() & (own["role"] == "rung")]
+        row = fastest_of(analysis.largest(first_series(right)), ("operation",))[0] if len(right) else None
+        counts = [len(own), *((own["result"] == kind).sum() for kind in ("PASS", "FAIL", MISSING))]
+        rows.append(
+            [
+                *map(words, (title, chapter, points["machine"].iloc[0], ", ".join(dict.fromkeys(points["dtype"])))),
+                *(Cell(whole(count)) for count in counts),
+                *([words(f"{name_of(row)} at {size(row)}"), Cell(rate_text(row))] if row else [EMPTY, EMPTY]),
+                Cell(Ratio.to_library(row).short if row else ""),
+            ]
+        )
+    head = ("Sweep", "Chapter", "Machine", "Types", "Points", "PASS", "FAIL", "Not measured", "Fastest rung", "Rate")
+    return Table("All sweeps", (*head, "× library"), rows)
 
 
 def failure_table(frame: pd.DataFrame) -> Table:

@@ -70,7 +70,7 @@ AGAIN = "if a run wrote it, run again"
 # texts is padded to its longest one, up to this size before compression.
 PADDED_ROWS = 200
 PADDED_BYTES = 32 * 2**20
-READ_SECONDS = 10  # time limit for reading a file, plus its size divided by
+READ_SECONDS = 10  # limit of the processor time for reading a file, plus its size divided by
 READ_BYTES_PER_SECOND = 5_000_000
 # Maximum ratio of declared bytes to file size. gzip reaches 1,000 on one repeated value; measured runs reach 3.
 EXPANSION = 500
@@ -313,7 +313,7 @@ class Reader:
                     break
                 except (EOFError, BrokenPipeError, pickle.UnpicklingError):
                     code = self.end()
-                    if code == -signal.SIGALRM:
+                    if code == -signal.SIGPROF:
                         raise StoreError(
                             f"{path}: damaged (HDF5 did not finish reading it within {limit} s); {AGAIN}"
                         ) from None
@@ -359,21 +359,22 @@ READER = Reader()
 def serve() -> None:
     """Parse images until standard input ends: the program of ``Reader``.
 
-    A timer of the C library ends this process if HDF5 does not return, also if nobody waits for it any more.
+    A timer of the system ends this process if HDF5 does not return, also if nobody waits for it any more. It counts
+    processor time: on a busy machine a sound file takes longer.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     with suppress(EOFError):
         while True:
             what, path, image, length, limit = pickle.load(sys.stdin.buffer)
-            signal.alarm(limit)
+            signal.setitimer(signal.ITIMER_PROF, limit)
             try:
                 answer = _parsed(what, path, image, length)
             except StoreError as error:
                 answer = error
             except MemoryError:
                 answer = StoreError(f"{path}: out of memory")
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             pickle.dump(answer, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
             sys.stdout.buffer.flush()
 
