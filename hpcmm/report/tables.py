@@ -156,23 +156,24 @@ def exercises_table(submission: Mapping[str, Any]) -> Table:
 
 
 def sweeps_table(sweeps: Sequence[tuple[str, str, pd.DataFrame]]) -> Table:
-    """Make the table of all sweeps: title, chapter and points of each, and its fastest rung at the largest size."""
+    """Make the table of all sweeps: name, chapter and points of each, and its fastest rung at the largest size."""
     rows = []
-    for title, chapter, points in sweeps:
+    for name, chapter, points in sweeps:
         own = points[points["baseline"] == 0]
         right = own[(own["result"] == "PASS") & own["seconds"].notna() & (own["role"] == "rung")]
         row = fastest_of(analysis.largest(first_series(right)), ("operation",))[0] if len(right) else None
         counts = [len(own), *((own["result"] == kind).sum() for kind in ("PASS", "FAIL", MISSING))]
         rows.append(
             [
-                *map(words, (title, chapter, points["machine"].iloc[0], ", ".join(dict.fromkeys(points["dtype"])))),
-                *(Cell(whole(count)) for count in counts),
+                words(name),
                 *([words(f"{name_of(row)} at {size(row)}"), Cell(rate_text(row))] if row else [EMPTY, EMPTY]),
                 Cell(Ratio.to_library(row).short if row else ""),
+                *(Cell(whole(count)) for count in counts),
+                *map(words, (", ".join(dict.fromkeys(points["dtype"])), chapter)),
             ]
         )
-    head = ("Sweep", "Chapter", "Machine", "Types", "Points", "PASS", "FAIL", "Not measured", "Fastest rung", "Rate")
-    return Table("All sweeps", (*head, "× library"), rows)
+    head = ("Sweep", "Fastest rung", "Rate", "× library", "Points", "PASS", "FAIL", "Not measured", "Types", "Chapter")
+    return Table("All sweeps", head, rows)
 
 
 def failure_table(frame: pd.DataFrame) -> Table:
