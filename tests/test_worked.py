@@ -15,6 +15,14 @@ from hpcmm.cli.main import main
 from hpcmm.model.capabilities import CAPABILITIES, capability
 
 
+def test_the_products_in_both_orders_differ():
+    rows = [re.findall(r"-?\d+", line)[-4:] for line in worked.order().splitlines()[2:]]
+    a, b, ab, ba = (np.array(row, int).reshape(2, 2) for row in rows)
+    assert (ab == [[sum(a[i] * b[:, j]) for j in (0, 1)] for i in (0, 1)]).all()
+    assert (ba == [[sum(b[i] * a[:, j]) for j in (0, 1)] for i in (0, 1)]).all()
+    assert (ab != ba).any()
+
+
 @pytest.mark.parametrize(("n", "tile"), [(4, 2), (9, 3)])
 def test_the_phases_of_a_block_add_up_to_the_product(n, tile):
     a, b = np.random.default_rng(1).integers(-9, 9, (2, n, n))

@@ -229,9 +229,49 @@ def order() -> dict[str, Question]:
     }
 
 
+def pipeline() -> dict[str, Question]:
+    """Stages of a pipeline, tiles of blocks that run at once, and thread tiles, with the numbers of the sheet."""
+    (side, depth, stages), (rate, latency, sms), across = (128, 8, 4), (3.3e12, 800e-9, 132), 4096 // 128
+    stage, needed = 2 * side * depth * FLOAT, rate * latency / sms
+    copying = math.ceil(needed / stage)
+    asked = {
+        "bytes_of_a_stage": Question(
+            stage, "A tile of A and one of B, with 4 bytes per element", {stage // 2: "A stage has a tile of B, too"}
+        ),
+        "bytes_under_way_with_4_stages": Question(
+            (stages - 1) * stage, "Stages less one, times bytes", {stages * stage: "One of the stages is being used"}
+        ),
+        "bytes_under_way_to_fill_the_latency": Question(needed, "Rate times latency, divided by the SMs"),
+        "stages_to_fill_the_latency": Question(
+            copying + 1,
+            "The bytes under way divided by those of a stage, rounded up, and one stage that is used",
+            {copying: "One more stage is being used"},
+        ),
+        "tiles_of_132_blocks_in_rows": Question(
+            math.ceil(sms / across) + across,
+            "The blocks are in 5 rows of C and all 32 columns: as many tiles of A and of B",
+            {2 * sms: "Blocks of a row of C read the same tile of A, those of a column the same tile of B"},
+        ),
+        "tiles_of_132_blocks_in_a_rectangle": Question(
+            11 + 12, "11 tiles of A and 12 of B", {11 * 12: "Blocks share tiles: one of A per row, one of B per column"}
+        ),
+    }
+    for rows, columns in ((8, 8), (16, 8)):
+        asked[f"elements_per_multiply_add_{rows}_x_{columns}"] = Question(
+            (rows + columns) / (rows * columns),
+            "In a step of k, a thread reads a column of elements of A and a row of B, and multiplies each by each",
+            {2.0: "That is a thread with one element of C"},
+        )
+    return asked | {
+        "accumulators_16_x_8": Question(16 * 8, "One for each element of C that the thread computes"),
+        "threads_by_registers": Question(65536 // 256, "65,536 registers of an SM, 256 for each thread"),
+    }
+
+
 SHEETS: Mapping[str, Callable[[], dict[str, Question]]] = {
     "occupancy": occupancy,
     "transfers": transfers,
     "pitch": pitch,
     "order": order,
+    "pipeline": pipeline,
 }
