@@ -64,6 +64,8 @@ def recorded(names):
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*recorded(transcripts.WITH_GPU)])
 def test_a_gpu_prints_what_the_transcript_shows(gpu, name, tmp_path):
+    for package in ("triton", "numba.cuda", "cuda.core") if name == "python" else ():
+        pytest.importorskip(package)
     found, shown = transcripts.transcript(name, transcripts.prepared(tmp_path)), transcripts.FOLDER / f"{name}.txt"
     found, shown = form(found), form(shown.read_text())
     if name == "sanitize":  # whether a race gives a wrong result is chance

@@ -57,15 +57,19 @@ class AllReduce(OnDevices):
             if part.size:
                 backend.copy(part, self.arrays[operand.name])
         self.received = (self.output,)
+        self.as_tree = False  # whether the last task was combined as a tree, in host memory
         if self.comm.rank == 0:
             self.result[self.output_name] = np.empty((), dtype)
 
     @property
     def transport_name(self) -> str:
-        return self.transport.reduces if self.comm.size > 1 else ""
+        if self.comm.size == 1:
+            return ""
+        return "mpi" if self.as_tree else self.transport.reduces
 
     def prepare(self, task: Task) -> Run:
-        if task.variant.leaf_bytes and self.comm.size > 1:
+        self.as_tree = bool(task.variant.leaf_bytes) and self.comm.size > 1
+        if self.as_tree:
             return self.prepare_tree(task)
         reduce = self.backend.prepare(dataclasses.replace(task, shape=self.local_shape), self.arrays)
 

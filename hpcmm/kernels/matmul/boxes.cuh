@@ -3,6 +3,7 @@
 #define BOXES_CUH
 
 #include "matmul/sixteen_bit.cuh"
+#include "matmul/rasterize.cuh"
 #include "matmul/swizzled_rows.cuh"
 
 // A box in shared memory has rows of 64 elements.

@@ -23,13 +23,4 @@ __device__ inline unsigned long long descriptor(const void *box, int next_box = 
            STRIDE_OFFSET >> 4 << 32 | SWIZZLE_128 << 62;
 }
 
-// Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
-// down the columns of groups of GROUP_ROWS rows of tiles, which share tiles in the L2 cache.
-__device__ inline int2 rasterize(int i, int tile_rows, int tile_columns)
-{
-    const int group_tiles = GROUP_ROWS * tile_columns, first_row = i / group_tiles * GROUP_ROWS;
-    const int rows = min(GROUP_ROWS, tile_rows - first_row);
-    return make_int2(i % group_tiles / rows, first_row + i % group_tiles % rows);
-}
-
 #endif

@@ -14,6 +14,7 @@
 //   dtypes: [int8]
 //   architecture: sm_90a
 
+#include "matmul/rasterize.cuh"
 #include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"
 #include "ptx.cuh"

@@ -27,6 +27,7 @@
 
 #include "matmul/fixed_parts.cuh"
 #include "matmul/prefetch.cuh"
+#include "matmul/rasterize.cuh"
 #include "ptx.cuh"
 
 constexpr int WIDTH = 16 / sizeof(REAL);                            // elements in 16 bytes
@@ -42,15 +43,6 @@ static_assert(ROWS * COLUMNS == BLOCK * THREAD_ROWS * THREAD_COLUMNS, "a block's
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
 };
-
-// Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
-// down the columns of groups of GROUP_ROWS rows of tiles.
-__device__ int2 rasterize(int i, unsigned tile_rows, unsigned tile_columns)
-{
-    const int group_tiles = GROUP_ROWS * tile_columns, first_row = i / group_tiles * GROUP_ROWS;
-    const int rows = min(GROUP_ROWS, tile_rows - first_row);
-    return make_int2(i % group_tiles / rows, first_row + i % group_tiles % rows);
-}
 
 // Load: copy tiles from global to shared memory. A thread copies column a_column of A, in rows a_row, a_row + A_STEP,
 // ..., and WIDTH columns of B, in rows b_row, b_row + B_STEP, ...

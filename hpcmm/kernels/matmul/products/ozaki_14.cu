@@ -17,6 +17,7 @@
 //   arithmetic: 14 int8 products
 //   architecture: sm_90a
 
+#include "matmul/rasterize.cuh"
 #include "matmul/residues.cuh"
 #include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"

@@ -25,6 +25,7 @@
 //   dtypes: [float64]
 //   architecture: sm_90a
 
+#include "matmul/rasterize.cuh"
 #include "matmul/swizzled_rows.cuh"
 #include "ptx.cuh"
 

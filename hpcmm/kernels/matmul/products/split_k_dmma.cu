@@ -18,6 +18,7 @@
 //   dtypes: [float64]
 //   architecture: sm_90
 
+#include "matmul/rasterize.cuh"
 #include "ptx.cuh"
 
 struct alignas(2 * sizeof(REAL)) Pair {
@@ -29,7 +30,6 @@ constexpr __device__ int common_divisor(int a, int b)
     return b == 0 ? a : common_divisor(b, a % b);
 }
 
-constexpr int GROUP_ROWS = 8;
 constexpr int THREADS = BLOCK / SLICES;          // threads of a slice
 constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;  // elements of a stage: A by groups of 8 terms, then rows of B
 constexpr int MMA_ROWS = WARP_ROWS / 8, MMA_COLUMNS = WARP_COLUMNS / 16;   // a warp's tile in products of 8 x 16
@@ -41,15 +41,6 @@ static_assert(ROWS * COLUMNS * 32 == THREADS * WARP_ROWS * WARP_COLUMNS, "a slic
 static_assert(DEPTH % STEP == 0 && STEP % 8 == 0 && WARP_ROWS % 8 == 0 && WARP_COLUMNS % 16 == 0, "whole products");
 static_assert(FRAGMENTS % SLICES == 0 && (SLICES == 1 || STAGES * STAGE >= ROWS * COLUMNS),
               "the sums fit into the rings");
-
-// Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
-// down the columns of groups of GROUP_ROWS rows of tiles.
-__device__ int2 rasterize(int i, unsigned tile_rows, unsigned tile_columns)
-{
-    const int group_tiles = GROUP_ROWS * tile_columns, first_row = i / group_tiles * GROUP_ROWS;
-    const int rows = min(GROUP_ROWS, tile_rows - first_row);
-    return make_int2(i % group_tiles / rows, first_row + i % group_tiles % rows);
-}
 
 // A lane's operands of a step of STEP terms.
 struct Operands {

@@ -20,6 +20,7 @@
 
 #include "matmul/division.cuh"
 #include "matmul/prefetch.cuh"
+#include "matmul/rasterize.cuh"
 #include "matmul/warp_products.cuh"
 #include "ptx.cuh"
 
@@ -36,15 +37,13 @@ struct Current {
     bool last;        // no piece follows, which takes 64-bit divisions to find out if tiles are divided
 };
 
-// Return the block's piece `number`, and its tile in rasterization order, which goes down the columns of groups of
-// GROUP_ROWS rows of tiles.
+// Return the block's piece `number`, and its tile in rasterization order.
 __device__ Current locate(int number, const Division &division, int tile_rows, int tile_columns)
 {
     const Piece piece = division.piece(number);
-    const int group_tiles = GROUP_ROWS * tile_columns, first_row = piece.tile / group_tiles * GROUP_ROWS;
-    const int rows = min(GROUP_ROWS, tile_rows - first_row), i = piece.tile % group_tiles;
+    const int2 tile = rasterize(piece.tile, tile_rows, tile_columns);
     const bool last = division.tiles % gridDim.x == 0 && number + 1 >= division.full_waves();
-    return {piece, (first_row + i % rows) * ROWS, i / rows * COLUMNS, number, last};
+    return {piece, tile.y * ROWS, tile.x * COLUMNS, number, last};
 }
 
 constexpr int ROW_THREADS = BLOCK / DEPTH, C_STEP = ROW_THREADS * WIDTH;  // threads that copy a row of B, and columns

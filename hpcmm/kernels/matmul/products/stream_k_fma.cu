@@ -18,6 +18,7 @@
 #include "matmul/division.cuh"
 #include "matmul/fma_tile.cuh"
 #include "matmul/prefetch.cuh"
+#include "matmul/rasterize.cuh"
 
 // The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
 __device__ __align__(16) float pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
@@ -86,12 +87,10 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
         __syncthreads();  // all threads are done with the previous piece
         if (threadIdx.x == 0) {
             const Piece piece = division().piece(i);
-            const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
-            const int group_tiles = GROUP_ROWS * tile_columns, first_row = piece.tile / group_tiles * GROUP_ROWS;
-            const int rows = min(GROUP_ROWS, tile_rows - first_row);
+            const int2 tile = rasterize(piece.tile, (m + ROWS - 1) / ROWS, (n + COLUMNS - 1) / COLUMNS);
             current.piece = piece;
-            current.row = (first_row + piece.tile % group_tiles % rows) * ROWS;
-            current.column = piece.tile % group_tiles / rows * COLUMNS;
+            current.row = tile.y * ROWS;
+            current.column = tile.x * COLUMNS;
         }
         __syncthreads();
         if (current.piece.to <= current.piece.from)

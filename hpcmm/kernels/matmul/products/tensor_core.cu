@@ -31,6 +31,7 @@
 //   architecture: sm_80
 
 #include "matmul/prefetch.cuh"
+#include "matmul/rasterize.cuh"
 #include "matmul/warp_products.cuh"
 #include "ptx.cuh"
 
@@ -43,15 +44,6 @@ constexpr int SHORT_K = sizeof(REAL) == 4 ? 16 : 0;
 constexpr bool LOAD_FIRST = sizeof(REAL) == 4;
 
 static_assert(SHORT_K <= DEPTH, "a short sum has all its terms in the first tile");
-
-// Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
-// down the columns of groups of GROUP_ROWS rows of tiles.
-__device__ int2 rasterize(int i, unsigned tile_rows, unsigned tile_columns)
-{
-    const int group_tiles = GROUP_ROWS * tile_columns, first_row = i / group_tiles * GROUP_ROWS;
-    const int rows = min(GROUP_ROWS, tile_rows - first_row);
-    return make_int2(i % group_tiles / rows, first_row + i % group_tiles % rows);
-}
 
 // Load: copy tiles from global to shared memory. A thread copies WIDTH columns of A, in rows a_row, a_row + A_STEP,
 // ..., and WIDTH columns of B, in rows b_row, b_row + B_STEP, ...

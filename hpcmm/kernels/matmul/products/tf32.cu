@@ -25,6 +25,7 @@
 //   context: true
 //   architecture: sm_90a
 
+#include "matmul/rasterize.cuh"
 #include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"
 #include "ptx.cuh"
