@@ -1,14 +1,11 @@
 """One measurement at a time on a machine, and nothing that another user can do to it."""
 
 import contextlib
-import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -37,35 +34,30 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be two user
 
 
 class Machine:
-    """A machine for one test: its temporary folder, the name of its lock, and processes that end with the test."""
+    """A machine for one test: the name of its lock, and processes that end with the test."""
 
-    def __init__(self, folder: Path, stack: contextlib.ExitStack):
-        self.folder, self.stack, self.name = folder, stack, f"test of hpcmm {os.getpid()} {folder}"
-        folder.chmod(0o1777)
+    def __init__(self, stack: contextlib.ExitStack):
+        self.stack, self.name = stack, f"test of hpcmm {os.getpid()} {id(self)}"
 
-    def start(self, *command: str, seconds_for_others: int = 600, **environment: str) -> subprocess.Popen:
-        inherited = {name: value for name, value in os.environ.items() if name != "XDG_RUNTIME_DIR"}
-        return self.run(
-            [sys.executable, "-c", ALONE, self.name, str(seconds_for_others), *command],
-            env=inherited | {"TMPDIR": str(self.folder)} | environment,
-        )
+    def start(self, *command: str, seconds_for_others: int = 600) -> subprocess.Popen:
+        return self.run([sys.executable, "-c", ALONE, self.name, str(seconds_for_others), *command])
 
-    def hold(self, how: str) -> subprocess.Popen:
-        holder = self.run([sys.executable, "-c", HOLDER, self.name, how, str(OTHER)])
+    def hold(self, how: str, name: str = "") -> subprocess.Popen:
+        holder = self.run([sys.executable, "-c", HOLDER, self.name + name, how, str(OTHER)])
         assert holder.stdout.readline() == "held\n"
         return holder
 
-    def run(self, command: list[str], **more) -> subprocess.Popen:
+    def run(self, command: list[str]) -> subprocess.Popen:
         pipe = subprocess.PIPE
-        process = self.stack.enter_context(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **more))
+        process = self.stack.enter_context(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True))
         self.stack.callback(process.kill)
         return process
 
 
 @pytest.fixture
-def machine(tmp_path):
+def machine():
     with contextlib.ExitStack() as stack:
-        yield Machine(tmp_path, stack)
+        yield Machine(stack)
 
 
 def said(process: subprocess.Popen) -> str:
@@ -73,32 +65,15 @@ def said(process: subprocess.Popen) -> str:
     return process.stderr.readline().rstrip("\n")
 
 
-@pytest.mark.parametrize("runtime", [False, True])
-def test_the_second_measurement_reports_which_one_it_waits_for(machine, runtime, tmp_path):
-    """Also where only one of them knows XDG_RUNTIME_DIR, as in a terminal and from cron."""
-    (tmp_path / "runtime").mkdir(mode=0o700)
+def test_the_second_measurement_reports_which_one_it_waits_for(machine):
     first = machine.start("sh", "-c", "echo began; exec sleep 600")
     assert first.stdout.readline() == "began\n"
-    environment = {"XDG_RUNTIME_DIR": str(tmp_path / "runtime")} if runtime else {}
-    second = machine.start("sh", "-c", "echo began", **environment)
+    second = machine.start("sh", "-c", "echo began")
     assert said(second) == f"hpcmm: waiting for the measurement of PID {first.pid}"
     assert second.poll() is None
     first.kill()
     assert second.communicate(timeout=180) == ("began\n", "")
     assert second.returncode == 0
-
-
-def test_a_holder_that_has_not_written_its_pid_yet_is_not_named(machine):
-    folder = machine.folder / f"hpcmm-{os.getuid()}"
-    folder.mkdir(mode=0o700)
-    with (folder / "hpcmm.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        second = machine.start("echo", "began")
-        time.sleep(1 + 2 * alone.SECONDS_BETWEEN_TRIES)
-        file.write("7")
-        file.flush()
-        assert said(second) == "hpcmm: waiting for the measurement of PID 7"
-    assert second.communicate(timeout=180)[0] == "began\n"
 
 
 def test_the_lock_lasts_as_long_as_any_process_of_the_measurement(machine):
@@ -151,6 +126,23 @@ def test_another_user_can_delay_a_measurement_but_not_prevent_it(machine, how):
     ]
 
 
+@as_root
+def test_measurements_of_a_user_take_turns_beside_another_user_who_holds_the_lock_for_ever(machine):
+    machine.hold("listens")
+    first = machine.start("sh", "-c", "echo began; exec sleep 600", seconds_for_others=1)
+    assert first.stdout.readline() == "began\n"
+    second = machine.start("echo", "began", seconds_for_others=1)
+    assert said(second) == f"hpcmm: waiting for the measurement of PID {first.pid}"
+    first.kill()
+    assert second.communicate(timeout=180)[0] == "began\n"
+
+
+@as_root
+def test_another_user_with_the_lock_of_this_one_delays_nothing(machine):
+    machine.hold("listens", f" as user {os.getuid()}")
+    assert machine.start("echo", "began").communicate(timeout=180) == ("began\n", "")
+
+
 def test_many_connections_to_the_socket_delay_no_measurement(machine):
     """They fill the queue of its socket."""
     first = machine.start("sh", "-c", "echo began; exec sleep 600")
@@ -165,59 +157,3 @@ def test_many_connections_to_the_socket_delay_no_measurement(machine):
         assert said(second) == f"hpcmm: waiting for the measurement of PID {first.pid}"
         first.kill()
         assert second.communicate(timeout=180)[0] == "began\n"
-
-
-# What somebody may have put where the folder should be: -> what is reported
-def a_link(folder: Path) -> str:
-    folder.symlink_to("/etc")
-    return "not a folder"
-
-
-def a_fifo(folder: Path) -> str:
-    os.mkfifo(folder)
-    return "not a folder"
-
-
-def an_open_folder(folder: Path) -> str:
-    folder.mkdir()
-    folder.chmod(0o777)
-    return "others may write to it"
-
-
-def a_folder_of_another_user(folder: Path) -> str:
-    folder.mkdir()
-    os.chown(folder, OTHER, OTHER)
-    return f"belongs to {alone.user(OTHER)}"
-
-
-@pytest.mark.parametrize("put", [a_link, a_fifo, an_open_folder, pytest.param(a_folder_of_another_user, marks=as_root)])
-def test_a_folder_of_another_user_is_refused_at_once(machine, put):
-    folder = machine.folder / f"hpcmm-{os.getuid()}"
-    reason = put(folder)
-    done = machine.start("echo", "began")
-    output, errors = done.communicate(timeout=180)
-    assert (done.returncode, output) == (1, "")
-    advice = "remove it, or set TMPDIR to a folder on this machine that only you can write to"
-    assert errors == f"hpcmm: error: {folder}: {reason}; {advice}\n"
-
-
-@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
-def test_only_a_regular_file_of_the_user_is_opened(machine, kind, tmp_path):
-    folder = machine.folder / f"hpcmm-{os.getuid()}"
-    folder.mkdir(mode=0o700)
-    lock, target = folder / "hpcmm.lock", tmp_path / "target"
-    {"link": lambda: lock.symlink_to(target), "fifo": lambda: os.mkfifo(lock), "folder": lock.mkdir}[kind]()
-    done = machine.start("echo", "began")
-    output, errors = done.communicate(timeout=180)
-    assert (done.returncode, output) == (1, "")
-    assert errors.startswith("hpcmm: error: ") and str(lock) in errors and errors.count("\n") == 1
-    assert not target.exists()
-
-
-def test_a_runtime_folder_of_another_user_is_not_used(machine, tmp_path):
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o777)
-    assert machine.start("true", XDG_RUNTIME_DIR=str(shared)).wait(timeout=180) == 0
-    assert list(shared.iterdir()) == []
-    assert (machine.folder / f"hpcmm-{os.getuid()}").stat().st_mode & 0o777 == 0o700

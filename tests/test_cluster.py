@@ -94,7 +94,8 @@ def faltering(tmp_path, monkeypatch):
     monkeypatch.delenv("HPCMM_JOBS", raising=False)
     monkeypatch.setattr(commands, "SECONDS_PER_CALL", 10)
     monkeypatch.setattr(commands, "pause", lambda silent, least=0.0: 0.05)
-    monkeypatch.setattr(commands, "silences", {})
+    monkeypatch.setattr(commands, "since", {})
+    monkeypatch.setattr(commands, "reported", {})
     started = []
     start = watch.Watch.start
     monkeypatch.setattr(watch.Watch, "start", lambda self: started.append(self) or start(self))

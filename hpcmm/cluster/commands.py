@@ -115,40 +115,32 @@ def call(program: str, *arguments: str, text: bytes = b"") -> Reply:
     return Reply(status, output.decode(errors="replace"), errors.decode(errors="replace"))
 
 
-class Silence:
-    """The time since a program last answered, and the reports about it."""
-
-    def __init__(self):
-        self.since: float | None = None
-        self.reported = 0
-
-    def seconds(self) -> float:
-        return time.monotonic() - self.since if self.since is not None else 0.0
-
-    def note(self, program: str, began: float, reason: str) -> None:
-        """Note a failed call; report the silence once after a minute, and once when the patience is over."""
-        self.since = began if self.since is None else self.since
-        texts = [
-            (SECONDS_UNTIL_REPORTED, "jobs go on"),
-            (patience(), "jobs go on; jobs that ended are noticed once it answers"),
-        ]
-        for number, (seconds, text) in enumerate(texts, start=1):
-            if self.reported < number and self.seconds() >= seconds:
-                self.reported = number
-                report(f"{program} has not answered for {self.seconds():.0f} s ({reason}); {text}")
-
-    def end(self, program: str) -> None:
-        if self.reported:
-            report(f"{program} answers again after {self.seconds():.0f} s")
-        self.since, self.reported = None, 0
-
-
-silences: dict[str, Silence] = {}
+since: dict[str, float] = {}  # when a program that does not answer was first called in vain
+reported: dict[str, int] = {}  # how many reports there were about it
 
 
 def silent_for(program: str) -> float:
     """Return how many seconds a program has not answered; 0 if its last call succeeded."""
-    return silences[program].seconds() if program in silences else 0.0
+    return time.monotonic() - since[program] if program in since else 0.0
+
+
+def answered(program: str) -> None:
+    if reported.pop(program, 0):
+        report(f"{program} answers again after {silent_for(program):.0f} s")
+    since.pop(program, None)
+
+
+def unanswered(program: str, began: float, reason: str) -> None:
+    """Note a failed call; report the silence once after a minute, and once when the patience is over."""
+    since.setdefault(program, began)
+    go_on = {
+        SECONDS_UNTIL_REPORTED: "jobs go on",
+        patience(): "jobs go on; jobs that ended are noticed once it answers",
+    }
+    for number, (seconds, text) in enumerate(go_on.items(), start=1):
+        if reported.get(program, 0) < number and silent_for(program) >= seconds:
+            reported[program] = number
+            report(f"{program} has not answered for {silent_for(program):.0f} s ({reason}); {text}")
 
 
 def check_output(program: str, *arguments: str, harmless: str = "") -> str:
@@ -174,14 +166,6 @@ def check_output(program: str, *arguments: str, harmless: str = "") -> str:
         return reply.output
     unanswered(program, began, reply.reason)
     raise NoAnswer(f"{program}: {reply.reason}")
-
-
-def answered(program: str) -> None:
-    silences.setdefault(program, Silence()).end(program)
-
-
-def unanswered(program: str, began: float, reason: str) -> None:
-    silences.setdefault(program, Silence()).note(program, began, reason)
 
 
 def pause(silent: float, least: float = 1.0) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hpcmm.cluster.commands import NoAnswer, NotInstalled, check_output
@@ -64,27 +64,16 @@ def states(clusters: Iterable[str] = ("",)) -> dict[str, State]:
     return found
 
 
-def look_up(left: Iterable[Record], listed: dict[str, State]) -> dict[str, State]:
-    """Return the state of the job of each record, from accounting where squeue does not list it.
-
-    An empty answer of squeue does not mean that a job ended: a faltering controller also returns one. A job with
-    another comment is not the job of the record, so the state of that one is unknown.
-    """
-    found, missing = {}, []
-    for record in left:
-        state = listed.get(record.job)
-        if state and state.token == record.token:
-            found[record.job] = state
-        else:
-            found[record.job] = State("", listed=False)
-            missing += [] if state else [record]
-    return found | (accounted(missing) if missing else {})
+def of_record(record: Record, listed: Mapping[str, State]) -> dict[str, State]:
+    """Return the jobs with the token of a record: Slurm may accept a submission after it was repeated."""
+    return {job: state for job, state in listed.items() if state.token == record.token}
 
 
 def accounted(left: Iterable[Record]) -> dict[str, State]:
     """Return the states of the jobs of records in Slurm's accounting, without jobs that it does not know.
 
-    Many sites do not store comments in the accounting.
+    For jobs that squeue does not list: an empty answer of squeue does not mean that a job ended, as a faltering
+    controller also returns one. Many sites do not store comments in the accounting.
     """
     found, records_of = {}, {record.job: record for record in left}
     for cluster, numbers in _by_cluster(records_of):

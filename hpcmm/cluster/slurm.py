@@ -162,15 +162,15 @@ def cancel_all(left: Sequence[Record]) -> None:
     The comment of a job shows that it is ours, also if sbatch was killed before it returned the number. A faltering
     controller may list no job at all, so squeue is asked again for jobs that accounting does not know as ended.
     """
-    tokens, clusters = {record.token for record in left}, queue.clusters_of(left)
+    clusters = queue.clusters_of(left)
 
     def ours() -> tuple[dict[str, State], list[str]]:
         listed = retry(partial(queue.states, clusters))
-        found = {job: state for job, state in listed.items() if state.token in tokens}
-        seen = {state.token for state in found.values()}
-        unlisted = [record for record in left if record.job and record.token not in seen]
-        over = {job for job, state in queue.accounted(unlisted).items() if state.final} if unlisted else set()
-        return found, [record.job for record in unlisted if record.job not in over]
+        found = {record: queue.of_record(record, listed) for record in left}
+        unlisted = [record for record in left if record.job and not found[record]]
+        over = {job for job, state in queue.accounted(unlisted).items() if state.final}
+        jobs = {job: state for each in found.values() for job, state in each.items()}
+        return jobs, [record.job for record in unlisted if record.job not in over]
 
     found, unknown = ours()
     for _ in range(CHECKS_UNTIL_OVER - 1):

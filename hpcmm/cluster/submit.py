@@ -252,7 +252,7 @@ def submit_once(arguments: Sequence[str], record: Record, text: bytes) -> tuple[
         if not limit:
             commands.unanswered("sbatch", called, reply.reason)
         # a single answer without the job may be wrong, or too early
-        job = find(record.token, clusters, late=bool(transient and not limit))
+        job = find(record, clusters, late=bool(transient and not limit))
         if job:
             report(f"sbatch failed ({reply.reason}), but Slurm has the job: {job}")
         if job or not (transient or limit):
@@ -311,8 +311,8 @@ def submitted_job(output: str) -> str:
     return ";".join(filter(None, [number or number_in_words, cluster or cluster_in_words]))
 
 
-def find(token: str, clusters: Sequence[str], late: bool) -> str:
-    """Return the job with a token in its comment; empty if squeue lists none on the clusters.
+def find(record: Record, clusters: Sequence[str], late: bool) -> str:
+    """Return the job of a record; empty if squeue lists none on the clusters.
 
     A submission that timed out may arrive late, so squeue is then asked twice, each time after a pause.
     """
@@ -320,9 +320,8 @@ def find(token: str, clusters: Sequence[str], late: bool) -> str:
         if late:
             pause = commands.pause(commands.silent_for("sbatch"), least=SECONDS_TO_ARRIVE)
             time.sleep(min(pause, commands.patience()))
-        listed = commands.retry(partial(queue.states, clusters))
-        if job := next((job for job, state in listed.items() if state.token == token), ""):
-            return job
+        if ours := queue.of_record(record, commands.retry(partial(queue.states, clusters))):
+            return next(iter(ours))
     return ""
 
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,6 +35,7 @@ SECONDS_TO_CLEAR_UP, SECONDS_TO_KNOW = 60, 5
 USUAL_REASONS = ("None", "Priority", "Resources", "BeginTime", "Cleaning", "Dependency")
 HELD = re.compile("held|hold", re.IGNORECASE)
 # Slurm itself holds a job that it could not start; nobody may ever release it
+UNKNOWN = State("", listed=False)
 HELD_BY_SLURM = re.compile("requeued.*held|HoldMaxRequeue")
 
 
@@ -92,21 +93,26 @@ class Watch:
         if not left:
             return
         listed = queue.states(queue.clusters_of(left))
-        left = [self.corrected(record, listed) for record in left]
-        found = queue.look_up(left, listed)
+        ours = {record.token: queue.of_record(record, listed) for record in left}
+        left = [self.corrected(record, list(ours[record.token])) for record in left]
+        # a job with the number of a record and another comment is not the one of the record, whose state is unknown
+        over = queue.accounted([record for record in left if record.job not in listed])
         for record in left:
             try:
-                self.update(record, found[record.job])
+                self.update(record, ours[record.token].get(record.job) or over.get(record.job, UNKNOWN))
             except NoAnswer:
                 continue
             except Exception as error:  # the other jobs are still checked
                 self.report_exception(error)
         self.publish()
-        self.cancel_duplicates(left, listed)
+        for record in left:
+            for job, state in ours[record.token].items():
+                if job != record.job and not state.final:
+                    queue.cancel([job])
+                    self.report_once(record, job, f"was submitted twice; its duplicate {job} was cancelled")
 
-    def corrected(self, record: Record, listed: Mapping[str, State]) -> Record:
+    def corrected(self, record: Record, ours: Sequence[str]) -> Record:
         """Return the record with the number of the job that has its token, if the queue lists one."""
-        ours = [job for job, state in listed.items() if state.token == record.token]
         if not ours or record.job in ours:
             return record
         self.report_once(record, ours[0], f"is not ours; sbatch submitted {ours[0]}")
@@ -178,15 +184,6 @@ class Watch:
         if (record.job, subject) not in self.reported:
             self.reported.add((record.job, subject))
             report(f"job {record.job} {record.name} {text}")
-
-    def cancel_duplicates(self, left: Sequence[Record], listed: Mapping[str, State]) -> None:
-        """Cancel duplicates: Slurm may accept a submission after it was repeated."""
-        submitted = {record.token: record for record in left}
-        for job, state in listed.items():
-            first = submitted.get(state.token)
-            if first and job != first.job and not state.final:
-                queue.cancel([job])
-                self.report_once(first, job, f"was submitted twice; its duplicate {job} was cancelled")
 
     def publish(self) -> None:
         """Write the states for ``main``, by number: Snakemake's executor removes the cluster."""
