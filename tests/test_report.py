@@ -28,7 +28,7 @@ from hpcmm.model import TEXTBOOK, UNCHECKED, Verdict
 from hpcmm.model.measurement import Point, Profile
 from hpcmm.model.quantities import COUNTERS
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, page, tables, vega
-from hpcmm.report.chapters import sizes, transfers
+from hpcmm.report.chapters import sizes, transfers, why
 
 pytestmark = pytest.mark.usefixtures("drawn_here")
 
@@ -1167,6 +1167,20 @@ def test_pinned_and_pageable_copies_are_in_adjacent_rows(tmp_path):
     assert (first["activity"], first["memory"], first["calls"]) == ("upload", "pageable", "2")
     text = Page(html_of(tmp_path)).text
     assert "Copies and kernel, float32" in text and "Speedup of pinned over pageable host memory" in text
+
+
+@pytest.mark.parametrize(
+    ("points", "named", "left"),
+    [
+        ([(50, 300), (50, 200)], "ab", [0, 0]),
+        ([(50, 300), (50, 290)], "a", [0, 0]),  # the names would overlap
+        ([(50, 300), (60, 300)], "b", [0, 0]),  # the first name would cover the second point
+        ([(250, 300), (50, 300)], "ab", [1, 0]),
+    ],
+)
+def test_names_of_a_roofline_cover_nothing(points, named, left):
+    names, sides = why._names(["a", "b"], *zip(*points, strict=True))
+    assert "".join(names) == named and sides == left
 
 
 def test_each_rate_has_its_fraction_of_the_limit(tmp_path):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timings import HOPPER, kernel, measurement, visit_samples
 
-from hpcmm import analysis, store
+from hpcmm import analysis, kernels, store
 from hpcmm.analysis import why
 from hpcmm.model.measurement import Point
 from hpcmm.model.quantities import COUNTERS
+from hpcmm.operations import OPERATIONS
 from hpcmm.report.chapters import why as steps
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"
@@ -289,10 +292,70 @@ def test_without_counters_resources_explain_or_nothing_does(tmp_path):
 def test_a_processor_has_no_counters_but_threads(tmp_path):
     rows = [total("serial", 8e-3), total("openmp", 1e-3)]
     (step,) = explained(tmp_path, rows, gpus=[], cpu={"threads_per_rank": 8})
-    assert "about the number of threads of a rank, 8" in steps.sentence(step)
+    assert steps.cause(step) == "8 threads compute instead of 1."
     (tmp_path / "one").mkdir()
-    (step,) = explained(tmp_path / "one", rows, gpus=[], cpu={"threads_per_rank": 64})
-    assert "The reason is not known: this device has neither counters nor resources" in steps.sentence(step)
+    (step,) = explained(tmp_path / "one", rows, gpus=[], cpu={"threads_per_rank": 1})
+    assert "neither the traffic of the source nor the number of threads explains it" in steps.sentence(step)
+    (tmp_path / "two").mkdir()
+    (step,) = explained(tmp_path / "two", rows, gpus=[], cpu={"threads_per_rank": 2})
+    assert steps.cause(step) == ""  # a factor of 8
+
+
+def test_a_step_of_a_processor_is_explained_by_its_cache_lines(tmp_path):
+    rows = [product("parallel_for", 8e-3), product("openmp", 1e-3)]
+    (step,) = explained(tmp_path, rows, gpus=[], cpu={"threads_per_rank": 2})
+    assert steps.cause(step) == "Each multiply-add touches 12.0 B of cache lines instead of 68.0 B."
+    rows = [product("serial", 8e-3), product("avx", 1e-3)]
+    (tmp_path / "avx").mkdir()
+    (step,) = explained(tmp_path / "avx", rows, gpus=[], cpu={"simd": {"matmul/avx": "avx2"}})
+    assert "an instruction computes 8 elements instead of 1" in steps.sentence(step)
+
+
+HOOKS = """
+#include <stdint.h>
+static const char *begin[3], *end[3];
+static uintptr_t last[3];
+long lines, elements;
+void watch(int i, const char *from, long bytes) { begin[i] = from; end[i] = from + bytes; last[i] = 0; }
+static void touch(uintptr_t at) {
+    for (int i = 0; i < 3; ++i)
+        if (at >= (uintptr_t)begin[i] && at < (uintptr_t)end[i]) {
+            lines += at / 64 != last[i];
+            ++elements;
+            last[i] = at / 64;
+        }
+}
+#define HOOK(n) void __tsan_read##n(void *p) { touch((uintptr_t)p); } \\
+                void __tsan_write##n(void *p) { touch((uintptr_t)p); }
+HOOK(1) HOOK(2) HOOK(4) HOOK(8) HOOK(16)
+void __tsan_init(void) {}
+void __tsan_func_entry(void *p) { (void)p; }
+void __tsan_func_exit(void) {}
+"""
+
+
+@pytest.mark.parametrize("name", ["serial", "serial_double", "unrolled", "parallel_for", "pthread", "openmp"])
+def test_the_stated_traffic_is_that_of_the_source(tmp_path, name):
+    """The compiler reports each access of the kernel: its operand, and whether it is to another line."""
+    variant = OPERATIONS["matmul"].variant(name)
+    source = kernels.FOLDER / "matmul" / "lessons" / f"{name}.c"
+    (tmp_path / "hooks.c").write_text(HOOKS)
+    flags = ["-O1", "-shared", "-fPIC", "-pthread", "-fopenmp", "-DREAL=float", "-DACCUMULATOR=float"]
+    objects = [tmp_path / "kernel.o", tmp_path / "hooks.o"]
+    for path, own, to in ((source, ["-fsanitize=thread"], objects[0]), (tmp_path / "hooks.c", [], objects[1])):
+        subprocess.run(["gcc", *flags[:1], *flags[2:], *own, "-c", path, "-o", to], check=True)
+    subprocess.run(["gcc", *flags, *objects, "-o", tmp_path / "kernel.so"], check=True)
+    library, n = ctypes.CDLL(str(tmp_path / "kernel.so")), 64
+    arrays = [np.zeros((n, n), np.float32) for _ in range(3)]
+    pointers = [ctypes.c_void_p(each.ctypes.data) for each in arrays]
+    for i, each in enumerate(arrays):
+        library.watch(i, pointers[i], ctypes.c_long(each.nbytes))
+    one, zero = ctypes.c_float(1), ctypes.c_float(0)
+    library.matmul(n, n, n, one, pointers[0], n, pointers[1], n, zero, pointers[2], n, 1)
+    lines, elements = (ctypes.c_long.in_dll(library, each).value / n**3 for each in ("lines", "elements"))
+    stated = variant.traffic
+    assert lines == pytest.approx(stated["lines"], abs=0.25)
+    assert elements == pytest.approx(stated["lines"] + stated["elements"], abs=0.1)
 
 
 def test_counters_of_a_type_of_the_same_size_are_named(tmp_path):

@@ -18,7 +18,6 @@ from hpcmm.analysis import limits, occupancy
 from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row_dicts, runs
 from hpcmm.analysis.views import climbs, ladder, largest
 from hpcmm.model import HpcmmError, Task, Variant
-from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES, STALLS
 from hpcmm.operations import OPERATIONS, dimensions
@@ -30,10 +29,12 @@ NOTABLE = 0.1  # a quantity that differs by more is named, even if the time is t
 LEAST = 0.02  # a quantity that differs by less explains nothing
 SHARE = 0.05  # the same for the difference of two shares
 BUSY = 0.6  # share of its peak rate from which a unit is a likely limit
-LIKE_THREADS = 1.5  # a speedup within this factor of the number of threads is likely due to them
 IDLE = 0.1  # share below which a unit limits nothing
 MOST = 3  # reasons of a step
 SECTOR, WARP = 32, 32  # bytes, threads
+BEYOND = 2.0  # a speedup by more than the number of threads times this has another cause, too
+LINE = 64  # bytes of a line of a CPU's cache
+LANES = {"avx512": 64, "avx2": 32, "neon": 16}  # bytes of a vector, by the path that a kernel takes
 PROFILED_RANKS = 1  # of every row of profiles
 
 Row = Mapping[str, Any]
@@ -121,6 +122,9 @@ QUANTITIES = (
         )
         for name, what in STALLS.items()
     ),
+    Quantity("line_bytes", "each {work} touches {} B of cache lines instead of {} B"),
+    Quantity("lanes", "an instruction computes {} elements instead of {}", "count", less=False),
+    Quantity("threads_used", "{} threads compute instead of {}", "count", less=False),
     Quantity("elements_per_thread", "{} elements per thread instead of {}", "count", less=False),
     Quantity("launches", "launches per run: {} instead of {}", "count"),
     Quantity("local_bytes", "a thread spills {} to local memory instead of {}", "amount"),
@@ -146,7 +150,7 @@ class Step:
         Quantities that explain the verdict, and quantities that contradict it. For ``"same"``, quantities that changed
         without effect.
     source : str
-        What the reasons come from: ``"counters"``, ``"resources"`` or ``"nothing"``.
+        What the reasons come from: ``"counters"``, ``"resources"``, ``"traffic"`` or ``"nothing"``.
     counted : str
         What the counters are of, if not of this operation in this element type.
     same : Evidence or None
@@ -182,13 +186,14 @@ def work_of(operation: str) -> str:
 class Known:
     """The counters and resources of a timings file, by point and by rung.
 
-    Counters are those of a kernel on one GPU, and so are resources. ``gpus`` has the GPU of each rank of a run.
+    Counters are those of a kernel on one GPU, and so are resources. ``gpus`` has the GPU of each rank of a run,
+    ``cpus`` the record of its CPU.
     """
 
     resources: Mapping[tuple, Row]
     counters: Mapping[tuple, Row]
     gpus: Mapping[int, Sequence[Row]] = field(default_factory=dict)
-    threads: Mapping[int, int] = field(default_factory=dict)
+    cpus: Mapping[int, Row] = field(default_factory=dict)
 
     @classmethod
     def of(cls, columns: Columns, frame: pd.DataFrame) -> Known:
@@ -203,15 +208,28 @@ class Known:
         )  # of several sizes the largest counts
         counters = {_key(row, *keys): row for row in row_dicts(profiled) if row["result"] == "PASS"}
         gpus = {i: gpus_of(run["provenance"]) for i, run in enumerate(runs(columns))}
-        threads = {
-            i: mapping(run["provenance"].get("cpu")).get("threads_per_rank") for i, run in enumerate(runs(columns))
-        }
-        return cls(resources, counters, gpus, threads)
+        cpus = {i: mapping(run["provenance"].get("cpu")) for i, run in enumerate(runs(columns))}
+        return cls(resources, counters, gpus, cpus)
 
     def facts(self, row: Row) -> dict[str, Any]:
         """Return the quantities of a point, and the use of each unit; NaN if unknown."""
         found: dict[str, Any] = dict.fromkeys([each.name for each in QUANTITIES] + [*UNITS.values(), "sm"], math.nan)
-        return found | self._of_resources(row) | self._of_counters(row) | self._of_limits(row)
+        return found | self._of_source(row) | self._of_resources(row) | self._of_counters(row) | self._of_limits(row)
+
+    def _of_source(self, row: Row) -> dict[str, float]:
+        """Return what the record of a C kernel states: bytes of cache lines, lanes of SIMD, threads."""
+        variant = _variant(row)
+        if variant is None or not variant.traffic:
+            return {}
+        cpu, itemsize = self.cpus.get(row["run"], {}), DTYPES[row["dtype"]].itemsize
+        path = mapping(cpu.get("simd")).get(f"{row['operation']}/{row['variant']}")
+        lines, elements = (variant.traffic[name] for name in ("lines", "elements"))
+        return {
+            "line_bytes": LINE * lines + itemsize * elements,
+            # down a column, no compiler takes several elements at once; else it decides
+            "lanes": LANES[path] / itemsize if path in LANES else 1.0 if lines else math.nan,
+            "threads_used": (cpu.get("threads_per_rank") or math.nan) if variant.all_threads else 1.0,
+        }
 
     def _of_resources(self, row: Row) -> dict[str, Any]:
         kernel = self.resources.get(_key(row, "operation", "rung", "dtype", "gpu", "ranks", *dimensions()))
@@ -350,13 +368,16 @@ def _step(below: Row, rung: Row, known: Known) -> Step:
         changed = [each for each in changed if each.use >= IDLE or math.isnan(each.use)]
     helping, hurting = ([each for each in changed if each.helps is helps] for helps in (True, False))
     reasons, despite = {"faster": (helping, hurting), "slower": (hurting, helping)}.get(verdict, (changed, []))
+    if [each.name for each in reasons] == ["threads_used"] and abs(math.log(ratio)) > reasons[0].size + math.log(
+        BEYOND
+    ):
+        reasons = []
     units = _other_units(before, after, rung, below, verdict)
     if verdict in ("faster", "slower") and not (units or reasons):
         units += _busier(before, after, verdict)
-    threads = None if DEVICES[rung["device"]].accelerator else known.threads.get(rung["run"])
-    if threads and verdict == "faster" and abs(math.log(ratio / threads)) < math.log(LIKE_THREADS):
-        units.append(Evidence("the factor is about the number of threads of a rank, {}", ((threads, "count"),)))
     source = "counters" if "counted" in before and "counted" in after else "resources" if "threads" in after else ""
+    if math.isfinite(before["line_bytes"]) and math.isfinite(after["line_bytes"]):
+        source = "traffic"
     return Step(
         below,
         rung,
@@ -400,6 +421,7 @@ def _same(before: Row, after: Row, work: str) -> Evidence | None:
 
 @dataclass(frozen=True)
 class _Change:
+    name: str
     text: str
     numbers: tuple[tuple[float, str], ...]
     helps: bool
@@ -427,7 +449,7 @@ def _changes(before: Row, after: Row, work: str, least: float) -> Iterator[_Chan
         helps = (change < 0) == each.less
         use = (before if helps else after)[UNITS[each.unit]] if each.unit else math.nan
         numbers = ((after[each.name], each.form), (before[each.name], each.form))
-        yield _Change(each.text.replace("{work}", work), numbers, helps, abs(change), each.unit, use)
+        yield _Change(each.name, each.text.replace("{work}", work), numbers, helps, abs(change), each.unit, use)
 
 
 def _shown(changes: Sequence[_Change], most: int) -> Iterator[Evidence]:

@@ -200,6 +200,11 @@ class Variant:
         accurate, and the peak rate of the type does not bound the speed.
     slow : bool
         Whether it computes a product in a scalar loop on few threads; the plan then allows more time.
+    traffic : mapping of str to float
+        Of a C kernel, for each multiply-add or element: ``lines``, accesses to another cache line than before, and
+        ``elements``, accesses along a line; from the source, without the reuse of a cache. Empty if not stated.
+    all_threads : bool
+        Whether a C kernel uses all threads of a rank.
     """
 
     name: str
@@ -234,6 +239,8 @@ class Variant:
     deterministic: bool = field(default=True, metadata=UNTIMED)
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False, metadata=UNTIMED)
     slow: bool = field(default=False, metadata=UNTIMED)
+    traffic: Mapping[str, float] = field(default_factory=dict, hash=False, metadata=UNTIMED)
+    all_threads: bool = field(default=False, metadata=UNTIMED)
     context: bool = field(default=False, metadata=UNTIMED)
     tunes: str = field(default="", metadata=UNTIMED)
 

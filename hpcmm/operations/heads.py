@@ -44,7 +44,8 @@ NUMBERS = ("rows", "columns", "depth", "block", "per_thread", "max_blocks", "per
 LISTS = ("block", "cluster")  # may be lists of up to three numbers
 ZERO_ALLOWED = ("shared_bytes", "max_blocks", "per_sm", "long")
 SWITCHES = ("staged", "one_launch", "constant_memory", "pointers")
-AS_IN_RECORD = ("exact", "pitched", "guard_rows", "leaf_bytes", "invariant", "cooperative", "slow", "context")
+AS_IN_RECORD = ("exact", "pitched", "guard_rows", "leaf_bytes", "invariant", "cooperative", "slow", "context",
+                "traffic", "all_threads")  # fmt: skip
 MOST = 2**31 - 1
 MOST_THREADS, MOST_SHARED = 1024, 227 * 1024  # of a block, on any GPU until compute capability 10.0
 MOST_BYTES = 10_000_000  # of a file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -16,6 +16,7 @@ from hpcmm.report import formats
 from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.ratio import SAME
 from hpcmm.report.vega import (
+    BESIDE,
     DASHES,
     LINE,
     MARKERS,
@@ -27,7 +28,12 @@ from hpcmm.report.vega import (
     quantity,
     rounded,
     tens_axis,
+    text_width,
 )
+
+HEIGHT, LEAST_WIDTH = 380, 260  # of a roofline, on a phone [pixels]
+SIDE = {"align": "datum.left ? 'right' : 'left'", "dx": "datum.left ? -9 : 9"}  # of a point, for its name
+APART = 15  # pixels between the middles of two names
 
 
 def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
@@ -37,7 +43,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
     roofs = list({(roof.device, roof.dtype, *set(roof.rungs["gpu"])): roof for roof in reversed(roofs)}.values())[::-1]
     machines = list(dict.fromkeys(roof.machine for roof in roofs))
     for roof in roofs:
-        rows = roof.rungs
+        rows = roof.rungs.sort_values("flops_per_second", ascending=False, kind="stable", ignore_index=True)
         intensity = rows["flops"] / rows["bytes"]
         peak = max(flops for _, flops, _ in roof.ceilings)
         unit = formats.rate_unit("matmul", roof.dtype, max(peak, rows["flops_per_second"].max()))
@@ -55,6 +61,10 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
             knee = flops / nbytes
             stops = [first, *([knee] if first < knee < last else []), last]
             lines += [{"x": x, "y": min(flops, nbytes * x) / unit.scale, "of": name} for x in stops]
+        low = min(line["y"] for line in lines)
+        along = _logarithmic(intensity, first, last, LEAST_WIDTH)
+        up = _logarithmic(rows["flops_per_second"] / unit.scale, low, peak / unit.scale, HEIGHT)
+        columns["name"], columns["left"] = _names(list(rows["label"]), along, up)
         log = {"scale": {"type": "log", "nice": False, "padding": 8}, "axis": tens_axis(-3, 9)}
         x, y = log | {"title": "operations per byte of compulsory traffic"}, log | {"title": unit.name}
         operations = list(dict.fromkeys(rows["operation"]))
@@ -83,6 +93,11 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
                 "mark": dots(70, opacity=0.85),
                 "encoding": {**position, "tooltip": tooltip, "color": color, "shape": shape},
             },
+            {
+                "name": BESIDE,
+                "mark": {"type": "text", "fontSize": 11} | {name: {"expr": each} for name, each in SIDE.items()},
+                "encoding": {**position, "text": {"field": "name"}},
+            },
         ]
         caption = f"Roofline of the {formats.device(roof.device)} in {roof.dtype}: every rung at its fastest size"
         number = f"-{machines.index(roof.machine) + 1}" if len(machines) > 1 else ""
@@ -90,8 +105,33 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
             caption += f"; {roof.machine}"
         shown = {"label": "Variant", "operation": "Operation", "size": "Size", "intensity": "Operations per byte"}
         shown |= {"rate": unit.name} | ({"fraction": "Of limit"} if rows["fraction"].notna().any() else {})
-        whole = layered(layers, 380)
+        whole = layered(layers, HEIGHT)
         yield Figure(f"{roof.device}-{roof.dtype}{number}", caption, columns, whole, shown, roof.dtype, roof.device)
+
+
+def _logarithmic(values: Iterable[float], first: float, last: float, pixels: int) -> list[float]:
+    """Return the places of values on a logarithmic axis [pixels]."""
+    return [pixels * math.log(value / first) / math.log(last / first) for value in values]
+
+
+def _names(labels: Sequence[str], along: Sequence[float], up: Sequence[float]) -> tuple[list[str], list[int]]:
+    """Choose the points that bear their name, the fastest first, and whether it stands at their left.
+
+    A name covers neither another name, nor a point, nor the end of the figure, at the width that a phone has.
+    """
+    taken: list[tuple[float, float, float]] = []
+    names, sides = [], []
+    for label, x, y in zip(labels, along, up, strict=True):
+        left = x > LEAST_WIDTH / 2
+        begin, end = (x - text_width(label), x) if left else (x, x + text_width(label))
+        free = begin >= 0 and end <= LEAST_WIDTH
+        free &= all(abs(y - other) >= APART or end < start or stop < begin for start, stop, other in taken)
+        near = (at for at, other in zip(along, up, strict=True) if abs(y - other) < APART / 2 < abs(at - x))
+        free &= not any(begin < at < end for at in near)
+        names.append(label if free else "")
+        sides.append(int(left))
+        taken += [(begin, end, y)] if free else []
+    return names, sides
 
 
 def count(value: float) -> str:
@@ -104,6 +144,7 @@ ELSEWHERE = "The difference is in instructions or in waiting; the file counts ne
 UNEXPLAINED = {
     "counters": "The reason is not known: no counter and no resource in the file differs in this direction.",
     "resources": "The reason is not known: the file lacks counters of one rung, and the resources do not explain it.",
+    "traffic": "The reason is not known: neither the traffic of the source nor the number of threads explains it.",
     "nothing": "The reason is not known: this device has neither counters nor resources.",
 }
 
@@ -134,6 +175,8 @@ def reason(step: Step) -> str:
     parts = []
     if step.source == "resources" and step.reasons:
         parts.append("From the resources, without counters:")
+    if step.source == "traffic" and step.reasons:
+        parts.append("From the source, without counters:")
     if step.counted:
         parts.append(f"By the counters of {step.counted}:")
     if step.verdict in ("faster", "slower"):
@@ -155,7 +198,8 @@ def reason(step: Step) -> str:
 
 def sentence(step: Step) -> str:
     """Return everything about a step."""
-    limit = _sentence(clause(step.limit)) if step.source != "nothing" else ""
+    told = step.source in ("counters", "resources") or step.limit.numbers
+    limit = _sentence(clause(step.limit)) if step.source != "nothing" and told else ""
     return " ".join(filter(None, (f"{effect(step)}.", reason(step), limit)))
 
 

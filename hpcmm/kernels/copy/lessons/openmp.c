@@ -5,7 +5,9 @@
      shelf: lesson
      change: parallel for
      counterpart: serial
-     source: BabelStream */
+     source: BabelStream
+     traffic: {lines: 0, elements: 2}
+     all_threads: true */
 #include <stddef.h>
 
 void copy(const REAL *x, REAL *y, size_t n, REAL scale, int threads)

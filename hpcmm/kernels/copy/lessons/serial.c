@@ -3,7 +3,8 @@
    hpcmm:
      operation: copy
      shelf: lesson
-     change: one loop on one thread */
+     change: one loop on one thread
+     traffic: {lines: 0, elements: 2} */
 #include <stddef.h>
 
 void copy(const REAL *x, REAL *y, size_t n, REAL scale, int threads)

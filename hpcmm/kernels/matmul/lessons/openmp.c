@@ -11,7 +11,9 @@
      shelf: lesson
      change: inner loop over contiguous rows of B and C
      counterpart: parallel_for
-     source: '000' */
+     source: '000'
+     traffic: {lines: 0, elements: 3}
+     all_threads: true */
 #include <stddef.h>
 
 void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,

@@ -13,7 +13,9 @@
      change: rows distributed by OpenMP's parallel for, the serial loop in each thread
      counterpart: pthread
      source: '000'
-     slow: true */
+     slow: true
+     traffic: {lines: 1, elements: 1}
+     all_threads: true */
 #include <stddef.h>
 
 void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,

@@ -13,7 +13,9 @@
      change: rows distributed over POSIX threads, the serial loop in each
      counterpart: serial
      source: '000'
-     slow: true */
+     slow: true
+     traffic: {lines: 1, elements: 1}
+     all_threads: true */
 #include <pthread.h>
 #include <stddef.h>
 

@@ -10,7 +10,8 @@
      shelf: lesson
      change: triple loop on one thread
      source: 000, 004
-     slow: true */
+     slow: true
+     traffic: {lines: 1, elements: 1} */
 #include <stddef.h>
 
 void matmul(int m, int n, int k, ACCUMULATOR alpha, const REAL *A, int lda, const REAL *B, int ldb,

@@ -13,7 +13,8 @@
      change: sums in double also for float; for double the same as serial
      counterpart: serial
      source: '004'
-     slow: true */
+     slow: true
+     traffic: {lines: 1, elements: 1} */
 #include <stddef.h>
 
 void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,

@@ -14,7 +14,8 @@
      change: k loop unrolled by four, with four partial sums and a remainder loop
      counterpart: serial
      source: '001'
-     slow: true */
+     slow: true
+     traffic: {lines: 1, elements: 1} */
 #include <stddef.h>
 
 enum { STRIDE = 4 };

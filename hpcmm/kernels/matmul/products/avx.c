@@ -15,7 +15,8 @@
      shelf: product
      change: 'SIMD intrinsics on one thread: AVX-512, AVX2 or NEON, chosen at run time'
      counterpart: serial
-     source: '000' */
+     source: '000'
+     traffic: {lines: 0, elements: 1} */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,9 @@
      operation: sum
      shelf: lesson
      change: one chunk per thread, partial results combined in order
-     counterpart: serial */
+     counterpart: serial
+     traffic: {lines: 0, elements: 1}
+     all_threads: true */
 #include <stddef.h>
 
 void reduction(const REAL *x, size_t n, REAL *result, REAL identity, int threads)

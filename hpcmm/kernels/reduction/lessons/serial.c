@@ -7,7 +7,8 @@
      operation: sum
      shelf: lesson
      change: one loop on one thread
-     source: '004' */
+     source: '004'
+     traffic: {lines: 0, elements: 1} */
 #include <stddef.h>
 
 void reduction(const REAL *x, size_t n, REAL *result, REAL identity, int threads)

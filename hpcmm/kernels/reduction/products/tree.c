@@ -11,7 +11,9 @@
      shelf: product
      change: a tree of combinations that depends on n alone, for any number of threads and ranks
      counterpart: openmp
-     leaf_bytes: 4096 */
+     leaf_bytes: 4096
+     traffic: {lines: 0, elements: 1}
+     all_threads: true */
 #include <stddef.h>
 
 enum { LEAF = 4096 / sizeof(REAL), ROWS = 8, COLUMNS = LEAF / ROWS, MOST_GROUPS = 4096 };

@@ -7,7 +7,9 @@
      operation: vector_add
      shelf: lesson
      change: parallel for
-     counterpart: serial */
+     counterpart: serial
+     traffic: {lines: 0, elements: 3}
+     all_threads: true */
 #include <stddef.h>
 
 void vector_add(const REAL *x, const REAL *y, REAL *z, size_t n, int threads)

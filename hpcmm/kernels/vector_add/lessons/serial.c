@@ -4,7 +4,8 @@
      operation: vector_add
      shelf: lesson
      change: one loop on one thread
-     source: 004 unit 1 */
+     source: 004 unit 1
+     traffic: {lines: 0, elements: 3} */
 #include <stddef.h>
 
 void vector_add(const REAL *x, const REAL *y, REAL *z, size_t n, int threads)
