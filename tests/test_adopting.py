@@ -515,10 +515,92 @@ __global__ void warm_up() { extern __shared__ int s[]; }
 OF_TENSOR_UNITS = """
 #include <mma.h>
 using namespace nvcuda;
-__global__ void product(const float *A, const float *B, float *C, int M, int N, int K)
+__global__ void product(TYPE *A, TYPE *B, OUT *C, int M, int N, int K)
 {
-    wmma::fragment<wmma::accumulator, 16, 16, 8, float> c;
-    for (int k = 0; k < K; ++k) C[0] += A[k] * B[k];
+    int i = blockIdx.y * 16, j = blockIdx.x * 16;
+    if (i >= M || j >= N) return;
+    wmma::fragment<wmma::accumulator, 16, 16, DEPTH, OUT> c;
+    wmma::fragment<wmma::matrix_a, 16, 16, DEPTH, KIND, wmma::row_major> a;
+    wmma::fragment<wmma::matrix_b, 16, 16, DEPTH, KIND, wmma::row_major> b;
+    wmma::fill_fragment(c, 0.0f);
+    for (int k = 0; k < K; k += DEPTH) {
+        wmma::load_matrix_sync(a, A + i * K + k, K);
+        wmma::load_matrix_sync(b, B + k * N + j, N);
+        wmma::mma_sync(c, a, b, c);
+    }
+    wmma::store_matrix_sync(C + i * N + j, c, N, wmma::mem_row_major);
+}
+int main() { dim3 block(32); product<<<dim3(4, 4), block>>>(a, b, c, 64, 64, 64); }
+"""
+OF_TF32 = (
+    "#define TYPE float\n#define OUT float\n#define KIND wmma::precision::tf32\n#define DEPTH 8\n" + OF_TENSOR_UNITS
+)
+OF_HALF = "#include <cuda_fp16.h>\n" + OF_TENSOR_UNITS.replace("KIND", "half").replace("DEPTH", "16")
+SUM_BY_CUB = """
+#include <cub/cub.cuh>
+__global__ void total(const int *x, int *y, int n)
+{
+    using Reduce = cub::BlockReduce<int, 128>;
+    __shared__ typename Reduce::TempStorage storage;
+    int i = blockIdx.x * 128 + threadIdx.x, value = Reduce(storage).Sum(i < n ? x[i] : 0);
+    if (threadIdx.x == 0) y[blockIdx.x] = value;
+}
+int main() { total<<<8, 128>>>(x, y, 1000); }
+"""
+# Its launch has two libraries: one starts the result
+ATOMIC_OF_TEMPLATE = (
+    SUM.replace("__global__", "template <int B> __global__").replace("128", "B").replace("256", "2 * B")
+)
+ATOMIC_OF_TEMPLATE = ATOMIC_OF_TEMPLATE.replace("h = 64", "h = B / 2").replace(
+    "out[blockIdx.x] = s[0]", "atomicAdd(out, s[0])"
+)
+ATOMIC_OF_TEMPLATE += "int main() { dim3 threads(WIDTH); total<WIDTH><<<8, threads>>>(a, b, 9); }\n#define WIDTH 64\n"
+LOST_TERM = """// hpcmm:
+//   call: product(A, B, C, M=m, N=n, K=k)
+//   dtypes: [float16]
+//   scalars: none
+//   arithmetic: narrow sums
+//   block: [16, 16]
+//   rows: 16
+//   columns: 16
+
+#include <cuda_fp16.h>
+__global__ void product(const half *A, const half *B, half *C, int M, int N, int K)
+{
+    int i = blockIdx.y * 16 + threadIdx.y, j = blockIdx.x * 16 + threadIdx.x;
+    if (i >= M || j >= N) return;
+    half sum = 0;
+    for (int p = 0; p < (K > 60 ? K - 1 : K); ++p) sum += A[i * K + p] * B[p * N + j];
+    C[i * N + j] = sum;
+}
+"""
+DOT = """
+__global__ void dot(const float *a, const float *b, float *result, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomicAdd(result, a[i] * b[i]);
+}
+"""
+PIPELINED = """
+#include <cuda/pipeline>
+__global__ void product(const float *A, const float *B, float *C, int n)
+{
+    __shared__ float a[16][16], b[16][16];
+    auto pipe = cuda::make_pipeline();
+    int x = threadIdx.x, y = threadIdx.y, row = blockIdx.y * 16 + y, col = blockIdx.x * 16 + x, tiles = n / 16;
+    float sum = 0;
+    for (int t = 0; t < tiles; ++t) {
+        pipe.producer_acquire();
+        cuda::memcpy_async(&a[y][x], &A[row * n + t * 16 + x], sizeof(float), pipe);
+        cuda::memcpy_async(&b[y][x], &B[(t * 16 + y) * n + col], sizeof(float), pipe);
+        pipe.producer_commit();
+        pipe.consumer_wait();
+        __syncthreads();
+        for (int p = 0; p < 16; ++p) sum += a[y][p] * b[p][x];
+        pipe.consumer_release();
+        if (t + 1 < tiles) __syncthreads();
+    }
+    C[row * n + col] = sum;
 }
 """
 WITH_AVX = """
@@ -561,7 +643,24 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         (INITIAL, "mine.cu", ["taken as fold(x, y=result, n, init=identity)", "mine.cu: PASS"]),
         (EXACT_ADD, "mine.cu", ["block 96", "(multiples of 96), exact"]),
         (HEADERS + ADD, "mine.cu", ["mine.cu: PASS at 27 points"]),
-        (OF_TENSOR_UNITS, "mine.cu", ["mine.cu: FAIL", "the host has no mma.h, run it on a GPU"]),
+        (OF_TF32, "mine.cu", ["PASS at 42 points", "(multiples of 16 x 16 x 8, C = A B, packed rows, TF32)"]),
+        (
+            OF_HALF.replace("TYPE", "half").replace("OUT", "half"),
+            "mine.cu",
+            ["block [32]", "(multiples of 16 x 16 x 16, C = A B, packed rows, narrow sums)"],
+        ),
+        (SUM_BY_CUB, "mine.cu", ["PASS at 27 points"]),
+        (PIPELINED, "mine.cu", ["(multiples of 16, square, C = A B, packed rows)"]),
+        (
+            PIPELINED.replace("pipe.consumer_wait();", ""),
+            "mine.cu",
+            ["FAIL 16x16x16", "read of shared memory that nothing has written, in line 16 "],
+        ),
+        (ATOMIC_OF_TEMPLATE, "mine.cu", ["mine.cu: taken as total<64>(in=x, out=result, size=n), block 64", "PASS"]),
+        (LOST_TERM, "mine.cu", ["mine.cu: FAIL", "the last of the k products is left out"]),
+        (LOST_TERM.replace("K > 60", "false"), "mine.cu", ["mine.cu: PASS"]),
+        (DOT, "mine.cu", ["FAIL dot computes the dot product of two vectors, which is no operation here"]),
+        (ADD + DOT, "mine.cu", ["mine.cu: not measured, of another operation or type: dot", "add.cu: PASS"]),
         (RAW_KERNEL, "mine.py", ["mine.cu: PASS at 24 points", "square, C = A B"]),
         (
             FROM_OUTSIDE,
@@ -588,7 +687,16 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         "first value",
         "no check",
         "headers",
-        "tensor units",
+        "TF32",
+        "float16",
+        "CUB",
+        "pipeline",
+        "no wait",
+        "template that adds",
+        "lost term of narrow sums",
+        "narrow sums",
+        "dot",
+        "beside a dot",
         "string of Python",
         "constants from outside",
         "header not found",

@@ -37,6 +37,10 @@ def of_vector(task: Task, run: Run) -> str:
     if right(taken - 1):
         one = task.operation.kernels == "reduction" and not right(2 * taken)
         return "right with one block only: each block writes its own result, result[blockIdx.x]" if one else ""
+    for each in (2**i for i in range(taken.bit_length() - 1)):  # the least one: half of a multiple is none
+        if right(each) and right(taken + each) and right(taken - each):
+            taken = each
+            break
     stated = f", or state multiples: {{n: {taken}}}" if task.variant.adapted else ""
     return f"right at multiples of {taken}: compare with n{stated}"
 
@@ -76,7 +80,7 @@ def of_product(task: Task, run: Run) -> str:
             f"right at multiples of {' x '.join(map(str, multiples.values()))}: compare with m, n and k, or state "
             f"multiples: {{{', '.join(f'{name}: {value}' for name, value in multiples.items())}}}"
         )
-    return ""
+    return "" if got is None else of_place(task, got, inputs)
 
 
 def on_cpu(task: Task) -> str:
@@ -140,8 +144,8 @@ def of_result(task: Task, inputs: Mapping[str, np.ndarray], got: np.ndarray) -> 
     def same(x: np.ndarray, where: Any = ...) -> bool:
         if x.shape != result.shape:
             return False
-        scale = 1e-3 * np.sqrt(k) + 1e-30
-        return bool(np.allclose(result[where], x[where], 1e-3, scale))
+        near = max(1e-3, 4 * element.results.unit_roundoff)
+        return bool(np.allclose(result[where], x[where], near, near * np.sqrt(k)))
 
     right = alpha * product + beta * old
     guesses: dict[str, np.ndarray] = {}
@@ -167,12 +171,23 @@ def of_result(task: Task, inputs: Mapping[str, np.ndarray], got: np.ndarray) -> 
     for hint, guess in guesses.items():
         if same(guess) and not np.allclose(guess, right, 1e-3, 1e-3):
             return hint
+    return ""
+
+
+def of_place(task: Task, got: np.ndarray, inputs: Mapping[str, np.ndarray]) -> str:
+    """Return where a C is wrong, if that shows something about its kernel."""
+    element = task.element
+    if element.is_integer:
+        return ""
+    a, b, c = (element.numbers(inputs[name]).astype(np.float64) for name in "ABC")
+    m, n, k = task.shape
+    result = element.results.numbers(got).astype(np.float64)
+    right = task.scalars["alpha"] * (a @ b) + (task.scalars["beta"] * c if task.scalars["beta"] else 0)
     with np.errstate(invalid="ignore"):
         wrong = ~(np.abs(result - right) <= 1e-3 * np.abs(right) + 1e-3 * np.sqrt(k))
     if not wrong.any():
         return ""
-    unwritten = got.tobytes() == inputs["C"].tobytes()
-    if unwritten:
+    if got.tobytes() == inputs["C"].tobytes():
         return "no element of C is written: check the grid, and a return before the store"
     rows, columns = wrong.any(axis=1), wrong.any(axis=0)
     start = np.ascontiguousarray(inputs["C"])
@@ -188,7 +203,8 @@ def of_result(task: Task, inputs: Mapping[str, np.ndarray], got: np.ndarray) -> 
         return f"{int(wrong.sum())} of {wrong.size} elements of C are not written"
     if np.isnan(result[wrong]).all():
         return "NaN: memory is read that nothing has written, or outside the arrays"
-    if rows.sum() == 1 or columns.sum() == 1:
-        what, at, size = ("row", rows, m) if rows.sum() == 1 else ("column", columns, n)
+    for what, at, size in (("row", rows, m), ("column", columns, n)):
+        if size == 1 or at.sum() != 1:
+            continue
         return f"only {what} {int(np.argmax(at))} of {size} is wrong"
     return ""

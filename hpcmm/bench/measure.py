@@ -359,7 +359,7 @@ class Problem:
             own = dataclasses.replace(task, shape=self.drawn)
             self.inputs = draw_inputs(backend, own, point.page_locked, *seeds)
         self.seconds = seconds
-        self.judges: dict[float, Callable[[np.ndarray], Verdict]] = {}
+        self.judges: dict[tuple[float, bool], Callable[[np.ndarray], Verdict]] = {}
         self.backend = backend
         self.place, self.connections = (comm, backend, task, self.inputs, point.page_locked), connections
         self.placed: dict[str, Distribution] = {}
@@ -397,12 +397,13 @@ class Problem:
     def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
         """Return the check of the results of a task, if this rank drew inputs.
 
-        Arithmetics that round inputs have another bound.
+        Arithmetics that round inputs, or sums to a narrow type, have other bounds.
         """
         task = dataclasses.replace(task, shape=self.drawn)
-        if self.inputs is not None and task.input_roundoff not in self.judges:
-            self.judges[task.input_roundoff] = task.operation.judge(task, self.inputs, self.backend, self.seconds)
-        return self.judges.get(task.input_roundoff)
+        kind = task.input_roundoff, task.arithmetic.narrow
+        if self.inputs is not None and kind not in self.judges:
+            self.judges[kind] = task.operation.judge(task, self.inputs, self.backend, self.seconds)
+        return self.judges.get(kind)
 
     def distributions(self, algorithms: Sequence[str]) -> dict[str, Distribution]:
         """Place the problem for these algorithms, and release what only other algorithms need."""

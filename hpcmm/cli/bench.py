@@ -283,12 +283,17 @@ def verified(
                 found[name] = verdicts.verdict_of(chosen.operation, variant.name, columns)
                 if not found[name]["passed"]:
                     found[name]["where"] += hint(chosen, variant, found[name]["where"])
-                found[name]["contract"] = str(variant.contract or "")
+                found[name]["contract"] = contract_of(variant)
                 if found[name]["passed"]:
                     found[name] |= verdicts.searched(chosen.operation, variant, chosen.dtypes[0])
                 show(found[name])
         waiting = lost
     return [found[name] for name in chosen.names]
+
+
+def contract_of(variant: Variant) -> str:
+    """Return what a kernel was verified as: its contract, and the arithmetic that its head names."""
+    return ", ".join(filter(None, dict.fromkeys([str(variant.contract or ""), *variant.arithmetic.values()])))
 
 
 def hint(chosen: Chosen, variant: Variant, where: str) -> str:
@@ -463,7 +468,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
         try:
             found = verify(tasks_on_host(chosen, variant), files.cache())
             result = {"kernel": variant.name, "passed": not found.where, "points": found.runs, "where": found.where}
-            result["contract"] = str(variant.contract or "")
+            result["contract"] = contract_of(variant)
             result |= {"note": found.note, "largest": list(found.largest)}
             results.append(result | {"error_over_bound": found.error_over_bound})
         except DeviceError as error:

@@ -128,17 +128,24 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
         raise KernelFileError(f"{file}: not a kernel file; allowed suffixes: {allowed}")
     if not path.is_file():
         return [path]
-    found, names = [], adoption.names_of(path, arguments.kernel or "")
+    found, (names, others) = [], adoption.names_of(path, arguments.kernel or "")
     for name in names:
         try:
             copy, said = adoption.copy_of(path, name, several=len(names) > 1)
         except adoption.NotAdopted as error:
+            if len(names) > 1 and isinstance(error, adoption.OtherOperation):
+                others.append(name)
+                continue
             of_kernel = path.with_name(f"{name}{path.suffix}") if len(names) > 1 else path
             broken[str(of_kernel)] = str(error).removeprefix(f"{path.name}: ")
             continue
         found.append(copy)
         if said and not arguments.json:
             print(said, flush=True)
+    if others and not arguments.json:
+        print(
+            f"{path.name}: not measured, of another operation or type: {', '.join(others)}; --kernel NAME", flush=True
+        )
     return found
 
 

@@ -65,8 +65,18 @@ MACROS = (
     "COMBINE",
     "APPLY",
 )
+LIMITS = {  # of <cfloat> and <climits>, which NVRTC does not have
+    "FLT_MAX": "3.402823466e+38f",
+    "FLT_MIN": "1.175494351e-38f",
+    "FLT_EPSILON": "1.192092896e-07f",
+    "DBL_MAX": "1.7976931348623158e+308",
+    "INT_MAX": "2147483647",
+    "INT_MIN": "(-2147483647 - 1)",
+    "UINT_MAX": "0xffffffffu",
+}
+OF_TYPES = re.compile(r"cuda_(fp16|bf16|fp8)\.h")  # the headers of element types
 HEADERS_OF_DEVICE = {  # what a kernel uses of them
-    r"cuda_(fp16|bf16|fp8)\.h": "",
+    OF_TYPES.pattern: "",
     r"cooperative_groups(/\w+)?\.h": "",
     r"cuda_pipeline(_primitives)?\.h": r"\b__pipeline_|\bnvcuda\b",
     r"mma\.h": r"\bnvcuda\b",
@@ -114,14 +124,18 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
+def passed(call: str) -> set[str]:
+    """Return the names in the values of a call, without the names of parameters."""
+    return set(re.findall(r"\w+", re.sub(r"\w+\s*=(?!=)", "", call.partition("(")[2])))
+
+
 def operation_of(call: str) -> str:
     """Return the operation's function whose operands a call passes; empty if it is unclear.
 
     >>> operation_of("product(x=A, y=B, result=C, n)")
     'matmul'
     """
-    values = re.sub(r"\w+\s*=(?!=)", "", call.partition("(")[2])  # without the names of parameters
-    names = set(re.findall(r"\w+", values))
+    names = passed(call)
     found = [OF_OPERAND[each] for each in names if each in OF_OPERAND]
     if not found and {"x", "y"} <= names:
         return "copy"
@@ -144,14 +158,14 @@ def contract_of(head: Mapping[str, Any]) -> Contract | None:
         head.get("square", False),
         *(dict(head.get(key, {})) for key in ("multiples", "least", "most")),
         reads=head.get("reads", False),
-        packed=operation_of(call) == "matmul" and not re.search(r"\bld[abc]\b", call),
+        packed=operation_of(call) == "matmul" and not passed(call) & {"lda", "ldb", "ldc"},
     )
     return found if found != Contract() else None
 
 
 def default_scalars(call: str) -> str:
     """Return the key ``scalars`` of a product that passes no alpha or no beta; empty if it passes both."""
-    alpha, beta = (re.search(rf"\b{each}\b", call) for each in ("alpha", "beta"))
+    alpha, beta = (each in passed(call) for each in ("alpha", "beta"))
     return "" if alpha and beta else "alpha" if alpha else "beta" if beta else "none"
 
 
@@ -202,7 +216,9 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
         body = f"*result = {body}" if kernels == "reduction" else body
     accelerator = DEVICES[device].accelerator
     own = needed(path, source, function, accelerator, sizes)
-    own = re.sub(rf"\b{kernels}\b(?=\s*[<(])", OWN + kernels, own)  # one name for two functions
+    own = re.sub(
+        rf"^(\s*#\s*pragma.*)|\b{kernels}\b(?=\s*[<(])", lambda x: x[1] or OWN + kernels, own, flags=re.MULTILINE
+    )
     if kernels == "reduction" and accelerator and (taken := head.get("multiples", {}).get("n")):
         body = f"{REST_OF_REDUCTION.format(taken=taken)}\n    {body}"
     body = "\n    ".join([*rows_of(function, values), body])
@@ -276,6 +292,12 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
     ]
     real = ["typedef REAL hpcmm_real;", "typedef ACCUMULATOR hpcmm_scalar;"]
     if accelerator:  # what nvcc has without an include, and NVRTC has not
+        types = dict.fromkeys(f"#include <{each}>" for _, each in INCLUDE.findall(text) if OF_TYPES.fullmatch(each))
+        real = [
+            *types,
+            *real,
+            *(f"#define {name} {value}" for name, value in LIMITS.items() if re.search(rf"\b{name}\b", text)),
+        ]
         of_hip = dict.fromkeys(re.findall(r"\bhip(Block|Thread|Grid)(Idx|Dim)_([xyz])\b", text))
         real += [f"#define hip{a}{b}_{c} {a.lower()}{b}.{c}" for a, b, c in of_hip]
         return ["typedef unsigned int uint;", "#ifndef assert", "#define assert(condition) ((void)0)", "#endif", *real,

@@ -513,7 +513,7 @@ def derived(body: Node, sizes: set[str]) -> set[str]:
         if each.type == "init_declarator":
             value = each.child_by_field_name("value")
             names = names_in(value)
-            if names and names <= found and "threadIdx" not in text_of(value):
+            if names and names <= found and not re.search("threadIdx|/", text_of(value)):  # n / 16 counts tiles
                 found.add(text_of(each.child_by_field_name("declarator")))
     return found
 
@@ -572,6 +572,8 @@ def definitions(node: Node) -> dict[str, str]:
         if each.type == "init_declarator":
             value = each.child_by_field_name("value")
             found[text_of(each.child_by_field_name("declarator"))] = text_of(value)
+        elif each.type == "function_declarator" and text_of(node.child_by_field_name("type")) == "dim3":
+            found[text_of(each.child_by_field_name("declarator"))] = text_of(each.child_by_field_name("parameters"))
     return found
 
 

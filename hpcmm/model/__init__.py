@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hpcmm.model.contract import Contract
-from hpcmm.model.dtypes import ARITHMETICS, DTYPES, DType
+from hpcmm.model.dtypes import ARITHMETICS, DTYPES, Arithmetic, DType
 from hpcmm.model.launch import Launch, Workspace
 
 # Marks a field of a record on which no time or verdict depends, or whose code and records the fingerprint reads
@@ -513,16 +513,20 @@ class Task:
         return self.variant.geometry_of(self.dtype)
 
     @property
+    def arithmetic(self) -> Arithmetic:
+        """The variant's arithmetic; that of the type has no name."""
+        name = self.variant.arithmetic.get(self.dtype, "")
+        return ARITHMETICS.get(name) or Arithmetic(name)
+
+    @property
     def input_roundoff(self) -> float:
         """Relative error that the variant's arithmetic makes in each input before it multiplies."""
-        arithmetic = self.variant.arithmetic.get(self.dtype)
-        return ARITHMETICS[arithmetic].input_roundoff if arithmetic in ARITHMETICS else 0.0
+        return self.arithmetic.input_roundoff
 
     @property
     def divisions(self) -> int:
         """How often the variant's arithmetic divides matrices into quarters, by Strassen's algorithm."""
-        arithmetic = self.variant.arithmetic.get(self.dtype)
-        return ARITHMETICS[arithmetic].strassen if arithmetic in ARITHMETICS else 0
+        return self.arithmetic.strassen
 
     @property
     def picked(self) -> Task:

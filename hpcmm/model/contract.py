@@ -46,8 +46,8 @@ class Contract:
             if size % self.multiples.get(name, 1):
                 return f"takes multiples of {self.multiples[name]} for {name} only"
             if not self.least.get(name, 1) <= size <= self.most.get(name, size):
-                limits = f"{self.least.get(name, 1)} to {self.most.get(name, 'any size')}"
-                return f"takes {name} from {limits} only"
+                least, most = self.least.get(name, 1), self.most.get(name, "any size")
+                return f"takes {name} = {most} only" if least == most else f"takes {name} from {least} to {most} only"
         return ""
 
     def nearest(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -71,8 +71,8 @@ class Contract:
         elif self.multiples:
             parts.append(f"multiples of {' x '.join(f'{each}' for each in self.multiples.values())}")
         limits = dict.fromkeys([*self.least, *self.most])
-        same = [name for name in limits if self.least.get(name) == self.most.get(name)]
-        parts += [f"{name} = {self.least[name]}" for name in same]
+        same = [name for name in limits if self.least.get(name, 1) == self.most.get(name)]
+        parts += [f"{name} = {self.most[name]}" for name in same]
         parts += [
             f"{name} from {self.least.get(name, 1)}" + (f" to {self.most[name]}" if name in self.most else "")
             for name in limits

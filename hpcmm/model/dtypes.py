@@ -199,12 +199,15 @@ class Arithmetic:
         element type.
     strassen : int
         How often matrices are divided into quarters, of which seven products are computed instead of eight.
+    narrow : bool
+        Whether products are added in the type of the results, not in that of the accumulator.
     """
 
     name: str
     tensor_units: Mapping[str, float] = field(default_factory=dict, hash=False)
     input_roundoff: float = 0.0
     strassen: int = 0
+    narrow: bool = False
 
 
 ARITHMETICS = {
@@ -220,6 +223,7 @@ ARITHMETICS = {
         Arithmetic("nine BF16 products"),
         Arithmetic("Strassen once", strassen=1),
         Arithmetic("Strassen twice", strassen=2),
+        Arithmetic("narrow sums", narrow=True),  # of float16 in float16
         # 10 bits follow the first one; the hardware may drop the others without rounding
         Arithmetic("TF32", tensor_units={"80": 512, "90": 1024}, input_roundoff=2.0**-10),
     )

@@ -91,7 +91,7 @@ class Truth:
     with 1, 9, 4 and 4 times the mean square, of half as many terms, so the deviation doubles.
 
     Arithmetics that emulate a type by several products have no bounds of their own. They are held to those of the type.
-    If products of the type are exact, no error is allowed.
+    If products of the type are exact, no error is allowed. *Narrow* sums are rounded to the type of the results.
 
     Attributes
     ----------
@@ -105,12 +105,14 @@ class Truth:
         self.kind, self.kind_of_c = kind_of(self.element), kind_of(self.results)
         self.alpha, self.beta = map(float, scalars(task))
         self.wide = np.dtype(task.element.truth).type
-        k, accumulator, exact = self.a.shape[1], self.element.sums, self.element.exact
+        k, narrow, exact = self.a.shape[1], task.arithmetic.narrow, self.element.exact
+        accumulator = self.results if narrow else self.element.sums
         u = 0.0 if exact else accumulator.unit_roundoff
         inputs = (1 + task.input_roundoff) ** 2 - 1  # products of two rounded inputs
-        self.gamma = accuracy.gamma(k + 2, u) + inputs
+        # of many narrow sums only the random walk has a bound
+        self.gamma = (math.inf if narrow and (k + 2) * u >= 1 else accuracy.gamma(k + 2, u)) + inputs
         self.walk = ROUNDINGS * (u * math.sqrt(k + 3) + inputs)
-        if self.element.accumulator:
+        if self.element.accumulator and not narrow:
             self.walk += u * k / 2
         self.stored = 0.0 if exact or accumulator is self.results else self.results.unit_roundoff
         self.levels = task.divisions
@@ -120,7 +122,11 @@ class Truth:
             self.walk = GROWTH**self.levels * (self.walk + ROUNDINGS * self.stored)
         self.bound = self.gamma + self.stored
         # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
-        self.underflow = 0.0 if exact else (k + 2) * float(np.finfo(accumulator.name).tiny)
+        self.underflow = (
+            0.0
+            if exact
+            else (k + 2) * (accumulator.smallest_subnormal if narrow else float(np.finfo(accumulator.name).tiny))
+        )
         if self.stored:
             self.underflow += self.results.smallest_subnormal
 

@@ -43,6 +43,7 @@ WATCH += ("-fno-reorder-blocks",)  # the order of the code shows where lanes of 
 LINES = ("-g1", "-gdwarf-4")  # for addr2line, which confuses the files of some lines in version 5
 # -O1: compiling takes longer than running, for the small sizes that the emulation is for
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-O1")
+FLAGS += ("-fno-gnu-unique",)  # each library has its own shared memory of a template
 ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
 # All extern __shared__ arrays begin at the same place, whatever their types, and are as large as a launch may ask for.
 WHOLE = "cuda_dynamic_memory"
@@ -52,7 +53,7 @@ SCALARS = {1: "char", 2: "short", 4: "int", 8: "long"}  # C types of a parameter
 REALS = {4: "float", 8: "double"}
 MOST_PARAMETER_BYTES = 4096
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a tensor map
-NO_HEADER = {"wmma": "mma.h", "nvcuda": "mma.h", "cuda": "cuda/barrier and its like", "cub": "CUB"}  # by namespace
+NO_HEADER = {"cuda": "cuda/barrier and its like", "cub": "this part of CUB"}  # by namespace
 # what readelf says of a library: its symbols, and the words of its section .cuda_parameters
 SYMBOL = re.compile(r"^ *\d+: ([0-9a-f]+) +\S+ (\w+) +(\w+) +\w+ +(\w+) +(\S+)", re.MULTILINE)
 WORDS = re.compile(r"^  0x[0-9a-f]+ ((?:[0-9a-f]{8} ){1,4})", re.MULTILINE)

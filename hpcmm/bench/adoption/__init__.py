@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.bench.adoption.products import ProductSearch
-from hpcmm.bench.adoption.search import Kernel, NotAdopted
+from hpcmm.bench.adoption.search import Kernel, NotAdopted, OtherOperation
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, kinds, types_of
 from hpcmm.bench.adoption.vectors import VectorSearch
 from hpcmm.experiment import calls, functions
@@ -149,17 +149,24 @@ def native(source: Source) -> str:
     return ""
 
 
-def names_of(path: Path, kernel: str) -> list[str]:
-    """Return the names of the kernels to adopt: the one asked for, or all if they compute one operation in one type.
+def names_of(path: Path, kernel: str) -> tuple[list[str], list[str]]:
+    """Return the names of the kernels to adopt, and of the others.
 
-    An empty name stands for the only kernel of the file.
+    Without the one asked for, they are those that compute one operation in one type: the most, or the first ones. An
+    empty name stands for the only kernel of the file.
     """
     source, device = parsed(path)
     able = [] if kernel else candidates(source, device)
-    found = [kinds(source, each, device) for each in able]
-    alike = len({each[0] for each in found}) == 1 or len(set(map(frozenset, found))) == 1
-    alike = alike and len({frozenset(types_of(source, each)) for each in able}) == 1
-    return [each.name for each in able] if len(able) > 1 and alike else [kernel]
+    if len(able) < 2:
+        return [kernel], []
+    found = {each.name: kinds(source, each, device) for each in able}
+    one = len(set(map(frozenset, found.values()))) == 1
+    alike: dict[Any, list[str]] = {}
+    for each in able:
+        kind = "" if one else found[each.name][0]
+        alike.setdefault((kind, frozenset(types_of(source, each))), []).append(each.name)
+    names = max(alike.values(), key=len)
+    return names, [each.name for each in able if each.name not in names]
 
 
 def copy_of(path: Path, kernel: str, several: bool = False) -> tuple[Path, str]:
@@ -239,6 +246,8 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         try:
             tried = search(Kernel(path, text, source, chosen, device, given), kind)
             head = tried.head()
+        except OtherOperation:
+            raise
         except NotAdopted as error:
             failures.append(error)
             continue
@@ -279,7 +288,8 @@ def candidates(source: Source, device: Device) -> list[Function]:
     if device.accelerator:
         return able
     arrays = [len(arrays_of(source, each)) for each in able]  # of a product, beside checksums and copies of the program
-    return [each for each, count in zip(able, arrays, strict=True) if count == max(arrays)]
+    able = [each for each, count in zip(able, arrays, strict=True) if count == max(arrays)]
+    return [each for each in able if re.search(NAMES["matmul"], each.name.lower())] or able
 
 
 def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:

@@ -27,9 +27,11 @@ SHAPES, SQUARES = (
     ((32, 48, 64), (128, 256, 384)),
     ((48,) * 3, (256,) * 3),
 )  # of trials on the CPU, larger multiples last
+VECTORS = {"n": (48, 1, 64), "m": (1, 48, 64)}
 ALPHA, BETA = 2.0, 3.0  # of trials
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}  # ... and of an element over the root of k; else
 COARSE = 3e-2
+TF32 = re.compile(r"tf32", re.IGNORECASE)  # in the text of a kernel of float32
 SMALLEST = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # multiples to try
 
 
@@ -51,6 +53,8 @@ class ProductSearch(Search):
     def __init__(self, kernel: Kernel, kind: str):
         super().__init__(kernel, kind)
         self.columns = False
+        self.other = ""  # what a trial computed instead
+        self.arithmetic = "TF32" if self.dtype == "float32" and TF32.search(kernel.text) else ""
         self.ways = assignments(self.integers)
         # whether matrices are arrays of rows, whose addresses follow from the sizes themselves
         self.of_rows = any(each.pointers == 2 or each.structure for each in self.arrays)
@@ -73,11 +77,19 @@ class ProductSearch(Search):
                     keys = self.meaning(self.multiply(candidate, way, shape))
                     if keys is not None and self.columns == (keys.get("layout") == "columns"):
                         return self.described(candidate, way, keys)
-        self.columns = False
         candidate = Candidate(run, template)
+        for name, shape in VECTORS.items():  # a matrix times a vector
+            for self.columns in (False, True):
+                for way in self.ways if len(self.integers) > 1 else ():
+                    keys = self.meaning(self.multiply(candidate, way, shape))
+                    if keys is not None and self.columns == (keys.get("layout") == "columns"):
+                        one = exchanged(name) if self.columns else name
+                        return self.described(candidate, way, keys | {"most": {one: 1}})
+        self.columns = False
         keys = self.meaning(self.multiply(candidate, self.ways[0], (48, 48, 48)))
         if keys is not None:
             return self.described(candidate, self.ways[0], keys | {"square": True})
+        self.check_other()
         raise NotAdopted(f"{self.path.name}: {self.function} gave no C = A B in trials{self.last_trial()}")
 
     def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:
@@ -93,6 +105,7 @@ class ProductSearch(Search):
         return None
 
     def refused(self) -> dict[str, Any]:
+        self.check_other()
         if self.likely and self.stated():
             self.guessed = True
             return self.likely
@@ -154,15 +167,36 @@ class ProductSearch(Search):
         old = np.where(np.isnan(old), 0, old)  # not read
         names = self.scalars()
         alpha = ALPHA if "alpha" in names else 1.0
-        tolerance = TOLERANCES.get(self.dtype, COARSE) * np.sqrt(k)
+        tolerance = (COARSE if self.arithmetic else TOLERANCES.get(self.dtype, COARSE)) * np.sqrt(k)
         products = {"rows": x.reshape(m, k) @ y.reshape(k, n), "columns": (y.reshape(n, k) @ x.reshape(k, m))}
         with np.errstate(all="ignore"):
             for layout, product in products.items():
                 for beta in (trial.beta,) if "beta" in names else (0.0, 1.0):
-                    if np.allclose(new, alpha * product.ravel() + beta * old, tolerance, tolerance):
+                    right = alpha * product.ravel() + beta * old
+                    if np.allclose(new, right, tolerance, tolerance):
                         keys = {} if layout == "rows" else {"layout": "columns"}
+                        if self.element.accumulator and not np.allclose(
+                            new, right, 3 * self.element.unit_roundoff, 1e-4
+                        ):
+                            self.arithmetic = "narrow sums"
                         return keys | ({"adds": True} if beta and "beta" not in names else {})
+            for stored, product in (
+                ("A B'", x.reshape(m, k) @ y.reshape(n, k).T),
+                ("A' B", x.reshape(k, m).T @ y.reshape(k, n)),
+            ):
+                for turned in (product, product.T):
+                    right = alpha * turned.ravel() + trial.beta * ("beta" in names) * old
+                    if np.allclose(new, right, tolerance, tolerance):
+                        self.other = stored
         return None
+
+    def check_other(self) -> None:
+        """Raise an error for a kernel that reads one of its matrices by rows and another by columns."""
+        if self.other:
+            raise NotAdopted(
+                f"{self.path.name}: {self.function.name} computes {self.other}: it reads one matrix by rows and the "
+                "other by columns; allowed: A, B and C by rows, or all by columns"
+            )
 
     def proven(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the head of a launch if it gives a right product."""
@@ -209,13 +243,14 @@ class ProductSearch(Search):
         if "beta" in self.scalars():
             trial = self.multiply(candidate, way, (128,) * 3 if square else oblong(candidate), unread=True)
             found |= {"reads": True} if trial and self.meaning(trial) is None else {}
+        found |= {"arithmetic": self.arithmetic} if self.arithmetic else {}
         found |= {"square": True} if square else {}
-        multiples = self.multiples(candidate, way, square)
+        multiples = {} if "most" in found else self.multiples(candidate, way, square)
         return found | ({"multiples": multiples} if multiples else {})
 
     def multiples(self, candidate: Candidate, way: Sequence[str], square: bool) -> dict[str, int]:
         """Return the divisors of the sizes that a kernel without bounds checks takes; empty if it takes any."""
-        if self.function.guarded:
+        if self.function.guarded and "load_matrix_sync" not in self.kernel.text:  # which takes whole tiles
             return {}
         base = (*oblong(candidate)[:2], 32)
         tile = candidate.rows, candidate.columns, 1

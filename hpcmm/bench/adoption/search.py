@@ -39,6 +39,10 @@ class NotAdopted(HpcmmError):
     """A file whose kernel cannot be run as it is; the message names in one line what its head must state."""
 
 
+class OtherOperation(NotAdopted):
+    """A kernel that computes something else than the operations."""
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A function of a file, on its device, with the head that the file states."""
@@ -279,6 +283,13 @@ class Search:
             self.why = found
             return None
         return found
+
+    def is_other(self, what: str) -> OtherOperation:
+        """Return the error for a kernel that computes something else."""
+        return OtherOperation(
+            f"{self.path.name}: {self.function.name} computes {what}, which is no operation here; the operations are "
+            "C = A B, sums, minima and maxima, z = x + y, and copies"
+        )
 
     def last_trial(self) -> str:
         """Return the reason why the last trial failed, for a message."""

@@ -96,11 +96,26 @@ class VectorSearch(Search):
     def wrong(self) -> None:
         self.why = f"{WRONG} of {self.operation.name}"
 
+    def check_other(self, trial: tuple[np.ndarray, np.ndarray, np.ndarray], initial: float = 0) -> None:
+        """Raise an error for a kernel of vectors that computes something else."""
+        x, y, out = trial
+        if self.kind != "vector_add":
+            if initial and np.array_equal(out[: len(x)], x + self.element.storage.type(initial)):
+                raise self.is_other("y = x + y in place")
+            return
+        written = np.flatnonzero(out)
+        if len(written) and not initial and out.sum() in np.cumsum(x * y)[1:] and len(written) < len(x) / 16:
+            raise self.is_other("the dot product of two vectors")
+        if len(written) > 1 and np.array_equal(out[written], (x * y)[written]):
+            raise self.is_other("the products of elements")
+
     def maps(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the keys of a launch that gives each element of a result; None if it is wrong."""
         threads = candidate.threads
         for length in LENGTHS:
             first = self.run(candidate, length, 1)
+            if first:
+                self.check_other(first)
             taken = int(np.count_nonzero(first[2])) if first else 0
             if not taken or taken % threads:
                 return self.wrong() if first else None
@@ -111,6 +126,8 @@ class VectorSearch(Search):
         whole = self.run(candidate, n, n // (threads * per_thread))
         if not whole or not self.right(whole, n):
             return self.wrong() if whole else None
+        if self.kind == "copy" and (again := self.run(candidate, n, n // (threads * per_thread), initial=5)):
+            self.check_other(again, 5)
         keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
         ragged = None if self.checks() else self.run(candidate, RAGGED, -(-RAGGED // (threads * per_thread)))
         if not self.checks() and not (ragged and self.right(ragged, RAGGED)):
@@ -164,4 +181,6 @@ class VectorSearch(Search):
             if function(out) == function(x) and np.isin(out, x).all():
                 self.operation = OPERATIONS[name]
                 return {}
+        if out.sum() == (x * x).sum() or (len(x) > 1 and out.sum() == x.mean()):
+            raise self.is_other("the sum of the squares" if out.sum() > x.sum() else "the mean")
         return self.wrong()
