@@ -1,12 +1,12 @@
-"""What a multiprocessor has room for, against the answers of the course documents."""
+"""What a multiprocessor has room for; `test_worked.py` has the answers of the course documents."""
 
 import pytest
 import timings
-from timings import FAIL, FERMI, HOPPER, kernel, measurement
+from timings import FAIL, HOPPER, kernel, measurement
 
 from hpcmm import analysis, store
 from hpcmm.analysis.occupancy import resources
-from hpcmm.model.capabilities import block_limits, tile_phase
+from hpcmm.model.capabilities import block_limits
 from hpcmm.model.measurement import Point
 
 
@@ -16,35 +16,6 @@ def matmul(variant, n=64, dtype="float32", tile=0, **scalars):
 
 def derive(tmp_path, *rows):
     return analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
-
-
-@pytest.mark.parametrize(
-    ("width", "threads", "least", "resident_threads", "limit"),
-    [(8, 24, 8, 512, "blocks"), (16, 6, 6, 1536, "threads"), (32, 1, 1, 1024, "threads")],
-)
-def test_block_size_considerations(width, threads, least, resident_threads, limit):
-    """Fermi's 1536 threads and 8 blocks: 004's answer to which block a product should have."""
-    limits = block_limits(kernel(FERMI, (width, width), 0))
-    assert limits["threads"] == threads and min(limits.values()) == least
-    assert min(limits, key=limits.get) == limit
-    assert least * width**2 == resident_threads
-
-
-@pytest.mark.parametrize(
-    ("size", "width", "blocks"), [(16, 16, 8), (16, 32, 2), (48, 32, 6)], ids=["16 KB", "16 KB wide", "48 KB"]
-)
-def test_tile_size_considerations(size, width, blocks):
-    """002 and 004: two tiles of float32, 2 KB or 8 KB of 16 or 48 KB."""
-    device = {**FERMI, "sm_shared_bytes": size * 1024}
-    limits = block_limits(kernel(device, (width, width), 0, shared_bytes=2 * width**2 * 4))
-    assert limits["shared memory"] == blocks
-    if width == 32:
-        assert min(limits.values()) == limits["threads"] == 1
-
-
-def test_tile_phases():
-    assert tile_phase(16, 16, 16) == (512, 8192)  # 002: 16 operations a load
-    assert tile_phase(32, 32, 32) == (2048, 65536)  # 002: 32
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,8 @@ def test_a_compute_capability_has_one_entry():
         ("--tile 32 --like 2.0", "1 block per SM, limited by threads: 1024 threads, 32 warps, occupancy 67%"),
         ("--tile 16 --like 2.0 --sm-shared 16384", "shared memory           2048 B      16384 B                8"),
         ("--tile 32 --like 2.0 --sm-shared 16384", "shared memory           8192 B      16384 B                2"),
+        ("--tile 32 --like 2.0", "shared memory           8192 B      49152 B                6"),
+        ("--tile 32", "a block loads 2048 elements for 65536 operations, 32 per load"),
         ("--tile 16", "a block loads 512 elements for 8192 operations, 16 per load"),
         ("--threads 256 --registers 33", "6 blocks per SM, limited by registers: 1536 threads"),
         ("--threads 256 --registers 11 --like 1.0", "2 blocks per SM, limited by registers"),  # 10 registers: 3 blocks

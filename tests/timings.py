@@ -20,15 +20,7 @@ from hpcmm.operations import OPERATIONS, task_of
 PASS = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
 FAIL = Verdict(False, 3.0, 1e-7, "componentwise, float64", "0:640: 0 - 1.5 = -1.5")
 
-# What a device of 2010 has, and one of 2024 (from NVIDIA's tables for compute capability 2.0 and 9.0).
-FERMI = {
-    "sm_threads": 1536,
-    "sm_blocks": 8,
-    "sm_registers": 2**15,
-    "sm_shared_bytes": 48 * 1024,
-    "reserved_shared_bytes": 0,
-    "memory_bytes_per_second": 150e9,
-}
+# What a device has, from NVIDIA's table for compute capability 9.0
 HOPPER = {
     "sm_threads": 2048,
     "sm_blocks": 32,
