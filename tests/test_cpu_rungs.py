@@ -30,6 +30,17 @@ PADDING = {"A": 3, "B": 5, "C": 7}  # columns beyond the width: leading dimensio
 UNTOUCHED = 12345
 
 
+def test_threads_run_the_loop_of_one_thread():
+    """As in the document 000, so that a step to them shows what threads gain, and nothing else."""
+    loops = set()
+    for name in ("serial", "pthread", "parallel_for"):
+        text = kernels.source(MATMUL, MATMUL.variant(name)).read_text()
+        loop = re.search(r"for \(size_t j = 0.*?\*c = .*?;", text, re.DOTALL)[0]
+        loop = re.sub(r"\(ACCUMULATOR\)|\bx\.", "", loop).replace("ACCUMULATOR", "REAL")
+        loops.add(" ".join(loop.split()))
+    assert len(loops) == 1, loops
+
+
 def library(name: str, dtype: str) -> ctypes.CDLL:
     module = module_of(task(MATMUL, (1, 1, 1), dtype, variant=name))
     module.matmul.restype = None
