@@ -70,6 +70,7 @@ QUANTITIES: Mapping[str | Callable, tuple[str, Callable[[float], str]]] = {
     combining_loads: ("shared memory loads of warps per block", formats.number),
 }
 
+SECTOR = 32  # bytes
 SUMS = ("divergent", "strided", "sequential", "first_add", "last_warp")
 STEPS: Mapping[str, Step] = {
     "naive": Step(("naive_unguarded", "naive"), ("load_requests", bound_by_l1, "stalled_lg_throttle", "dram", "fma")),
@@ -124,3 +125,16 @@ def table(step: Step, rows: pd.DataFrame, known: Known) -> str:
         values = [name(each) if callable(name) else each.get(name, math.nan) for each in facts]
         cells.append([title, *(form(value) if math.isfinite(value) else "—" for value in values)])
     return tabulate(cells, head, "pipe", colalign=["left", *["right"] * len(found)], disable_numparse=True)
+
+
+def pitches(rows: pd.DataFrame) -> str:
+    """Return a table of the gain by a pitch at each size; ``rows`` are points of one tile in float32."""
+    by = {(row["variant"], row["n"]): row for row in analysis.row_dicts(rows)}
+    sizes = sorted(n for name, n in by if name == "pitched" and ("tiled_padded", n) in by)
+    if not sizes:
+        return ""
+    gains = [Ratio.of(by["pitched", n], by["tiled_padded", n]).short.replace("×", "", 1) for n in sizes]
+    aligned = ["all" if 4 * n % SECTOR == 0 else "not all" for n in sizes]
+    cells = [["rows at multiples of 32 bytes", *aligned], ["`pitched` × `tiled_padded`", *gains]]
+    head = ["float32 at", *map(str, sizes)]
+    return tabulate(cells, head, "pipe", colalign=["left", *["right"] * len(sizes)], disable_numparse=True)

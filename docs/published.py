@@ -529,6 +529,12 @@ def transfer(columns: Columns, frame: pd.DataFrame) -> str:
     return f"{_table(head, cells)}\n\n{_gpu(rows)}"
 
 
+def pitch(columns: Columns, frame: pd.DataFrame) -> str:
+    """Return the gain by a pitch at sizes where rows are aligned without one, and where they are not."""
+    rows = _of(frame, ["pitch"])
+    return climb.pitches(rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32") & (rows["tile"] == 32)])
+
+
 def scaling(columns: Columns, frame: pd.DataFrame) -> str:
     """Return rate and efficiency of each algorithm on 1, 2, 4, ... GPUs, at the largest size."""
     at = _scaled(frame)
@@ -639,6 +645,7 @@ SECTIONS = {
     **{operation: ladder(operation) for operation in LADDERS},
     "steps": steps,
     **{f"step_{name}": step(name) for name in climb.STEPS},
+    "pitch": pitch,
     "sixteen_bit": sixteen_bit,
     "accuracy": accuracy,
     "shapes": shapes,
