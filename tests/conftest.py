@@ -6,10 +6,12 @@ import functools
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -281,8 +283,15 @@ def drawn_here():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Show what the tests on a real Slurm told of each fault, whichever process ran them."""
+    """Show what refused the cheats, and what users saw of faults of a real Slurm, whichever process ran the tests."""
     properties = [each for report in terminalreporter.getreports("passed") for each in report.user_properties]
+    cheats = [value for name, value in properties if name == "cheat"]
+    if cheats:
+        terminalreporter.section("cheats: mechanism, number refused, first words of the reasons")
+    for mechanism in dict.fromkeys(mechanism for mechanism, _ in cheats):
+        reasons = [" ".join(re.split("[ :]+", why)[:3]) for each, why in cheats if each == mechanism]
+        most = ", ".join(f"{count} x {why}" for why, count in Counter(reasons).most_common(6))
+        terminalreporter.write_line(f"| {mechanism} | {len(reasons)} | {most} |")
     faults = [value for name, value in properties if name == "fault"]
     if not faults:
         return
