@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcmm.backends.emulated import launch
 from hpcmm.experiment import extensions, own_kernels
 from hpcmm.experiment.config import read_config, validated
-from hpcmm.kernels import file_of, name_of
+from hpcmm.kernels import file_of, modules, name_of
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS, heads
 from hpcmm.operations.heads import KernelFileError
+from hpcmm.system import files
 from hpcmm.system.reader import ConfigError
 from hpcmm.system.text import described
 
@@ -300,6 +302,32 @@ def test_the_fingerprint_covers_the_file_its_headers_and_its_values(tmp_path):
     assert second != first
     path.write_text(path.read_text().replace("int m", "int n"))
     assert digest() not in (first, second)
+
+
+@pytest.mark.parametrize("include", ['"mine.h"', "<mine.h>", "MINE"])
+@pytest.mark.parametrize("suffix", [".c", ".cu"])
+def test_a_build_is_that_of_all_files_that_the_compiler_read(tmp_path, monkeypatch, include, suffix):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = tmp_path / f"mine{suffix}"
+    kernel = 'extern "C" __global__ void matmul() {}' if suffix == ".cu" else ""
+    source.write_text(f'#define MINE "mine.h"\n#inc\\\nlude {include}\n{kernel}')
+
+    def built() -> Path:
+        options = [f"-I{tmp_path}"]
+        if suffix == ".c":
+            return modules.compile_module(source, {}, options)
+        if not launch.COMPILER:
+            pytest.skip("no g++ on this machine")
+        return launch.compile_library(source, "matmul", options, files.cache())
+
+    (tmp_path / "mine.h").write_text("int one = 1;\n")
+    first = built()
+    assert built() == first
+    (tmp_path / "mine.h").write_text("int one = 2;\n")
+    second = built()
+    assert second != first and second.read_bytes() != first.read_bytes()
+    (tmp_path / "mine.h").write_text("int one = 1;\n")
+    assert built() == first
 
 
 def test_no_example_hides_a_package():

@@ -22,6 +22,15 @@ from hpcmm.experiment.fingerprint import versions
 from hpcmm.model import untimed
 from hpcmm.system import surroundings
 
+ARM_CORES = {  # by implementer and part, for servers
+    ("0x41", "0xd0c"): "Neoverse N1",
+    ("0x41", "0xd40"): "Neoverse V1",
+    ("0x41", "0xd49"): "Neoverse N2",
+    ("0x41", "0xd4f"): "Neoverse V2",
+    ("0x46", "0x001"): "A64FX",
+    ("0x48", "0xd01"): "Kunpeng 920",
+    ("0xc0", "0xac3"): "Ampere One",
+}
 PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "nvmath-python", "mpich", "openmpi", "snakemake")
 ROOT = Path("/")  # of the files below
 CPU = "sys/devices/system/cpu"
@@ -186,13 +195,27 @@ def read(sources: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     return found
 
 
+def cpu_model(cpuinfo: str) -> str:
+    """Return the model of a processor; empty if it is unknown. Linux knows implementer and part of an ARM core only.
+
+    >>> cpu_model("CPU implementer\\t: 0x41\\nCPU part\\t: 0xd4f\\n"), cpu_model("model name\\t: Xeon\\n")
+    ('ARM Neoverse V2', 'Xeon')
+    >>> cpu_model("CPU implementer\\t: 0x61\\nCPU part\\t: 0x022\\n\\nCPU implementer\\t: 0x61\\nCPU part\\t: 0x023\\n")
+    'ARM implementer 0x61 part 0x022 and ARM implementer 0x61 part 0x023'
+    """
+    found: dict[str, list[str]] = {}
+    for name, _, value in (line.partition(":") for line in cpuinfo.splitlines()):
+        found.setdefault(name.strip(), []).append(value.strip())
+    cores = dict.fromkeys(zip(found.get("CPU implementer", []), found.get("CPU part", []), strict=False))
+    names = [f"ARM {ARM_CORES.get((by, part), f'implementer {by} part {part}')}" for by, part in cores]
+    return " and ".join(names) or next(iter(found.get("model name", [])), "")
+
+
 def cpu() -> dict[str, Any]:
     """Return the processor's model and its cores."""
-    model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        fields = (line.partition(":") for line in cpuinfo.read_text().splitlines())
-        model = next((value.strip() for name, _, value in fields if name.strip() == "model name"), model)
+    model = cpu_model(cpuinfo.read_text()) if cpuinfo.exists() else ""
+    model = model or platform.processor() or platform.machine()
     return {"model": model, "cores": psutil.cpu_count(logical=False), "logical_cores": psutil.cpu_count()}
 
 

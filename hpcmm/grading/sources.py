@@ -153,20 +153,10 @@ class Tools:
 
     def check_read(self, rule: bytes, program: str, own: Sequence[Path]) -> None:
         allowed = [self.source.parent, self.scratch, *own, *system_headers(program)]
-        for file in read_by(rule):
+        for file in modules.read_by(rule):
             path = Path(os.path.normpath(self.scratch / file))
             if file != "-" and not any(path.is_relative_to(each) for each in allowed):
                 raise Refused(f"includes {file}; allowed: system headers, {', '.join(SHARED)}, files of its own folder")
-
-
-def read_by(rule: bytes) -> list[str]:
-    r"""Return the files of a rule for make.
-
-    >>> read_by(b"a.o: a\\ b.c \\\n /x/c$$.h\n")
-    ['a b.c', '/x/c$.h']
-    """
-    text = rule.decode(errors="surrogateescape").replace("\\\n", " ").partition(": ")[2]
-    return [re.sub(r"\\([ #])", r"\1", each).replace("$$", "$") for each in re.findall(r"(?:\\.|\S)+", text)]
 
 
 @functools.cache

@@ -96,31 +96,53 @@ def describe() -> dict[str, Any]:
     return {name: value for name, value in found.items() if value} | {"flags": " ".join(FLAGS)}
 
 
+def read_by(rule: bytes) -> list[str]:
+    r"""Return the files that a compiler read, which it lists as a rule for make.
+
+    >>> read_by(b"a.o: a\\ b.c \\\n /x/c$$.h\n")
+    ['a b.c', '/x/c$.h']
+    """
+    text = rule.decode(errors="surrogateescape").replace("\\\n", " ").partition(": ")[2]
+    return [re.sub(r"\\([ #])", r"\1", each).replace("$$", "$") for each in re.findall(r"(?:\\.|\S)+", text)]
+
+
+def of_contents(key: str, listed: Path) -> str:
+    """Return the name of a build: its key, and a digest of the files that the compiler read for it at the last time."""
+    paths = map(Path, read_by(listed.read_bytes())) if listed.exists() else ()
+    contents = hashlib.sha256(b"\0".join(each.read_bytes() if each.is_file() else b"" for each in paths))
+    return f"{key}-{contents.hexdigest()[:16]}"
+
+
 def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[str]) -> Path:
     """Compile a source with macros and further options into the user's cache, unless it is there already."""
     command, version = compiler()
     if not command:
         raise DeviceError(f"{source.name} is not compiled, and there is no C compiler: install gcc, or set CC")
     options = [*FLAGS, *(f"-D{name}={value}" for name, value in macros.items()), *further]
-    texts = [file.read_text() for file in (source, *kernels.headers(source))]
-    parts = [*texts, str(source.parent), command, version, platform.machine(), *options]
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    target = files.cache() / f"{source.stem}-{key[:16]}.so"
-    if target.exists():
+    parts = [source.read_text(), str(source.parent), command, version, platform.machine(), *options]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    folder = files.cache()
+    listed = folder / f"{source.stem}-{key}.d"
+    target = folder / f"{source.stem}-{of_contents(key, listed)}.so"
+    if listed.exists() and target.exists():
         return target
-    handle, name = tempfile.mkstemp(suffix=".so", dir=target.parent)
+    handle, name = tempfile.mkstemp(suffix=".so", dir=folder)
     os.close(handle)
-    temporary = Path(name)
+    temporary, read = Path(name), Path(f"{name}.d")
     try:
+        watched = ["-MD", "-MF", str(read)]
         command_line = [*shlex.split(command), *options, f"-I{kernels.FOLDER}", "-o", name, str(source), "-lm"]
-        done = subprocess.run(command_line, capture_output=True, text=True)
+        done = subprocess.run([*command_line, *watched], capture_output=True, text=True)
         if done.returncode:
             wrong = done.stderr.strip()
             more = ADD_OPTION if NEEDS_OPTION.search(wrong) else ""
             raise DeviceError(f"{source}: {shlex.join(command_line)} failed:\n{wrong}{more}")
+        target = folder / f"{source.stem}-{of_contents(key, read)}.so"
         temporary.replace(target)  # atomic, because several ranks may compile it at once
+        read.replace(listed)
     finally:
-        temporary.unlink(missing_ok=True)
+        for each in (temporary, read):
+            each.unlink(missing_ok=True)
     return target
 
 

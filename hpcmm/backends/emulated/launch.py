@@ -5,7 +5,6 @@ The threads of a block run in several orders. The header lists the errors that a
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -279,7 +278,7 @@ def compile_library(
     """
     arguments, text, content = translation(source, symbol, options, folder)
     try:
-        return build(arguments, content, folder, f"{source.stem}.so", text, seconds)
+        return build(arguments, content, folder, f"{source.stem}.so", text, seconds, listing=True)
     except DeviceError as error:
         found = re.search(rf"error: .*\W({'|'.join(NO_HEADER)})\b", str(error))
         if found:
@@ -318,7 +317,7 @@ def translation(source: Path, symbol: str, options: Sequence[str], folder: Path)
     includes = [f"-I{path}" for path in (header.parent, FOLDER, FOLDER / "include", kernels.FOLDER, source.parent)]
     others = [each for each in options if not each.startswith("-D")]
     arguments = [*WATCH, *LINES, *includes, *others, "-x", "c++", "-", "-x", "none", str(runtime(folder))]
-    content = "".join([text, own, *texts])
+    content = "".join([text, own, texts[0]])
     libraries = ["-Wl,--as-needed", "-lstdc++", "-lgcc", "-lm", "-lc"]
     return [*arguments, *libraries], text, content
 
@@ -334,29 +333,43 @@ def runtime(folder: Path) -> Path:
 
 
 def build(
-    arguments: Sequence[str], content: str, folder: Path, name: str, text: str = "", seconds: float | None = None
+    arguments: Sequence[str],
+    content: str,
+    folder: Path,
+    name: str,
+    text: str = "",
+    seconds: float | None = None,
+    listing: bool = False,
 ) -> Path:
-    """Return the file that g++ builds from a text, in a folder named by a digest of all inputs."""
+    """Return the file that g++ builds from a text, in a folder named by a digest of all inputs.
+
+    Without ``listing``, ``content`` has all files that g++ reads.
+    """
     if COMPILER is None:
         raise DeviceError("there is no C++ compiler: install g++ to run CUDA kernels on the host")
     key = hashlib.sha256("\0".join([COMPILER, *FLAGS, *arguments, content]).encode()).hexdigest()[:16]
-    target = folder / key / name
+    listed = folder / f"{key}.d"
+    target = folder / (modules.of_contents(key, listed) if listing else key) / name
     if target.exists():
         return target
     handle, temporary = tempfile.mkstemp(suffix=target.suffix, dir=folder)
     os.close(handle)
+    read = Path(f"{temporary}.d")
     try:
-        command = [COMPILER, *FLAGS, *arguments, "-o", temporary]
+        command = [COMPILER, *FLAGS, *arguments, "-o", temporary, *(["-MD", "-MF", str(read)] if listing else [])]
         done = modules.run_compiler(command, text, seconds)
         if done.returncode:
             raise DeviceError(f"g++, for the host: {done.stderr.strip()}")
+        if listing:
+            target = folder / modules.of_contents(key, read) / name
+            read.replace(listed)
         target.parent.mkdir(exist_ok=True)
         Path(temporary).replace(target)  # atomic, because several processes may compile it at once
     except subprocess.TimeoutExpired:
         raise DeviceError(f"took longer than {seconds:g} s to compile") from None
     finally:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
+        for each in (Path(temporary), read):
+            each.unlink(missing_ok=True)
     return target
 
 
