@@ -518,9 +518,13 @@ def test_accounting_with_another_comment_does_not_end_a_job(faltering, marked):
     assert marked.exists()
 
 
-@pytest.mark.parametrize("text", ["2026-12-24 maintenance", "7 nodes are down", "Submitted batch job 7 of 9"])
-def test_lines_of_a_site_are_no_jobs(faltering, text):
-    faltering.before("sbatch", f"echo '{text}'")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    "text",
+    ["2026-12-24 maintenance", "7 nodes are down", "Submitted batch job 7 of 9", "2026", "Submitted batch job 7"],
+)
+def test_lines_of_a_site_are_no_jobs(faltering, text, when):
+    getattr(faltering, when)("sbatch", f"echo '{text}'")
     done = sbatch()
     assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr
     assert records.read()[0].job == "100"

@@ -15,6 +15,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -238,10 +239,13 @@ def submit_once(arguments: Sequence[str], record: Record, text: bytes) -> tuple[
     while True:
         called = time.monotonic()
         reply = commands.call("sbatch", *arguments, text=text)
-        job = submitted_job(reply.output)
-        if reply.status == 0 and job:
+        jobs = submitted_jobs(reply.output)
+        if reply.status == 0 and jobs:
             commands.answered("sbatch")
-            return job, reply
+            if len(jobs) > 1:  # the others are lines of the site
+                with suppress(commands.NoAnswer):
+                    jobs.append(find(record, clusters, late=False) or jobs[-1])
+            return jobs[-1], reply
         # the last of several messages counts: sbatch itself repeats some calls
         refusal = REFUSED.search(reply.errors)
         said = refusal[1] if refusal else reply.errors
@@ -296,19 +300,15 @@ def report_limit(limit: str) -> None:
             LIMIT_REPORTED.touch()
 
 
-def submitted_job(output: str) -> str:
-    """Return the job that sbatch submitted, from the last line of its output that names one; empty if none does.
+def submitted_jobs(output: str) -> list[str]:
+    """Return the jobs that sbatch may have submitted, from the lines of its output that name one.
 
-    >>> submitted_job("2026-12-24 maintenance\\n12;north\\n"), submitted_job("Submitted batch job 12 on cluster north")
-    ('12;north', '12;north')
-    >>> submitted_job("2026-12-24 maintenance\\n"), submitted_job("note 7\\n12\\n")
-    ('', '12')
+    >>> submitted_jobs("2026-12-24 repairs\\n12;north\\n"), submitted_jobs("Submitted batch job 12 on cluster north")
+    (['12;north'], ['12;north'])
+    >>> submitted_jobs("2026-12-24 maintenance\\n"), submitted_jobs("note 7\\n12\\n2026\\n")
+    ([], ['12', '2026'])
     """
-    found = [match.groups(default="") for match in SUBMITTED.finditer(output)]
-    if not found:
-        return ""
-    number, cluster, number_in_words, cluster_in_words = found[-1]
-    return ";".join(filter(None, [number or number_in_words, cluster or cluster_in_words]))
+    return [";".join(filter(None, each)) for each in SUBMITTED.findall(output)]
 
 
 def find(record: Record, clusters: Sequence[str], late: bool) -> str:
