@@ -273,8 +273,17 @@ def test_a_wrong_solution_is_refused_with_what_leads_to_the_right_one(name, chan
     path.write_text(comment + end + text)
     grade = of_exercise(path, name, shapes=6)
     assert not grade.passed
-    if backends.missing("cuda"):  # a GPU reports other errors
-        assert re.search(why, grade.why), grade.why
+    on_gpu = "" if backends.missing("cuda") else "|wrong result|wrote outside|illegal memory access"
+    assert re.search(f"{why}{on_gpu}", grade.why), grade.why
+
+
+@isolated
+@needs_compilers
+def test_a_compiler_that_protects_stacks_by_default_is_no_obstacle(monkeypatch):
+    """The thread of a right solution has an array."""
+    monkeypatch.setattr(launch, "FLAGS", ("-fstack-protector-all", *launch.FLAGS))
+    grade = of_exercise(SOLUTIONS / "11_registers.cu", "11_registers")
+    assert grade.passed, grade.why
 
 
 RUNGS = [

@@ -43,6 +43,7 @@ LINES = ("-g1", "-gdwarf-4")  # for addr2line, which confuses the files of some 
 # -O1: compiling takes longer than running, for the small sizes that the emulation is for
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-O1")
 FLAGS += ("-fno-gnu-unique",)  # each library has its own shared memory of a template
+FLAGS += ("-fno-stack-protector",)  # on by default in Ubuntu: it calls a function that a GPU does not have
 ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
 # All extern __shared__ arrays begin at the same place, whatever their types, and are as large as a launch may ask for.
 WHOLE = "cuda_dynamic_memory"
