@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import drawings
 import pandas as pd
 import published
 from tabulate import tabulate
 
 from hpcmm import analysis, kernels, store
 from hpcmm.analysis import why
+from hpcmm.kernels import drawings
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.model.capabilities import tile_phase
 from hpcmm.model.devices import DEVICES

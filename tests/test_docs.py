@@ -21,13 +21,13 @@ import yaml
 from timings import kernel_samples, measurement
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
-import drawings
 import rungs
 
 from hpcmm import kernels
 from hpcmm.cli.main import parser
 from hpcmm.experiment.config import SCHEMA, validated
 from hpcmm.experiment.extensions import load_named
+from hpcmm.kernels import drawings
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 
@@ -152,16 +152,6 @@ def test_it_names_no_package_registry_and_no_path_of_this_machine(site, pages):
     for name, text in texts.items():
         assert not re.search(r"pypi\.org|pythonhosted|npmjs|debian\.org|docker\.io|ghcr\.io|conda-forge", text), name
         assert str(ROOT) not in text and str(Path.home()) + "/" not in text, name
-
-
-def test_pictures_have_a_label_and_the_colour_of_the_text():
-    drawn = sorted((DOCS / "pictures").glob("*.svg"))
-    shown = re.findall(r":file: pictures/(\S+)", "".join(path.read_text("utf-8") for path in DOCS.glob("*.md")))
-    assert sorted(set(shown)) == [path.name for path in drawn]
-    for path in drawn:
-        text = path.read_text("utf-8")
-        assert 'role="img"' in text and len(re.search('aria-label="([^"]+)"', text)[1]) > 50, path
-        assert "currentColor" in text and " id=" not in text, path  # ids of two pictures on a page could be the same
 
 
 @on_site

@@ -10,6 +10,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis.why import Evidence, Step
+from hpcmm.kernels import drawings
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
@@ -204,7 +205,12 @@ def sentence(step: Step) -> str:
 
 
 def rows(steps: Sequence[Step]) -> list[dict[str, str]]:
-    """Return the lines of a ladder: names of both rungs, the effect, its cause, all sentences, and the rung's page."""
+    """Return the lines of a ladder: names of both rungs, the effect, its cause, all sentences, and the rung's page.
+
+    The step with the largest effect of those that have a cause and a drawing has that drawing.
+    """
+    drawn = [step for step in steps if cause(step) and next(drawings.of(_page(step)), "")]
+    largest = max(drawn, key=lambda step: abs(math.log(step.ratio)), default=None)
     return [
         {
             "rung": step.rung["rung"],
@@ -213,10 +219,15 @@ def rows(steps: Sequence[Step]) -> list[dict[str, str]]:
             "effect": effect(step),
             "cause": cause(step),
             "text": sentence(step),
-            "page": page_of(step.rung["operation"], step.rung["variant"], step.rung["device"]),
+            "page": _page(step),
+            "picture": next(drawings.of(_page(step))) if step is largest else "",
         }
         for step in steps
     ]
+
+
+def _page(step: Step) -> str:
+    return page_of(*(step.rung[name] for name in ("operation", "variant", "device")))
 
 
 def cause(step: Step) -> str:

@@ -1,4 +1,4 @@
-"""Drawings of the rung pages, as SVG from a few primitives. They take the colour of the text, for light and dark."""
+"""Drawings of rungs, for their pages and the report: SVG from a few primitives, in the colour of the text."""
 
 from __future__ import annotations
 
@@ -988,8 +988,11 @@ def transfers() -> str:
     return drawing(138, label, *parts)
 
 
-# Step of the tutorial that is about no rung: its drawings
-OF_STEPS = {"occupancy": [resident], "transfers": [transfers], "block-rows": [kept("block-rows")]}
+# Of the tutorial and the algorithms, not of one rung
+OF_STEPS = {
+    **{"occupancy": [resident], "transfers": [transfers]},
+    **{path.stem: [kept(path.stem)] for path in sorted(PICTURES.glob("*.svg"))},
+}
 
 # Page of a rung: its drawings
 OF = {
@@ -1100,6 +1103,6 @@ OF = {
 
 
 def of(page: str) -> Iterator[str]:
-    """Yield the drawings of a rung page, or of a step of the tutorial."""
+    """Yield the drawings of a rung page, or those of a name in ``OF_STEPS``."""
     for draw in (OF | OF_STEPS).get(page, ()):
         yield draw()
