@@ -24,8 +24,7 @@ from hpcmm.cli.main import parser
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.grading import rubric as rubrics
 from hpcmm.grading.counts import PROPERTIES
-from hpcmm.kernels import drawings
-from hpcmm.operations import OPERATIONS, heads
+from hpcmm.operations import OPERATIONS, drawings, heads
 from hpcmm.parallel import ALGORITHMS, algorithms_of
 from hpcmm.report import definitions, export, formats
 from hpcmm.system import surroundings

@@ -17,11 +17,10 @@ from tabulate import tabulate
 
 from hpcmm import analysis, kernels, store
 from hpcmm.analysis import why
-from hpcmm.kernels import drawings
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.model.capabilities import tile_phase
 from hpcmm.model.devices import DEVICES
-from hpcmm.operations import OPERATIONS, dimensions, heads
+from hpcmm.operations import OPERATIONS, dimensions, drawings, heads
 from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes
 from hpcmm.report import formats, hardware, markup

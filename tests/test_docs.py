@@ -27,9 +27,8 @@ from hpcmm import kernels
 from hpcmm.cli.main import parser
 from hpcmm.experiment.config import SCHEMA, validated
 from hpcmm.experiment.extensions import load_named
-from hpcmm.kernels import drawings
 from hpcmm.model.measurement import Point
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, drawings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -12,9 +12,8 @@ from hpcmm import kernels
 from hpcmm.backends.emulated import launch
 from hpcmm.cli import new
 from hpcmm.grading import counts
-from hpcmm.kernels import drawings
 from hpcmm.model.launch import Launch
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, drawings
 from hpcmm.system import files
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -10,9 +10,8 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis.why import Evidence, Step
-from hpcmm.kernels import drawings
 from hpcmm.model.devices import DEVICES
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, drawings
 from hpcmm.report import formats
 from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.ratio import SAME
