@@ -53,12 +53,13 @@ def test_the_hand_count_of_a_reduction_is_that_of_the_published_counters():
     if not path.exists():
         pytest.skip("no run is published")
     rows = store.read(path)["profiles"]
-    for name, loads in (("divergent", 47), ("strided", 17), ("sequential", 17)):
+    for name, loads, factor in (("divergent", 47, 1.015), ("strided", 17, 2.833), ("sequential", 17, 1.030)):
         (at,) = np.flatnonzero((rows["variant"] == name) & (rows["operation"] == "sum") & (rows["dtype"] == "float32"))
         counted = rows["shared_load_wavefronts"][at] - rows["shared_load_conflicts"][at]
         warps, threads = worked.combining(name)
         assert (2 * warps + 1, threads) == (loads, 127)
         assert rows["n"][at] == 2**22 and counted == pytest.approx(loads * 2**15)
+        assert rows["shared_load_wavefronts"][at] / counted == pytest.approx(factor, abs=0.02)
 
 
 def test_a_warp_touches_the_sectors_of_its_bytes():
