@@ -21,7 +21,7 @@ from hpcmm.grading.exercise import Grade
 from hpcmm.grading.submissions import values
 from hpcmm.model.measurement import Point
 from hpcmm.report import check as report_check
-from hpcmm.report import comparison
+from hpcmm.report import comparison, grades
 from hpcmm.report import history as report_history
 
 pytestmark = pytest.mark.timeout(1500)
@@ -310,7 +310,7 @@ def test_axe_finds_no_serious_fault_in_grades(visit, tmp_path):
     right = Grade("one", "one.c", "cpu", True, "", 5.0, 5.0, against="serial", ratio=2.0)
     each = {"name": "anna", "points": 5.0, "passed": 1, "exercises": [values(right), values(wrong)]}
     result = {"title": "Sheet", "utc": "2026-01-01T00:00", "of": 10.0, "ungraded": 0.0, "unisolated": ""}
-    report.build_grades(result | {"exercises": ["one", "two"], "submissions": [each]}, tmp_path / "grades.html")
+    grades.build(result | {"exercises": ["one", "two"], "submissions": [each]}, tmp_path / "grades.html")
     seen = visit(tmp_path / "grades.html")
     seen.page.evaluate(OPEN_ALL)
     assert seen.page.locator("pre").inner_text() == "does not compile:\n  error"

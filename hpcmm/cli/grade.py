@@ -82,12 +82,12 @@ def run(arguments: argparse.Namespace) -> int:
             write(arguments.csv, submissions.table(result))
     print(*summary(result), sep="\n")
     if arguments.html or arguments.sheets:
-        from hpcmm import report  # takes a while to import
+        from hpcmm.report import grades as page  # takes a while to import
 
         if arguments.html:
-            report.build_grades(result, arguments.html)
+            page.build(result, arguments.html)
         if arguments.sheets:
-            report.build_sheets(result, arguments.sheets)
+            page.build_sheets(result, arguments.sheets)
     for path in filter(None, (arguments.json, arguments.csv, arguments.html, arguments.sheets)):
         print(path)
     return 0 if all(grade.passed for _, grade in grades) else NOT_RIGHT

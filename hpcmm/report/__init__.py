@@ -217,22 +217,6 @@ def _add_views(
     return known | {kind: frame[column].notna().any() for kind, column in by_column.items()}
 
 
-def build_sheets(result: Mapping[str, Any], folder: Path) -> None:
-    """Write a page with the grades of each submission alone, named like its folder."""
-    for each in result["submissions"]:
-        build_grades({**result, "submissions": [each]}, folder / f"{each['name']}.html")
-
-
-def build_grades(result: Mapping[str, Any], target: Path) -> None:
-    """Write the page of the grades of submissions."""
-    submissions = []
-    for each in result["submissions"]:
-        lines = {grade["exercise"]: grade["why"].splitlines() for grade in each["exercises"]}
-        errors = {name: "\n".join(map(printable, why)) for name, why in lines.items() if len(why) > 1}
-        submissions.append((printable(each["name"]), tables.exercises_table(each), errors))
-    Folder(target.parent).write(target.name, page.render_grades(result, tables.grades_table(result), submissions))
-
-
 @dataclass(frozen=True)
 class Sweep:
     """A sweep, split into series, with its chapter and the styles of its labels."""

@@ -67,7 +67,7 @@ def overview(findings: list[Finding]) -> Figure:
         "text": [f"{100 * each.slowdown:+.0f}" if each.slow else "" for each in findings],
     }
     names, devices = (list(dict.fromkeys(columns[key])) for key in ("measurement", "device"))
-    top = {"orient": "top", "labelAngle": -40, "labelLimit": 220, "domain": False, "ticks": False}
+    top = {"orient": "top", "labelAngle": -40, "labelLimit": 340, "domain": False, "ticks": False}
     place = {
         "x": category("measurement", sort=names, title=None, axis=top),
         "y": category("device", sort=devices, title=None, axis={"labelLimit": 220, "domain": False, "ticks": False}),
@@ -123,11 +123,7 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
 
 
 def build(
-    check: Check,
-    columns: analysis.Columns,
-    timings: str,
-    target: Path,
-    history: Sequence[Mapping[str, Any]] = (),
+    check: Check, columns: analysis.Columns, timings: str, target: Path, history: Sequence[Mapping[str, Any]] = ()
 ) -> None:
     """Write the page of a check.
 

@@ -41,10 +41,7 @@ def figure(comparison: Comparison) -> Figure | None:
     tooltip = [category(key, title=title.lower()) for key, title in texts.items()]
     layers = [
         AT_ONE,
-        {
-            "mark": dots(45, 0.8),
-            "encoding": {"x": x, "y": quantity("ratio", **y), "color": color, "tooltip": tooltip},
-        },
+        {"mark": dots(45, 0.8), "encoding": {"x": x, "y": quantity("ratio", **y), "color": color, "tooltip": tooltip}},
     ]
     changed = rows["verdict"].isin(("faster", "slower"))
     if (rows["low"].notna() & changed).any():  # intervals of all would hide the points

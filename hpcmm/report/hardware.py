@@ -11,17 +11,7 @@ from hpcmm.analysis import occupancy
 from hpcmm.model.quantities import COUNTERS, RESOURCES, STALLS
 from hpcmm.operations import OPERATIONS
 from hpcmm.report.csv_files import written
-from hpcmm.report.formats import (
-    amount,
-    billions,
-    number,
-    percent,
-    ranks,
-    rate_text,
-    size,
-    sizes,
-    whole,
-)
+from hpcmm.report.formats import amount, billions, number, percent, ranks, rate_text, size, sizes, whole
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.tables import Column, Row, failed, table, text, value
 from hpcmm.store import DIMENSIONS

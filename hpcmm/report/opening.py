@@ -21,18 +21,7 @@ from hpcmm.report import formats
 from hpcmm.report.chapters.sizes import ratio_against_size
 from hpcmm.report.chapters.why import clause
 from hpcmm.report.headlines import Headline, by_size, headlines, noise_of
-from hpcmm.report.vega import (
-    LINE,
-    PALETTE,
-    Figure,
-    Style,
-    dots,
-    layered,
-    quantity,
-    ranks_axis,
-    rounded,
-    styled,
-)
+from hpcmm.report.vega import LINE, PALETTE, Figure, Style, dots, layered, quantity, ranks_axis, rounded, styled
 
 HEIGHT = 190  # of a figure; two of them, each with a sentence, fit on one screen beside the first answer
 

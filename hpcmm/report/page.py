@@ -229,23 +229,6 @@ def machine_line(conditions: Sequence[tuple[str, Sequence[str]]]) -> str:
     return " · ".join(" and ".join(part) for part in parts if part)
 
 
-def render_grades(
-    result: Mapping[str, Any], points: Table, submissions: Sequence[tuple[str, Table, Mapping[str, str]]]
-) -> str:
-    """Return the page of the grades of many submissions.
-
-    Parameters
-    ----------
-    result : mapping
-        As ``grading.submissions.result`` returns it.
-    points : Table
-        One row per submission.
-    submissions : sequence of (str, Table, mapping of str to str)
-        The name of each, its exercises, and by exercise the errors of several lines.
-    """
-    return template("grades.html.j2").render(result=result, points=points, submissions=submissions, defined={})
-
-
 @functools.cache
 def template(name: str) -> Template:
     """Return a template of this folder. Compiling one takes longer than rendering it."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hpcmm.report import definitions, drawing, page
 from hpcmm.report.definitions import Definition
@@ -15,7 +15,8 @@ from hpcmm.report.vega import Figure
 class Section:
     """A part of a sheet under its title: sentences, figures, tables.
 
-    ``folded`` are tables that a click opens; ``states`` stand in the navigation, as pairs of a CSS class and a text.
+    ``folded`` are tables that a click opens, and so are ``errors``, texts of several lines by exercise. ``states``
+    stand in the navigation, as pairs of a CSS class and a text.
     """
 
     title: str
@@ -25,11 +26,7 @@ class Section:
     folded: Sequence[Table] = ()
     definition: Definition | None = None
     states: Sequence[tuple[str, str]] = ()
-
-    @property
-    def id(self) -> str:
-        """Its anchor."""
-        return page.slug(self.title.lower())
+    errors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Count:
     """A number at the top of a sheet; ``kind`` colours it: ``"pass"``, ``"wrong"``, ``"warn"`` or none."""
 
     name: str
-    value: int
+    value: int | str
     kind: str = ""
 
 
@@ -50,12 +47,15 @@ def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str]
         except drawing.DrawingError as error:
             notes = [*notes, f"Figures are not drawn: {error}"]
     known = {section.definition.id for section in sections if section.definition}
+    anchors: dict[str, Section] = {}
+    for section in sections:
+        anchors[page.unique(page.slug(section.title.lower()) or "section", anchors)] = section
     return page.template("sheet.html.j2").render(
         title=title,
         about=about,
         counts=counts,
         notes=notes,
-        sections=sections,
+        sections=anchors,
         # columns link to the definitions that the sheet has
         defined={head: identity for head, identity in definitions.DEFINED.items() if identity in known},
         embedded=page.Embedded(),

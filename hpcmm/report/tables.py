@@ -13,18 +13,9 @@ from hpcmm.analysis.tidy import MISSING, SHORT
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import dimensions
 from hpcmm.report.findings import fastest_of, first_series, name_of
-from hpcmm.report.formats import (
-    duration,
-    number,
-    percent,
-    rate_text,
-    size,
-    times,
-    whole,
-)
+from hpcmm.report.formats import duration, number, percent, rate_text, size, times, whole
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
 from hpcmm.report.ratio import Ratio
-from hpcmm.system.text import printable
 
 SHORT_MARK = "†"
 Row = Mapping[str, Any]
@@ -122,37 +113,6 @@ def comparison_table(rows: pd.DataFrame) -> Table:
         "Found from": value("least", percent),
     }
     return table("Points of both files; speedup of the second file over the first", rows, columns)
-
-
-def grades_table(result: Mapping[str, Any]) -> Table:
-    """Make the table of the points of many submissions; ``result`` is from ``grading.submissions``."""
-    rows = []
-    for each in result["submissions"]:
-        cells = [Cell(f"{grade['points']:g}") for grade in each["exercises"]]
-        rows.append([words(printable(each["name"])), Cell(f"{each['points']:g}"), *cells])
-    return Table("Points", ["Submission", f"of {result['of']:g}", *result["exercises"]], rows)
-
-
-def exercises_table(submission: Mapping[str, Any]) -> Table:
-    """Make the table of the exercises of one submission; of a message of several lines, it has the first."""
-
-    def verdict(grade: Mapping[str, Any]) -> Cell:
-        why = printable(grade["why"].partition("\n")[0])
-        return words("PASS") if grade["passed"] else words(why) if not grade["handed_in"] else Cell("FAIL", why, "fail")
-
-    def shown(value: float | None, form: Callable[[float], str]) -> Cell:
-        return EMPTY if value is None else Cell(form(value))
-
-    rows = [
-        [
-            *(words(grade["exercise"]), verdict(grade), Cell(f"{grade['points']:g}"), Cell(f"{grade['of']:g}")),
-            *(words(grade["device"]), shown(grade["ratio"], times), words(grade["against"])),
-            *(shown(grade[key], duration) for key in ("seconds", "seconds_against")),
-        ]
-        for grade in submission["exercises"]
-    ]
-    head = ["Exercise", "Verdict", "Points", "Of", "Device", "Speedup", "Over", "Time", "Time of the other"]
-    return Table(f"Exercises of {printable(submission['name'])}", head, rows)
 
 
 def sweeps_table(sweeps: Sequence[tuple[str, str, pd.DataFrame]]) -> Table:

@@ -76,16 +76,10 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
 
     columns: dict[str, Column] = {
         "Level": lambda row: words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]]))),
-        "Latency, ns": known(
-            "latency_seconds",
-            lambda row: number(row["latency_seconds"] * 1e9),
-        ),
+        "Latency, ns": known("latency_seconds", lambda row: number(row["latency_seconds"] * 1e9)),
         "Cycles": known("latency_cycles", lambda row: number(row["latency_cycles"])),
         "Chase": of("latency"),
-        "Bandwidth, GB/s": known(
-            "bytes_per_second",
-            lambda row: number(row["bytes_per_second"] / 1e9),
-        ),
+        "Bandwidth, GB/s": known("bytes_per_second", lambda row: number(row["bytes_per_second"] / 1e9)),
         "Read by": of("bandwidth"),
     }
     if rows["latency_cycles"].isna().all():  # the clock of a CPU is not known

@@ -1,0 +1,79 @@
+"""The grades of submissions as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcmm import store
+from hpcmm.report import sheet
+from hpcmm.report.formats import duration, times
+from hpcmm.report.markup import EMPTY, Cell, Table, words
+from hpcmm.system.text import printable
+
+
+def grades_table(result: Mapping[str, Any]) -> Table:
+    """Make the table of the points of many submissions; ``result`` is from ``grading.submissions``."""
+    rows = []
+    for each in result["submissions"]:
+        cells = [Cell(f"{grade['points']:g}") for grade in each["exercises"]]
+        rows.append([words(printable(each["name"])), Cell(f"{each['points']:g}"), *cells])
+    return Table("Points", ["Submission", f"of {result['of']:g}", *result["exercises"]], rows)
+
+
+def exercises_table(submission: Mapping[str, Any]) -> Table:
+    """Make the table of the exercises of one submission; of a message of several lines, it has the first."""
+
+    def verdict(grade: Mapping[str, Any]) -> Cell:
+        why = printable(grade["why"].partition("\n")[0])
+        return words("PASS") if grade["passed"] else words(why) if not grade["handed_in"] else Cell("FAIL", why, "fail")
+
+    def shown(value: float | None, form: Callable[[float], str]) -> Cell:
+        return EMPTY if value is None else Cell(form(value))
+
+    rows = [
+        [
+            *(words(grade["exercise"]), verdict(grade), Cell(f"{grade['points']:g}"), Cell(f"{grade['of']:g}")),
+            *(words(grade["device"]), shown(grade["ratio"], times), words(grade["against"])),
+            *(shown(grade[key], duration) for key in ("seconds", "seconds_against")),
+        ]
+        for grade in submission["exercises"]
+    ]
+    head = ["Exercise", "Verdict", "Points", "Of", "Device", "Speedup", "Over", "Time", "Time of the other"]
+    return Table(f"Exercises of {printable(submission['name'])}", head, rows)
+
+
+def build(result: Mapping[str, Any], target: Path) -> None:
+    """Write the page of the grades of submissions; ``result`` is from ``grading.submissions``."""
+    submissions = result["submissions"]
+    one = len(submissions) == 1
+    counts = [sheet.Count("exercises", len(result["exercises"]))]
+    counts += [] if one else [sheet.Count("submissions", len(submissions))]
+    points = f"{submissions[0]['points']:g} of {result['of']:g}" if one else f"{result['of']:g}"
+    counts.append(sheet.Count("points", points))
+    notes = []
+    if missed := result["ungraded"]:
+        notes.append(
+            f"{missed:g} points for speed were not given: this machine has no GPU; {result['of'] - missed:g} of "
+            f"{result['of']:g} can be reached here."
+        )
+    if result["unisolated"]:
+        notes.append(f"Graded {result['unisolated']}.")
+    sections = [] if one else [sheet.Section("Points", tables=[grades_table(result)])]
+    for each in submissions:
+        lines = {grade["exercise"]: grade["why"].splitlines() for grade in each["exercises"]}
+        errors = {name: "\n".join(map(printable, why)) for name, why in lines.items() if len(why) > 1}
+        states = [("pass" if each["points"] == result["of"] else "", f"{each['points']:g}")]
+        table = exercises_table(each)
+        sections.append(sheet.Section(printable(each["name"]), tables=[table], errors=errors, states=states))
+    about = f"Graded on {result['utc'][:16].replace('T', ' ')} UTC"
+    html = sheet.render(result["title"], about, counts, notes, sections)
+    with store.replacing(target) as temporary:
+        temporary.write_text(html, encoding="utf-8")
+
+
+def build_sheets(result: Mapping[str, Any], folder: Path) -> None:
+    """Write a page with the grades of each submission alone, named like its folder."""
+    for each in result["submissions"]:
+        build({**result, "submissions": [each]}, folder / f"{each['name']}.html")
