@@ -96,6 +96,7 @@ def test_wrong_arguments_give_status_2_and_the_usage(command, arguments):
     done = command(*arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: python -m hpcmm") and not done.stdout
+    assert ("Check everything that measuring needs" in " ".join(done.stderr.split())) is (arguments == ())
 
 
 # --- plan --------------------------------------------------------------------------------------------------------

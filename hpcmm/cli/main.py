@@ -87,6 +87,9 @@ def run(argv: Sequence[str] | None) -> int:
     try:
         argv = sys.argv[1:] if argv is None else argv
         outer = parser(*argv[:1])
+        if not argv:
+            outer.print_help(sys.stderr)
+            return 2
         arguments, arguments.rest = outer.parse_known_args(argv)
         if arguments.rest and not getattr(arguments, "takes_rest", False):
             arguments.wrong(f"unrecognized arguments: {' '.join(arguments.rest)}")

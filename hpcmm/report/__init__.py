@@ -127,7 +127,9 @@ def build(
             table = tables.sweeps_table(
                 [(sweep.title, CHAPTERS[sweep.chapter].title, sweep.points) for sweep in sweeps]
             )
-            folder.tabulate("gpu.sweeps", [table], markup.csv(table))  # a sweep name has no dot
+            folder.tabulate(
+                "gpu.sweeps", [table], csv_files.written(pd.DataFrame(table.texts, columns=table.head))
+            )  # a sweep name has no dot
             views[OVERVIEW.id] = [View("all-sweeps", "Sweeps", {"": Panel(tables=[table], open=True)})]
         else:
             for sweep, figures in zip(sweeps, drawn, strict=True):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv as csv_module
-import io
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -143,15 +141,6 @@ def csv_cell(value: object) -> object:
     ("'=HYPERLINK(1)", 'naive', -1.5)
     """
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
-
-
-def csv(table: Table) -> str:
-    """Format a table as CSV, as it is shown."""
-    file = io.StringIO()
-    csv_module.writer(file, lineterminator="\n").writerows(
-        [list(map(csv_cell, line)) for line in (table.head, *table.texts)]
-    )
-    return file.getvalue()
 
 
 LATEX = str.maketrans(
