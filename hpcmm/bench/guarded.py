@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from hpcmm.backends.cpu.memory import empty
 from hpcmm.model import Task
 from hpcmm.operations import guards
 
@@ -37,7 +38,7 @@ def once(backend, task: Task, inputs, judge, rng: np.random.Generator) -> str:
     """Run a kernel once; return what is wrong."""
     pitched = task.variant.function is None  # a function in Python may need contiguous arrays
     places = guards.layout(task, rng, pitched, PADDING)
-    memory = np.zeros(places[-1].end, np.uint8)
+    memory = empty((places[-1].end,), np.uint8)  # aligned, as vector instructions need it
     guards.fill(memory, places, task, inputs, rng)
     before = memory.copy()
     regions = {each.name: each.whole(memory) for each in places}

@@ -13,7 +13,7 @@ from hpcmm.model import Operation, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.store import Groups
 
-FAULT = re.compile(r"cudaError(IllegalAddress|MisalignedAddress|LaunchFailure|IllegalInstruction)")
+FAULT = re.compile(r"cudaError(Assert|IllegalAddress|MisalignedAddress|LaunchFailure|IllegalInstruction)")
 
 
 def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, Any]:
@@ -109,7 +109,11 @@ def lost_to_others(name: str, columns: Groups) -> bool:
 def line_of(result: Mapping[str, Any]) -> str:
     """Return the line of a verdict."""
     if not result["passed"]:
-        hint = "; --sanitize names the line" if FAULT.search(result["where"]) else ""
+        hint = (
+            "; --sanitize names the line"
+            if FAULT.search(result["where"]) and "; on the host" not in result["where"]
+            else ""
+        )
         return f"{result['kernel']}: FAIL {result['where']}{hint}"
     error = (
         f", largest error {result['error_over_bound']:.2g} of the rounding bound" if result["error_over_bound"] else ""

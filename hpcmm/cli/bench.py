@@ -301,11 +301,16 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
 
     A CUDA kernel runs on the host for it, which needs no care for what it may do to a GPU.
     """
-    from hpcmm.bench import hints, on_host
+    from hpcmm.bench import hints, on_host, verdicts
     from hpcmm.jobs import trial
 
     if trial.SIGNALLED in where and variant.compiled and not is_cuda(variant):
         return crash(chosen, variant, where)
+    if verdicts.FAULT.search(where) and is_cuda(variant):
+        small = dataclasses.replace(chosen, asked=[])
+        with contextlib.suppress(DeviceError):
+            found = on_host.verify(tasks_on_host(small, variant), files.cache()).where
+            return found and f"; on the host, {found}"
     place = re.match(r"(\d+)x(\d+)x(\d+) (\w+), alpha (\S+), beta ([^\s:]+): ", where)
     if not place or not variant.compiled:
         return ""
@@ -349,7 +354,8 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str,
 
     def hosted(variant: Variant) -> tuple[on_host.Found | None, str]:
         try:
-            return on_host.verify(tasks_on_host(chosen, variant), files.cache()), ""
+            small = dataclasses.replace(chosen, asked=[])
+            return on_host.verify(tasks_on_host(small, variant), files.cache()), ""
         except DeviceError as error:
             return None, str(error)
 

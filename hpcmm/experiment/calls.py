@@ -300,6 +300,8 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
         ]
         of_hip = dict.fromkeys(re.findall(r"\bhip(Block|Thread|Grid)(Idx|Dim)_([xyz])\b", text))
         real += [f"#define hip{a}{b}_{c} {a.lower()}{b}.{c}" for a, b, c in of_hip]
+        if re.search(r"\bwarpSize\s*=[^=]", text):  # a name of CUDA that the file defines again
+            real.append("#define warpSize hpcmm_own_warpSize")
         return ["typedef unsigned int uint;", "#ifndef assert", "#define assert(condition) ((void)0)", "#endif", *real,
                 *(f"#undef {each}" for each in own)]  # fmt: skip
     return ["#include <stddef.h>", *real, *(f"#undef {each}" for each in own)]
@@ -358,7 +360,7 @@ def needed(path: Path, source: Source, function: Function, accelerator: bool, si
             re.fullmatch(x, found[2]) and re.search(y, text) for x, y in HEADERS_OF_DEVICE.items()
         ):
             return ""
-        return found[0] if found[1] == "<" or not accelerator else ""
+        return found[0] if found[1] == "<" else ""
 
     return INCLUDE.sub(included, text)
 

@@ -19,6 +19,7 @@ TILE = re.compile(
 )
 CONDITIONALS = ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif")
 GROUPS = (*CONDITIONALS, "linkage_specification", "declaration_list", "namespace_definition")
+OF_THREAD = re.compile(r"threadIdx|thread_rank|thread_index|hipThreadIdx", re.IGNORECASE)
 LAUNCHING = ("hipLaunchKernelGGL", "hipLaunchKernel")
 LOOPS = ("for_statement", "while_statement", "do_statement")
 NAMES = ("identifier", "type_identifier", "namespace_identifier", "field_identifier")
@@ -260,7 +261,13 @@ class Source:
         """Return whether a condition of a function, or of one that gets a size from it, compares with a size."""
         body = self.nodes[name].child_by_field_name("body")
         sizes = derived(body, set(given))
-        if any(compares(each, sizes) for each in walk(body)):
+        threads = {each for each, value in self.macros.items() if OF_THREAD.search(value)}
+        if seen:  # its other parameters may be indices
+            threads |= {each.name for each in map(parameter, parameter_nodes(self.nodes[name]))} - given
+        threads = of_threads(body, threads)
+        if not OF_THREAD.search(self.content.decode(errors="replace")):  # a function for the CPU has no threads
+            threads = {text_of(each) for each in walk(body) if each.type == "identifier"}
+        if any(compares(each, sizes, threads) for each in walk(body)):
             return True
         for each in walk(body):
             called = text_of(each.child_by_field_name("function")) if each.type == "call_expression" else ""
@@ -518,15 +525,32 @@ def derived(body: Node, sizes: set[str]) -> set[str]:
     return found
 
 
-def compares(node: Node, sizes: set[str]) -> bool:
-    """Whether a node is a condition, other than that of a loop, that compares something with a size."""
+def of_threads(body: Node, given: set[str]) -> set[str]:
+    """Return names of local variables that are computed from the index of a thread, or from ``given`` ones."""
+    found = {
+        text_of(each) for each in walk(body) if each.type == "identifier" and OF_THREAD.search(text_of(each))
+    } | given
+    for each in (*walk(body), *walk(body)):  # twice, for loops
+        if each.type in ("init_declarator", "assignment_expression"):
+            parts = ("declarator", "value") if each.type == "init_declarator" else ("left", "right")
+            target, value = (each.child_by_field_name(part) for part in parts)
+            if (names_in(value) & found or OF_THREAD.search(text_of(value))) and (
+                names := [text_of(x) for x in walk(target) if x.type == "identifier"]
+            ):
+                found.add(names[0])
+    return found
+
+
+def compares(node: Node, sizes: set[str], threads: set[str]) -> bool:
+    """Whether a node is a condition, other than that of a loop, that compares something of a thread with a size."""
     if node.type not in ("if_statement", "conditional_expression"):
         return False
     condition = node.child_by_field_name("condition")
     return any(
         each.type == "binary_expression"
         and each.child_by_field_name("operator").type in RELATIONS
-        and any(text_of(x) in sizes for x in walk(each) if x.type == "identifier")
+        and names_in(each) & sizes
+        and names_in(each) & threads
         for each in walk(condition)
     )
 

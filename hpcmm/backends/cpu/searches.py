@@ -165,7 +165,9 @@ def program_of(task: Task, columns: int, inputs: Mapping[str, np.ndarray]) -> tu
             if value.dtype.str[1:] not in TYPES:
                 raise Unable(f"the search does not know arguments of {value.dtype}")
             types.append(TYPES[value.dtype.str[1:]])
-            values.append(repr(float(value)) if value.dtype.kind == "f" else str(int(value)))
+            values.append(
+                repr(float(value)).replace("inf", "__builtin_inf()") if value.dtype.kind == "f" else str(int(value))
+            )
             continue
         types.append("void *")
         values.append(f"array{len(lines)}")

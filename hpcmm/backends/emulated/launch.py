@@ -54,6 +54,7 @@ REALS = {4: "float", 8: "double"}
 MOST_PARAMETER_BYTES = 4096
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a tensor map
 NO_HEADER = {"cuda": "cuda/barrier and its like", "cub": "this part of CUB"}  # by namespace
+ASSEMBLER = re.compile(r"Assembler messages|in .asm.|impossible constraint")  # g++ on inline PTX
 # what readelf says of a library: its symbols, and the words of its section .cuda_parameters
 SYMBOL = re.compile(r"^ *\d+: ([0-9a-f]+) +\S+ (\w+) +(\w+) +\w+ +(\w+) +(\S+)", re.MULTILINE)
 WORDS = re.compile(r"^  0x[0-9a-f]+ ((?:[0-9a-f]{8} ){1,4})", re.MULTILINE)
@@ -284,6 +285,11 @@ def compile_library(
         found = re.search(rf"error: .*\W({'|'.join(NO_HEADER)})\b", str(error))
         if found:
             raise DeviceError(f"error: the host has no {NO_HEADER[found[1]]}, run it on a GPU\n{error}") from error
+        if ASSEMBLER.search(str(error)):
+            raise DeviceError(
+                "error: the host does not run inline PTX (asm), run it on a GPU, with call, block and grid in a head\n"
+                f"{error}"
+            ) from error
         raise
 
 

@@ -7,6 +7,7 @@ direction of the grid. Products of small matrices of three different sizes then 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
 from hpcmm.bench.adoption import launches
-from hpcmm.bench.adoption.search import PREFIXES, Candidate, Compiled, Kernel, NotAdopted, Search
+from hpcmm.bench.adoption.search import PREFIXES, Candidate, Compiled, Kernel, NotAdopted, OtherOperation, Search
 from hpcmm.bench.adoption.signatures import SLOTS, assignments, hint
 from hpcmm.bench.adoption.trials import compiler_error, multiple_of
 from hpcmm.experiment.calls import default_scalars
@@ -31,6 +32,7 @@ VECTORS = {"n": (48, 1, 64), "m": (1, 48, 64)}
 ALPHA, BETA = 2.0, 3.0  # of trials
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}  # ... and of an element over the root of k; else
 COARSE = 3e-2
+TRANSPOSED = re.compile(r"(_|gemm)(nt|tn|t)$|trans|linear|backward", re.IGNORECASE)  # names of products of transposes
 TF32 = re.compile(r"tf32", re.IGNORECASE)  # in the text of a kernel of float32
 SMALLEST = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # multiples to try
 
@@ -80,7 +82,7 @@ class ProductSearch(Search):
         candidate = Candidate(run, template)
         for name, shape in VECTORS.items():  # a matrix times a vector
             for self.columns in (False, True):
-                for way in self.ways if len(self.integers) > 1 else ():
+                for way in self.ways if len(self.integers) == 2 else ():
                     keys = self.meaning(self.multiply(candidate, way, shape))
                     if keys is not None and self.columns == (keys.get("layout") == "columns"):
                         one = exchanged(name) if self.columns else name
@@ -117,6 +119,8 @@ class ProductSearch(Search):
     def stated(self) -> bool:
         """Return whether names or the file's launch state the arguments, so that a kernel may be judged as wrong."""
         named = [hint(each.name) for each in self.integers] == list(self.ways[0]) or len(self.integers) == 1
+        if not (self.function.multiplies or "mma" in self.kernel.text):
+            return False
         launched = any(site.function == self.function.name for site in self.kernel.source.launches)
         return named or launched or "block" in self.kernel.given
 
@@ -169,9 +173,10 @@ class ProductSearch(Search):
         alpha = ALPHA if "alpha" in names else 1.0
         tolerance = (COARSE if self.arithmetic else TOLERANCES.get(self.dtype, COARSE)) * np.sqrt(k)
         products = {"rows": x.reshape(m, k) @ y.reshape(k, n), "columns": (y.reshape(n, k) @ x.reshape(k, m))}
+        betas = (trial.beta,) if "beta" in names else (0.0, 1.0)
         with np.errstate(all="ignore"):
             for layout, product in products.items():
-                for beta in (trial.beta,) if "beta" in names else (0.0, 1.0):
+                for beta in betas:
                     right = alpha * product.ravel() + beta * old
                     if np.allclose(new, right, tolerance, tolerance):
                         keys = {} if layout == "rows" else {"layout": "columns"}
@@ -183,17 +188,20 @@ class ProductSearch(Search):
             for stored, product in (
                 ("A B'", x.reshape(m, k) @ y.reshape(n, k).T),
                 ("A' B", x.reshape(k, m).T @ y.reshape(k, n)),
+                *([("A + B", (x + y).reshape(m, n))] if m == n == k else ()),
             ):
-                for turned in (product, product.T):
-                    right = alpha * turned.ravel() + trial.beta * ("beta" in names) * old
-                    if np.allclose(new, right, tolerance, tolerance):
+                for turned, beta in itertools.product((product, product.T), betas):
+                    if np.allclose(new, alpha * turned.ravel() + beta * old, tolerance, tolerance):
                         self.other = stored
         return None
 
     def check_other(self) -> None:
         """Raise an error for a kernel that reads one of its matrices by rows and another by columns."""
+        if self.other == "A + B":
+            raise self.is_other("the sum of two matrices")
         if self.other:
-            raise NotAdopted(
+            error = OtherOperation if TRANSPOSED.search(self.function.name) else NotAdopted
+            raise error(
                 f"{self.path.name}: {self.function.name} computes {self.other}: it reads one matrix by rows and the "
                 "other by columns; allowed: A, B and C by rows, or all by columns"
             )
