@@ -34,7 +34,7 @@ from hpcmm.operations.matmul_ladder import TILES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.split_k import Skinny, SplitK
-from hpcmm.operations.split_k_tma import SplitWgmma
+from hpcmm.operations.split_k_tma import SplitWgmma, StreamKWgmma
 from hpcmm.operations.stream_k import StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import PersistentTma
 from hpcmm.operations.vector_add import VECTOR_ADD
@@ -560,10 +560,12 @@ def check_divided(gpu, product: Task, runs: int) -> None:
     "shape", [(129, 257, 300), (1537, 1500, 170), (1664, 1664, 200), (2300, 2304, 256), (1408, 1536, 64)], ids=str
 )
 @pytest.mark.parametrize(
-    "variant", [v for v in MATMUL.ladder if isinstance(v.geometry, (StreamK, StreamKFma))], ids=ident
+    "variant", [v for v in MATMUL.ladder if isinstance(v.geometry, (StreamK, StreamKFma, StreamKWgmma))], ids=ident
 )
 def test_cuda_tiles_are_divided(gpu, variant, shape):
-    check_divided(gpu, task(MATMUL, shape, variant=variant), 20)
+    for geometry in variant.geometry.builds():
+        build = dataclasses.replace(variant, geometry=geometry)
+        check_divided(gpu, task(MATMUL, shape, (variant.dtypes or MATMUL.dtypes)[0], variant=build), 20)
 
 
 @pytest.mark.gpu
@@ -611,10 +613,11 @@ def test_cuda_every_tile_of_split_k(gpu, variant, choice):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["few_rows_wgmma", "short_k_wgmma"])
 @given(data=st.data())
-def test_cuda_builds_for_few_rows(gpu, dtype, data):
+def test_cuda_builds_for_few_rows_and_few_steps(gpu, name, dtype, data):
     """Builds also run what they do not suit: more rows than of a tile, and rows that are not aligned to 16 bytes."""
-    rung = MATMUL.variant("few_rows_wgmma")
+    rung = MATMUL.variant(name)
     build = data.draw(st.integers(0, len(rung.geometry.candidates()) - 1))
     m = data.draw(st.integers(1, 200))
     n, k = (data.draw(st.integers(1, 500).map(lambda x: 8 * x) | st.integers(1, 400)) for _ in range(2))

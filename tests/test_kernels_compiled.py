@@ -250,7 +250,7 @@ def test_every_tile_of_split_k_compiles_without_spills(name, choice):
     ("name", "tile"),
     [
         pytest.param(name, *tile.values, id=f"{name}-{tile.id}", marks=tile.marks)
-        for name in ("matmul/split_k_wgmma", "matmul/tf32")
+        for name in ("matmul/split_k_wgmma", "matmul/stream_k_wgmma", "matmul/tf32")
         for tile in some([replace(tile, parts=(parts,)) for tile, parts in RUNG_OF[name][1].geometry.candidates()], 5)
     ],
 )
@@ -267,13 +267,19 @@ def test_every_tile_of_split_k_with_tma_compiles_without_spills(name, tile):
     assert geometry.shared_bytes(tile, *tile.parts) <= 227 * 1024
 
 
-@pytest.mark.parametrize("build", some(range(len(RUNG_OF["matmul/few_rows_wgmma"][1].geometry.candidates())), 13))
-def test_builds_for_few_rows_compile_without_spills(build):
-    operation, variant = RUNG_OF["matmul/few_rows_wgmma"]
-    geometry = replace(variant.geometry, build=build)
-    task = Task(operation, replace(variant, geometry=geometry), (), variant.dtypes[-1], multiprocessors=132)
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        pytest.param(f"matmul/{name}", *build.values, id=f"{name}-{build.id}", marks=build.marks)
+        for name in ("few_rows_wgmma", "short_k_wgmma")
+        for build in some(range(len(RUNG_OF[f"matmul/{name}"][1].geometry.candidates())), 13)
+    ],
+)
+def test_builds_for_few_rows_and_few_steps_compile_without_spills(name, build):
+    operation, variant = RUNG_OF[name]
+    task = Task(operation, replace(variant, geometry=replace(variant.geometry, build=build)), (), variant.dtypes[-1])
     options = tuple(f"-D{key}={value}" for key, value in task.macros.items())
-    takes = compiled(source("matmul/few_rows_wgmma"), "sm_90a", options)
+    takes = compiled(source(name), "sm_90a", options)
     assert takes["spill_stores"] == takes["spill_loads"] == 0
 
 

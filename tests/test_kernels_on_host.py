@@ -39,7 +39,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
         "the tile depends on the shape; other tests run tiles of it",
     ),
     **dict.fromkeys(
-        ("matmul/fixed_parts_fma", "matmul/undivided_dmma", "matmul/undivided_wgmma"),
+        ("matmul/fixed_parts_fma", "matmul/undivided_dmma", "matmul/undivided_wgmma", "matmul/undivided_few_rows"),
         "the same; test_same_bits.py runs them",
     ),
     "matmul/stream_k_fma": "without terms it reads what nothing has written, and drops it",
@@ -47,6 +47,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
         (
             *("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
             *("matmul/split_k_wgmma", "matmul/persistent_dmma", "matmul/tf32", "matmul/few_rows_wgmma"),
+            *("matmul/short_k_wgmma", "matmul/stream_k_wgmma"),
         ),
         "large tiles; test_tma_on_host.py runs it with small ones",
     ),

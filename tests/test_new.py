@@ -28,6 +28,8 @@ NOT_COPIED = {"split_k", "skinny", "stream_k_fma", "split_k_dmma", "stream_k_dmm
 NOT_COPIED |= {"persistent", "multicast", "split_k_wgmma", "tf32", "three_fp16", "ozaki_14", "ozaki_15"}
 NOT_COPIED |= {
     "few_rows_wgmma",
+    "short_k_wgmma",
+    "stream_k_wgmma",
     "int8_transposed",
     "amx_blocked",
     "amx",
@@ -35,7 +37,7 @@ NOT_COPIED |= {
     "int8_residues",
     "fixed_parts_fma",
 }
-NOT_COPIED |= {"undivided_dmma", "undivided_wgmma", "strassen_1", "strassen_2"}
+NOT_COPIED |= {"undivided_dmma", "undivided_wgmma", "undivided_few_rows", "strassen_1", "strassen_2"}
 
 
 def test_rungs_with_a_head_that_describes_the_launch_can_be_copied():

@@ -33,7 +33,9 @@ def task(variant, shape, dtype, beta=0.5, sms=132) -> Task:
 def test_rows_that_tma_cannot_take_are_copied(dtype, shape):
     _, n, k = shape
     picked = task(MATMUL.variant("best"), shape, dtype).picked
-    assert picked.variant.name == "split_k_wgmma" or not (n % 8 or k % 8)
+    if picked.variant.name == "short_k_wgmma":  # its threads load rows of any alignment
+        return
+    assert picked.variant.name in ("split_k_wgmma", "stream_k_wgmma") or not (n % 8 or k % 8)
     assert set(picked.workspace) == {name for name, columns in (("copy_a", k), ("copy_b", n)) if columns % 8}
 
 
@@ -112,7 +114,7 @@ CHOOSING = [  # rungs whose tile depends on the SM count
     (variant, dtype)
     for variant in MATMUL.ladder
     for dtype in (MATMUL.dtypes_of(variant) if variant.geometry else ())
-    if isinstance(variant.geometry_of(dtype), ChosenTile)
+    if isinstance(variant.geometry_of(dtype), ChosenTile) and variant.name != "undivided_few_rows"  # m chooses
 ]
 CHOOSING_IDS = [f"{variant.name}-{dtype}" for variant, dtype in CHOOSING]
 some_shape = st.tuples(*[st.integers(1, 200).map(lambda size: 64 * size) | st.integers(1, 12000)] * 3)

@@ -149,13 +149,18 @@ def product(
 MOST_ROWS = 200
 UNDIVIDED = [
     pytest.param(name, dtype, choice, id=f"{name}-{i}", marks=pytest.mark.slow if i % 5 else ())
-    for name, dtype in (("undivided_dmma", "float64"), ("undivided_wgmma", "bfloat16"))
+    for name, dtype in (
+        *(("undivided_dmma", "float64"), ("undivided_wgmma", "bfloat16")),
+        ("undivided_few_rows", "bfloat16"),
+    )
     for i, choice in enumerate(MATMUL.variant(name).geometry.choices)
 ]
 # the same sums in the same order: of another source where there is one
 COUNTERPARTS = {
     "undivided_dmma": ("undivided_dmma", PersistentDmma(MATMUL.variant("undivided_dmma").geometry.choices[:1])),
-    "undivided_wgmma": ("persistent", PersistentTma((TmaChoice(64, 2, 1),), group_rows=2)),
+    **dict.fromkeys(
+        ("undivided_wgmma", "undivided_few_rows"), ("persistent", PersistentTma((TmaChoice(64, 2, 1),), group_rows=2))
+    ),
 }
 
 

@@ -20,7 +20,7 @@ from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Boxes, Launch
 from hpcmm.operations.blocks import Tiled
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.operations.split_k_tma import FewRows, SplitTile, SplitWgmma, Tf32
+from hpcmm.operations.split_k_tma import FewRows, ShortK, ShortTile, SplitTile, SplitWgmma, StreamKWgmma, Tf32
 from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, TmaChoice
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
@@ -45,6 +45,8 @@ SMALL = {  # as few columns and stages as the sources take
     "multicast": PersistentTma((TmaChoice(64, 2, 1),), cluster=2, group_rows=2),
     "split_k_wgmma": SplitWgmma((SplitTile(64, 64, 2, (2,)),), group_rows=2),
     "few_rows_wgmma": FewRows((SplitTile(16, 64, 2, (2,)),)),
+    "stream_k_wgmma": StreamKWgmma((SplitTile(64, 64, 2, (1,)),), group_rows=2),
+    "short_k_wgmma": ShortK((ShortTile(128, 64, 2, 1),)),
 }
 # m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
 POINTS = [
@@ -226,10 +228,10 @@ def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
 
 
 @pytest.mark.parametrize("pitch", [1, 8])
-def test_rows_need_not_start_at_multiples_of_16_bytes(build, monkeypatch, pitch):
+def test_rows_need_not_start_at_multiples_of_16_bytes(build, pitch):
     """A workspace follows from the shape alone, so threads load what has another leading dimension."""
-    for shape in ((70, 64, 136), (70, 66, 130)):
-        run(build, "split_k_wgmma", "bfloat16", (shape, 1.5, 0.5), ORDERS[0], pitch=pitch)
+    for name, shape in itertools.product(("split_k_wgmma", "short_k_wgmma"), ((70, 64, 136), (70, 66, 130))):
+        run(build, name, "bfloat16", (shape, 1.5, 0.5), ORDERS[0], pitch=pitch)
 
 
 def test_a_split_product_has_the_same_bits_in_every_order(build):
@@ -475,7 +477,22 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
         "which has ended",
     ),
     ("split_k_wgmma", "shift & 2 ? words[w + 1]", "shift & 2 ? words[w + 2]", "wrong result"),
-    ("split_k_wgmma", "column < shift || column - shift + 16 > from.columns", "column < shift", "out of bounds"),
+    ("split_k_wgmma", "at >= from.elements && at + 8 <= end)", "at >= from.elements)", "out of bounds"),
+    ("stream_k_wgmma", "pieces[block][block > first]", "pieces[block][0]", "wrong result|nothing has written"),
+    (
+        "stream_k_wgmma",
+        "    barrier_sync(1, THREADS);\n    if (!*all)",
+        "    if (!*all)",
+        "race in shared memory|wrong result",
+    ),
+    ("short_k_wgmma", "2 * w + 1 < valid ? ~0u : 2 * w < valid", "2 * w < valid", "wrong result|is NaN"),
+    ("short_k_wgmma", "        fence_proxy_async();\n        __syncthreads();", "        __syncthreads();", "fence"),
+    (
+        "short_k_wgmma",
+        "        __syncthreads();  // all have read",
+        "        // all have read",
+        "race in shared memory",
+    ),
 ]
 
 

@@ -13,7 +13,7 @@ from hpcmm.operations.heads import ladder
 from hpcmm.operations.picks import Fastest
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyTile, SplitChoice, SplitK
-from hpcmm.operations.split_k_tma import FewRows, SplitTile, SplitWgmma, Tf32
+from hpcmm.operations.split_k_tma import FewRows, ShortK, ShortTile, SplitTile, SplitWgmma, StreamKWgmma, Tf32
 from hpcmm.operations.strassen import Strassen
 from hpcmm.operations.stream_k import DmmaChoice, StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import (
@@ -270,6 +270,26 @@ LAUNCHES = {
             SplitTile(160, 128, 6, FEW_PARTS),
         )
     ),
+    "stream_k_wgmma": StreamKWgmma(
+        (
+            SplitTile(128, 128, 6, (1,)),
+            SplitTile(128, 192, 5, (1,)),
+            SplitTile(128, 256, 4, (1,)),
+        )
+    ),
+    "short_k_wgmma": ShortK(
+        (
+            ShortTile(64, 64, 1, 5),
+            ShortTile(64, 64, 2, 5),
+            ShortTile(64, 128, 1, 4),
+            ShortTile(64, 128, 2, 4),
+            ShortTile(128, 64, 1, 2),
+            ShortTile(128, 64, 2, 2),
+            ShortTile(128, 128, 1, 2),
+            ShortTile(128, 128, 2, 2),
+            ShortTile(128, 256, 1, 1),
+        )
+    ),
     "fixed_parts_fma": SplitK(
         (
             SplitChoice(FmaTile(16, 32, 4, 4, 4, 4, 16, 8, 8), 1),
@@ -309,6 +329,14 @@ LAUNCHES = {
             SplitTile(128, 128, 6, (1,)),
             SplitTile(128, 192, 5, (1,)),
             SplitTile(128, 256, 4, (1,)),
+        )
+    ),
+    "undivided_few_rows": FewRows(
+        (
+            SplitTile(8, 64, 12, (1,)),
+            SplitTile(16, 64, 12, (1,)),
+            SplitTile(32, 64, 18, (1,)),
+            SplitTile(64, 64, 12, (1,)),
         )
     ),
     "tf32": Tf32(
@@ -441,7 +469,10 @@ LADDER = ladder(  # the order here is the order of the rungs
     "multicast",
     "split_k_wgmma",
     "few_rows_wgmma",
+    "short_k_wgmma",
+    "stream_k_wgmma",
     "undivided_wgmma",
+    "undivided_few_rows",
     "tf32",
     "three_fp16",
     "ozaki_14",
@@ -474,7 +505,7 @@ LADDER = ladder(  # the order here is the order of the rungs
             {
                 "float32": ("fixed_parts_tile", "fixed_parts_fma"),
                 "float64": ("undivided_dmma",),
-                **dict.fromkeys(SIXTEEN_BIT, ("persistent", "multicast", "undivided_wgmma")),
+                **dict.fromkeys(SIXTEEN_BIT, ("persistent", "multicast", "undivided_wgmma", "undivided_few_rows")),
             }
         ),
     ),

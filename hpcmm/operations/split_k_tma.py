@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Boxes, Launch, Workspace
 from hpcmm.operations.blocks import ChosenTile
+from hpcmm.operations.stream_k import stream_k_blocks
 from hpcmm.operations.tma import BOX, ROW_BYTES, aligned, copied, copied_rows, even_blocks, near_rows
 from hpcmm.operations.waves import Work
 
@@ -84,6 +85,10 @@ class SplitTma(ChosenTile):
     def workspace(self, task: Task) -> dict[str, Workspace]:
         return copied_rows(task, self.line)
 
+    def blocks(self, task: Task, tiles: int) -> int:
+        """Return the number of persistent blocks."""
+        return even_blocks(tiles, task.sms)
+
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         (tile, parts), (columns, rows) = self.chosen(task), self.over_c(task)
         tiles = rows * columns
@@ -93,7 +98,7 @@ class SplitTma(ChosenTile):
         _, _, _, _, a, _, b, *_ = arguments
         dtype = self.box_dtype or task.dtype
         boxes = Boxes(a, tile.rows, self.depth, dtype), Boxes(b, self.depth, self.depth, dtype)
-        grid = even_blocks(tiles, task.sms) if parts == 1 else tiles, 1, parts
+        grid = self.blocks(task, tiles) if parts == 1 else tiles, 1, parts
         block, shared = self.threads(tile, parts), self.shared_bytes(tile, parts)
         return [*launches, Launch(grid, (block,), (*arguments, *boxes), shared)]
 
@@ -118,6 +123,23 @@ class SplitWgmma(SplitTma):
 
     def macros(self, task: Task) -> dict[str, int]:
         return {**super().macros(task), "BFLOAT16": int(task.dtype == "bfloat16")}
+
+
+class StreamKWgmma(SplitWgmma):
+    """The same tiles, whose last ones all blocks divide if SMs would be idle otherwise (stream-K)."""
+
+    def shared_bytes(self, tile: SplitTile, parts: int) -> int:
+        """Return the dynamic shared memory of a block, with a number that its consumers share."""
+        return super().shared_bytes(tile, parts) + 16
+
+    def work_of(self, tile: SplitTile, divided: int) -> Work:
+        return replace(super().work_of(tile, divided), divided=True)
+
+    def macros(self, task: Task) -> dict[str, int]:
+        return {**super().macros(task), "MAX_BLOCKS": task.sms}
+
+    def blocks(self, task: Task, tiles: int) -> int:
+        return min(task.sms, stream_k_blocks(tiles, -(-task.shape[2] // self.depth), task.sms))
 
 
 @dataclass(frozen=True)
@@ -164,6 +186,51 @@ class FewRows(ChosenTile):
         boxes = [Boxes(arrays[name], rows, BOX, task.dtype) for name, rows in (("A", tile.rows), ("B", BOX))]
         arguments = (*task.operation.arguments(task, arrays), *boxes)
         return [Launch((*grid, parts), (self.threads(tile),), arguments, self.shared_bytes(tile))]
+
+
+@dataclass(frozen=True)
+class ShortTile:
+    """A tile of C that ``ShortK`` can choose, with stages that a block loads at once, and blocks that fit on an SM."""
+
+    rows: int
+    columns: int
+    stages: int
+    resident: int
+
+
+@dataclass(frozen=True)
+class ShortK(ChosenTile):
+    """Tiles whose few steps of k a block loads at once, from rows of any alignment."""
+
+    choices: tuple[ShortTile, ...]
+    most: ClassVar[int] = 256  # steps of k; with more, pipelines are faster
+
+    def candidates(self) -> list[tuple[ShortTile, int]]:
+        return [(tile, 1) for tile in self.choices]
+
+    def able(self, task: Task, tile: ShortTile, divided: int) -> bool:
+        return task.shape[2] <= self.most
+
+    def details(self, tile: ShortTile, divided: int) -> str:
+        return f"stages {tile.stages}"
+
+    def work_of(self, tile: ShortTile, divided: int) -> Work:
+        return Work(tile.rows, tile.columns, BOX, tile.rows / 16, resident=tile.resident)
+
+    def macros(self, task: Task) -> dict[str, int]:
+        tile, _ = self.chosen(task)
+        return {
+            **{"ROWS": tile.rows, "COLUMNS": tile.columns, "DEPTH": BOX, "STAGES": tile.stages},
+            **{"BLOCK": 2 * tile.rows, "RESIDENT": tile.resident, "BFLOAT16": int(task.dtype == "bfloat16")},
+            **{"GROUP_ROWS": 1},
+        }
+
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
+        (tile, _), grid = self.chosen(task), self.over_c(task)
+        if not all(grid):
+            return []
+        shared = tile.stages * (tile.rows + tile.columns) * ROW_BYTES
+        return [Launch(grid, (2 * tile.rows,), task.operation.arguments(task, arrays), shared)]
 
 
 class Tf32(SplitTma):

@@ -37,6 +37,12 @@ template <int STAGE_BYTES, int CONSUMERS> struct Ring {
         return stage == 0 ? STAGES - 1 : stage - 1;
     }
 
+    // What follows the mbarriers.
+    __device__ void *end() const
+    {
+        return empty + STAGES;
+    }
+
     // The bytes of the current stage.
     __device__ unsigned char *bytes() const
     {

@@ -18,6 +18,7 @@
 //   architecture: sm_90a
 
 #include "matmul/boxes.cuh"
+#include "matmul/parts_of_c.cuh"
 #include "matmul/ring.cuh"
 
 constexpr int J = ROWS / 8, WARPGROUPS = COLUMNS / BOX_COLUMNS, THREADS = 128 * WARPGROUPS;
@@ -25,10 +26,6 @@ constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES, STAGE_BYTES
 constexpr int PITCH = COLUMNS + 4;  // of rows of sums; avoids bank conflicts
 static_assert(DEPTH == BOX_COLUMNS && BLOCK == THREADS + 32, "a warp loads");
 static_assert(ROWS * PITCH * 4 <= STAGES * STAGE_BYTES, "sums take the place of the stages");
-
-struct alignas(8) Four {  // neighbours
-    unsigned short of[4];
-};
 
 extern "C" __global__ void
 #if PARTS > 1
@@ -121,40 +118,9 @@ extern "C" __global__ void
 #pragma unroll 4
     for (int i = rank * BLOCK + thread; i < fours; i += PARTS * BLOCK) {
         const int y = i / (COLUMNS / 4), x = i % (COLUMNS / 4) * 4, column = first_column + x;
-        float *const four = (float *)shared + y * PITCH + x;
-        float4 total = *(const float4 *)four;
-        if (PARTS > 1)
-            total = ld_shared_cluster_v4(mapa(four, 0));
-#pragma unroll
-        for (int p = 1; p < PARTS; ++p) {
-            const float4 part = ld_shared_cluster_v4(mapa(four, p));
-            total = make_float4(total.x + part.x, total.y + part.y, total.z + part.z, total.w + part.w);
-        }
-        Element *const to = C + (size_t)(first_row + y) * ldc + column;
+        const float4 total = sums_of_parts((float *)shared + y * PITCH + x);
         const bool whole = vectors && column + 3 < n;
-        Four of_c = {};
-        if (beta != 0 && whole)
-            of_c = *(const Four *)to;
-        else if (beta != 0)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                of_c.of[e] = column + e < n ? to[e].bits : 0;
-        const float of[4] = {total.x, total.y, total.z, total.w};
-#pragma unroll
-        for (int e = 0; e < 4; e += 2) {
-            const float low = alpha * of[e], high = alpha * of[e + 1];
-            const unsigned pair = beta == 0 ? to_pair(low, high)
-                                            : to_pair(low + beta * to_float(of_c.of[e]),
-                                                      high + beta * to_float(of_c.of[e + 1]));
-            of_c.of[e] = pair, of_c.of[e + 1] = pair >> 16;
-        }
-        if (whole)
-            *(Four *)to = of_c;
-        else
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                if (column + e < n)
-                    to[e].bits = of_c.of[e];
+        update_four(C + (size_t)(first_row + y) * ldc + column, whole, n - column, alpha, total, beta);
     }
     if (PARTS > 1) {  // no block ends before the others have read its sums
         barrier_cluster_arrive();

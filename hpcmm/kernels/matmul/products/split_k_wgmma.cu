@@ -16,48 +16,80 @@
 //   dtypes: [float16, bfloat16]
 //   architecture: sm_90a
 
-#include "matmul/boxes.cuh"
+#include "matmul/any_rows.cuh"
+#include "matmul/division.cuh"
+#include "matmul/parts_of_c.cuh"
 #include "matmul/prefetch.cuh"
 #include "matmul/ring.cuh"
 
-constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64, THREADS = 128 * CONSUMERS, Q = COLUMNS / BOX_COLUMNS;
+#ifndef STREAM_K
+#define STREAM_K 0  // whether blocks divide the steps of tiles that do not fill a wave
+#endif
+
+constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64, THREADS = 128 * CONSUMERS;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES, STAGE_BYTES = A_BYTES + Q * B_BOX;
 constexpr int SHARE = (ROWS + PARTS - 1) / PARTS;  // rows of the tile that a block adds up
 constexpr int PITCH = COLUMNS + 8;   // of rows of sums; avoids bank conflicts
-constexpr int WARP_BOX = 16 * ROW_BYTES;
 constexpr int EARLY = 2;  // more would delay the consumers, which wait for the thread that loads
 constexpr bool DIVIDED = BLOCK == THREADS + 128;  // setmaxnreg divides the registers, among whole warpgroups
 static_assert(EARLY <= STAGES, "early loads wait for no consumer");
 static_assert(DEPTH == BOX_COLUMNS && (DIVIDED ? ROWS == 128 : BLOCK == THREADS + 32), "a warp loads");
 static_assert(PARTS == 1 || ROWS * PITCH * 4 <= STAGES * STAGE_BYTES, "sums take the place of the stages");
 
-struct alignas(8) Four {  // neighbours
-    unsigned short of[4];
-};
+#if STREAM_K
+// The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
+__device__ float4 pieces[MAX_BLOCKS][2][J * THREADS];
+// The number of blocks that have finished their piece of a tile; 0 between launches.
+__device__ unsigned int done[2 * MAX_BLOCKS];
+#endif
+
+// Publish the sums of a piece. The last block to finish a piece of this tile adds up the sums of all in the order of k,
+// and returns true. Called by all consumers; `all` is shared by them.
+template <int N> __device__ bool fix_up(float (&sums)[N][4], const Piece &piece, const Division &division, int *all)
+{
+#if STREAM_K
+    const int tile = piece.tile - division.full_waves() * (int)gridDim.x, thread = threadIdx.x;
+    const int first = division.block_of((long long)tile * division.steps);
+    const int last = division.block_of((long long)(tile + 1) * division.steps - 1);
+    float4 *const own = pieces[blockIdx.x][piece.from > 0] + thread;
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+        own[j * THREADS] = make_float4(sums[j][0], sums[j][1], sums[j][2], sums[j][3]);
+    __threadfence();  // the sums are visible before they are counted
+    barrier_sync(1, THREADS);
+    if (thread == 0) {
+        *all = atomicAdd(&done[tile], 1u) == last - first;
+        if (*all)
+            done[tile] = 0;
+    }
+    barrier_sync(1, THREADS);
+    if (!*all)
+        return false;
+    __threadfence();
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            sums[j][e] = 0;
+#pragma unroll 1
+    for (int block = first; block <= last; ++block) {
+        const float4 *const other = pieces[block][block > first] + thread;
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+            const float4 part = other[j * THREADS];
+            sums[j][0] += part.x, sums[j][1] += part.y, sums[j][2] += part.z, sums[j][3] += part.w;
+        }
+    }
+#endif
+    return true;
+}
 
 // Copy chunk i of a matrix to rows of whole chunks, at multiples of 16 bytes.
 __device__ inline void copy_chunk(const Matrix &from, Element *to, unsigned i)
 {
     const unsigned per_row = (from.columns + 7) / 8;
-    const int row = i / per_row, column = i % per_row * 8;
-    const Element *const first = from.elements + (size_t)row * from.ld + column;
-    const int shift = (size_t)first % sizeof(Chunk) / sizeof(Element);
-    if (column < shift || column - shift + 16 > from.columns) {
-        ((Chunk *)to)[i] = from.load(row, column);
-        return;
-    }
-    const uint4 low = ((const uint4 *)(first - shift))[0], high = ((const uint4 *)(first - shift))[1];
-    unsigned words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-    for (int w = 0; w < 6; ++w)
-        words[w] = shift & 4 ? words[w + 2] : words[w];
-#pragma unroll
-    for (int w = 0; w < 5; ++w)
-        words[w] = shift & 2 ? words[w + 1] : words[w];
-#pragma unroll
-    for (int w = 0; w < 4; ++w)
-        words[w] = shift & 1 ? prmt_b32(words[w], words[w + 1], 0x5432) : words[w];
-    ((uint4 *)to)[i] = make_uint4(words[0], words[1], words[2], words[3]);
+    const ShiftedChunk chunk(from, i / per_row, i % per_row * 8);
+    ((Chunk *)to)[i] = chunk.shifted();
 }
 
 // Copy A (rows_a x columns_a) and B to rows of whole chunks; no rows: the matrix needs no copy.
@@ -71,65 +103,6 @@ extern "C" __global__ void __launch_bounds__(COPY_BLOCK)
         copy_chunk({A, lda, rows_a, columns_a}, copy_a, i);
     else if (i - chunks_a < chunks_b)
         copy_chunk({B, ldb, rows_b, columns_b}, copy_b, i - chunks_a);
-}
-
-// Call move(y, x, inside) for N neighbours at (y, x) each of 16 x 64 elements from (row, column) on, with 32 lanes.
-template <int N, int UNROLL, class Move>
-__device__ inline void for_each(const Matrix &c, int row, int column, const Move &move)
-{
-#pragma unroll UNROLL
-    for (int i = threadIdx.x % 32; i < 16 * BOX_COLUMNS / N; i += 32) {
-        const int y = i / (BOX_COLUMNS / N), x = i % (BOX_COLUMNS / N) * N;
-        move(y, x, row + y < c.rows && column + x < c.columns);
-    }
-}
-
-// C = alpha sums + beta C in a warp's 16 rows, through a box of 16 x 64 elements in shared memory, so that lanes access
-// neighbours in C. `VECTORS`: rows of C are whole chunks at multiples of 16 bytes.
-template <bool READ, bool VECTORS>
-__device__ void update_rows(const float (&sums)[J][4], float alpha, float beta, const Matrix &c, unsigned char *box,
-                            int row, int column)
-{
-    constexpr int N = VECTORS ? 8 : 1, UNROLL = VECTORS ? 4 : 2;
-    const int lane = threadIdx.x % 32;
-    Element *to = (Element *)c.elements + (size_t)row * c.ld + column;
-#pragma unroll
-    for (int q = 0; q < Q; ++q, column += BOX_COLUMNS, to += BOX_COLUMNS) {
-        if (READ) {
-            for_each<N, UNROLL>(c, row, column, [&](int y, int x, bool inside) {
-                Chunk *const chunk = (Chunk *)chunk_of(box, y, x / 8);
-                if (VECTORS)
-                    *chunk = inside ? *(const Chunk *)(to + (size_t)y * c.ld + x) : Chunk{};
-                else
-                    chunk->of[x % 8] = inside ? to[(size_t)y * c.ld + x].bits : 0;
-            });
-            __syncwarp();
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            unsigned char *const chunk = chunk_of(box, lane % 16, 2 * i + lane / 16);
-            unsigned pairs[4] = {};
-            if (READ)
-                ldmatrix_x4(pairs, chunk);
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const float *const pair = &sums[q * 8 + 2 * i + j / 2][j % 2 * 2];
-                pairs[j] = READ ? to_pair(alpha * pair[0] + beta * to_float(pairs[j] & 0xffff),
-                                          alpha * pair[1] + beta * to_float(pairs[j] >> 16))
-                                : to_pair(alpha * pair[0], alpha * pair[1]);
-            }
-            stmatrix_x4(chunk, pairs);
-        }
-        __syncwarp();
-        for_each<N, UNROLL>(c, row, column, [&](int y, int x, bool inside) {
-            const Chunk *const chunk = (const Chunk *)chunk_of(box, y, x / 8);
-            if (VECTORS && inside)
-                *(Chunk *)(to + (size_t)y * c.ld + x) = *chunk;
-            else if (inside)
-                to[(size_t)y * c.ld + x].bits = chunk->of[x % 8];
-        });
-        __syncwarp();
-    }
 }
 
 extern "C" __global__ void
@@ -156,10 +129,18 @@ extern "C" __global__ void
     const bool by_tma = aligned(A, lda) && aligned(B, ldb), vectors = aligned(C, ldc) && n % 8 == 0;
     const bool loads = thread >= THREADS;
     const Matrix c = {C, ldc, m, n};
-    int i = blockIdx.x;
-    int2 at = corner(i);  // column and row
+    const Division division = {tiles, max(1, stages)};
+    // This block's i-th piece of a tile: all steps of its part, or those that it computes of tiles that blocks divide.
+    const auto piece_of = [&](int i) -> Piece {
+        if constexpr (!STREAM_K)
+            return {(int)(blockIdx.x + i * gridDim.x), from, to};
+        const Piece piece = division.piece(i);
+        return {piece.from < piece.to ? piece.tile : tiles, piece.from, min(piece.to, stages)};
+    };
+    Piece piece = piece_of(0);
+    int2 at = corner(piece.tile);  // column and row
 
-    int step = from;  // of the producer
+    int i = 0, step = piece.from;  // of the producer
     const auto load = [&] {
         unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
         const int start = step * DEPTH;
@@ -178,16 +159,16 @@ extern "C" __global__ void
             mbarrier_arrive(&ring.full[ring.stage]);
         }
         ring.advance();
-        if (++step == to) {
-            step = from;
-            i += gridDim.x;
-            if (i < tiles)
-                at = corner(i);
+        if (++step == piece.to) {
+            piece = piece_of(++i);
+            step = piece.from;
+            if (piece.tile < tiles)
+                at = corner(piece.tile);
         }
     };
     if (thread == THREADS) {
         ring.init(by_tma ? 1 : 32);
-        for (int s = 0; by_tma && s < EARLY && i < tiles && from < to; ++s)
+        for (int s = 0; by_tma && s < EARLY && piece.tile < tiles && from < to; ++s)
             load();  // before the other threads have started
     }
     __syncthreads();
@@ -197,7 +178,7 @@ extern "C" __global__ void
         if (DIVIDED)
             setmaxnreg_dec<40>();
         if (thread < THREADS + (by_tma ? 1 : 32) && from < to)
-            while (i < tiles) {
+            while (piece.tile < tiles) {
                 mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
                 load();
             }
@@ -209,35 +190,32 @@ extern "C" __global__ void
         // producer is advanced by one thread.
         Ring<STAGE_BYTES, CONSUMERS> ring(shared, mbarriers);
         const int consumer = __shfl_sync(~0u, thread / 128, 0);
-        for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
-            const int2 at = corner(i);
+        for (int i = 0; true; ++i) {
+            const Piece piece = piece_of(i);
+            if (piece.tile >= tiles)
+                break;
+            const int2 at = corner(piece.tile);
             if (beta != 0)
                 prefetch_tile(C, ldc, min(m, at.y + ROWS), n, at.y + rank * SHARE, at.x, SHARE, thread, THREADS);
-            for (int step = from; step < to; ++step, ring.advance()) {
+            for (int step = piece.from; step < piece.to; ++step, ring.advance()) {
                 mbarrier_wait(&ring.full[ring.stage], ring.parity);
                 unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
                 wgmma_fence();
                 multiply(sums, a + consumer * 64 * ROW_BYTES, b);
                 wgmma_commit_group();
                 wgmma_wait_group<1>(sums);
-                if (step > from && lane == 0)
+                if (step > piece.from && lane == 0)
                     mbarrier_arrive(&ring.empty[ring.previous()]);
             }
             wgmma_wait_group<0>(sums);
             if constexpr (PARTS > 1)
                 break;
-            if (from < to && lane == 0)
+            if (piece.from < piece.to && lane == 0)
                 mbarrier_arrive(&ring.empty[ring.previous()]);
             unsigned char *const box = boxes + thread / 32 * WARP_BOX;
             const int row = at.y + thread / 32 * 16;
-            if (vectors && beta != 0)
-                update_rows<true, true>(sums, alpha, beta, c, box, row, at.x);
-            else if (vectors)
-                update_rows<false, true>(sums, alpha, beta, c, box, row, at.x);
-            else if (beta != 0)
-                update_rows<true, false>(sums, alpha, beta, c, box, row, at.x);
-            else
-                update_rows<false, false>(sums, alpha, beta, c, box, row, at.x);
+            if (!STREAM_K || piece.to - piece.from == stages || fix_up(sums, piece, division, (int *)ring.end()))
+                update_rows(sums, alpha, beta, c, box, row, at.x);
 #pragma unroll
             for (int j = 0; j < J; ++j)
 #pragma unroll
@@ -268,14 +246,7 @@ extern "C" __global__ void
         for (int i = 0; i < COUNT; ++i)
             if (first + i * THREADS < end) {
                 const int share = first + i * THREADS;
-                float *const four = exchange + share / (COLUMNS / 4) * PITCH + share % (COLUMNS / 4) * 4;
-                totals[i] = ld_shared_cluster_v4(mapa(four, 0));
-#pragma unroll
-                for (int p = 1; p < PARTS; ++p) {
-                    const float4 part = ld_shared_cluster_v4(mapa(four, p));
-                    totals[i] = make_float4(totals[i].x + part.x, totals[i].y + part.y, totals[i].z + part.z,
-                                            totals[i].w + part.w);
-                }
+                totals[i] = sums_of_parts(exchange + share / (COLUMNS / 4) * PITCH + share % (COLUMNS / 4) * 4);
             }
         barrier_cluster_arrive();  // this thread has read the sums of the others
 #pragma unroll
@@ -283,32 +254,8 @@ extern "C" __global__ void
             if (first + i * THREADS < end) {
                 const int share = first + i * THREADS;
                 const int row = at.y + share / (COLUMNS / 4), column = at.x + share % (COLUMNS / 4) * 4;
-                if (row >= m || column >= n)
-                    continue;
-                Element *const to = C + (size_t)row * ldc + column;
-                Four four = {};
-                if (vectors && beta != 0)
-                    four = *(const Four *)to;
-                else if (beta != 0)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e)
-                        four.of[e] = column + e < n ? to[e].bits : 0;
-                const float of[4] = {totals[i].x, totals[i].y, totals[i].z, totals[i].w};
-#pragma unroll
-                for (int e = 0; e < 4; e += 2) {
-                    const float low = alpha * of[e], high = alpha * of[e + 1];
-                    const unsigned pair = beta == 0 ? to_pair(low, high)
-                                                    : to_pair(low + beta * to_float(four.of[e]),
-                                                              high + beta * to_float(four.of[e + 1]));
-                    four.of[e] = pair, four.of[e + 1] = pair >> 16;
-                }
-                if (vectors)
-                    *(Four *)to = four;
-                else
-#pragma unroll
-                    for (int e = 0; e < 4; ++e)
-                        if (column + e < n)
-                            to[e].bits = four.of[e];
+                if (row < m && column < n)
+                    update_four(C + (size_t)row * ldc + column, vectors, n - column, alpha, totals[i], beta);
             }
         barrier_cluster_wait();  // no block ends while another one may still read its sums
     }
