@@ -123,6 +123,7 @@ def campaign(folder: Path, seed: int, kills: int, seconds: float = float("inf"))
         while not runs or (count < kills and time.monotonic() < until):
             runs += 1
             plan_again(runs)
+            failed = 0  # runs in succession that nobody killed
             while True:
                 with log.open("wb") as output:
                     run = subprocess.Popen(command, env=os.environ | {TOKEN: token}, stdout=output, stderr=output)
@@ -145,14 +146,15 @@ def campaign(folder: Path, seed: int, kills: int, seconds: float = float("inf"))
                             run.kill()
                         run.wait(LIMIT)
                     killed[name] += 1
-                    count += 1
+                    count, failed = count + 1, 0
                     if chance.random() < 0.3:
                         changes += 1
                         plan_again(chance.randint(1, runs + 1))
                     continue
                 if status == 0:
                     break
-                if re.search("Traceback|LockException", log.read_text()):
+                failed += 1
+                if failed == 5 or re.search("Traceback|LockException", log.read_text()):
                     raise AssertionError(log.read_text())
             columns = store.read(results / "timings.h5")
             own = columns["measurements"]["contender"] == columns["measurements"]["variant"]
