@@ -188,25 +188,21 @@ class Session:
             if (process := self._find()) and process.num_threads() > MOST_THREADS:
                 raise Refused(f"starts more than {MOST_THREADS} threads")
 
-    @staticmethod
-    def _threads(process: psutil.Process) -> list[Path]:
+    def _states(self) -> set[str]:
+        """Return the states of all threads of the process; empty if it is gone."""
+        process, found = self._find(), set()
         with contextlib.suppress(OSError):
-            return list(Path(f"/proc/{process.pid}/task").iterdir())
-        return []
+            for thread in Path(f"/proc/{process.pid}/task").iterdir() if process else ():
+                with contextlib.suppress(OSError):
+                    found.add((thread / "stat").read_text().rpartition(")")[2].split()[0])
+        return found
 
     def _stop(self) -> None:
         """Stop all threads of the process; raise an error if it ended."""
         self._signal(signal.SIGSTOP)
         until = time.perf_counter() + STOP_SECONDS
-        while True:
-            states = []
-            for thread in self._threads(self._find()) if self._find() else []:
-                with contextlib.suppress(OSError):
-                    states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
-            alive = [state for state in states if state not in "ZX"]
-            if alive and set(alive) == {"T"} and len(alive) == len(states):
-                return
-            if not alive:
+        while (states := self._states()) != {"T"}:
+            if not states - {"Z", "X"}:
                 self._ended(until)
             if time.perf_counter() > until:
                 raise Refused("cannot be stopped: its CPU clock runs on")
