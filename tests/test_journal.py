@@ -137,7 +137,7 @@ def test_a_line_that_no_job_writes_there_is_one_error(path, order):
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("seconds", ["5e-324", "-1.0", "1e300", "Infinity", '"fast"', "{}"])
+@pytest.mark.parametrize("seconds", ["5e-324", "-1.0", "1e300", "9" * 400, "Infinity", '"fast"', "{}"])
 def test_a_time_that_cannot_be_measured_is_an_error(path, seconds):
     """With a right checksum."""
     filled(path, BATCH.points[:1]).close()

@@ -346,7 +346,7 @@ def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
     for number, (checksum, line) in enumerate(whole_lines(journal), 1):
         try:
             content.add(json.loads(line), batch)
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
             raise StoreError(
                 f"{path}: line {number} was not written by a job of this version; remove the file to "
                 "measure its points again"
@@ -542,7 +542,7 @@ def glance(path: Path) -> Glance | None:
                     continue
                 opened = datetime.fromisoformat(entry["provenance"]["utc"]), entry["process"]
                 shares.update(dict.fromkeys(entry["kept"], 1.0))
-            except (LookupError, TypeError, ValueError, RecursionError):
+            except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError):
                 break  # of another version; the job that opens it reports it
             (started, process), recent, begun, ended = opened, {}, "", False
             continue
