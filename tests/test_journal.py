@@ -16,7 +16,15 @@ import pytest
 from batches import BATCH, HOST, WRONG, batch_of, filled, measured, of, stored, together
 
 from hpcmm import store
-from hpcmm.bench.journal import CUT_OFF, Journal, glance, measurement_from_json, measurement_to_json, whole_lines
+from hpcmm.bench.journal import (
+    CUT_OFF,
+    Journal,
+    glance,
+    measurement_from_json,
+    measurement_to_json,
+    so_far,
+    whole_lines,
+)
 from hpcmm.store import StoreError
 
 
@@ -149,6 +157,24 @@ def test_a_time_that_cannot_be_measured_is_an_error(path, seconds):
     path.write_bytes(content)
     with pytest.raises(StoreError, match=r"cuda-r2-1\.journal: line \d was not written .*remove the file"):
         Journal(path, BATCH, HOST)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [('"ranks": [', '"ranks": [{}, '), ('"left": 0', '"left": []'), ('"operation": "', '"operation": "x')],
+)
+def test_values_that_no_job_writes_are_one_error_when_they_are_collected(path, right, wrong):
+    """With a right checksum."""
+    filled(path, BATCH.points[:1]).close()
+    content, checksum = b"", 0
+    for _, text in whole_lines(path.read_bytes()):
+        text = text.replace(right.encode(), wrong.encode())
+        checksum = zlib.crc32(text, checksum)
+        content += b"%08x %b\n" % (checksum, text)
+    assert content != path.read_bytes()
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"cuda-r2-1\.journal.* was not written .*remove the file"):
+        so_far(path.with_suffix(".h5"), BATCH)
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "a dangling link", "a folder"])

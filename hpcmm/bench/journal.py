@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -213,7 +214,7 @@ class Journal(Events):
     def complete(self) -> None:
         """Write the batch's HDF5 file, link it in the folder ``kept``, and remove the journal."""
         path = self.path.with_suffix(".h5")
-        write_groups(path, in_order(self.batch, self.kept, self.runs, self.finished))
+        write_groups(path, in_order(self.path, self.batch, self.kept, self.runs, self.finished))
         with replacing(kept_file(path, self.batch)) as temporary:
             temporary.unlink()
             try:
@@ -334,6 +335,17 @@ def with_visit(
     return found
 
 
+@contextlib.contextmanager
+def of_this_version(what: str) -> Iterator[None]:
+    """Take the errors of values that nothing expects for one error of a file, ``what``."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise StoreError(
+            f"{what} was not written by a job of this version; remove the file to measure its points again"
+        ) from error
+
+
 def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
     """Read the lines of a journal.
 
@@ -344,13 +356,8 @@ def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
     """
     content = Recorded()
     for number, (checksum, line) in enumerate(whole_lines(journal), 1):
-        try:
+        with of_this_version(f"{path}: line {number}"):
             content.add(json.loads(line), batch)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-            raise StoreError(
-                f"{path}: line {number} was not written by a job of this version; remove the file to "
-                "measure its points again"
-            ) from error
         content.length += len(b"%08x %b\n" % (checksum, line))
         content.checksum = checksum
     return content
@@ -387,8 +394,9 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     parts = stored_points(output, batch, batch.fingerprints)
     stored = set().union(*(part["measurements"]["fingerprint"] for part in parts))
     begun = {fingerprint: rows for fingerprint, rows in content.finished.items() if fingerprint not in stored}
-    short = sum(content.visits[fingerprint][1] > 0 for fingerprint in begun)
-    groups = in_order(batch, parts, content.runs, begun)
+    with of_this_version(str(journal)):
+        short = sum(content.visits[fingerprint][1] > 0 for fingerprint in begun)
+    groups = in_order(journal, batch, parts, content.runs, begun)
     missing = set(batch.fingerprints).difference(groups["measurements"]["fingerprint"])
     return groups, {each: content.failed.get(each, "") for each in batch.fingerprints if each in missing}, short
 
@@ -410,11 +418,12 @@ def content_of(journal: Path) -> bytes:
 
 
 def in_order(
-    batch: Batch, parts: Sequence[Groups], runs: Sequence[Mapping], finished: Mapping[str, Sequence]
+    journal: Path, batch: Batch, parts: Sequence[Groups], runs: Sequence[Mapping], finished: Mapping[str, Sequence]
 ) -> Groups:
     """Join the points in ``parts`` with the ``finished`` ones of a journal, in the order of the plan."""
     rows = [row for rows in finished.values() for row in rows]
-    groups = joined([*parts, columns_of(batch, runs, rows)])
+    with of_this_version(str(journal)):
+        groups = joined([*parts, columns_of(batch, runs, rows)])
     place = {fingerprint: i for i, fingerprint in enumerate(batch.fingerprints)}
     places = [place[fingerprint] for fingerprint in groups["measurements"]["fingerprint"]]
     return select(groups, np.argsort(places, kind="stable"))
