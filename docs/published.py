@@ -223,7 +223,10 @@ def _fastest_rungs(frame: pd.DataFrame) -> list[dict[str, object]]:
         rows = pd.concat([_fastest(frame, operation, each) for each in (sweeps, *others)])
         if OPERATIONS[operation].metric == "bytes":
             rows = rows[rows["dtype"] == OPERATIONS[operation].dtypes[0]]  # the metric is bytes: one type is enough
-        rows = pd.concat([rows[rows["role"] == "rung"], _large(frame, operation)]).sort_values("seconds", kind="stable")
+        rows, large = rows[rows["role"] == "rung"], _large(frame, operation)
+        most = rows[analysis.on_accelerator(rows)].groupby("dtype")["n"].max()
+        large = large[large["n"] >= large["dtype"].map(most).fillna(0)]
+        rows = pd.concat([rows, large]).sort_values("seconds", kind="stable")
         best = rows.drop_duplicates(["device", "dtype", "arithmetic", "n"])
         place = {dtype: i for i, dtype in enumerate(OPERATIONS[operation].dtypes)}
         best = best.assign(place=best["dtype"].map(place), other=best["arithmetic"] != "")

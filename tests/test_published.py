@@ -89,11 +89,11 @@ def done(modelled, tmp_path_factory):
     return root
 
 
-def ladder_of(dtype: str, **seconds: float) -> list:
-    """Measurements of rungs at 8192, each with cuBLAS beside it."""
+def ladder_of(dtype: str, n: int = 8192, **seconds: float) -> list:
+    """Measurements of rungs at a size, each with cuBLAS beside it."""
     rows = []
     for name, each in seconds.items():
-        point = Point("matmul", name, (8192, 8192, 8192), dtype, 1)
+        point = Point("matmul", name, (n, n, n), dtype, 1)
         rows.append(measurement(point, samples=kernel_samples([each] * 6)))
         if name != "cublas":
             rows.append(measurement(point, "cublas", samples=kernel_samples([seconds["cublas"]] * 6)))
@@ -117,6 +117,8 @@ def test_the_fastest_rungs_name_their_gpu(tmp_path):
     other = ladder_of("bfloat16", persistent=1.0, cublas=1.6)
     runs = [({"gpus": [{"name": "H200"}], "utc": "1"}, {"ladder": own})]
     runs += [({"gpus": [{"name": "H100"}], "utc": "2"}, {"ladder_16_bit": other})]
+    small = ladder_of("bfloat16", 2048, tma=1e-2, cublas=1e-2)  # the largest size of its sweep, not of the type
+    runs += [({"gpus": [{"name": "H200"}], "utc": "3"}, {"size_16_bit": small})]
     columns = timings.merged(tmp_path, *runs)
     rows = published.fastest(columns, analysis.measurements(columns)).splitlines()[2:-2]
     found = [(cells[2], cells[5]) for cells in ([each.strip() for each in row.split("|")] for row in rows)]
