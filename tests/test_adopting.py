@@ -671,6 +671,26 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
             "mine.cu",
             ["FAIL", "the host does not run inline PTX (asm), run it on a GPU, with call, block and grid in a head"],
         ),
+        (
+            ADD.replace("i < n", "i < n * n"),
+            "mine.cu",
+            ["add(c=z, a=x, b=y, n=sqrt(n))", "PASS at 24 points to 4225 (square)"],
+        ),
+        (  # one block and one length; the other kernel is verified at all of its own
+            SUM
+            + "__global__ void one(int *in, int *out)\n{\n    __shared__ int s[128];\n    unsigned t = threadIdx.x;\n"
+            "    s[t] = in[t] + in[t + 128];\n    for (int h = 64; h; h /= 2) {\n"
+            "        __syncthreads();\n        if (t < h) s[t] += s[t + h];\n    }\n    if (t == 0) *out = s[0];\n}\n",
+            "mine.cu",
+            ["total.cu: PASS at 27 points", "one.cu: PASS at 3 points to 256 (n = 256)"],
+        ),
+        (  # lanes in lockstep, of a kernel without a length
+            NO_LENGTH.replace("__syncthreads();\n    }", "}")
+            .replace("blockIdx.x *", "2 * blockIdx.x *")
+            .replace("+ t];", "+ t] + in[(2 * blockIdx.x + 1) * blockDim.x + t];"),
+            "mine.cu",
+            ["mine.cu: FAIL 512 int32", "race in shared memory"],
+        ),
         (DOT, "mine.cu", ["FAIL dot computes the dot product of two vectors, which is no operation here"]),
         (ADD + DOT, "mine.cu", ["mine.cu: not measured, of another operation or type: dot", "add.cu: PASS"]),
         (RAW_KERNEL, "mine.py", ["mine.cu: PASS at 24 points", "square, C = A B"]),
@@ -711,6 +731,9 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         "products of elements",
         "addition of float16",
         "inline PTX",
+        "length of a root",
+        "one length",
+        "race without a length",
         "dot",
         "beside a dot",
         "string of Python",

@@ -14,7 +14,7 @@ from hpcmm.bench import guarded, sanitizing, verdicts
 from hpcmm.bench.on_host import verify
 from hpcmm.cli import bench
 from hpcmm.cli.main import main, parser
-from hpcmm.cli.selection import choose, verifying_sweeps
+from hpcmm.cli.selection import choose
 from hpcmm.experiment import own_kernels
 from hpcmm.kernels import modules
 from hpcmm.model import Task
@@ -286,7 +286,7 @@ def test_a_kernel_that_passed_is_searched_for_races(emulated, tmp_path):
     arguments = parser().parse_args(["bench", *map(str, files)])
     chosen = choose(arguments)
     judged = [{"kernel": each.name, "passed": True} for each in chosen.kernels]
-    right, lockstep, shuffle = bench.races(chosen, judged, verifying_sweeps(chosen))
+    right, lockstep, shuffle = bench.races(chosen, judged)
     assert re.fullmatch(r"sum_0.cu: no race found by (racecheck and synccheck and )?\d+ runs on the host", right)
     assert re.search(r"sum_11.cu: FAIL (racecheck|on the host, .*race in shared memory)", lockstep)
     assert re.search(r"sum_15.cu: FAIL .*(shuffle|synccheck)", shuffle)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from hpcmm import backends, kernels
 from hpcmm.bench import adoption, disassembly, sanitizing, tools
 from hpcmm.cli.arguments import command
-from hpcmm.cli.selection import SMS_ON_HOST, Chosen, choose, config_of, verifying_sweeps
+from hpcmm.cli.selection import SMS_ON_HOST, Chosen, alone, choose, config_of, verifying_sweeps
 from hpcmm.model import DeviceError, HpcmmError, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import heads
@@ -195,7 +195,6 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
             print(text, flush=True)
 
     operation = chosen.operation
-    sweeps = verifying_sweeps(chosen)
     results = [failed(Path(path).name, why) for path, why in chosen.broken.items()] + uncompiled(chosen)
     for each in results:
         say(verdicts.line_of(each))
@@ -204,9 +203,9 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
             print(json.dumps({"operation": operation.name, "kernels": results}, indent=1))
         return WRONG
     device = chosen.kernels[0].device
-    judged = verified(chosen, sweeps, first, lambda verdict: say(verdicts.line_of(verdict)))
+    judged = verified(chosen, first, lambda verdict: say(verdicts.line_of(verdict)))
     if not arguments.sanitize:
-        for line in races(chosen, judged, sweeps):
+        for line in races(chosen, judged):
             say(line)
     right = [name for name, each in zip(chosen.names, judged, strict=True) if each["passed"]]
     results += judged
@@ -215,7 +214,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
 
     found: dict[str, Any] = {}
     if arguments.sanitize:
-        found["sanitizers"] = sanitized(chosen, sweeps)
+        found["sanitizers"] = sanitized(chosen)
         for each in found["sanitizers"]:
             say(benched.sanitizer_line(each))
     if arguments.sass and right:
@@ -259,9 +258,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
     return WRONG if incomplete or (wrong and not (arguments.tune and rows)) else 0
 
 
-def verified(
-    chosen: Chosen, sweeps: Mapping[str, Any], first: Visit | None, show: Callable[[dict[str, Any]], None]
-) -> list[dict[str, Any]]:
+def verified(chosen: Chosen, first: Visit | None, show: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
     """Verify all kernels together, show each verdict when it is known, and return the verdicts.
 
     A kernel that ends its process also ends the points of other kernels. These are verified again without it. The
@@ -273,6 +270,7 @@ def verified(
     waiting = dict(zip(chosen.names, chosen.kernels, strict=True))
     found: dict[str, dict[str, Any]] = {}
     while waiting:
+        sweeps = verifying_sweeps(dataclasses.replace(chosen, kernels=[*waiting.values()], names=[*waiting]))
         columns = trial.measure(config_of(chosen, list(waiting), VERIFYING, sweeps), alone=False, first=first)
         first = None
         lost = {name: each for name, each in waiting.items() if verdicts.lost_to_others(each.name, columns)}
@@ -307,9 +305,8 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
     if trial.SIGNALLED in where and variant.compiled and not is_cuda(variant):
         return crash(chosen, variant, where)
     if verdicts.FAULT.search(where) and is_cuda(variant):
-        small = dataclasses.replace(chosen, asked=[])
         with contextlib.suppress(DeviceError):
-            found = on_host.verify(tasks_on_host(small, variant), files.cache()).where
+            found = on_host.verify(tasks_on_host(chosen, variant, asked=False), files.cache()).where
             return found and f"; on the host, {found}"
     place = re.match(r"(\d+)x(\d+)x(\d+) (\w+), alpha (\S+), beta ([^\s:]+): ", where)
     if not place or not variant.compiled:
@@ -335,7 +332,7 @@ def crash(chosen: Chosen, variant: Variant, where: str) -> str:
     return found and f"; {found}"
 
 
-def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str, Any]) -> Iterator[str]:
+def races(chosen: Chosen, judged: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Search the CUDA kernels that passed for races, change the verdicts of those that have one, and yield lines.
 
     They run under two tools of compute-sanitizer, at two shapes with several blocks, all beside each other. Meanwhile
@@ -346,16 +343,16 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str,
     from hpcmm.jobs import trial
 
     program = tools.find(sanitizing.PROGRAM)
-    shapes = sorted(sweeps["ragged"]["shapes"], key=math.prod)[-2:]
 
     def under_tools(name: str, variant: Variant) -> Sequence[sanitizing.Report]:
-        config = config_of(chosen, [name], VERIFYING, {"races": {**sweeps["ragged"], "shapes": shapes}})
+        entry = verifying_sweeps(alone(chosen, variant))["ragged"]
+        shapes = sorted(entry["shapes"], key=math.prod)[-2:]
+        config = config_of(chosen, [name], VERIFYING, {"races": {**entry, "shapes": shapes}})
         return trial.sanitized(config, program, sanitizing.OF_RACES) if program else ()
 
     def hosted(variant: Variant) -> tuple[on_host.Found | None, str]:
         try:
-            small = dataclasses.replace(chosen, asked=[])
-            return on_host.verify(tasks_on_host(small, variant), files.cache()), ""
+            return on_host.verify(tasks_on_host(chosen, variant, asked=False), files.cache()), ""
         except DeviceError as error:
             return None, str(error)
 
@@ -372,13 +369,16 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]], sweeps: Mapping[str,
             yield f"{variant.name}: {verdict['races']}" if verdict["passed"] else verdicts.line_of(verdict)
 
 
-def sanitized(chosen: Chosen, sweeps: Mapping[str, Any]) -> list[dict[str, Any]]:
+def sanitized(chosen: Chosen) -> list[dict[str, Any]]:
     """Run each kernel under all sanitizers, and return their reports."""
     from hpcmm.jobs import trial
 
     found = []
     for name, variant in zip(chosen.names, chosen.kernels, strict=True):
-        reports = trial.sanitized(config_of(chosen, [name], VERIFYING, sweeps), tools.find(sanitizing.PROGRAM))
+        reports = trial.sanitized(
+            config_of(chosen, [name], VERIFYING, verifying_sweeps(alone(chosen, variant))),
+            tools.find(sanitizing.PROGRAM),
+        )
         found += [{"kernel": variant.name, **dataclasses.asdict(each)} for each in reports]
     return found
 
@@ -519,12 +519,12 @@ def scalars(chosen: Chosen) -> dict[str, float]:
     return {name: value for each in chosen.kernels if each.contract for name, value in each.contract.scalars.items()}
 
 
-def tasks_on_host(chosen: Chosen, variant: Variant) -> Iterator[Task]:
-    """Yield the tasks to run on the host: at ragged shapes, or at the requested ones."""
-    for entry in verifying_sweeps(chosen).values():
+def tasks_on_host(chosen: Chosen, variant: Variant, asked: bool = True) -> Iterator[Task]:
+    """Yield the tasks to run on the host: at ragged shapes, or at those that are ``asked`` for."""
+    for entry in verifying_sweeps(alone(chosen, variant)).values():
         for dtype, tile in itertools.product(chosen.dtypes, variant.tiles or (0,)):
             small = [each for each in entry["shapes"] if math.prod(each) <= MOST_ON_HOST]
-            for each in chosen.asked or small or [min(entry["shapes"], key=math.prod)]:
+            for each in (asked and chosen.asked) or small or [min(entry["shapes"], key=math.prod)]:
                 scalars = chosen.operation.scalars_of(dtype, entry)
                 yield Task(chosen.operation, variant, tuple(each), dtype, scalars, tile, SMS_ON_HOST)
 

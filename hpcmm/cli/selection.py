@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -225,8 +225,31 @@ def config_of(
     }
 
 
+def alone(chosen: Chosen, variant: Variant) -> Chosen:
+    """Return what to measure of one kernel."""
+    return replace(chosen, kernels=[variant], names=[chosen.names[chosen.kernels.index(variant)]])
+
+
 def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
-    """Return sweeps over ragged shapes; for a product also with beta = 0, where C must not be read."""
+    """Return sweeps over ragged shapes; for a product also with beta = 0, where C must not be read.
+
+    Kernels of different contracts have sweeps of their own, so that none is verified at fewer shapes.
+    """
+    contracts = [each.contract for each in chosen.kernels]
+    first = [contracts.index(each) for each in contracts]
+    if len(set(first)) == 1:
+        return sweeps_of(chosen)
+    found = {}
+    for i in dict.fromkeys(first):
+        alike = [j for j, each in enumerate(first) if each == i]
+        kernels, names = [chosen.kernels[j] for j in alike], [chosen.names[j] for j in alike]
+        for name, entry in sweeps_of(replace(chosen, kernels=kernels, names=names)).items():
+            found[f"{name}-{i}"] = entry | {"variants": names}
+    return found
+
+
+def sweeps_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
+    """Return the sweeps of kernels that take the same problems."""
     shapes: dict[tuple[int, ...], None] = {}
     contracts = [each.contract for each in chosen.kernels if each.contract]
     for variant, dtype in itertools.product(chosen.kernels, chosen.dtypes):

@@ -267,6 +267,7 @@ def converted(parameter: Parameter, value: str, function: Function, device: str)
     """Return a value, converted to the type of a parameter."""
     if value.startswith("{") or re.match(r"\w+\s*\{", value):
         return value if DEVICES[device].accelerator else re.sub(r"^(\w+)\s*\{", r"(\1){", value)
+    value = re.sub(r"\bsqrt\((\w+)\)", r"sqrt((double)\1) + 0.5", value)
     own = "hpcmm_real" if parameter.type in function.types else parameter.type
     if parameter.pointers == 2 and value in ROWS:
         return f"hpcmm_{value}"

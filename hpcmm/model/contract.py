@@ -16,7 +16,7 @@ class Contract:
     scalars : mapping of str to float
         Scalar arguments that are fixed: alpha = 1 and beta = 0 for a kernel that computes C = A B.
     square : bool
-        Whether all dimensions have to be equal.
+        Whether all dimensions have to be equal; a single one has to be a square number.
     multiples, least, most : mapping of str to int
         By dimension, the number that divides it, and its limits.
     reads : bool
@@ -42,6 +42,8 @@ class Contract:
             return "takes beta = 0 only if C may be read"
         if self.square and len(set(sizes.values())) > 1:
             return "takes square matrices only"
+        if self.square and len(sizes) == 1 and math.isqrt(*sizes.values()) ** 2 != sum(sizes.values()):
+            return "takes square numbers only"
         for name, size in sizes.items():
             if size % self.multiples.get(name, 1):
                 return f"takes multiples of {self.multiples[name]} for {name} only"
@@ -54,7 +56,9 @@ class Contract:
         """Return sizes near the given ones that the kernel takes: rounded up to multiples, within limits, square."""
         if self.square:
             common = math.lcm(*(self.multiples.get(name, 1) for name in sizes))
-            sizes = dict.fromkeys(sizes, -(-max(sizes.values()) // common) * common)
+            largest = max(sizes.values())
+            root = common * -(-(math.isqrt(largest - 1) + 1) // common) if largest else 0
+            sizes = dict.fromkeys(sizes, root**2 if len(sizes) == 1 else -(-largest // common) * common)
         found = []
         for name, size in sizes.items():
             multiple = self.multiples.get(name, 1)

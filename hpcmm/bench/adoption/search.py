@@ -148,6 +148,11 @@ class Search:
         """Return the operand of each array."""
         raise NotImplementedError
 
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """What each integer of a kernel of vectors is."""
+        return ("n",) * len(self.integers)
+
     def on_cpu(self) -> dict[str, Any]:
         """Return the head of a function for the CPU."""
         raise NotImplementedError
@@ -225,7 +230,7 @@ class Search:
         if not way and self.kind == "matmul":
             slots = iter(SLOTS)
             way = [CONTIGUOUS if hint(each.name) == CONTIGUOUS else next(slots) for each in self.integers]
-        way = way or ["n"] * len(self.integers)
+        way = way or self.sizes
         head = {**self.kernel.given, "call": self.call(way, template)}
         adapted = calls.adapted(self.path, self.kernel.text, head, self.kind, self.device.name)
         macros = {"REAL": self.element.c_of(self.device.name), "ACCUMULATOR": self.element.sums.c_of(self.device.name)}

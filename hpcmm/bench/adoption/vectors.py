@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,9 @@ from hpcmm.model import DeviceError
 from hpcmm.operations import OPERATIONS
 
 WRONG = "a wrong result"
-LENGTHS, RAGGED = (
-    (4096, 16384),
-    1003,
-)  # of the vectors of trials; the longer ones for blocks that take all of the others
+LIMITS = ("least", "most")  # keys of a length that is fixed
+# Of the vectors of trials, square numbers; the longer ones for blocks that take all of the others
+LENGTHS, RAGGED = (4096, 16384), 961
 
 
 class VectorSearch(Search):
@@ -52,12 +52,25 @@ class VectorSearch(Search):
                 continue
             candidate = Candidate(run, template, block, shared)
             found = self.reduces(candidate) if self.kind == "reduction" else self.maps(candidate)
-            head = {"call": self.call_of(template), "block": block[0]} | ({"shared_bytes": shared} if shared else {})
+            head = {"call": self.call_of(template), "block": block[0]}
+            head |= {"square": True} if "sqrt(n)" in self.sizes else {}
+            head |= {"shared_bytes": shared} if shared else {}
             if found is not None:
                 return head | found
             if not self.likely or (self.why.startswith(WRONG) and not self.ran):
-                self.likely, self.ran = head, self.why.startswith(WRONG)
+                self.likely, self.ran = head | self.least(candidate), self.why.startswith(WRONG)
         return None
+
+    def least(self, candidate: Candidate) -> dict[str, Any]:
+        """Return the keys of the least length that one block takes, of a kernel that is given none."""
+        why, found = self.why, {}
+        for per_thread in (1, 2, 4, 8, 16) if not self.integers else ():
+            n = candidate.threads * per_thread
+            if self.run(candidate, n, 1) is not None or "out of bounds" not in self.why:
+                found = {"per_thread": per_thread, "multiples": {"n": n}}
+                break
+        self.why = why
+        return found
 
     def refused(self) -> dict[str, Any]:
         if self.likely and not self.function.multiplies:
@@ -69,7 +82,18 @@ class VectorSearch(Search):
         )
 
     def call_of(self, template: str) -> str:
-        return self.call(("n",) * len(self.integers), template)
+        return self.call(self.sizes, template)
+
+    @property
+    def body(self) -> str:
+        """The text of the function."""
+        return self.kernel.source.nodes[self.function.name].text.decode(errors="replace")
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The length, or its root for an integer that the kernel multiplies by itself."""
+        roots = set(re.findall(r"\b(\w+) *\* *\1\b", self.body)) if self.device.accelerator else ()
+        return tuple("sqrt(n)" if each.name in roots else "n" for each in self.integers)
 
     def run(
         self, candidate: Candidate, n: int, blocks: int, initial: float = 0
@@ -161,7 +185,11 @@ class VectorSearch(Search):
         x, _, out = whole
         found = self.combined(x, out)
         if found is None:
-            return None
+            if not self.integers and taken < length and "blockIdx" not in self.body:  # one block, and one length
+                found = self.combined(x[:taken], out[:1])
+            return (
+                None if found is None else found | {"per_thread": per_thread, **{key: {"n": taken} for key in LIMITS}}
+            )
         found |= {"per_thread": per_thread} if per_thread > 1 else {}
         ragged = None if self.checks() else self.run(candidate, RAGGED, -(-RAGGED // (threads * per_thread)))
         if not self.checks() and (ragged is None or self.combined(ragged[0], ragged[2]) is None):
