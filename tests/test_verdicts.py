@@ -293,6 +293,22 @@ def test_a_kernel_that_passed_is_searched_for_races(emulated, tmp_path):
     assert [each["passed"] for each in judged] == [True, False, False]
 
 
+@needs_gxx
+@pytest.mark.parametrize(
+    ("mistake", "where", "says"),
+    [
+        (8, "1 float32: CUDARuntimeError: cudaErrorIllegalAddress", "; on the host, 1 .* of shared memory, in line 25"),
+        (12, "33 float32: 5 - -7 = 12", "; on the host, 1 .*lane 0 reads from lane 16, but only .* in line 50"),
+        (18, "1 float32: nan - -3 = nan", "$"),
+        (35, "1x1x1 float32, alpha 1.5, beta 0.5: 0:0: -0.156 - -0.441 = 0.285", "; alpha is missing$"),
+    ],
+)
+def test_a_wrong_result_of_a_gpu_gets_the_line_from_the_host(emulated, tmp_path, mistake, where, says):
+    file = with_mistake(tmp_path, "product" if "beta" in where else "sum", mistake)
+    chosen = choose(parser().parse_args(["bench", str(file)]))
+    assert re.match(says, bench.hint(chosen, chosen.kernels[0], where))
+
+
 @pytest.mark.gpu
 def test_races_are_found_on_a_gpu(tmp_path, capsys):
     files = [with_mistake(tmp_path, "sum", each) for each in (0, 10, 11, 12, 15)]

@@ -295,28 +295,27 @@ def contract_of(variant: Variant) -> str:
 
 
 def hint(chosen: Chosen, variant: Variant, where: str) -> str:
-    """Return a hint at the mistake of a kernel for a product, after a semicolon; empty without one.
+    """Return a hint at the mistake of a kernel, after a semicolon; empty without one.
 
-    A CUDA kernel runs on the host for it, which needs no care for what it may do to a GPU.
+    A CUDA kernel runs on the host for it, which needs no care for what it may do to a GPU, and names lines.
     """
-    from hpcmm.bench import hints, on_host, verdicts
+    from hpcmm.bench import hints, on_host
     from hpcmm.jobs import trial
 
-    if trial.SIGNALLED in where and variant.compiled and not is_cuda(variant):
-        return crash(chosen, variant, where)
-    if verdicts.FAULT.search(where) and is_cuda(variant):
-        with contextlib.suppress(DeviceError):
-            found = on_host.verify(tasks_on_host(chosen, variant, asked=False), files.cache()).where
-            return found and f"; on the host, {found}"
-    place = re.match(r"(\d+)x(\d+)x(\d+) (\w+), alpha (\S+), beta ([^\s:]+): ", where)
-    if not place or not variant.compiled:
+    if not variant.compiled:
         return ""
-    scalars = {"alpha": float(place[5]), "beta": float(place[6])}
-    tile = next(iter(variant.tiles), 0)
-    task = Task(chosen.operation, variant, tuple(map(int, place.groups()[:3])), place[4], scalars, tile)
-    if is_cuda(variant):
-        return on_host.hint_of(task, files.cache())
-    found = hints.on_cpu(task)
+    if trial.SIGNALLED in where and not is_cuda(variant):
+        return crash(chosen, variant, where)
+    place, found = re.match(r"(\d+)x(\d+)x(\d+) (\w+), alpha (\S+), beta ([^\s:]+): ", where), ""
+    if place:
+        scalars = {"alpha": float(place[5]), "beta": float(place[6])}
+        tile = next(iter(variant.tiles), 0)
+        task = Task(chosen.operation, variant, tuple(map(int, place.groups()[:3])), place[4], scalars, tile)
+        found = on_host.hint_of(task, files.cache()).removeprefix("; ") if is_cuda(variant) else hints.on_cpu(task)
+    if is_cuda(variant) and not found:
+        with contextlib.suppress(DeviceError):
+            hosted = on_host.verify(tasks_on_host(chosen, variant, asked=False), files.cache()).where
+            found = f"on the host, {hosted}" if " in line " in hosted else ""
     return found and f"; {found}"
 
 
