@@ -244,12 +244,13 @@ class Sweep:
     def view(self, panels: Mapping[str, Panel], suffix: str = "") -> View:
         """Return a view of the sweep; ``suffix`` distinguishes several."""
         operation, machine = self.series[0].operation, self.points["machine"].iloc[0]
-        title = f"{self.title} {suffix}".rstrip()
+        words = self.title.replace("_", " ")
+        name = self.title if "_" in self.title else ""  # as commands take it
         return View(
             page.slug(f"sweep-{self.name} {suffix}"),
-            title,
+            f"{words[:1].upper()}{words[1:]} {suffix}".rstrip(),
             panels,
-            operation if operation != title else "",
+            ", ".join(filter(None, (name, operation if operation != self.title else ""))),
             machine=machine,
             devices=list(self.points["device"].unique()),
             sweep=self.name,

@@ -111,7 +111,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
 
 def _logarithmic(values: Iterable[float], first: float, last: float, pixels: int) -> list[float]:
     """Return the places of values on a logarithmic axis [pixels]."""
-    return [pixels * math.log(value / first) / math.log(last / first) for value in values]
+    return [pixels * math.log(value / first) / (math.log(last / first) or 1.0) for value in values]
 
 
 def _names(labels: Sequence[str], along: Sequence[float], up: Sequence[float]) -> tuple[list[str], list[int]]:
