@@ -214,7 +214,9 @@ class Journal(Events):
     def complete(self) -> None:
         """Write the batch's HDF5 file, link it in the folder ``kept``, and remove the journal."""
         path = self.path.with_suffix(".h5")
-        write_groups(path, in_order(self.path, self.batch, self.kept, self.runs, self.finished))
+        with of_this_version(str(self.path)):
+            groups = in_order(self.batch, self.kept, self.runs, self.finished)
+        write_groups(path, groups)
         with replacing(kept_file(path, self.batch)) as temporary:
             temporary.unlink()
             try:
@@ -396,7 +398,7 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     begun = {fingerprint: rows for fingerprint, rows in content.finished.items() if fingerprint not in stored}
     with of_this_version(str(journal)):
         short = sum(content.visits[fingerprint][1] > 0 for fingerprint in begun)
-    groups = in_order(journal, batch, parts, content.runs, begun)
+        groups = in_order(batch, parts, content.runs, begun)
     missing = set(batch.fingerprints).difference(groups["measurements"]["fingerprint"])
     return groups, {each: content.failed.get(each, "") for each in batch.fingerprints if each in missing}, short
 
@@ -418,12 +420,11 @@ def content_of(journal: Path) -> bytes:
 
 
 def in_order(
-    journal: Path, batch: Batch, parts: Sequence[Groups], runs: Sequence[Mapping], finished: Mapping[str, Sequence]
+    batch: Batch, parts: Sequence[Groups], runs: Sequence[Mapping], finished: Mapping[str, Sequence]
 ) -> Groups:
     """Join the points in ``parts`` with the ``finished`` ones of a journal, in the order of the plan."""
     rows = [row for rows in finished.values() for row in rows]
-    with of_this_version(str(journal)):
-        groups = joined([*parts, columns_of(batch, runs, rows)])
+    groups = joined([*parts, columns_of(batch, runs, rows)])
     place = {fingerprint: i for i, fingerprint in enumerate(batch.fingerprints)}
     places = [place[fingerprint] for fingerprint in groups["measurements"]["fingerprint"]]
     return select(groups, np.argsort(places, kind="stable"))
