@@ -691,6 +691,13 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
             "mine.cu",
             ["mine.cu: FAIL 512 int32", "race in shared memory"],
         ),
+        (  # shared memory of a class
+            "#include <cuda_fp16.h>\n"
+            + TILED.replace("<int BS, typename T>", "<int BS>").replace("T ", "half ")
+            + "int main() { tiled<16><<<dim3(4, 4), dim3(16, 16)>>>(a, b, c, 64); }\n",
+            "mine.cu",
+            ["PASS", "(multiples of 16, square, C = A B, packed rows, narrow sums)"],
+        ),
         (DOT, "mine.cu", ["FAIL dot computes the dot product of two vectors, which is no operation here"]),
         (ADD + DOT, "mine.cu", ["mine.cu: not measured, of another operation or type: dot", "add.cu: PASS"]),
         (RAW_KERNEL, "mine.py", ["mine.cu: PASS at 24 points", "square, C = A B"]),
@@ -734,6 +741,7 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         "length of a root",
         "one length",
         "race without a length",
+        "shared float16",
         "dot",
         "beside a dot",
         "string of Python",

@@ -162,7 +162,9 @@ extern "C" int printf(const char *, ...);
 #define __device__
 #define __host__
 #define __constant__
-#define __shared__ thread_local  // the only storage class that is static in a function and can be extern
+// The only storage class that is static in a function and can be extern. Without constinit g++ initializes arrays of
+// classes such as __half with a flag of its own in this memory.
+#define __shared__ __constinit thread_local
 #define alignas(bytes) __attribute__((aligned(bytes)))  // may follow __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
