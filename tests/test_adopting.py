@@ -812,6 +812,7 @@ def test_any_encoding_is_read(tmp_path):
         (OF_STRUCTURES, "product(Matrix{k, m, (float *)A}, Matrix{n, k, (float *)B}, Matrix{n, m, C})", "matmul"),
         (ATOMIC, "add_all(x, n, result)", "reduction"),
         (OF_CONSTANTS, "add(N=n, a=x, b=y, c=z)", "vector_add"),
+        (ADD.replace("int i", "int32_t i").replace("int n", "uint64_t n"), "add(z, x, y, n)", "vector_add"),
     ],
 )
 def test_the_compiler_of_the_gpu_takes_the_adapted_source(tmp_path, text, call, kernels):

@@ -1,5 +1,6 @@
 """Wrong kernels with the message that each gets, and right ones of unusual form, which pass."""
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -264,6 +265,18 @@ def test_one_broken_file_does_not_hide_the_others(tmp_path, monkeypatch, capfd, 
     (alone,) = json.loads(capfd.readouterr().out)["kernels"]
     assert alone["kernel"] == "head.c" and "is not read" in alone["where"] and not alone["passed"]
     assert found["right.py"]["note"] == "not searched for races"
+
+
+def test_the_table_of_verdicts_has_each_mistake():
+    with (FOLDER / "verdicts.csv").open() as file:
+        rows = {each["kernel"]: each for each in csv.DictReader(file)}
+    for name, known in MISTAKES.items():
+        for mistake, says in known.items():
+            found = rows[f"{name}.cu {mistake}"]["host now"]
+            shown = says.split(".*")[0].split(r"\S")[0].split(" by thread")[0].rstrip(": ")  # the table omits threads
+            assert found.startswith("FAIL "), (name, mistake)
+            assert re.search(shown, found), (shown, found)
+        assert rows[f"{name}.cu 0"]["host now"] == "PASS"
 
 
 # --- races that the results on a GPU do not show -------------------------------------------------------------------

@@ -74,6 +74,16 @@ LIMITS = {  # of <cfloat> and <climits>, which NVRTC does not have
     "INT_MIN": "(-2147483647 - 1)",
     "UINT_MAX": "0xffffffffu",
 }
+INTEGERS = {  # of <cstdint>
+    "int8_t": "signed char",
+    "uint8_t": "unsigned char",
+    "int16_t": "short",
+    "uint16_t": "unsigned short",
+    "int32_t": "int",
+    "uint32_t": "unsigned",
+    "int64_t": "long",
+    "uint64_t": "unsigned long",
+}
 OF_TYPES = re.compile(r"cuda_(fp16|bf16|fp8)\.h")  # the headers of element types
 HEADERS_OF_DEVICE = {  # what a kernel uses of them
     OF_TYPES.pattern: "",
@@ -301,6 +311,8 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
         ]
         of_hip = dict.fromkeys(re.findall(r"\bhip(Block|Thread|Grid)(Idx|Dim)_([xyz])\b", text))
         real += [f"#define hip{a}{b}_{c} {a.lower()}{b}.{c}" for a, b, c in of_hip]
+        if used := [each for each in INTEGERS if re.search(rf"\b{each}\b", text)]:  # NVRTC has no stdint.h
+            real += ["#ifdef __CUDACC_RTC__", *(f"typedef {INTEGERS[each]} {each};" for each in used), "#endif"]
         if re.search(r"\bwarpSize\s*=[^=]", text):  # a name of CUDA that the file defines again
             real.append("#define warpSize hpcmm_own_warpSize")
         return ["typedef unsigned int uint;", "#ifndef assert", "#define assert(condition) ((void)0)", "#endif", *real,
@@ -361,6 +373,8 @@ def needed(path: Path, source: Source, function: Function, accelerator: bool, si
             re.fullmatch(x, found[2]) and re.search(y, text) for x, y in HEADERS_OF_DEVICE.items()
         ):
             return ""
+        if accelerator and found[2] == "cub/cub.cuh":  # the whole of CUB does not compile by NVRTC
+            return "#include <cub/block/block_reduce.cuh>"
         return found[0] if found[1] == "<" else ""
 
     return INCLUDE.sub(included, text)
