@@ -26,7 +26,7 @@ from hpcmm.experiment import plan
 from hpcmm.model import HpcmmError
 from hpcmm.model.launch import Run
 from hpcmm.model.measurement import Batch, Measuring, Point
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.operations.matmul import MATMUL
 
 MEASURE = ("-m", "hpcmm.jobs.measure")
@@ -297,6 +297,20 @@ def measured_in_turn(*names: str):
     """Measure variants at one problem."""
     problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), POINTS["matmul"], QUICK.seed)
     return [measure_point(problem, dataclasses.replace(POINTS["matmul"], variant=name), QUICK) for name in names]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_each_arithmetic_is_judged_by_its_own_bound_whichever_is_judged_first(reverse):
+    point = dataclasses.replace(POINTS["matmul"], dtype="float32")
+    problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), point, QUICK.seed)
+    names = ["numpy", "tf32", "strassen_1", "strassen_2"]
+    tasks = [task_of(dataclasses.replace(point, variant=name)) for name in (names[::-1] if reverse else names)]
+    first = {task.variant.name: problem.judge(task) for task in tasks}
+    wrong = problem.inputs["C"].copy()
+    for task in tasks:
+        alone = Problem(MPI.COMM_SELF, CpuBackend(threads=1), point, QUICK.seed).judge(task)
+        assert first[task.variant.name](wrong.copy()).bound == alone(wrong.copy()).bound
+    assert len({first[name](wrong.copy()).bound for name in names}) == len(names), "each has another one"
 
 
 def test_a_result_with_the_bits_of_a_verified_one_is_not_verified_again(judged):

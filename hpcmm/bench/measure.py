@@ -21,6 +21,7 @@ from hpcmm.bench.interval import interval_rank
 from hpcmm.bench.same_bits import SameBits, broken, multiplies, reduces
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.model import ONE_CALL, TEXTBOOK, DeviceError, Task, Variant, Verdict, untimed
+from hpcmm.model.dtypes import Arithmetic
 from hpcmm.model.launch import Run
 from hpcmm.model.measurement import Measurement, Measuring, Point, Sample, Visit
 from hpcmm.operations import OPERATIONS, tables, task_of
@@ -359,7 +360,7 @@ class Problem:
             own = dataclasses.replace(task, shape=self.drawn)
             self.inputs = draw_inputs(backend, own, point.page_locked, *seeds)
         self.seconds = seconds
-        self.judges: dict[tuple[float, bool], Callable[[np.ndarray], Verdict]] = {}
+        self.judges: dict[Arithmetic, Callable[[np.ndarray], Verdict]] = {}
         self.backend = backend
         self.place, self.connections = (comm, backend, task, self.inputs, point.page_locked), connections
         self.placed: dict[str, Distribution] = {}
@@ -397,10 +398,10 @@ class Problem:
     def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
         """Return the check of the results of a task, if this rank drew inputs.
 
-        Arithmetics that round inputs, or sums to a narrow type, have other bounds.
+        Arithmetics have bounds of their own: if they round inputs, or sums to a narrow type, or divide matrices.
         """
         task = dataclasses.replace(task, shape=self.drawn)
-        kind = task.input_roundoff, task.arithmetic.narrow
+        kind = dataclasses.replace(task.arithmetic, name="", tensor_units={})
         if self.inputs is not None and kind not in self.judges:
             self.judges[kind] = task.operation.judge(task, self.inputs, self.backend, self.seconds)
         return self.judges.get(kind)
