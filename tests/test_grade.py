@@ -243,6 +243,17 @@ def test_the_yardstick_is_isolated(monkeypatch):
     assert not inside.exists()
 
 
+def test_a_process_without_submitted_code_may_compute_after_its_reply(monkeypatch):
+    """Threads of CUDA do."""
+    setup = {"device": "cpu", "threads": 1, "operation": "matmul", "variant": "serial"}
+    with session.device(sandbox.Sandbox(""), setup, 1 << 16, 60) as process:
+        monkeypatch.setattr(process, "stopped_at", process.stopped_at - 0.01)
+        process.check_clock()
+        monkeypatch.setattr(process, "stopped_cpu_seconds", session.STOPPED_CPU_SECONDS)
+        with pytest.raises(session.Refused, match=r"computed for 0\.01 s of CPU time while its clock was stopped"):
+            process.check_clock()
+
+
 @isolated
 def test_json_is_written_after_each_exercise(tmp_path, asked, monkeypatch):
     """An interrupt loses one exercise."""

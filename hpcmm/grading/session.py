@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import mmap
 import os
 import select
@@ -27,7 +28,7 @@ STOP_SECONDS = 5.0
 LOOK_SECONDS = 0.02  # between two looks at the number of threads
 MOST_REPLY = 1 << 16  # bytes
 MOST_THREADS = 1024
-STOPPED_CPU_SECONDS = 2e-4  # CPU time that a process may use while it is stopped, in all
+STOPPED_CPU_SECONDS = 2e-4  # by code of a submission
 
 
 class Refused(Exception):
@@ -60,6 +61,8 @@ class Session:
     environment : mapping of str to str
     levels : int
         Processes between this one and the program: those of bubblewrap.
+    stopped_cpu_seconds : float
+        CPU time that it may use while it is stopped, in all.
     """
 
     def __init__(
@@ -70,9 +73,10 @@ class Session:
         seconds: float,
         environment: Mapping[str, str],
         levels: int,
+        stopped_cpu_seconds: float = STOPPED_CPU_SECONDS,
     ):
         self.left = self.limit = seconds
-        self.levels = levels
+        self.levels, self.stopped_cpu_seconds = levels, stopped_cpu_seconds
         file = os.memfd_create("hpcmm", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(file, size)
         # memory that is gone would end this process
@@ -128,7 +132,7 @@ class Session:
         now = self._cpu_seconds()
         self.unclocked += max(0.0, now - self.stopped_at)
         self.stopped_at = now
-        if self.unclocked > STOPPED_CPU_SECONDS:
+        if self.unclocked > self.stopped_cpu_seconds:
             raise Refused(f"computed for {self.unclocked:.3g} s of CPU time while its clock was stopped")
 
     def _reply(self, begin: float) -> Reply:
@@ -270,9 +274,12 @@ def native(
 
 
 def device(isolation: Sandbox, setup: Mapping[str, Any], size: int, seconds: float) -> Session:
-    """Start a process that runs code of this package, or a kernel for a GPU."""
+    """Start a process that runs code of this package, or a kernel for a GPU.
+
+    No submitted code runs on its CPU, where CUDA's threads may have something left to do after its reply.
+    """
     read = sandbox.of_package()
     if "file" in setup:
         read = (*read, Path(setup["file"]).parent)
     program = isolation.wrap([sys.executable, "-P", "-m", "hpcmm.grading.device"], read, scratch="/tmp", whole=True)
-    return Session(program, size, setup, seconds, isolation.environment(), isolation.levels)
+    return Session(program, size, setup, seconds, isolation.environment(), isolation.levels, math.inf)
