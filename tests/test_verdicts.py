@@ -307,6 +307,18 @@ def test_a_kernel_that_passed_is_searched_for_races(emulated, tmp_path):
 
 
 @needs_gxx
+def test_races_of_a_kernel_are_searched_at_its_own_tile(emulated, tmp_path, monkeypatch):
+    configs = []
+    monkeypatch.setattr(bench.tools, "find", lambda program: program)
+    monkeypatch.setattr("hpcmm.jobs.trial.sanitized", lambda config, *_: configs.append(config) or ())
+    source = Path(__file__).parents[1] / "examples" / "kernels" / "tiled.cu"
+    chosen = choose(parser().parse_args(["bench", str(source), "--tune", "TILE=8,16"]))
+    judged = [{"kernel": each.name, "passed": True} for each in chosen.kernels]
+    assert len([*bench.races(chosen, judged)]) == 2
+    assert sorted(each["sweeps"]["races"]["tiles"] for each in configs) == [[8], [16]]
+
+
+@needs_gxx
 @pytest.mark.parametrize(
     ("mistake", "where", "says"),
     [

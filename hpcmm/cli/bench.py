@@ -344,9 +344,10 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]]) -> Iterator[str]:
     program = tools.find(sanitizing.PROGRAM)
 
     def under_tools(name: str, variant: Variant) -> Sequence[sanitizing.Report]:
-        entry = verifying_sweeps(alone(chosen, variant))["ragged"]
+        one = alone(chosen, variant)  # others have other tiles
+        entry = verifying_sweeps(one)["ragged"]
         shapes = sorted(entry["shapes"], key=math.prod)[-2:]
-        config = config_of(chosen, [name], VERIFYING, {"races": {**entry, "shapes": shapes}})
+        config = config_of(one, [name], VERIFYING, {"races": {**entry, "shapes": shapes}})
         return trial.sanitized(config, program, sanitizing.OF_RACES) if program else ()
 
     def hosted(variant: Variant) -> tuple[on_host.Found | None, str]:
