@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcmm.model import DeviceError
-from hpcmm.operations import turns
+from hpcmm import backends
+from hpcmm.model import DeviceError, Task
+from hpcmm.operations import OPERATIONS, trials, turns
 
 CLOSE = 1.005  # time over that of the fastest up to which a choice is right
 
@@ -92,6 +93,17 @@ def test_the_error_of_the_last_candidate_is_raised_if_none_runs():
 
     with pytest.raises(DeviceError, match="status 2"):
         turns.fastest(seconds, 3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_operands_of_a_trial_have_the_types_of_the_product(dtype):
+    """C of int8 is int32: an array of int8 would be too small for what a kernel stores."""
+    backend, matmul = backends.open_backend("cpu", threads=1, local_rank=0, share_gpu=False), OPERATIONS["matmul"]
+    task = Task(matmul, matmul.variant("numpy"), (3, 5, 7), dtype, {"alpha": 1.0, "beta": 0.0})
+    arrays = trials.Operands(backend).of(task)
+    for operand in matmul.operands:
+        found = arrays[operand.name]
+        assert (found.dtype, found.shape) == (task.storage(operand), task.shape_of(operand))
 
 
 def test_a_long_product_has_five_runs_of_each_candidate():

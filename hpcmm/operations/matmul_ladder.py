@@ -253,6 +253,8 @@ LAUNCHES = {
             SplitTile(64, 128, 8, (1, 2, 4, 8)),
             SplitTile(128, 64, 8, (1, 2, 4, 8)),
             SplitTile(128, 128, 6, (1, 2, 4, 8)),
+            SplitTile(192, 64, 6, (1,)),
+            SplitTile(192, 128, 5, (1,)),
             SplitTile(128, 192, 5, (1,)),
             SplitTile(128, 256, 4, (1,)),
         )
@@ -267,6 +269,7 @@ LAUNCHES = {
             SplitTile(48, 128, 5, FEW_PARTS),
             SplitTile(96, 64, 5, FEW_PARTS),
             SplitTile(96, 128, 7, FEW_PARTS),
+            SplitTile(160, 64, 7, FEW_PARTS),
             SplitTile(160, 128, 6, FEW_PARTS),
         )
     ),
@@ -490,7 +493,9 @@ LADDER = ladder(  # the order here is the order of the rungs
             {
                 "float32": ("large_thread_tile", "split_k", "skinny", "stream_k_fma"),
                 "float64": ("persistent_dmma", "stream_k_dmma", "tensor_core", "split_k_dmma", "skinny"),
-                **dict.fromkeys(SIXTEEN_BIT, ("persistent", "multicast", "split_k_wgmma", "few_rows_wgmma")),
+                **dict.fromkeys(
+                    SIXTEEN_BIT, ("persistent", "multicast", "split_k_wgmma", "few_rows_wgmma", "short_k_wgmma")
+                ),
             }
         ),
     ),

@@ -32,14 +32,18 @@ class Operands:
 
     def of(self, task: Task) -> dict[str, Any]:
         """Return the operands of a task."""
-        sizes = [math.prod(task.shape_of(each)) for each in task.operation.operands]
+        operands = task.operation.operands
+        alike = [each for each in operands if task.storage(each) == task.storage(operands[0])]
+        sizes = [math.prod(task.shape_of(each)) for each in alike]
         starts = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)])
         if self.dtype != task.dtype or self.numbers.size < starts[-1]:
             self._draw(task, int(starts[-1]))
-        return {
+        arrays = {
             operand.name: self.numbers[start : start + size].reshape(task.shape_of(operand))
-            for operand, start, size in zip(task.operation.operands, starts, sizes, strict=False)
+            for operand, start, size in zip(alike, starts, sizes, strict=False)
         }
+        others = [each for each in operands if each not in alike]  # sums of int8 are wider
+        return arrays | {each.name: self.backend.empty(task.shape_of(each), task.storage(each)) for each in others}
 
     def _draw(self, task: Task, size: int) -> None:
         one = replace(task, shape=(1, min(PIECE, size), 1))
