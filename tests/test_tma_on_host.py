@@ -193,6 +193,7 @@ SPLITS = [
     pytest.param(SplitTile(128, 128, 3, (2,)), marks=pytest.mark.slow),
     pytest.param(SplitTile(64, 256, 2, (6,)), marks=pytest.mark.slow),
     pytest.param(SplitTile(128, 256, 2, (1,)), marks=pytest.mark.slow),
+    pytest.param(SplitTile(192, 64, 3, (1,)), marks=pytest.mark.slow),
 ]
 
 
