@@ -24,7 +24,6 @@ MISTAKES = {
     "beyond.cu": ("(row < m && column < n)", "(row <= m && column < n)"),
     "endless.cu": ("REAL sum = 0;", "REAL sum = 0;\n    while (*(const volatile REAL *)A < 9) {}"),
 }
-GRADING = ["hpcmm new --course course", "hpcmm grade solutions --rubric course/rubric.yaml"]
 WITH_GPU = {
     "bench": ["hpcmm bench tiled.cu --against naive --output a.h5 --html a.html --sizes 2048"],
     "mistakes": ["hpcmm bench wrong.cu endless.cu tiled.cu --sizes 512"],
@@ -32,14 +31,13 @@ WITH_GPU = {
     "python": ["hpcmm bench triton_tile.py numba_product.py cuda_core.py --sizes 2048"],
     "code": ["hpcmm bench tiled.cu --sass tiled.sass --profile --sizes 2048"],
     "sanitize": ["hpcmm bench racy.cu beyond.cu --sanitize --sizes 512"],
-    "grade": GRADING,
     "check": ["hpcmm check --config backends=cuda --directory check --html check.html"],
 }
 WITHOUT_GPU = {
     "cpu_tune": ["hpcmm bench by_rows.c --tune STEP=1,16,64 --sizes 256"],
     "cpu_python": ["hpcmm bench panels.py --sizes 256"],
     "cpu_bench": ["hpcmm bench tiled.cu"],
-    "cpu_grade": GRADING,
+    "cpu_grade": ["hpcmm new --course course", "hpcmm grade solutions --rubric course/rubric.yaml"],
     "cpu_check": ["hpcmm check --ranks 2 --directory check"],
 }
 COMMANDS = WITH_GPU | WITHOUT_GPU
