@@ -6,9 +6,10 @@ from checksums import splitmix64_sum
 from mpi4py import MPI
 
 from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.bench import same_bits
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.measure import Problem
-from hpcmm.model import TEXTBOOK, Verdict
+from hpcmm.model import TEXTBOOK, Task, Verdict
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.operations.matmul import MATMUL
@@ -112,3 +113,16 @@ def test_results_that_may_differ_are_not_compared():
     bits.look(1)
     bits.look(2)
     assert bits.judge(MPI.COMM_SELF, RIGHT) == RIGHT
+
+
+def test_no_builds_are_tried_to_compare_bits(monkeypatch):
+    """For each number of rows, that would take longer than the comparison."""
+    backend = CpuBackend(1)
+    task = Task(
+        OPERATIONS["matmul"], OPERATIONS["matmul"].variant("numpy"), (3, 5, 7), "float32", {"alpha": 1.0, "beta": 0.0}
+    )
+    seen, prepare = [], backend.prepare
+    monkeypatch.setattr(backend, "prepare", lambda *each: seen.append(backend.tries) or prepare(*each), raising=False)
+    backend.tries = True
+    same_bits.result_on(backend, task, OPERATIONS["matmul"].draw(np.random.default_rng(1), task))()
+    assert seen == [False] and backend.tries

@@ -91,10 +91,15 @@ def reduces(task: Task) -> bool:
 def result_on(backend: Any, task: Task, inputs: Mapping[str, np.ndarray]) -> Callable[[], np.ndarray]:
     """Return a function that computes a task once on one device, and returns the result in host memory.
 
-    Operands with fewer rows than the inputs are their first rows.
+    Operands with fewer rows than the inputs are their first rows. No builds are tried for them, which would take longer
+    than all comparisons: without an earlier trial, the model chooses one.
     """
     arrays = {each.name: backend.empty(task.shape_of(each), task.storage(each)) for each in task.operation.operands}
-    run = backend.prepare(task, arrays)
+    tries, backend.tries = backend.tries, False
+    try:
+        run = backend.prepare(task, arrays)
+    finally:
+        backend.tries = tries
     (output,) = (each for each in task.operation.operands if each.role != "in")
 
     def result() -> np.ndarray:
