@@ -1,5 +1,7 @@
 """Sphinx builds the documentation site from the Markdown in this folder: ``make docs``."""
 
+import base64
+import gzip
 import re
 import sys
 from importlib import metadata
@@ -9,6 +11,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 import generated  # noqa: E402
 import rungs  # noqa: E402
+
+from hpcmm.report import drawing  # noqa: E402
 
 project = "hpcmm"
 author = "hpcmm developers"
@@ -62,8 +66,15 @@ def link_rungs(app, error):
     def link(match):
         return f'<a href="../../rungs/{match[1]}.html">' if match[1] in known else match[0]
 
+    def linked(text: str) -> str:
+        text = re.sub(r'<a data-page="([\w-]+)">', link, text)
+        return re.sub(r'(?<=class="packed">)[^<]+', lambda part: drawing.compressed(linked(unpacked(part[0]))), text)
+
+    def unpacked(part: str) -> str:
+        return gzip.decompress(base64.b64decode(part)).decode()
+
     for path in Path(app.outdir, "_downloads").glob("*/report.html"):
-        path.write_text(re.sub(r'<a data-page="([\w-]+)">', link, path.read_text("utf-8")), "utf-8")
+        path.write_text(linked(path.read_text("utf-8")), "utf-8")
 
 
 def write_rungs(app, config):

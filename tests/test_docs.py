@@ -94,7 +94,7 @@ class Html(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str]]] = []
         self.text = ""
-        self.feed(path.read_text("utf-8"))
+        self.feed(timings.page_of(path))
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))

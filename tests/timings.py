@@ -151,7 +151,11 @@ def merged(folder: Path, *runs: tuple[Mapping[str, Any], Mapping[str, Sequence[M
 def page_of(path: Path) -> str:
     """Return a page of the report with all its views, which its script would unpack when they are shown."""
 
-    def unpacked(match: re.Match) -> str:
-        return gzip.decompress(base64.b64decode(match[1])).decode()
+    def unpacked(text: str) -> str:
+        return re.sub(
+            r'<script type="text/plain" class="packed">([^<]*)</script>',
+            lambda part: unpacked(gzip.decompress(base64.b64decode(part[1])).decode()),
+            text,
+        )
 
-    return re.sub(r'<script type="text/plain" class="packed">([^<]*)</script>', unpacked, path.read_text("utf-8"))
+    return unpacked(path.read_text("utf-8"))
