@@ -1255,7 +1255,7 @@ def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
     assert "2 points have one visit only: an interval has the spread of other points" in text
     assert "spread between visits of one job unknown, between jobs unknown" in text
     assert "1 point was measured again by a later run on the same kind of machine. The newest is shown" in text
-    assert "size matmul, machine with Model T" in text and "size matmul, machine with Model S" in text
+    assert "Size matmul, machine with Model T" in text and "Size matmul, machine with Model S" in text
     shown = [f"{text} " for _, text in cells(html_of(made.parent))]
     assert any(cell.startswith("200 ") for cell in shown) and any(cell.startswith("300 ") for cell in shown)
     assert not any(cell.startswith("101 ") for cell in shown)

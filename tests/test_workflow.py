@@ -150,7 +150,7 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     assert measured == small | {("sum", "serial", 2)}
     assert columns["measurements"]["passed"].all()
     assert set(columns["omitted"]["variant"]) == {"naive"}
-    page = (results / "report.html").read_text()
+    page = page_of(results / "report.html")
     assert "backends: cpu" in page, "the report says why naive is missing"
     assert (results / "tables" / "small.csv").exists() and (results / "tables" / "small.md").exists()
 
@@ -320,7 +320,7 @@ def test_a_job_that_fails_is_named_in_the_report_of_the_others_and_tried_again(s
     reason = "failed: sum/cpu-r2-1: results/raw/sum/cpu-r2-1.journal: another process is measuring this batch"
     rows = zip(*(columns["omitted"][name] for name in ("sweep", "variant", "ranks", "reason")), strict=True)
     assert ("sum", "serial", 2, reason) in rows
-    assert reason in (results / "report.html").read_text()
+    assert reason in page_of(results / "report.html")
 
     without = snakemake(CONFIG | {"sweeps": {"small": CONFIG["sweeps"]["small"]}}, TIMINGS)
     assert without.returncode == 0 and " PASS " not in without.stdout
