@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcmm import kernels
 from hpcmm.backends.emulated import launch
 from hpcmm.experiment import extensions, own_kernels
 from hpcmm.experiment.config import read_config, validated
@@ -328,6 +329,16 @@ def test_a_build_is_that_of_all_files_that_the_compiler_read(tmp_path, monkeypat
     assert second != first and second.read_bytes() != first.read_bytes()
     (tmp_path / "mine.h").write_text("int one = 1;\n")
     assert built() == first
+
+
+@pytest.mark.parametrize("include", ['"mine.h"', "<mine.h>", "MINE", '/**/ "mine.h" // its first line'])
+@pytest.mark.parametrize("directive", ["#include", " # include", "#inc\\\nlude", "%:include", "#/* */import"])
+def test_headers_are_found_however_they_are_included(tmp_path, directive, include):
+    source, header, other = tmp_path / "mine.cu", tmp_path / "mine.h", tmp_path / "other.h"
+    source.write_text(f'#define MINE "mine.h"\n{directive} {include}\n#include <cuda_fp16.h>\n')
+    header.write_text('#include "other.h"\n')
+    other.write_text('#include "mine.h"\nint \xe9;\n', "latin-1")
+    assert sorted(kernels.headers(source)) == [header, other]
 
 
 def test_no_example_hides_a_package():

@@ -133,7 +133,7 @@ def of_source(operation: Operation, variant: Variant) -> str:
     path = kernels.source(operation, variant)
     if variant.function:
         return digest(path.read_text())
-    texts = [without_comments(file.read_text()) for file in (path, *kernels.headers(path))]
+    texts = [without_comments(file.read_text(errors="backslashreplace")) for file in (path, *kernels.headers(path))]
     chosen = os.environ.get("HPCMM_SIMD", "widest") if any("HPCMM_SIMD" in text for text in texts) else None
     return digest([texts, chosen])
 

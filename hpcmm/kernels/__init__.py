@@ -17,18 +17,31 @@ def source(operation: Operation, variant: Variant) -> Path:
     return variant.adapted or variant.path or FOLDER / operation.kernels / f"{variant.shelf}s" / name
 
 
+def is_small_file(path: Path) -> bool:
+    """Whether a path is a file of at most 1 MiB."""
+    return path.is_file() and path.stat().st_size <= 1 << 20
+
+
 def headers(path: Path) -> tuple[Path, ...]:
-    """Return the files that a source includes, directly or indirectly, from its own folder or from this one."""
+    """Return the files that a source includes, directly or indirectly, from its own folder or from this one.
+
+    If a directive names a macro, all other files of its folder are taken, but none of more than 1 MiB.
+    """
     found: dict[Path, None] = {}
     waiting = [path]
     while waiting:
         including = waiting.pop()
-        for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*"(.+)"', including.read_text(), re.MULTILINE):
-            candidates = (folder / name for folder in (including.parent, FOLDER))
-            header = next((each for each in candidates if each.is_file()), None)
-            if header and header not in found:
-                found[header] = None
-                waiting.append(header)
+        text = without_comments(including.read_text(errors="replace").replace("\\\n", ""))
+        for name in re.findall(r"^[ \t]*(?:#|%:)[ \t]*(?:include|include_next|import)\b(.*)", text, re.MULTILINE):
+            if named := re.match(r'\s*(?:"(.+?)"|<(.+?)>)', name):
+                candidates = (folder / (named[1] or named[2]) for folder in (including.parent, FOLDER))
+                read = [each for each in candidates if each.is_file()][:1]
+            else:
+                read = [each for each in sorted(including.parent.iterdir()) if each != path and is_small_file(each)]
+            for header in read:
+                if header not in found:
+                    found[header] = None
+                    waiting.append(header)
     return tuple(found)
 
 

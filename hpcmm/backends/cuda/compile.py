@@ -76,7 +76,7 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
     options += [*variant.options, *toolkit_headers(), f"-arch={architecture}"]
     if variant.path:  # errors then name the file, and its own headers are found
         text, options = f'#line 1 "{source}"\n{text}', [f"-I{source.parent}", *options]
-    headers = (header.read_text() for header in kernels.headers(source))
+    headers = (header.read_text(errors="backslashreplace") for header in kernels.headers(source))
     key = hashlib.sha256("\0".join([text, *headers, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
     path = cache.folder() / f"hpcmm-{key}.elf"  # not .cubin: earlier versions wrote those without the last byte
     with contextlib.suppress(PermissionError):  # the folder may not be searched; writing then reports it
