@@ -252,7 +252,7 @@ WRONG = [
     (
         "28_same_bits",
         [("? x[i]", "? x[(i + gridDim.x) % n]"), ("? x[i + BLOCK]", "? x[(i + BLOCK + gridDim.x) % n]")],
-        "bits depend on the number of blocks: .* in a grid of 1 and .* in a grid of . from 5000 float32",
+        "bits depend on the number of blocks: .* in a grid of 1 and .* in a grid of . from 5000 float(32|64)",
     ),
     ("29_pipeline", [("4_stages: 24576", "4_stages: 32768")], "One of the stages is being used"),
     ("29_pipeline", [("to_fill_the_latency: 4", "to_fill_the_latency: 3")], "One more stage is being used"),

@@ -28,7 +28,7 @@ STOP_SECONDS = 5.0
 LOOK_SECONDS = 0.02  # between two looks at the number of threads
 MOST_REPLY = 1 << 16  # bytes
 MOST_THREADS = 1024
-STOPPED_CPU_SECONDS = 2e-4  # by code of a submission
+STOPPED_CPU_SECONDS = 1e-3  # at each stop; a virtual machine also counts some time until all threads have stopped
 
 
 class Refused(Exception):
@@ -47,7 +47,7 @@ class Session:
 
     It is stopped between requests. Only the contents of the shared memory when it has stopped count, and the next
     inputs are written then. Its CPU clock shows whether all of its threads stopped; CPU time between its reply and its
-    stop is added to the time of the reply.
+    stop is added to the time of the reply, and what is counted while it is stopped to that of the next one.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Session:
     levels : int
         Processes between this one and the program: those of bubblewrap.
     stopped_cpu_seconds : float
-        CPU time that it may use while it is stopped, in all.
+        CPU time that it may use at each stop; ``math.inf`` if all of its code is trusted.
     """
 
     def __init__(
@@ -95,7 +95,6 @@ class Session:
         )
         self.process: psutil.Process | None = None  # known from its first reply on
         self.stopped_at = 0.0  # its CPU clock
-        self.unclocked = 0.0  # CPU time while it was stopped, so far
         for each in (theirs, replies, file):
             os.close(each)
         try:
@@ -113,27 +112,28 @@ class Session:
         Refused
             If it ends, exceeds its time limit, replies with anything but one line, or used CPU time while stopped.
         """
-        self.check_clock()
+        unclocked = self.check_clock()
         with contextlib.suppress(BrokenPipeError):  # the missing reply shows it
             os.write(self.requests, json.dumps(request).encode() + b"\n")  # fits into the pipe, so it waits there
         begin = time.perf_counter()
         self._signal(signal.SIGCONT)
-        return self._reply(begin)
+        reply = self._reply(begin)
+        return reply if math.isinf(self.stopped_cpu_seconds) else reply._replace(seconds=reply.seconds + unclocked)
 
-    def check_clock(self, seconds: float = 0.0) -> None:
-        """Compare the CPU clock with its state at the stop, after some seconds.
+    def check_clock(self, seconds: float = 0.0) -> float:
+        """Return the CPU time since the stop, after some seconds.
 
         Raises
         ------
         Refused
-            If the process used CPU time while it was stopped.
+            If the process used more CPU time while it was stopped than it may.
         """
         time.sleep(seconds)
         now = self._cpu_seconds()
-        self.unclocked += max(0.0, now - self.stopped_at)
-        self.stopped_at = now
-        if self.unclocked > self.stopped_cpu_seconds:
-            raise Refused(f"computed for {self.unclocked:.3g} s of CPU time while its clock was stopped")
+        unclocked, self.stopped_at = max(0.0, now - self.stopped_at), now
+        if unclocked > self.stopped_cpu_seconds:
+            raise Refused(f"computed for {unclocked:.3g} s of CPU time while its clock was stopped")
+        return unclocked
 
     def _reply(self, begin: float) -> Reply:
         text = b""
