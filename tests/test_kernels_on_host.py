@@ -489,7 +489,7 @@ def test_a_lesson_differs_from_its_counterpart_in_its_idea_only(build, name):
 
 
 def numbers_of(build, name: str, tile: int | None, shape: tuple[int, ...]) -> dict[str, int]:
-    """Count what a rung does; sectors and conflicts are those more than its bytes need."""
+    """Return the counts of a rung in the emulation; sectors and conflicts beyond the minimum for its bytes."""
     operation = RUNG_OF[name][0]
     kernel = build(source(name), operation.kernels, defines(name, "float32", tile))
     inputs = operation.draw(np.random.default_rng(1), task_of(name, "float32", tile, shape, operation.scalars))

@@ -279,6 +279,20 @@ def test_the_table_of_verdicts_has_each_mistake():
         assert rows[f"{name}.cu 0"]["host now"] == "PASS"
 
 
+def test_the_page_counts_the_verdicts_of_the_table():
+    with (FOLDER / "verdicts.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    page = (Path(__file__).parents[1] / "docs" / "kernel-writers.md").read_text()
+    for kind, verdict in (("wrong", "FAIL"), ("right", "PASS")):
+        shown = re.search(rf"^\| {kind} kernels: {verdict} \|(.*)\|$", page, re.MULTILINE)[1].split("|")
+        noted = ("tiled.cu 3", "sum.cu 9")  # wrong on older devices only
+        own = [each for each in rows if (each["mistake"] == "none" or each["kernel"] in noted) == (kind == "right")]
+        for column, text in zip(("host before", "GPU before", "host now", "GPU now"), shown, strict=True):
+            tried = [each[column] for each in own if not each[column].startswith("not measured")]
+            if (kind, column) != ("wrong", "host before"):  # most of those do not compile, whatever their mistake
+                assert text.strip() == f"{sum(each.startswith(verdict) for each in tried)} of {len(tried)}"
+
+
 # --- races that the results on a GPU do not show -------------------------------------------------------------------
 
 

@@ -43,7 +43,7 @@ class Runner:
         raise NotImplementedError
 
     def counted(self, task: Task, places: Sequence[Guarded]) -> counts.Counts:
-        """Run a task once, and return what it did."""
+        """Run a task once; return the counts of its accesses, barriers and instructions."""
         raise NotImplementedError
 
     def located(self, message: str) -> str:

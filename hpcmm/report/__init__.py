@@ -67,7 +67,7 @@ STATE = (
     "<p>Read from the GPU after each repetition. If a clock falls during the run, or differs between sweeps, the times "
     "change with it. A quantity that did not change has no figure.</p>"
 )
-MANY = 20_000  # points, from which the page is an overview, and each sweep has a page of its own once it is asked for
+MANY = 20_000  # points; a file with more gets an overview, and a page for each sweep that is asked for
 FEW = 12  # figures: they wait for the others, because a renderer starts no faster than it draws so many
 
 

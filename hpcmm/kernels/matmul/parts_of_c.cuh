@@ -8,7 +8,8 @@ struct alignas(8) Four {  // neighbours
     unsigned short of[4];
 };
 
-// Add up four sums of all blocks of the cluster, in the order of their ranks. `four`: those of this block.
+// Return four neighbouring sums, added up over the blocks of the cluster in the order of their ranks. `four` points to
+// the sums of this block in shared memory.
 __device__ inline float4 sums_of_parts(float *four)
 {
     if (PARTS == 1)

@@ -77,7 +77,7 @@ template <int N> __device__ void split(const float (&x)[N], float (&big)[N], flo
     }
 }
 
-// Split: store the parts of B in a stage in shared memory, and keep those of A in registers.
+// Split the operands into TF32 parts: those of B are stored in a stage in shared memory, those of A stay in registers.
 __device__ void split_tile(const Operands &operands, REAL *stage, Parts &parts, int group, int column)
 {
 #pragma unroll
