@@ -53,7 +53,6 @@ from hpcmm.parallel.schedules import (
 )
 from hpcmm.parallel.transports.base import Transport, TransportError
 from hpcmm.parallel.transports.choice import Connections, candidates
-from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 from hpcmm.system.reader import ConfigError
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
@@ -64,7 +63,7 @@ REOPEN = PROGRAM.with_name("reopen.py")
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in ALGORITHMS if name not in {*links.EXCHANGES, *ALL_REDUCES, *COLLECTIVES, *DIRECTIONS}]
+    "name", [name for name in ALGORITHMS if name not in {*links.EXCHANGES, *COLLECTIVES, *DIRECTIONS}]
 )
 def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(name):
     algorithm = ALGORITHMS[name]
@@ -82,7 +81,7 @@ def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(n
         ("minimum", ["scatter", "all_reduce", "alone"]),
         ("maximum", ["scatter", "all_reduce", "alone"]),
         ("vector_add", ["scatter", "alone"]),
-        ("links", ["scatter", *links.EXCHANGES, *ALL_REDUCES, *COLLECTIVES, *DIRECTIONS]),
+        ("links", ["scatter", *links.EXCHANGES, *COLLECTIVES, *DIRECTIONS]),
     ],
 )
 def test_an_algorithm_is_offered_to_the_operations_that_it_suits(operation, names):

@@ -29,7 +29,7 @@ PROGRAM = Path(__file__).parent / "mpi_programs" / "links.py"
 def test_what_arrives_is_what_was_sent(mpiexec):
     done = mpiexec(4, PROGRAM, "cpu", timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "208 exchanges over mpi, mpi_rma: right" in done.stdout
+    assert "224 exchanges over mpi, mpi_rma: right" in done.stdout
 
 
 @pytest.mark.gpu
@@ -93,8 +93,8 @@ def test_a_config_with_links_is_planned():
     planned = plan.make({"sweeps": {"links": sweep | {"dtypes": ["float32"]}}, "backends": "auto"}, machine(gpus=2))
     points = {batch.device: [point.algorithm for point in batch.points] for batch in planned.to_measure}
     assert {device: len(names) for device, names in points.items()} == {
-        "cpu": (3 * 2 + 6 + 1 + 3) * 2,
-        "cuda": (3 * 4 + 6 + 1 + 3) * 2,
+        "cpu": (3 * 2 + 6 + 5) * 2,
+        "cuda": (3 * 4 + 6 + 5 + 3) * 2,
     }
 
 
@@ -110,6 +110,7 @@ def test_the_table_has_the_bandwidths_of_nccl_tests(tmp_path):
         row("all_reduce_mpi", 2**20, 4, 1e-3),
         row("broadcast_mpi", 2**20, 4, 1e-3),
         row("gather_mpi", 2**20, 4, 1e-3),
+        row("all_gather_mpi", 2**20, 4, 1e-3),
         row("reduce_scatter_mpi", 2**20, 4, 1e-3),
         row("upload", 2**20, 1, 1e-3),
         row("pairs_mpi", 2**20, 1, 1e-3),  # exchanges nothing
@@ -124,17 +125,18 @@ def test_the_table_has_the_bandwidths_of_nccl_tests(tmp_path):
         ("all_reduce", 2**22),
         ("broadcast", 2**22),
         ("gather", 2**22),
+        ("all_gather", 2**22),
         ("reduce_scatter", 2**22),
         ("upload", 2**22),
     ]
     assert [each["algorithm_bytes_per_second"] for each in found] == pytest.approx(
-        [2**20 / 1e-3] * 2 + [2**22 / 1e-3] * 5
+        [2**20 / 1e-3] * 2 + [2**22 / 1e-3] * 6
     )
     assert [each["bus_bytes_per_second"] for each in found] == pytest.approx(
-        [each / 1e-3 for each in (2**20, 0.75 * 2**20, 1.5 * 2**22, 2**22, 0.75 * 2**22, 0.75 * 2**22, 2**22)]
+        [each / 1e-3 for each in (2**20, 0.75 * 2**20, 1.5 * 2**22, 2**22, *[0.75 * 2**22] * 3, 2**22)]
     )
     report.build(path, tmp_path / "results")
     page = timings.page_of(tmp_path / "results" / "report.html")
     assert all(f">{name}" in page for name in ranks.EXCHANGE_HEAD)
     text = (tmp_path / "results" / "tables" / "links.exchanges.csv").read_text()
-    assert text.splitlines()[0] == ",".join(ranks.EXCHANGE_COLUMNS) and len(text.splitlines()) == 8
+    assert text.splitlines()[0] == ",".join(ranks.EXCHANGE_COLUMNS) and len(text.splitlines()) == 9

@@ -20,8 +20,8 @@ from hpcmm.analysis.health import Check, Subject
 from hpcmm.analysis.peers import Times
 from hpcmm.model import HpcmmError, quantities
 from hpcmm.model.devices import DEVICES
+from hpcmm.parallel.collective_links import COLLECTIVES
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
-from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 
 PHASES = {"kernel": 0, "upload": 1, "download": 1}  # phase: whether it belongs to end-to-end calls
 DETECT = 0.05  # slowdown that a check of accelerators must be able to show
@@ -168,7 +168,7 @@ def _name(row: Mapping[str, Any], sized: bool = True) -> str:
 def _exchange(algorithm: str, ranks: int) -> tuple[tuple[int, ...], bool]:
     """Return the rank that each rank receives from, if it is one; and whether each receives from all."""
     if ranks == 1 or algorithm not in EXCHANGES:
-        return (), ranks > 1 and algorithm in ALL_REDUCES
+        return (), ranks > 1 and algorithm in COLLECTIVES
     pieces = PATTERNS[EXCHANGES[algorithm][0]][0]
     received = [pieces([(0, ranks)] * ranks, rank) for rank in range(ranks)]
     one = all(len(each) == 1 for each in received)

@@ -11,10 +11,8 @@ from hpcmm.parallel.collective_links import COLLECTIVES
 from hpcmm.parallel.collective_links import PATTERNS as collectives
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.links import EXCHANGES, bus_factor, message_elements
-from hpcmm.parallel.vector_all_reduce import ALL_REDUCES, PATTERN
-from hpcmm.parallel.vector_all_reduce import bus_factor as all_reduce_factor
 
-BETWEEN_RANKS = (*EXCHANGES, *ALL_REDUCES, *COLLECTIVES)
+BETWEEN_RANKS = (*EXCHANGES, *COLLECTIVES)
 
 
 def exchanges(frame: pd.DataFrame) -> pd.DataFrame:
@@ -37,10 +35,9 @@ def exchanges(frame: pd.DataFrame) -> pd.DataFrame:
     found = []
     for row in analysis.row_dicts(rows[["algorithm", "n", "ranks", "dtype"]]):
         itemsize, ranks = DTYPES[row["dtype"]].itemsize, row["ranks"]
-        if row["algorithm"] in (*ALL_REDUCES, *COLLECTIVES):
-            whole, pattern = row["n"] * itemsize, COLLECTIVES.get(row["algorithm"], PATTERN)
-            factor = all_reduce_factor if pattern == PATTERN else collectives[pattern][1]
-            found.append((pattern, whole, whole, factor(ranks)))
+        if row["algorithm"] in COLLECTIVES:
+            whole, (pattern, _) = row["n"] * itemsize, COLLECTIVES[row["algorithm"]]
+            found.append((pattern, whole, whole, collectives[pattern][1](ranks)))
             continue
         pattern, _ = EXCHANGES.get(row["algorithm"], (row["algorithm"], ""))
         message = message_elements(pattern, row["n"], ranks) * itemsize

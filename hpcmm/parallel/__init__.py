@@ -21,7 +21,6 @@ from hpcmm.parallel.ring import RING
 from hpcmm.parallel.scatter import SCATTER
 from hpcmm.parallel.staged import STAGED
 from hpcmm.parallel.summa import SUMMA
-from hpcmm.parallel.vector_all_reduce import VECTOR_ALL_REDUCES
 
 INSTALL = "pip install 'hpcmm[workflow,mpich]' (workflow alone if this machine has an MPI)"
 
@@ -31,7 +30,7 @@ ALGORITHMS = {
     each.name: each
     for each in (
         *(SCATTER, STAGED, RESIDENT, RING, SUMMA, CUBLASMP, ALL_REDUCE, ALONE),
-        *(*LINKS, *VECTOR_ALL_REDUCES, *COLLECTIVE_LINKS, *HOST_LINKS),
+        *(*LINKS, *COLLECTIVE_LINKS, *HOST_LINKS),
     )
 }
 

@@ -15,10 +15,9 @@ from hpcmm.backends import open_backend
 from hpcmm.model import Task
 from hpcmm.operations.links import LINKS
 from hpcmm.parallel import ALGORITHMS, links
-from hpcmm.parallel.collective_links import COLLECTIVES
+from hpcmm.parallel.collective_links import COLLECTIVES, PATTERNS
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.transports.choice import Connections
-from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 
 WORLD = MPI.COMM_WORLD
 DEVICE, BROKEN = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
@@ -27,8 +26,7 @@ if DEVICE == "cpu":
     BACKEND.caches = {3: 1 << 16}  # a small flush buffer: no result depends on it, and reading takes time
 VARIANT = {"cpu": "memcpy", "cuda": "device_copy"}[DEVICE]
 
-EXCHANGES = links.EXCHANGES | {name: ("all_reduce", carrier) for name, carrier in ALL_REDUCES.items()}
-EXCHANGES |= {name: (pattern, "mpi") for name, pattern in COLLECTIVES.items()}
+EXCHANGES = links.EXCHANGES | COLLECTIVES
 
 
 def expected(pattern: str, x: np.ndarray, ranks: int, rank: int) -> np.ndarray:
@@ -36,14 +34,11 @@ def expected(pattern: str, x: np.ndarray, ranks: int, rank: int) -> np.ndarray:
     parts = np.array_split(x, ranks)
     if pattern == "pairs":
         return parts[rank] if rank == ranks - 1 and ranks % 2 else parts[rank + 1 - 2 * (rank % 2)]
-    if pattern == "all_reduce":
-        return x
-    if pattern == "broadcast":  # rank 0 receives nothing
-        return x if rank else x[:0]
-    if pattern == "gather":
-        return x[:0] if rank else x
-    if pattern == "reduce_scatter":
-        return parts[rank]
+    if pattern in PATTERNS:  # parts are padded to the longest; rank 0 receives nothing of its broadcast
+        whole = np.stack([np.pad(part, (0, len(parts[0]) - len(part))) for part in parts])
+        if pattern == "reduce_scatter":
+            return whole[rank]
+        return whole[: 0 if {"broadcast": rank == 0, "gather": rank}.get(pattern) else ranks].reshape(-1)
     if pattern == "neighbours" or pattern.startswith("distance_"):
         return parts[(rank + int(pattern.partition("_")[2] or 1)) % ranks]
     return np.concatenate([np.array_split(part, ranks)[rank] for part in parts])
@@ -111,7 +106,9 @@ for size in (WORLD.size,) if BROKEN else range(1, WORLD.size + 1):
             continue  # a shorter distance is the same
         if links.TRANSPORTS[carrier] == VARIANT and not connections.missing(carrier):
             carriers |= {carrier} if size > 1 else set()
-            for n, dtype in ((1, "float64"), (7, "int32"), (64, "float32"), (70_001, "float32"))[2 if BROKEN else 0 :]:
+            for n, dtype in ((1, "float64"), (7, "int32"), (64, "float32"), (70_001, "float32"))[
+                slice(2, 3) if BROKEN else slice(None)
+            ]:
                 exchanged(connections, name, n, dtype)
                 cases += 1
     for name in DIRECTIONS if BROKEN != "swapped" else ():

@@ -28,6 +28,22 @@ class NcclLink:
         stream = cupy.cuda.get_current_stream().ptr
         self.comm.allReduce(array.data.ptr, result.data.ptr, array.size, dtype, how, stream)
 
+    def collect(self, pattern: str, x: cupy.ndarray, y: cupy.ndarray) -> None:
+        """Enqueue a collective from ``x`` to ``y`` on the main stream; see ``Transport.collect``."""
+        stream = cupy.cuda.get_current_stream()
+        root, kind = self.comm.rank_id() == 0, getattr(nccl, f"NCCL_{x.dtype.name.upper()}")
+        if pattern == "broadcast":
+            whole = x if root else y
+            self.comm.bcast(whole.data.ptr, whole.size, kind, 0, stream.ptr)
+        elif pattern == "gather":
+            self.exchange(enumerate(y.reshape(-1, x.size)) if root else (), [(0, x)], stream)
+        elif pattern == "all_gather":
+            self.comm.allGather(x.data.ptr, y.data.ptr, x.size, kind, stream.ptr)
+        elif pattern == "reduce_scatter":
+            self.comm.reduceScatter(x.data.ptr, y.data.ptr, y.size, kind, nccl.NCCL_SUM, stream.ptr)
+        else:
+            self.all_reduce(x, y, "sum")
+
     def close(self) -> None:
         self.comm.destroy()
 

@@ -93,6 +93,14 @@ class Transport:
             all_reduce(self.comm, host, host, combination)
             self.backend.copy(host, result)
 
+    def collect(self, pattern: str, x, y) -> None:
+        """Carry out one of ``collective_links.PATTERNS`` from ``x`` to ``y``, after the work in the main stream.
+
+        A whole vector has a part of equal length for each rank. Rank 0 broadcasts its ``x`` and gathers into its ``y``.
+        """
+        if y.size:
+            y[...] = x
+
     def abandon(self) -> None:
         """Give up after an error, without waiting for other ranks or for exchanges underway. Called on all ranks."""
 

@@ -29,3 +29,15 @@ class Mpi(Transport):
 
     def wait(self, ticket):
         MPI.Request.Waitall(ticket)
+
+    def collect(self, pattern, x, y):
+        if pattern == "broadcast":
+            self.comm.Bcast(x if self.comm.rank == 0 else y)
+        elif pattern == "gather":
+            self.comm.Gather(x, y)
+        elif pattern == "all_gather":
+            self.comm.Allgather(x, y)
+        elif pattern == "reduce_scatter":
+            self.comm.Reduce_scatter_block(x, y)
+        else:
+            self.comm.Allreduce(x, y)

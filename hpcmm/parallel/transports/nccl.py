@@ -37,6 +37,9 @@ class Nccl(Transport):
     def all_reduce(self, array, combination, result=None):
         self.link.all_reduce(array, array if result is None else result, combination)
 
+    def collect(self, pattern, x, y):
+        self.link.collect(pattern, x, y)
+
     def abandon(self):
         # Otherwise the garbage collector destroys the communicator. Ranks on a node wait for each other to do so, and
         # the collector may run at another time on each.
