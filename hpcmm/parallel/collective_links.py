@@ -46,7 +46,8 @@ class Collective(OnDevices):
         vector = self.inputs[source] if comm.rank == 0 else np.empty(n, self.dtype)
         broadcast(comm, vector)
         if "reduce" in pattern:  # every rank contributes to each part of the sum
-            vector = np.where(np.arange(n) % comm.size == comm.rank, vector, 0).astype(self.dtype)
+            every, vector = vector, np.zeros(n, self.dtype)
+            vector[comm.rank :: comm.size] = every[comm.rank :: comm.size]
         parts = in_parts(n, comm.size)
         rows = np.zeros(parts.shape, self.dtype)
         rows[parts] = vector
@@ -115,7 +116,7 @@ def agreed(comm, own: np.ndarray, poison: float) -> np.ndarray:
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
     """Return the memory of a rank: both vectors, and on the host their elements and the results that are compared."""
     padded = ranks * block_row(shape[0], ranks, 0)[1]
-    return Need(2 * padded, 0, whole_elements(operation, shape, rank) + 5 * padded)
+    return Need(2 * padded, 0, whole_elements(operation, shape, rank) + 4 * padded)
 
 
 COLLECTIVE_LINKS = tuple(
