@@ -188,11 +188,14 @@ def test_the_limit_is_taken_from_the_head_of_a_source():
 def test_drawings_have_a_label_and_belong_to_a_rung():
     pages = {rung.page for rung in rungs.rungs()}
     assert set(drawings.OF) <= pages
-    for page in drawings.OF | drawings.OF_STEPS:
-        for text in drawings.of(page):
-            root = ElementTree.fromstring(text)
-            assert root.get("role") == "img" and len(root.get("aria-label")) > 50
-            assert "currentColor" in text and " id=" not in text
+    files = {path.stem: path.read_text("utf-8") for path in drawings.PICTURES.glob("*.svg")}
+    assert {name for named in drawings.OF.values() for name in named} <= set(files)
+    for text in files.values():
+        root = ElementTree.fromstring(text)
+        assert root.get("role") == "img" and len(root.get("aria-label")) > 50
+        assert "currentColor" in text and " id=" not in text
+        height = float(root.get("viewBox").split()[3])
+        assert all(float(each.get("y")) < height for each in root.iter() if each.get("y"))
 
 
 FEW = ("index", "ladder", "definitions", "rungs/matmul-bank_conflict")  # one of each kind, judged in both ways
