@@ -219,7 +219,7 @@ class GpuLibraries(Protocol):
     def gemm(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
         """Bind cuBLAS."""
 
-    def gemm_tf32(self, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
+    def gemm_tf32(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
         """Bind cuBLAS in float32 with inputs rounded to TF32."""
 
     def gemm_fastest(self, *product: Any) -> Run:

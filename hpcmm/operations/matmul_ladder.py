@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hpcmm.model import Task, Variant
@@ -25,27 +27,20 @@ from hpcmm.operations.tma import (
     TmaChoice,
     TransposedInt8,
 )
+from hpcmm.system.reader import schema_of
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EIGHT_BIT = ("int8", "float8_e4m3")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
-TILES = (8, 16, 32)
-FEW_PARTS = 1, 2, 3, 4, 6, 8  # blocks of a cluster that divide the k of a tile with few rows
 TRANSPOSED_ROW = 16  # bytes: rows of a transposed matrix of 8-bit elements begin at multiples of it
 LIBRARY_WORKSPACE = 32 << 20  # bytes for cuBLASLt, as cuBLAS takes on Hopper
 OF_CUBLASLT = {"library": Workspace((LIBRARY_WORKSPACE,), "uint8")}
 
 
-def blas(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
-    """C = alpha A B + beta C in one call of the device's BLAS."""
+def blas(backend: Any, task: Task, arrays: Mapping[str, Any], call: str = "gemm") -> Callable[[], Any]:
+    """C = alpha A B + beta C in one call of a library, which a function of the device binds."""
     alpha, beta = task.scalars["alpha"], task.scalars["beta"]
-    return backend.gemm(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
-
-
-def blas_fastest(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
-    """The same by the fastest algorithm that the library proposes, found by timing each."""
-    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
-    return backend.gemm_fastest(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
+    return getattr(backend, call)(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
 
 
 def workspace_of_blas(task: Task) -> dict[str, Workspace]:
@@ -65,29 +60,6 @@ def workspace_of_fastest(task: Task) -> dict[str, Workspace]:
     m, n, _ = task.shape
     results = task.element.results.storage.name
     return workspace_of_blas(task) | OF_CUBLASLT | {"trial": Workspace((m, n), results)}
-
-
-def blas_mkl(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
-    """The same in a call of MKL."""
-    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
-    return backend.gemm_mkl(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
-
-
-def blas_onednn(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
-    """The same in a call of oneDNN."""
-    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
-    return backend.gemm_onednn(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
-
-
-def blas_tf32(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
-    """The same with inputs rounded to TF32."""
-    return backend.gemm_tf32(task.scalars["alpha"], arrays["A"], arrays["B"], task.scalars["beta"], arrays["C"])
-
-
-def blas_emulated(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
-    """The same in the arithmetic by which the library emulates the type."""
-    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
-    return backend.gemm_emulated(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
 
 
 def emulation_bytes(dtype: str, shape: Sequence[int]) -> int:
@@ -112,113 +84,34 @@ def workspace_of_emulation(task: Task) -> dict[str, Workspace]:
     return {"library": Workspace((emulation_bytes(task.dtype, task.shape),), "uint8")}
 
 
+ROWS = schema_of(Path(__file__).with_name("matmul_tiles.yaml"))
+
+
+def tiles(name: str, record: type) -> tuple[Any, ...]:
+    """Return the tiles that a rung can choose, from their table."""
+    return tuple(record(*row) for row in ROWS[name])
+
+
+def divided(name: str, record: type) -> SplitK:
+    """Return the launch of tiles that so many blocks may divide."""
+    return SplitK(tuple(SplitChoice(record(*row), parts) for parts, *row in ROWS[name]))
+
+
+def split(name: str) -> tuple[SplitTile, ...]:
+    """Return the tiles that one of several numbers of blocks may divide."""
+    return tuple(SplitTile(*row[:3], tuple(row[3:])) for row in ROWS[name])
+
+
 # Launches that a head cannot describe: their tiles depend on the shape, or there are several
 LAUNCHES = {
-    "split_k": SplitK(
-        (
-            SplitChoice(FmaTile(32, 32, 8, 8, 4, 4, 8, 4, 8), 4),
-            SplitChoice(FmaTile(32, 64, 8, 8, 8, 4, 8, 4, 8), 4),
-            SplitChoice(FmaTile(64, 32, 8, 8, 8, 8, 8, 4, 8), 4),
-            SplitChoice(FmaTile(64, 64, 4, 8, 8, 4, 16, 4, 4), 4),
-            SplitChoice(FmaTile(32, 128, 8, 8, 16, 4, 8, 4, 8), 4),
-            SplitChoice(FmaTile(48, 96, 6, 6, 12, 4, 16, 3, 8), 4),
-            SplitChoice(FmaTile(128, 64, 4, 8, 16, 8, 16, 3, 8), 4),
-            SplitChoice(FmaTile(64, 128, 4, 8, 16, 8, 16, 3, 8), 4),
-            SplitChoice(FmaTile(96, 96, 2, 6, 12, 4, 32, 3, 8), 4),
-            SplitChoice(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), 1),
-            SplitChoice(FmaTile(32, 64, 1, 4, 8, 4, 8, 4, 8, resident=6), 1),
-            SplitChoice(FmaTile(64, 64, 1, 8, 4, 8, 16, 4, 8, resident=4), 1),
-            SplitChoice(FmaTile(128, 64, 1, 8, 8, 4, 8, 4, 8, resident=3), 1),
-            SplitChoice(FmaTile(64, 128, 1, 8, 8, 4, 8, 4, 8, resident=3), 1),
-        )
-    ),
-    "skinny": {
-        "float32": Skinny(
-            (
-                SkinnyTile(2, 128, 2, 4, 1, 4, 16, 3, 2),
-                SkinnyTile(1, 32, 1, 4, 4, 8, 32, 4, 1),
-                SkinnyTile(2, 32, 2, 4, 4, 8, 32, 4, 1),
-                SkinnyTile(4, 128, 4, 4, 1, 4, 16, 3, 2),
-                SkinnyTile(4, 32, 4, 4, 4, 8, 32, 4, 1),
-                SkinnyTile(8, 128, 8, 4, 1, 8, 8, 4, 1),
-                SkinnyTile(8, 128, 8, 4, 1, 4, 8, 4, 3),
-                SkinnyTile(16, 128, 16, 4, 1, 4, 16, 3, 2),
-                SkinnyTile(16, 128, 16, 4, 1, 8, 8, 4, 1),
-                SkinnyTile(32, 1, 4, 1, 32, 1, 256, 3, 2),
-                SkinnyTile(32, 2, 4, 2, 32, 1, 256, 3, 2),
-                SkinnyTile(64, 4, 8, 4, 32, 1, 128, 3, 2),
-                SkinnyTile(64, 8, 8, 4, 16, 1, 128, 3, 2),
-                SkinnyTile(64, 16, 8, 4, 8, 1, 64, 4, 2),
-            )
-        ),
-        "float64": Skinny(
-            (
-                SkinnyTile(2, 128, 2, 4, 1, 4, 8, 3, 2),
-                SkinnyTile(4, 128, 4, 4, 1, 4, 8, 3, 2),
-                SkinnyTile(8, 128, 8, 4, 1, 8, 4, 4, 1),
-                SkinnyTile(8, 128, 8, 4, 1, 2, 8, 3, 4, tensor=True),
-                SkinnyTile(16, 128, 16, 4, 1, 8, 4, 4, 1),
-                SkinnyTile(16, 128, 16, 4, 1, 4, 8, 3, 2, tensor=True),
-                SkinnyTile(64, 1, 8, 1, 32, 1, 64, 3, 2),
-                SkinnyTile(32, 1, 4, 1, 32, 1, 128, 3, 2),
-                SkinnyTile(64, 2, 8, 2, 32, 1, 64, 3, 2),
-                SkinnyTile(64, 4, 8, 4, 32, 1, 64, 3, 2),
-                SkinnyTile(64, 8, 16, 4, 1, 1, 32, 4, 2, tensor=True),
-                SkinnyTile(128, 16, 16, 4, 1, 1, 32, 3, 1, tensor=True),
-                SkinnyTile(64, 16, 16, 4, 1, 1, 32, 4, 2, tensor=True),
-            )
-        ),
-    },
+    "split_k": divided("split_k", FmaTile),
+    "skinny": {dtype: Skinny(tuple(SkinnyTile(*row) for row in rows)) for dtype, rows in ROWS["skinny"].items()},
     "stream_k_fma": StreamKFma(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), group_rows=8),
-    "split_k_dmma": SplitK(
-        (
-            SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 4), 8),
-            SplitChoice(DmmaTile(16, 64, 8, 16, 64, 8, 5), 4),
-            SplitChoice(DmmaTile(32, 32, 8, 32, 32, 16, 3), 4),
-            SplitChoice(DmmaTile(32, 64, 4, 32, 32, 16, 4), 4),
-            SplitChoice(DmmaTile(32, 128, 2, 32, 32, 16, 4), 4),
-            SplitChoice(DmmaTile(64, 64, 1, 32, 32, 16, 4, resident=2), 4),
-            SplitChoice(DmmaTile(128, 32, 2, 32, 32, 16, 4), 4),
-            SplitChoice(DmmaTile(48, 96, 2, 16, 48, 16, 4, ahead=0), 4),
-            SplitChoice(DmmaTile(64, 128, 1, 32, 32, 16, 5), 4),
-            SplitChoice(DmmaTile(128, 64, 1, 32, 32, 16, 5), 4),
-            SplitChoice(DmmaTile(128, 96, 1, 32, 48, 16, 4), 4),
-        )
-    ),
-    "stream_k_dmma": StreamKDmma(
-        (
-            DmmaChoice(32, 48, 16, 24, 5, 3),
-            DmmaChoice(32, 64, 16, 32, 5, 3),
-            DmmaChoice(64, 64, 16, 32, 5, 1),
-            DmmaChoice(64, 64, 32, 32, 5, 2),
-            DmmaChoice(64, 64, 32, 32, 4, 3),
-            DmmaChoice(64, 80, 16, 40, 5, 1),
-            DmmaChoice(128, 40, 32, 40, 4, 2),
-            DmmaChoice(64, 96, 32, 48, 5, 2),
-            DmmaChoice(128, 56, 32, 56, 4, 2),
-            DmmaChoice(64, 128, 32, 32, 4, 1),
-            DmmaChoice(64, 128, 32, 64, 4, 2),
-            DmmaChoice(128, 112, 32, 56, 4, 1),
-        )
-    ),
-    "persistent_dmma": PersistentDmma(
-        (
-            DmmaRing(128, 64, 64, 32, 1, 2),
-            DmmaRing(112, 64, 56, 32, 1, 2),
-            DmmaRing(56, 128, 56, 32, 1, 2),
-            DmmaRing(192, 48, 48, 48, 1, 2),
-            DmmaRing(96, 64, 48, 32, 1, 2),
-            DmmaRing(80, 64, 40, 32, 1, 2),
-            DmmaRing(40, 128, 40, 32, 1, 2),
-            DmmaRing(64, 64, 32, 32, 1, 2),
-            DmmaRing(64, 64, 32, 32, 1, 3),
-            DmmaRing(48, 96, 24, 48, 1, 3),
-            DmmaRing(32, 64, 32, 32, 2, 3),
-            DmmaRing(48, 48, 24, 48, 2, 2),
-            DmmaRing(32, 32, 32, 32, 4, 2),
-            DmmaRing(32, 32, 16, 32, 2, 2),
-        )
-    ),
+    "fixed_parts_fma": divided("fixed_parts_fma", FmaTile),
+    "split_k_dmma": divided("split_k_dmma", DmmaTile),
+    "stream_k_dmma": StreamKDmma(tiles("stream_k_dmma", DmmaChoice)),
+    "persistent_dmma": PersistentDmma(tiles("persistent_dmma", DmmaRing)),
+    "undivided_dmma": PersistentDmma(tiles("undivided_dmma", DmmaRing)),
     "stream_k": StreamK(
         rows=128,
         columns=128,
@@ -227,139 +120,16 @@ LAUNCHES = {
         shared_bytes=65536,
         constants={"STAGES": 2, "GROUP_ROWS": 8, "PARTS": 2},
     ),
-    "persistent": SixteenBitTma(
-        (
-            TmaChoice(192, 4, 3),
-            TmaChoice(256, 3, 4),
-            TmaChoice(128, 5, 2),
-            TmaChoice(64, 8, 1),
-            TmaChoice(64, 12, 1, rows=64),
-        ),
-        group_rows=NEAR,
-    ),
-    "multicast": SixteenBitTma(
-        (
-            TmaChoice(192, 4, 3),
-            TmaChoice(256, 3, 4),
-            TmaChoice(128, 6, 2),
-            TmaChoice(64, 8, 1),
-            TmaChoice(64, 8, 1, shares_a=True),
-        ),
-        cluster=2,
-    ),
-    "split_k_wgmma": SplitWgmma(
-        (
-            SplitTile(64, 64, 12, (1, 2, 4, 8)),
-            SplitTile(64, 128, 8, (1, 2, 4, 8)),
-            SplitTile(128, 64, 8, (1, 2, 4, 8)),
-            SplitTile(128, 128, 6, (1, 2, 4, 8)),
-            SplitTile(192, 64, 6, (1,)),
-            SplitTile(192, 128, 5, (1,)),
-            SplitTile(128, 192, 5, (1,)),
-            SplitTile(128, 256, 4, (1,)),
-        )
-    ),
-    "few_rows_wgmma": FewRows(
-        (
-            SplitTile(8, 64, 8, FEW_PARTS),
-            SplitTile(8, 128, 6, FEW_PARTS),
-            SplitTile(16, 64, 7, FEW_PARTS),
-            SplitTile(16, 128, 6, FEW_PARTS),
-            SplitTile(48, 64, 7, FEW_PARTS),
-            SplitTile(48, 128, 5, FEW_PARTS),
-            SplitTile(96, 64, 5, FEW_PARTS),
-            SplitTile(96, 128, 7, FEW_PARTS),
-            SplitTile(160, 64, 7, FEW_PARTS),
-            SplitTile(160, 128, 6, FEW_PARTS),
-        )
-    ),
-    "stream_k_wgmma": StreamKWgmma(
-        (
-            SplitTile(128, 128, 6, (1,)),
-            SplitTile(128, 192, 5, (1,)),
-            SplitTile(128, 256, 4, (1,)),
-        )
-    ),
-    "short_k_wgmma": ShortK(
-        (
-            ShortTile(64, 64, 1, 5),
-            ShortTile(64, 64, 2, 5),
-            ShortTile(64, 128, 1, 4),
-            ShortTile(64, 128, 2, 4),
-            ShortTile(128, 64, 1, 2),
-            ShortTile(128, 64, 2, 2),
-            ShortTile(128, 128, 1, 2),
-            ShortTile(128, 128, 2, 2),
-            ShortTile(128, 256, 1, 1),
-        )
-    ),
-    "fixed_parts_fma": SplitK(
-        (
-            SplitChoice(FmaTile(16, 32, 4, 4, 4, 4, 16, 8, 8), 1),
-            SplitChoice(FmaTile(32, 32, 4, 4, 4, 8, 16, 6, 8), 1),
-            SplitChoice(FmaTile(32, 64, 4, 8, 8, 4, 16, 5, 8), 1),
-            SplitChoice(FmaTile(64, 32, 4, 8, 4, 8, 16, 5, 8), 1),
-            SplitChoice(FmaTile(64, 64, 4, 8, 8, 4, 16, 4, 4), 1),
-            SplitChoice(FmaTile(128, 64, 4, 8, 16, 8, 16, 3, 8), 1),
-            SplitChoice(FmaTile(64, 128, 4, 8, 16, 4, 16, 3, 8), 1),
-        )
-    ),
-    "undivided_dmma": PersistentDmma(
-        (
-            DmmaRing(8, 32, 8, 16, 1, 2),
-            DmmaRing(8, 32, 8, 16, 1, 4),
-            DmmaRing(128, 64, 64, 32, 1, 2),
-            DmmaRing(112, 64, 56, 32, 1, 2),
-            DmmaRing(56, 128, 56, 32, 1, 2),
-            DmmaRing(192, 48, 48, 48, 1, 2),
-            DmmaRing(96, 64, 48, 32, 1, 2),
-            DmmaRing(80, 64, 40, 32, 1, 2),
-            DmmaRing(40, 128, 40, 32, 1, 2),
-            DmmaRing(64, 64, 32, 32, 1, 2),
-            DmmaRing(64, 64, 32, 32, 1, 3),
-            DmmaRing(48, 96, 24, 48, 1, 3),
-            DmmaRing(64, 32, 32, 16, 1, 2),
-            DmmaRing(32, 32, 16, 16, 1, 2),
-            DmmaRing(64, 16, 16, 16, 1, 2),
-            DmmaRing(16, 32, 8, 16, 1, 2),
-        )
-    ),
-    "undivided_wgmma": SplitWgmma(
-        (
-            SplitTile(64, 128, 8, (1,)),
-            SplitTile(64, 64, 12, (1,)),
-            SplitTile(128, 64, 8, (1,)),
-            SplitTile(128, 128, 6, (1,)),
-            SplitTile(128, 192, 5, (1,)),
-            SplitTile(128, 256, 4, (1,)),
-        )
-    ),
-    "undivided_few_rows": FewRows(
-        (
-            SplitTile(8, 64, 12, (1,)),
-            SplitTile(16, 64, 12, (1,)),
-            SplitTile(32, 64, 18, (1,)),
-            SplitTile(64, 64, 12, (1,)),
-        )
-    ),
-    "tf32": Tf32(
-        (
-            SplitTile(256, 128, 4, (1,)),
-            SplitTile(192, 128, 5, (1,)),
-            SplitTile(128, 128, 7, (1, 2, 4)),
-            SplitTile(64, 128, 9, (1, 2)),
-            SplitTile(128, 64, 9, (1, 2)),
-            SplitTile(64, 64, 14, (1, 2, 4)),
-            SplitTile(32, 64, 18, (1, 2, 4)),
-        )
-    ),
-    "three_fp16": ThreeFp16(
-        (
-            TmaChoice(192, 4, 0),
-            TmaChoice(128, 7, 0),
-            TmaChoice(64, 9, 0),
-        )
-    ),
+    "persistent": SixteenBitTma(tiles("persistent", TmaChoice), group_rows=NEAR),
+    "multicast": SixteenBitTma(tiles("multicast", TmaChoice), cluster=2),
+    "split_k_wgmma": SplitWgmma(split("split_k_wgmma")),
+    "few_rows_wgmma": FewRows(split("few_rows_wgmma")),
+    "stream_k_wgmma": StreamKWgmma(split("stream_k_wgmma")),
+    "short_k_wgmma": ShortK(tiles("short_k_wgmma", ShortTile)),
+    "undivided_wgmma": SplitWgmma(split("undivided_wgmma")),
+    "undivided_few_rows": FewRows(split("undivided_few_rows")),
+    "tf32": Tf32(split("tf32")),
+    "three_fp16": ThreeFp16(tiles("three_fp16", TmaChoice)),
     "amx_blocked": Packed(),
     "amx": Packed(),
     "int8_slices": Packed(3, scaled=True),
@@ -368,13 +138,7 @@ LAUNCHES = {
     "strassen_2": Strassen(2),
     "ozaki_14": Residues(14),
     "ozaki_15": Residues(15),
-    "int8_transposed": TransposedInt8(
-        (
-            TmaChoice(256, 4, 0),
-            TmaChoice(128, 7, 0),
-            TmaChoice(64, 9, 0),
-        )
-    ),
+    "int8_transposed": TransposedInt8(tiles("int8_transposed", TmaChoice)),
 }
 
 LADDER = ladder(  # the order here is the order of the rungs
@@ -406,7 +170,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         "mkl",
         "cpu",
         "MKL",
-        library=blas_mkl,
+        library=partial(blas, call="gemm_mkl"),
         provider="mkl",
         unsupported=lambda backend, dtype: backend.why_no_library("mkl"),
         deterministic=False,
@@ -417,7 +181,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         "cpu",
         "oneDNN",
         dtypes=("float32", "bfloat16", "int8"),
-        library=blas_onednn,
+        library=partial(blas, call="gemm_onednn"),
         provider="onednn",
         unsupported=lambda backend, dtype: backend.why_no_library("onednn"),
         deterministic=False,
@@ -537,7 +301,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         "cublaslt",
         "cuda",
         "the fastest algorithm of cuBLASLt's heuristics",
-        library=blas_fastest,
+        library=partial(blas, call="gemm_fastest"),
         tunes="cublas",
         provider="cublas",
         workspace=workspace_of_fastest,
@@ -549,7 +313,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         "cublas_tf32",
         "cuda",
         "cuBLAS with inputs rounded to TF32",
-        library=blas_tf32,
+        library=partial(blas, call="gemm_tf32"),
         provider="cublas",
         dtypes=("float32",),
         architecture="sm_80",
@@ -560,7 +324,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         "cublas_emulated",
         "cuda",
         "cuBLAS with emulation: float64 by int8 products, float32 by BF16 products",
-        library=blas_emulated,
+        library=partial(blas, call="gemm_emulated"),
         provider="cublas",
         unsupported=lambda backend, dtype: backend.why_not_emulated(dtype),
         workspace=workspace_of_emulation,

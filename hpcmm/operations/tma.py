@@ -20,7 +20,6 @@ ROW_BYTES = 128  # of a row of a box
 REGISTERS = 65536  # of an SM
 SHARED_BYTES = 227 * 1024  # that a block can use
 PRODUCER_REGISTERS = 40  # per thread, of the producer of a block in float64
-LINE_BYTES = 128  # of a line of the L2 cache
 NEAR = 4  # launches between two blocks that share reads of the L2 cache, at most; measured on an H200
 CACHED_BYTES = 100e6  # of A and B, twice the L2 cache of an H100 or H200; beyond, most reads are from memory
 

@@ -77,9 +77,9 @@ def gemm(
     return run
 
 
-def gemm_tf32(alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray) -> Callable[[], Any]:
+def gemm_tf32(*product: Any) -> Callable[[], Any]:
     """Bind the same product with float32 inputs rounded to TF32, on tensor cores."""
-    return gemm("float32", alpha, a, b, beta, c, GEMM_EX["tf32"])
+    return gemm(*product, GEMM_EX["tf32"])
 
 
 def gemm_fastest(
