@@ -1,8 +1,6 @@
 """Kernels of any signature: their arguments, launch and contract are found, and wrong kernels still fail."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -322,6 +320,12 @@ def test_arguments_launch_and_contract_are_found(tmp_path, text, name, wanted):
     assert {key: head.get(key) for key in wanted} == wanted
 
 
+@pytest.fixture
+def benched(command, forgotten):
+    """Run ``hpcmm bench`` on a file on the host."""
+    return lambda path, *options: command("bench", path.name, *(options or ("--on-host",)), folder=path.parent)
+
+
 @pytest.mark.parametrize(
     ("text", "name", "line"),
     [
@@ -333,18 +337,17 @@ def test_arguments_launch_and_contract_are_found(tmp_path, text, name, wanted):
         (SUM.replace("h; h /= 2", "h > 1; h /= 2"), "mine.cu", "mine.cu: FAIL 33 int32: ascending order: "),
     ],
 )
-def test_the_verdict_says_what_was_verified(tmp_path, text, name, line):
+def test_the_verdict_says_what_was_verified(tmp_path, benched, text, name, line):
     (tmp_path / name).write_text(text)
-    command = [sys.executable, "-m", "hpcmm", "bench", "--on-host", name]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = benched(tmp_path / name)
     assert line in done.stdout + done.stderr
     assert done.returncode == ("FAIL" in line)
 
 
-def test_a_copy_with_its_head_needs_no_trial(tmp_path, monkeypatch):
+def test_a_copy_with_its_head_needs_no_trial(tmp_path, benched, monkeypatch):
     (tmp_path / "mine.cuh").write_text(BY_ROWS)
-    command = [sys.executable, "-m", "hpcmm", "bench", "--adopt", "copy.cu", "mine.cuh"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = benched(tmp_path / "mine.cuh", "--adopt", "copy.cu")
+    assert done.returncode == 0
     assert "mine.cuh: taken as mine(out=C, B, A, rows=m, inner=k, cols=n)" in done.stdout
     monkeypatch.setattr(adoption, "adopt", None)
     assert adoption.copy_of(tmp_path / "copy.cu", "") == (tmp_path / "copy.cu", "")
@@ -364,7 +367,7 @@ def test_a_copy_with_its_head_needs_no_trial(tmp_path, monkeypatch):
     ids=["plain", "in a namespace", "declared before", "beside C linkage"],
 )
 @pytest.mark.parametrize("head", ["// hpcmm:\n//   operation: sum\n//   block: 64\n\n", ""], ids=["head", "no head"])
-def test_a_kernel_of_the_operations_signature_needs_no_c_linkage(tmp_path, before, after, head):
+def test_a_kernel_of_the_operations_signature_needs_no_c_linkage(tmp_path, benched, before, after, head):
     body = """__global__ void reduction(const float *x, size_t n, float *partial, float identity)
 {
     size_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -384,14 +387,7 @@ def test_a_kernel_of_the_operations_signature_needs_no_c_linkage(tmp_path, befor
     )
     assert changed[1] == 'extern "C" ' + changed[0]
     if head:
-        assert "mine.cu: PASS" in benched(path)
-
-
-def benched(path: Path, *options: str) -> str:
-    """Return what ``hpcmm bench`` prints for a file on the host."""
-    command = [sys.executable, "-m", "hpcmm", "bench", path.name, *(options or ("--on-host",))]
-    done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True)
-    return done.stdout + done.stderr
+        assert "mine.cu: PASS" in benched(path).stdout
 
 
 def test_the_documentation_shows_the_head(tmp_path):
@@ -752,10 +748,10 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         "one block",
     ],
 )
-def test_a_file_of_each_style_has_a_verdict_or_says_what_is_missing(tmp_path, text, name, lines):
+def test_a_file_of_each_style_has_a_verdict_or_says_what_is_missing(tmp_path, benched, text, name, lines):
     (tmp_path / name).write_text(text)
-    printed = benched(tmp_path / name)
-    assert [each for each in lines if each not in printed] == [], printed
+    done = benched(tmp_path / name)
+    assert [each for each in lines if each not in done.stdout + done.stderr] == [], done
 
 
 @pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text(), reason="this CPU has no AVX2")
@@ -764,7 +760,7 @@ def test_a_function_with_avx_gets_its_option_and_its_multiples(tmp_path):
     assert (head["options"], head["multiples"]) == (["-march=native"], {"m": 1, "n": 8, "k": 1})
 
 
-def test_a_function_of_a_program_is_the_product_and_its_races_are_searched(tmp_path):
+def test_a_function_of_a_program_is_the_product_and_its_races_are_searched(tmp_path, benched):
     check = "double checksum(const double *c, int n) { double s = 0; for (int i = 0; i < n; i++) s += c[i]; return s; }"
     (tmp_path / "mine.cpp").write_text(
         "#include <vector>\n"
@@ -773,7 +769,7 @@ def test_a_function_of_a_program_is_the_product_and_its_races_are_searched(tmp_p
         .replace("C[i][j]", "C[i * colsB + j]")
         .replace("A[i][k] * B[k][j]", "A[i * colsA + k] * B[k * colsB + j]")
     )
-    printed = benched(tmp_path / "mine.cpp", "--sizes", "8")
+    printed = benched(tmp_path / "mine.cpp", "--sizes", "8").stdout
     assert "taken as multiply(A, B, C, rowsA=m, colsA=k, colsB=n)" in printed
     assert "mine.c: PASS" in printed and "not searched for races" not in printed
 

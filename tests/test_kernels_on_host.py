@@ -414,7 +414,9 @@ def complaints(
     operation, variant = RUNG_OF[name]
     kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
     tried = cases(operation, variant, dtype)[::step]
-    turns = itertools.product(tried, ORDERS) if every_order else zip(tried, itertools.cycle(ORDERS), strict=False)
+    turns = zip(tried, itertools.cycle(ORDERS), strict=False)
+    if every_order:  # those first that find most
+        turns = itertools.product(tried[::-1], ORDERS[::-1])
     for (shape, parameters), order in turns:
         try:
             run(kernel, name, dtype, tile, shape, parameters, order, checked)
@@ -525,6 +527,11 @@ DMMA_TILES = [  # of one slice, or with slices of one warp
 ]
 
 
+def in_orders(whole: tuple[int, ...], *others: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
+    """A shape in every order, for its bits, and others in one each: a misuse of memory is reported in any order."""
+    return [*itertools.product([whole], ORDERS), *zip(others, itertools.cycle(ORDERS), strict=False)]
+
+
 def skinny_defines(dtype: str, tile: SkinnyTile, parts: int) -> tuple[str, ...]:
     macros = {"REAL": {"float32": "float", "float64": "double"}[dtype], **tile.macros, "PARTS": parts}
     return tuple(f"-D{name}={value}" for name, value in macros.items())
@@ -538,7 +545,7 @@ def test_every_tile_of_skinny_is_right_in_every_order_and_stays_in_bounds(build,
     whole, ragged = (m, n, 4 * k), (m + 2, n + 5, k + 7)
     least = max(1, m - 1), max(1, n - 2), 3
     results = set()
-    for shape, order in itertools.product((whole, ragged, least, (m, n, 0)), ORDERS):
+    for shape, order in in_orders(whole, ragged, least, (m, n, 0)):
         parameters = {"alpha": 1.5, "beta": 0.0 if shape == ragged else 0.5}
         task = task_of("matmul/skinny", dtype, None, shape, parameters)
         inputs = task.operation.draw(np.random.default_rng(shape), task)
@@ -561,7 +568,7 @@ def test_tiles_of_split_k_dmma_are_right_in_every_order_and_stay_in_bounds(build
     m, n, k = tile.rows, tile.columns, tile.depth * tile.slices
     whole, ragged = (m, 2 * n, 2 * k), (m + 2, n + 5, k + 7)
     results = set()
-    for shape, order in itertools.product((whole, ragged, (1, 2, 3), (m, n, 0)), ORDERS):
+    for shape, order in in_orders(whole, ragged, (1, 2, 3), (m, n, 0)):
         parameters = {"alpha": 1.5, "beta": 0.0 if shape == ragged else 0.5}
         task = task_of("matmul/split_k_dmma", "float64", None, shape, parameters)
         inputs = task.operation.draw(np.random.default_rng(shape), task)
@@ -630,7 +637,7 @@ def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(buil
     m, n, k = choice.rows, choice.columns, choice.depth
     whole, even, odd = (m, n, 5 * k), (m + 2, n + 6, 2 * k + 4), (m - 1, n + 5, k + 7)
     results = set()
-    for shape, order in itertools.product((whole, even, odd, (1, 2, 3), (m, n, 0)), ORDERS):
+    for shape, order in in_orders(whole, even, odd, (1, 2, 3), (m, n, 0)):
         scalars = {"alpha": 1.5, "beta": 0.0 if shape == even else 0.5}
         task = Task(operation, variant, shape, "float64", scalars, 0, MULTIPROCESSORS)
         inputs = task.operation.draw(np.random.default_rng(shape), task)
@@ -778,7 +785,7 @@ def test_removing_any_barrier_of_any_rung_is_found(build, name, which):
 
     def said(**options) -> Iterator[str]:
         """Of all types, as one may be the only one that passes a barrier."""
-        dtypes = RUNG_OF[name][0].dtypes_of(RUNG_OF[name][1])
+        dtypes = RUNG_OF[name][0].dtypes_of(RUNG_OF[name][1])[::-1]
         return itertools.chain.from_iterable(
             complaints(build, name, each, tile, text=text, every_order=True, **options) for each in dtypes
         )
@@ -1094,7 +1101,7 @@ def test_blocks_that_wait_for_one_that_cannot_start_hang(build):
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_host_header_reports_faults(build, name):
     body, said = BROKEN[name]
-    for order in ORDERS:
+    for order in ORDERS[: 1 if name.startswith("no end") else None]:  # what has no end takes long
         with pytest.raises(KernelError, match=f"{order} order: .*({said})"):
             run_body(build, body, order, blocks=2)
         assert run_body(build, "out[t] = t;", order) == list(range(64)), "the next launch starts afresh"
