@@ -25,9 +25,9 @@
 
 constexpr int LEAF = 32 * PER_THREAD;  // elements of a tile
 constexpr int WIDTH = 16 / sizeof(REAL), VECTORS = PER_THREAD / WIDTH, PARTS = sizeof(REAL) / 4, WARPS = BLOCK / 32;
-constexpr int LOADS = 8 / PARTS;      // nodes that a thread of the last block loads at once
+constexpr int LOADS = 8;              // nodes that a thread of the last block loads at once
 constexpr int BATCH = BLOCK * LOADS;  // nodes that the last block combines at once, an aligned group
-constexpr int MOST_NODES = 8192, BATCHES = MOST_NODES / BATCH;
+constexpr int MOST_NODES = 8192;      // at most 32 batches
 constexpr unsigned ALL = 0xffffffffu;
 static_assert(BLOCK >= 32 && BLOCK <= 1024 && (BLOCK & (BLOCK - 1)) == 0, "a power of two, whole warps");
 
@@ -96,6 +96,8 @@ __device__ REAL of_group(const REAL *x, size_t n, size_t first, int tiles, REAL 
 #pragma unroll 1
     for (int i = 0; i < tiles; ++i) {
         const REAL value = (first + i) * LEAF < n ? of_tile(x, n, first + i, identity) : identity;
+        if (tiles == 1)
+            return value;
         kept = lane == i % 32 ? value : kept;
         if (i % 32 == 31 || i == tiles - 1) {
             const REAL whole = of_lanes(kept);
@@ -116,10 +118,14 @@ __device__ void publish_node(REAL value, int node, unsigned number)
         st_relaxed_gpu_global(&words[p][node], (unsigned long long)number << 32 | parts[p]);
 }
 
-// Wait for LOADS nodes from `first` on, as far as there are `nodes`, and return their value.
-__device__ REAL nodes_from(int first, int nodes, unsigned number, REAL identity)
+// Wait for the nodes of a batch from `first` on, as far as there are `nodes`, and return their value in all threads.
+__device__ REAL of_batch(int first, int nodes, unsigned number, REAL identity)
 {
+    constexpr int VALUES = LOADS * WARPS, LANES = VALUES < 32 ? VALUES : 32;
+    __shared__ REAL of_warps[VALUES];
     unsigned long long word[LOADS][PARTS];
+    const int t = threadIdx.x;
+    first += t;
     bool missing;
     do {  // loads of all words before the first check, so that their latencies overlap
         missing = false;
@@ -127,30 +133,38 @@ __device__ REAL nodes_from(int first, int nodes, unsigned number, REAL identity)
         for (int i = 0; i < LOADS; ++i)
 #pragma unroll
             for (int p = 0; p < PARTS; ++p)
-                word[i][p] = first + i < nodes ? ld_relaxed_gpu_global(&words[p][first + i]) : 0;
+                word[i][p] = first + i * BLOCK < nodes ? ld_relaxed_gpu_global(&words[p][first + i * BLOCK]) : 0;
 #pragma unroll
         for (int i = 0; i < LOADS; ++i)
 #pragma unroll
             for (int p = 0; p < PARTS; ++p)
-                missing = missing || (first + i < nodes && (unsigned)(word[i][p] >> 32) != number);
+                missing = missing || (first + i * BLOCK < nodes && (unsigned)(word[i][p] >> 32) != number);
     } while (missing);
-    REAL values[LOADS];
+    __syncthreads();  // the values of the batch before are read
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
         unsigned parts[PARTS];
 #pragma unroll
         for (int p = 0; p < PARTS; ++p)
             parts[p] = (unsigned)word[i][p];
-        memcpy(&values[i], parts, sizeof values[i]);
-        values[i] = first + i < nodes ? values[i] : identity;
+        REAL node;
+        memcpy(&node, parts, sizeof node);
+        node = of_lanes(first + i * BLOCK < nodes ? node : identity);
+        if (t % 32 == 0)
+            of_warps[i * WARPS + t / 32] = node;
     }
-    return of_registers(values);
+    __syncthreads();
+    REAL values[VALUES / LANES];
+#pragma unroll
+    for (int i = 0; i < VALUES / LANES; ++i)
+        values[i] = of_warps[t % LANES * (VALUES / LANES) + i];
+    return of_lanes(of_registers(values), LANES);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
     reduction(const REAL *x, size_t n, REAL *result, REAL identity)
 {
-    __shared__ REAL of_warps[2][WARPS];  // two, so that one barrier suffices for each node and batch
+    __shared__ REAL of_warps[2][WARPS];  // two, so that one barrier suffices for each node
     const int t = threadIdx.x, lane = t % 32, warp = t / 32;
     const bool last = blockIdx.x == gridDim.x - 1;
     const size_t tiles = (n + LEAF - 1) / LEAF;
@@ -182,20 +196,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
     if (!last)
         return;
     if (!alone) {
-        REAL batches[BATCHES];
-#pragma unroll
-        for (int b = 0; b < BATCHES; ++b) {
-            batches[b] = identity;
-            if (b * BATCH < nodes) {
-                value = of_lanes(nodes_from(b * BATCH + t * LOADS, nodes, number, identity));
-                if (lane == 0)
-                    of_warps[buffer][warp] = value;
-                __syncthreads();
-                batches[b] = of_lanes(of_warps[buffer][lane % WARPS], WARPS);
-                buffer ^= 1;
-            }
+        REAL of_batches = identity;
+#pragma unroll 1
+        for (int b = 0; b * BATCH < nodes; ++b) {
+            value = of_batch(b * BATCH, nodes, number, identity);
+            of_batches = lane == b ? value : of_batches;
         }
-        value = of_registers(batches);
+        value = of_lanes(of_batches);
         if (t == 0)
             st_relaxed_gpu_global(&next_launch, number + 1);
     }
