@@ -23,7 +23,7 @@ from hpcmm.bench.journal import CUT_OFF, Journal, kept_in, whole_lines
 from hpcmm.bench.measure import Contender, Problem, measure_point, run_for_profiler, settled
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment import plan
-from hpcmm.model import HpcmmError
+from hpcmm.model import ALONE, TEXTBOOK, HpcmmError
 from hpcmm.model.launch import Run
 from hpcmm.model.measurement import Batch, Measuring, Point
 from hpcmm.operations import OPERATIONS, task_of
@@ -836,9 +836,18 @@ def test_a_visit_counts_as_its_share_of_a_point(monkeypatch, capsys):
 def planned(tmp_path):
     """``planned(ranks=…, sizes=…, …)`` writes a plan of one sweep; returns arguments for hpcmm.jobs.measure."""
 
-    def write(variant: str = "serial", ranks: int = 2, sizes=(4, 8, 12), backends: str = "cpu", **measuring):
-        entry = {"operation": "matmul", "variants": [variant], "sizes": list(sizes), "ranks": [ranks]}
-        device = OPERATIONS["matmul"].variant(variant).device
+    def write(
+        variant: str = "serial",
+        ranks: int = 2,
+        sizes=(4, 8, 12),
+        backends: str = "cpu",
+        operation: str = "matmul",
+        algorithms=(TEXTBOOK,),
+        **measuring,
+    ):
+        entry = {"operation": operation, "variants": [variant], "sizes": list(sizes), "ranks": [ranks]}
+        entry["algorithms"] = list(algorithms)
+        device = OPERATIONS[operation].variant(variant).device
         config = {
             "scale": "quick",
             "backends": backends,
@@ -912,6 +921,45 @@ def test_an_error_on_one_rank_ends_all_of_them_with_that_error(mpiexec, planned,
     assert ("Traceback" in done.stderr) is (kind == "RuntimeError")
     assert not (tmp_path / "raw/size/cpu-r3-1.h5").exists()
     assert len(finished(tmp_path / "raw/size/cpu-r3-1.journal")) == 2
+
+
+OF_RANKS = {  # algorithms by operation, and a variant
+    "matmul": ("serial", [TEXTBOOK, "staged", "resident", "ring", "summa", ALONE]),
+    "sum": ("serial", ["all_reduce"]),
+    "links": ("memcpy", ["pairs_mpi", "all_to_all_mpi_rma", "broadcast_mpi", "reduce_scatter_mpi"]),
+}
+IN_EACH_PHASE = [
+    pytest.param(
+        *(operation, variant, algorithm, phase),
+        marks=() if (place + len(algorithm)) % 4 == 0 else pytest.mark.slow,
+        id=f"{algorithm}-{phase}",
+    )
+    for operation, (variant, algorithms) in OF_RANKS.items()
+    for algorithm in algorithms
+    for place, phase in enumerate(("open", "run", "verify", "close"))
+]
+
+
+@pytest.mark.parametrize(("operation", "variant", "algorithm", "phase"), IN_EACH_PHASE)
+def test_a_job_ends_if_one_rank_fails_in_any_phase(mpiexec, planned, tmp_path, operation, variant, algorithm, phase):
+    """The other ranks may wait for it, and its process may wait for them at its end."""
+    arguments = planned(variant, 3, operation=operation, algorithms=[algorithm])
+    done = mpiexec(3, RANK_FAILS, f"RuntimeError@{phase}", 1, *arguments)
+    assert done.returncode != 0
+    assert "rank 1 lost its way" in done.stderr
+    assert len(finished(tmp_path / "raw/size/cpu-r3-1.journal")) == (3 if phase == "close" else 2)
+
+
+@pytest.mark.parametrize("operation", OF_RANKS)
+def test_a_wrong_result_on_one_rank_fails_its_point_only(mpiexec, planned, tmp_path, operation):
+    variant, algorithms = OF_RANKS[operation]
+    arguments = planned(variant, 3, (8, 12, 16), operation=operation, algorithms=algorithms)
+    done = mpiexec(3, RANK_FAILS, "wrong@verify", 3, *arguments)
+    assert done.returncode == 0, done.stderr
+    rows = store.read(tmp_path / "raw/size/cpu-r3-1.h5")["measurements"]
+    sizes = rows["n"]
+    assert set(rows["algorithm"][sizes == 12]) == set(algorithms)
+    np.testing.assert_array_equal(rows["passed"], sizes != 12)
 
 
 def test_a_rank_that_hangs_after_the_last_point_ends_the_job_and_no_point_is_lost(mpiexec, planned, tmp_path):

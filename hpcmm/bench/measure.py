@@ -168,20 +168,24 @@ class Contender:
                 self.distribution.call(self.run)
 
     def verify(self, judge: Callable[[np.ndarray], Verdict] | None, when: str = "") -> None:
-        """Verify the gathered result on rank 0, or the part of each rank there, and share the verdict."""
+        """Verify the gathered result on rank 0, or the part of each rank there, and share the verdict.
+
+        A kernel that wrote outside its arrays is wrong on whichever rank it did.
+        """
         comm = self.distribution.comm
         verdict = None
         if judge is not None:
             (result,) = self.distribution.result.values()
             verdict = judge(result)
-            if complaint := self.run.complaint():
-                verdict = dataclasses.replace(verdict, passed=False, where=f"{complaint}; {verdict.where}".rstrip("; "))
-            if self.distribution.comm.rank and not verdict.passed:
-                verdict = dataclasses.replace(verdict, where=f"rank {comm.rank}: {verdict.where}")
-            if when and not verdict.passed:
-                verdict = dataclasses.replace(verdict, where=f"{verdict.where} ({when})")
-        verdicts = [each for each in comm.allgather(verdict) if each]  # of rank 0, or of all ranks
+        every = comm.allgather((verdict, self.run.complaint()))
+        verdicts = [each for each, _ in every if each]  # of rank 0, or of all ranks
         self.verdict = next((each for each in verdicts if not each.passed), verdicts[0])
+        for rank, (each, complaint) in enumerate(every):
+            if complaint or (each and not each.passed):
+                where = "; ".join(filter(None, (complaint, each.where if each else "")))
+                where = (f"rank {rank}: " if rank else "") + where + (f" ({when})" if when else "")
+                self.verdict = dataclasses.replace(self.verdict, passed=False, where=where)
+                break
         if self.verdict.passed and self.algorithm in ONE_CALL:
             self.checksum = self.distribution.checksum()
             self.verdict = dataclasses.replace(self.verdict, bits=tuple(comm.allgather(self.checksum)))
@@ -219,7 +223,9 @@ class Contender:
         checksum = first.bits[self.distribution.comm.rank]
         if self.has_bits(checksum):
             self.verdict, self.checksum = first, checksum
-        elif not self.bits.skipped and TRIAL not in self.distribution.pick(self.task):
+            return
+        picks = self.distribution.comm.allgather(self.distribution.pick(self.task))  # that of each rank's part
+        if not self.bits.skipped and not any(TRIAL in each for each in picks):
             where = self.run.complaint() or "bits differ from the verified result of the first visit"
             self.verdict = dataclasses.replace(first, passed=False, where=where)
 
@@ -257,6 +263,8 @@ class Contender:
         try:
             found = self.distribution.comm.bcast(same_bits.differences(self.task, self.algorithm), root=0)
         except DeviceError as error:  # such as too little memory for further arrays
+            if self.distribution.comm.size > 1:
+                raise  # other ranks may wait for this one
             print(f"{self.point.name}: bits of {self.variant.name} not compared: {error}", flush=True)
             return
         self.differences = {

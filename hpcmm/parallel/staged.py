@@ -289,14 +289,17 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Predict the fastest tiling; uploads, gathers, products and downloads have one queue each."""
+    """Predict the fastest tiling; uploads, gathers, products and downloads have one queue each.
+
+    Uploads and downloads also share the memory of the host, so all of them take at least the sum of their times.
+    """
     if not {"upload", "download"} <= set(machine.moves):
         return math.nan
     m, n, k = shape
     _, terms = block_rows(k, ranks)[0]
     up, down, ends = machine.moves["upload"], machine.moves["download"], []
     for tiling in tilings(m, n, ranks).values():
-        uploaded = gathered = multiplied = downloaded = 0.0
+        uploaded = gathered = multiplied = downloaded = copies = 0.0
         for matrix, (_, count), tiles in tiling.arrivals():
             uploaded += up(count * (k if matrix == "A" else terms) * itemsize)
             if matrix == "B":
@@ -305,7 +308,8 @@ def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: in
                 uploaded += up(height * width * itemsize)
                 multiplied = max(multiplied, gathered, uploaded) + machine.local(2 * height * width * k)
                 downloaded = max(downloaded, multiplied) + down(height * width * itemsize)
-        ends.append(downloaded)
+                copies += down(height * width * itemsize)
+        ends.append(max(downloaded, uploaded + copies))
     return min(ends)
 
 

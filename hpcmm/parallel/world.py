@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, NoReturn
 
 from mpi4py import MPI
@@ -139,6 +140,19 @@ def abort(message: str) -> NoReturn:
     must_end()
     MPI.COMM_WORLD.Abort(1)
     raise SystemExit(1)  # for singletons of MPI libraries whose Abort returns
+
+
+def end_all(kind: type, error: BaseException, trace: TracebackType | None) -> None:
+    """Print an uncaught error and end all ranks, before the interpreter destroys objects that wait for other ranks."""
+    sys.__excepthook__(kind, error, trace)
+    if issubclass(kind, Exception):
+        sys.stderr.flush()
+        must_end()
+        MPI.COMM_WORLD.Abort(1)
+
+
+if MPI.COMM_WORLD.size > 1:
+    sys.excepthook = end_all
 
 
 def must_end() -> None:

@@ -1,10 +1,13 @@
-"""hpcmm.jobs.measure, but ranks fail where they place size 12: ``rank_fails.py KIND RANKS ARGUMENTS...``.
+"""hpcmm.jobs.measure, but ranks fail at size 12: ``rank_fails.py KIND[@PHASE] RANKS ARGUMENTS...``.
 
-KIND is the error: RuntimeError, which is unexpected, HpcmmError, which a user can fix, kill, which ends
-the process at once, or stuck, which goes on until the test ends it. After the last point: end, which hangs, and only a
-second is expected. RANKS is how many ranks fail: 1 is rank 1, otherwise all.
+KIND is the error: RuntimeError, which is unexpected, HpcmmError, which a user can fix, wrong, which is a verdict, kill,
+which ends the process at once, or stuck, which goes on until the test ends it. PHASE is one of ``PHASES``. After the
+last point: end, which hangs, and only a second is expected. RANKS is how many ranks fail: 1 is rank 1, otherwise all.
+If rank 1 fails alone, its interpreter would not end by itself, as if a library waited for the other ranks.
 """
 
+import atexit
+import dataclasses
 import os
 import runpy
 import signal
@@ -17,19 +20,32 @@ from hpcmm.bench import job, measure
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
 
-kind, ranks = sys.argv.pop(1), int(sys.argv.pop(1))
-place = measure.Problem.__init__
+PHASES = {
+    "place": (measure.Problem, "__init__"),
+    "open": (measure.Problem, "distributions"),
+    "run": (measure.Contender, "first_run"),
+    "verify": (measure.Contender, "verify"),
+    "close": (measure.Problem, "close"),
+}
+kind, _, phase = sys.argv.pop(1).partition("@")
+ranks = int(sys.argv.pop(1))
 rank = MPI.COMM_WORLD.rank
+of, name = PHASES[phase or "place"]
+right = getattr(of, name)
 
 
-def fails_at_size_12(self, comm, backend, point, *others):
-    if point.shape[0] == 12 and kind != "end" and (rank == 1 or ranks > 1):
-        if kind == "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if kind == "stuck":
-            time.sleep(600)
-        raise {"RuntimeError": RuntimeError, "HpcmmError": HpcmmError}[kind](f"rank {rank} lost its way")
-    place(self, comm, backend, point, *others)
+def fails_at_size_12(self, *arguments, **options):
+    shape = (arguments[2] if name == "__init__" else self.point if of is measure.Contender else self.place[2]).shape
+    if shape[0] != 12 or not (rank == 1 or ranks > 1) or kind == "end":
+        return right(self, *arguments, **options)
+    if kind == "wrong":
+        judge = arguments[0] and (lambda result: dataclasses.replace(arguments[0](result), passed=False))
+        return right(self, judge, **options)
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "stuck":
+        time.sleep(600)
+    raise {"RuntimeError": RuntimeError, "HpcmmError": HpcmmError}[kind](f"rank {rank} lost its way")
 
 
 def hangs(self):
@@ -44,7 +60,8 @@ def expected(self, step, seconds, *overdue):
 
 if kind == "end":
     expect, world.Watchdog.expect, job.Process.close = world.Watchdog.expect, expected, hangs
-if ranks == 1:
-    world.PATIENCE_SECONDS = 1  # no other rank fails
-measure.Problem.__init__ = fails_at_size_12
+elif ranks == 1:
+    world.PATIENCE_SECONDS, world.SECONDS_TO_END = 1, 600  # no other rank fails
+    atexit.register(lambda: time.sleep(600) if rank == 1 else None)
+setattr(of, name, fails_at_size_12)
 runpy.run_module("hpcmm.jobs.measure", run_name="__main__")
