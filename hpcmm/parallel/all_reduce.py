@@ -22,7 +22,7 @@ from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.distribution import OnDevices
 from hpcmm.parallel.memory import Need, elements, whole_elements
-from hpcmm.parallel.schedules import block_rows, block_tree, tree_nodes
+from hpcmm.parallel.schedules import block_row, block_tree, part_of_tree, tree_nodes
 
 
 def is_reduction(operation: Operation) -> bool:
@@ -132,7 +132,7 @@ def of_tree(nodes: Sequence[tuple[tuple[int, int], np.generic]], combine: np.ufu
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
     """Return the memory of a rank: its parts and the result. Rank 0 stages nothing: it has the whole vectors."""
-    _, count = block_tree(shape[0], ranks)[rank]
+    _, count = part_of_tree(shape[0], ranks, rank)
     local = sum(elements(operation, (count,)).values())
     return Need(local, 0 if rank == 0 else local, whole_elements(operation, shape, rank))
 
@@ -162,7 +162,7 @@ def combining(seconds: float, ranks: int, how: Literal["nccl", "copies", "mpi"])
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
     """Predict the reduction of the largest part, and the combination of the results."""
-    _, count = block_rows(shape[0], ranks)[0]
+    _, count = block_row(shape[0], ranks, 0)
     if ranks == 1:
         return machine.local(count)
     return machine.local(count) + machine.combine(ranks) if machine.combine else math.nan

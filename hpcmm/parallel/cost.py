@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpcmm.parallel.schedules import block_rows
+from hpcmm.parallel.schedules import block_row
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def moved(phase: str, shape: Sequence[int], itemsize: int, ranks: int) -> int:
     through one memory, whatever tree it uses. To and from the device, they are one rank's share.
     """
     m, n, k = shape
-    _, rows = block_rows(m, ranks)[0]
+    _, rows = block_row(m, ranks, 0)
     away = m - rows  # rank 0's own rows stay in place
     elements = {
         "scatter": away * k + away * n,

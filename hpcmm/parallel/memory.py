@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpcmm.model import Operation
-from hpcmm.parallel.schedules import block_rows
+from hpcmm.parallel.schedules import block_row
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def elements(operation: Operation, shape: Sequence[int]) -> dict[str, int]:
 
 def local_elements(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> dict[str, int]:
     """Return each operand's number of elements on one rank: of its block of rows, or of all if replicated."""
-    _, rows = block_rows(shape[0], ranks)[rank]
+    _, rows = block_row(shape[0], ranks, rank)
     whole, local = elements(operation, shape), elements(operation, (rows, *shape[1:]))
     replicated = [each.name for each in operation.operands if each.distribution == "replicated"]
     return local | {name: whole[name] for name in replicated}

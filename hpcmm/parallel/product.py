@@ -14,7 +14,7 @@ from hpcmm.model import Operand, Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
-from hpcmm.parallel.schedules import block_rows, column_panels
+from hpcmm.parallel.schedules import block_row, column_panels
 
 TUNING_SECONDS = 2.0  # of trial runs; no further schedule is tried afterwards
 
@@ -34,7 +34,7 @@ def is_product(operation: Operation) -> bool:
 def local_rows(shape: Sequence[int], ranks: int, rank: int) -> tuple[int, int]:
     """Return a rank's number of rows of A and C, and of B, in a product divided by block rows."""
     m, _, k = shape
-    return block_rows(m, ranks)[rank][1], block_rows(k, ranks)[rank][1]
+    return block_row(m, ranks, rank)[1], block_row(k, ranks, rank)[1]
 
 
 class Scheduled(Distribution):

@@ -23,7 +23,7 @@ from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import RowsInPlace, is_product, local_rows
-from hpcmm.parallel.schedules import block_rows, column_panels, consecutive, divisions, partners
+from hpcmm.parallel.schedules import block_row, column_panels, consecutive, divisions, partners
 from hpcmm.parallel.transports.base import Arrival
 
 
@@ -109,7 +109,7 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
     """Predict the fastest division. A group that has arrived is multiplied, in one product per run of rows."""
     m, n, k = shape
-    (_, rows), (_, terms) = block_rows(m, ranks)[0], block_rows(k, ranks)[0]
+    (_, rows), (_, terms) = block_row(m, ranks, 0), block_row(k, ranks, 0)
     exchange, product = machine.exchange(terms * n * itemsize), machine.local
     order = [0, *(source for source, _ in partners(0, ranks))]
     ends = []

@@ -18,7 +18,7 @@ from hpcmm.parallel.cost import Machine, moved
 from hpcmm.parallel.distribution import LATE_RUNS, MOST_SPINS, Distribution
 from hpcmm.parallel.memory import Need, local_elements, whole_elements
 from hpcmm.parallel.product import is_product
-from hpcmm.parallel.schedules import block_rows
+from hpcmm.parallel.schedules import block_row
 
 
 def is_divisible(operation: Operation) -> bool:
@@ -233,7 +233,7 @@ def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: in
     if not is_product(operation) or (ranks > 1 and not machine.moves):
         return math.nan
     m, n, k = shape
-    _, rows = block_rows(m, ranks)[0]
+    _, rows = block_row(m, ranks, 0)
     moves = sum(line(moved(phase, shape, itemsize, ranks)) for phase, line in machine.moves.items())
     return moves + machine.local(2 * rows * n * k)
 

@@ -40,10 +40,15 @@ def block_tree(length: int, ranks: int) -> list[tuple[int, int]]:
     >>> block_tree(2**20 + 5, 3)
     [(0, 360448), (360448, 360448), (720896, 327685)]
     """
+    return [part_of_tree(length, ranks, rank) for rank in range(ranks)]
+
+
+def part_of_tree(length: int, ranks: int, rank: int) -> tuple[int, int]:
+    """Return one of ``block_tree``."""
     unit = _unit(length)
-    blocks = block_rows(-(-length // unit), ranks)
-    ends = [(first * unit, min((first + count) * unit, length)) for first, count in blocks]
-    return [(min(first, length), max(0, last - first)) for first, last in ends]
+    first, count = block_row(-(-length // unit), ranks, rank)
+    first = min(first * unit, length)
+    return first, min(count * unit, length - first)
 
 
 def tree_nodes(length: int, first: int, count: int) -> list[tuple[int, int]]:
@@ -232,7 +237,7 @@ def tilings(rows: int, columns: int, ranks: int) -> dict[str, Tiling]:
     >>> {name: tiling.order for name, tiling in tilings(8192, 8192, 4).items() if name.startswith("4")}
     {'4 x 2, A first': 'BAAAAB', '4 x 2': 'BAABAA'}
     """
-    _, most = block_rows(rows, ranks)[0]
+    _, most = block_row(rows, ranks, 0)
     found: dict[str, Tiling] = {}
     for a_first, of_columns, coarser in product((True, False), (2, 4), (1, 2)):
         of_rows = min(MOST_PARTS, most * columns // (of_columns * TILE)) // coarser

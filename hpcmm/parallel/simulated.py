@@ -21,7 +21,7 @@ from typing import NamedTuple
 from hpcmm.model import TEXTBOOK, HpcmmError, Operation
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.parallel.cost import Line, Machine, moved
-from hpcmm.parallel.schedules import block_rows, consecutive, divisions, grid, panels, panels_of, partners
+from hpcmm.parallel.schedules import block_row, block_rows, consecutive, divisions, grid, panels, panels_of, partners
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def closed_form(
 def _gathers(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
     """Predict ``resident``: all ranks of a node read from other nodes at the same time, and share its link."""
     _, n, k = shape
-    nbytes = block_rows(k, ranks)[0][1] * n * itemsize
+    nbytes = block_row(k, ranks, 0)[1] * n * itemsize
     shared = Line(on.between.latency, max(on.between.per_unit * min(on.per_node, ranks), on.inside.per_unit))
     times = [0.0]
     for source, _ in partners(0, ranks):
@@ -119,7 +119,7 @@ def _panels(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> fl
 def _textbook(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
     """Predict the scatter of A and C from rank 0, a binomial broadcast of B, the product, and the gather of C."""
     m, n, k = shape
-    _, rows = block_rows(m, ranks)[0]
+    _, rows = block_row(m, ranks, 0)
     nodes = ceil(ranks / on.per_node)
 
     def from_root(nbytes: int) -> float:
@@ -273,7 +273,7 @@ class Receipt(NamedTuple):
 def _ring(of: Context) -> None:
     """Pass each block of columns of B on to the previous rank while it is multiplied."""
     m, n, k = of.shape
-    rows, columns = block_rows(m, of.ranks)[of.rank][1], [count for _, count in block_rows(n, of.ranks)]
+    rows, columns = block_row(m, of.ranks, of.rank)[1], [count for _, count in block_rows(n, of.ranks)]
     for step in range(of.ranks):
         flows = []
         if step < of.ranks - 1:
@@ -319,7 +319,7 @@ def _summa(of: Context) -> None:
     m, n, k = of.shape
     grid_rows, grid_columns = grid(of.ranks)
     row, column = divmod(of.rank, grid_columns)
-    rows, columns = block_rows(m, grid_rows)[row][1], block_rows(n, grid_columns)[column][1]
+    rows, columns = block_row(m, grid_rows, row)[1], block_row(n, grid_columns, column)[1]
     steps = panels_of(panels(k, grid_rows, grid_columns), grid_rows, grid_columns, row, column)
 
     def flows(panel) -> list:

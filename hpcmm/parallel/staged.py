@@ -27,7 +27,7 @@ from hpcmm.parallel.collectives import BlockRows, mpi
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import Scheduled, is_product, local_rows
-from hpcmm.parallel.schedules import Tiling, block_rows, tilings
+from hpcmm.parallel.schedules import Tiling, block_row, tilings
 from hpcmm.parallel.transports.base import Arrival, TransportError, on_all_ranks
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: in
     if not {"upload", "download"} <= set(machine.moves):
         return math.nan
     m, n, k = shape
-    _, terms = block_rows(k, ranks)[0]
+    _, terms = block_row(k, ranks, 0)
     up, down, ends = machine.moves["upload"], machine.moves["download"], []
     for tiling in tilings(m, n, ranks).values():
         uploaded = gathered = multiplied = downloaded = copies = 0.0

@@ -25,7 +25,7 @@ from hpcmm.parallel.collectives import gather_blocks, scatter_blocks
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace, is_product
-from hpcmm.parallel.schedules import Panel, block_rows, grid, panels, panels_of
+from hpcmm.parallel.schedules import Panel, block_row, block_rows, grid, panels, panels_of
 from hpcmm.parallel.transports.base import Arrival
 
 
@@ -125,7 +125,7 @@ class Summa(ProductInPlace):
 
     def schedules(self) -> dict[str, int]:
         _, n, _ = self.shape
-        _, widest = block_rows(n, self.grid[1])[0]
+        _, widest = block_row(n, self.grid[1], 0)
         return self.column_schedules(widest)
 
     def prepare_schedule(self, schedule: int, task: Task) -> Run:
@@ -159,8 +159,8 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
     m, n, k = shape
     of_rows, of_columns = grid(ranks)
     i, j = divmod(rank, of_columns)
-    rows, columns = block_rows(m, of_rows)[i][1], block_rows(n, of_columns)[j][1]
-    a, b = rows * block_rows(k, of_columns)[j][1], block_rows(k, of_rows)[i][1] * columns
+    rows, columns = block_row(m, of_rows, i)[1], block_row(n, of_columns, j)[1]
+    a, b = rows * block_row(k, of_columns, j)[1], block_row(k, of_rows, i)[1] * columns
     cut = panels(k, of_rows, of_columns)
     buffers = min(2, len(cut)) * max(panel.terms for panel in cut) * (rows + columns) if ranks > 1 else 0
     device = a + b + 2 * rows * columns + buffers
@@ -174,7 +174,7 @@ def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: in
     """
     m, n, k = shape
     of_rows, of_columns = grid(ranks)
-    rows, columns = block_rows(m, of_rows)[0][1], block_rows(n, of_columns)[0][1]
+    rows, columns = block_row(m, of_rows, 0)[1], block_row(n, of_columns, 0)[1]
     cut, slowest = panels(k, of_rows, of_columns), 0.0
     for column in range(of_columns):
         done = before = arrived = 0.0

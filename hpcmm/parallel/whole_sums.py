@@ -22,7 +22,7 @@ from hpcmm.parallel.collectives import BlockRows, gather_blocks, scatter_blocks
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace
-from hpcmm.parallel.schedules import block_row, block_rows
+from hpcmm.parallel.schedules import block_row
 from hpcmm.parallel.transports.base import Arrival
 
 Grid = Callable[[int], tuple[int, int]]  # rows and columns of the grid of some ranks
@@ -201,7 +201,7 @@ def predict(
     """Predict the steps: blocks arrive one after the other, and are multiplied with all that arrived before."""
     m, n, k = shape
     of_rows, of_columns = grid(ranks)
-    (_, rows), (_, columns) = block_rows(m, ranks)[0], block_rows(n, ranks)[0]
+    (_, rows), (_, columns) = block_row(m, ranks, 0), block_row(n, ranks, 0)
     end = machine.local(2 * rows * columns * k)
     arrived, have_a, have_b = 0.0, 1, 1
     for step in range(1, max(of_rows, of_columns)):
