@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import functools
 import gc
+import itertools
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from hypothesis import settings
 
 from hpcmm import backends
 from hpcmm.backends.cpu import device
+from hpcmm.backends.emulated import launch
 from hpcmm.cli import main
 from hpcmm.experiment import extensions
 from hpcmm.operations import OPERATIONS
@@ -228,6 +230,20 @@ def emulated(shared_folder) -> Path:
     folder = shared_folder / "emulated"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory, emulated):
+    """Compile a kernel's source for the host, each text and set of constants once: ``build(text, symbol, options)``."""
+    folder, numbers = tmp_path_factory.mktemp("kernels"), itertools.count()
+
+    @functools.cache
+    def build(text: str, symbol: str, options: tuple[str, ...] = ()) -> launch.HostKernel:
+        source = folder / f"{next(numbers)}.cu"
+        source.write_text(text)
+        return launch.compile_kernel(source, symbol, options, emulated)
+
+    return build
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import yaml
 from conftest import kill
+from timings import page_of
 
 from hpcmm import backends, store
 from hpcmm.backends.emulated.launch import COMPILER
@@ -35,11 +36,6 @@ HEAD = ["kernel", "size", "type", "time", "rate", "over numpy", "over serial"]
 NAMES = {"by_rows.c", "serial", "numpy"}
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
-
-
-def bench(*arguments, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "hpcmm", "bench", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=600)
 
 
 @pytest.fixture
@@ -74,10 +70,10 @@ def folder(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(tmp_path):
+def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(inside, tmp_path):
     transcript = next(each for each in TRANSCRIPTS if "on-host" not in each)
     command, _, printed = transcript.partition("\n")
-    done = bench(*command.split()[3:], "--output", tmp_path / "timings.h5", "--html", tmp_path / "page.html")
+    done = inside(*command.split()[3:], "--output", tmp_path / "timings.h5", "--html", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     for text in (done.stdout, printed):
         verdict, table, *_ = text.split("\n\n")  # then a note, on a noisy machine
@@ -90,7 +86,7 @@ def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(tmp_path):
         assert {tuple(line.split()[:3]) for line in lines} == {(name, "64", "float32") for name in NAMES}
     rows = store.read(tmp_path / "timings.h5")["measurements"]
     assert {*rows["contender"]} == NAMES and rows["passed"].all()
-    assert "by_rows.c" in (tmp_path / "page.html").read_text()
+    assert "by_rows.c" in page_of(tmp_path / "page.html")
 
 
 @needs_compiler

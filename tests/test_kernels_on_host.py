@@ -19,7 +19,7 @@ import pytest
 from checksums import splitmix64_sum
 
 from hpcmm import kernels
-from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
+from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, on_device, poison
 from hpcmm.grading import counts
 from hpcmm.model import Task
 from hpcmm.model.dtypes import DTYPES
@@ -218,20 +218,6 @@ def small_tiles_are_divided(monkeypatch):
 
 class WrongResult(KernelError):
     """A wrong result."""
-
-
-@pytest.fixture(scope="session")
-def build(tmp_path_factory, emulated):
-    """Compile a kernel's source for the host, each text and set of constants once."""
-    folder, numbers = tmp_path_factory.mktemp("kernels"), itertools.count()
-
-    @functools.cache
-    def build(text: str, symbol: str, constants: tuple[str, ...] = ()) -> HostKernel:
-        source = folder / f"{next(numbers)}.cu"
-        source.write_text(text)
-        return compile_kernel(source, symbol, constants, emulated)
-
-    return build
 
 
 def padded(content: np.ndarray) -> np.ndarray:
@@ -527,9 +513,9 @@ DMMA_TILES = [  # of one slice, or with slices of one warp
 ]
 
 
-def in_orders(whole: tuple[int, ...], *others: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
-    """A shape in every order, for its bits, and others in one each: a misuse of memory is reported in any order."""
-    return [*itertools.product([whole], ORDERS), *zip(others, itertools.cycle(ORDERS), strict=False)]
+def in_orders(first: tuple, *others: tuple) -> list[tuple[tuple, str]]:
+    """A point in every order, and others in one each: a misuse of memory or of a barrier is reported in any order."""
+    return [*itertools.product([first], ORDERS), *zip(others, itertools.cycle(ORDERS), strict=False)]
 
 
 def skinny_defines(dtype: str, tile: SkinnyTile, parts: int) -> tuple[str, ...]:

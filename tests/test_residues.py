@@ -23,7 +23,6 @@ from hpcmm.operations.matmul import MATMUL
 RUNGS = [variant for variant in MATMUL.ladder if isinstance(variant.geometry, residues.Residues)]
 HEADER = kernels.FOLDER / "matmul" / "residues.cuh"
 FUNCTIONS = ("scale_columns", "split_rows", "split_columns", "recombine")
-NOT_FINITE = 2**31 - 1
 ROW = np.arange(128)  # of a layer of B, by the place in a row of C that the product writes its result to
 ROW = ROW // 16 * 16 + ROW % 4 // 2 * 8 + ROW % 16 // 4 * 2 + ROW % 2
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 from tasks import machine
-from test_kernels_on_host import build as on_host
 from test_kernels_on_host import needs_compiler, source
 from timings import kernel_samples, measurement
 
@@ -40,9 +39,6 @@ from hpcmm.parallel.schedules import CUT, block_tree, tree_nodes
 MATMUL = OPERATIONS["matmul"]
 SUM = OPERATIONS["sum"]
 FLOATS = ("float32", "float64")
-
-
-build = on_host
 
 
 @pytest.fixture(scope="module")

@@ -32,14 +32,12 @@ OPERATION = dataclasses.replace(MATMUL, ladder=(*MATMUL.ladder, HOST))
 
 
 @pytest.fixture(scope="session")
-def functions(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("strassen")
-
+def functions(emulated):
     @functools.cache
     def function(dtype: str, name: str):
         task = task_of("strassen_1", dtype, (1, 1, 1), 0.0)
         options = [f"-D{key}={value}" for key, value in task.macros.items()]
-        return compile_kernel(kernels.source(MATMUL, task.variant), name, options, folder)
+        return compile_kernel(kernels.source(MATMUL, task.variant), name, options, emulated)
 
     return function
 
