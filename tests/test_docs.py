@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import os
 import re
@@ -93,16 +94,15 @@ class Html(HTMLParser):
     def __init__(self, path: Path):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str]]] = []
-        self.text = ""
+        texts: list[str] = []
+        self.handle_data = texts.append
         self.feed(timings.page_of(path))
+        self.text = "".join(texts)
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
 
-    def handle_data(self, data):
-        self.text += data
-
-    @property
+    @functools.cached_property
     def anchors(self) -> set[str]:
         return {attributes["id"] for _, attributes in self.tags if "id" in attributes}
 
