@@ -5,7 +5,7 @@
 #include "ptx.cuh"
 
 constexpr int WIDTH = 16 / sizeof(REAL);        // elements in 16 bytes
-constexpr int SIDE = 8;                         // a thread computes SIDE x SIDE elements of C
+constexpr int SIDE = 8, THREAD_ROWS = SIDE, THREAD_COLUMNS = SIDE;  // a thread computes SIDE x SIDE elements of C
 constexpr int LANE_ROWS = 8, LANE_COLUMNS = 4;  // how the lanes of a warp cover its tile
 constexpr int WARP_ROWS = LANE_ROWS * SIDE, WARP_COLUMNS = LANE_COLUMNS * SIDE;
 constexpr int PITCH = ROWS + WIDTH;  // of A's columns in shared memory, padded against bank conflicts of copies
@@ -21,9 +21,7 @@ constexpr int RESIDENT = sizeof(REAL) == 4 ? 2 : 1;
 constexpr int RESIDENT = 1;
 #endif
 
-struct alignas(16) Vector {
-    REAL of[16 / sizeof(REAL)];
-};
+#include "matmul/thread_tile.cuh"
 
 // Load: copy tiles from global to shared memory. A thread copies column a_column of A, in rows a_row, a_row + A_STEP,
 // ..., and WIDTH columns of B, in rows b_row, b_row + B_STEP, ...
@@ -76,34 +74,6 @@ struct Loader {
         cp_async_commit_group();
     }
 };
-
-// A thread's operands of one step.
-struct Fragments {
-    Vector a[SIDE / WIDTH], b[SIDE / WIDTH];
-
-    // Load the operands of step p from shared memory; tile_a and tile_b are this thread's first elements of the tiles.
-    __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
-    {
-#pragma unroll
-        for (int i = 0; i < SIDE / WIDTH; ++i)
-            a[i] = *(const Vector *)&tile_a[p * PITCH + i * LANE_ROWS * WIDTH];
-#pragma unroll
-        for (int j = 0; j < SIDE / WIDTH; ++j)
-            b[j] = *(const Vector *)&tile_b[p * COLUMNS + j * LANE_COLUMNS * WIDTH];
-    }
-};
-
-// Multiply: add the products of one step, in serpentine order: each operand is used twice in a row.
-__device__ void multiply(REAL (&sums)[SIDE][SIDE], const Fragments &f)
-{
-#pragma unroll
-    for (int i = 0; i < SIDE; ++i)
-#pragma unroll
-        for (int j = 0; j < SIDE; ++j) {
-            const int c = i % 2 ? SIDE - 1 - j : j;
-            sums[i][c] += f.a[i / WIDTH].of[i % WIDTH] * f.b[c / WIDTH].of[c % WIDTH];
-        }
-}
 
 // Epilogue: C = alpha sums + beta C. `top` and `left` are the row and the column of this thread's first element.
 __device__ void epilogue(const REAL (&sums)[SIDE][SIDE], int m, int n, REAL alpha, REAL beta, REAL *C, int ldc, int top,

@@ -8,6 +8,11 @@ struct Piece {
     int tile, from, to;
 };
 
+// A tile whose pieces several blocks compute: its number among the remaining ones, and the first and the last block.
+struct Divided {
+    int tile, first, last;
+};
+
 // How the blocks of the grid divide `tiles` tiles of C, of `steps` steps each.
 struct Division {
     int tiles, steps;
@@ -42,6 +47,31 @@ struct Division {
         const long long tile = first / steps + (i - whole), start = tile * steps;
         return {whole * blocks + (int)tile, (int)max(first - start, 0LL), (int)min(end - start, (long long)steps)};
     }
+    // The tile of a piece of less than all steps.
+    __device__ Divided divided(const Piece &piece) const
+    {
+        const int tile = piece.tile - full_waves() * (int)gridDim.x;
+        return {tile, block_of((long long)tile * steps), block_of((long long)(tile + 1) * steps - 1)};
+    }
 };
+
+// Count the sums of a piece that this block has published; return whether they are the last of their tile. `done` has
+// the number of blocks that have finished their piece of each tile; 0 between launches.
+__device__ inline bool is_last(unsigned int *done, const Divided &of)
+{
+    __shared__ bool all;
+    __threadfence();  // the sums are visible before they are counted
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        all = atomicAdd(&done[of.tile], 1u) == of.last - of.first;
+        if (all)
+            done[of.tile] = 0;
+    }
+    __syncthreads();
+    if (!all)
+        return false;
+    __threadfence();
+    return true;
+}
 
 #endif

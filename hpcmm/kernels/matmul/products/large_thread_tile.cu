@@ -40,9 +40,7 @@ constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows
 constexpr int MOST_PREFETCHED_TERMS = 256;
 static_assert(ROWS * COLUMNS == BLOCK * THREAD_ROWS * THREAD_COLUMNS, "a block's threads cover its tile of C");
 
-struct alignas(16) Vector {
-    REAL of[16 / sizeof(REAL)];
-};
+#include "matmul/thread_tile.cuh"
 
 // Load: copy tiles from global to shared memory. A thread copies column a_column of A, in rows a_row, a_row + A_STEP,
 // ..., and WIDTH columns of B, in rows b_row, b_row + B_STEP, ...
@@ -95,34 +93,6 @@ struct Loader {
         cp_async_commit_group();
     }
 };
-
-// A thread's operands of one step.
-struct Fragments {
-    Vector a[THREAD_ROWS / WIDTH], b[THREAD_COLUMNS / WIDTH];
-
-    // Load the operands of step p from shared memory; tile_a and tile_b are this thread's first elements of the tiles.
-    __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
-    {
-#pragma unroll
-        for (int i = 0; i < THREAD_ROWS / WIDTH; ++i)
-            a[i] = *(const Vector *)&tile_a[p * PITCH + i * LANE_ROWS * WIDTH];
-#pragma unroll
-        for (int j = 0; j < THREAD_COLUMNS / WIDTH; ++j)
-            b[j] = *(const Vector *)&tile_b[p * COLUMNS + j * LANE_COLUMNS * WIDTH];
-    }
-};
-
-// Multiply: add the products of one step, in serpentine order: each operand is used twice in a row.
-__device__ void multiply(REAL (&sums)[THREAD_ROWS][THREAD_COLUMNS], const Fragments &f)
-{
-#pragma unroll
-    for (int i = 0; i < THREAD_ROWS; ++i)
-#pragma unroll
-        for (int j = 0; j < THREAD_COLUMNS; ++j) {
-            const int c = i % 2 ? THREAD_COLUMNS - 1 - j : j;
-            sums[i][c] += f.a[i / WIDTH].of[i % WIDTH] * f.b[c / WIDTH].of[c % WIDTH];
-        }
-}
 
 // Epilogue: C = alpha sums + beta C, for this thread's elements from row y and column x of the block's tile on. C is
 // read before it is written, PASS_ROWS rows at a time. The compiler cannot reorder the accesses itself, because a store

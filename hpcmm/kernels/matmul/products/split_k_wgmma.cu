@@ -48,9 +48,8 @@ __device__ unsigned int done[2 * MAX_BLOCKS];
 template <int N> __device__ bool fix_up(float (&sums)[N][4], const Piece &piece, const Division &division, int *all)
 {
 #if STREAM_K
-    const int tile = piece.tile - division.full_waves() * (int)gridDim.x, thread = threadIdx.x;
-    const int first = division.block_of((long long)tile * division.steps);
-    const int last = division.block_of((long long)(tile + 1) * division.steps - 1);
+    const Divided of = division.divided(piece);
+    const int thread = threadIdx.x;
     float4 *const own = pieces[blockIdx.x][piece.from > 0] + thread;
 #pragma unroll
     for (int j = 0; j < N; ++j)
@@ -58,9 +57,9 @@ template <int N> __device__ bool fix_up(float (&sums)[N][4], const Piece &piece,
     __threadfence();  // the sums are visible before they are counted
     barrier_sync(1, THREADS);
     if (thread == 0) {
-        *all = atomicAdd(&done[tile], 1u) == last - first;
+        *all = atomicAdd(&done[of.tile], 1u) == of.last - of.first;
         if (*all)
-            done[tile] = 0;
+            done[of.tile] = 0;
     }
     barrier_sync(1, THREADS);
     if (!*all)
@@ -72,8 +71,8 @@ template <int N> __device__ bool fix_up(float (&sums)[N][4], const Piece &piece,
         for (int e = 0; e < 4; ++e)
             sums[j][e] = 0;
 #pragma unroll 1
-    for (int block = first; block <= last; ++block) {
-        const float4 *const other = pieces[block][block > first] + thread;
+    for (int block = of.first; block <= of.last; ++block) {
+        const float4 *const other = pieces[block][block > of.first] + thread;
 #pragma unroll
         for (int j = 0; j < N; ++j) {
             const float4 part = other[j * THREADS];

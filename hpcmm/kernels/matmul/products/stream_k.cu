@@ -23,40 +23,28 @@
 
 // The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
 __device__ __align__(16) REAL pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
-// The number of blocks that have finished their piece of a tile; 0 between launches.
 __device__ unsigned int done[2 * MAX_BLOCKS];
 
 // Fix-up: publish the sums of a piece. The last block to finish a piece of this tile adds up the sums of all pieces and
 // returns true.
 __device__ bool fix_up(REAL (&sums)[16][4], const Piece &piece, const Division &division)
 {
-    const int tile = piece.tile - division.full_waves() * gridDim.x, thread = threadIdx.x;
-    const int first = division.block_of((long long)tile * division.steps);
-    const int last = division.block_of((long long)(tile + 1) * division.steps - 1);
+    const Divided of = division.divided(piece);
+    const int thread = threadIdx.x;
     float4 *const own = (float4 *)pieces[blockIdx.x][piece.from > 0];
 #pragma unroll
     for (int j = 0; j < 16; ++j)
         own[j * BLOCK + thread] = make_float4(sums[j][0], sums[j][1], sums[j][2], sums[j][3]);
-    __shared__ bool all;
-    __threadfence();  // the sums are visible before they are counted
-    __syncthreads();
-    if (thread == 0) {
-        all = atomicAdd(&done[tile], 1u) == last - first;
-        if (all)
-            done[tile] = 0;
-    }
-    __syncthreads();
-    if (!all)
+    if (!is_last(done, of))
         return false;
-    __threadfence();
 #pragma unroll
     for (int j = 0; j < 16; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
             sums[j][e] = 0;
 #pragma unroll 1
-    for (int block = first; block <= last; ++block) {
-        const float4 *const other = (const float4 *)pieces[block][block > first];
+    for (int block = of.first; block <= of.last; ++block) {
+        const float4 *const other = (const float4 *)pieces[block][block > of.first];
 #pragma unroll
         for (int j = 0; j < 16; ++j) {
             const float4 four = other[j * BLOCK + thread];

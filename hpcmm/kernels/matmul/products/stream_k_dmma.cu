@@ -26,7 +26,6 @@
 
 // The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
 __device__ __align__(16) REAL pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
-// The number of blocks that have finished their piece of a tile; 0 between launches.
 __device__ unsigned int done[2 * MAX_BLOCKS];
 
 // The block's current piece. It is in shared memory, because the products need all registers.
@@ -187,9 +186,8 @@ __device__ void multiply(REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], const Fragments
 // returns true.
 __device__ bool fix_up(REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], const Piece &piece, const Division &division)
 {
-    const int tile = piece.tile - division.full_waves() * gridDim.x, thread = threadIdx.x;
-    const int first = division.block_of((long long)tile * division.steps);
-    const int last = division.block_of((long long)(tile + 1) * division.steps - 1);
+    const Divided of = division.divided(piece);
+    const int thread = threadIdx.x;
     Pair *const own = (Pair *)pieces[blockIdx.x][piece.from > 0] + thread;
 #pragma unroll
     for (int i = 0; i < MMA_ROWS; ++i)
@@ -198,19 +196,9 @@ __device__ bool fix_up(REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], const Piece &piec
 #pragma unroll
             for (int h = 0; h < 2; ++h)
                 own[((i * MMA_COLUMNS + j) * 2 + h) * BLOCK] = {sums[i][j][2 * h], sums[i][j][2 * h + 1]};
-    __shared__ bool all;
-    __threadfence();  // the sums are visible before they are counted
-    __syncthreads();
-    if (thread == 0) {
-        all = atomicAdd(&done[tile], 1u) == last - first;
-        if (all)
-            done[tile] = 0;
-    }
-    __syncthreads();
-    if (!all)
+    if (!is_last(done, of))
         return false;
-    __threadfence();
-    const bool two = last - first == 1;  // the order of two numbers does not change their sum
+    const bool two = of.last - of.first == 1;  // the order of two numbers does not change their sum
     if (!two)
 #pragma unroll
         for (int i = 0; i < MMA_ROWS; ++i)
@@ -220,10 +208,10 @@ __device__ bool fix_up(REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], const Piece &piec
                 for (int e = 0; e < 4; ++e)
                     sums[i][j][e] = 0;
 #pragma unroll 1
-    for (int block = first; block <= last; ++block) {
+    for (int block = of.first; block <= of.last; ++block) {
         if (two && block == blockIdx.x)
             continue;
-        const Pair *const other = (const Pair *)pieces[block][block > first] + thread;
+        const Pair *const other = (const Pair *)pieces[block][block > of.first] + thread;
 #pragma unroll
         for (int i = 0; i < MMA_ROWS; ++i)
 #pragma unroll

@@ -22,38 +22,26 @@
 
 // The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
 __device__ __align__(16) float pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
-// The number of blocks that have finished their piece of a tile; 0 between launches.
 __device__ unsigned int done[2 * MAX_BLOCKS];
 
 // Fix-up: publish the sums of a piece. The last block to finish a piece of this tile adds up the sums of all pieces and
 // returns true.
 template <int N> __device__ bool fix_up(Vector (&sums)[N], const Piece &piece, const Division &division)
 {
-    const int tile = piece.tile - division.full_waves() * gridDim.x, thread = threadIdx.x;
-    const int first = division.block_of((long long)tile * division.steps);
-    const int last = division.block_of((long long)(tile + 1) * division.steps - 1);
+    const Divided of = division.divided(piece);
+    const int thread = threadIdx.x;
     Vector *const own = (Vector *)pieces[blockIdx.x][piece.from > 0];
 #pragma unroll
     for (int f = 0; f < N; ++f)
         own[f * BLOCK + thread] = sums[f];
-    __shared__ bool all;
-    __threadfence();  // the sums are visible before they are counted
-    __syncthreads();
-    if (thread == 0) {
-        all = atomicAdd(&done[tile], 1u) == last - first;
-        if (all)
-            done[tile] = 0;
-    }
-    __syncthreads();
-    if (!all)
+    if (!is_last(done, of))
         return false;
-    __threadfence();
 #pragma unroll
     for (int f = 0; f < N; ++f)
         sums[f] = {};
 #pragma unroll 1
-    for (int block = first; block <= last; ++block) {
-        const Vector *const other = (const Vector *)pieces[block][block > first];
+    for (int block = of.first; block <= of.last; ++block) {
+        const Vector *const other = (const Vector *)pieces[block][block > of.first];
 #pragma unroll
         for (int f = 0; f < N; ++f) {
             const Vector v = other[f * BLOCK + thread];
