@@ -31,6 +31,11 @@ def tiles_of(shape: tuple[int, ...], tile: Any) -> int:
     return -(-m // tile.rows) * -(-n // tile.columns)
 
 
+def macros_of(tile: Any, *fields: str) -> dict[str, int]:
+    """Return fields of the record of a tile as macros: ``{"WARP_ROWS": 64}`` for ``"warp_rows"``."""
+    return {name.upper(): int(getattr(tile, name)) for name in fields}
+
+
 @dataclass(frozen=True)
 class Staged:
     """The tiles that a block stages at a time: ``rows`` x ``depth`` of A and ``depth`` x ``columns`` of B."""
@@ -114,6 +119,13 @@ class ChosenTile(OverC):
 
     def decide(self, backend: Any, task: Task) -> None:
         trials.decide(backend, task)
+
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
+        return self.launched(task, arrays, *self.chosen(task)) if all(self.over_c(task)) else []
+
+    def launched(self, task: Task, arrays: Mapping[str, Any], tile: Any, divided: int) -> list[Launch]:
+        """Return the launches of a candidate, for a C with elements."""
+        raise NotImplementedError
 
     def details(self, tile: Any, divided: int) -> str:
         """Describe what distinguishes a candidate from others with as many rows and columns; empty if nothing does."""

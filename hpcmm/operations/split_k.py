@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Launch
-from hpcmm.operations.blocks import ChosenTile
+from hpcmm.operations.blocks import ChosenTile, macros_of
 from hpcmm.operations.waves import CLUSTERED, Work
 
 
@@ -39,11 +39,8 @@ class FmaTile:
 
     @property
     def macros(self) -> dict[str, int]:
-        return {
-            **{"ROWS": self.rows, "COLUMNS": self.columns, "SLICES": self.slices},
-            **{"THREAD_ROWS": self.thread_rows, "THREAD_COLUMNS": self.thread_columns, "LANE_ROWS": self.lane_rows},
-            **{"DEPTH": self.depth, "STAGES": self.stages, "UNROLL": self.unroll, "BLOCK": self.threads},
-        }
+        names = "rows", "columns", "slices", "thread_rows", "thread_columns", "lane_rows", "depth", "stages", "unroll"
+        return macros_of(self, *names) | {"BLOCK": self.threads}
 
     @property
     def ring_bytes(self) -> int:
@@ -83,11 +80,7 @@ class DmmaTile:
 
     @property
     def macros(self) -> dict[str, int]:
-        return {
-            **{"ROWS": self.rows, "COLUMNS": self.columns, "SLICES": self.slices, "WARP_ROWS": self.warp_rows},
-            **{"WARP_COLUMNS": self.warp_columns, "DEPTH": self.depth, "STAGES": self.stages, "STEP": self.step},
-            **{"AHEAD": self.ahead, "RESIDENT": self.resident, "BLOCK": self.threads},
-        }
+        return macros_of(self, *(each.name for each in fields(self))) | {"BLOCK": self.threads}
 
     @property
     def ring_bytes(self) -> int:
@@ -133,13 +126,9 @@ class Clusters(ChosenTile):
         tile, parts = self.chosen(task)
         return {**tile.macros, "PARTS": parts}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        tile, parts = self.chosen(task)
-        grid = self.over_c(task)
-        if not all(grid):
-            return []
+    def launched(self, task: Task, arrays: Mapping[str, Any], tile: Any, divided: int) -> list[Launch]:
         arguments = task.operation.arguments(task, arrays)
-        return [Launch((*grid, parts), (tile.threads,), arguments, self.shared_bytes(task))]
+        return [Launch((*self.over_c(task), divided), (tile.threads,), arguments, self.shared_bytes(task))]
 
 
 @dataclass(frozen=True)
@@ -203,12 +192,7 @@ class SkinnyTile:
 
     @property
     def macros(self) -> dict[str, int]:
-        return {
-            **{"ROWS": self.rows, "COLUMNS": self.columns, "WARP_ROWS": self.warp_rows},
-            **{"THREAD_COLUMNS": self.thread_columns, "LANE_TERMS": self.lane_terms, "SLICES": self.slices},
-            **{"DEPTH": self.depth, "STAGES": self.stages},
-            **{"RESIDENT": self.resident, "TENSOR": int(self.tensor), "BLOCK": self.threads},
-        }
+        return macros_of(self, *(each.name for each in fields(self))) | {"BLOCK": self.threads}
 
     def ring_bytes(self, itemsize: int) -> int:
         """Return the bytes of shared memory of the rings of all slices, with the padding against bank conflicts."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Boxes, Launch, Workspace
-from hpcmm.operations.blocks import ChosenTile
+from hpcmm.operations.blocks import ChosenTile, macros_of
 from hpcmm.operations.stream_k import stream_k_blocks
 from hpcmm.operations.tma import BOX, ROW_BYTES, aligned, copied, copied_rows, even_blocks, near_rows
 from hpcmm.operations.waves import Work
@@ -77,10 +78,8 @@ class SplitTma(ChosenTile):
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
         group_rows = self.group_rows if parts > 1 else near_rows(task, tile.columns)
-        return {
-            **{"ROWS": tile.rows, "COLUMNS": tile.columns, "DEPTH": self.depth, "STAGES": tile.stages, "PARTS": parts},
-            **{"BLOCK": self.threads(tile, parts), "GROUP_ROWS": group_rows, "COPY_BLOCK": self.copy_block},
-        }
+        found = macros_of(tile, "rows", "columns", "stages") | {"DEPTH": self.depth, "PARTS": parts}
+        return found | {"BLOCK": self.threads(tile, parts), "GROUP_ROWS": group_rows, "COPY_BLOCK": self.copy_block}
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
         return copied_rows(task, self.line)
@@ -89,11 +88,8 @@ class SplitTma(ChosenTile):
         """Return the number of persistent blocks."""
         return even_blocks(tiles, task.sms)
 
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        (tile, parts), (columns, rows) = self.chosen(task), self.over_c(task)
-        tiles = rows * columns
-        if not tiles:
-            return []
+    def launched(self, task: Task, arrays: Mapping[str, Any], tile: SplitTile, parts: int) -> list[Launch]:
+        tiles = math.prod(self.over_c(task))
         launches, arguments = copied(task, arrays, self.copy_block)
         _, _, _, _, a, _, b, *_ = arguments
         dtype = self.box_dtype or task.dtype
@@ -174,18 +170,13 @@ class FewRows(ChosenTile):
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
-        return {
-            **{"ROWS": tile.rows, "COLUMNS": tile.columns, "DEPTH": BOX, "STAGES": tile.stages, "PARTS": parts},
-            **{"BLOCK": self.threads(tile), "GROUP_ROWS": 1, "BFLOAT16": int(task.dtype == "bfloat16")},
-        }
+        found = macros_of(tile, "rows", "columns", "stages") | {"DEPTH": BOX, "PARTS": parts, "GROUP_ROWS": 1}
+        return found | {"BLOCK": self.threads(tile), "BFLOAT16": int(task.dtype == "bfloat16")}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        (tile, parts), grid = self.chosen(task), self.over_c(task)
-        if not all(grid):
-            return []
+    def launched(self, task: Task, arrays: Mapping[str, Any], tile: SplitTile, parts: int) -> list[Launch]:
         boxes = [Boxes(arrays[name], rows, BOX, task.dtype) for name, rows in (("A", tile.rows), ("B", BOX))]
         arguments = (*task.operation.arguments(task, arrays), *boxes)
-        return [Launch((*grid, parts), (self.threads(tile),), arguments, self.shared_bytes(tile))]
+        return [Launch((*self.over_c(task), parts), (self.threads(tile),), arguments, self.shared_bytes(tile))]
 
 
 @dataclass(frozen=True)
@@ -219,18 +210,12 @@ class ShortK(ChosenTile):
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, _ = self.chosen(task)
-        return {
-            **{"ROWS": tile.rows, "COLUMNS": tile.columns, "DEPTH": BOX, "STAGES": tile.stages},
-            **{"BLOCK": 2 * tile.rows, "RESIDENT": tile.resident, "BFLOAT16": int(task.dtype == "bfloat16")},
-            **{"GROUP_ROWS": 1},
-        }
+        found = macros_of(tile, "rows", "columns", "stages", "resident") | {"DEPTH": BOX, "GROUP_ROWS": 1}
+        return found | {"BLOCK": 2 * tile.rows, "BFLOAT16": int(task.dtype == "bfloat16")}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        (tile, _), grid = self.chosen(task), self.over_c(task)
-        if not all(grid):
-            return []
+    def launched(self, task: Task, arrays: Mapping[str, Any], tile: ShortTile, divided: int) -> list[Launch]:
         shared = tile.stages * (tile.rows + tile.columns) * ROW_BYTES
-        return [Launch(grid, (2 * tile.rows,), task.operation.arguments(task, arrays), shared)]
+        return [Launch(self.over_c(task), (2 * tile.rows,), task.operation.arguments(task, arrays), shared)]
 
 
 class Tf32(SplitTma):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Launch
-from hpcmm.operations.blocks import ChosenTile, OverC, Staged, Tiled, tiles_of
+from hpcmm.operations.blocks import ChosenTile, OverC, Staged, Tiled, macros_of, tiles_of
 from hpcmm.operations.split_k import FmaTile
 from hpcmm.operations.waves import Work
 
@@ -154,15 +154,9 @@ class StreamKDmma(ChosenTile):
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, _ = self.chosen(task)
-        return {
-            **{"ROWS": tile.rows, "COLUMNS": tile.columns, "WARP_ROWS": tile.warp_rows},
-            **{"WARP_COLUMNS": tile.warp_columns, "DEPTH": tile.depth, "STAGES": tile.stages, "BLOCK": tile.threads},
-            **{"RESIDENT": tile.resident, "MAX_BLOCKS": tile.resident * task.sms, "GROUP_ROWS": self.group_rows},
-        }
+        found = macros_of(tile, *(each.name for each in fields(tile))) | {"BLOCK": tile.threads}
+        return found | {"MAX_BLOCKS": tile.resident * task.sms, "GROUP_ROWS": self.group_rows}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        if not all(self.over_c(task)):
-            return []
-        tile, divided = self.chosen(task)
+    def launched(self, task: Task, arrays: Mapping[str, Any], tile: DmmaChoice, divided: int) -> list[Launch]:
         blocks = tile.blocks(task, divided)
         return [Launch((blocks,), (tile.threads,), task.operation.arguments(task, arrays), tile.ring_bytes)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Boxes, Launch, Workspace
-from hpcmm.operations.blocks import ChosenTile, Staged, Tiled, rounded_up, tiles_of
+from hpcmm.operations.blocks import ChosenTile, Staged, Tiled, macros_of, rounded_up, tiles_of
 from hpcmm.operations.waves import Work
 
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
@@ -125,19 +125,16 @@ class PersistentTma(ChosenTile):
     def phase(self, task: Task) -> Staged | None:
         return self.ring(task).phase(task)
 
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        choice, ring = self.tile(task), self.ring(task)
-        clusters = self.clusters(task, choice)
-        if not clusters:
-            return []
+    def launched(self, task: Task, arrays: Mapping[str, Any], tile: TmaChoice, divided: int) -> list[Launch]:
+        ring, clusters = self.ring(task), self.clusters(task, tile)
         a, b = ring.boxes(task, arrays)
-        if choice.shares_a:
+        if tile.shares_a:
             a = replace(a, rows=a.rows // self.cluster)
         else:
             b = replace(b, rows=b.rows // self.cluster)
         boxes = a, b, Boxes(arrays["C"], BOX, BOX, task.dtype)
         # a box of C has a barrier of 8 bytes
-        boxes_of_c = choice.rows // BOX * choice.c_boxes * (BOX * BOX * task.element.itemsize + 8)
+        boxes_of_c = tile.rows // BOX * tile.c_boxes * (BOX * BOX * task.element.itemsize + 8)
         return [
             Launch(
                 (self.cluster * even_blocks(clusters, max(1, task.sms // self.cluster)),),
@@ -274,10 +271,8 @@ class ThreeFp16(PersistentTma):
             "inverse_b": Workspace((rounded_up(n, self.tile(task).columns), 2), "float32"),
         }
 
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
+    def launched(self, task: Task, arrays: Mapping[str, Any], tile: TmaChoice, divided: int) -> list[Launch]:
         tiles = math.prod(self.over_c(task))
-        if not tiles:
-            return []
         m, n, k, _, a, lda, b, ldb, *_ = arguments = task.operation.arguments(task, arrays)
         parts_a, parts_b, inverse_a, inverse_b = parts = [arrays[name] for name in self.workspace(task)]
         row_threads = 32  # of a row of A; a thread splits 8 elements at a time
@@ -321,10 +316,8 @@ class TransposedInt8(PersistentTma):
         columns, terms = self.groups(task)
         return {"transposed": Workspace((columns * GROUP, terms * GROUP), "uint8")}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
+    def launched(self, task: Task, arrays: Mapping[str, Any], tile: TmaChoice, divided: int) -> list[Launch]:
         tiles = math.prod(self.over_c(task))
-        if not tiles:
-            return []
         m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = task.operation.arguments(task, arrays)
         transposed, ring = arrays["transposed"], self.ring(task)
         boxes = Boxes(a, ring.rows, self.depth, "uint8"), Boxes(transposed, ring.columns, self.depth, "uint8")
@@ -444,18 +437,12 @@ class PersistentDmma(ChosenTile):
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, _ = self.chosen(task)
-        return {
-            **{"ROWS": tile.rows, "COLUMNS": tile.columns, "WARP_ROWS": tile.warp_rows},
-            **{"WARP_COLUMNS": tile.warp_columns, "DEPTH": tile.depth, "STAGES": tile.stages, "SLICES": tile.slices},
-            **{"TEAMS": tile.teams, "BLOCK": tile.threads, "CONSUMER_REGISTERS": tile.consumer_registers},
-            **{"GROUP_ROWS": rows_beyond_cache(task, tile.columns, self.group_rows)},
-        }
+        names = "rows", "columns", "warp_rows", "warp_columns", "depth", "stages", "slices", "teams"
+        found = macros_of(tile, *names, "consumer_registers") | {"BLOCK": tile.threads}
+        return found | {"GROUP_ROWS": rows_beyond_cache(task, tile.columns, self.group_rows)}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        tile, _ = self.chosen(task)
+    def launched(self, task: Task, arrays: Mapping[str, Any], tile: DmmaRing, divided: int) -> list[Launch]:
         tiles = tiles_of(task.shape, tile)
-        if not tiles:
-            return []
         boxes = Boxes(arrays["A"], tile.rows, tile.depth, "float64"), Boxes(arrays["B"], tile.depth, 16, "float64")
         arguments = (*task.operation.arguments(task, arrays), *boxes)
         return [Launch((even_blocks(tiles, task.sms),), (tile.threads,), arguments, tile.shared_bytes)]
