@@ -149,51 +149,21 @@ def _ladder(series: Series, rungs: Mapping[str, Row], climb: Sequence[str], othe
     }
     low = value[value > 0].min() / 1.5
     labels = [*climb, *([OTHERS] if climb and others else []), *others]
-    y = category(
-        "label", scale={"domain": labels}, title=None, axis={"labelLimit": 200, "ticks": False, "domain": False}
-    )
     # leaves room for the labels after the bars, and after the line at 1
     floor = 1.0 if relative else low
     ends = [max(filter(None, (*pair, floor))) for pair in zip(columns["value"], columns["to"], strict=True)]
-    needed = (
-        f"{low:.6g} * pow({end / low:.6g}, width / max(width - {text_width(text)}, 24))"
-        for end, text in zip(ends, texts, strict=True)
-    )
-    domain = {"type": "log", "domainMin": low, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
     baseline = rows["library"].iloc[0]
     title = f"speed relative to {baseline}" if relative else rates.name
     axis = f"over {baseline}" if relative else rates.name  # the caption says what it is; a narrow axis has no room
-    format_ = {
-        "labelBound": True,
-        "grid": False,
-        "format": "~r",
-        "labelOverlap": "greedy",
-        "values": _ticks(low, max(ends)),
-    }
-    x = quantity("value", title=axis, scale=domain, axis=format_)
-    bars = [{"filter": "datum.kind == 'bar'"}]
+    x, y = _axes(axis, low, ends, texts, labels)
     color = {"condition": {"test": "datum.library == 1", "value": LINE}, "value": PALETTE[0]}
     opacity = {"condition": {"test": "datum.library == 1", "value": 0.45}, "value": 1}
     tooltip = tooltips(rates.name, series)
-    end = {
-        "calculate": f"max(isValid(datum.to) ? datum.to : 0, isValid(datum.value) ? datum.value : 0, {floor:.6g})",
-        "as": "end",
-    }
+    end = f"max(isValid(datum.to) ? datum.to : 0, isValid(datum.value) ? datum.value : 0, {floor:.6g})"
+    bars = [*calculations(series), {"filter": "datum.kind == 'bar'"}]
     layers: list[Spec] = [
-        {
-            "mark": {"type": "bar", "height": {"band": 0.55}},
-            "transform": [*calculations(series), *bars, {"calculate": f"{low:.6g}", "as": "start"}],
-            "encoding": {
-                **{"x": x, "x2": {"field": "start"}, "y": y},
-                **{"color": color, "opacity": opacity, "tooltip": tooltip},
-            },
-        },
-        {
-            "name": BESIDE,
-            "mark": {"type": "text", "align": "left", "dx": 6},
-            "transform": [end],
-            "encoding": {"x": quantity("end"), "y": y, "text": {"field": "text"}},
-        },
+        _bars(x, y, low, {"color": color, "opacity": opacity, "tooltip": tooltip}, bars),
+        _beside(y, end),
         {
             "mark": {
                 "type": "text",
@@ -227,6 +197,40 @@ def _ladder(series: Series, rungs: Mapping[str, Row], climb: Sequence[str], othe
     )
 
 
+def _axes(
+    title: str, low: float, ends: Sequence[float], texts: Sequence[str], labels: Sequence[str]
+) -> tuple[Spec, Spec]:
+    """Return a logarithmic axis from ``low`` with room for a text after the end of each bar, and that of the labels."""
+    needed = (
+        f"{low:.6g} * pow({end / low:.6g}, width / max(width - {text_width(text)}, 24))"
+        for end, text in zip(ends, texts, strict=True)
+    )
+    scale = {"type": "log", "domainMin": low, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
+    axis = {"labelBound": True, "grid": False, "format": "~r", "labelOverlap": "greedy"}
+    x = quantity("value", title=title, scale=scale, axis=axis | {"values": _ticks(low, max(ends))})
+    axis = {"labelLimit": 200, "ticks": False, "domain": False}
+    return x, category("label", scale={"domain": labels}, title=None, axis=axis)
+
+
+def _bars(x: Spec, y: Spec, start: float, channels: Spec, transform: Sequence[Spec] = ()) -> Spec:
+    """Return a layer of bars from ``start``."""
+    return {
+        "mark": {"type": "bar", "height": {"band": 0.55}},
+        "transform": [*transform, {"calculate": f"{start:.6g}", "as": "start"}],
+        "encoding": {"x": x, "x2": {"field": "start"}, "y": y, **channels},
+    }
+
+
+def _beside(y: Spec, end: str) -> Spec:
+    """Return a layer with the text of each bar after its end, an expression."""
+    return {
+        "name": BESIDE,
+        "mark": {"type": "text", "align": "left", "dx": 6},
+        "transform": [{"calculate": end, "as": "end"}],
+        "encoding": {"x": quantity("end"), "y": y, "text": {"field": "text"}},
+    }
+
+
 def _ticks(low: float, high: float) -> list[float]:
     """Return 1, 2 and 5 times powers of ten between two numbers."""
     tens = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -242,29 +246,15 @@ def _branches(series: Series, steps: Sequence[Row]) -> Figure:
         "text": texts,
         **{name: rounded([getattr(ratio, name) for ratio in ratios]) for name in ("value", "low", "high")},
     }
-    least, most = min(1.0, *columns["value"]) / 1.3, max(1.0, *columns["value"])
-    needed = (
-        f"{least:.6g} * pow({max(ratio.value, 1.0) / least:.6g}, width / max(width - {text_width(text) + 8}, 24))"
-        for text, ratio in zip(texts, ratios, strict=True)
-    )
-    scale = {"type": "log", "domainMin": least, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
-    axis = {"grid": False, "format": "~r", "labelBound": True, "labelOverlap": "greedy", "values": _ticks(least, most)}
-    x = quantity("value", title="relative to the counterpart", scale=scale, axis=axis)
-    y = category("label", sort=columns["label"], title=None, axis={"labelLimit": 200, "ticks": False, "domain": False})
+    least = min(1.0, *columns["value"]) / 1.3
+    ends = [max(value, 1.0) for value in columns["value"]]
+    x, y = _axes("relative to the counterpart", least, ends, texts, columns["label"])
     color = {"condition": {"test": "datum.value < 1", "value": PALETTE[5]}, "value": PALETTE[0]}
     tooltip = [{"field": "label"}, {"field": "text"}, *(quantity(name, format=".3r") for name in ("low", "high"))]
     layers: list[Spec] = [
-        {
-            "mark": {"type": "bar", "height": {"band": 0.55}},
-            "transform": [{"calculate": "1", "as": "start"}],
-            "encoding": {"x": x, "x2": {"field": "start"}, "y": y, "color": color, "tooltip": tooltip},
-        },
+        _bars(x, y, 1.0, {"color": color, "tooltip": tooltip}),
         {"mark": {"type": "rule", "opacity": 0.35}, "encoding": {"x": {"datum": 1}}},
-        {
-            "mark": {"type": "text", "align": "left", "dx": 6},
-            "transform": [{"calculate": "max(datum.value, 1)", "as": "end"}],
-            "encoding": {"x": quantity("end"), "y": y, "text": {"field": "text"}},
-        },
+        _beside(y, "max(datum.value, 1)"),
     ]
     shown = {"label": "Rung", "text": "Speed over its counterpart", "low": "from", "high": "to"}
     at = f"{formats.device(steps[0]['device'])} at {formats.size(steps[0])}, {described(series)}"
