@@ -22,7 +22,7 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated import launch
 from hpcmm.cli.checks import programs
 from hpcmm.cli.main import main
-from hpcmm.grading import device, exercise, native, rubric, sandbox, session
+from hpcmm.grading import device, exercise, native, rubric, runners, sandbox, session
 from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.model import Task
 from hpcmm.operations import MATMUL, OPERATIONS, SUM, guards, with_kernels
@@ -257,6 +257,24 @@ def test_a_process_without_submitted_code_may_compute_after_its_reply(monkeypatc
         monkeypatch.setattr(process, "_signal", lambda number: None)
         monkeypatch.setattr(process, "_reply", lambda begin: session.Reply("", 1.0))
         assert process.ask({}).seconds == pytest.approx(1 + session.STOPPED_CPU_SECONDS / 2, abs=1e-4)
+
+
+@pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_the_time_of_a_kernel_on_a_gpu_is_that_between_events(where, monkeypatch):
+    """The wait for a reply from another process can take longer than the kernel."""
+    setup = {"device": where, "threads": 1, "operation": "matmul", "variant": "serial" if where == "cpu" else "naive"}
+    task = Task(MATMUL, MATMUL.variant(setup["variant"]), (20, 30, 10), "float32", MATMUL.scalars)
+    rng, waited = np.random.default_rng(1), []
+    inputs = MATMUL.draw(rng, task)
+    with session.device(sandbox.Sandbox(""), setup, guards.most_bytes(task), 60) as process:
+        ask = process.ask
+        monkeypatch.setattr(process, "ask", lambda request: (waited.append(ask(request)), waited[-1])[1])
+        error, bound, seconds = exercise.judged(runners.OnDevice(process), task, inputs, rng)
+        assert error <= bound
+        assert seconds == waited[1].seconds if where == "cpu" else 0 < seconds < waited[1].seconds
+        monkeypatch.setattr(process, "ask", lambda request: session.Reply("no memory" * (request == "run"), 1.0))
+        with pytest.raises(session.Refused, match=r"^no memory"):
+            exercise.judged(runners.OnDevice(process), task, inputs, rng)
 
 
 @isolated

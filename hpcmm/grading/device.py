@@ -5,7 +5,8 @@ No submitted code runs on the CPU here: a GPU kernel reaches the memory of the G
 in ``native``, ``device``, ``threads``, ``operation``, and ``variant`` or the ``file`` of a kernel.
 
 A request is a line of JSON: ``{"place": [...], "shape": ..., "dtype": ..., "scalars": ..., "tile": ...}`` copies arrays
-to the device, ``"run"`` runs the kernel and waits for it, and ``"fetch"`` copies everything back.
+to the device, ``"run"`` runs the kernel and waits for it, and ``"fetch"`` copies everything back. A reply is an error
+or empty; that of a GPU to ``"run"`` is the seconds.
 """
 
 from __future__ import annotations
@@ -63,9 +64,12 @@ class Device:
             self.prepared.before()
         self.backend.synchronize()
 
-    def run(self) -> None:
-        self.prepared()
-        self.backend.synchronize()
+    def run(self) -> str:
+        """Run once; return the seconds between events on a GPU: a launch from here takes longer than short kernels."""
+        if self.backend.in_host_memory:
+            self.prepared()
+            return ""
+        return repr(self.backend.seconds_alone(self.prepared, False, {}))
 
     def fetch(self) -> None:
         if self.prepared.after:
@@ -74,13 +78,14 @@ class Device:
             for place in self.places:
                 self.backend.copy(self.regions[place.name], place.whole(self.memory))
 
-    def answer(self, request: Any) -> None:
+    def answer(self, request: Any) -> str:
         if request == "run":
-            self.run()
-        elif request == "fetch":
+            return self.run()
+        if request == "fetch":
             self.fetch()
         else:
             self.place(request)
+        return ""
 
 
 def main() -> None:
@@ -89,16 +94,16 @@ def main() -> None:
     device = None
 
     def reply(work) -> None:
-        error = ""
         try:
-            work()
+            text = work()
         except Exception as failed:  # of the compiler or the device; the process that asked reports it
-            error = f"{failed}" or type(failed).__name__
-        os.write(setup["replies"], json.dumps(error[:2000]).encode() + b"\n")
+            text = f"{failed}" or type(failed).__name__
+        os.write(setup["replies"], json.dumps(text[:2000]).encode() + b"\n")
 
-    def start() -> None:
+    def start() -> str:
         nonlocal device
         device = Device(setup, memory)
+        return ""
 
     reply(start)
     for line in os.fdopen(setup["requests"], "rb"):
