@@ -56,7 +56,8 @@ try:
         FILES = workflow.overwrite_configfiles or [HERE / "config.yaml"]
         EXPERIMENT = read_config(*FILES)
         merge_into(EXPERIMENT, config)  # which has the values of the files again
-        merge_into(EXPERIMENT, typed(workflow.config_settings.config))  # Snakemake reads nested numbers as texts
+        CHANGES = typed(workflow.config_settings.config)  # Snakemake reads nested numbers as texts
+        merge_into(EXPERIMENT, CHANGES)
         locate_files(EXPERIMENT, FILES[-1])
         with naming(FILES[-1]):
             # the devices of this machine say nothing about a cluster, so auto means all devices of the config
@@ -133,6 +134,13 @@ onstart:
             file=sys.stderr,
         )
     surroundings.say()
+    if "sweeps" in CHANGES:
+        print(
+            "hpcmm: --config adds to the sweeps of {}, or changes: {}; for these alone: --config-file FILE".format(
+                FILES[-1], ", ".join(CHANGES["sweeps"])
+            ),
+            file=sys.stderr,
+        )
     print(status.ahead(RESULTS, PLAN), file=sys.stderr, flush=True)
 
 

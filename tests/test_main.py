@@ -687,10 +687,11 @@ def test_a_traceback_of_snakemake_is_one_line_and_its_errors_are_kept():
     assert cli_run.explained(error) == error.rstrip()
 
 
-def test_without_a_writable_home_the_cache_is_in_the_working_folder(tmp_path, monkeypatch):
+@pytest.mark.parametrize("home", ["/dev/null/home", "/proc/nohome"])
+def test_without_a_writable_home_the_cache_is_in_the_working_folder(home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv("HOME", "/dev/null/home")
+    monkeypatch.setenv("HOME", home)
     assert cli_run.environment()["XDG_CACHE_HOME"] == str(tmp_path / ".snakemake" / "cache")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert "XDG_CACHE_HOME" not in cli_run.environment()

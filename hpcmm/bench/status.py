@@ -180,7 +180,8 @@ def ahead(results: Path, planned: plan.Plan) -> str:
     left = estimate(sum(state.expected(pace) for state in open_states), sum(state.seconds for state in open_states))
     jobs_left = "1 job" if jobs == 1 else f"{jobs} jobs"
     order = "" if jobs == 1 else ", one job after another"
-    return f"hpcmm: {kept}{points} points in {jobs_left} to measure, {left}{order}{then}"
+    todo = "1 point" if points == 1 else f"{points} points"
+    return f"hpcmm: {kept}{todo} in {jobs_left} to measure, {left}{order}{then}"
 
 
 class Others:

@@ -17,13 +17,22 @@ class Parser(argparse.ArgumentParser):
     """A parser whose messages about a wrong choice or option name the one that is likely meant."""
 
     def error(self, message: str) -> NoReturn:
-        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)$", message):
-            allowed = choices(found[1], re.findall(r"[\w-]+", found[2]))
-            message = f"{message[: found.start()]}{found[1]!r} is not allowed; allowed: {allowed}"
-        elif found := re.match(r"unrecognized arguments: (--[\w-]+)", message):
-            _, _, meant = choices(found[1], re.findall(r"--[\w-]+", self.format_help())).partition("; ")
-            message += f"; {meant}" if meant else ""
-        super().error(message)
+        super().error(corrected(message, self.format_help()))
+
+
+def corrected(message: str, known: str) -> str:
+    """Add to a message of argparse about a wrong choice or option the one of the ``known`` text that is likely meant.
+
+    >>> corrected("unrecognized arguments: --coers 2", "usage: hpcmm [--cores N]")
+    "unrecognized arguments: --coers 2; did you mean '--cores'?"
+    """
+    if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)$", message):
+        allowed = choices(found[1], re.findall(r"[\w-]+", found[2]))
+        return f"{message[: found.start()]}{found[1]!r} is not allowed; allowed: {allowed}"
+    if found := re.match(r"unrecognized arguments: (--[\w-]+)", message):
+        _, _, meant = choices(found[1], dict.fromkeys(re.findall(r"--[\w-]+", known))).partition("; ")
+        return message + (f"; {meant}" if meant else "")
+    return message
 
 
 def command(

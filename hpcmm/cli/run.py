@@ -18,17 +18,16 @@ from typing import TextIO
 
 import psutil
 
-from hpcmm import parallel, store
+from hpcmm import parallel
 from hpcmm.bench import status
 from hpcmm.bench.done import PAGE, TIMINGS, is_done
 from hpcmm.cli import display, show
-from hpcmm.cli.arguments import command
+from hpcmm.cli.arguments import command, corrected
 from hpcmm.cluster import slurm
 from hpcmm.experiment import extensions, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.model import HpcmmError
 from hpcmm.system import files
-from hpcmm.system.text import choices
 
 # Options that limit what runs at a time; without any of them the run takes all cores of this machine.
 AMOUNT = ("--cores", "-c", "--jobs", "-j", "--profile")
@@ -222,15 +221,12 @@ def waits(results: Path) -> str:
 
 def environment() -> dict[str, str]:
     """Return the environment of Snakemake, whose cache must be writable."""
-    try:
-        store.require_writable(files.user_cache())
-    except store.StoreError:
-        return os.environ | {"XDG_CACHE_HOME": str(Path(".snakemake", "cache").resolve())}
-    return dict(os.environ)
+    own = {} if files.usable(files.user_cache()) else {"XDG_CACHE_HOME": str(Path(".snakemake", "cache").resolve())}
+    return os.environ | own
 
 
 def explained(messages: str) -> str:
-    """Return the error among the messages of Snakemake; in one line if it is about an option, a lock, or a traceback.
+    """Return the error among the messages of Snakemake, in one line where it is about the command line or a lock.
 
     >>> explained("usage: snakemake [--cores N] [--config C]\\nsnakemake: error: unrecognized arguments: --coers\\n")
     "hpcmm: error: unrecognized arguments: --coers; did you mean '--cores'?"
@@ -243,13 +239,12 @@ def explained(messages: str) -> str:
                 "wait for its end, end it, or give this one another --directory"
             )
     if found := re.search(r"^\S+: error: (.*)", messages, re.M):
-        option = re.search(r"--[\w-]+", found[1])
-        known = dict.fromkeys(re.findall(r"--[\w-]+", messages[: found.start()]))
-        _, _, meant = choices(option[0], known).partition("; ") if option else ("", "", "")
-        return f"hpcmm: error: {found[1]}" + (f"; {meant}" if meant else "")
+        return f"hpcmm: error: {corrected(found[1], messages[: found.start()])}"
     lines = [line for line in messages.splitlines() if line.strip()]
     if any(line.startswith('  File "') for line in lines):
         return f"hpcmm: error: Snakemake: {lines[-1].strip()}; --verbose shows where"
+    if found := re.search(r"^(?:Error: |(?:MissingRule|Workflow|Target)\w+:\s*)(.+)\s*\Z", messages, re.M):
+        return f"hpcmm: error: Snakemake: {found[1]}"
     return messages.rstrip("\n")
 
 

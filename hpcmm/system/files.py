@@ -74,11 +74,15 @@ def user_cache() -> Path:
 def cache() -> Path:
     """Return the folder of compiled kernels: the user's cache, or a temporary folder if that is not writable."""
     folder = user_cache() / "hpcmm"
+    return folder if usable(folder) else _temporary_cache()
+
+
+def usable(folder: Path) -> bool:
+    """Make a folder; return whether files can be created in it. Root has every permission, but not in ``/proc``."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    return _temporary_cache()
+        return os.access(folder, os.W_OK)
+    return False
 
 
 @functools.cache

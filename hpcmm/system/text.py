@@ -46,11 +46,11 @@ def printable(text: str) -> str:
 def choices(value: object, allowed: Iterable) -> str:
     """List the allowed values for the message about a wrong one, and name the one that is likely meant.
 
-    >>> choices("sice", ["size", "tile"]), choices("x", [8, 16])
+    >>> choices("szie", ["size", "tile"]), choices("x", [8, 16])
     ("size, tile; did you mean 'size'?", '8, 16')
     """
     names = [str(each) for each in allowed]
-    alike = difflib.get_close_matches(str(value), names, n=1, cutoff=0.75)
+    alike = difflib.get_close_matches(str(value), names, n=1, cutoff=0.65)
     return ", ".join(names) + (f"; did you mean {alike[0]!r}?" if alike else "")
 
 
