@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -241,14 +242,15 @@ class Sweep:
         """The file name. The sweep name comes from a file and must not contain a path."""
         return quote(self.name, safe="")
 
-    def view(self, panels: Mapping[str, Panel], suffix: str = "") -> View:
-        """Return a view of the sweep; ``suffix`` distinguishes several."""
+    def view(self, panels: Mapping[str, Panel], suffix: str = "", alone: bool = False) -> View:
+        """Return a view of the sweep; ``suffix`` distinguishes several, in the title only if not alone in a chapter."""
         operation, machine = self.series[0].operation, self.points["machine"].iloc[0]
-        words = self.title.replace("_", " ")
+        words = re.sub(r"(\d) bit\b", r"\1-bit", self.title.replace("_", " "))
+        words = re.sub(r"\b(cpu|gpu|amx)\b", lambda found: found[0].upper(), words)
         name = self.title if "_" in self.title else ""  # as commands take it
         return View(
             page.slug(f"sweep-{self.name} {suffix}"),
-            f"{words[:1].upper()}{words[1:]} {suffix}".rstrip(),
+            f"{words[:1].upper()}{words[1:]} {'' if alone else suffix}".rstrip(),
             panels,
             ", ".join(filter(None, (name, operation if operation != self.title else ""))),
             machine=machine,
@@ -359,13 +361,13 @@ def _sweep(
         if some := {
             dtype: Panel(steps=why.rows(steps), notes=why.notes(steps)) for dtype, steps in explained.items() if steps
         }:
-            yield "why", sweep.view(some, "steps")
+            yield "why", sweep.view(some, "steps", alone=True)
     if watts:
         bars = folder.add(sweep.stem, [figure for each in sweep.series for figure in energy.efficiencies(each)])
         by_type = _panels(bars)
         yield (
             "clocks",
-            sweep.view({dtype: replace(by_type[dtype], tables=own) for dtype, own in watts.items()}, "energy"),
+            sweep.view({dtype: replace(by_type[dtype], tables=own) for dtype, own in watts.items()}, "energy", True),
         )
 
 

@@ -68,7 +68,7 @@ def headlines(
         own = own[own["ranks"] == own["ranks"].min()]
         for preferred in (own["arithmetic"] == "", own["seconds_low"].notna()):
             own = own[preferred[own.index]] if preferred[own.index].any() else own
-        shown = [_fastest(at) for at in at_told_sizes(own)]
+        shown = [_fastest(at) for at in reversed(at_told_sizes(own))]  # the largest size first
         text = _told(shown, machines[shown[0]["machine"]] if several else "")
         noise = noise_of(whole, shown[0])
         found.append(_headline(name, formats.rate_text(shown[0]), text, shown[0]["seconds_low"], noise))

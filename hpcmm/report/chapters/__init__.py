@@ -86,7 +86,7 @@ def in_order(sweeps: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Serie
 
 
 def place(series: Sequence[Series]) -> tuple:
-    """Return the place of a sweep within its chapter: ladders of GPUs first, deliberate failures last."""
+    """Return the place of a sweep within its chapter: ladders of one GPU first, deliberate failures last."""
     points = pd.concat([each.points for each in series])
     sizes = len(set(analysis.shapes(points)))
     fails, accelerated = bool(points["expected"].any()), bool(analysis.on_accelerator(points).any())
@@ -94,6 +94,7 @@ def place(series: Sequence[Series]) -> tuple:
         fails,
         list(OPERATIONS).index(series[0].operation),
         not accelerated,
+        points["ranks"].min() > 1,
         -points["ranks"].nunique(),
         sizes > 1,
         sizes,
