@@ -3,6 +3,7 @@
 import doctest
 import json
 import re
+import resource
 import shlex
 import shutil
 from pathlib import Path
@@ -38,6 +39,18 @@ NOT_COPIED |= {
     "fixed_parts_fma",
 }
 NOT_COPIED |= {"undivided_dmma", "undivided_wgmma", "undivided_few_rows", "strassen_1", "strassen_2"}
+
+
+def test_a_full_disk_is_an_error_of_one_line_that_leaves_no_part_of_a_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        assert main(["new", "mine", "--like", "serial"]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert re.fullmatch(r"hpcmm: error: mine\.c: cannot be written: .*\n", capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
 
 
 def test_rungs_with_a_head_that_describes_the_launch_can_be_copied():

@@ -400,8 +400,7 @@ def disassembled(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[
     if arguments.sass == "-":
         print("\n".join(texts), file=sys.stderr if arguments.json else sys.stdout)
     else:
-        with store.replacing(Path(arguments.sass)) as temporary:
-            temporary.write_text("\n".join(texts))
+        store.write_text(Path(arguments.sass), "\n".join(texts))
     return found
 
 

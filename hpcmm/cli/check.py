@@ -170,8 +170,7 @@ def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
 def measure(arguments: argparse.Namespace, experiment: dict[str, Any], folder: Path) -> Path:
     """Measure an experiment in a folder by the workflow; return the timings file."""
     file, timings = folder / "config.yaml", folder / "results" / "timings.h5"
-    with store.replacing(file) as temporary:
-        temporary.write_text(yaml.safe_dump(experiment, sort_keys=False), encoding="utf-8")
+    store.write_text(file, yaml.safe_dump(experiment, sort_keys=False))
     own = [] if Path("Snakefile").exists() else ["--snakefile", str(init.shipped() / "Snakefile")]
     options = argparse.Namespace(
         rest=[*own, *arguments.rest], configfile=[file.resolve()], directory=folder, verbose=False
@@ -244,8 +243,7 @@ def run(arguments: argparse.Namespace) -> int:
     if experiment:
         found = with_more_visits(arguments, experiment, path, judge, found)
     if arguments.write_reference:
-        with store.replacing(arguments.write_reference) as temporary:
-            temporary.write_text(json.dumps(found.reference(), indent=1) + "\n", encoding="utf-8")
+        store.write_text(arguments.write_reference, json.dumps(found.reference(), indent=1) + "\n")
     past = remember(arguments.history, found, columns) if arguments.history else []
     if arguments.html:
         shown.build(found, columns, str(path), arguments.html, past)

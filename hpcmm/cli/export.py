@@ -38,7 +38,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(text, end="")
         return 0
-    with store.replacing(arguments.output) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    store.write_text(arguments.output, text)
     print(arguments.output)
     return 0

@@ -77,9 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"      {each}", flush=True)
         result = submissions.result(asked, grades, isolation, seed)
         if arguments.json:
-            write(arguments.json, json.dumps(result, indent=2, allow_nan=False) + "\n")
+            store.write_text(arguments.json, json.dumps(result, indent=2, allow_nan=False) + "\n")
         if arguments.csv:
-            write(arguments.csv, submissions.table(result))
+            store.write_text(arguments.csv, submissions.table(result))
     print(*summary(result), sep="\n")
     if arguments.html or arguments.sheets:
         from hpcmm.report import grades as page  # takes a while to import
@@ -136,9 +136,3 @@ def summary(result: dict[str, Any]) -> list[str]:
     if result["unisolated"]:
         lines.append(f"graded {result['unisolated']}")
     return lines
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file of the grades, replaced whole or not at all."""
-    with store.replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import hpcmm.grading
-from hpcmm import kernels
+from hpcmm import kernels, store
 from hpcmm.cli.arguments import command
 from hpcmm.model import HpcmmError, Operation, Variant
 from hpcmm.model.devices import DEVICES
@@ -62,10 +61,9 @@ def write_course(folder: Path) -> None:
     """
     files = sorted(each for each in COURSE.iterdir() if each.is_file())
     refuse_existing([folder / each.name for each in files])
-    folder.mkdir(parents=True, exist_ok=True)
     for each in files:
-        shutil.copyfile(each, folder / each.name)
-    print(f"{folder}: wrote {', '.join(each.name for each in files)}")
+        store.write_text(folder / each.name, each.read_text(encoding="utf-8"))
+    print(f"{folder}: wrote {len(files)} files")
     print(f"read {folder / README}, then: cd {shlex.quote(str(folder))} && hpcmm grade . --rubric rubric.yaml")
 
 
@@ -82,10 +80,11 @@ def write_kernel(name: str, like: str, folder: Path) -> None:
     operation, variant = rung(like)
     path = folder / f"{name}{DEVICES[variant.device].suffix}"
     refuse_existing([path])
-    path.write_text(text_of(name, operation, variant), encoding="utf-8")
     readme = folder / README
-    with readme.open("a", encoding="utf-8") as file:
-        file.write(f"- `{path.name}`: {operation.name}, starts as `{variant.name}` ({variant.change})\n")
+    lines = readme.read_text(encoding="utf-8") if readme.exists() else ""
+    lines += f"- `{path.name}`: {operation.name}, starts as `{variant.name}` ({variant.change})\n"
+    store.write_text(path, text_of(name, operation, variant))
+    store.write_text(readme, lines)
     print(f"wrote {path} and a line in {readme}")
     print(f"change it, then: hpcmm bench {path}")
 

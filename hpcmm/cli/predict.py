@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hpcmm import store
 from hpcmm.cli.arguments import command
 from hpcmm.cluster.site import read
 from hpcmm.model import HpcmmError
@@ -83,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.simulate and simulated.missing():
         print(f"hpcmm: not simulated: {simulated.missing()}", file=sys.stderr)
     if arguments.svg:
-        arguments.svg.write_text(drawing(rows, shape))
+        store.write_text(arguments.svg, drawing(rows, shape))
     if arguments.json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -99,7 +100,7 @@ def platform(arguments: argparse.Namespace) -> Any:
     site = read(SITE) if SITE.exists() else None
     measured = None
     if arguments.timings:
-        from hpcmm import analysis, store
+        from hpcmm import analysis
         from hpcmm.analysis import scaling
 
         columns = store.read(arguments.timings)

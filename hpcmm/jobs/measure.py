@@ -129,8 +129,7 @@ def so_far(failed: Path | None, batches: Sequence[tuple[Batch, Path]], share: fl
 def write_names(comm, path: Path | None, names: Sequence[str]) -> None:
     """Write the names of failed batches on rank 0, one per line."""
     if path and comm.rank == 0:
-        with store.replacing(path) as temporary:
-            temporary.write_text("".join(f"{name}\n" for name in names))
+        store.write_text(path, "".join(f"{name}\n" for name in names))
 
 
 def report(comm, batch: Batch, unmeasured: Sequence[str]) -> None:

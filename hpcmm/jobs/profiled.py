@@ -29,8 +29,7 @@ def main() -> None:
         provenance = describe_ranks(comm, backend) | {"config": dict(planned.config)}
         verdicts = run_for_profiler(comm, backend, points, planned.measuring)
         record = {"provenance": provenance, "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts]}
-        with store.replacing(arguments.output) as temporary:
-            temporary.write_text(json.dumps(record))
+        store.write_text(arguments.output, json.dumps(record))
     except HpcmmError as error:
         world.abort(f"profile of {arguments.operation}: {error}")
 

@@ -268,8 +268,7 @@ class Folder:
 
     def write(self, name: str, text: str) -> None:
         """Write one file, replaced whole or not at all."""
-        with store.replacing(self.path / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        store.write_text(self.path / name, text)
 
     def write_stills(self, svgs: Sequence[str | drawing.DrawingError]) -> None:
         """Write the queued figures; one that could not be drawn has no file, not even that of an earlier report."""

@@ -176,5 +176,4 @@ def build(
     machine = page.machine_line(page.conditions(analysis.runs(columns)))
     about = f"{machine} · {timings}" if machine else timings
     html = sheet.render("Check", about, counts, notes, sections)
-    with store.replacing(target) as temporary:
-        temporary.write_text(html, encoding="utf-8")
+    store.write_text(target, html)

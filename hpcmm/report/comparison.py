@@ -81,5 +81,4 @@ def build(comparison: Comparison, before: Path, after: Path, scope: str, target:
     ]
     about = f"{printable(str(after))} compared with {printable(str(before))}, {compare.SCOPES[scope]}"
     html = sheet.render("Comparison", about, shown, notes, sections)
-    with store.replacing(target) as temporary:
-        temporary.write_text(html, encoding="utf-8")
+    store.write_text(target, html)

@@ -69,8 +69,7 @@ def build(result: Mapping[str, Any], target: Path) -> None:
         sections.append(sheet.Section(printable(each["name"]), tables=[table], errors=errors, states=states))
     about = f"Graded on {result['utc'][:16].replace('T', ' ')} UTC"
     html = sheet.render(result["title"], about, counts, notes, sections)
-    with store.replacing(target) as temporary:
-        temporary.write_text(html, encoding="utf-8")
+    store.write_text(target, html)
 
 
 def build_sheets(result: Mapping[str, Any], folder: Path) -> None:

@@ -187,5 +187,4 @@ def build(history: History, target: Path) -> None:
     ]
     about = f"{len(history.runs)} runs, {date(history.runs[0])} to {date(history.runs[-1])} UTC"
     html = sheet.render("History", about, counts, notes, sections)
-    with store.replacing(target) as temporary:
-        temporary.write_text(html, encoding="utf-8")
+    store.write_text(target, html)

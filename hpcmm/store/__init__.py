@@ -11,6 +11,7 @@ from hpcmm.store.file import (
     require_writable,
     source,
     write_groups,
+    write_text,
 )
 from hpcmm.store.merge import distinct, joined, merged, select
 from hpcmm.store.rows import columns_of, write_profiles

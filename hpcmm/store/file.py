@@ -142,6 +142,12 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text, atomically: the file is replaced whole or not at all; errors as of ``replacing``."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def write_groups(path: Path, groups: Groups, single: bool = False, source: str = "") -> None:
     """Write a sealed file, atomically; groups that are not given are empty.
 
