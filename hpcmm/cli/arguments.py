@@ -14,10 +14,10 @@ Run = Callable[[argparse.Namespace], int]
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose messages about a wrong choice or option name the one that is likely meant."""
+    """A parser whose errors are one line, which names the choice or option that is likely meant."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(corrected(message, self.format_help()))
+        self.exit(2, f"{self.prog}: error: {corrected(message, self.format_help())}; {self.prog} --help has all\n")
 
 
 def corrected(message: str, known: str) -> str:
@@ -29,6 +29,9 @@ def corrected(message: str, known: str) -> str:
     if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)$", message):
         allowed = choices(found[1], re.findall(r"[\w-]+", found[2]))
         return f"{message[: found.start()]}{found[1]!r} is not allowed; allowed: {allowed}"
+    if found := re.search(r"invalid (\w+) value: (.*)$", message):
+        allowed = {"int": "an integer", "natural": "an integer of at least 0"}.get(found[1], "a number")
+        return f"{message[: found.start()]}{found[2]} is not allowed; allowed: {allowed}"
     if found := re.match(r"unrecognized arguments: (--[\w-]+)", message):
         _, _, meant = choices(found[1], dict.fromkeys(re.findall(r"--[\w-]+", known))).partition("; ")
         return message + (f"; {meant}" if meant else "")

@@ -152,7 +152,9 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
 def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
     """Measure by the workflow; return the timings file, and the experiment."""
     machine = this_machine()
-    ranks = arguments.ranks or machine.count["cuda"] or min(MOST_RANKS, machine.count["cpu"])
+    ranks = arguments.ranks
+    if ranks is None:
+        ranks = machine.count["cuda"] or min(MOST_RANKS, machine.count["cpu"])
     if ranks < 1:
         raise HpcmmError(f"--ranks: {ranks} is not allowed; allowed: 1 or more")
     if not 0 <= arguments.minutes < float("inf"):

@@ -39,6 +39,7 @@ QUESTIONS = (
     *("--unlock", "--touch", "-t"),
 )
 SECONDS_BETWEEN_REPORTS = 60
+INTERRUPTED = 130  # exit status of Ctrl-C, as of shells
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -53,6 +54,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         {
             0: "every job is done",
             1: "points are not measured because a job failed, or another error; measured points are kept",
+            INTERRUPTED: "ended by Ctrl-C; measured points are kept",
         },
     )
     parser.allow_abbrev = False  # --config is Snakemake's
@@ -103,6 +105,9 @@ def run(arguments: argparse.Namespace) -> int:
         code = follow(command, shown, results, elsewhere)
     finally:
         shown.close()
+    if code == INTERRUPTED:
+        print("hpcmm: ended; finished points are kept, and the same command measures the others", file=sys.stderr)
+        return code
     with suppress(HpcmmError, OSError):  # some options of Snakemake write no plan
         conclude(results, began, code == 0, shown.begun)
     return code
@@ -170,11 +175,13 @@ def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path,
     """
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     process = subprocess.Popen(snakemake, env=environment(), **(piped if shown else {}))
-    over, ended = threading.Event(), threading.Event()
+    over, ended, interrupted = threading.Event(), threading.Event(), threading.Event()
 
     def end(number: int, _) -> None:
         first = not ended.is_set()
         ended.set()
+        if number == signal.SIGINT:
+            interrupted.set()
         if number == signal.SIGTERM:  # Ctrl-C reaches both processes
             # not in the handler, which may have interrupted the display
             threading.Thread(target=wait if first else stop, daemon=True).start()
@@ -205,6 +212,8 @@ def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path,
     if code and not reported and not ended.is_set():
         shown.close()
         print(explained("".join(others)), file=sys.stderr, flush=True)
+    if code and interrupted.is_set():
+        return INTERRUPTED
     return 1 if code > 0 else 128 - code if code else 0
 
 
