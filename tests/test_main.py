@@ -680,10 +680,12 @@ def test_a_second_run_in_a_folder_names_the_first(tmp_path, monkeypatch):
     assert said.startswith("hpcmm: error: another run uses this folder: process 4711 on node1; ")
 
 
-def test_a_traceback_of_snakemake_is_one_line_and_its_errors_are_kept():
+def test_a_traceback_and_a_wrong_target_of_snakemake_are_one_line_and_other_errors_are_kept():
     traceback = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    f()\nValueError: no\n\n'
     assert cli_run.explained(traceback) == "hpcmm: error: Snakemake: ValueError: no; --verbose shows where"
-    error = "MissingRuleException:\nNo rule to produce nothing\n"
+    missing = "Host: a\n\nMissingRuleException:\nNo rule to produce nothing\n"
+    assert cli_run.explained(missing) == "hpcmm: error: Snakemake: No rule to produce nothing"
+    error = "CalledProcessError in line 1:\nit failed\n"
     assert cli_run.explained(error) == error.rstrip()
 
 

@@ -487,7 +487,8 @@ def test_a_signal_ends_a_run_and_reports_unfinished_jobs(hpcmm_run, number):
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode != 0 and "Traceback" not in errors
+    assert process.returncode == (130 if number == signal.SIGINT else 1) and "Traceback" not in errors
+    assert ("the same command measures the others" in errors) is (number == signal.SIGINT)
     assert "hpcmm: some points were not measured; the others are kept" in errors
     first, *_ = status.text(hpcmm_run.folder / "results").splitlines()
     assert re.search("no job is running; the rest takes about .* \\(at most ", first)

@@ -111,7 +111,7 @@ def parser(command: str = "") -> argparse.ArgumentParser:
     outer = Parser(
         prog="hpcmm" if Path(sys.argv[0]).name == "hpcmm" else "python -m hpcmm",
         description="Benchmarks of CPUs and GPUs: matrix products, reductions and vector additions.",
-        epilog="COMMAND --help describes a command. Exit status: 0: success; 1: an error; 2: wrong arguments.",
+        epilog="COMMAND --help describes a command. Exit status: 0: success; 1: an error; 2: wrong use; 130: Ctrl-C.",
     )
     version.add(outer)
     commands = outer.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -54,7 +54,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         {
             0: "every job is done",
             1: "points are not measured because a job failed, or another error; measured points are kept",
-            INTERRUPTED: "ended by Ctrl-C; measured points are kept",
         },
     )
     parser.allow_abbrev = False  # --config is Snakemake's
