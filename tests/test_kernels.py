@@ -414,6 +414,22 @@ def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
         assert not variant.tiles and (variant.geometry is None or isinstance(variant.geometry, Packed))
 
 
+def test_a_kernel_whose_launch_may_overlap_the_one_before_it_waits():
+    found = set()
+    for variant in (each for each in MATMUL.ladder if each.device == "cuda" and each.geometry and not each.tiles):
+        launched = task(MATMUL, (70, 66, 130), MATMUL.dtypes_of(variant)[0], variant=variant)
+        arrays = {each.name: np.empty(launched.shape_of(each), launched.storage(each)) for each in MATMUL.operands}
+        arrays |= {name: each.placeholder for name, each in launched.workspace.items()}
+        for launch in [] if launched.divisions else launched.geometry.launches(launched, arrays):
+            if launch.overlaps:
+                found.add(variant.name)
+                source = kernels.source(MATMUL, variant)
+                texts = [path.read_text() for path in (source, *kernels.headers(source)) if path.name != "ptx.cuh"]
+                for call in ("griddepcontrol_launch_dependents();", "griddepcontrol_wait();"):
+                    assert any(call in text for text in texts), (variant.name, call)
+    assert {"split_k_wgmma", "stream_k_fma", "int8_transposed"} <= found
+
+
 # --- results on the CPU ------------------------------------------------------------------------------------------
 
 

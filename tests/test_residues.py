@@ -249,11 +249,12 @@ def test_the_products_of_residues_on_the_host(compiled, order):
 @pytest.mark.parametrize(
     ("shape", "beta"), [((70, 130, 208), 3), ((150, 68, 65), 0), ((33, 17, 65), 0)], ids=["tma", "words of B", "copies"]
 )
-@pytest.mark.parametrize("columns", [64, 128, 256])
-def test_the_int8_product_on_the_host(compiled, order, columns, shape, beta):
+@pytest.mark.parametrize(
+    "choice", MATMUL.variant("int8_transposed").geometry.choices, ids=lambda tile: f"{tile.rows}x{tile.columns}"
+)
+def test_the_int8_product_on_the_host(compiled, order, choice, shape, beta):
     """Rows of A that TMA can copy, and others; rows of B of whole words, and others; nothing beside C is written."""
     variant = MATMUL.variant("int8_transposed")
-    (choice,) = (each for each in variant.geometry.choices if each.columns == columns)
     variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,)))
     product = task(MATMUL, shape, "int8", {"alpha": -2.0, "beta": float(beta)}, variant, multiprocessors=3)
     inputs = MATMUL.draw(np.random.default_rng(7), product)

@@ -730,6 +730,18 @@ __device__ inline void cp_async_bulk_prefetch_tensor(const TensorMap &map, int c
                  : "memory");
 }
 
+// Allow the next launch, if it overlaps this one, to begin when all blocks have called this or ended.
+__device__ inline void griddepcontrol_launch_dependents()
+{
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+
+// Wait until the launch that this one overlaps has ended, and its stores are visible; at once if it overlaps none.
+__device__ inline void griddepcontrol_wait()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 // Prefetch a tensor map into the cache from which TMA reads it.
 __device__ inline void prefetch_tensormap(const TensorMap &map)
 {

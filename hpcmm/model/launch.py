@@ -59,7 +59,9 @@ class Launch:
     """One kernel launch: grid, block, arguments, bytes of dynamic shared memory, and the function of the source.
 
     Arguments are arrays, NumPy scalars and ``Boxes``. The function is named as the operation's folder of kernels if
-    ``function`` is empty. ``task`` is the one whose source has the function, if it is another rung's.
+    ``function`` is empty. ``task`` is the one whose source has the function, if it is another rung's. A launch that
+    ``overlaps`` may begin before the one before it has ended; its kernel waits for the results that it reads
+    (programmatic dependent launch).
     """
 
     grid: tuple[int, ...]
@@ -68,6 +70,7 @@ class Launch:
     shared_bytes: int = 0
     function: str = ""
     task: Any = None
+    overlaps: bool = False
 
 
 @dataclass(eq=False)

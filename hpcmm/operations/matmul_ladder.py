@@ -256,7 +256,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         picks=Fastest(
             {
                 "float32": ("large_thread_tile", "split_k", "skinny", "stream_k_fma"),
-                "float64": ("persistent_dmma", "stream_k_dmma", "tensor_core", "split_k_dmma", "skinny"),
+                "float64": ("persistent_dmma", "stream_k_dmma", "split_k_dmma", "skinny"),
                 **dict.fromkeys(
                     SIXTEEN_BIT, ("persistent", "multicast", "split_k_wgmma", "few_rows_wgmma", "short_k_wgmma")
                 ),

@@ -11,7 +11,7 @@ from hpcmm.model import Task
 from hpcmm.model.launch import Boxes, Launch, Workspace
 from hpcmm.operations.blocks import ChosenTile, macros_of
 from hpcmm.operations.stream_k import stream_k_blocks
-from hpcmm.operations.tma import BOX, ROW_BYTES, aligned, copied, copied_rows, even_blocks, near_rows
+from hpcmm.operations.tma import BOX, ROW_BYTES, aligned, copied, copied_rows, even_blocks, may_overlap, near_rows
 from hpcmm.operations.waves import Work
 
 SHARED_BYTES = 227 * 1024  # of shared memory that the blocks of an SM can have
@@ -58,6 +58,7 @@ class SplitTma(ChosenTile):
 
     depth: ClassVar[int]  # terms of a stage: those of a row of a box
     line: ClassVar[int]  # rows of copies are multiples of so many elements
+    waits: ClassVar[bool] = False  # whether the kernel waits for copies by itself
     box_dtype: ClassVar[str] = ""  # of the tensor maps; empty for that of the task
 
     def threads(self, tile: SplitTile, parts: int) -> int:
@@ -96,7 +97,8 @@ class SplitTma(ChosenTile):
         boxes = Boxes(a, tile.rows, self.depth, dtype), Boxes(b, self.depth, self.depth, dtype)
         grid = self.blocks(task, tiles) if parts == 1 else tiles, 1, parts
         block, shared = self.threads(tile, parts), self.shared_bytes(tile, parts)
-        return [*launches, Launch(grid, (block,), (*arguments, *boxes), shared)]
+        overlaps = self.waits and bool(launches) and may_overlap(task)
+        return [*launches, Launch(grid, (block,), (*arguments, *boxes), shared, overlaps=overlaps)]
 
 
 class SplitWgmma(SplitTma):
@@ -104,6 +106,7 @@ class SplitWgmma(SplitTma):
 
     depth = BOX
     line = 8  # the least that TMA takes
+    waits = True
 
     def threads(self, tile: SplitTile, parts: int) -> int:
         """Return the threads of a block.

@@ -233,6 +233,20 @@ def copied(task: Task, arrays: Mapping[str, Any], threads: int) -> tuple[list[La
     return [launch], (m, n, k, alpha, a, lda, b, ldb, *rest)
 
 
+OVERLAPPED_BYTES, DIRECT_BYTES = 30 << 20, 10 << 20  # of A and B, and of those that are not copied
+
+
+def may_overlap(task: Task, *copied: str) -> bool:
+    """Return whether a product starts before the launch that copies operands ends: those named, or those of TMA.
+
+    With large operands, an overlapping product takes longer.
+    """
+    names = copied or [name.removeprefix("copy_").upper() for name in task.workspace]
+    sizes = {each.name: math.prod(task.shape_of(each)) * task.element.itemsize for each in task.operation.operands}
+    direct = sum(sizes[name] for name in "AB" if name not in names)
+    return sizes["A"] + sizes["B"] <= OVERLAPPED_BYTES and direct <= DIRECT_BYTES
+
+
 @dataclass(frozen=True)
 class ThreeFp16(PersistentTma):
     """Persistent blocks that multiply the FP16 parts of A and B, after a launch that splits them.
@@ -329,6 +343,7 @@ class TransposedInt8(PersistentTma):
                 ring.block,
                 (m, n, k, alpha, a, lda, beta, c, ldc, *boxes),
                 ring.shared_bytes,
+                overlaps=may_overlap(task, "B"),
             ),
         ]
 

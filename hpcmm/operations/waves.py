@@ -165,4 +165,5 @@ def seconds(task: Task) -> float:
     copy = 0.0
     if work.copied and any(unaligned):
         copy = launch + 2 * size * k * (m * unaligned[0] + n * unaligned[1]) / moved
-    return launch + copy + max(mainloops / task.clock + ends + extra, task.bytes / moved)
+    # neither hides all of the other
+    return launch + copy + math.hypot(mainloops / task.clock + ends + extra, task.bytes / moved)

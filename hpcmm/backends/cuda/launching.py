@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import cupy
+import numpy as np
 
 from hpcmm.backends.cuda.compile import constant_of, kernel_of
-from hpcmm.backends.cuda.memory import Guarded, copy_rows, pitched_empty
+from hpcmm.backends.cuda.memory import Guarded, PitchedMemory, copy_rows, pitched_empty
 from hpcmm.backends.cuda.tensor_map import tensor_map
-from hpcmm.model import Task, untimed
-from hpcmm.model.launch import Boxes, Run
+from hpcmm.model import DeviceError, Task, untimed
+from hpcmm.model.launch import Boxes, Launch, Run
 
 
 def prepare(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
@@ -77,20 +79,17 @@ def launched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
     for kernel, launch in zip(kernels, launches, strict=True):
         if launch.shared_bytes > kernel.max_dynamic_shared_size_bytes:
             kernel.max_dynamic_shared_size_bytes = launch.shared_bytes
-    calls = [
-        (
-            *(kernel, launch.grid, launch.block),
-            tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments),
-            launch.shared_bytes,
-        )
-        for kernel, launch in zip(kernels, launches, strict=True)
-    ]
+    calls = []
+    for kernel, launch in zip(kernels, launches, strict=True):
+        arguments = tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments)
+        call = overlapping if launch.overlaps else usual
+        calls.append(call(kernel, launch, arguments))
 
     def once() -> None:
         for constant, array in constants:
             constant.copy_from_device_async(array.data, array.nbytes)
-        for kernel, grid, block, arguments, shared_bytes in calls:
-            kernel(grid, block, arguments, shared_mem=shared_bytes)
+        for call in calls:
+            call()
 
     texts = [
         f"{launch.function or task.operation.kernels}, grid {launch.grid}, block {launch.block}, "
@@ -98,6 +97,46 @@ def launched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
         for launch in launches
     ]
     return Run(once, launches="; ".join(texts))
+
+
+def usual(kernel, launch: Launch, arguments: tuple) -> Callable[[], None]:
+    """Return a call that launches a kernel after the work before it."""
+    return functools.partial(kernel, launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig of cuda.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
+        *(("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint)),
+    ]
+
+
+PROGRAMMATIC_STREAM_SERIALIZATION = 6  # of CUlaunchAttributeID
+
+
+def overlapping(kernel, launch: Launch, arguments: tuple) -> Callable[[], None]:
+    """Return a call that launches a kernel which may begin before the launch before it has ended.
+
+    CuPy has no such call.
+    """
+    values = [np.array(each.data.ptr if isinstance(each, cupy.ndarray) else each) for each in arguments]
+    pointers = (ctypes.c_void_p * len(values))(*(each.ctypes.data for each in values))
+    attribute = np.zeros(9, np.uint64)  # CUlaunchAttribute: the identifier, and 64 bytes for its value
+    attribute[:2] = PROGRAMMATIC_STREAM_SERIALIZATION, 1
+    sizes = [(*each, 1, 1)[:3] for each in (launch.grid, launch.block)]
+    config = LaunchConfig(*sizes[0], *sizes[1], launch.shared_bytes, None, attribute.ctypes.data, 1)
+    function = ctypes.c_void_p(kernel.kernel.ptr)
+
+    def call() -> None:
+        config.stream = cupy.cuda.get_current_stream().ptr
+        error = PitchedMemory.driver.cuLaunchKernelEx(ctypes.byref(config), function, pointers, None)
+        if error:
+            raise DeviceError(f"cuLaunchKernelEx of {kernel.name} failed with CUDA error {error}")
+
+    call.kept = arguments, values, attribute  # the driver reads them
+    return call
 
 
 @untimed

@@ -398,6 +398,8 @@ CUDA_PTX void cp_async_bulk_tensor_global_shared(const TensorMap &map, int colum
 }
 CUDA_PTX void cp_async_bulk_prefetch_tensor(const TensorMap &, int, int) {}
 CUDA_PTX void prefetch_tensormap(const TensorMap &) {}
+CUDA_PTX void griddepcontrol_launch_dependents() {}
+CUDA_PTX void griddepcontrol_wait() {}
 CUDA_PTX void cp_async_bulk_commit_group() { cuda_bulk_commit_group(); }
 template <int PENDING> CUDA_PTX void cp_async_bulk_wait_group_read() { cuda_bulk_wait_group(PENDING); }
 template <int PENDING> CUDA_PTX void cp_async_bulk_wait_group() { cuda_bulk_wait_group(PENDING); }

@@ -22,7 +22,8 @@
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS * ROW_BYTES;
 constexpr int GROUP = 128, WARPS = 8;  // of transpose: elements of a tile each way, warps of a block
-static_assert(DEPTH == ROW_BYTES && CONSUMERS == 2 && BLOCK == 128 * (1 + CONSUMERS), "as setmaxnreg divides them");
+constexpr bool DIVIDED = CONSUMERS == 2;    // setmaxnreg divides the registers; one consumer has enough
+static_assert(DEPTH == ROW_BYTES && CONSUMERS <= 2 && BLOCK == 128 * (1 + CONSUMERS), "as setmaxnreg divides them");
 
 // Return the row of the transpose that holds a column of B. One lane gets four neighbouring columns of C.
 __device__ inline int row_of_column(int column)
@@ -49,6 +50,7 @@ __device__ inline unsigned load_four(int n, int k, const signed char *B, int ldb
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     transpose(int n, int k, int depth, const signed char *B, int ldb, unsigned *transposed)
 {
+    griddepcontrol_launch_dependents();
     constexpr int WORDS = GROUP / 4, BLOCKS = WORDS / WARPS;
     __shared__ unsigned tile[GROUP][WORDS];  // words of a row are rotated against bank conflicts
     const int first = blockIdx.y * GROUP, first_column = blockIdx.x * GROUP, lane = threadIdx.x;
@@ -121,7 +123,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
     const int tiles = tile_rows * tile_columns;
     if (group == 0) {
-        setmaxnreg_dec<40>();
+        if constexpr (DIVIDED)
+            setmaxnreg_dec<40>();
+        griddepcontrol_wait();  // for the transpose of B
         if (!by_tma || thread == 0)
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
@@ -142,7 +146,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 }
             }
     } else {
-        setmaxnreg_inc<232>();
+        if constexpr (DIVIDED)
+            setmaxnreg_inc<232>();
         const int lane = thread % 32, consumer = group - 1;
         const bool vectors = ldc % 4 == 0 && (size_t)C % 16 == 0;
         const auto release = [&](int s) {

@@ -5,8 +5,9 @@
 // Blocks write their sums to their own shared memory, in place of the stages, and each reads a share of the rows from
 // all of them, through distributed shared memory and in a fixed order. With one part, blocks compute tile after tile.
 // TMA takes only rows of a multiple of 16 bytes: `copy` writes other operands to a workspace with such rows, once for
-// all tiles. Runs on compute capability 9.0 only. Limit: threads store C, and the products of a tile do not hide the
-// end of the previous one, so persistent is faster if all SMs have a tile and TMA takes the rows.
+// all tiles. If operands are small, blocks start while it still runs. Runs on compute capability 9.0 only. Limit:
+// threads store C, and the products of a tile do not hide the end of the previous one, so persistent is faster if all
+// SMs have a tile and TMA takes the rows.
 //
 // hpcmm:
 //   operation: matmul
@@ -96,6 +97,7 @@ extern "C" __global__ void __launch_bounds__(COPY_BLOCK)
     copy(int rows_a, int columns_a, const Element *A, int lda, Element *copy_a, int rows_b, int columns_b,
          const Element *B, int ldb, Element *copy_b)
 {
+    griddepcontrol_launch_dependents();
     const unsigned chunks_a = rows_a * ((columns_a + 7u) / 8), chunks_b = rows_b * ((columns_b + 7u) / 8);
     const unsigned i = blockIdx.x * COPY_BLOCK + threadIdx.x;
     if (i < chunks_a)
@@ -165,11 +167,13 @@ extern "C" __global__ void
                 at = corner(piece.tile);
         }
     };
-    if (thread == THREADS) {
+    if (thread == THREADS)
         ring.init(by_tma ? 1 : 32);
+    if (loads)
+        griddepcontrol_wait();  // for rows that `copy` aligns
+    if (thread == THREADS)
         for (int s = 0; by_tma && s < EARLY && piece.tile < tiles && from < to; ++s)
             load();  // before the other threads have started
-    }
     __syncthreads();
 
     float sums[J][4] = {};
