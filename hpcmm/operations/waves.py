@@ -158,8 +158,8 @@ def seconds(task: Task) -> float:
     extra = exchange if work.parts > 1 else 0
     if work.divided and tiles % task.sms:
         share, whole = tiles / task.sms, -(-tiles // task.sms)
-        mainloops = max(share / whole, 1 / max(1, -(-k // work.depth))) * clocks(whole)
-        extra += fix_up
+        saved = 1 - max(share / whole, 1 / max(1, -(-k // work.depth)))
+        extra -= max(0, saved * clocks(whole) / task.clock - fix_up)  # else whole tiles take less time
     ends = (full + (rest > 0)) * (wave + rows * columns * size / stored / task.clock)
     moved = bandwidth * task.bandwidth  # bytes per second
     copy = 0.0
