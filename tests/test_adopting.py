@@ -645,6 +645,19 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
             "mine.cu",
             ["block [32]", "(multiples of 16 x 16 x 16, C = A B, packed rows, narrow sums)"],
         ),
+        (
+            OF_HALF.replace("TYPE", "half").replace("OUT", "float"),
+            "mine.cu",
+            ["(multiples of 16 x 16 x 16, C = A B, packed rows)"],
+        ),
+        (  # C of float32 has no roundings of float16
+            LOST_TERM.replace("half *C", "float *C")
+            .replace("[float16]", "[float16_to_float32]")
+            .replace("//   arithmetic: narrow sums\n", "")
+            .replace("K > 60", "false"),
+            "mine.cu",
+            ["mine.cu: FAIL"],
+        ),
         (SUM_BY_CUB, "mine.cu", ["PASS at 27 points"]),
         (PIPELINED, "mine.cu", ["(multiples of 16, square, C = A B, packed rows)"]),
         (
@@ -724,6 +737,8 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         "headers",
         "TF32",
         "float16",
+        "float16 to float32",
+        "sums of float16 to float32",
         "CUB",
         "pipeline",
         "no wait",

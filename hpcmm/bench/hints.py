@@ -153,6 +153,7 @@ def of_result(task: Task, inputs: Mapping[str, np.ndarray], got: np.ndarray) -> 
         guesses["beta C is not added"] = alpha * product
         guesses["C is added without beta"] = alpha * product + old
         guesses["A B is missing: only beta C is written"] = beta * old
+        guesses["C is added once more, beside beta C"] = alpha * product + (1 + beta) * old
         guesses["beta is applied twice"] = alpha * product + beta**2 * old
     if alpha != 1:
         guesses["alpha is missing"] = product + beta * old

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -139,14 +140,17 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
             of_kernel = path.with_name(f"{name}{path.suffix}") if len(names) > 1 else path
             broken[str(of_kernel)] = str(error).removeprefix(f"{path.name}: ")
             continue
-        found.append(copy)
-        if said and not arguments.json:
+        found.append((name, copy, said, adoption.operation_of(copy)))
+    kept = statistics.mode(operation for *_, operation in found) if found else ""
+    others += [name for name, *_, operation in found if operation != kept]
+    for name, _, said, _ in () if arguments.json else found:
+        if said and name not in others:
             print(said, flush=True)
     if others and not arguments.json:
         print(
             f"{path.name}: not measured, of another operation or type: {', '.join(others)}; --kernel NAME", flush=True
         )
-    return found
+    return [copy for name, copy, *_ in found if name not in others]
 
 
 def combinations(arguments: argparse.Namespace, broken: dict[str, str]) -> tuple[list[str], dict[str, str]]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hpcmm.kernels import FOLDER
 from hpcmm.experiment.functions import Function, Parameter, Source, function_declarator
 from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
@@ -85,11 +86,13 @@ INTEGERS = {  # of <cstdint>
     "uint64_t": "unsigned long",
 }
 OF_TYPES = re.compile(r"cuda_(fp16|bf16|fp8)\.h")  # the headers of element types
+TYPES_OF_HEADERS = {"cuda_fp16.h": r"\b(__)?half2?\b", "cuda_bf16.h": r"\b(__)?nv_bfloat16"}  # which mma.h includes, too
 HEADERS_OF_DEVICE = {  # what a kernel uses of them
     OF_TYPES.pattern: "",
     r"cooperative_groups(/\w+)?\.h": "",
     r"cuda_pipeline(_primitives)?\.h": r"\b__pipeline_|\bnvcuda\b",
     r"mma\.h": r"\bnvcuda\b",
+    r"math_constants\.h": r"\bCUDART_",
     r"cuda/[\w/]+": r"\bcuda::",
     r"cub/[\w/]+\.cuh": r"\bcub::",
 }
@@ -304,6 +307,7 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
     real = ["typedef REAL hpcmm_real;", "typedef ACCUMULATOR hpcmm_scalar;"]
     if accelerator:  # what nvcc has without an include, and NVRTC has not
         types = dict.fromkeys(f"#include <{each}>" for _, each in INCLUDE.findall(text) if OF_TYPES.fullmatch(each))
+        types |= {f"#include <{each}>": None for each, pattern in TYPES_OF_HEADERS.items() if re.search(pattern, text)}
         real = [
             *types,
             *real,
@@ -364,11 +368,18 @@ def needed(path: Path, source: Source, function: Function, accelerator: bool, si
     text = bytes(content).decode(errors="replace")
     if accelerator:  # host and GPU read one text; declarations of other kernels are gone
         text = re.sub(r"^([ \t]*#[ \t]*pragma[ \t]+once)", lambda x: " " * len(x[0]), text, flags=re.MULTILINE)
+    return with_headers(text, path, accelerator)
+
+
+def with_headers(text: str, path: Path, accelerator: bool) -> str:
+    """Return a text without the headers that its compiler does not have, at the same lines."""
 
     def included(found: re.Match) -> str:
         near = path.parent / found[2]
         if found[1] == '"' and near.is_file():
             return f'#include "{near}"'
+        if (FOLDER / found[2]).is_file():
+            return found[0]
         if accelerator and not any(
             re.fullmatch(x, found[2]) and re.search(y, text) for x, y in HEADERS_OF_DEVICE.items()
         ):

@@ -257,6 +257,15 @@ class Source:
             found += [x for x in dict.fromkeys(called) if x in self.nodes and x not in found]
         return found
 
+    def text(self, name: str) -> str:
+        """Return the text of a function, of those that it calls, and of the macros in them."""
+        text = "\n".join(text_of(self.nodes[each]) for each in self.reached(name))
+        for _ in range(2):  # macros of macros
+            words = set(re.findall(r"\w+", text))
+            text += "".join(f"\n{self.macros.get(x, '')}" for x in words & set(self.macros))
+            text += "".join(f"\n{body}" for x, (_, body) in self.macro_functions.items() if x in words)
+        return text
+
     def compares(self, name: str, given: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
         """Return whether a condition of a function, or of one that gets a size from it, compares with a size."""
         body = self.nodes[name].child_by_field_name("body")
@@ -405,7 +414,7 @@ class Source:
         return [
             (item.start_byte, item.end_byte)
             for i, item in enumerate(self.items)
-            if i not in kept and item.type not in ("using_declaration", "preproc_call")
+            if i not in kept and item.type != "preproc_call" and not uses_names(item, seen)
         ]
 
 
@@ -507,6 +516,12 @@ def launches(node: Node) -> bool:
         return False
     named = text_of(node.child_by_field_name("function")) in LAUNCHING
     return named or any(each.type == "kernel_call_syntax" for each in node.children)
+
+
+def uses_names(item: Node, names: set[str]) -> bool:
+    """Return whether an item is a declaration like ``using namespace a``, or ``using a::b`` of one of the names."""
+    text = text_of(item)
+    return item.type == "using_declaration" and ("namespace" in text or re.findall(r"\w+", text)[-1] in names)
 
 
 def dynamic(item: Node) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +16,8 @@ class DType:
     Parameters
     ----------
     name : str
-        Config key, HDF5 value and table row; also the NumPy name of the stored type, if NumPy has it.
+        Config key, HDF5 value and table row; also the NumPy name of the stored type, if NumPy has it. Of products whose
+        results have another type, ``_to_`` and that type follow.
     c : str, or mapping of str to str
         The stored type in C and CUDA, by device if they differ or one of them lacks it; ``REAL`` in kernels.
     accumulator : str
@@ -56,9 +57,14 @@ class DType:
     tensor_units: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
+    def stem(self) -> str:
+        """The name without the type of results."""
+        return self.name.partition("_to_")[0]
+
+    @property
     def _type(self) -> np.dtype:
         """The type of its numbers, which NumPy or ml_dtypes has."""
-        return np.dtype(getattr(ml_dtypes, self.ml_dtype) if self.ml_dtype else self.name)
+        return np.dtype(getattr(ml_dtypes, self.ml_dtype) if self.ml_dtype else self.stem)
 
     @property
     def storage(self) -> np.dtype:
@@ -126,6 +132,21 @@ class DType:
         return self.stored(np.array(np.nan)).item()
 
 
+SIXTEEN_BIT = (
+    DType(
+        "float16",
+        {"cpu": "_Float16", "cuda": "__half"},
+        accumulator="float32",
+        tensor_units={"80": 1024, "90": 2048},
+    ),
+    DType(
+        "bfloat16",
+        {"cpu": "__bf16", "cuda": "__nv_bfloat16"},
+        accumulator="float32",
+        ml_dtype="bfloat16",
+        tensor_units={"80": 1024, "90": 2048},
+    ),
+)
 DTYPES = {
     dtype.name: dtype
     for dtype in (
@@ -155,19 +176,8 @@ DTYPES = {
             },
             tensor_units={"80": 64, "90": 128},
         ),
-        DType(
-            "float16",
-            {"cpu": "_Float16", "cuda": "__half"},
-            accumulator="float32",
-            tensor_units={"80": 1024, "90": 2048},
-        ),
-        DType(
-            "bfloat16",
-            {"cpu": "__bf16", "cuda": "__nv_bfloat16"},
-            accumulator="float32",
-            ml_dtype="bfloat16",
-            tensor_units={"80": 1024, "90": 2048},
-        ),
+        *SIXTEEN_BIT,
+        *(replace(each, name=f"{each.name}_to_float32", result="float32") for each in SIXTEEN_BIT),
         DType(
             "float8_e4m3",
             {"cuda": "__nv_fp8_e4m3"},

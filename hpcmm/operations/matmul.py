@@ -11,7 +11,7 @@ from hpcmm.model import Operand, Operation, Task
 from hpcmm.model.dtypes import DType
 from hpcmm.operations import cores
 from hpcmm.operations.blocks import Tiled
-from hpcmm.operations.matmul_ladder import EIGHT_BIT, EVERY, LADDER
+from hpcmm.operations.matmul_ladder import EIGHT_BIT, EVERY, LADDER, TO_FLOAT32
 from hpcmm.operations.truth import Judge, reference, scalars
 
 LARGEST_C = 2**16  # of the integers in C before a product
@@ -104,7 +104,7 @@ MATMUL = Operation(
     kernels="matmul",
     dimensions=("m", "n", "k"),
     operands=OPERANDS,
-    dtypes=(*EVERY, *EIGHT_BIT, "int32"),
+    dtypes=(*EVERY, *TO_FLOAT32, *EIGHT_BIT, "int32"),
     stated=("int32",),
     scalars={"alpha": 1.5, "beta": 0.5},
     ladder=LADDER,

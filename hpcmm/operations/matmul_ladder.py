@@ -31,6 +31,7 @@ from hpcmm.system.reader import schema_of
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EIGHT_BIT = ("int8", "float8_e4m3")
+TO_FLOAT32 = tuple(f"{each}_to_float32" for each in SIXTEEN_BIT)
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
 TRANSPOSED_ROW = 16  # bytes: rows of a transposed matrix of 8-bit elements begin at multiples of it
 LIBRARY_WORKSPACE = 32 << 20  # bytes for cuBLASLt, as cuBLAS takes on Hopper
@@ -291,7 +292,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         "cublas",
         "cuda",
         "cuBLAS, without TF32",
-        dtypes=(*EVERY, *EIGHT_BIT),
+        dtypes=(*EVERY, *TO_FLOAT32, *EIGHT_BIT),
         source="001",
         library=blas,
         provider="cublas",
@@ -305,7 +306,7 @@ LADDER = ladder(  # the order here is the order of the rungs
         tunes="cublas",
         provider="cublas",
         workspace=workspace_of_fastest,
-        dtypes=(*EVERY, *EIGHT_BIT),
+        dtypes=(*EVERY, *TO_FLOAT32, *EIGHT_BIT),
         deterministic=False,
         context=True,
     ),

@@ -213,7 +213,7 @@ class Truth:
 
 def kind_of(element: DType) -> str:
     """Return the kind of arrays of a type for ``sums``."""
-    return element.name if element.ml_dtype else element.storage.name
+    return element.stem if element.ml_dtype else element.storage.name
 
 
 class Judge:

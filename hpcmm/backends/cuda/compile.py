@@ -35,12 +35,25 @@ def constant_of(task: Task, name: str) -> cupy.cuda.MemoryPointer:
     return compile_kernel(task.operation, task.variant, tuple(task.macros.items()))[1].get_global(name)
 
 
-@functools.cache
 def compile_kernel(
     operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]
 ) -> tuple[cupy.RawKernel, cupy.RawModule]:
     """Compile a variant's source with macros for the current GPU; return the kernel and its module."""
-    path = cubin(operation, variant, macros, cupy.cuda.Device().compute_capability)
+    found = compiled_once(operation, variant, macros)
+    if isinstance(found, DeviceError):
+        raise found
+    return found
+
+
+@functools.cache
+def compiled_once(
+    operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]
+) -> tuple[cupy.RawKernel, cupy.RawModule] | DeviceError:
+    """Return what ``compile_kernel`` returns or raises: each point would repeat a compilation that fails."""
+    try:
+        path = cubin(operation, variant, macros, cupy.cuda.Device().compute_capability)
+    except DeviceError as error:
+        return error
     module = cupy.RawModule(path=str(path), enable_cooperative_groups=variant.cooperative)
     function = module.get_function(operation.kernels)
     function.compile()  # loads the file now

@@ -220,7 +220,7 @@ class Product(Descriptors):
         self.workspace = cupy.empty(LIBRARY_WORKSPACE, np.uint8)
         describe = self._transposing if self.transposition else self._created
         self.description = describe("cublasLtMatmulDesc", COMPUTE[sums.name], REAL[sums.name])
-        types = dtype, dtype, DTYPES[dtype].results.name
+        types = DTYPES[dtype].stem, DTYPES[dtype].stem, DTYPES[dtype].results.name
         self.layouts = [self._layout(*each) for each in zip(types, (b, a, c), strict=True)]
         self.rounds = types[-1] != sums.name
         self.proposals = self._proposals()

@@ -23,6 +23,8 @@ GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
 GEMM_EX = {
     "float16": (2, 2, cublas.CUBLAS_COMPUTE_32F),  # CUDA_R_16F
     "bfloat16": (14, 14, cublas.CUBLAS_COMPUTE_32F),  # CUDA_R_16BF
+    "float16_to_float32": (2, 0, cublas.CUBLAS_COMPUTE_32F),
+    "bfloat16_to_float32": (14, 0, cublas.CUBLAS_COMPUTE_32F),
     "int8": (3, 10, cublas.CUBLAS_COMPUTE_32I),  # CUDA_R_8I, CUDA_R_32I
     "tf32": (0, 0, cublas.CUBLAS_COMPUTE_32F_FAST_TF32),  # CUDA_R_32F
 }

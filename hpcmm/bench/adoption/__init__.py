@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcmm.backends.emulated.launch import FOLDER as EMULATED
 from hpcmm.bench.adoption.products import ProductSearch
-from hpcmm.bench.adoption.search import Kernel, NotAdopted, OtherOperation
-from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, kinds, types_of
+from hpcmm.bench.adoption.search import Kernel, NotAdopted, OtherOperation, OtherType
+from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, kinds
 from hpcmm.bench.adoption.vectors import VectorSearch
 from hpcmm.experiment import calls, functions
 from hpcmm.experiment.functions import Function, Parameter, Source, declared_by
@@ -25,6 +26,7 @@ from hpcmm.system.text import choices
 
 GPU = next(each for each in DEVICES.values() if each.accelerator)
 CPU = next(each for each in DEVICES.values() if not each.accelerator)
+UNDECLARED = re.compile(r"not declared|not defined|does not name a type|undeclared|unknown type")
 SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
 SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".h", ".hpp"), CPU)
 
@@ -43,16 +45,21 @@ class Adopted:
         The file's text.
     suffix : str
         Suffix of a copy: that of the device's kernels.
+    exported : bool
+        Whether its function had C linkage before.
     """
 
     path: Path
     head: dict[str, Any]
     text: str
     suffix: str
+    exported: bool = False
 
     def __str__(self) -> str:
         """Describe what was found, in one line."""
         head = self.head
+        if self.exported:
+            return ""
         if "call" not in head:
             return f'{self.path.name}: its function is given C linkage (extern "C")'
         launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block") if key in head)
@@ -134,7 +141,7 @@ def is_native(text: str, path: Path) -> bool:
         return True  # its reader reports what is wrong
     source = Source(text)
     if name := native(source):
-        return path.suffix == CPU.suffix or is_exported(source, name)
+        return path.suffix == CPU.suffix or (is_exported(source, name) and text == calls.with_headers(text, path, True))
     hidden = not any(each.kernel for each in source.functions.values())  # from the parser: macros define kernels
     named = (each for each in calls.SIGNATURES if each not in source.functions and re.search(rf"\b{each}\s*\(", text))
     return path.suffix == GPU.suffix and hidden and any(named)
@@ -159,12 +166,13 @@ def names_of(path: Path, kernel: str) -> tuple[list[str], list[str]]:
     able = [] if kernel else candidates(source, device)
     if len(able) < 2:
         return [kernel], []
+    able = [each for each in able if element_of(source, each) is not None] or able
     found = {each.name: kinds(source, each, device) for each in able}
     one = len(set(map(frozenset, found.values()))) == 1
     alike: dict[Any, list[str]] = {}
     for each in able:
         kind = "" if one else found[each.name][0]
-        alike.setdefault((kind, frozenset(types_of(source, each))), []).append(each.name)
+        alike.setdefault((kind, element_of(source, each)), []).append(each.name)
     names = max(alike.values(), key=len)
     return names, [each.name for each in able if each.name not in names]
 
@@ -189,6 +197,11 @@ def copy_of(path: Path, kernel: str, several: bool = False) -> tuple[Path, str]:
         said.write_text(f"{found.suffix}\n{found}")
     suffix, _, line = said.read_text().partition("\n")
     return folder / f"{kernel if several else path.stem}{suffix}", line
+
+
+def operation_of(copy: Path) -> str:
+    """Return the operation in the head of a copy; empty without one."""
+    return heads.head_of(heads.text_of(copy), copy)[0].get("operation", "")
 
 
 def fits(parameter: Parameter, wanted: str) -> bool:
@@ -237,8 +250,11 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     source, device = parsed(path)
     name = native(source)
     if device is GPU and name and kernel in ("", name) and not source.functions[name].template:
-        text = text if is_exported(source, name) else exported(source, name)
-        return Adopted(path, given, without_mark(text, given), device.suffix)
+        linked = is_exported(source, name)
+        text = calls.with_headers(text if linked else exported(source, name), path, True)
+        before = "\n".join(calls.first_lines(text, given, True))
+        text = f'{before}\n#line 1 "{path}"\n{without_mark(text, given)}'
+        return Adopted(path, given, text, device.suffix, linked)
     chosen = choose(path, source, device, kernel)
     failures, guesses = [], []
     for kind in kinds(source, chosen, device):
@@ -255,9 +271,20 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         if not tried.guessed:
             return found
         guesses.append(found)
-    if guesses:
+    wrong = [each for each in failures if isinstance(each, OtherType)]
+    if guesses and not wrong:
         return guesses[0]
-    raise failures[0]
+    error = (wrong or failures)[0]
+    if (missing := not_found(source, path)) and UNDECLARED.search(str(error)):
+        raise NotAdopted(f"{error}; {missing} not found, which may declare it")
+    raise error
+
+
+def not_found(source: Source, path: Path) -> str:
+    """Return the headers beside the file that are not there."""
+    near = re.findall(r'#\s*include\s*"([^"]+)"', source.content.decode(errors="replace"))
+    known = EMULATED / "include"
+    return ", ".join(each for each in near if not (path.parent / each).is_file() and not (known / each).is_file())
 
 
 def without_mark(text: str, given: Mapping[str, Any]) -> str:
@@ -313,9 +340,8 @@ def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
         raise NotAdopted(
             f"{path.name} has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file"
         )
-    near = re.findall(r'#\s*include\s*"([^"]+)"', source.content.decode(errors="replace"))
-    not_found = ", ".join(each for each in near if not (path.parent / each).is_file())
-    said = f"{not_found} not found, which may have its types; " if not_found else ""
+    missing = not_found(source, path)
+    said = f"{missing} not found, which may have its types; " if missing else ""
     raise NotAdopted(
         f"{path.name}: {said}none of its {what} has the arguments of a product, a sum, an addition of vectors or a "
         f"copy; found: {'; '.join(str(each) for each in of_device[:3])}{'; ...' if len(of_device) > 3 else ''}"

@@ -54,6 +54,8 @@ def sizes_of_block(text: str, known: Mapping[str, str]) -> tuple[int, ...]:
         text = known.get(text.strip(), text.strip())
     inner = re.fullmatch(r"(?:dim3\s*\w*\s*)?[({](.*)[)}]", text, re.DOTALL)
     values = [evaluate(each, known) for each in split(inner[1] if inner else text)]
+    while len(values) > 1 and values[-1] == 1:
+        values.pop()
     return tuple(values) if values and None not in values else ()
 
 

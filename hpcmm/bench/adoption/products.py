@@ -17,7 +17,7 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
 from hpcmm.bench.adoption import launches
-from hpcmm.bench.adoption.search import PREFIXES, Candidate, Compiled, Kernel, NotAdopted, OtherOperation, Search
+from hpcmm.bench.adoption.search import PREFIXES, WIDE, Candidate, Compiled, Kernel, NotAdopted, OtherOperation, Search
 from hpcmm.bench.adoption.signatures import SLOTS, assignments, hint
 from hpcmm.bench.adoption.trials import compiler_error, multiple_of
 from hpcmm.experiment.calls import default_scalars
@@ -147,10 +147,11 @@ class ProductSearch(Search):
         drawn = [rng.uniform(-1, 1, size).astype(np.float32) for size in (m * k, k * n, m * n)]
         if self.element.is_integer:
             drawn = [np.round(9 * each) for each in drawn]
-        a, b, before = (self.element.stored(each).astype(self.element.storage) for each in drawn)
+        types = self.element, self.element, self.element.results
+        a, b, before = (of.stored(each).astype(of.storage) for of, each in zip(types, drawn, strict=True))
         beta = 0.0 if unread else BETA
         if unread:
-            before[...] = self.element.poison
+            before[...] = self.element.results.poison
         x, y, z = map(on_device, (a, b, before))
         scalar = self.element.sums.storage.type
         arguments = (
@@ -165,9 +166,8 @@ class ProductSearch(Search):
         if trial is None:
             return None
         m, n, k = trial.shape
-        x, y, old, new = (
-            self.element.numbers(each).astype(np.float64) for each in (trial.a, trial.b, trial.before, trial.after)
-        )
+        x, y = (self.element.numbers(each).astype(np.float64) for each in (trial.a, trial.b))
+        old, new = (self.element.results.numbers(each).astype(np.float64) for each in (trial.before, trial.after))
         old = np.where(np.isnan(old), 0, old)  # not read
         names = self.scalars()
         alpha = ALPHA if "alpha" in names else 1.0
@@ -180,9 +180,8 @@ class ProductSearch(Search):
                     right = alpha * product.ravel() + beta * old
                     if np.allclose(new, right, tolerance, tolerance):
                         keys = {} if layout == "rows" else {"layout": "columns"}
-                        if self.element.accumulator and not np.allclose(
-                            new, right, 3 * self.element.unit_roundoff, 1e-4
-                        ):
+                        near = 3 * self.element.unit_roundoff
+                        if self.element.accumulator and not (self.element.result or np.allclose(new, right, near, 1e-4)):
                             self.arithmetic = "narrow sums"
                         return keys | ({"adds": True} if beta and "beta" not in names else {})
             for stored, product in (
@@ -232,6 +231,8 @@ class ProductSearch(Search):
         found: dict[str, Any] = {"call": call, "block": list(candidate.block), "rows": rows, "columns": columns}
         found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
         found |= {"scalars": names} if (names := default_scalars(call)) else {}
+        if not self.function.guarded:
+            found["multiples"] = dict.fromkeys("mnk", max(64, candidate.rows, candidate.columns))
         return found | ({"square": True} if len(self.integers) == 1 else {})
 
     def described(self, candidate: Candidate, way: Sequence[str], keys: dict[str, Any]) -> dict[str, Any]:
@@ -258,19 +259,23 @@ class ProductSearch(Search):
 
     def multiples(self, candidate: Candidate, way: Sequence[str], square: bool) -> dict[str, int]:
         """Return the divisors of the sizes that a kernel without bounds checks takes; empty if it takes any."""
-        if self.function.guarded and "load_matrix_sync" not in self.kernel.text:  # which takes whole tiles
+        checked = self.function.guarded and "load_matrix_sync" not in self.kernel.text  # which takes whole tiles
+        if checked and not WIDE.search(self.body):
             return {}
+        sizes = SMALLEST[:4] if checked else SMALLEST  # of one access
         base = (*oblong(candidate)[:2], 32)
         tile = candidate.rows, candidate.columns, 1
         found = {}
         for i, name in enumerate("mnk"):
             side = max(tile) if square else tile[i]  # most likely the tile or any size
-            for each in dict.fromkeys((SMALLEST[0], side, *SMALLEST)):
+            for each in dict.fromkeys((sizes[0], *(() if checked else (side,)), *sizes)):
                 size = multiple_of(each)
                 shape = tuple(size if square or i == j else x for j, x in enumerate(base))
                 if self.meaning(self.multiply(candidate, way, shape)) is not None:
                     break
             else:
+                if checked:
+                    return {}
                 raise NotAdopted(
                     f"{self.path.name}: {self.function.name} is right at few sizes only; give multiples in a head"
                 )

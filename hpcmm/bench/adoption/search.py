@@ -14,7 +14,7 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import HostKernel, compile_library, entry_of
 from hpcmm.bench.adoption import launches, trials
-from hpcmm.bench.adoption.signatures import CONTIGUOUS, SLOTS, arrays_of, hint, integers_of, reals_of, types_of
+from hpcmm.bench.adoption.signatures import CONTIGUOUS, SLOTS, arrays_of, element_of, hint, integers_of, reals_of
 from hpcmm.bench.adoption.trials import as_argument, compiler_error, guarded
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import Function, Parameter, Source
@@ -31,12 +31,17 @@ SECONDS, MOST_SECONDS = 20, 90  # limits of a trial, and of all
 CPLUSPLUS = (".cpp", ".cc", ".cxx", ".hpp")
 OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed", "-lstdc++"]
 NATIVE = "-march=native"
+WIDE = re.compile(r"\b(float|double|int|uint|half|short|u?char|u?long|longlong|__half|__nv_bfloat16)[248]\b")
 PREFIXES = re.compile(r"^(d|dev|g|h|device|mat|matrix)_?(?=[a-z])|_?(d|dev|mat)$")  # of the names of arrays
 Compiled = Callable[[Sequence[Any], Sequence[int], Sequence[int], int], None]
 
 
 class NotAdopted(HpcmmError):
     """A file whose kernel cannot be run as it is; the message names in one line what its head must state."""
+
+
+class OtherType(NotAdopted):
+    """A kernel of an element type that the operation does not have."""
 
 
 class OtherOperation(NotAdopted):
@@ -103,7 +108,7 @@ class Search:
 
     Raises
     ------
-    NotAdopted
+    OtherType
         If its arrays are of several types, or of one that the operation does not have.
     """
 
@@ -117,19 +122,29 @@ class Search:
         self.arrays, self.integers, self.reals = (
             each(kernel.source, kernel.function) for each in (arrays_of, integers_of, reals_of)
         )
-        types = types_of(kernel.source, kernel.function)
-        if len(types) > 1:
-            raise NotAdopted(f"{self.path.name}: arrays of several types in {self.function}; allowed: one type")
-        self.dtype = next(iter(types), "float32")
-        self.element, self.any_type = DTYPES[self.dtype], not types
+        found = element_of(kernel.source, kernel.function)
+        if found is None:
+            raise OtherType(
+                f"{self.path.name}: arrays of several types in {self.function}; allowed: one type, or a product of float16, "
+                "bfloat16 or 8-bit matrices whose result is wider"
+            )
+        self.any_type, self.dtype = not found, found or "float32"
+        if kind == "copy" and self.dtype == "int32":
+            self.dtype = "float32"  # of the same size: a copy moves bits
+        self.element = DTYPES[self.dtype]
         self.operation = next(each for each in OPERATIONS.values() if each.kernels == kind)
         if self.dtype not in self.operation.dtypes:
-            raise NotAdopted(
+            raise OtherType(
                 f"{self.path.name}: {self.function.name} is for {self.dtype}; {self.operation.name} has "
                 f"{', '.join(self.operation.dtypes)}: change its type"
             )
         written = next((each.name for each in self.arrays if each.name in self.function.written), "")
         self.operands = self.named([each.name for each in self.arrays if each.name != written], written)
+
+    @property
+    def body(self) -> str:
+        """The text of the function, of those that it calls, and of their macros."""
+        return self.kernel.source.text(self.function.name)
 
     def head(self) -> dict[str, Any]:
         """Return the keys of the head.

@@ -9,9 +9,12 @@ from collections.abc import Sequence
 
 from hpcmm.experiment.functions import Function, Parameter, Source
 from hpcmm.model.devices import Device
+from hpcmm.model.dtypes import DTYPES
 
 TYPES = {"float": "float32", "double": "float64", "int": "int32", "half": "float16", "__half": "float16"}
 TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "float4": "float32", "float2": "float32"}
+TYPES |= {"half2": "float16", "__half2": "float16", "double2": "float64", "int4": "int32", "int32_t": "int32"}
+TYPES |= {"int8_t": "int8", "signed char": "int8", "char": "int8", "__nv_fp8_e4m3": "float8_e4m3"}
 WORDS_OF_INTEGERS = re.compile(
     r"(std::)?(unsigned|signed|long|short|int|char|size_t|uint|u?int(8|16|32|64)_t|ptrdiff_t|ssize_t|bool|ulong|uint32|int64)\b"
 )
@@ -38,9 +41,18 @@ def type_of(source: Source, parameter: Parameter, function: Function) -> str:
     return "any" if name in ("REAL", "ACCUMULATOR") else ""
 
 
-def types_of(source: Source, function: Function) -> set[str]:
-    """Return the element types of the arrays of a function."""
-    return {type_of(source, each, function) for each in arrays_of(source, function)} - {"any"}
+def element_of(source: Source, function: Function) -> str | None:
+    """Return the element type of the arrays of a function: empty for any type, None for several.
+
+    The result of a product may have another type than A and B.
+    """
+    arrays = arrays_of(source, function)
+    results = {type_of(source, each, function) for each in arrays if each.name in function.written} - {"any"}
+    inputs = {type_of(source, each, function) for each in arrays if each.name not in function.written} - {"any"}
+    if len(inputs | results) < 2:
+        return next(iter(inputs | results), "")
+    found = [each for each in DTYPES.values() if {each.stem} == inputs and {each.results.name} == results]
+    return found[0].name if found and len(arrays) == 3 else None
 
 
 def alias(source: Source, name: str) -> str:

@@ -69,6 +69,8 @@ def as_argument(value: Any):
 
 def compiler_error(text: str) -> str:
     """Return the first error of a compiler's output, and all constants that are not defined."""
+    if old := re.search(r"\W(__(?:shfl(?:_up|_down|_xor)?|any|all|ballot))\W+ ?was not declared", text):
+        return f"CUDA has no {old[1]} since version 9: write {old[1]}_sync(0xffffffff, ...)"
     lines = [line for line in text.splitlines() if "error" in line]
     first = lines[0].strip() if lines else text.splitlines()[0]
     constants = dict.fromkeys(re.findall(r"error: \W(\b[A-Z][A-Z0-9_]+\b)\W (?:was not|undeclared)", text))

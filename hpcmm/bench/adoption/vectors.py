@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
 from hpcmm.bench.adoption import launches
-from hpcmm.bench.adoption.search import Candidate, Compiled, NotAdopted, Search
+from hpcmm.bench.adoption.search import WIDE, Candidate, Compiled, NotAdopted, Search
 from hpcmm.bench.adoption.trials import compiler_error
 from hpcmm.model import DeviceError
 from hpcmm.operations import OPERATIONS
@@ -18,6 +19,7 @@ WRONG = "a wrong result"
 LIMITS = ("least", "most")  # keys of a length that is fixed
 # Of the vectors of trials, square numbers; the longer ones for blocks that take all of the others
 LENGTHS, RAGGED = (4096, 16384), 961
+WIDTHS = (2, 4, 8, 16)  # elements of one access
 
 
 class VectorSearch(Search):
@@ -85,9 +87,9 @@ class VectorSearch(Search):
         return self.call(self.sizes, template)
 
     @property
-    def body(self) -> str:
-        """The text of the function."""
-        return self.kernel.source.nodes[self.function.name].text.decode(errors="replace")
+    def is_fixed(self) -> bool:
+        """Whether it is for one block, and one length."""
+        return not self.integers and "blockIdx" not in self.body
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -115,7 +117,7 @@ class VectorSearch(Search):
 
     def right(self, trial: tuple[np.ndarray, np.ndarray, np.ndarray], n: int) -> bool:
         x, y, out = trial
-        return np.array_equal(out[:n], x + y if self.kind == "vector_add" else x)
+        return np.array_equal(out[:n], (x + y if self.kind == "vector_add" else x)[:n])
 
     def wrong(self) -> None:
         self.why = f"{WRONG} of {self.operation.name}"
@@ -124,6 +126,10 @@ class VectorSearch(Search):
         """Raise an error for a kernel of vectors that computes something else."""
         x, y, out = trial
         if self.kind != "vector_add":
+            part = np.flatnonzero(out)
+            found = [set(out[part][x[part] == each]) for each in np.unique(x)] if len(part) and part[-1] < len(x) else []
+            if not initial and all(len(each) == 1 for each in found) and not np.array_equal(out[part], x[part]):
+                raise self.is_other("a function of each element")
             if initial and np.array_equal(out[: len(x)], x + self.element.storage.type(initial)):
                 raise self.is_other("y = x + y in place")
             return
@@ -149,18 +155,23 @@ class VectorSearch(Search):
         n = length - length % (threads * per_thread)
         whole = self.run(candidate, n, n // (threads * per_thread))
         if not whole or not self.right(whole, n):
+            if first and taken < length and self.is_fixed and self.right(first, taken):
+                return {"per_thread": per_thread, **{key: {"n": taken} for key in LIMITS}}
             return self.wrong() if whole else None
         if self.kind == "copy" and (again := self.run(candidate, n, n // (threads * per_thread), initial=5)):
             self.check_other(again, 5)
         keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
-        ragged = None if self.checks() else self.run(candidate, RAGGED, -(-RAGGED // (threads * per_thread)))
-        if not self.checks() and not (ragged and self.right(ragged, RAGGED)):
-            keys["multiples"] = {"n": threads * per_thread}
-        return keys
+        return keys | self.multiples(candidate, threads * per_thread, self.right)
 
-    def checks(self) -> bool:
-        """Return whether the function compares with a size: then it shall take any."""
-        return bool(self.integers) and (self.function.guarded or (self.function.looped and self.kind != "reduction"))
+    def multiples(self, candidate: Candidate, taken: int, right: Callable[..., bool]) -> dict[str, Any]:
+        """Return the divisor of the length that a kernel takes: what a block takes, or what an access takes."""
+        checks = bool(self.integers) and (self.function.guarded or (self.function.looped and self.kind != "reduction"))
+        for each in (1, *(WIDTHS if WIDE.search(self.body) else ())) if checks else (1, taken):
+            n = each * -(-RAGGED // each)
+            trial = self.run(candidate, n, -(-n // taken))
+            if trial is not None and right(trial, n):
+                return {"multiples": {"n": each}} if each > 1 else {}
+        return {} if checks else {"multiples": {"n": taken}}
 
     def reduces(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the keys of a launch of a reduction; None if it is wrong."""
@@ -185,15 +196,15 @@ class VectorSearch(Search):
         x, _, out = whole
         found = self.combined(x, out)
         if found is None:
-            if not self.integers and taken < length and "blockIdx" not in self.body:  # one block, and one length
+            if taken < length and self.is_fixed:
                 found = self.combined(x[:taken], out[:1])
             return (
                 None if found is None else found | {"per_thread": per_thread, **{key: {"n": taken} for key in LIMITS}}
             )
         found |= {"per_thread": per_thread} if per_thread > 1 else {}
-        ragged = None if self.checks() else self.run(candidate, RAGGED, -(-RAGGED // (threads * per_thread)))
-        if not self.checks() and (ragged is None or self.combined(ragged[0], ragged[2]) is None):
-            found |= {"multiples": {"n": threads * per_thread}}
+        found |= self.multiples(
+            candidate, threads * per_thread, lambda trial, _: self.combined(trial[0], trial[2]) is not None
+        )
         if not out[1:].any() and self.combined(x, out[:1]) is not None:  # blocks add to one result
             other = self.run(candidate, n, blocks, initial=5)
             found |= {"one_launch": True}
