@@ -629,6 +629,57 @@ void product(const double *A, const double *B, double *C, int N)
 \'\'\', "product")
 size = int(input("size: "))
 """
+# For one block: the length is that of the block
+ONE_BLOCK = """
+#define LENGTH 96
+__device__ void one(const int *a, const int *b, int *c, int t) { if (t < LENGTH) c[t] = a[t] + b[t]; }
+__global__ void add(const int *a, const int *b, int *c) { one(a, b, c, threadIdx.x); }
+int main() { add<<<1, LENGTH>>>(a, b, c); }
+"""
+WIDE_ADD = """
+#define FOUR(x) (reinterpret_cast<float4 *>(&(x))[0])
+__global__ void add(float *a, float *b, float *c, int n)
+{
+    int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= n) return;
+    float4 x = FOUR(a[i]), y = FOUR(b[i]);
+    FOUR(c[i]) = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
+}
+"""
+# Lanes of the last step are not in its branch: right with 1024 threads only, not with those of the file
+FEW_LANES = """
+using std::cout;
+#ifdef DOUBLE
+typedef double number;
+#else
+typedef float number;
+#endif
+__device__ number of_warp(number x)
+{
+    for (int d = 16; d; d /= 2) x += __shfl_down_sync(~0u, x, d);
+    return x;
+}
+__global__ void total(const number *x, number *y, int n)
+{
+    __shared__ number s[32];
+    int i = blockIdx.x * blockDim.x + threadIdx.x, warps = blockDim.x / 32;
+    number sum = of_warp(i < n ? x[i] : 0);
+    if (threadIdx.x % 32 == 0) s[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x < warps) {
+        sum = of_warp(s[threadIdx.x]);
+        if (threadIdx.x == 0) y[blockIdx.x] = sum;
+    }
+}
+int main() { int threads = 128; dim3 block = dim3(threads, 1, 1); total<<<8, block>>>(x, y, 999); cout << "done"; }
+"""
+ROUNDED = BY_ROWS.replace("A[i * inner + p] * B", "__half2float(__float2half(A[i * inner + p])) * B")
+COPY_OF_INTEGERS = """
+#define AT (blockIdx.x * 64 + threadIdx.x)
+__global__ void twice(const int *x, int *y, int n) { unsigned i = AT; if (i < n) y[i] = 2 * x[i]; }
+__global__ void duplicate(const int *x, int *y, int n) { unsigned i = AT; if (i < n) y[i] = x[i]; }
+int main() { duplicate<<<4, 64>>>(x, y, 200); twice<<<4, 64>>>(x, y, 200); }
+"""
 FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "TILE_X").replace("blockDim.y", "TILE_Y")
 
 
@@ -659,6 +710,17 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
             ["mine.cu: FAIL"],
         ),
         (SUM_BY_CUB, "mine.cu", ["PASS at 27 points"]),
+        (ONE_BLOCK, "mine.cu", ["block 96", "PASS at 3 points to 96 (n = 96)"]),
+        (WIDE_ADD, "mine.cu", ["(multiples of 4)"]),
+        (FEW_LANES, "mine.cu", ["block 128", "FAIL 1 float32", "but only lanes 0 to 3 take part in the shuffle"]),
+        (FEW_LANES.replace("__shfl_down_sync(~0u, ", "__shfl_down("), "mine.cu", ["write __shfl_down_sync(0xffffffff"]),
+        ("#include <cuda_fp16.h>\n" + ROUNDED, "mine.cu", ["(C = A B, packed rows, FP16 inputs)"]),
+        (COPY_OF_INTEGERS, "mine.cu", ["operation or type: twice", "duplicate.cu: PASS"]),
+        (
+            SCALED.replace("c[e] = alpha", "c[e] += alpha"),
+            "mine.cu",
+            ["FAIL 64x64x64 float64", "C is added once more, beside beta C"],
+        ),
         (PIPELINED, "mine.cu", ["(multiples of 16, square, C = A B, packed rows)"]),
         (
             PIPELINED.replace("pipe.consumer_wait();", ""),
@@ -740,6 +802,13 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         "float16 to float32",
         "sums of float16 to float32",
         "CUB",
+        "one block and one length",
+        "float4 behind a check",
+        "few lanes in the block of the file",
+        "shuffle without a mask",
+        "rounded inputs",
+        "copy of integers",
+        "C twice",
         "pipeline",
         "no wait",
         "template that adds",
@@ -787,6 +856,13 @@ def test_a_function_of_a_program_is_the_product_and_its_races_are_searched(tmp_p
     printed = benched(tmp_path / "mine.cpp", "--sizes", "8").stdout
     assert "taken as multiply(A, B, C, rowsA=m, colsA=k, colsB=n)" in printed
     assert "mine.c: PASS" in printed and "not searched for races" not in printed
+
+
+def test_headers_that_this_machine_lacks_are_left_out(tmp_path):
+    text = "#include <of_no_package/at_all.h>\n#include <stdlib.h>\n" + IN_C
+    (tmp_path / "mine.c").write_text(text)
+    kept = calls.with_headers(text, tmp_path / "mine.c", False)
+    assert kept.splitlines()[:2] == ["", "#include <stdlib.h>"]
 
 
 def test_the_number_of_threads_is_no_scalar(tmp_path):

@@ -7,14 +7,16 @@ the kernel needs, without host code.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcmm.kernels import FOLDER
 from hpcmm.experiment.functions import Function, Parameter, Source, function_declarator
+from hpcmm.kernels import FOLDER, modules
 from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations.heads import KernelFileError
@@ -86,7 +88,10 @@ INTEGERS = {  # of <cstdint>
     "uint64_t": "unsigned long",
 }
 OF_TYPES = re.compile(r"cuda_(fp16|bf16|fp8)\.h")  # the headers of element types
-TYPES_OF_HEADERS = {"cuda_fp16.h": r"\b(__)?half2?\b", "cuda_bf16.h": r"\b(__)?nv_bfloat16"}  # which mma.h includes, too
+TYPES_OF_HEADERS = {
+    "cuda_fp16.h": r"\b(__)?half2?\b",
+    "cuda_bf16.h": r"\b(__)?nv_bfloat16",
+}  # which mma.h includes, too
 HEADERS_OF_DEVICE = {  # what a kernel uses of them
     OF_TYPES.pattern: "",
     r"cooperative_groups(/\w+)?\.h": "",
@@ -386,9 +391,20 @@ def with_headers(text: str, path: Path, accelerator: bool) -> str:
             return ""
         if accelerator and found[2] == "cub/cub.cuh":  # the whole of CUB does not compile by NVRTC
             return "#include <cub/block/block_reduce.cuh>"
-        return found[0] if found[1] == "<" else ""
+        return found[0] if found[1] == "<" and (accelerator or found[2] in there) else ""
 
+    names = tuple(each for quote, each in INCLUDE.findall(text) if quote == "<")
+    there = frozenset() if accelerator else on_this_machine(names)
     return INCLUDE.sub(included, text)
+
+
+@functools.cache
+def on_this_machine(headers: tuple[str, ...]) -> frozenset[str]:
+    """Return those of some headers that the C compiler has, as C or as C++."""
+    asked = "".join(f"#if __has_include(<{each}>)\nhas {i}\n#endif\n" for i, each in enumerate(headers))
+    command = [*shlex.split(modules.compiler()[0]), "-E", "-P", "-x", "c++", "-"]
+    found = re.findall(r"has (\d+)", modules.run_compiler(command, asked).stdout) if command[:-5] and headers else ()
+    return frozenset(headers[int(each)] for each in found)
 
 
 def wrapper(kernels: str, body: str, accelerator: bool) -> str:

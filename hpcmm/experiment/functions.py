@@ -142,10 +142,10 @@ class Source:
         self.tree = parser().parse(self.content)
         self.items = list(items(self.tree.root_node))
         self.nodes = {text_of(name_in(each)): each for each in map(definition, self.items) if each}
+        self.macro_nodes = [each for each in walk(self.tree.root_node) if each.type == "preproc_def"]
         self.macros = {
             text_of(each.child_by_field_name("name")): text_of(each.child_by_field_name("value")).strip()
-            for each in walk(self.tree.root_node)
-            if each.type == "preproc_def"
+            for each in self.macro_nodes
         }
         self.macro_functions = {
             text_of(each.child_by_field_name("name")): (
@@ -165,6 +165,23 @@ class Source:
             if item.type == "declaration":
                 found |= definitions(item)
         return found
+
+    @functools.cached_property
+    def active(self) -> str:
+        """The text without the branches of conditionals on names that the file defines before, or does not define."""
+        content = bytearray(self.content)
+        defined = {text_of(x.child_by_field_name("name")): x.start_byte for x in self.macro_nodes}
+        for each in walk(self.tree.root_node):
+            if each.type != "preproc_ifdef":
+                continue
+            name, other = text_of(each.child_by_field_name("name")), each.child_by_field_name("alternative")
+            known = name.startswith("__CUDA") or defined.get(name, each.start_byte) < each.start_byte
+            start, end = each.start_byte, other.start_byte if other else each.end_byte
+            if known == (text_of(each.children[0]) == "#ifndef"):
+                content[start:end] = b" " * (end - start)
+            elif other:
+                content[end : other.end_byte] = b" " * (other.end_byte - end)
+        return bytes(content).decode(errors="replace")
 
     def sizes(self) -> dict[str, tuple[int, int]]:
         """Return the bytes of the definition of each constant that may be a size: an integer, not that of a tile."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from hpcmm.model import Operation
+from hpcmm.model import HpcmmError, Operation
 from hpcmm.model.contract import Contract
 from hpcmm.operations import OPERATIONS
 
@@ -36,7 +36,8 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
         if callable(each) and not name.startswith("_") and getattr(each, "__module__", "") == module.__name__
     }
     if wanted in OPERATIONS and LEADERBOARD not in own:
-        fitting = [each for each in own.values() if len(required(each)) == len(inputs(OPERATIONS[wanted]))]
+        count = len(inputs(OPERATIONS[wanted]))
+        fitting = [each for each in own.values() if len(required(each)) == count + is_launched(each)]
         yield from ((OPERATIONS[wanted], each) for each in fitting[-1:])
         return
     if LEADERBOARD in own:
@@ -46,10 +47,23 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
         (OPERATIONS[operation], each)
         for name, each in own.items()
         for operation, pattern in NAMES.items()
-        if re.search(pattern, name.lower()) and len(required(each)) == len(inputs(OPERATIONS[operation]))
+        if re.search(pattern, name.lower())
+        and len(required(each)) == len(inputs(OPERATIONS[operation])) + is_launched(each)
     ]
+    found = [each for each in found if not is_launched(each[1])] or found  # beside the kernels that they launch
     if len(found) == 1:
         yield from found
+    elif own:
+        names = ", ".join(each.__name__ for _, each in found) or "none"
+        raise HpcmmError(
+            f"functions that compute a product, a sum, an addition or a copy, by name and arguments: {names}; name one "
+            "of them matmul, sum, vector_add or copy, or state operation: matmul in a head"
+        )
+
+
+def is_launched(function: Callable[..., Any]) -> bool:
+    """Return whether a function is a kernel of Numba, which takes its result, too."""
+    return hasattr(function, "forall") and hasattr(function, "__getitem__")
 
 
 def inputs(operation: Operation) -> list[str]:
@@ -98,7 +112,7 @@ def by_name(function: Callable[..., Any], operation: Operation, module: ModuleTy
 
     def run(stream: Any = None, **given: Any) -> None:
         arrays = [converted(given[name]) for name in inputs(operation)]
-        if hasattr(function, "forall") and hasattr(function, "__getitem__"):  # a kernel of Numba
+        if is_launched(function):
             launch(function, operation, arrays, given[result])
         elif getattr(function, "__name__", "") == LEADERBOARD:
             given[result][...] = function(tuple(arrays))

@@ -234,6 +234,8 @@ ARITHMETICS = {
         Arithmetic("Strassen once", strassen=1),
         Arithmetic("Strassen twice", strassen=2),
         Arithmetic("narrow sums", narrow=True),  # of float16 in float16
+        Arithmetic("FP16 inputs", tensor_units={"80": 1024, "90": 2048}, input_roundoff=2.0**-11),
+        Arithmetic("BF16 inputs", tensor_units={"80": 1024, "90": 2048}, input_roundoff=2.0**-8),
         # 10 bits follow the first one; the hardware may drop the others without rounding
         Arithmetic("TF32", tensor_units={"80": 512, "90": 1024}, input_roundoff=2.0**-10),
     )

@@ -95,15 +95,26 @@ def templates(source: Source, function: Function) -> list[str]:
     return list(dict.fromkeys(f"<{', '.join(map(str, each))}>" for each in whole if None not in each))
 
 
-def blocks(source: Source, function: Function, template: str, itemsize: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield pairs of a block and bytes of dynamic shared memory to try. Launches in the file come first."""
-    constants = source.constants()
-    known = constants | dict(zip((name for name, _ in function.template), split(template.strip("<>")), strict=False))
-    tried = [
+def constants_of(source: Source, function: Function, template: str) -> dict[str, str]:
+    """Return the constants of a file, and the template arguments of a function."""
+    arguments = zip((name for name, _ in function.template), split(template.strip("<>")), strict=False)
+    return source.constants() | dict(arguments)
+
+
+def of_sites(source: Source, function: Function, template: str) -> list[tuple[int, ...]]:
+    """Return the blocks of the launches of a function in its file; an empty one for one that is not constant."""
+    known = constants_of(source, function, template)
+    return [
         sizes_of_block(site.configuration[1], known | dict(site.definitions))
         for site in source.launches
         if site.function == function.name and len(site.configuration) > 1
     ]
+
+
+def blocks(source: Source, function: Function, template: str, itemsize: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield pairs of a block and bytes of dynamic shared memory to try. Launches in the file come first."""
+    known = constants_of(source, function, template)
+    tried = of_sites(source, function, template)
     tried += [(bound,)] if function.threads and (bound := evaluate(function.threads, known)) else []
     tried += _blocks_of_constants({name: value for name in known if (value := evaluate(name, known))})
     usual = sorted(BLOCKS, key=lambda each: (len(each) == 1) == function.flat)  # those that fit come last

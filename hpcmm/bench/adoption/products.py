@@ -33,7 +33,8 @@ ALPHA, BETA = 2.0, 3.0  # of trials
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}  # ... and of an element over the root of k; else
 COARSE = 3e-2
 TRANSPOSED = re.compile(r"(_|gemm)(nt|tn|t)$|trans|linear|backward", re.IGNORECASE)  # names of products of transposes
-TF32 = re.compile(r"tf32", re.IGNORECASE)  # in the text of a kernel of float32
+# Types to which a kernel of float32 rounds A and B, by words of its text
+ROUNDED = {"TF32": "tf32", "FP16 inputs": r"\b(__)?half2?\b|float2half", "BF16 inputs": "bfloat16|bf16"}
 SMALLEST = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # multiples to try
 
 
@@ -56,7 +57,8 @@ class ProductSearch(Search):
         super().__init__(kernel, kind)
         self.columns = False
         self.other = ""  # what a trial computed instead
-        self.arithmetic = "TF32" if self.dtype == "float32" and TF32.search(kernel.text) else ""
+        rounded = (name for name, pattern in ROUNDED.items() if re.search(pattern, self.body, re.IGNORECASE))
+        self.arithmetic = next(rounded, "") if self.dtype == "float32" else ""
         self.ways = assignments(self.integers)
         # whether matrices are arrays of rows, whose addresses follow from the sizes themselves
         self.of_rows = any(each.pointers == 2 or each.structure for each in self.arrays)
@@ -100,8 +102,7 @@ class ProductSearch(Search):
             self.likely = self.likely or self.unproven(candidate)
             for each in self.tiles(candidate):
                 if not self.ran:
-                    self.ran, self.likely = True, self.unproven(candidate)
-                    self.likely |= {"rows": each.rows, "columns": each.columns, "grid": list(each.grid)}
+                    self.ran, self.likely = True, self.unproven(each) | {"grid": list(each.grid)}
                 if found := self.proven(each):
                     return found
         return None
@@ -181,7 +182,8 @@ class ProductSearch(Search):
                     if np.allclose(new, right, tolerance, tolerance):
                         keys = {} if layout == "rows" else {"layout": "columns"}
                         near = 3 * self.element.unit_roundoff
-                        if self.element.accumulator and not (self.element.result or np.allclose(new, right, near, 1e-4)):
+                        narrow = self.element.accumulator and not self.element.result
+                        if narrow and not np.allclose(new, right, near, 1e-4):
                             self.arithmetic = "narrow sums"
                         return keys | ({"adds": True} if beta and "beta" not in names else {})
             for stored, product in (
@@ -226,13 +228,13 @@ class ProductSearch(Search):
 
     def unproven(self, candidate: Candidate) -> dict[str, Any]:
         """Return the usual head of a kernel for which no trial was right, so that the verdict can say what is wrong."""
-        columns, rows = (*candidate.block, 1)[:2]
+        columns, rows = (candidate.columns, candidate.rows) if candidate.grid else (*candidate.block, 1)[:2]
         call = self.call(self.ways[0], candidate.template)
         found: dict[str, Any] = {"call": call, "block": list(candidate.block), "rows": rows, "columns": columns}
         found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
         found |= {"scalars": names} if (names := default_scalars(call)) else {}
         if not self.function.guarded:
-            found["multiples"] = dict.fromkeys("mnk", max(64, candidate.rows, candidate.columns))
+            found["multiples"] = dict.fromkeys("mnk", max(64, rows, columns))
         return found | ({"square": True} if len(self.integers) == 1 else {})
 
     def described(self, candidate: Candidate, way: Sequence[str], keys: dict[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,8 @@ CPLUSPLUS = (".cpp", ".cc", ".cxx", ".hpp")
 OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed", "-lstdc++"]
 NATIVE = "-march=native"
 WIDE = re.compile(r"\b(float|double|int|uint|half|short|u?char|u?long|longlong|__half|__nv_bfloat16)[248]\b")
+WRONG = "a wrong result"
+FAULT = re.compile(rf"{WRONG}|race in|take part in the shuffle|barrier")  # not of a launch, but of a kernel
 PREFIXES = re.compile(r"^(d|dev|g|h|device|mat|matrix)_?(?=[a-z])|_?(d|dev|mat)$")  # of the names of arrays
 Compiled = Callable[[Sequence[Any], Sequence[int], Sequence[int], int], None]
 
@@ -125,8 +127,8 @@ class Search:
         found = element_of(kernel.source, kernel.function)
         if found is None:
             raise OtherType(
-                f"{self.path.name}: arrays of several types in {self.function}; allowed: one type, or a product of float16, "
-                "bfloat16 or 8-bit matrices whose result is wider"
+                f"{self.path.name}: arrays of several types in {self.function}; allowed: one type, or float32 or int32 "
+                "products of 16-bit or 8-bit matrices"
             )
         self.any_type, self.dtype = not found, found or "float32"
         if kind == "copy" and self.dtype == "int32":
@@ -195,10 +197,18 @@ class Search:
         return self.refused()
 
     def blocks(self, template: str) -> Iterator[tuple[tuple[int, ...], int]]:
-        """Return blocks to try, with bytes of dynamic shared memory."""
+        """Yield blocks to try, with bytes of dynamic shared memory: only those of the file if all of them are wrong."""
         if "block" in self.kernel.given:
-            return iter([launches.block_of_head(self.kernel.given)])
-        return launches.blocks(self.kernel.source, self.function, template, self.element.itemsize)
+            yield launches.block_of_head(self.kernel.given)
+            return
+        about = self.kernel.source, self.function, template
+        own, wrong = set(launches.of_sites(*about)), set()
+        for block, shared in launches.blocks(*about, self.element.itemsize):
+            if own and own == wrong and block not in own:
+                return
+            yield block, shared
+            if block in own and FAULT.search(self.why):
+                wrong.add(block)
 
     # --- the call
 

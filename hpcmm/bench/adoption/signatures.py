@@ -29,7 +29,7 @@ def type_of(source: Source, parameter: Parameter, function: Function) -> str:
     name = parameter.type
     if name in function.types:
         return "any"
-    text = source.content.decode(errors="replace")
+    text = source.active
     for _ in range(3):
         if name in TYPES:
             return TYPES[name]
@@ -56,7 +56,7 @@ def element_of(source: Source, function: Function) -> str | None:
 
 
 def alias(source: Source, name: str) -> str:
-    text = source.content.decode(errors="replace")
+    text = source.active
     found = re.search(rf"#\s*define\s+{re.escape(name)}\s+(.+)", text)
     found = found or re.search(rf"typedef\s+([\w\s]+?)\s+{re.escape(name)}\s*;", text)
     return found[1].strip() if found else ""

@@ -10,12 +10,11 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
 from hpcmm.bench.adoption import launches
-from hpcmm.bench.adoption.search import WIDE, Candidate, Compiled, NotAdopted, Search
+from hpcmm.bench.adoption.search import WIDE, WRONG, Candidate, Compiled, NotAdopted, Search
 from hpcmm.bench.adoption.trials import compiler_error
 from hpcmm.model import DeviceError
 from hpcmm.operations import OPERATIONS
 
-WRONG = "a wrong result"
 LIMITS = ("least", "most")  # keys of a length that is fixed
 # Of the vectors of trials, square numbers; the longer ones for blocks that take all of the others
 LENGTHS, RAGGED = (4096, 16384), 961
@@ -126,9 +125,10 @@ class VectorSearch(Search):
         """Raise an error for a kernel of vectors that computes something else."""
         x, y, out = trial
         if self.kind != "vector_add":
-            part = np.flatnonzero(out)
-            found = [set(out[part][x[part] == each]) for each in np.unique(x)] if len(part) and part[-1] < len(x) else []
-            if not initial and all(len(each) == 1 for each in found) and not np.array_equal(out[part], x[part]):
+            part = np.flatnonzero(out[: len(x)])
+            images = [set(out[part][x[part] == each]) for each in set(x[part])]  # of equal elements
+            mapped = len(part) > 1 and all(len(each) == 1 for each in images)
+            if mapped and not initial and not np.array_equal(out[part], x[part]):
                 raise self.is_other("a function of each element")
             if initial and np.array_equal(out[: len(x)], x + self.element.storage.type(initial)):
                 raise self.is_other("y = x + y in place")
@@ -166,7 +166,7 @@ class VectorSearch(Search):
     def multiples(self, candidate: Candidate, taken: int, right: Callable[..., bool]) -> dict[str, Any]:
         """Return the divisor of the length that a kernel takes: what a block takes, or what an access takes."""
         checks = bool(self.integers) and (self.function.guarded or (self.function.looped and self.kind != "reduction"))
-        for each in (1, *(WIDTHS if WIDE.search(self.body) else ())) if checks else (1, taken):
+        for each in (1, *(WIDTHS if WIDE.search(self.body) else ()), *(() if checks else (taken,))):
             n = each * -(-RAGGED // each)
             trial = self.run(candidate, n, -(-n // taken))
             if trial is not None and right(trial, n):
