@@ -770,7 +770,11 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
             ["PASS", "(multiples of 16, square, C = A B, packed rows, narrow sums)"],
         ),
         (DOT, "mine.cu", ["FAIL dot computes the dot product of two vectors, which is no operation here"]),
-        (ADD + DOT, "mine.cu", ["mine.cu: not measured, of another operation or type: dot", "add.cu: PASS"]),
+        (
+            ADD + DOT + ADD.replace("add", "less").replace("+ b[i]", "- b[i]"),
+            "mine.cu",
+            ["mine.cu: not measured, of another operation or type: dot, less", "add.cu: PASS"],
+        ),
         (RAW_KERNEL, "mine.py", ["mine.cu: PASS at 24 points", "square, C = A B"]),
         (
             FROM_OUTSIDE,
@@ -779,7 +783,11 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         ),
         ('#include "types.h"\nvoid f(real *a, real *b, int n) {}', "mine.c", ["FAIL types.h not found"]),
         # each kernel of a file has its verdict, under its name
-        (ADD + ADD.replace("add", "wrong").replace("+ b[i]", "- b[i]"), "mine.cu", ["add.cu: PASS", "wrong.cu: FAIL"]),
+        (
+            ADD + ADD.replace("add", "wrong_add").replace("+ b[i]", "- b[i]"),
+            "mine.cu",
+            ["add.cu: PASS", "wrong_add.cu: FAIL"],
+        ),
         # what lies past the end enters the sum
         (
             re.sub(r"s\[t\] = .*0\);", "if (i < size) s[t] = in[i] + in[i + 128];", SUM),

@@ -91,6 +91,10 @@ class ProductSearch(Search):
                         return self.described(candidate, way, keys | {"most": {one: 1}})
         self.columns = False
         keys = self.meaning(self.multiply(candidate, self.ways[0], (48, 48, 48)))
+        if keys is not None and self.three_sizes:
+            self.guessed = True
+            call = self.call(self.ways[0], template)
+            return {"call": call} | ({"scalars": names} if (names := default_scalars(call)) else {})
         if keys is not None:
             return self.described(candidate, self.ways[0], keys | {"square": True})
         self.check_other()
@@ -124,6 +128,11 @@ class ProductSearch(Search):
             return False
         launched = any(site.function == self.function.name for site in self.kernel.source.launches)
         return named or launched or "block" in self.kernel.given
+
+    @property
+    def three_sizes(self) -> bool:
+        """Whether its integers are m, n and k: a kernel that is right for square matrices only is then wrong."""
+        return set("mnk") <= set(self.ways[0])
 
     # --- products
 
@@ -221,6 +230,9 @@ class ProductSearch(Search):
             for each in self.ways:
                 if self.meaning(self.multiply(candidate, each, shape)) == keys:
                     return self.described(candidate, each, keys)
+            if self.three_sizes:
+                self.guessed = True
+                return self.unproven(candidate) | {"grid": list(candidate.grid)}
             keys |= {"square": True}
         return self.described(candidate, self.ways[0], keys)
 

@@ -15,6 +15,7 @@ from hpcmm.bench.adoption.trials import compiler_error
 from hpcmm.model import DeviceError
 from hpcmm.operations import OPERATIONS
 
+ADDITION = re.compile("add|sum|plus", re.IGNORECASE)  # in names
 LIMITS = ("least", "most")  # keys of a length that is fixed
 # Of the vectors of trials, square numbers; the longer ones for blocks that take all of the others
 LENGTHS, RAGGED = (4096, 16384), 961
@@ -136,8 +137,10 @@ class VectorSearch(Search):
         written = np.flatnonzero(out)
         if len(written) and not initial and out.sum() in np.cumsum(x * y)[1:] and len(written) < len(x) / 16:
             raise self.is_other("the dot product of two vectors")
-        if len(written) > 1 and np.array_equal(out[written], (x * y)[written]):
-            raise self.is_other("the products of elements")
+        for what, other in (("products", x * y), ("differences", x - y)):
+            named = what == "differences" and ADDITION.search(self.function.name)  # then it is a wrong addition
+            if len(written) > 1 and not named and np.array_equal(out[written], other[written]):
+                raise self.is_other(f"the {what} of elements")
 
     def maps(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the keys of a launch that gives each element of a result; None if it is wrong."""
@@ -187,6 +190,9 @@ class VectorSearch(Search):
                 return self.wrong()
             if taken < length:
                 break
+        if taken == length and "blockIdx" not in self.body:  # one block for any length
+            found = self.combined(x, out[:1])
+            return None if found is None else found | {"max_blocks": 1, "one_launch": True}
         per_thread = max(1, taken // threads) if taken < length else 1
         n = length - length % (threads * per_thread)
         blocks = max(2, n // (threads * per_thread))
