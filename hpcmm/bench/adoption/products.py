@@ -17,7 +17,17 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
 from hpcmm.bench.adoption import launches
-from hpcmm.bench.adoption.search import PREFIXES, WIDE, Candidate, Compiled, Kernel, NotAdopted, OtherOperation, Search
+from hpcmm.bench.adoption.search import (
+    PREFIXES,
+    WIDE,
+    WRONG,
+    Candidate,
+    Compiled,
+    Kernel,
+    NotAdopted,
+    OtherOperation,
+    Search,
+)
 from hpcmm.bench.adoption.signatures import SLOTS, assignments, hint
 from hpcmm.bench.adoption.trials import compiler_error, multiple_of
 from hpcmm.experiment.calls import default_scalars
@@ -35,6 +45,7 @@ COARSE = 3e-2
 TRANSPOSED = re.compile(r"(_|gemm)(nt|tn|t)$|trans|linear|backward", re.IGNORECASE)  # names of products of transposes
 # Types to which a kernel of float32 rounds A and B, by words of its text
 ROUNDED = {"TF32": "tf32", "FP16 inputs": r"\b(__)?half2?\b|float2half", "BF16 inputs": "bfloat16|bf16"}
+MOST_OF = 0.98  # of a tile of 16-bit elements that changed
 SMALLEST = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # multiples to try
 
 
@@ -219,8 +230,10 @@ class ProductSearch(Search):
     def proven(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the head of a launch if it gives a right product."""
         square = (max(SIDES[0], candidate.rows, candidate.columns),) * 3
-        keys = self.meaning(self.multiply(candidate, self.ways[0], square))
+        trial = self.multiply(candidate, self.ways[0], square)
+        keys = self.meaning(trial)
         if keys is None:
+            self.why = f"{WRONG} of C = A B" if trial else self.why
             return None
         self.columns = keys.get("layout") == "columns"
         if self.columns:
@@ -339,6 +352,8 @@ class ProductSearch(Search):
     ) -> tuple[int, int, tuple[str, ...]] | None:
         """Return the tile of a block and the grid, from what one block and two of them in x and in y write."""
         rows, columns = extents(first)
+        if self.element.results.itemsize < 4 and first[:rows, :columns].mean() > MOST_OF:  # some were equal by chance
+            first[:rows, :columns] = True
         flat = int(first.sum())
         whole = 1, flat, (f"ceil(m * n / {flat})",)
         if flat % side and np.flatnonzero(first).max() + 1 == flat:  # by the index in all of C
@@ -354,7 +369,8 @@ class ProductSearch(Search):
         if x and y and x != y:
             return rows, columns, (per[x], per[y])
         if columns == side and x == "m":
-            return rows, 1, (per["m"],)
+            wider = self.written(candidate, 2 * side, (1, 1))  # whole rows, or as many elements of longer ones
+            return whole if wider is not None and MOST_OF < wider.sum() / flat <= 1 else (rows, 1, (per["m"],))
         if rows == side and x == "n":
             return 1, columns, (per["n"],)
         if x and not y:  # blocks of all tiles along x

@@ -49,6 +49,9 @@ class VectorSearch(Search):
         return self.refused() if found is None else {"call": self.call_of(template)} | found
 
     def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:
+        if not self.function.flat:
+            self.why = "it uses threads in y, blocks of vectors have threads in x"
+            return None
         for block, shared in self.blocks(template):
             if len(block) > 1:
                 continue
