@@ -62,16 +62,18 @@ def of_product(task: Task, run: Run) -> str:
     tile = max([WHOLE, *(task.macros.get(name, 0) for name in ("ROWS", "COLUMNS"))])
     shapes = {"whole": (tile,) * 3, "ragged": RAGGED, "square": SQUARE}
     contract = task.variant.contract
-    outcomes = dict.fromkeys(shapes, False)
+    outcomes, guess = dict.fromkeys(shapes, False), ""
     for name, shape in shapes.items():
         other = replaced(task, shape)
         if contract and contract.refuses(dict(zip(task.operation.dimensions, shape, strict=True)), task.scalars):
             if name == "whole" or contract.multiples:
-                return ""
+                return guess
             continue
         drawn = other.operation.draw(np.random.default_rng(1), other)
         result = run(other, drawn)
         outcomes[name] = result is not None and bool(other.operation.reference(other, drawn)(result).passed)
+        if result is not None and not outcomes[name]:
+            guess = guess or of_result(other, drawn, result)
     if outcomes["square"] and not outcomes["ragged"] and not (contract and contract.square):
         return "right only if m = n = k: sizes, or leading dimensions, are exchanged"
     if outcomes["whole"] and not outcomes["ragged"] and not outcomes["square"]:
@@ -80,7 +82,7 @@ def of_product(task: Task, run: Run) -> str:
             f"right at multiples of {' x '.join(map(str, multiples.values()))}: compare with m, n and k, or state "
             f"multiples: {{{', '.join(f'{name}: {value}' for name, value in multiples.items())}}}"
         )
-    return "" if got is None else of_place(task, got, inputs)
+    return guess or ("" if got is None else of_place(task, got, inputs))
 
 
 def on_cpu(task: Task) -> str:

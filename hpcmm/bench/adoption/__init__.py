@@ -251,9 +251,10 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     name = native(source)
     if device is GPU and name and kernel in ("", name) and not source.functions[name].template:
         linked = is_exported(source, name)
-        text = calls.with_headers(text if linked else exported(source, name), path, True)
-        before = "\n".join(calls.first_lines(text, given, True))
-        text = f'{before}\n#line 1 "{path}"\n{without_mark(text, given)}'
+        whole = without_mark(text if linked else exported(source, name), given)
+        text = calls.with_headers(whole, path, True)
+        if text != whole:  # what the headers declare
+            text = "\n".join([*calls.first_lines(text, given, True), f'#line 1 "{path}"', text])
         return Adopted(path, given, text, device.suffix, linked)
     chosen = choose(path, source, device, kernel)
     failures, guesses = [], []
