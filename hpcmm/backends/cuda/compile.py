@@ -62,8 +62,13 @@ def compiled_once(
 
 @functools.cache
 def toolkit_headers() -> tuple[str, ...]:
-    """Return the options that name the folders of the headers of the CUDA Toolkit, from its wheels or the system."""
-    folders = filter(None, map(pathfinder.find_nvidia_header_directory, INCLUDED))
+    """Return the options that name the folders of the headers of the CUDA Toolkit, from its wheels and the system.
+
+    Wheels may lack headers that others include, such as crt/mma.h.
+    """
+    folders = [*filter(None, map(pathfinder.find_nvidia_header_directory, INCLUDED))]
+    if system := cupy.cuda.get_cuda_path():
+        folders.append(str(Path(system) / "include"))
     return tuple(f"-I{folder}" for folder in dict.fromkeys(folders))
 
 
