@@ -717,9 +717,10 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         ("#include <cuda_fp16.h>\n" + ROUNDED, "mine.cu", ["(C = A B, packed rows, FP16 inputs)"]),
         (COPY_OF_INTEGERS, "mine.cu", ["operation or type: twice", "duplicate.cu: PASS"]),
         (
-            SCALED.replace("c[e] = alpha", "c[e] += alpha"),
+            SCALED.replace("c[e] = alpha", "c[e] += alpha")
+            + "int main() { scaled<<<4, 128>>>(9, 9, 9, 2, a, b, 3, c); }",
             "mine.cu",
-            ["FAIL 64x64x64 float64", "C is added once more, beside beta C"],
+            ["FAIL 128x128x128 float64", "C is added once more, beside beta C"],
         ),
         (PIPELINED, "mine.cu", ["(multiples of 16, square, C = A B, packed rows)"]),
         (

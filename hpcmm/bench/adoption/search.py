@@ -27,7 +27,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import number
 from hpcmm.system import files
 
-SECONDS, MOST_SECONDS = 20, 90  # limits of a trial, and of all
+SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 CPLUSPLUS = (".cpp", ".cc", ".cxx", ".hpp")
 OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed", "-lstdc++"]
 NATIVE = "-march=native"
@@ -40,6 +40,10 @@ Compiled = Callable[[Sequence[Any], Sequence[int], Sequence[int], int], None]
 
 class NotAdopted(HpcmmError):
     """A file whose kernel cannot be run as it is; the message names in one line what its head must state."""
+
+
+class Stopped(NotAdopted):
+    """A search that took too long."""
 
 
 class OtherType(NotAdopted):
@@ -183,6 +187,13 @@ class Search:
         raise NotImplementedError
 
     def on_gpu(self) -> dict[str, Any]:
+        try:
+            return self.tried()
+        except Stopped:
+            return self.refused()
+
+    def tried(self) -> dict[str, Any]:
+        """Return the head of the first launch that is right, or of the likely one."""
         errors = []
         for template in launches.templates(self.kernel.source, self.function):
             try:
@@ -295,7 +306,7 @@ class Search:
     ) -> np.ndarray | None:
         """Return the output of a trial; None if it fails, with the reason in ``why``."""
         if time.monotonic() - self.start > MOST_SECONDS:
-            raise NotAdopted(
+            raise Stopped(
                 f"{self.path.name}: {self.why or 'no trial succeeded'} (trials stopped after {MOST_SECONDS} s)"
             )
 
