@@ -71,6 +71,32 @@ def test_a_kernel_of_numba_is_launched_on_blocks_that_cover_the_result(tmp_path)
     assert kernel.launched == ((3, 3), (16, 16)) and (result == 2).all()
 
 
+NUMBA = """
+import numpy as np
+class Kernel:  # as numba.cuda's dispatcher
+    forall = None
+    def __init__(self, function):
+        self.py_func, self.__name__, self.__module__ = function, function.__name__, function.__module__
+    def __getitem__(self, launch):
+        return self.py_func
+    def __call__(self, *arrays):
+        raise TypeError("no launch")
+@Kernel
+def matmul_kernel(A, B, C):
+    np.matmul(A, B, out=C)
+def run(n):
+    return n
+"""
+
+
+def test_a_kernel_of_numba_is_found_by_its_name_and_its_three_arrays(tmp_path):
+    function, result = read(tmp_path, NUMBA).variant.function, np.empty((2, 2))
+    function(A=np.ones((2, 3)), B=np.ones((3, 2)), C=result, alpha=1, beta=0, stream=None)
+    assert (result == 3).all()
+    with pytest.raises(HpcmmError, match="by name and arguments: none; name one of them matmul"):
+        read(tmp_path, "def twice(x):\n    return 2 * x")
+
+
 def test_the_source_of_a_function_has_what_it_uses():
     names: dict = {}
     exec(source_of(product, {"device": "cpu"}), names)
