@@ -506,7 +506,9 @@ def test_inputs_have_the_declared_shape_and_dtype_and_depend_on_the_seed_alone(o
         assert first.keys() == declared.keys()
         for name, array in first.items():
             assert array.shape == tuple(length[d] for d in declared[name].dimensions)
-            stored = {"int8": np.int32, "float8_e4m3": np.float32} if declared[name].role == "inout" else {}
+            narrow = ("float8_e4m3", "float16_to_float32", "bfloat16_to_float32")
+            wider = {"int8": np.int32, **dict.fromkeys(narrow, np.float32)}
+            stored = wider if declared[name].role == "inout" else {}
             assert array.dtype == stored.get(dtype, DTYPES[dtype].storage)
             np.testing.assert_array_equal(array, again[name])
             assert not np.array_equal(array, other[name])

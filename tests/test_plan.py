@@ -934,7 +934,8 @@ def test_a_sweep_without_types_has_those_of_its_kernels():
     plain, narrow = {"float32", "float64"}, {"float16", "bfloat16"}
     assert types(variants=["naive", "cublas"]) == {"naive": plain, "cublas": plain}
     assert types(variants=["tma", "cublas"]) == {"tma": narrow, "cublas": narrow}
-    assert types(variants=["cublas"]) == {"cublas": plain | narrow | {"int8", "float8_e4m3"}}
+    wider = {f"{each}_to_float32" for each in narrow}
+    assert types(variants=["cublas"]) == {"cublas": plain | narrow | wider | {"int8", "float8_e4m3"}}
     float8 = {"float8_e4m3"}
     assert types(dtypes=["float8_e4m3"], device="cuda") == {"cublas": float8, "cublaslt": float8}
     parts = types(variants=["cublas"], algorithms=["scatter", "summa"], dtypes=["float32", "bfloat16"], ranks=[2])
