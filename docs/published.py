@@ -259,12 +259,17 @@ def libraries(rows: pd.DataFrame) -> str:
 
 
 def efficiency(frame: pd.DataFrame) -> str:
-    """Return the scaling of the fastest algorithm on the most GPUs, at the largest size."""
-    rows = _scaled(frame)
-    if rows.empty:
-        return ""
+    """Return the strong scaling of the fastest algorithm on the most GPUs, at the largest size.
+
+    Efficiencies relative to one rank on every card at once come first, because cards differ.
+    """
+    rows = speedups(frame)
     ours = [each.name for each in ALGORITHMS.values() if each.name != TEXTBOOK and not each.package]
-    rows = rows[(rows["ranks"] == rows["ranks"].max()) & rows["efficiency"].notna() & rows["algorithm"].isin(ours)]
+    rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32") & (rows["kind"] == "strong")]
+    rows = rows[rows["efficiency"].notna() & rows["algorithm"].isin(ours)]
+    rows = rows[rows["operation"] == "matmul"].assign(every_card=rows["base_ranks"] > 1)
+    for name in ("every_card", "ranks", "flops"):
+        rows = rows[rows[name] == rows[name].max()]
     if rows.empty:
         return ""
     row = rows.loc[rows["flops_per_second"].idxmax()]
@@ -472,7 +477,8 @@ def shapes(columns: Columns, frame: pd.DataFrame) -> str:
     if rows.empty:
         return ""
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32") & (rows["ranks"] == 1)]
-    best = rows[rows["role"] == "rung"].groupby("variant")["ratio"].max().nlargest(4)
+    rungs = rows[rows["role"] == "rung"].groupby("variant")["ratio"].agg(["max", "size"])
+    best = rungs[rungs["size"] > rungs["size"].max() / 2]["max"].nlargest(4)  # of those at most of the shapes
     shown = rows[rows["variant"].isin(best.index)].sort_values("place", kind="stable")
     variants = list(dict.fromkeys(shown["variant"]))
     cells = []
