@@ -657,8 +657,8 @@ def configs(draw) -> dict:
             return draw(st.lists(st.sampled_from(values), min_size=1, unique=True))
 
         entry = {"operation": operation.name, "dtypes": some(operation.dtypes), "ranks": some([1, 2, 3, 7])}
-        if set(entry["dtypes"]) <= {"int8", "float8_e4m3"}:
-            entry["dtypes"] += ["float32"]  # a CPU computes no product in 8-bit types
+        if set(entry["dtypes"]) <= {"int8", "float8_e4m3", "float16_to_float32", "bfloat16_to_float32"}:
+            entry["dtypes"] += ["float32"]  # a CPU computes no product in these types
         if draw(st.booleans()):
             entry["sizes"] = draw(st.lists(size, min_size=1, max_size=3, unique=True))
         else:
@@ -667,7 +667,7 @@ def configs(draw) -> dict:
         for parameter in operation.scalars.keys() & {"alpha", "beta"}:
             if draw(st.booleans()):
                 value = draw(st.floats(-4, 4))
-                entry[parameter] = round(value) if {"int8", "float8_e4m3"} & set(entry["dtypes"]) else value
+                entry[parameter] = round(value) if {"int8", "int32", "float8_e4m3"} & set(entry["dtypes"]) else value
         config["sweeps"][name] = entry
     return config
 

@@ -140,7 +140,7 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
             of_kernel = path.with_name(f"{name}{path.suffix}") if len(names) > 1 else path
             broken[str(of_kernel)] = str(error).removeprefix(f"{path.name}: ")
             continue
-        found.append((name, copy, said, adoption.operation_of(copy)))
+        found.append((name, copy, said, adoption.operation_of(copy) if len(names) > 1 else ""))
     kept = statistics.mode(operation for *_, operation in found) if found else ""
     others += [name for name, *_, operation in found if operation != kept]
     for name, _, said, _ in () if arguments.json else found:
