@@ -167,7 +167,7 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     assert planned(snakemake(other, "--dry-run").stdout) == {"small/cpu-r3-1", "small/cpu-r2-1"}
 
     (results / "raw" / "sum" / "cpu-r2-1.h5").unlink()
-    restored = snakemake(CONFIG)
+    restored = snakemake(CONFIG, TIMINGS)
     assert planned(restored.stdout) == {"small/cpu-r2-1"}, "a job without the file of a batch"
     assert restored.returncode == 0 and " PASS " not in restored.stdout, "the points are kept"
     assert (results / "raw" / "sum" / "cpu-r2-1.h5").exists()

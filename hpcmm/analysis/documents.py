@@ -11,7 +11,6 @@ from importlib.resources import files
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from hpcmm.analysis import occupancy
 from hpcmm.analysis.levels import levels
@@ -22,6 +21,7 @@ from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES
 from hpcmm.operations import OPERATIONS
+from hpcmm.system.reader import trusted
 
 NOT_MEASURED, NOT_TIMED = "not measured", "not timed"
 WAVEFRONT_BYTES = 128  # of shared memory in a cycle of an SM
@@ -109,7 +109,7 @@ class Document:
 @functools.cache
 def written() -> Mapping[str, Any]:
     """Return the numbers of the documents, and the points that answer them."""
-    return yaml.safe_load(files(__package__).joinpath("documents.yaml").read_text("utf-8"))
+    return trusted(files(__package__).joinpath("documents.yaml").read_text("utf-8"))
 
 
 def documents(columns: Columns, frame: pd.DataFrame) -> list[Document]:

@@ -260,16 +260,10 @@ def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
             defines = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
         else:
             continue
-        bare = StripUntimed().visit(node)
-        if bare is None:
-            continue
-        names = dict.fromkeys(each.id for each in ast.walk(bare) if isinstance(each, ast.Name))
-        attributes = dict.fromkeys(
-            (each.value.id, each.attr)
-            for each in ast.walk(bare)
-            if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)
-        )
-        definitions |= dict.fromkeys(defines, (ast.dump(bare), tuple(names), tuple(attributes)))
+        timed = Timed()
+        bare = timed.visit(node)
+        if bare is not None:
+            definitions |= dict.fromkeys(defines, (ast.dump(bare), tuple(timed.names), tuple(timed.attributes)))
     return definitions, imports
 
 
@@ -286,8 +280,27 @@ def _path(module: str) -> Path:
     return PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
-class StripUntimed(ast.NodeTransformer):
-    """Remove docstrings, annotations, error messages, and functions without effect on times."""
+class Timed(ast.NodeTransformer):
+    """Remove docstrings, annotations, error messages, and functions without effect on times.
+
+    In the same pass it notes the names of the rest, and the attributes of names.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, None] = {}
+        self.attributes: dict[Name, None] = {}
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        self.names[node.id] = None
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if isinstance(node.value, ast.Name):
+            self.attributes[node.value.id, node.attr] = None
+        return self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
         if any(isinstance(each, ast.Name) and each.id == "untimed" for each in node.decorator_list):
@@ -304,9 +317,8 @@ class StripUntimed(ast.NodeTransformer):
         return ast.Raise()
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        self.generic_visit(node)
         node.annotation = ast.Constant("")
-        return node
+        return self.generic_visit(node)
 
     def _without_docstring(self, node: Any) -> ast.AST:
         self.generic_visit(node)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-import yaml
 from jinja2 import StrictUndefined, Template
 from markupsafe import Markup, escape
 
@@ -19,6 +18,7 @@ from hpcmm.model.quantities import DATA, PHASES
 from hpcmm.operations import OPERATIONS, accuracy, truth
 from hpcmm.report import formats, headlines
 from hpcmm.report.hardware import COUNTER_COLUMNS
+from hpcmm.system.reader import trusted
 
 # Constants that the texts refer to by name
 CONSTANTS = {
@@ -130,8 +130,7 @@ def sections() -> tuple[Section, ...]:
     """Return all definitions in the order of the page."""
     text = files(__package__).joinpath("definitions.yaml").read_text("utf-8")
     return tuple(
-        Section(each["title"], tuple(_definition(**fields) for fields in each["definitions"]))
-        for each in yaml.safe_load(text)
+        Section(each["title"], tuple(_definition(**fields) for fields in each["definitions"])) for each in trusted(text)
     )
 
 
