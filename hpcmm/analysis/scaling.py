@@ -71,8 +71,9 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
                 place = {"kind": kind, **dict(zip(base_columns(), base_shape, strict=True)), **_call_base(single)}
                 textbook = there["algorithm"] == TEXTBOOK  # it exchanges nothing: it would be its own base
                 for points_there, of in ((there[textbook], single), (there[~textbook], base), (alone, single)):
-                    if not of.empty:
-                        found += [{"row": row} | place | _base(of) for row in points_there.index]
+                    if not of.empty and not points_there.empty:
+                        shared = place | _base(of)
+                        found += [{"row": row} | shared for row in points_there.index]
     gains = pd.DataFrame(found, columns=["row", "kind", *base_columns(), *BASE, *("call_" + name for name in ENDS)])
     rows = rows.loc[gains["row"]].reset_index(drop=True)
     rows = rows.assign(**gains[["kind", *base_columns(), "base_ranks", "base_card"]])
