@@ -514,8 +514,11 @@ def tiles(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def bits(columns: Columns, frame: pd.DataFrame) -> str:
-    """Return what the bits of results depended on, by operation."""
+    """Return what the bits of results depended on, by operation: of libraries, picks, and rungs that promise equal bits."""
     points = same_bits.compared(frame)
+    variants = {name: OPERATIONS[name].variant for name in points["operation"].unique()}
+    own = [variants[row.operation](row.variant) for row in points[["operation", "variant"]].itertuples()]
+    points = points[[bool(each.library or each.picks or each.invariant or each.leaf_bytes) for each in own]]
     return markup.markdown([same_bits.bits_table(own) for _, own in points.groupby("operation", sort=False)])
 
 
