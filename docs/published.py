@@ -514,7 +514,7 @@ def tiles(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def bits(columns: Columns, frame: pd.DataFrame) -> str:
-    """Return what the bits of results depended on, by operation: of libraries, picks, and rungs that promise equal bits."""
+    """Return what the bits of libraries, picks, and rungs that promise equal bits depended on, by operation."""
     points = same_bits.compared(frame)
     variants = {name: OPERATIONS[name].variant for name in points["operation"].unique()}
     own = [variants[row.operation](row.variant) for row in points[["operation", "variant"]].itertuples()]
