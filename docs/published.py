@@ -32,11 +32,11 @@ from hpcmm.analysis.scaling import speedups
 from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.analysis.why import Known
 from hpcmm.experiment.config import read_config, validated
-from hpcmm.model import TEXTBOOK, Variant
+from hpcmm.model import Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.report import answer, formats, markup, page, tables
+from hpcmm.report import answer, formats, headlines, markup, page, tables
 from hpcmm.report.chapters import courses, memory, same_bits
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
 from hpcmm.system.text import short_revision
@@ -259,24 +259,15 @@ def libraries(rows: pd.DataFrame) -> str:
 
 
 def efficiency(frame: pd.DataFrame) -> str:
-    """Return the strong scaling of the fastest algorithm on the most GPUs, at the largest size.
-
-    Efficiencies relative to one rank on every card at once come first, because cards differ.
-    """
-    rows = speedups(frame)
-    ours = [each.name for each in ALGORITHMS.values() if each.name != TEXTBOOK and not each.package]
-    rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32") & (rows["kind"] == "strong")]
-    rows = rows[rows["efficiency"].notna() & rows["algorithm"].isin(ours)]
-    rows = rows[rows["operation"] == "matmul"].assign(every_card=rows["base_ranks"] > 1)
-    for name in ("every_card", "ranks", "flops"):
-        rows = rows[rows[name] == rows[name].max()]
-    if rows.empty:
+    """Return the scaling that the report begins with; empty if it is that of whole calls, or of a CPU."""
+    prefix, row = headlines.most_ranks(speedups(frame)) or ("call_", {})
+    if prefix or not row["gpu"]:
         return ""
-    row = rows.loc[rows["flops_per_second"].idxmax()]
     return (
         f"On {row['ranks']} × {row['gpu']}, `{row['algorithm']}` with `{row['variant']}` multiplies {row['dtype']} "
         f"matrices of size {formats.size(row)} at {formats.rate_text(row)}, computed in {arithmetic_of(row)}: "
-        f"{formats.percent(row['efficiency'])} strong scaling efficiency in this arithmetic, {formats.base(row)}."
+        f"{formats.percent(row['efficiency'])} {row['kind']} scaling efficiency in this arithmetic, "
+        f"{formats.base(row)}."
     )
 
 

@@ -13,7 +13,7 @@ from hpcmm.analysis import scaling
 from hpcmm.model import TEXTBOOK, Verdict
 from hpcmm.model.measurement import Point
 from hpcmm.parallel import cost
-from hpcmm.report import formats
+from hpcmm.report import formats, headlines
 from hpcmm.system.text import percent
 
 
@@ -282,15 +282,22 @@ def test_a_kernel_is_relative_to_one_rank_on_every_card_at_once(tmp_path):
             took(product(2), 4.2, 5.0),
         ],
         "cards": [took(product(2, (128, 64, 64)), 8.5, 10.0)],
+        "larger": [
+            took(product(1, (256, 64, 64)), 40.0),
+            took(product(2, (256, 64, 64), algorithm="ring"), 18.0, 18.0),
+        ],
     }
     found = scaling.speedups(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", sweeps))))
-    more = found[(found["ranks"] == 2) & (found["kind"] == "strong")].set_index("algorithm")
+    more = found[(found["ranks"] == 2) & (found["kind"] == "strong") & (found["sweep"] == "distributed")]
+    more = more.set_index("algorithm")
     mean = 2 / (1 / 8.5 + 1 / 10)  # of the rates
     assert more.loc["ring", "efficiency"] == pytest.approx(mean / 5 / 2)
     assert more.loc["ring", "efficiency_of_slowest"] == pytest.approx(10 / 5 / 2)
     assert more["base_ranks"].to_dict() == {"ring": 2, TEXTBOOK: 1}
     assert more.loc[TEXTBOOK, "efficiency"] == pytest.approx(8 / 5 / 2)  # it exchanges nothing, so it could be its base
     assert formats.base(more.loc["ring"]).endswith("one rank on each of 2 devices at once (100 % of the slowest)")
+    prefix, headline = headlines.most_ranks(found)  # the larger product is relative to one card alone
+    assert (prefix, headline["sweep"], headline["base_ranks"]) == ("", "distributed", 2)
 
 
 def test_an_efficiency_relative_to_one_card_names_it(tmp_path):

@@ -72,7 +72,7 @@ def headlines(
         text = _told(shown, machines[shown[0]["machine"]] if several else "")
         noise = noise_of(whole, shown[0])
         found.append(_headline(name, formats.rate_text(shown[0]), text, shown[0]["seconds_low"], noise))
-    if (most := _most_ranks(scaling)) is not None:
+    if (most := most_ranks(scaling)) is not None:
         prefix, what = most
         of = "end to end" if prefix else "the kernel alone"
         arithmetic = f" ({what['arithmetic']})" if what["arithmetic"] else ""
@@ -198,11 +198,11 @@ def _told(shown: Sequence[Row], machine: str) -> str:
     return ". ".join(sentences) + "." * (len(sentences) > 1)
 
 
-def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
+def most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
     """Return the fastest point of the largest size on the most ranks: of the kernel alone, or else end to end.
 
-    Strong scaling is preferred. Algorithms of a library are excluded, and so are the kernels alone of
-    ``TEXTBOOK``, which exchange nothing.
+    Strong scaling is preferred, and then efficiencies relative to one rank on every card at once, because cards differ.
+    Algorithms of a library are excluded, and so are the kernels alone of ``TEXTBOOK``, which exchange nothing.
     """
     foreign = [algorithm.name for algorithm in ALGORITHMS.values() if algorithm.package]
     last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]
@@ -211,6 +211,8 @@ def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
     last = last if last.empty else findings.first_type(last)
     if (last["kind"] == "strong").any():
         last = last[last["kind"] == "strong"]
+    if (last["base_ranks"] > 1).any():
+        last = last[last["base_ranks"] > 1]
     last = last[last["flops"] == last["flops"].max()]
     for prefix in ("", "call_"):
         known = last[last[prefix + "efficiency"].notna() & ((prefix != "") | (last["algorithm"] != TEXTBOOK))]

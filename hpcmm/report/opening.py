@@ -222,8 +222,8 @@ def _speedup(rows: pd.DataFrame, chosen: Mapping[str, str], style: Mapping, devi
         {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": color, "strokeDash": dash}},
         {"mark": dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
     ]
-    name = formats.device(device)
-    caption = f"{dtype}, size {formats.size(rows.iloc[0])} on {name}s; dotted: ideal"
+    on = rows["gpu"].iloc[0] or f"{formats.device(device)}s"
+    caption = f"{dtype}, size {formats.size(rows.iloc[0])} on {on}; dotted: ideal"
     shown = {"label": "Variant", "ranks": "Ranks", "speedup": "Speedup"}
     whole = layered(layers, HEIGHT)
     return Figure(f"over-ranks-{device}-{dtype}", caption, columns, whole, shown, dtype, device, group="over-ranks")
