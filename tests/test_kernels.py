@@ -427,7 +427,7 @@ def test_a_kernel_whose_launch_may_overlap_the_one_before_it_waits():
                 texts = [path.read_text() for path in (source, *kernels.headers(source)) if path.name != "ptx.cuh"]
                 for call in ("griddepcontrol_launch_dependents();", "griddepcontrol_wait();"):
                     assert any(call in text for text in texts), (variant.name, call)
-    assert {"split_k_wgmma", "stream_k_fma", "int8_transposed"} <= found
+    assert {"split_k_wgmma", "int8_transposed"} <= found
 
 
 # --- results on the CPU ------------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ MISPLACED = """roots => roots.flatMap(root => {
   const touching = [...svg.querySelectorAll(".role-axis-label")].flatMap(axis => {
     const labels = shown.filter(each => axis.contains(each));
     return labels.filter((each, i) => labels.slice(0, i).some(other =>
-      Math.min(box(each).right, box(other).right) > Math.max(box(each).left, box(other).left) &&
+      Math.min(box(each).right, box(other).right) > Math.max(box(each).left, box(other).left) + 1 &&
       Math.min(box(each).bottom, box(other).bottom) > Math.max(box(each).top, box(other).top) + 2));
   });
   return [...cut, ...touching].map(each => each.textContent);

@@ -335,7 +335,8 @@ def test_copies_have_the_rates_of_the_textbook_on_the_predicted_number_of_ranks(
 def test_the_published_points_on_four_gpus_are_predicted_from_two_as_the_documentation_states():
     root = Path(__file__).parents[1]
     columns = store.read(root / "results" / "reference" / "timings.h5")
-    found = scaling.held_out(columns, analysis.measurements(columns))
+    frame = analysis.measurements(columns)
+    found = scaling.held_out(columns, frame[frame["first_run"].isna()])  # without sweeps of bits, which time little
     page = (root / "docs" / "algorithms.md").read_text()
     rows = re.findall(
         r"^\| `(\w+)`(?:, end to end)?(, noise above 15 %)? \| (\d+ \| [\d.]+ % \| [\d.]+ %) \| ([\d.]+ %) \|$",

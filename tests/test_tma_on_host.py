@@ -462,7 +462,7 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
     ),
     ("split_k_wgmma", "shift & 2 ? words[w + 1]", "shift & 2 ? words[w + 2]", "wrong result"),
     ("split_k_wgmma", "at >= from.elements && at + 8 <= end)", "at >= from.elements)", "out of bounds"),
-    ("stream_k_wgmma", "pieces[block][block > first]", "pieces[block][0]", "wrong result|nothing has written"),
+    ("stream_k_wgmma", "pieces[block][block > of.first]", "pieces[block][0]", "wrong result|nothing has written"),
     (
         "stream_k_wgmma",
         "    barrier_sync(1, THREADS);\n    if (!*all)",

@@ -57,7 +57,7 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
             continue
         columns = {"sample": [int(each) for each in rows["sample"]], "sweep": list(rows["sweep"])}
         columns["value"] = rounded(rows[name] * unit)
-        along = {"axis": {"format": ",d"}, "scale": {"nice": False}}
+        along = {"axis": {"format": ",d", "labelBound": True}, "scale": {"nice": False}}
         value = quantity("value", title=title, format=",.4r")
         spec = {
             "width": "container",
