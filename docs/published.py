@@ -509,7 +509,8 @@ def bits(columns: Columns, frame: pd.DataFrame) -> str:
     points = same_bits.compared(frame)
     variants = {name: OPERATIONS[name].variant for name in points["operation"].unique()}
     own = [variants[row.operation](row.variant) for row in points[["operation", "variant"]].itertuples()]
-    points = points[[bool(each.library or each.picks or each.invariant or each.leaf_bytes) for each in own]]
+    promised = [bool(each.library or each.picks or each.invariant or each.leaf_bytes) for each in own]
+    points = points[np.array(promised, bool)]
     return markup.markdown([same_bits.bits_table(own) for _, own in points.groupby("operation", sort=False)])
 
 
