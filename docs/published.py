@@ -260,9 +260,10 @@ def libraries(rows: pd.DataFrame) -> str:
 
 def efficiency(frame: pd.DataFrame) -> str:
     """Return the scaling that the report begins with; empty if it is that of whole calls, or of a CPU."""
-    prefix, row = headlines.most_ranks(speedups(frame)) or ("call_", {})
-    if prefix or not row["gpu"]:
+    found = headlines.most_ranks(speedups(frame))
+    if found is None or found[0] or not found[1]["gpu"]:
         return ""
+    _, row = found
     return (
         f"On {row['ranks']} × {row['gpu']}, `{row['algorithm']}` with `{row['variant']}` multiplies {row['dtype']} "
         f"matrices of size {formats.size(row)} at {formats.rate_text(row)}, computed in {arithmetic_of(row)}: "

@@ -646,7 +646,7 @@ __global__ void add(float *a, float *b, float *c, int n)
     FOUR(c[i]) = make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w);
 }
 """
-# Lanes of the last step are not in its branch: right with 1024 threads only, not with those of the file
+# The last step shuffles in a branch that some lanes skip: right with 1024 threads, wrong with the block of the file
 FEW_LANES = """
 using std::cout;
 #ifdef DOUBLE

@@ -400,7 +400,7 @@ def with_headers(text: str, path: Path, accelerator: bool) -> str:
 
 @functools.cache
 def on_this_machine(headers: tuple[str, ...]) -> frozenset[str]:
-    """Return those of some headers that the C compiler has, as C or as C++."""
+    """Return the headers that the C compiler can find."""
     asked = "".join(f"#if __has_include(<{each}>)\nhas {i}\n#endif\n" for i, each in enumerate(headers))
     command = [*shlex.split(modules.compiler()[0]), "-E", "-P", "-x", "c++", "-"]
     found = re.findall(r"has (\d+)", modules.run_compiler(command, asked).stdout) if command[:-5] and headers else ()

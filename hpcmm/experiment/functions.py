@@ -275,7 +275,7 @@ class Source:
         return found
 
     def text(self, name: str) -> str:
-        """Return the text of a function, of those that it calls, and of the macros in them."""
+        """Return the source of a function, with the functions that it calls and the macros that these use."""
         text = "\n".join(text_of(self.nodes[each]) for each in self.reached(name))
         for _ in range(2):  # macros of macros
             words = set(re.findall(r"\w+", text))

@@ -156,7 +156,7 @@ class OnDevice(Runner):
             }
         )
         reply = self.process.ask("run")
-        try:  # a GPU's events measure the time; the process is ours, and a kernel cannot change what it replies
+        try:  # on a GPU the process replies with the time between events; it runs no submitted code on the CPU
             seconds = float(reply.content) if reply.content else reply.seconds
         except ValueError:
             raise Refused(reply.content) from None

@@ -233,7 +233,8 @@ def copied(task: Task, arrays: Mapping[str, Any], threads: int) -> tuple[list[La
     return [launch], (m, n, k, alpha, a, lda, b, ldb, *rest)
 
 
-OVERLAPPED_BYTES, DIRECT_BYTES = 30 << 20, 10 << 20  # of A and B, and of those that are not copied
+# Launches overlap up to this size of A and B together, and of the operands that the kernel reads without a copy.
+OVERLAPPED_BYTES, DIRECT_BYTES = 30 << 20, 10 << 20
 
 
 def may_overlap(task: Task, *copied: str) -> bool:

@@ -149,7 +149,7 @@ class Search:
 
     @property
     def body(self) -> str:
-        """The text of the function, of those that it calls, and of their macros."""
+        """The source of the function, with the functions that it calls and the macros that these use."""
         return self.kernel.source.text(self.function.name)
 
     def head(self) -> dict[str, Any]:

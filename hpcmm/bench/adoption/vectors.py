@@ -170,7 +170,7 @@ class VectorSearch(Search):
         return keys | self.multiples(candidate, threads * per_thread, self.right)
 
     def multiples(self, candidate: Candidate, taken: int, right: Callable[..., bool]) -> dict[str, Any]:
-        """Return the divisor of the length that a kernel takes: what a block takes, or what an access takes."""
+        """Return what the length must be a multiple of: the elements of a block, or those of a vector access."""
         checks = bool(self.integers) and (self.function.guarded or (self.function.looped and self.kind != "reduction"))
         for each in (1, *(WIDTHS if WIDE.search(self.body) else ()), *(() if checks else (taken,))):
             n = each * -(-RAGGED // each)
