@@ -187,6 +187,17 @@ def test_the_list_of_built_kernels_needs_only_the_build_requirements():
     assert packages <= {"hpcmm", *(module for each in names for module in modules.get(each, (each,)))}
 
 
+def test_fields_of_dataclasses_are_described_once():
+    """Comments at the fields describe them; a docstring does not list them with their types again."""
+    twice = []
+    for path in MODULES:
+        for node in (each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.ClassDef)):
+            text = ast.get_docstring(node) or ""
+            fields = [each.target.id for each in node.body if isinstance(each, ast.AnnAssign)]
+            twice += [f"{path.name}: {node.name}.{name}" for name in fields if re.search(rf"(?m)^{name} : ", text)]
+    assert twice == []
+
+
 @pytest.mark.parametrize("path", [path for path in MODULES if ">>>" in path.read_text()], ids=name)
 def test_examples_in_docstrings(path):
     module = importlib.import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))

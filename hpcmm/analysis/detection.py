@@ -65,8 +65,6 @@ class Comparison:
 
     Parameters
     ----------
-    subjects : sequence of Subject
-    measured : sequence of Times
     reference : mapping
         From ``Check.reference``; empty without one.
 
@@ -160,27 +158,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Threshold:
-    """From which difference one device is slow in one measurement.
+    """From which difference one device is slow in one measurement."""
 
-    Parameters
-    ----------
-    spread : Spread
-        Of the times of this device if it is healthy.
-    more : float
-        Variance of what it is compared with, over its own.
-    floor : float
-        A difference that is never called slow.
-    permitted : float
-        The difference that must be found; the threshold may be as high as that permits.
-    share : float
-        Probability of a healthy device that is called slow.
-    """
-
-    spread: Spread
-    more: float
-    floor: float
-    permitted: float
-    share: float
+    spread: Spread  # of the times of this device if it is healthy
+    more: float  # variance of what it is compared with, over its own
+    floor: float  # a difference that is never called slow
+    permitted: float  # the difference that must be found; the threshold may be as high as that permits
+    share: float  # probability of a healthy device that is called slow
 
     @property
     def deviation(self) -> float:

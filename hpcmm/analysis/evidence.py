@@ -213,7 +213,6 @@ class Evidence:
         the number of the first row of each.
     slowest : sequence of DataFrame
         Of ``analysis.slowest_ranks``.
-    of : {"kernel", "call"}
     libraries : sequence, optional
         The libraries of each file. Where they differ, baselines may have changed as well: then their level is not
         removed, and all of their differences count as chance. None if the devices differ: there are no controls.

@@ -41,7 +41,6 @@ def level_of(operation: str, variant: str, nbytes: int, l1_bytes: float = L1_BYT
 
     Parameters
     ----------
-    operation, variant : str
     nbytes : int
         Bytes of the elements in that level.
     l1_bytes : float

@@ -51,7 +51,6 @@ def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, other: str = "", ranks:
     ----------
     gpus : sequence of mapping
         GPU records of the provenance, one per rank. A GPU that ranks share counts once.
-    dtype : str
     other : str
         The arithmetic if it is not that of the element type.
     ranks : int
@@ -85,10 +84,8 @@ def cpu_peak(cpu: Mapping[str, Any], dtype: str, other: str = "", ranks: int = 1
     ----------
     cpu : mapping
         Record of the CPU in the provenance: its clock, threads, and the paths of kernels.
-    dtype : str
     other : str
         The arithmetic if it is not that of the element type.
-    ranks : int
 
     Examples
     --------

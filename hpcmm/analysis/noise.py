@@ -163,7 +163,6 @@ class Noise:
 
         Parameters
         ----------
-        visits : Prior
         times, variances, freedoms : ndarray
             For each point: the logarithm of its seconds, the variance of the times of its jobs, and its degrees of
             freedom.

@@ -51,32 +51,18 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number that a step may change.
+    """A number that a step may change."""
 
-    Parameters
-    ----------
-    name : str
-        Key of ``Known.facts``.
-    text : str
-        Clause with a place for the number of the rung and one for that of the rung before; ``{work}`` is the unit of
-        work of the operation.
-    form : str
-        How the numbers are formatted.
-    less : bool
-        Whether a smaller value is faster.
-    unit : str
-        The unit of the hardware that it loads, a key of ``UNITS``; empty if unknown.
-    total, number : str
-        ``total`` is the product of this quantity and ``number``. This quantity is a reason only if it changes
-        ``total`` and changes more than ``number``: wider loads touch more sectors each, but there are fewer of them.
-        Without ``number`` it suffices that both change alike: a larger share of a shorter time is no longer wait.
-    """
-
-    name: str
+    name: str  # key of ``Known.facts``
+    # Clause with a place for the number of the rung and one for that of the rung before; ``{work}`` is the unit of work
+    # of the operation
     text: str
-    form: str = "number"
-    less: bool = True
-    unit: str = ""
+    form: str = "number"  # how the numbers are formatted
+    less: bool = True  # whether a smaller value is faster
+    unit: str = ""  # the unit of the hardware that it loads, a key of ``UNITS``; empty if unknown
+    # total, number: ``total`` is the product of this quantity and ``number``. This quantity is a reason only if it
+    # changes ``total`` and changes more than ``number``: wider loads touch more sectors each, but there are fewer of
+    # them. Without ``number`` it suffices that both change alike: a larger share of a shorter time is no longer wait.
     total: str = ""
     number: str = ""
 
@@ -137,42 +123,27 @@ QUANTITIES = (
 
 @dataclass(frozen=True)
 class Step:
-    """A rung and the one before it on one device.
+    """A rung and the one before it on one device."""
 
-    Parameters
-    ----------
-    below, rung : mapping
-        Rows of ``measurements``.
-    ratio, low, high : float
-        Seconds of ``below`` over those of ``rung``, and the extreme quotients of both intervals; NaN without them.
-    verdict : str
-    reasons, despite : tuple of Evidence
-        Quantities that explain the verdict, and quantities that contradict it. For ``"same"``, quantities that changed
-        without effect.
-    source : str
-        What the reasons come from: ``"counters"``, ``"resources"``, ``"traffic"`` or ``"nothing"``.
-    counted : str
-        What the counters are of, if not of this operation in this element type.
-    same : Evidence or None
-        The accesses to memory, if both rungs make as many of them: the difference is then in something else.
-    limit : Evidence
-        What limits the rung now.
-    facts_below, facts : mapping
-        From ``Known.facts``.
-    """
-
+    # below, rung: rows of ``measurements``
     below: Row
     rung: Row
+    # ratio, low, high: seconds of ``below`` over those of ``rung``, and the extreme quotients of both intervals; NaN
+    # without them
     ratio: float
     low: float
     high: float
     verdict: Verdict
+    # reasons, despite: quantities that explain the verdict, and quantities that contradict it. For ``"same"``,
+    # quantities that changed without effect.
     reasons: tuple[Evidence, ...]
     despite: tuple[Evidence, ...]
-    source: str
-    counted: str
+    source: str  # what the reasons come from: ``"counters"``, ``"resources"``, ``"traffic"`` or ``"nothing"``
+    counted: str  # what the counters are of, if not of this operation in this element type
+    # The accesses to memory, if both rungs make as many of them: the difference is then in something else
     same: Evidence | None
-    limit: Evidence
+    limit: Evidence  # what limits the rung now
+    # facts_below, facts: from ``Known.facts``
     facts_below: Mapping[str, Any]
     facts: Mapping[str, Any]
 
@@ -349,7 +320,6 @@ def steps(rows: pd.DataFrame, known: Known) -> list[Step]:
     rows : DataFrame
         Points of one series. The steps are those at its largest size, from the counterpart of a rung to the rung, both
         with their fastest tile. A rung that runs another one is no step.
-    known : Known
     """
     here = largest(rows)
     here = here[climbs(here) & (here["seconds"] > 0)]

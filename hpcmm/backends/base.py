@@ -16,38 +16,21 @@ class Backend(Protocol):
 
     Arrays of a device have ``shape``, ``strides``, ``fill`` and slices that are views, as in NumPy. A stream is a queue
     of work; ``None`` is the main stream. A mark is a position in a stream.
-
-    Attributes
-    ----------
-    kind : str
-        Name of its record in ``hpcmm.model.devices``.
-    in_host_memory : bool
-        Whether its arrays are in host memory: nothing is uploaded or downloaded, and MPI accepts them.
-    uuid : str
-        UUID of the device; empty if it has none.
-    capability : str
-        Compute capability of a GPU, such as ``"90"``; else empty.
-    cold : bool
-        Whether repetitions start with empty caches, and trials that choose an algorithm of a library; True at first.
-    tries : bool
-        Whether a GPU tries builds of a kernel where nothing decides yet which of them runs a task; False at first.
-    has_nccl : bool
-        Whether ``nccl`` can connect it with other devices.
-    nccl_version : str
-        Version of NCCL, such as ``"2.28.9"``; empty without NCCL.
-    late : bool
-        Whether the device reached the start of the last ``seconds_alone`` before the host had queued all of the run.
-        The time then contains launch latency of the host.
     """
 
-    kind: str
+    kind: str  # name of its record in ``hpcmm.model.devices``
+    # Whether its arrays are in host memory: nothing is uploaded or downloaded, and MPI accepts them
     in_host_memory: bool
-    uuid: str
-    capability: str
+    uuid: str  # UUID of the device; empty if it has none
+    capability: str  # compute capability of a GPU, such as ``"90"``; else empty
+    # Whether repetitions start with empty caches, and trials that choose an algorithm of a library; True at first
     cold: bool
+    # Whether a GPU tries builds of a kernel where nothing decides yet which of them runs a task; False at first
     tries: bool
-    has_nccl: bool
-    nccl_version: str
+    has_nccl: bool  # whether ``nccl`` can connect it with other devices
+    nccl_version: str  # version of NCCL, such as ``"2.28.9"``; empty without NCCL
+    # Whether the device reached the start of the last ``seconds_alone`` before the host had queued all of the run. The
+    # time then contains launch latency of the host.
     late: bool
 
     def placed(self, task: Task) -> Task:
@@ -162,15 +145,9 @@ class Backend(Protocol):
 
 
 class Accelerator(Backend, Protocol):
-    """A device with its own memory, which other processes may map.
+    """A device with its own memory, which other processes may map."""
 
-    Attributes
-    ----------
-    index : int
-        Among the visible devices of its kind.
-    """
-
-    index: int
+    index: int  # among the visible devices of its kind
 
     def export(self, array: Any) -> bytes:
         """Return the handle of an array from ``shared_empty``, for other processes of this node."""

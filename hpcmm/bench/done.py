@@ -83,8 +83,6 @@ def mark(planned: Plan, results: Path, folder: Path) -> None:
 
     Parameters
     ----------
-    planned : Plan
-    results : Path
     folder : Path
         ``done/JOB`` exists if a job is done. ``stale/PRODUCT`` gets a new text, and becomes newer than the product, if
         the product does not show the plan. Snakemake ignores a newer file with the same text.

@@ -32,7 +32,6 @@ def energy_of(backend, run: Callable[[], Any], seconds: float) -> dict[str, floa
 
     Parameters
     ----------
-    backend : CpuBackend or CudaBackend
     run : callable
         Queues the kernel once.
     seconds : float

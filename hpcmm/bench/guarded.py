@@ -19,7 +19,6 @@ def mistake(backend, task: Task) -> str:
 
     Parameters
     ----------
-    backend : Backend
     task : Task
         Of a kernel of a user, which passed with arrays without padding.
     """

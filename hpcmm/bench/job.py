@@ -59,8 +59,6 @@ class Process:
 
     Parameters
     ----------
-    comm : MPI.Comm
-    device : str
     share_gpu : bool
         Whether several ranks may use one GPU.
     points : sequence of Point
@@ -120,12 +118,6 @@ class Bench:
     """The ranks of a job with their devices, and the problem of the current point on them.
 
     All methods are collective.
-
-    Parameters
-    ----------
-    process : Process
-    batch : Batch
-    measuring : Measuring
 
     Attributes
     ----------
@@ -225,9 +217,6 @@ def measure_batch(
 
     Parameters
     ----------
-    process : Process
-    batch : Batch
-    measuring : Measuring
     opened : callable
         ``opened(batch, provenance)`` returns the journal, on rank 0: ``journal.kept_in(output, config)``, or one that
         sends its entries to another process.

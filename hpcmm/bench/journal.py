@@ -46,7 +46,6 @@ class Events:
 
     Parameters
     ----------
-    batch : Batch
     content : Recorded
         The entries so far.
 
@@ -120,7 +119,6 @@ class Sent(Events):
 
     Parameters
     ----------
-    batch : Batch
     entries : sequence of dict
         Those of earlier processes.
     provenance : mapping
@@ -160,7 +158,6 @@ class Journal(Events):
     ----------
     path : Path
         The journal. The HDF5 file of the batch is beside it.
-    batch : Batch
     provenance : mapping
         Of this process.
 
@@ -241,29 +238,18 @@ def kept_in(output: Path, config: Mapping[str, Any]) -> Callable[[Batch, Mapping
 
 @dataclass
 class Recorded:
-    """The lines of a journal about the points of a batch.
+    """The lines of a journal about the points of a batch."""
 
-    Attributes
-    ----------
-    runs : list of dict
-        The provenance of each process.
-    finished : dict
-        By fingerprint, the measurements of all visits so far and the index of the first visit's run in ``runs``.
-    visits : dict
-        By fingerprint, the number of visits that a point has and that it still needs.
-    attempts : dict
-        By fingerprint, how each unfinished attempt at the next visit of a point ended.
-    failed : dict
-        By fingerprint, the reason of the last failed attempt at a point.
-    length, checksum : int
-        Bytes up to the last complete line of a file, and the checksum of that line.
-    """
-
-    runs: list[dict] = field(default_factory=list)
+    runs: list[dict] = field(default_factory=list)  # the provenance of each process
+    # By fingerprint, the measurements of all visits so far and the index of the first visit's run in ``runs``
     finished: dict[str, list[tuple[int, Measurement]]] = field(default_factory=dict)
+    # By fingerprint, the number of visits that a point has and that it still needs
     visits: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # By fingerprint, how each unfinished attempt at the next visit of a point ended
     attempts: dict[str, list[str]] = field(default_factory=dict)
+    # By fingerprint, the reason of the last failed attempt at a point
     failed: dict[str, str] = field(default_factory=dict)
+    # length, checksum: bytes up to the last complete line of a file, and the checksum of that line
     length: int = 0
     checksum: int = 0
 
@@ -375,7 +361,6 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     ----------
     output : Path
         HDF5 file of the batch, which need not exist.
-    batch : Batch
 
     Returns
     -------

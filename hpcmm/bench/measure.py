@@ -456,8 +456,6 @@ def measure_point(
 
     Parameters
     ----------
-    problem : Problem
-    point : Point
     measuring : Measuring
         Limits of all visits together.
     beside : bool

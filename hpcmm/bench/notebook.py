@@ -23,18 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bench:
-    """The result of a benchmark.
+    """The result of a benchmark."""
 
-    Parameters
-    ----------
-    found : dict
-        What ``hpcmm bench --json`` prints.
-    text : str
-        What ``hpcmm bench`` says about the kernels.
-    """
-
-    found: dict[str, Any]
-    text: str
+    found: dict[str, Any]  # what ``hpcmm bench --json`` prints
+    text: str  # what ``hpcmm bench`` says about the kernels
 
     @property
     def passed(self) -> bool:

@@ -34,25 +34,13 @@ NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux
 
 @dataclass
 class Found:
-    """The result for a kernel.
-
-    Parameters
-    ----------
-    runs : int
-    largest : tuple of int
-        The shape with the most elements.
-    error_over_bound : float
-    where : str
-        The first mistake.
-    note : str
-        What may be wrong on another device, although the results are right.
-    """
+    """The result for a kernel."""
 
     runs: int = 0
-    largest: tuple[int, ...] = ()
+    largest: tuple[int, ...] = ()  # the shape with the most elements
     error_over_bound: float = 0.0
-    where: str = ""
-    note: str = ""
+    where: str = ""  # the first mistake
+    note: str = ""  # what may be wrong on another device, although the results are right
 
 
 def verify(tasks: Iterable[Task], folder: Path) -> Found:

@@ -50,36 +50,19 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Record:
-    """The time of one visit of a batch.
-
-    Parameters
-    ----------
-    batch, operation, device : str
-    predicted : float
-        Upper bound of its points in seconds.
-    seconds : float
-        Measured seconds of these points.
-    startup : float or None
-        Seconds before the first point, since the start of the process or the end of its batch before; None if unknown.
-    compiling : float or None
-        Of these, seconds for compiling kernels.
-    timed : float or None
-        Of ``seconds``, those of timed calls and kernels.
-    visit : int
-        Counted from 0.
-    steps : mapping of str to float
-        Of ``seconds``, those of each step in ``PARTS``, with the timed calls and kernels in it; empty if unknown.
-    """
+    """The time of one visit of a batch."""
 
     batch: str
     operation: str
     device: str
-    predicted: float
-    seconds: float
+    predicted: float  # upper bound of its points in seconds
+    seconds: float  # measured seconds of these points
+    # Seconds before the first point, since the start of the process or the end of its batch before; None if unknown
     startup: float | None = None
-    compiling: float | None = None
-    timed: float | None = None
-    visit: int = 0
+    compiling: float | None = None  # of these, seconds for compiling kernels
+    timed: float | None = None  # of ``seconds``, those of timed calls and kernels
+    visit: int = 0  # counted from 0
+    # Of ``seconds``, those of each step in ``PARTS``, with the timed calls and kernels in it; empty if unknown
     steps: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 

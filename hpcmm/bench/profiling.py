@@ -179,7 +179,6 @@ def profile(
 
     Parameters
     ----------
-    operation : str
     parts : mapping
         Points by the name of their part, which changes when the part must be repeated.
     cold : bool

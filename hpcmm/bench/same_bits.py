@@ -156,10 +156,6 @@ class SameBits:
 
     Parameters
     ----------
-    comm : MPI.Comm
-    backend : CpuBackend or CudaBackend
-    point : Point
-    seed : int
     connections : Connections, optional
         The transports between the ranks.
     """

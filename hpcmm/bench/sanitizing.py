@@ -29,28 +29,14 @@ PLACE = re.compile(r"\bin (\S+):(\d+)\b")
 
 @dataclass(frozen=True)
 class Report:
-    """The verdict of a tool on a program.
-
-    Parameters
-    ----------
-    tool : str
-    summary : str
-        Its summary, such as ``"4 errors"``; empty if the tool printed none.
-    what : str
-        The first finding on one line, or the reason why there is no verdict; empty without a finding.
-    file : str
-    line : int
-        Place of the finding in a source; empty and 0 if unknown.
-    point : str
-        Name of the point that ran.
-    """
+    """The verdict of a tool on a program."""
 
     tool: str
-    summary: str
-    what: str = ""
+    summary: str  # its summary, such as ``"4 errors"``; empty if the tool printed none
+    what: str = ""  # the first finding on one line, or the reason why there is no verdict; empty without a finding
     file: str = ""
-    line: int = 0
-    point: str = ""
+    line: int = 0  # place of the finding in a source; empty and 0 if unknown
+    point: str = ""  # name of the point that ran
 
 
 def command(program: str, tool: str, watched: Sequence[str | Path]) -> list[str]:

@@ -185,13 +185,7 @@ def ahead(results: Path, planned: plan.Plan) -> str:
 
 
 class Others:
-    """The progress of the other batches of an experiment, in the only process that measures it at a time.
-
-    Parameters
-    ----------
-    results : Path
-    planned : Plan
-    """
+    """The progress of the other batches of an experiment, in the only process that measures it at a time."""
 
     def __init__(self, results: Path, planned: plan.Plan):
         self.results, self.planned = results, planned

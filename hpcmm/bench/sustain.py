@@ -86,8 +86,6 @@ def sustain(
 
     Parameters
     ----------
-    comm : MPI.Comm
-    planned : Plan
     batch : Batch
         One of ``planned.sustained``.
     output : Path

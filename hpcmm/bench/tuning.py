@@ -45,11 +45,8 @@ class Tuner:
 
     Parameters
     ----------
-    backend : Backend
-    operation : Operation
     variant : str
         The variant that picks among the builds.
-    dtype : str
     """
 
     def __init__(self, backend: Backend, operation: Operation, variant: str, dtype: str):

@@ -31,35 +31,17 @@ SIZES = {False: {3: 512, 2: 2048, 1: 2**22}, True: {3: 4096, 2: 8192, 1: 2**26}}
 
 @dataclass
 class Chosen:
-    """What the command measures.
-
-    Parameters
-    ----------
-    operation : Operation
-    kernels : list of Variant
-    names : list of str
-        The name of each kernel in a config.
-    against : str
-        The name in a config of the variant to compare with; empty for none.
-    dtypes : list of str
-    shapes : list of tuple of int
-    asked : list of tuple of int
-        The shapes from the command line.
-    refused : mapping of str to str
-        By kernel name, the reason why it is not tried.
-    broken : mapping of str to str
-        By path of a Python file, the error that its import raises.
-    """
+    """What the command measures."""
 
     operation: Operation
     kernels: list[Variant]
-    names: list[str]
-    against: str
+    names: list[str]  # the name of each kernel in a config
+    against: str  # the name in a config of the variant to compare with; empty for none
     dtypes: list[str]
     shapes: list[tuple[int, ...]]
-    asked: list[tuple[int, ...]]
-    refused: dict[str, str]
-    broken: dict[str, str]
+    asked: list[tuple[int, ...]]  # the shapes from the command line
+    refused: dict[str, str]  # by kernel name, the reason why it is not tried
+    broken: dict[str, str]  # by path of a Python file, the error that its import raises
 
     @property
     def title(self) -> str:

@@ -84,7 +84,6 @@ def call(program: str, *arguments: str, text: bytes = b"") -> Reply:
     ----------
     program : str
         Name of the program.
-    arguments : str
     text : bytes
         Standard input of the program.
     """
@@ -148,7 +147,6 @@ def check_output(program: str, *arguments: str, harmless: str = "") -> str:
 
     Parameters
     ----------
-    program, arguments : str
     harmless : str
         Regular expression; a failure with a matching message counts as an answer.
 

@@ -20,33 +20,16 @@ DAMAGED = Path(".snakemake/hpcmm/damaged")
 
 @dataclass(frozen=True)
 class Record:
-    """One submission.
+    """One submission."""
 
-    Parameters
-    ----------
-    token : str
-        Name of the file, and part of the job's comment in Slurm.
-    job : str
-        Slurm's job number, with ``;`` and the cluster if sbatch named one; empty until sbatch returns it.
-    name : str
-        For the user: the rule with its wildcards.
-    logs : tuple of str
-        Paths of the job's logs.
-    marker : str
-        File that marks the job as failed for Snakemake; empty if Snakemake uses a status command.
-    clusters : str
-        The clusters that the user lets Slurm choose from, as sbatch takes them; empty for the default one.
-    request : str
-        The options of sbatch that ask for resources, for messages.
-    """
-
-    token: str
-    job: str = ""
-    name: str = ""
-    logs: tuple[str, ...] = field(default=())
-    marker: str = ""
+    token: str  # name of the file, and part of the job's comment in Slurm
+    job: str = ""  # Slurm's job number, with ``;`` and the cluster if sbatch named one; empty until sbatch returns it
+    name: str = ""  # for the user: the rule with its wildcards
+    logs: tuple[str, ...] = field(default=())  # paths of the job's logs
+    marker: str = ""  # file that marks the job as failed for Snakemake; empty if Snakemake uses a status command
+    # The clusters that the user lets Slurm choose from, as sbatch takes them; empty for the default one
     clusters: str = ""
-    request: str = ""
+    request: str = ""  # the options of sbatch that ask for resources, for messages
 
 
 def new_token() -> str:

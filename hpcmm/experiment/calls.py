@@ -200,7 +200,6 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
         Its head, with ``call``.
     kernels : str
         The function of the operation.
-    device : str
 
     Raises
     ------

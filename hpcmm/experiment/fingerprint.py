@@ -58,8 +58,6 @@ def of_point(point: Point, measuring: Measuring, transport: str, share_gpu: bool
 
     Parameters
     ----------
-    point : Point
-    measuring : Measuring
     transport : str
         The config's choice; used for algorithms other than the textbook's.
     share_gpu : bool

@@ -47,52 +47,24 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a source.
-
-    Parameters
-    ----------
-    name, returns : str
-    parameters : tuple of Parameter
-    template : tuple of (str, str)
-        Name and default of each template parameter; the default is empty if there is none.
-    types : frozenset of str
-        The template parameters that are types.
-    kernel : bool
-        Whether it is ``__global__``.
-    line : int
-    written : frozenset of str
-        The pointers through which it writes.
-    guarded : bool
-        Whether a condition compares something with a size.
-    looped : bool
-        Whether a loop or a shuffle combines values.
-    multiplies : bool
-        Whether it multiplies elements in a loop.
-    threads : str
-        The number of threads in its launch bounds; empty without.
-    dynamic : bool
-        Whether it has dynamic shared memory.
-    strides : bool
-        Whether it uses the size of the grid.
-    flat : bool
-        Whether it uses threads in x only.
-    """
+    """A function of a source."""
 
     name: str
     returns: str
     parameters: tuple[Parameter, ...]
+    # Name and default of each template parameter; the default is empty if there is none
     template: tuple[tuple[str, str], ...]
-    types: frozenset[str]
-    kernel: bool
+    types: frozenset[str]  # the template parameters that are types
+    kernel: bool  # whether it is ``__global__``
     line: int
-    written: frozenset[str]
-    guarded: bool
-    looped: bool
-    multiplies: bool
-    threads: str
-    dynamic: bool
-    strides: bool
-    flat: bool
+    written: frozenset[str]  # the pointers through which it writes
+    guarded: bool  # whether a condition compares something with a size
+    looped: bool  # whether a loop or a shuffle combines values
+    multiplies: bool  # whether it multiplies elements in a loop
+    threads: str  # the number of threads in its launch bounds; empty without
+    dynamic: bool  # whether it has dynamic shared memory
+    strides: bool  # whether it uses the size of the grid
+    flat: bool  # whether it uses threads in x only
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
@@ -130,12 +102,7 @@ def text_of(node: Node | None) -> str:
 
 
 class Source:
-    """A parsed source.
-
-    Parameters
-    ----------
-    text : str
-    """
+    """A parsed source."""
 
     def __init__(self, text: str):
         self.content = text.encode()

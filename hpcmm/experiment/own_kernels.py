@@ -24,20 +24,11 @@ OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid")
 
 @dataclass(frozen=True)
 class OwnKernel:
-    """A kernel of a user.
-
-    Parameters
-    ----------
-    path : Path
-    operations : tuple of str
-        Names of the operations that it computes.
-    variant : Variant
-        Its record, whose name is that of the file.
-    """
+    """A kernel of a user."""
 
     path: Path
-    operations: tuple[str, ...]
-    variant: Variant
+    operations: tuple[str, ...]  # names of the operations that it computes
+    variant: Variant  # its record, whose name is that of the file
 
 
 @dataclass(frozen=True)
@@ -55,7 +46,6 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
 
     Parameters
     ----------
-    path : Path
     changes : mapping, optional
         Values that replace those of the head: of constants, of ``TILE``, and of the keys that are compiled as
         ``ROWS``, ``BLOCK`` and so on. The name of the variant has them.

@@ -15,27 +15,16 @@ READ = 0  # kind of an access
 
 @dataclass(frozen=True)
 class Access:
-    """All accesses at one place of the code.
+    """All accesses at one place of the code."""
 
-    Parameters
-    ----------
-    place : int
-        Address of the code in its library.
-    shared : bool
-        Whether they are to shared memory, not to global memory.
-    kind : int
-        ``READ``, or a write or an atomic operation.
-    warps, lanes : int
-        Accesses by warps, and by their lanes.
-    parts, least : int
-        Sectors of global memory or wavefronts of shared memory that they take, and the fewest for as many bytes.
-    """
-
-    place: int
-    shared: bool
-    kind: int
+    place: int  # address of the code in its library
+    shared: bool  # whether they are to shared memory, not to global memory
+    kind: int  # ``READ``, or a write or an atomic operation
+    # warps, lanes: accesses by warps, and by their lanes
     warps: int
     lanes: int
+    # parts, least: sectors of global memory or wavefronts of shared memory that they take, and the fewest for as many
+    # bytes
     parts: int
     least: int
 
@@ -64,24 +53,13 @@ def read(text: str, launches: int) -> Counts:
 
 @dataclass(frozen=True)
 class Property:
-    """A number by which an exercise judges a kernel.
+    """A number by which an exercise judges a kernel."""
 
-    Parameters
-    ----------
-    about : str
-        What is counted, after a number.
-    advice : str
-        How to mend a kernel that has too many, or too few.
-    share : callable, optional
-        What an access adds. Without it, the number is a field of ``Counts``, of the property's name.
-    total : callable
-        Of the shares of all accesses.
-    """
-
-    about: str
-    advice: str
+    about: str  # what is counted, after a number
+    advice: str  # how to mend a kernel that has too many, or too few
+    # What an access adds. Without it, the number is a field of ``Counts``, of the property's name.
     share: Callable[[Access], float] | None = None
-    total: Callable[[Iterable[float]], float] = sum
+    total: Callable[[Iterable[float]], float] = sum  # of the shares of all accesses
 
 
 PROPERTIES: Mapping[str, Property] = {

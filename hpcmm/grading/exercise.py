@@ -46,40 +46,22 @@ START_SECONDS = 60.0  # a process of the package may take this long to start and
 
 @dataclass(frozen=True)
 class Grade:
-    """The grade of one exercise.
-
-    Parameters
-    ----------
-    exercise, file : str
-    device : str
-        ``"cpu"``, ``"cuda"`` or ``"cuda, emulated"``.
-    passed : bool
-        Whether every result is correct.
-    why : str
-        The reason why it is not; empty for a pass.
-    points, of : float
-        Points, and those that can be reached.
-    ungraded : float
-        Those that this machine cannot give, because it has no GPU.
-    error, bound : float
-        The largest error over all runs, and its bound; NaN without a result.
-    against : str
-        Rung or library beside which it was timed; empty if it was not.
-    ratio, seconds, seconds_against : float
-        Speed over that of ``against``, and the medians of both; NaN without.
-    """
+    """The grade of one exercise."""
 
     exercise: str
     file: str
-    device: str
-    passed: bool
-    why: str
+    device: str  # ``"cpu"``, ``"cuda"`` or ``"cuda, emulated"``
+    passed: bool  # whether every result is correct
+    why: str  # the reason why it is not; empty for a pass
+    # points, of: points, and those that can be reached
     points: float
     of: float
-    ungraded: float = 0.0
+    ungraded: float = 0.0  # those that this machine cannot give, because it has no GPU
+    # error, bound: the largest error over all runs, and its bound; NaN without a result
     error: float = float("nan")
     bound: float = float("nan")
-    against: str = ""
+    against: str = ""  # rung or library beside which it was timed; empty if it was not
+    # ratio, seconds, seconds_against: speed over that of ``against``, and the medians of both; NaN without
     ratio: float = float("nan")
     seconds: float = float("nan")
     seconds_against: float = float("nan")

@@ -29,20 +29,11 @@ PITCH = 512  # bytes; rows that cudaMallocPitch allocates begin at multiples of 
 
 @dataclass(frozen=True)
 class Question:
-    """One question.
-
-    Parameters
-    ----------
-    answer : float
-    way : str
-        How it is found, for those who do not have it.
-    mistakes : mapping of float to str
-        Why an answer is wrong that many give.
-    """
+    """One question."""
 
     answer: float
-    way: str
-    mistakes: Mapping[float, str] = field(default_factory=dict, hash=False)
+    way: str  # how it is found, for those who do not have it
+    mistakes: Mapping[float, str] = field(default_factory=dict, hash=False)  # why an answer is wrong that many give
 
     def fault(self, given: float) -> str:
         """Return why an answer is wrong; empty if it is right."""

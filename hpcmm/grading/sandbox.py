@@ -94,7 +94,6 @@ class Sandbox:
 
         Parameters
         ----------
-        command : sequence of str
         read : sequence of path
             Files and folders that it can read, at their own paths. It sees no others.
         hidden : sequence of path

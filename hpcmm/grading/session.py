@@ -55,10 +55,8 @@ class Session:
         The program, in isolation or not; it gets its descriptors and ``setup`` as one more argument.
     size : int
         Bytes of shared memory.
-    setup : mapping
     seconds : float
         Time limit of the process, from its start to its end, while it runs.
-    environment : mapping of str to str
     levels : int
         Processes between this one and the program: those of bubblewrap.
     stopped_cpu_seconds : float

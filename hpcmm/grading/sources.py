@@ -54,22 +54,12 @@ OF_LAUNCH = re.compile(rf"#APP\n(#.*\n)*\s*{NAMED}\n(#.*\n)*#NO_APP\n".encode())
 
 @dataclass(frozen=True)
 class Tools:
-    """Compilers and binutils for one submitted file.
-
-    Parameters
-    ----------
-    isolation : Sandbox
-    source : Path
-    folder : Path
-        Folder of the compiled module.
-    seconds : float
-        Time limit of each run.
-    """
+    """Compilers and binutils for one submitted file."""
 
     isolation: Sandbox
     source: Path
-    folder: Path
-    seconds: float
+    folder: Path  # folder of the compiled module
+    seconds: float  # time limit of each run
 
     @property
     def library(self) -> Path:

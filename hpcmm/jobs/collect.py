@@ -43,7 +43,6 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
 
     Parameters
     ----------
-    planned : Plan
     results : Path
         Folder with ``plan.json``, ``raw/``, ``profiles/`` and ``logs/``.
     target : Path

@@ -201,7 +201,6 @@ def sanitized(
         Contents of a config.yaml; each of its jobs has one rank.
     program : str
         Path of compute-sanitizer.
-    tools : sequence of str
     """
     with tempfile.TemporaryDirectory(prefix="hpcmm-sanitize-") as folder:
         path = Path(folder, "plan.json")

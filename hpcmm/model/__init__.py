@@ -75,7 +75,6 @@ class Geometry:
 
         Parameters
         ----------
-        task : Task
         arrays : mapping of str to array
             The operands and the workspace.
         """
@@ -122,126 +121,79 @@ class Picks:
 
 @dataclass(frozen=True)
 class Variant:
-    """One rung of a ladder: a kernel source file, a library call, or a choice among other rungs.
+    """One rung of a ladder: a kernel source file, a library call, or a choice among other rungs."""
 
-    Parameters
-    ----------
-    name : str
-        Config key, test id, HDF5 value and table row; also the stem of its source file.
-    device : str
-        Name of a record in ``hpcmm.model.devices``.
-    change : str
-        The difference from its counterpart.
-    source : str
-        The documents that describe it.
-    counterpart : str
-        The rung from which it differs in one idea; empty if there is none.
-    shelf : {"lesson", "product"}
-        A lesson is a short source that shows one idea. A product is built for speed. Empty for others.
-    library : callable, optional
-        Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
-        file.
-    unsupported : callable, optional
-        ``unsupported(backend, dtype)`` returns the reason why the installed library, or a CPU kernel, cannot run on the
-        device; empty if it can.
-    provider : str
-        Libraries only: the library whose version is shown beside the name, a key of ``libraries.VERSIONS``.
-    workspace : callable, optional
-        Libraries only: ``workspace(task)`` returns each array that the call needs besides its operands, by name.
-    context : bool
-        Shown for comparison only: neither a rung nor the baseline. Further libraries, and kernels that are less
-        accurate than their type.
-    tunes : str
-        Name of the baseline whose library it calls with the fastest of several algorithms; empty for any other variant.
-    geometry : Geometry, or mapping of str to Geometry
-        How a CUDA kernel is launched, for all types or by type; of a C kernel, its workspace and macros.
-    path : Path, optional
-        The source file, if it is outside this package.
-    adapted : Path, optional
-        The source with a function of the operation's signature that calls the kernel of ``path``, if it has another.
-    contract : Contract, optional
-        What the kernel computes, if it is less than the operation.
-    picks : Picks, optional
-        Picks the rung that runs each task; this variant then has no source file of its own.
-    function : callable, optional
-        A Python function that runs it instead of a compiled source: ``function(stream=..., **operands, **scalars)``.
-    tiles : tuple of int
-        Widths of the square thread block that it can be compiled for; empty if it has no such parameter.
-    dtypes : tuple of str
-        Supported types; empty for all types of the operation whose sums are of the same type.
-    architecture : str
-        Architecture that the code is compiled for, as NVRTC names it: ``"sm_80"`` runs from compute capability 8.0 on;
-        ``"sm_90a"`` on 9.0 only. Empty if any GPU can run it.
-    options : tuple of str
-        Further compiler options.
-    exact : bool
-        Whether the result is correct only if the tile divides every dimension.
-    pitched : bool
-        Whether it works on copies of its matrices in pitched allocations, whose rows are padded.
-    guard_rows : int
-        Rows of a number behind each of its matrices, because it accesses memory there; it works on copies. A changed
-        guard fails the result. 0 for a variant that stays within its matrices.
-    leaf_bytes : int
-        Of a reduction whose order of combinations depends on n alone: bytes of its tiles, whose values are combined as
-        a binary tree by index. 0 if the order is not stated.
-    invariant : bool
-        Whether the bits of a row of a product depend on neither m nor the number of threads. A distributed product then
-        has the bits of one rank if k is not cut.
-    capacity : int
-        Maximum length of the first dimension, if the memory that it uses is limited; 0 for no limit. Points beyond are
-        not planned.
-    cooperative : bool
-        Whether its launches are cooperative: all blocks are resident at the same time, and may wait for each other.
-    deterministic : bool
-        Whether the same call on the same device gives the same bits in every run; for a baseline, whether its
-        library promises it.
-    arithmetic : mapping of str to str
-        By type, how products and sums are computed if not in IEEE arithmetic of the type. The result may be less
-        accurate, and the peak rate of the type does not bound the speed.
-    slow : bool
-        Whether it computes a product in a scalar loop on few threads; the plan then allows more time.
-    traffic : mapping of str to float
-        Of a C kernel, for each multiply-add or element: ``lines``, accesses to another cache line than before, and
-        ``elements``, accesses along a line; from the source, without the reuse of a cache. Empty if not stated.
-    all_threads : bool
-        Whether a C kernel uses all threads of a rank.
-    """
-
-    name: str
-    device: str
-    change: str = field(metadata=UNTIMED)
-    source: str = field(default="", metadata=UNTIMED)
+    name: str  # config key, test id, HDF5 value and table row; also the stem of its source file
+    device: str  # name of a record in ``hpcmm.model.devices``
+    change: str = field(metadata=UNTIMED)  # the difference from its counterpart
+    source: str = field(default="", metadata=UNTIMED)  # the documents that describe it
+    # The rung from which it differs in one idea; empty if there is none
     counterpart: str = field(default="", metadata=UNTIMED)
+    # A lesson is a short source that shows one idea. A product is built for speed. Empty for others.
     shelf: str = field(default="", metadata=UNTIMED)
+    # Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
+    # file.
     library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(
         default=None, hash=False, metadata=UNTIMED
     )
+    # ``unsupported(backend, dtype)`` returns the reason why the installed library, or a CPU kernel, cannot run on the
+    # device; empty if it can
     unsupported: Callable[[Any, str], str] | None = field(default=None, hash=False, metadata=UNTIMED)
+    # Libraries only: the library whose version is shown beside the name, a key of ``libraries.VERSIONS``
     provider: str = field(default="", metadata=UNTIMED)
+    # Libraries only: ``workspace(task)`` returns each array that the call needs besides its operands, by name
     workspace: Callable[[Task], Mapping[str, Workspace]] | None = field(default=None, hash=False, metadata=UNTIMED)
+    # How a CUDA kernel is launched, for all types or by type; of a C kernel, its workspace and macros
     geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False, metadata=UNTIMED)
-    path: Path | None = field(default=None, metadata=UNTIMED)
+    path: Path | None = field(default=None, metadata=UNTIMED)  # the source file, if it is outside this package
+    # The source with a function of the operation's signature that calls the kernel of ``path``, if it has another
     adapted: Path | None = field(default=None, metadata=UNTIMED)
+    # What the kernel computes, if it is less than the operation
     contract: Contract | None = field(default=None, hash=False, metadata=UNTIMED)
+    # Picks the rung that runs each task; this variant then has no source file of its own
     picks: Picks | None = field(default=None, hash=False, metadata=UNTIMED)
+    # A Python function that runs it instead of a compiled source: ``function(stream=..., **operands, **scalars)``
     function: Callable[..., Any] | None = field(default=None, hash=False, metadata=UNTIMED)
+    # Widths of the square thread block that it can be compiled for; empty if it has no such parameter
     tiles: tuple[int, ...] = ()
+    # Supported types; empty for all types of the operation whose sums are of the same type
     dtypes: tuple[str, ...] = ()
+    # Architecture that the code is compiled for, as NVRTC names it: ``"sm_80"`` runs from compute capability 8.0 on;
+    # ``"sm_90a"`` on 9.0 only. Empty if any GPU can run it.
     architecture: str = ""
-    options: tuple[str, ...] = ()
-    exact: bool = False
-    pitched: bool = False
+    options: tuple[str, ...] = ()  # further compiler options
+    exact: bool = False  # whether the result is correct only if the tile divides every dimension
+    pitched: bool = False  # whether it works on copies of its matrices in pitched allocations, whose rows are padded
+    # Rows of a number behind each of its matrices, because it accesses memory there; it works on copies. A changed
+    # guard fails the result. 0 for a variant that stays within its matrices.
     guard_rows: int = 0
+    # Of a reduction whose order of combinations depends on n alone: bytes of its tiles, whose values are combined as a
+    # binary tree by index. 0 if the order is not stated.
     leaf_bytes: int = 0
+    # Whether the bits of a row of a product depend on neither m nor the number of threads. A distributed product then
+    # has the bits of one rank if k is not cut.
     invariant: bool = False
+    # Maximum length of the first dimension, if the memory that it uses is limited; 0 for no limit. Points beyond are
+    # not planned.
     capacity: int = 0
+    # Whether its launches are cooperative: all blocks are resident at the same time, and may wait for each other
     cooperative: bool = False
+    # Whether the same call on the same device gives the same bits in every run; for a baseline, whether its library
+    # promises it
     deterministic: bool = field(default=True, metadata=UNTIMED)
+    # By type, how products and sums are computed if not in IEEE arithmetic of the type. The result may be less
+    # accurate, and the peak rate of the type does not bound the speed.
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False, metadata=UNTIMED)
+    # Whether it computes a product in a scalar loop on few threads; the plan then allows more time
     slow: bool = field(default=False, metadata=UNTIMED)
+    # Of a C kernel, for each multiply-add or element: ``lines``, accesses to another cache line than before, and
+    # ``elements``, accesses along a line; from the source, without the reuse of a cache. Empty if not stated.
     traffic: Mapping[str, float] = field(default_factory=dict, hash=False, metadata=UNTIMED)
-    all_threads: bool = field(default=False, metadata=UNTIMED)
+    all_threads: bool = field(default=False, metadata=UNTIMED)  # whether a C kernel uses all threads of a rank
+    # Shown for comparison only: neither a rung nor the baseline. Further libraries, and kernels that are less accurate
+    # than their type.
     context: bool = field(default=False, metadata=UNTIMED)
+    # Name of the baseline whose library it calls with the fastest of several algorithms; empty for any other variant
     tunes: str = field(default="", metadata=UNTIMED)
 
     @property
@@ -283,31 +235,18 @@ UNCHECKED = "none"  # ``Verdict.reference`` of a point without a result
 
 @dataclass(frozen=True)
 class Verdict:
-    """The comparison of one result with its reference.
-
-    Parameters
-    ----------
-    passed : bool
-    error : float
-        Largest error of a compared element, in the units of ``bound``; NaN if the result is not a number.
-    bound : float
-        Error that rounding never exceeds. A result may fail below it: bounds that hold in all likelihood are smaller.
-    reference : str
-        How the reference was computed; ``UNCHECKED`` for a point that no attempt could measure.
-    where : str
-        First wrong element, ``row:column: got - expected = difference``, or why there is no result; empty for a pass.
-    rms : float
-        Root mean square of the errors, in the same units; NaN if unknown.
-    bits : tuple of int
-        Checksum of the result's bits on each rank; empty if they are not the whole result.
-    """
+    """The comparison of one result with its reference."""
 
     passed: bool
-    error: float
+    error: float  # largest error of a compared element, in the units of ``bound``; NaN if the result is not a number
+    # Error that rounding never exceeds. A result may fail below it: bounds that hold in all likelihood are smaller.
     bound: float
-    reference: str
+    reference: str  # how the reference was computed; ``UNCHECKED`` for a point that no attempt could measure
+    # First wrong element, ``row:column: got - expected = difference``, or why there is no result; empty for a pass
     where: str = ""
+    # Root mean square of the errors, in the same units; NaN if unknown
     rms: float = field(default=math.nan, compare=False)
+    # Checksum of the result's bits on each rank; empty if they are not the whole result
     bits: tuple[int, ...] = field(default=(), compare=False)
 
 
@@ -316,68 +255,37 @@ class Operation:
     """One operation: its operands, its ladder, and functions of a ``Task``.
 
     Operations may share kernels.
-
-    Parameters
-    ----------
-    name : str
-    kernels : str
-        The folder of the sources, and the name of the function that each of them exports.
-    dimensions : tuple of str
-        Names of the dimensions of a shape.
-    operands : tuple of Operand
-    dtypes : tuple of str
-        Names of records in ``hpcmm.model.dtypes``.
-    stated : tuple of str
-        Those that only a variant has that states them: kernels of users.
-    scalars : mapping of str to float
-        Default values of its scalar arguments.
-    ladder : tuple of Variant
-        In the order of the rungs; baselines, if there are any, follow them on each device, then libraries for context.
-    metric : {"flops", "bytes"}
-        What its rate counts: arithmetic operations or bytes.
-    flops, bytes : callable
-        Functions of a task: arithmetic operations, and compulsory memory traffic in bytes.
-    draw : callable
-        ``draw(rng, task)`` returns random inputs by name.
-    reference : callable
-        ``reference(task, arrays)`` returns a function that compares a result array with its reference and returns a
-        ``Verdict``.
-    arguments : callable
-        ``arguments(task, arrays)`` returns the arguments of every kernel.
-    macros : mapping of str to mapping
-        By device, the macros that the sources are compiled with for this operation.
-    combination : {"sum", "minimum", "maximum"}
-        How ``combined`` operands are reduced over the ranks.
-    cached : bool
-        Whether its bytes may come from any level of memory, so that the bandwidth of DRAM is not a limit.
-    geometry : type of Geometry, optional
-        How the CUDA kernel of a user's file is launched. Its fields are keys of the file's head, besides ``constants``.
-    fill : callable, optional
-        ``fill(rng, task, arrays)`` draws the same inputs as ``draw`` into existing arrays.
-    reference_on : callable, optional
-        ``reference_on(task, arrays, device, seconds)`` is ``reference`` that may compute on a device, for some seconds
-        for each result.
     """
 
     name: str
-    kernels: str
-    dimensions: tuple[str, ...]
+    kernels: str  # the folder of the sources, and the name of the function that each of them exports
+    dimensions: tuple[str, ...]  # names of the dimensions of a shape
     operands: tuple[Operand, ...]
-    dtypes: tuple[str, ...]
-    scalars: Mapping[str, float] = field(hash=False)
+    dtypes: tuple[str, ...]  # names of records in ``hpcmm.model.dtypes``
+    scalars: Mapping[str, float] = field(hash=False)  # default values of its scalar arguments
+    # In the order of the rungs; baselines, if there are any, follow them on each device, then libraries for context
     ladder: tuple[Variant, ...]
-    metric: Literal["flops", "bytes"]
+    metric: Literal["flops", "bytes"]  # what its rate counts: arithmetic operations or bytes
+    # flops, bytes: functions of a task: arithmetic operations, and compulsory memory traffic in bytes
     flops: Callable[[Task], int]
     bytes: Callable[[Task], int]
-    draw: Callable[..., dict[str, Any]]
+    draw: Callable[..., dict[str, Any]]  # ``draw(rng, task)`` returns random inputs by name
+    # ``reference(task, arrays)`` returns a function that compares a result array with its reference and returns a
+    # ``Verdict``
     reference: Callable[..., Callable[[Any], Verdict]]
-    arguments: Callable[..., tuple[Any, ...]]
+    arguments: Callable[..., tuple[Any, ...]]  # ``arguments(task, arrays)`` returns the arguments of every kernel
+    # By device, the macros that the sources are compiled with for this operation
     macros: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
-    combination: Literal["sum", "minimum", "maximum"] = "sum"
+    combination: Literal["sum", "minimum", "maximum"] = "sum"  # how ``combined`` operands are reduced over the ranks
+    # Whether its bytes may come from any level of memory, so that the bandwidth of DRAM is not a limit
     cached: bool = False
-    stated: tuple[str, ...] = ()
+    stated: tuple[str, ...] = ()  # those that only a variant has that states them: kernels of users
+    # How the CUDA kernel of a user's file is launched. Its fields are keys of the file's head, besides ``constants``.
     geometry: type[Geometry] | None = None
+    # ``fill(rng, task, arrays)`` draws the same inputs as ``draw`` into existing arrays
     fill: Callable[..., None] | None = None
+    # ``reference_on(task, arrays, device, seconds)`` is ``reference`` that may compute on a device, for some seconds
+    # for each result
     reference_on: Callable[..., Callable[[Any], Verdict]] | None = None
 
     def judge(
@@ -444,37 +352,21 @@ class Operation:
 
 @dataclass(frozen=True)
 class Task:
-    """One computation: a variant of an operation, for one shape and element type.
-
-    Parameters
-    ----------
-    operation : Operation
-    variant : Variant
-    shape : tuple of int
-        The length of each of the operation's dimensions.
-    dtype : str
-    scalars : mapping of str to float
-        The operation's scalar arguments, such as alpha and beta.
-    tile : int
-        Width of the square thread block that the kernel is compiled for; 0 if the variant has none.
-    multiprocessors : int
-        SM count of the GPU, or of the part of it that launches may fill; 0 before the task is placed on a device. See
-        ``Backend.placed``.
-    gpu : str
-        Name of the GPU as its driver reports it; empty before the task is placed on one.
-    clock, bandwidth : float
-        Largest SM clock [Hz], and bandwidth of the memory [B/s], of the GPU; those of an H100 before the task is placed
-        on one.
-    """
+    """One computation: a variant of an operation, for one shape and element type."""
 
     operation: Operation
     variant: Variant
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # the length of each of the operation's dimensions
     dtype: str
+    # The operation's scalar arguments, such as alpha and beta
     scalars: Mapping[str, float] = field(default_factory=dict, hash=False)
-    tile: int = 0
+    tile: int = 0  # width of the square thread block that the kernel is compiled for; 0 if the variant has none
+    # SM count of the GPU, or of the part of it that launches may fill; 0 before the task is placed on a device. See
+    # ``Backend.placed``.
     multiprocessors: int = 0
-    gpu: str = ""
+    gpu: str = ""  # name of the GPU as its driver reports it; empty before the task is placed on one
+    # clock, bandwidth: largest SM clock [Hz], and bandwidth of the memory [B/s], of the GPU; those of an H100 before
+    # the task is placed on one
     clock: float = 1.98e9
     bandwidth: float = 3.35e12
 

@@ -14,47 +14,23 @@ from hpcmm.model import HpcmmError
 
 @dataclass(frozen=True)
 class Capability:
-    """The limits of one compute capability.
+    """The limits of one compute capability."""
 
-    Parameters
-    ----------
-    names : str
-        Compute capabilities with these limits.
-    threads, blocks : int
-        Resident threads and blocks per multiprocessor (SM).
-    registers : int
-        32-bit registers per SM.
-    shared : int
-        Shared memory per SM [KiB].
-    block_threads : int
-        Threads per block.
-    block_shared : int
-        Shared memory per block [KiB].
-    thread_registers : int
-        Registers per thread.
-    unit : int
-        Registers are allocated in multiples of this number.
-    partitions : int
-        Parts of an SM, each with an equal share of the registers, from which a warp takes its own; 0 if registers are
-        allocated to whole blocks.
-    shared_unit : int
-        Shared memory is allocated in multiples of this number of bytes.
-    reserved : int
-        Shared memory that the system takes in each block [B].
-    """
-
-    names: str
+    names: str  # compute capabilities with these limits
+    # threads, blocks: resident threads and blocks per multiprocessor (SM)
     threads: int
     blocks: int
-    registers: int
-    shared: int
-    block_threads: int
-    block_shared: int
-    thread_registers: int
-    unit: int = 256
+    registers: int  # 32-bit registers per SM
+    shared: int  # shared memory per SM [KiB]
+    block_threads: int  # threads per block
+    block_shared: int  # shared memory per block [KiB]
+    thread_registers: int  # registers per thread
+    unit: int = 256  # registers are allocated in multiples of this number
+    # Parts of an SM, each with an equal share of the registers, from which a warp takes its own; 0 if registers are
+    # allocated to whole blocks
     partitions: int = 4
-    shared_unit: int = 256
-    reserved: int = 0
+    shared_unit: int = 256  # shared memory is allocated in multiples of this number of bytes
+    reserved: int = 0  # shared memory that the system takes in each block [B]
 
     @property
     def warps(self) -> int:
@@ -164,7 +140,6 @@ def block_on(
 
     Parameters
     ----------
-    like : Capability
     threads : tuple of int
         Threads of a block in x and y.
     shared : int

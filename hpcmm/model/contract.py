@@ -9,28 +9,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Contract:
-    """What a kernel of a user computes, if it is less than its operation.
+    """What a kernel of a user computes, if it is less than its operation."""
 
-    Parameters
-    ----------
-    scalars : mapping of str to float
-        Scalar arguments that are fixed: alpha = 1 and beta = 0 for a kernel that computes C = A B.
-    square : bool
-        Whether all dimensions have to be equal; a single one has to be a square number.
-    multiples, least, most : mapping of str to int
-        By dimension, the number that divides it, and its limits.
-    reads : bool
-        Whether C is read even if beta = 0, which is then not a problem that the kernel takes.
-    packed : bool
-        Whether rows have to follow each other without padding, because the kernel takes no leading dimensions.
-    """
-
+    # Scalar arguments that are fixed: alpha = 1 and beta = 0 for a kernel that computes C = A B
     scalars: Mapping[str, float] = field(default_factory=dict)
-    square: bool = False
+    square: bool = False  # whether all dimensions have to be equal; a single one has to be a square number
+    # multiples, least, most: by dimension, the number that divides it, and its limits
     multiples: Mapping[str, int] = field(default_factory=dict)
     least: Mapping[str, int] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
-    reads: bool = False
+    reads: bool = False  # whether C is read even if beta = 0, which is then not a problem that the kernel takes
+    # Whether rows have to follow each other without padding, because the kernel takes no leading dimensions
     packed: bool = False
 
     def refuses(self, sizes: Mapping[str, int], scalars: Mapping[str, float]) -> str:

@@ -8,41 +8,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Device:
-    """One kind of device, on which a variant runs.
+    """One kind of device, on which a variant runs."""
 
-    Parameters
-    ----------
-    name : str
-        Config key and HDF5 value.
-    title : str
-        Its name in tables and figures.
-    backend : tuple of str
-        Module and class of its backend.
-    suffix : str
-        Suffix of the source files of its kernels.
-    accelerator : bool
-        Whether it has memory of its own and each rank needs one beside the CPU.
-    libraries : tuple of str
-        Packages of the libraries that its baselines and exchanges call. Points are measured again with a new version.
-    memory_mb : int
-        Host memory of a rank without arrays, in MB.
-    prepare_seconds : float
-        Upper bound of the seconds to load or compile a kernel.
-    product : int
-        Side of the matrices of a sustained product, which takes some milliseconds.
-    flops_per_second, baseline_flops_per_second : float
-        Lower bounds in FLOP/s for our kernels and for the library; time limits of jobs follow from them.
-    """
-
-    name: str
-    title: str
-    backend: tuple[str, str]
-    suffix: str
-    accelerator: bool
+    name: str  # config key and HDF5 value
+    title: str  # its name in tables and figures
+    backend: tuple[str, str]  # module and class of its backend
+    suffix: str  # suffix of the source files of its kernels
+    accelerator: bool  # whether it has memory of its own and each rank needs one beside the CPU
+    # Packages of the libraries that its baselines and exchanges call. Points are measured again with a new version.
     libraries: tuple[str, ...]
-    memory_mb: int
-    prepare_seconds: float
-    product: int
+    memory_mb: int  # host memory of a rank without arrays, in MB
+    prepare_seconds: float  # upper bound of the seconds to load or compile a kernel
+    product: int  # side of the matrices of a sustained product, which takes some milliseconds
+    # flops_per_second, baseline_flops_per_second: lower bounds in FLOP/s for our kernels and for the library; time
+    # limits of jobs follow from them
     flops_per_second: float
     baseline_flops_per_second: float
 
@@ -80,24 +59,14 @@ DEVICES = {
 
 @dataclass(frozen=True)
 class Machine:
-    """The devices of a machine, for plans. By default there are no limits, as for a cluster whose limits are unknown.
+    """The devices of a machine, for plans; by default without limits, as for a cluster whose limits are unknown."""
 
-    Parameters
-    ----------
-    missing : mapping of str to str
-        By device, the reason why its variants cannot run; empty if they can.
-    count : mapping of str to int
-        By device, the maximum number of ranks with one each: GPUs, or cores.
-    memory : mapping of str to int
-        By device, its memory in bytes; for the CPU, host memory.
-    multiprocessors : int
-        SM count of its GPUs; 0 without a GPU, or if unknown.
-    """
-
+    # By device, the reason why its variants cannot run; empty if they can
     missing: Mapping[str, str] = field(default_factory=dict)
+    # By device, the maximum number of ranks with one each: GPUs, or cores
     count: Mapping[str, int] = field(default_factory=dict)
-    memory: Mapping[str, int] = field(default_factory=dict)
-    multiprocessors: int = 0
+    memory: Mapping[str, int] = field(default_factory=dict)  # by device, its memory in bytes; for the CPU, host memory
+    multiprocessors: int = 0  # SM count of its GPUs; 0 without a GPU, or if unknown
 
 
 ANY = Machine()  # a cluster without known limits

@@ -11,49 +11,32 @@ import numpy as np
 
 @dataclass(frozen=True)
 class DType:
-    """One element type.
+    """One element type."""
 
-    Parameters
-    ----------
-    name : str
-        Config key, HDF5 value and table row; also the NumPy name of the stored type, if NumPy has it. Of products whose
-        results have another type, ``_to_`` and that type follow.
-    c : str, or mapping of str to str
-        The stored type in C and CUDA, by device if they differ or one of them lacks it; ``REAL`` in kernels.
-    accumulator : str
-        Name of the record of the type in which kernels sum products; empty for the type itself. It is ``ACCUMULATOR``
-        in kernels, and the type of scalars such as alpha.
-    result : str
-        Name of the record of the type of results; empty for the type itself.
-    truth : str
-        NumPy name of the type in which references are computed.
-    ml_dtype : str
-        For a type that NumPy does not have: its name in the package ml_dtypes. Arrays hold the bits, as unsigned
-        integers, which CuPy and kernels take.
-    integers : int
-        For a type whose products tensor cores add up with fewer bits than the accumulator has: inputs of products are
-        integers up to this magnitude, so that all sums are exact, and results must be equal to the reference. 0 for
-        any other type.
-    capability : str
-        The first compute capability of GPUs that have the type; empty if all have it.
-    fma_units : mapping of str to int
-        Fused multiply-adds per clock and multiprocessor (SM), without tensor cores, by compute capability.
-        Source: table "Throughput of Native Arithmetic Instructions", CUDA C++ Programming Guide 12 (5.0 to 9.0)
-        and Best Practices Guide 13 (10.0, 12.0).
-    tensor_units : mapping of str to int
-        The same on tensor cores, for types that they multiply without prior rounding.
-        Source: the architecture papers of A100 (4 tensor cores per SM) and H100 (4); dense products.
-    """
-
+    # Config key, HDF5 value and table row; also the NumPy name of the stored type, if NumPy has it. Of products whose
+    # results have another type, ``_to_`` and that type follow.
     name: str
+    # The stored type in C and CUDA, by device if they differ or one of them lacks it; ``REAL`` in kernels
     c: str | Mapping[str, str] = field(hash=False)
+    # Name of the record of the type in which kernels sum products; empty for the type itself. It is ``ACCUMULATOR`` in
+    # kernels, and the type of scalars such as alpha.
     accumulator: str = ""
-    result: str = ""
-    truth: str = "float64"
+    result: str = ""  # name of the record of the type of results; empty for the type itself
+    truth: str = "float64"  # NumPy name of the type in which references are computed
+    # For a type that NumPy does not have: its name in the package ml_dtypes. Arrays hold the bits, as unsigned
+    # integers, which CuPy and kernels take.
     ml_dtype: str = ""
+    # For a type whose products tensor cores add up with fewer bits than the accumulator has: inputs of products are
+    # integers up to this magnitude, so that all sums are exact, and results must be equal to the reference. 0 for any
+    # other type.
     integers: int = 0
-    capability: str = ""
+    capability: str = ""  # the first compute capability of GPUs that have the type; empty if all have it
+    # Fused multiply-adds per clock and multiprocessor (SM), without tensor cores, by compute capability. Source: table
+    # "Throughput of Native Arithmetic Instructions", CUDA C++ Programming Guide 12 (5.0 to 9.0) and Best Practices
+    # Guide 13 (10.0, 12.0).
     fma_units: Mapping[str, int] = field(default_factory=dict, hash=False)
+    # The same on tensor cores, for types that they multiply without prior rounding. Source: the architecture papers of
+    # A100 (4 tensor cores per SM) and H100 (4); dense products.
     tensor_units: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
@@ -194,30 +177,19 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Products and sums computed otherwise than in IEEE arithmetic of the element type.
+    """Products and sums computed otherwise than in IEEE arithmetic of the element type."""
 
-    Parameters
-    ----------
-    name : str
-        As the records of variants name it.
-    tensor_units : mapping of str to float
-        Fused multiply-adds of the element type per clock and multiprocessor (SM) on tensor cores, by compute
-        capability. Source: the architecture papers of A100 and H100: 512 and 1,024 dense TF32 multiply-adds, and 4,096
-        of int8 on an H100.
-    input_roundoff : float
-        Relative error of each input that is rounded before it is multiplied; 0 if inputs are exact, or as exact as the
-        element type.
-    strassen : int
-        How often matrices are divided into quarters, of which seven products are computed instead of eight.
-    narrow : bool
-        Whether products are added in the type of the results, not in that of the accumulator.
-    """
-
-    name: str
+    name: str  # as the records of variants name it
+    # Fused multiply-adds of the element type per clock and multiprocessor (SM) on tensor cores, by compute capability.
+    # Source: the architecture papers of A100 and H100: 512 and 1,024 dense TF32 multiply-adds, and 4,096 of int8 on an
+    # H100.
     tensor_units: Mapping[str, float] = field(default_factory=dict, hash=False)
+    # Relative error of each input that is rounded before it is multiplied; 0 if inputs are exact, or as exact as the
+    # element type
     input_roundoff: float = 0.0
+    # How often matrices are divided into quarters, of which seven products are computed instead of eight
     strassen: int = 0
-    narrow: bool = False
+    narrow: bool = False  # whether products are added in the type of the results, not in that of the accumulator
 
 
 ARITHMETICS = {

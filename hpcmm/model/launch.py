@@ -12,37 +12,22 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Boxes:
-    """A matrix that a kernel copies in boxes by TMA: the argument of a launch that becomes a tensor map.
+    """A matrix that a kernel copies in boxes by TMA: the argument of a launch that becomes a tensor map."""
 
-    Parameters
-    ----------
-    matrix : array
-        Row-major, on the device.
-    rows, columns : int
-        Of a box. A row of a box is 128 bytes: they are stored in shared memory with the swizzle of 128 bytes.
-    dtype : str
-        Name of the element type.
-    """
-
-    matrix: Any
+    matrix: Any  # row-major, on the device
+    # rows, columns: of a box. A row of a box is 128 bytes: they are stored in shared memory with the swizzle of 128
+    # bytes.
     rows: int
     columns: int
-    dtype: str
+    dtype: str  # name of the element type
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """An array that a kernel needs besides its operands.
-
-    Parameters
-    ----------
-    shape : tuple of int
-    dtype : str
-        Name of its NumPy type.
-    """
+    """An array that a kernel needs besides its operands."""
 
     shape: tuple[int, ...]
-    dtype: str
+    dtype: str  # name of its NumPy type
 
     @property
     def nbytes(self) -> int:
@@ -75,33 +60,19 @@ class Launch:
 
 @dataclass(eq=False)
 class Run:
-    """A variant, or a distributed algorithm, bound to its arrays: call it to run its kernel once.
+    """A variant, or a distributed algorithm, bound to its arrays: call it to run its kernel once."""
 
-    Parameters
-    ----------
-    once : callable
-        Enqueues the kernel. Its result keeps the arrays alive, or has the times of the phases.
-    before, after : callable, optional
-        They copy data on the device between the arrays and buffers of the variant. They are a phase of the end-to-end
-        call and not part of the kernel's time.
-    complaint : callable
-        Returns what makes the last run invalid besides its result, such as writes outside its arrays; empty if nothing
-        does.
-    choice : str
-        The algorithm that a library took after trials.
-    launches : str
-        The launches, for messages.
-    spins : int
-        Spin kernels before a timed run: more after the host was late.
-    """
-
-    once: Callable[[], Any]
+    once: Callable[[], Any]  # enqueues the kernel. Its result keeps the arrays alive, or has the times of the phases.
+    # before, after: they copy data on the device between the arrays and buffers of the variant. They are a phase of the
+    # end-to-end call and not part of the kernel's time.
     before: Callable[[], Any] | None = None
     after: Callable[[], Any] | None = None
+    # Returns what makes the last run invalid besides its result, such as writes outside its arrays; empty if nothing
+    # does
     complaint: Callable[[], str] = str
-    choice: str = ""
-    launches: str = ""
-    spins: int = 1
+    choice: str = ""  # the algorithm that a library took after trials
+    launches: str = ""  # the launches, for messages
+    spins: int = 1  # spin kernels before a timed run: more after the host was late
 
     @classmethod
     def of(cls, function: Callable[[], Any]) -> Run:

@@ -19,18 +19,7 @@ FILE = "raw/{}.h5"  # of a batch, by its name, in the folder of the results
 class Point:
     """One point to measure: a variant at one shape, element type, set of scalars and number of ranks.
 
-    Parameters
-    ----------
-    operation, variant, dtype, algorithm : str
-        Names of records. ``algorithm`` distributes the work over the ranks.
-    shape : tuple of int
-    ranks : int
-    scalars : mapping of str to float
-        The operation's scalar arguments.
-    tile : int
-        Width of the square thread block; 0 if the variant has none.
-    pinned : bool or None
-        Whether host memory is page-locked; None if its sweep does not set it, which means page-locked.
+    Operation, variant, element type and algorithm are names of records.
     """
 
     operation: str
@@ -38,9 +27,10 @@ class Point:
     shape: tuple[int, ...]
     dtype: str
     ranks: int
-    scalars: Mapping[str, float] = field(default_factory=dict, hash=False)
+    scalars: Mapping[str, float] = field(default_factory=dict, hash=False)  # the operation's scalar arguments
     algorithm: str = TEXTBOOK
-    tile: int = 0
+    tile: int = 0  # width of the square thread block; 0 if the variant has none
+    # Whether host memory is page-locked; None if its sweep does not set it, which means page-locked
     pinned: bool | None = None
 
     @property
@@ -76,37 +66,21 @@ class Point:
 
 @dataclass(frozen=True)
 class Batch:
-    """Points of one sweep on one device with one number of ranks: one file.
-
-    Parameters
-    ----------
-    part : int
-        Number of the part, from 1: points that would exceed the time limit of a job are divided into parts.
-    points : tuple of Point
-        Points with the same inputs are adjacent.
-    fingerprints : tuple of str
-        One per point. It changes with the point, the record or source of its variant, and the code that measures. The
-        point is then measured again.
-    predicted : tuple of float
-        Upper bound of the seconds for each point, including drawing and checking.
-    seconds : float
-        Upper bound of the seconds for a job of this batch alone, including its start.
-    fingerprint : str
-        Fingerprint of all points together. If it changes, the batch is measured again.
-    accuracy, same_bits : bool
-        Those of ``Measuring`` for its points.
-    """
+    """Points of one sweep on one device with one number of ranks: one file."""
 
     sweep: str
     operation: str
     device: str
     ranks: int
-    part: int
-    points: tuple[Point, ...]
+    part: int  # number of the part, from 1: points that would exceed the time limit of a job are divided into parts
+    points: tuple[Point, ...]  # points with the same inputs are adjacent
+    # One per point. It changes with the point, the record or source of its variant, and the code that measures. The
+    # point is then measured again.
     fingerprints: tuple[str, ...]
-    predicted: tuple[float, ...]
-    seconds: float
-    fingerprint: str
+    predicted: tuple[float, ...]  # upper bound of the seconds for each point, including drawing and checking
+    seconds: float  # upper bound of the seconds for a job of this batch alone, including its start
+    fingerprint: str  # fingerprint of all points together. If it changes, the batch is measured again.
+    # accuracy, same_bits: those of ``Measuring`` for its points
     accuracy: bool = False
     same_bits: bool = False
 
@@ -163,46 +137,26 @@ class Job:
 
 @dataclass(frozen=True)
 class Measuring:
-    """How a point is measured.
+    """How a point is measured."""
 
-    Parameters
-    ----------
-    warmups : int
-        Untimed repetitions at the start.
-    min_repetitions, max_repetitions : int
-        Within these limits, repeat until ``relative_interval`` is reached.
-    relative_interval : float
-        Half-width of the ~95 % interval of the ratio to the baseline, or of the median without one, over its value.
-    max_seconds : float
-        Time limit of each contender's repetitions at a point. It takes precedence over ``min_repetitions``.
-    cache : {"cold", "hot"}
-        Whether caches are flushed before each timed kernel (cold).
-    seed : int
-        Seed of the random inputs.
-    visits : int
-        Processes that measure the point, one after another. Repetitions and seconds are divided among them.
-    jobs : int
-        Snakemake jobs among which the visits are divided, one after another.
-    energy : bool
-        Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own.
-    accuracy : bool
-        Whether the first visit also measures the errors of a kernel on each of ``DATA``, on one rank.
-    same_bits : bool
-        Whether the first visit also measures what the bits of a result depend on, of ``BITS``.
-    """
-
-    warmups: int
+    warmups: int  # untimed repetitions at the start
+    # min_repetitions, max_repetitions: within these limits, repeat until ``relative_interval`` is reached
     min_repetitions: int
     max_repetitions: int
+    # Time limit of each contender's repetitions at a point. It takes precedence over ``min_repetitions``.
     max_seconds: float
+    # Half-width of the ~95 % interval of the ratio to the baseline, or of the median without one, over its value
     relative_interval: float
-    cache: Literal["cold", "hot"]
-    seed: int
+    cache: Literal["cold", "hot"]  # whether caches are flushed before each timed kernel (cold)
+    seed: int  # seed of the random inputs
+    # Processes that measure the point, one after another. Repetitions and seconds are divided among them.
     visits: int = 1
-    jobs: int = 1
+    jobs: int = 1  # Snakemake jobs among which the visits are divided, one after another
+    # Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own
     energy: bool = False
+    # Whether the first visit also measures the errors of a kernel on each of ``DATA``, on one rank
     accuracy: bool = False
-    same_bits: bool = False
+    same_bits: bool = False  # whether the first visit also measures what the bits of a result depend on, of ``BITS``
 
     def job_of(self, visit: int) -> int:
         """Return the number of the job that makes a visit; both are counted from 0."""
@@ -220,59 +174,34 @@ class Measuring:
 
 @dataclass(frozen=True)
 class Sample:
-    """Raw times of one repetition on one rank.
+    """Raw times of one repetition on one rank."""
 
-    Parameters
-    ----------
-    repetition : int
-        Counted from 0 over all visits, separately for end-to-end calls and for the kernel alone.
-    rank : int
-    call : bool
-        True for the end-to-end call with its transfers, False for the kernel alone on data in place.
-    seconds : mapping of str to float
-        Seconds of each of ``PHASES`` that took place.
-    state : mapping of str to float
-        State of the device right after it, some of ``STATES``; empty for a CPU.
-    visit : int
-        Counted from 0. Repetitions of one visit are of one process and share its state.
-    run : int or None
-        Index of the process of a later visit among the runs of its journal; None for the first visit, whose run is that
-        of the measurement.
-    """
-
-    repetition: int
+    repetition: int  # counted from 0 over all visits, separately for end-to-end calls and for the kernel alone
     rank: int
-    call: bool
-    seconds: Mapping[str, float]
+    call: bool  # True for the end-to-end call with its transfers, False for the kernel alone on data in place
+    seconds: Mapping[str, float]  # seconds of each of ``PHASES`` that took place
+    # State of the device right after it, some of ``STATES``; empty for a CPU
     state: Mapping[str, float] = field(default_factory=dict)
-    visit: int = 0
+    visit: int = 0  # counted from 0. Repetitions of one visit are of one process and share its state.
+    # Index of the process of a later visit among the runs of its journal; None for the first visit, whose run is that
+    # of the measurement
     run: int | None = None
 
 
 @dataclass(frozen=True)
 class Visit:
-    """The state of a process in its visit of a contender.
+    """The state of a process in its visit of a contender."""
 
-    Parameters
-    ----------
-    number : int
-        Counted from 0.
-    schedule : str
-        The fastest of trial runs: the order of exchanges and products, or the algorithm of a library. Empty if the
-        contender has no trials.
-    huge_pages : float
-        Share of the bytes of the kernel's arrays that are on huge pages of the host, on the rank with the fewest. NaN
-        if unknown, and for device memory.
-    busy_seconds : float
-        CPU time of the node that was used or stolen from the warm-up on, all CPUs together; NaN if unknown.
-    steal_seconds : float
-        The part of it that the hypervisor gave to other guests, on the node with the most.
-    """
-
-    number: int
+    number: int  # counted from 0
+    # The fastest of trial runs: the order of exchanges and products, or the algorithm of a library. Empty if the
+    # contender has no trials.
     schedule: str = ""
+    # Share of the bytes of the kernel's arrays that are on huge pages of the host, on the rank with the fewest. NaN if
+    # unknown, and for device memory.
     huge_pages: float = math.nan
+    # CPU time of the node that was used or stolen from the warm-up on, all CPUs together; NaN if unknown
     busy_seconds: float = math.nan
+    # The part of it that the hypervisor gave to other guests, on the node with the most
     steal_seconds: float = math.nan
 
 
@@ -310,23 +239,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Profile:
-    """Profiler counters of one run of a point's kernel; not a time measurement.
-
-    Parameters
-    ----------
-    point : Point
-    verdict : Verdict
-        Verdict on the result of the profiled run.
-    kernel : str
-        Name of the longest kernel of the run; empty for a failed check.
-    launches : int
-        Number of kernels that the run launched.
-    counters : mapping of str to float
-        Some of ``COUNTERS``, for that kernel.
-    """
+    """Profiler counters of one run of a point's kernel; not a time measurement."""
 
     point: Point
-    verdict: Verdict
-    kernel: str = ""
-    launches: int = 0
-    counters: Mapping[str, float] = field(default_factory=dict)
+    verdict: Verdict  # verdict on the result of the profiled run
+    kernel: str = ""  # name of the longest kernel of the run; empty for a failed check
+    launches: int = 0  # number of kernels that the run launched
+    counters: Mapping[str, float] = field(default_factory=dict)  # some of ``COUNTERS``, for that kernel

@@ -86,25 +86,14 @@ def equal_to(truth: np.ndarray | float, reference: str) -> Callable[[np.ndarray]
 
 
 class Compared(NamedTuple):
-    """Elements beside their reference.
+    """Elements beside their reference."""
 
-    Parameters
-    ----------
-    error : float
-        Largest error relative to the magnitude of the element; the error itself where the magnitude is zero. NaN if an
-        element is not a number.
-    share : float
-        Largest error over the allowed one; the error itself where none is allowed.
-    squares : float
-        Sum of the squares of the relative errors.
-    first : int or None
-        Flat index of the first wrong element.
-    """
-
+    # Largest error relative to the magnitude of the element; the error itself where the magnitude is zero. NaN if an
+    # element is not a number.
     error: float = 0.0
-    share: float = 0.0
-    squares: float = 0.0
-    first: int | None = None
+    share: float = 0.0  # largest error over the allowed one; the error itself where none is allowed
+    squares: float = 0.0  # sum of the squares of the relative errors
+    first: int | None = None  # flat index of the first wrong element
 
 
 def compared(got, truth, allowed, magnitudes) -> Compared:

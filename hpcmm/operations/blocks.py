@@ -72,14 +72,9 @@ class ChosenTile(OverC):
     """Blocks whose tile of C, and the division of its terms, depend on the shape of a task and on the GPU.
 
     Each candidate is a build of the kernel. ``hpcmm.operations.choice`` chooses one.
-
-    Parameters
-    ----------
-    build : int, optional
-        Number of the only candidate that is used.
     """
 
-    build: int | None = field(default=None, kw_only=True)
+    build: int | None = field(default=None, kw_only=True)  # number of the only candidate that is used
 
     @property
     def several(self) -> bool:
@@ -148,49 +143,31 @@ class ChosenTile(OverC):
 class Tiled(OverC):
     """Blocks as the head of a kernel's file describes them.
 
-    Parameters
-    ----------
-    tiles : tuple of int
-        Widths of square blocks with one thread per element of C; empty if ``block`` is given.
-    rows, columns : int
-        Rows and columns of C per block.
-    depth : int
-        Steps of k that a block stages at a time; 0 if it stages none.
-    block : tuple of int
-        Threads of a block in x, y and z.
-    grid : tuple of str
-        Expressions for the blocks in x, y and z, over the sizes and the compile-time constants. By default blocks cover
-        C, and the last ones may extend past it.
-    shared_bytes : int
-        Dynamic shared memory of a block.
-    cluster : tuple of int
-        Blocks of a cluster in x, y and z, which the source states with ``__cluster_dims__``. The default grid is
-        rounded up to whole clusters.
-    tensor_maps : mapping of str to int
-        By operand, the rows of a box of 128 bytes of columns that TMA copies. The kernel gets a tensor map of each
-        after the arguments of the operation.
-    staged : bool
-        Whether square blocks stage tiles of A and B in shared memory.
-    constants : mapping of str to int
-        Further macros of the source.
-
     Raises
     ------
     ValueError
         If the grid is not two or three expressions over known names.
     """
 
+    # Widths of square blocks with one thread per element of C; empty if ``block`` is given
     tiles: tuple[int, ...] = (16,)
+    # rows, columns: rows and columns of C per block
     rows: int = 0
     columns: int = 0
-    depth: int = 0
-    block: tuple[int, ...] = ()
+    depth: int = 0  # steps of k that a block stages at a time; 0 if it stages none
+    block: tuple[int, ...] = ()  # threads of a block in x, y and z
+    # Expressions for the blocks in x, y and z, over the sizes and the compile-time constants. By default blocks cover
+    # C, and the last ones may extend past it.
     grid: tuple[str, ...] = ()
-    shared_bytes: int = 0
+    shared_bytes: int = 0  # dynamic shared memory of a block
+    # Blocks of a cluster in x, y and z, which the source states with ``__cluster_dims__``. The default grid is rounded
+    # up to whole clusters.
     cluster: tuple[int, ...] = (1,)
+    # By operand, the rows of a box of 128 bytes of columns that TMA copies. The kernel gets a tensor map of each after
+    # the arguments of the operation.
     tensor_maps: Mapping[str, int] = field(default_factory=dict, hash=False)
-    staged: bool = False
-    constants: Mapping[str, int] = field(default_factory=dict, hash=False)
+    staged: bool = False  # whether square blocks stage tiles of A and B in shared memory
+    constants: Mapping[str, int] = field(default_factory=dict, hash=False)  # further macros of the source
 
     def __post_init__(self):
         if self.block:

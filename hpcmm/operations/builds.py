@@ -9,18 +9,10 @@ from hpcmm.model import Task, Variant
 
 @dataclass(frozen=True)
 class Build:
-    """A kernel that can run a task.
+    """A kernel that can run a task."""
 
-    Parameters
-    ----------
-    name : str
-        The rung, and what distinguishes the build from others of the rung, as ``Task.pick`` has it.
-    task : Task
-        The task with a variant that always runs this build.
-    """
-
-    name: str
-    task: Task
+    name: str  # the rung, and what distinguishes the build from others of the rung, as ``Task.pick`` has it
+    task: Task  # the task with a variant that always runs this build
 
 
 _variants: dict[tuple[int, str], tuple[Variant, list[tuple[str, Variant]]]] = {}  # by identity, with the key's record

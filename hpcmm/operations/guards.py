@@ -27,24 +27,12 @@ ALIGNMENT = 256  # of regions, as the allocator of a GPU has it
 
 @dataclass(frozen=True)
 class Guarded:
-    """An array inside a region of the memory.
-
-    Parameters
-    ----------
-    name : str
-    begin : int
-        Offset of the region in bytes.
-    region : tuple of int
-        Shape of the region.
-    shape : tuple of int
-        Shape of the array, which begins ``guard`` rows (or elements) into the region.
-    dtype : str
-    """
+    """An array inside a region of the memory."""
 
     name: str
-    begin: int
-    region: tuple[int, ...]
-    shape: tuple[int, ...]
+    begin: int  # offset of the region in bytes
+    region: tuple[int, ...]  # shape of the region
+    shape: tuple[int, ...]  # shape of the array, which begins ``guard`` rows (or elements) into the region
     dtype: str
 
     @property

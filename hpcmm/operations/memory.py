@@ -22,23 +22,12 @@ L1_WARMED, L2_WARMED = 2**15, 2**22
 
 @dataclass(frozen=True)
 class Chase(Geometry):
-    """One block that follows the elements from the first one.
+    """One block that follows the elements from the first one."""
 
-    Parameters
-    ----------
-    block : int
-        Threads per block; one warp follows the elements, and all threads read them once before.
-    capacity : int
-        Elements of an array in the source that holds them; 0 for none.
-    constant_memory : bool
-        Whether that array is in constant memory.
-    pointers : bool
-        Whether an earlier launch of more blocks writes the elements as pointers, which leaves them in the L2 cache.
-    """
-
-    block: int = LANES
-    capacity: int = 0
-    constant_memory: bool = False
+    block: int = LANES  # threads per block; one warp follows the elements, and all threads read them once before
+    capacity: int = 0  # elements of an array in the source that holds them; 0 for none
+    constant_memory: bool = False  # whether that array is in constant memory
+    # Whether an earlier launch of more blocks writes the elements as pointers, which leaves them in the L2 cache
     pointers: bool = False
 
     def macros(self, task: Task) -> dict[str, int]:
@@ -64,27 +53,14 @@ class Chase(Geometry):
 
 @dataclass(frozen=True)
 class Reads(Geometry):
-    """Blocks that read the elements in passes: ``per_sm`` blocks of ``block`` threads per SM.
-
-    Parameters
-    ----------
-    block, per_sm : int
-    per_thread : int
-        Elements that a thread holds in registers; 0 if it holds none.
-    capacity : int
-        Elements of an array in the source that holds them; 0 for none.
-    constant_memory : bool
-        Whether that array is in constant memory.
-    stride : int
-        Distance of the elements that neighbouring threads read; 0 if the source has no such constant.
-    """
+    """Blocks that read the elements in passes: ``per_sm`` blocks of ``block`` threads per SM."""
 
     block: int = 512
     per_sm: int = 4
-    per_thread: int = 0
-    capacity: int = 0
-    constant_memory: bool = False
-    stride: int = 0
+    per_thread: int = 0  # elements that a thread holds in registers; 0 if it holds none
+    capacity: int = 0  # elements of an array in the source that holds them; 0 for none
+    constant_memory: bool = False  # whether that array is in constant memory
+    stride: int = 0  # distance of the elements that neighbouring threads read; 0 if the source has no such constant
 
     def macros(self, task: Task) -> dict[str, int]:
         given = {"PER_THREAD": self.per_thread, "CAPACITY": self.capacity, "STRIDE": self.stride}

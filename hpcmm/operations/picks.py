@@ -12,15 +12,9 @@ from hpcmm.operations import choice, trials
 
 @dataclass(frozen=True)
 class Fastest(Picks):
-    """Picks the fastest build among rungs.
+    """Picks the fastest build among rungs."""
 
-    Parameters
-    ----------
-    names : mapping of str to tuple of str
-        The rungs, by element type.
-    """
-
-    names: Mapping[str, tuple[str, ...]] = field(hash=False)
+    names: Mapping[str, tuple[str, ...]] = field(hash=False)  # the rungs, by element type
 
     def rungs(self, dtype: str) -> tuple[str, ...]:
         return self.names[dtype]

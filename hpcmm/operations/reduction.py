@@ -23,43 +23,24 @@ class Passes(Geometry):
 
     Only the end of a launch synchronizes all blocks.
 
-    Parameters
-    ----------
-    per_thread : int
-        Minimum number of elements per thread.
-    max_blocks : int
-        Limit of the grid; 0 for none.
-    block : int
-        Threads per block; 128 as in 004 and in Harris.
-    one_launch : bool
-        Whether the blocks combine their results in a single launch.
-    per_sm : int
-        Limit of the grid in blocks per SM; 0 for none.
-    long : int
-        Number of elements from which blocks have twice as many threads, and the limit of the grid is half as large; 0
-        for never.
-    shared_bytes : int
-        Dynamic shared memory of a block.
-    adds : bool
-        Whether blocks add to the result. A launch of the function ``START`` of the source sets it first.
-    constants : mapping of str to int
-        Further macros of the source.
-
     Raises
     ------
     ValueError
         If the number of partial results does not decrease.
     """
 
-    per_thread: int = 1
-    max_blocks: int = 0
-    block: int = 128
-    one_launch: bool = False
-    per_sm: int = 0
+    per_thread: int = 1  # minimum number of elements per thread
+    max_blocks: int = 0  # limit of the grid; 0 for none
+    block: int = 128  # threads per block; 128 as in 004 and in Harris
+    one_launch: bool = False  # whether the blocks combine their results in a single launch
+    per_sm: int = 0  # limit of the grid in blocks per SM; 0 for none
+    # Number of elements from which blocks have twice as many threads, and the limit of the grid is half as large; 0 for
+    # never
     long: int = 0
-    shared_bytes: int = 0
+    shared_bytes: int = 0  # dynamic shared memory of a block
+    # Whether blocks add to the result. A launch of the function ``START`` of the source sets it first.
     adds: bool = False
-    constants: Mapping[str, int] = field(default_factory=dict, hash=False)
+    constants: Mapping[str, int] = field(default_factory=dict, hash=False)  # further macros of the source
 
     def __post_init__(self):
         if self.block * self.per_thread < 2 and not self.one_launch:

@@ -27,7 +27,6 @@ def ragged(operation: Operation, macros: Mapping[str, object]) -> list[tuple[int
 
     Parameters
     ----------
-    operation : Operation
     macros : mapping
         Macros of the kernel. ``TILE``, ``ROWS`` and ``COLUMNS``, or ``BLOCK`` and ``PER_THREAD`` give its block.
 

@@ -133,12 +133,7 @@ class Clusters(ChosenTile):
 
 @dataclass(frozen=True)
 class SplitK(Clusters):
-    """Tiles whose terms are divided among the blocks of a cluster (split-K); tile and parts depend on the shape.
-
-    Parameters
-    ----------
-    choices : tuple of SplitChoice
-    """
+    """Tiles whose terms are divided among the blocks of a cluster (split-K); tile and parts depend on the shape."""
 
     choices: tuple[SplitChoice, ...]
 

@@ -19,22 +19,13 @@ SHARED_BYTES = 227 * 1024  # of shared memory that the blocks of an SM can have
 
 @dataclass(frozen=True)
 class SplitTile:
-    """A tile of C that ``SplitTma`` can choose.
+    """A tile of C that ``SplitTma`` can choose."""
 
-    Parameters
-    ----------
-    rows, columns : int
-        The block's tile of C.
-    stages : int
-        Pipeline stages.
-    parts : tuple of int
-        Numbers of blocks that may divide the terms of a tile.
-    """
-
+    # rows, columns: the block's tile of C
     rows: int
     columns: int
-    stages: int
-    parts: tuple[int, ...]
+    stages: int  # pipeline stages
+    parts: tuple[int, ...]  # numbers of blocks that may divide the terms of a tile
 
 
 @dataclass(frozen=True)
@@ -42,19 +33,11 @@ class SplitTma(ChosenTile):
     """Tiles whose terms are divided among the blocks of a cluster; with one part, blocks are persistent.
 
     Tile and parts depend on the shape.
-
-    Parameters
-    ----------
-    choices : tuple of SplitTile
-    group_rows : int
-        Rows of tiles in a group of the rasterization order, with several parts.
-    copy_block : int
-        Threads of a block that copies rows which TMA does not take.
     """
 
     choices: tuple[SplitTile, ...]
-    group_rows: int = 8
-    copy_block: int = 256
+    group_rows: int = 8  # rows of tiles in a group of the rasterization order, with several parts
+    copy_block: int = 256  # threads of a block that copies rows which TMA does not take
 
     depth: ClassVar[int]  # terms of a stage: those of a row of a box
     line: ClassVar[int]  # rows of copies are multiples of so many elements

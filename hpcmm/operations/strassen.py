@@ -19,24 +19,12 @@ COLUMNS = 32  # of B in a block that finds the largest elements
 
 @dataclass(frozen=True)
 class Strassen(Geometry):
-    """Seven products of quarters, which are made in the same way or by another rung, and kernels before and after them.
+    """Seven products of quarters, made in the same way or by another rung, with kernels before and after them."""
 
-    Parameters
-    ----------
-    levels : int
-        How often matrices are divided into quarters.
-    rung : str
-        The variant that computes the smallest products.
-    scaled : bool
-        Whether rows of A and columns of B are scaled; those of products are.
-    block : int
-        Threads of a block.
-    """
-
-    levels: int
-    rung: str = "best"
-    scaled: bool = True
-    block: int = 256
+    levels: int  # how often matrices are divided into quarters
+    rung: str = "best"  # the variant that computes the smallest products
+    scaled: bool = True  # whether rows of A and columns of B are scaled; those of products are
+    block: int = 256  # threads of a block
 
     def macros(self, task: Task) -> dict[str, int]:
         return {"BLOCK": self.block, "BFLOAT16": int(task.dtype == "bfloat16")}

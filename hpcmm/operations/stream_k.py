@@ -84,26 +84,16 @@ class StreamKFma(OverC):
 
 @dataclass(frozen=True)
 class DmmaChoice:
-    """A tile that ``StreamKDmma`` can choose.
+    """A tile that ``StreamKDmma`` can choose."""
 
-    Parameters
-    ----------
-    rows, columns : int
-        The block's tile of C.
-    warp_rows, warp_columns : int
-        The part of it that a warp computes.
-    stages : int
-        Pipeline stages of ``depth`` terms.
-    resident : int
-        Blocks per SM.
-    """
-
+    # rows, columns: the block's tile of C
     rows: int
     columns: int
+    # warp_rows, warp_columns: the part of it that a warp computes
     warp_rows: int
     warp_columns: int
-    stages: int
-    resident: int
+    stages: int  # pipeline stages of ``depth`` terms
+    resident: int  # blocks per SM
     depth: int = 16
 
     @property
@@ -129,17 +119,10 @@ class DmmaChoice:
 
 @dataclass(frozen=True)
 class StreamKDmma(ChosenTile):
-    """Tiles of float64 on the tensor cores, one per block or divided among resident blocks (stream-K).
-
-    Parameters
-    ----------
-    choices : tuple of DmmaChoice
-    group_rows : int
-        Rows of tiles in a group of the rasterization order.
-    """
+    """Tiles of float64 on the tensor cores, one per block or divided among resident blocks (stream-K)."""
 
     choices: tuple[DmmaChoice, ...]
-    group_rows: int = 8
+    group_rows: int = 8  # rows of tiles in a group of the rasterization order
 
     def candidates(self) -> list[tuple[DmmaChoice, bool]]:
         return [(choice, divided) for choice in self.choices for divided in (False, True)]

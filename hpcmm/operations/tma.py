@@ -26,28 +26,15 @@ CACHED_BYTES = 100e6  # of A and B, twice the L2 cache of an H100 or H200; beyon
 
 @dataclass(frozen=True)
 class TmaChoice:
-    """A width of tiles that ``PersistentTma`` can choose.
+    """A width of tiles that ``PersistentTma`` can choose."""
 
-    Parameters
-    ----------
-    columns : int
-        Columns of a tile of C.
-    stages : int
-        Pipeline stages.
-    c_boxes : int
-        Shared-memory boxes that stage C, for each consumer; 0 if C is stored directly.
-    shares_a : bool
-        Whether the blocks of a cluster lie side by side in C and share a tile of A, instead of one below the other with
-        a shared tile of B.
-    rows : int
-        Rows of a tile of C: 64 for each consumer.
-    """
-
-    columns: int
-    stages: int
-    c_boxes: int
+    columns: int  # columns of a tile of C
+    stages: int  # pipeline stages
+    c_boxes: int  # shared-memory boxes that stage C, for each consumer; 0 if C is stored directly
+    # Whether the blocks of a cluster lie side by side in C and share a tile of A, instead of one below the other with a
+    # shared tile of B
     shares_a: bool = False
-    rows: int = 128
+    rows: int = 128  # rows of a tile of C: 64 for each consumer
 
     @property
     def threads(self) -> int:
@@ -60,19 +47,11 @@ class PersistentTma(ChosenTile):
     """Persistent blocks of a producer and one or two consumers, which also read and write C by TMA.
 
     The tile depends on the shape: small ones occupy more SMs.
-
-    Parameters
-    ----------
-    choices : tuple of TmaChoice
-    cluster : int
-        Blocks of a cluster; each copies its part of a tile of B or A for all.
-    group_rows : int
-        Rows of clusters' tiles in a group of the rasterization order.
     """
 
     choices: tuple[TmaChoice, ...]
-    cluster: int = 1
-    group_rows: int = 8
+    cluster: int = 1  # blocks of a cluster; each copies its part of a tile of B or A for all
+    group_rows: int = 8  # rows of clusters' tiles in a group of the rasterization order
     depth: int = 64
 
     def candidates(self) -> list[tuple[TmaChoice, int]]:
@@ -250,17 +229,10 @@ def may_overlap(task: Task, *copied: str) -> bool:
 
 @dataclass(frozen=True)
 class ThreeFp16(PersistentTma):
-    """Persistent blocks that multiply the FP16 parts of A and B, after a launch that splits them.
+    """Persistent blocks that multiply the FP16 parts of A and B, after a launch that splits them."""
 
-    Parameters
-    ----------
-    split_block : int
-        Threads of a block that splits.
-    split_columns, split_parts : int
-        Columns of B of a cluster, and its blocks, which divide the terms.
-    """
-
-    split_block: int = 256
+    split_block: int = 256  # threads of a block that splits
+    # split_columns, split_parts: columns of B of a cluster, and its blocks, which divide the terms
     split_columns: int = 32
     split_parts: int = 8
 
@@ -351,32 +323,18 @@ class TransposedInt8(PersistentTma):
 
 @dataclass(frozen=True)
 class DmmaRing:
-    """A tile that ``PersistentDmma`` can choose.
+    """A tile that ``PersistentDmma`` can choose."""
 
-    Parameters
-    ----------
-    rows, columns : int
-        A team's tile of C.
-    warp_rows, warp_columns : int
-        The part of it that a warp computes.
-    slices : int
-        Groups of warps of a team that each cover the tile and take turns at the pipeline stages.
-    teams : int
-        Groups of warps of a block that each have tiles and a ring of their own.
-    depth : int
-        Terms of a pipeline stage.
-    most_stages : int
-        Maximum number of pipeline stages of a team.
-    """
-
+    # rows, columns: a team's tile of C
     rows: int
     columns: int
+    # warp_rows, warp_columns: the part of it that a warp computes
     warp_rows: int
     warp_columns: int
-    slices: int
-    teams: int
-    depth: int = 16
-    most_stages: int = 12
+    slices: int  # groups of warps of a team that each cover the tile and take turns at the pipeline stages
+    teams: int  # groups of warps of a block that each have tiles and a ring of their own
+    depth: int = 16  # terms of a pipeline stage
+    most_stages: int = 12  # maximum number of pipeline stages of a team
 
     @property
     def warps(self) -> int:
@@ -425,17 +383,10 @@ class DmmaRing:
 
 @dataclass(frozen=True)
 class PersistentDmma(ChosenTile):
-    """Persistent blocks of float64, whose producers copy by TMA; the tile depends on the shape.
-
-    Parameters
-    ----------
-    choices : tuple of DmmaRing
-    group_rows : int
-        Rows of tiles in a group of the rasterization order, up to ``CACHED_BYTES`` of A and B.
-    """
+    """Persistent blocks of float64, whose producers copy by TMA; the tile depends on the shape."""
 
     choices: tuple[DmmaRing, ...]
-    group_rows: int = 8
+    group_rows: int = 8  # rows of tiles in a group of the rasterization order, up to ``CACHED_BYTES`` of A and B
 
     def candidates(self) -> list[tuple[DmmaRing, int]]:
         return [(choice, 0) for choice in self.choices]  # no terms are divided among blocks

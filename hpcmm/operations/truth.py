@@ -33,7 +33,6 @@ def strassen_bound(terms: int, levels: int, u: float, stored: float) -> float:
 
     Parameters
     ----------
-    terms : int
     levels : int
         How often matrices are divided into quarters.
     u, stored : float

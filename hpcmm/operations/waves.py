@@ -22,41 +22,18 @@ CLUSTERED |= {6: Fraction(17, 22), 8: Fraction(10, 11)}
 
 
 class Constants(NamedTuple):
-    """The constants of the model.
+    """The constants of the model."""
 
-    Parameters
-    ----------
-    launch : float
-        Seconds of a launch.
-    wave : float
-        Seconds of a wave besides its mainloop and the stores of C.
-    stored : float
-        Bytes of C that an SM stores per clock.
-    exchange : float
-        Seconds in which the blocks of a cluster add up their parts of a tile.
-    fix_up : float
-        Seconds for adding up the parts of tiles that resident blocks divide.
-    bandwidth : float
-        Share of the bandwidth of the memory that reads reach.
-    loaded : float
-        Bytes that an SM loads from the L2 cache per clock.
-    occupied : float
-        Warps that multiply at half the peak rate of an SM.
-    reuse : float
-        Side of a warp's tile with which loads from shared memory take as long as the multiplications.
-    element : float
-        Clocks of a thread for an element that it loads by itself, because rows are not aligned to 16 bytes.
-    """
-
-    launch: float
-    wave: float
-    stored: float
-    exchange: float
-    fix_up: float
-    bandwidth: float
-    loaded: float
-    occupied: float
-    reuse: float
+    launch: float  # seconds of a launch
+    wave: float  # seconds of a wave besides its mainloop and the stores of C
+    stored: float  # bytes of C that an SM stores per clock
+    exchange: float  # seconds in which the blocks of a cluster add up their parts of a tile
+    fix_up: float  # seconds for adding up the parts of tiles that resident blocks divide
+    bandwidth: float  # share of the bandwidth of the memory that reads reach
+    loaded: float  # bytes that an SM loads from the L2 cache per clock
+    occupied: float  # warps that multiply at half the peak rate of an SM
+    reuse: float  # side of a warp's tile with which loads from shared memory take as long as the multiplications
+    # Clocks of a thread for an element that it loads by itself, because rows are not aligned to 16 bytes
     element: float
 
 
@@ -65,43 +42,21 @@ CONSTANTS = Constants(4.3e-6, 1.4e-6, 16, 1.2e-6, 9.3e-6, 0.72, 49, 1.6, 4.1, 30
 
 @dataclass(frozen=True)
 class Work:
-    """How a build divides a product: what the model knows of it.
+    """How a build divides a product: what the model knows of it."""
 
-    Parameters
-    ----------
-    rows, columns : int
-        A tile of C.
-    depth : int
-        Steps of k of a pipeline stage.
-    warps : float
-        Warps that multiply for a tile.
-    slices : int
-        Groups of these warps that divide the steps of a tile.
-    parts : int
-        Blocks of a cluster that divide the steps of a tile.
-    resident : int
-        Tiles that an SM computes at the same time.
-    divided : bool
-        Whether resident blocks divide tiles (stream-K).
-    shared : int
-        Blocks that share the loads of one operand.
-    copied : bool
-        Whether rows that are not aligned to 16 bytes are copied by a launch before; else threads load each element.
-    loaders : int
-        Threads that load a tile; 0 for those that multiply.
-    """
-
+    # rows, columns: a tile of C
     rows: int
     columns: int
-    depth: int
-    warps: float
-    slices: int = 1
-    parts: int = 1
-    resident: int = 1
-    divided: bool = False
-    shared: int = 1
+    depth: int  # steps of k of a pipeline stage
+    warps: float  # warps that multiply for a tile
+    slices: int = 1  # groups of these warps that divide the steps of a tile
+    parts: int = 1  # blocks of a cluster that divide the steps of a tile
+    resident: int = 1  # tiles that an SM computes at the same time
+    divided: bool = False  # whether resident blocks divide tiles (stream-K)
+    shared: int = 1  # blocks that share the loads of one operand
+    # Whether rows that are not aligned to 16 bytes are copied by a launch before; else threads load each element
     copied: bool = False
-    loaders: int = 0
+    loaders: int = 0  # threads that load a tile; 0 for those that multiply
 
 
 def resident_blocks(parts: int, sms: int) -> int:

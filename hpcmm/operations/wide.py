@@ -28,7 +28,6 @@ class Wide:
 
     Parameters
     ----------
-    device : Backend
     truth : Truth
         Of the product; its ``expected`` also computes on arrays of the device.
     signs : sequence of ndarray

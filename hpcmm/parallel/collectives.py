@@ -55,7 +55,6 @@ class BlockRows:
 
     Parameters
     ----------
-    comm : MPI.Comm
     rows : int
         Number of rows of the whole arrays.
     blocks : sequence, optional

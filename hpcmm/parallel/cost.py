@@ -48,23 +48,13 @@ def fit(amounts: Sequence[float], seconds: Sequence[float], most: float = math.i
 
 @dataclass(frozen=True)
 class Machine:
-    """The lines of one rank while all ranks do the same work.
+    """The lines of one rank while all ranks do the same work."""
 
-    Parameters
-    ----------
-    local : Line
-        Over the floating-point operations of a local product, or the elements of a local reduction.
-    exchange : Line, optional
-        Over the bytes received from one other rank while as many are sent.
-    moves : mapping of str to Line
-        By phase of the textbook algorithm, over the bytes that ``moved`` returns.
-    combine : callable, optional
-        ``combine(ranks)`` returns the seconds that combining the results of several ranks takes; None if not measured.
-    """
-
-    local: Line
-    exchange: Line = Line(0.0, 0.0)
+    local: Line  # over the floating-point operations of a local product, or the elements of a local reduction
+    exchange: Line = Line(0.0, 0.0)  # over the bytes received from one other rank while as many are sent
+    # By phase of the textbook algorithm, over the bytes that ``moved`` returns
     moves: Mapping[str, Line] = field(default_factory=dict)
+    # ``combine(ranks)`` returns the seconds that combining the results of several ranks takes; None if not measured
     combine: Callable[[int], float] | None = None
 
 

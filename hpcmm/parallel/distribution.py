@@ -50,8 +50,6 @@ class Distribution:
 
     Parameters
     ----------
-    comm : MPI.Comm
-    backend : CpuBackend or CudaBackend
     problem : Task
         The whole problem; its variant is ignored.
     inputs : mapping of str to ndarray, or None

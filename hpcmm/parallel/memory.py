@@ -15,21 +15,11 @@ from hpcmm.parallel.schedules import block_row
 
 @dataclass(frozen=True)
 class Need:
-    """The most elements that one rank holds at once.
+    """The most elements that one rank holds at once."""
 
-    Parameters
-    ----------
-    device : int
-        In device memory; for a CPU this is host memory.
-    staging : int
-        In host memory, on the way to a device with its own memory.
-    whole : int
-        In host memory, for rank 0's whole arrays.
-    """
-
-    device: int
-    staging: int
-    whole: int
+    device: int  # in device memory; for a CPU this is host memory
+    staging: int  # in host memory, on the way to a device with its own memory
+    whole: int  # in host memory, for rank 0's whole arrays
 
     def bytes(self, itemsize: int, in_host_memory: bool) -> tuple[int, int]:
         """Return the bytes of host memory and of device memory; the latter is 0 if the device is the host."""

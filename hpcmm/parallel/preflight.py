@@ -45,7 +45,6 @@ def largest_need(algorithm: Algorithm, task: Task, ranks: int, in_host_memory: b
         An algorithm that suits the operation.
     task : Task
         With the SM count of the devices, if they are GPUs.
-    ranks : int
     in_host_memory : bool
         Whether the devices compute in the host's memory, as the backend states it.
 
@@ -152,10 +151,6 @@ def preflight(
 
     Parameters
     ----------
-    comm : MPI.Comm
-    backend : CpuBackend or CudaBackend
-    operation : Operation
-    points : sequence of Point
     algorithms : sequence of Algorithm
         All algorithms that suit the operation.
 

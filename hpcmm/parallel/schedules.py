@@ -193,19 +193,12 @@ def column_panels(columns: int, most: int) -> list[tuple[int, int]]:
 
 
 class Tiling(NamedTuple):
-    """How a rank's rows of C are cut into tiles, and the order in which parts of A and panels of B arrive.
+    """How a rank's rows of C are cut into tiles, and the order in which parts of A and panels of B arrive."""
 
-    Parameters
-    ----------
-    parts, panels : list of tuple of int
-        First row and number of rows of each part; first column and number of columns of each panel.
-    order : str
-        One letter per arrival: A, the next part of A's rows; B, the next panel of B's columns.
-    """
-
+    # parts, panels: first row and number of rows of each part; first column and number of columns of each panel
     parts: list[tuple[int, int]]
     panels: list[tuple[int, int]]
-    order: str
+    order: str  # one letter per arrival: A, the next part of A's rows; B, the next panel of B's columns
 
     def arrivals(self) -> Iterator[tuple[str, tuple[int, int], list[tuple[tuple[int, int], tuple[int, int]]]]]:
         """Yield for each arrival its matrix, its part or panel, and the tiles that can be multiplied from then on.

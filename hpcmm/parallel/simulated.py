@@ -26,22 +26,13 @@ from hpcmm.parallel.schedules import block_row, block_rows, consecutive, divisio
 
 @dataclass(frozen=True)
 class Platform:
-    """Nodes of some ranks each; ranks have links inside their node, and the ranks of a node share one to other nodes.
+    """Nodes of some ranks each; ranks have links inside a node, and the ranks of a node share one to other nodes."""
 
-    Parameters
-    ----------
-    per_node : int
-        Ranks of a node.
-    inside, between : Line
-        Over the bytes of a message of one rank in each direction at a time.
-    local : Line
-        Over the floating-point operations of a local product.
-    """
-
-    per_node: int
+    per_node: int  # ranks of a node
+    # inside, between: over the bytes of a message of one rank in each direction at a time
     inside: Line
     between: Line
-    local: Line
+    local: Line  # over the floating-point operations of a local product
 
 
 def missing() -> str:

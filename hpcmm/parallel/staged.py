@@ -43,10 +43,8 @@ class SharedArrays:
 
     Parameters
     ----------
-    comm : MPI.Comm
     shapes : mapping of str to tuple of int
         Shapes by the arrays' names.
-    dtype : str
 
     Raises
     ------

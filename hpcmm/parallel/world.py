@@ -172,7 +172,6 @@ class Watchdog:
 
     Parameters
     ----------
-    comm : MPI.Comm
     patience : float
         Seconds beyond the expected time.
     """

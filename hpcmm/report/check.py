@@ -129,12 +129,10 @@ def build(
 
     Parameters
     ----------
-    check : Check
     columns : mapping
         Those that were checked: the page begins with their machine and date.
     timings : str
         Name of the file that they are from.
-    target : Path
     history : sequence of mapping
         Rows of ``check.history``.
     """

@@ -81,26 +81,13 @@ DEFINED = {
 
 @dataclass(frozen=True)
 class Definition:
-    """One term of the report.
+    """One term of the report."""
 
-    Parameters
-    ----------
-    id : str
-        The anchor, in the report and in the documentation.
-    term : str
-    text : str
-        Paragraphs with ``*emphasis*`` and `` `code` ``, no other markup.
-    needs : str
-        The kind of content that needs this definition; empty if every report has it.
-    table : sequence of sequence of str
-        Header and rows of a table that follows the text; empty without one.
-    """
-
-    id: str
+    id: str  # the anchor, in the report and in the documentation
     term: str
-    text: str
-    needs: str = ""
-    table: Sequence[Sequence[str]] = ()
+    text: str  # paragraphs with ``*emphasis*`` and `` `code` ``, no other markup
+    needs: str = ""  # the kind of content that needs this definition; empty if every report has it
+    table: Sequence[Sequence[str]] = ()  # header and rows of a table that follows the text; empty without one
 
     @property
     def html(self) -> Markup:

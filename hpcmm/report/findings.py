@@ -20,20 +20,11 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of a sweep.
+    """A finding of a sweep."""
 
-    Parameters
-    ----------
-    text : str
-        About the largest size, or all sizes.
-    device : str
-        The device that it is about; empty for all.
-    at : mapping
-        By size, the text about that size alone; without sizes that have no text of their own.
-    """
-
-    text: str
-    device: str = ""
+    text: str  # about the largest size, or all sizes
+    device: str = ""  # the device that it is about; empty for all
+    # By size, the text about that size alone; without sizes that have no text of their own
     at: Mapping[str, str] = field(default_factory=dict)
 
 

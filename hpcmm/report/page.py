@@ -52,33 +52,16 @@ class Panel:
 
 @dataclass(frozen=True)
 class View:
-    """One of the views of a chapter, mostly of a sweep; the page shows one of them.
-
-    Parameters
-    ----------
-    anchor : str
-    title : str
-    panels : mapping of str to Panel
-        By element type; ``""`` for all.
-    note : str
-        What stands beside the title.
-    text : str
-        HTML above the panels.
-    machine : str
-        The kind of machine; empty for all.
-    devices : sequence of str
-    sweep : str
-        Its sweep, for the states in the navigation.
-    """
+    """One of the views of a chapter, mostly of a sweep; the page shows one of them."""
 
     anchor: str
     title: str
-    panels: Mapping[str, Panel]
-    note: str = ""
-    text: str = ""
-    machine: str = ""
+    panels: Mapping[str, Panel]  # by element type; ``""`` for all
+    note: str = ""  # what stands beside the title
+    text: str = ""  # HTML above the panels
+    machine: str = ""  # the kind of machine; empty for all
     devices: Sequence[str] = ()
-    sweep: str = ""
+    sweep: str = ""  # its sweep, for the states in the navigation
 
 
 @dataclass(frozen=True)

@@ -51,34 +51,19 @@ AT_ONE = {"mark": {"type": "rule", "opacity": 0.6}, "encoding": {"y": {"datum": 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: a Vega-Lite specification and its data.
+    """One figure: a Vega-Lite specification and its data."""
 
-    Parameters
-    ----------
-    name : str
-        One word, part of the file name.
-    caption : str
-    columns : mapping of str to list
-        The data, columns of equal length.
-    spec : dict
-        The Vega-Lite specification, without data and configuration.
-    shown : mapping of str to str
-        The columns in the table of values, with their titles.
-    dtype, device, size : str
-        What it shows alone; empty if it shows several. ``size`` is empty also for the figure that is shown first.
-    group : str
-        Figures of one group answer one question, each at another size; empty for ``name``.
-    """
-
-    name: str
+    name: str  # one word, part of the file name
     caption: str
-    columns: Mapping[str, list]
-    spec: Spec
-    shown: Mapping[str, str]
+    columns: Mapping[str, list]  # the data, columns of equal length
+    spec: Spec  # the Vega-Lite specification, without data and configuration
+    shown: Mapping[str, str]  # the columns in the table of values, with their titles
+    # dtype, device, size: what it shows alone; empty if it shows several. ``size`` is empty also for the figure that is
+    # shown first.
     dtype: str = ""
     device: str = ""
     size: str = ""
-    group: str = ""
+    group: str = ""  # figures of one group answer one question, each at another size; empty for ``name``
     machine: str = ""
 
     @property

@@ -37,7 +37,6 @@ def merged(
 
     Parameters
     ----------
-    parts : iterable of Groups
     unmeasured, unprofiled : sequence of mapping
         Rows to add to these groups; those of ``omitted`` without ``points`` are not measured by a plan.
     """

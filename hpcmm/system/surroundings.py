@@ -28,29 +28,17 @@ WARNED, RECORDED, KEPT = "warned about", "recorded", "kept"
 
 @dataclass(frozen=True)
 class Variable:
-    """Environment variables with one reason.
+    """Environment variables with one reason."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names, or patterns with ``*``.
-    action : str
-        ``SET``, ``DEFAULT``, ``CLEARED``, ``WARNED``, ``RECORDED``, ``KEPT`` without a record, or ``OF_LAUNCH``: a
-        launcher sets it for the processes of one job, and another job must not inherit it.
-    why : str
-    value : str
-        What it is set to.
-    applies : callable
-        Whether the record applies, from whether ranks start on this machine and not in a Slurm job.
-    part : {"threads", "GPU", "MPI", "system"}
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # names, or patterns with ``*``
+    # ``SET``, ``DEFAULT``, ``CLEARED``, ``WARNED``, ``RECORDED``, ``KEPT`` without a record, or ``OF_LAUNCH``: a
+    # launcher sets it for the processes of one job, and another job must not inherit it
     action: str
     why: str
-    value: str = ""
+    value: str = ""  # what it is set to
+    # Whether the record applies, from whether ranks start on this machine and not in a Slurm job
     applies: Callable[[bool], bool] = lambda local: True
-    part: str = ""
+    part: str = ""  # "threads", "GPU", "MPI" or "system"
 
     @property
     def title(self) -> str:

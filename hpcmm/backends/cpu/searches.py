@@ -193,16 +193,10 @@ def run(task: Task, columns: int, options: Sequence[str], folder: Path):
 
     Parameters
     ----------
-    task : Task
     columns : int
         Elements from one row of a matrix to the next one; 0 for packed rows.
     options : sequence of str
         Of the compiler.
-    folder : Path
-
-    Returns
-    -------
-    CompletedProcess, and the verdict on the result if it ended well.
 
     Raises
     ------

@@ -13,10 +13,6 @@ import pynvml
 class XidErrors:
     """Xid errors of a GPU since this object was made.
 
-    Parameters
-    ----------
-    handle : c_nvmlDevice_t
-
     Raises
     ------
     pynvml.NVMLError

@@ -86,24 +86,12 @@ class CLaunch(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Entry:
-    """How to launch a kernel of a library.
+    """How to launch a kernel of a library."""
 
-    Parameters
-    ----------
-    place : int
-        Its address relative to ``cuda_parameters``.
-    sizes : tuple of int
-        Bytes of its parameters.
-    harness : str
-        Library with the function ``launch`` for parameters of these types.
-    runtime : str
-        Library with the functions that kernels call.
-    """
-
-    place: int
-    sizes: tuple[int, ...]
-    harness: str
-    runtime: str
+    place: int  # its address relative to ``cuda_parameters``
+    sizes: tuple[int, ...]  # bytes of its parameters
+    harness: str  # library with the function ``launch`` for parameters of these types
+    runtime: str  # library with the functions that kernels call
 
 
 def entry(about: str, symbol: str, folder: Path) -> Entry:
@@ -263,7 +251,6 @@ def compile_library(
 
     Parameters
     ----------
-    source : Path
     symbol : str
         Name of the kernel.
     options : sequence of str

@@ -33,27 +33,13 @@ SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".h", ".hpp"), CPU
 
 @dataclass
 class Adopted:
-    """A file with the head that its kernel needs.
+    """A file with the head that its kernel needs."""
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    head : dict
-        The keys of the head.
-    text : str
-        The file's text.
-    suffix : str
-        Suffix of a copy: that of the device's kernels.
-    exported : bool
-        Whether its function had C linkage before.
-    """
-
-    path: Path
-    head: dict[str, Any]
-    text: str
-    suffix: str
-    exported: bool = False
+    path: Path  # the file
+    head: dict[str, Any]  # the keys of the head
+    text: str  # the file's text
+    suffix: str  # suffix of a copy: that of the device's kernels
+    exported: bool = False  # whether its function had C linkage before
 
     def __str__(self) -> str:
         """Describe what was found, in one line."""
@@ -236,7 +222,6 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
 
     Parameters
     ----------
-    path : Path
     kernel : str
         Name of its function; by default the only one that computes an operation.
 

@@ -97,7 +97,6 @@ class Search:
 
     Parameters
     ----------
-    kernel : Kernel
     kind : str
         The name of the operation's kernels.
 

@@ -38,11 +38,6 @@ class Transport:
     """The transport of a single rank, which exchanges nothing, and the base of the others.
 
     All methods but ``start`` and ``wait`` are collective.
-
-    Parameters
-    ----------
-    comm : MPI.Comm
-    backend : CpuBackend or CudaBackend
     """
 
     name = ""

@@ -37,8 +37,6 @@ class Connections:
 
     Parameters
     ----------
-    comm : MPI.Comm
-    backend : CpuBackend or CudaBackend
     wanted : str
         The transport of the config. ``"auto"``, or a transport that does not move the backend's kind of memory, stands
         for all candidates.
