@@ -67,28 +67,19 @@ class Comparison:
     ----------
     reference : mapping
         From ``Check.reference``; empty without one.
-
-    Attributes
-    ----------
-    known : dict
-        By measurement, the seconds of the reference.
-    shown : dict
-        By measurement, how three or more devices of the reference differ: variance and degrees of freedom.
-    groups : list of Times
-        The measurements that differ in size only, together.
-    priors : dict
-        By measurement, the variance between healthy devices, and its degrees of freedom.
-    share : float
-        Probability that a healthy device is called slow in one of the tests.
     """
 
     def __init__(self, subjects: Sequence[Subject], measured: Sequence[Times], reference: Mapping[str, Any]):
         self.subjects = subjects
+        # shown: by measurement, how three or more devices of the reference differ: variance and degrees of freedom
+        # known: by measurement, the seconds of the reference
         self.known, self.shown = dict(reference.get("seconds", {})), dict(reference.get("spreads", {}))
-        self.groups = groups_of(measured)
+        self.groups = groups_of(measured)  # the measurements that differ in size only, together
         whole = [*measured, *self.groups]
+        # By measurement, the variance between healthy devices, and its degrees of freedom
         self.priors = {times.name: tuple(self.shown.get(times.name, (times.healthy**2, WEIGHT))) for times in whole}
         tests = sum((len(subjects) > 1 and times.comparable) + (times.name in self.known) for times in whole)
+        # Probability that a healthy device is called slow in one of the tests
         self.share = ALPHA / max(1, tests * len(subjects))
 
     def notes(self, measured: Sequence[Times], without_reference: bool) -> list[str]:

@@ -65,31 +65,23 @@ class Process:
         Of all batches: their kernels are compiled together, because a batch alone may wait for one slow kernel.
     transport : str
         Transport of exchanges between the ranks.
-
-    Attributes
-    ----------
-    expect : callable
-        Called on every rank with the name of the next step, the upper bound of its seconds, and what to call when these
-        are over, as ``Watchdog.expect``.
-    connections : Connections
-        The transports of all batches.
-    described : dict
-        On rank 0, the provenance of all ranks.
-    free_since : float
-        Time at which the process began its next batch; at first, the start of the process.
     """
 
     def __init__(self, comm, device: str, share_gpu: bool, points: Sequence[Point] = (), transport: str = "auto"):
         self.uncompiled = points
+        # Called on every rank with the name of the next step, the upper bound of its seconds, and what to call when
+        # these are over, as ``Watchdog.expect``
         self.expect: Callable[..., None] = lambda step, seconds, overdue=None: None
+        # Time at which the process began its next batch; at first, the start of the process
         self.free_since = time.perf_counter() - process_age()
         self.comm, self.threads = comm, world.threads_per_rank(comm)
         local_rank = world.local_rank(comm, visible(device))
         with ThreadPoolExecutor(1) as pool:  # git and the installed packages take as long as a GPU to open
             collecting = pool.submit(provenance.collect) if comm.rank == 0 else None
             self.backend = open_backend(device, self.threads, local_rank, share_gpu)
+            # On rank 0, the provenance of all ranks
             self.described = describe_ranks(comm, self.backend, collecting.result() if collecting else None)
-        self.connections = Connections(comm, self.backend, transport)
+        self.connections = Connections(comm, self.backend, transport)  # the transports of all batches
 
     def compile_ahead(self, points: Sequence[Point]) -> None:
         """Compile the kernels of these points, and once those of all batches that this device can run."""
@@ -118,14 +110,6 @@ class Bench:
     """The ranks of a job with their devices, and the problem of the current point on them.
 
     All methods are collective.
-
-    Attributes
-    ----------
-    transport : str
-        Name of the transport of the config, and the reasons why those tried before it do not work; empty if no
-        algorithm of the batch uses it.
-    exchanges : dict or None
-        Times of its exchanges, as ``exchange_times`` measures them.
     """
 
     def __init__(self, process: Process, batch: Batch, measuring: Measuring):
@@ -138,6 +122,9 @@ class Bench:
         self.placed: tuple | None = None
         self.step = ""  # of the measurement of a point; empty outside of one
         self.stopwatch = pace.Stopwatch()
+        # exchanges: times of its exchanges, as ``exchange_times`` measures them
+        # transport: name of the transport of the config, and the reasons why those tried before it do not work; empty
+        # if no algorithm of the batch uses it
         self.transport, self.exchanges = "", None
         choosing = [each for each in algorithms if each.transport is not None and not each.fixed]
         if choosing:
@@ -249,17 +236,7 @@ class Planned(NamedTuple):
 
 
 class BatchVisit:
-    """One visit of the points of a batch that need it. Collective.
-
-    Attributes
-    ----------
-    journal : Events or None
-        On rank 0.
-    visit : int
-        Counted from 0.
-    waiting : list of Planned
-        The points to measure, in this order.
-    """
+    """One visit of the points of a batch that need it. Collective."""
 
     def __init__(
         self,
@@ -273,6 +250,7 @@ class BatchVisit:
         self.began = process.free_since
         self.described = process.described | provenance.moment()
         self.bench = Bench(process, batch, measuring)
+        # journal: on rank 0
         self.journal, self.why_no_energy = None, why_unreadable(process.backend) if measuring.energy else ""
         if process.comm.rank == 0:
             self.described |= {"measuring": dataclasses.asdict(measuring)}
@@ -281,8 +259,10 @@ class BatchVisit:
             self.journal = opened(batch, self.described)
         shared = process.comm.bcast(journal_state(self.journal, measuring), root=0)
         self.measured, self.attempts, visits, self.verdicts = shared
+        # Counted from 0
         self.visit = min((visits.get(each, 0) for each in batch.fingerprints if each not in self.measured), default=0)
         every = map(Planned, batch.points, batch.fingerprints, batch.predicted)
+        # The points to measure, in this order
         self.waiting = [
             each
             for each in every

@@ -48,21 +48,15 @@ class Events:
     ----------
     content : Recorded
         The entries so far.
-
-    Attributes
-    ----------
-    runs, finished, visits, attempts
-        As in ``Recorded``.
-    kept : list
-        Groups of columns, as ``read`` gives them, with points of earlier files.
     """
 
     def __init__(self, batch: Batch, content: Recorded):
         self.batch = batch
         self.fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
+        # runs, finished, visits, attempts: as in ``Recorded``
         self.runs, self.finished, self.attempts = content.runs, content.finished, content.attempts
         self.visits = content.visits
-        self.kept: list[Groups] = []
+        self.kept: list[Groups] = []  # groups of columns, as ``read`` gives them, with points of earlier files
 
     def open(self, provenance: Mapping[str, Any]) -> None:
         """Record the start of this process."""

@@ -28,16 +28,10 @@ PARTS = {
 
 
 class Stopwatch:
-    """The seconds of steps that follow each other.
-
-    Attributes
-    ----------
-    seconds : dict of str to float
-        By step, of those that have ended.
-    """
+    """The seconds of steps that follow each other."""
 
     def __init__(self):
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}  # by step, of those that have ended
         self._step, self._since = "", 0.0
 
     def begin(self, step: str) -> None:

@@ -30,15 +30,10 @@ def is_ours(line: str) -> bool:
 
 
 class Lines:
-    """Print progress as one line a minute, for files and pipes.
-
-    Attributes
-    ----------
-    begun : bool
-        Whether the run had something to do.
-    """
+    """Print progress as one line a minute, for files and pipes."""
 
     def __init__(self, results: Path):
+        # begun: whether the run had something to do
         self.results, self.begun = results, False
         self.due = time.monotonic()
 

@@ -172,19 +172,13 @@ def draw_shapes(exercise: Exercise, rng: np.random.Generator) -> list[tuple[int,
 
 
 class Solution:
-    """A file that solves an exercise, or not.
-
-    Attributes
-    ----------
-    times : dict
-        Fields of ``Grade`` about its speed; empty if it is not timed.
-    """
+    """A file that solves an exercise, or not."""
 
     def __init__(self, exercise: Exercise, variant: Variant, tools: Tools, rng: np.random.Generator):
         self.exercise, self.operation, self.variant = exercise, exercise.operation, variant
         self.tools, self.rng = tools, rng
         self.missing = backends.missing(exercise.device.name)
-        self.times: dict[str, Any] = {}
+        self.times: dict[str, Any] = {}  # fields of ``Grade`` about its speed; empty if it is not timed
 
     def task(self, shape: Sequence[int], dtype: str, scalars: Mapping[str, float] | None = None) -> Task:
         tile = next(iter(self.variant.tiles), 0)

@@ -91,11 +91,6 @@ class Truth:
 
     Arithmetics that emulate a type by several products have no bounds of their own. They are held to those of the type.
     If products of the type are exact, no error is allowed. *Narrow* sums are rounded to the type of the results.
-
-    Attributes
-    ----------
-    bound : float
-        Error relative to M that is never exceeded, including the rounding of the stored result.
     """
 
     def __init__(self, task: Task, arrays: Mapping[str, np.ndarray]):
@@ -119,6 +114,7 @@ class Truth:
             rounded = self.results.unit_roundoff
             self.gamma = strassen_bound(k, self.levels, u, rounded) / max(1, k)
             self.walk = GROWTH**self.levels * (self.walk + ROUNDINGS * self.stored)
+        # Error relative to M that is never exceeded, including the rounding of the stored result
         self.bound = self.gamma + self.stored
         # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
         self.underflow = (

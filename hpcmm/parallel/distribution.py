@@ -58,11 +58,6 @@ class Distribution:
         Whether host memory is page-locked, if the device has its own memory.
     transport : Transport
         Moves arrays between the ranks, for algorithms that exchange arrays.
-
-    Attributes
-    ----------
-    releases : ExitStack
-        What ``close`` releases. Whatever acquires a resource adds its release at once.
     """
 
     arrays: Mapping[str, Any]  # operands of the kernel on this rank's device
@@ -78,6 +73,7 @@ class Distribution:
         transport: Transport | None = None,
     ):
         self.comm, self.backend, self.transport = comm, backend, transport
+        # What ``close`` releases. Whatever acquires a resource adds its release at once.
         self.releases = contextlib.ExitStack()
         self.problem, self.operation, self.shape, self.pinned = problem, problem.operation, problem.shape, pinned
         self.dtype = problem.element.storage  # of arrays

@@ -131,17 +131,13 @@ class Transposition(Descriptors):
     """The transpose of a matrix of 8-bit elements, by cuBLASLt, or by CuPy if the matrix is small.
 
     cuBLASLt moves the bits as int8.
-
-    Attributes
-    ----------
-    result : cupy.ndarray
-        The transpose; its rows are padded to a multiple of ``TRANSPOSED_ROW`` bytes.
     """
 
     def __init__(self, handle: int, b: cupy.ndarray):
         super().__init__()
         k, n = b.shape
         self.handle, self.source = handle, b
+        # The transpose; its rows are padded to a multiple of ``TRANSPOSED_ROW`` bytes
         self.result = cupy.empty((n, rounded_up(k, TRANSPOSED_ROW)), b.dtype)[:, :k]
         self.scalars = np.array([1, 0], np.float32)
         self.description = self._transposing("cublasLtMatrixTransformDesc", REAL["float32"])
@@ -192,13 +188,6 @@ class Product(Descriptors):
     Sums and scalars have the accumulator type of ``dtype``. In float8_e4m3, B is transposed first; in int8 it is if
     the library can multiply it then.
 
-    Attributes
-    ----------
-    proposals : list of Proposal
-        The proposals of the heuristics, the best one first; there is at least one.
-    transposition : Transposition or None
-        The transposition of B.
-
     Raises
     ------
     DeviceError
@@ -213,7 +202,7 @@ class Product(Descriptors):
             refuse_float8(a, b, c)
         sums = DTYPES[dtype].sums
         transposes = dtype == "float8_e4m3" or (dtype == "int8" and can_transpose(a, b, c))
-        self.transposition = Transposition(handle, b) if transposes else None
+        self.transposition = Transposition(handle, b) if transposes else None  # the transposition of B
         b = self.transposition.result if self.transposition else b
         self.handle, self.arrays = handle, (a, b, c)
         self.scalars = np.array([alpha, beta], sums.storage)
@@ -223,7 +212,7 @@ class Product(Descriptors):
         types = DTYPES[dtype].stem, DTYPES[dtype].stem, DTYPES[dtype].results.name
         self.layouts = [self._layout(*each) for each in zip(types, (b, a, c), strict=True)]
         self.rounds = types[-1] != sums.name
-        self.proposals = self._proposals()
+        self.proposals = self._proposals()  # the proposals of the heuristics, the best one first; there is at least one
         if not self.proposals:
             sizes = *c.shape, a.shape[1]
             raise DeviceError(f"cuBLASLt proposes no algorithm for {'x'.join(map(str, sizes))} in {dtype}")

@@ -45,17 +45,12 @@ def pitched_empty(shape: tuple[int, int], dtype: str) -> cupy.ndarray:
 
 
 class Guarded:
-    """A matrix with a guard of rows behind it, in memory that a kernel may overrun without harm.
-
-    Attributes
-    ----------
-    array : cupy.ndarray
-        The matrix.
-    """
+    """A matrix with a guard of rows behind it, in memory that a kernel may overrun without harm."""
 
     def __init__(self, shape: tuple[int, int], dtype: str, guard_rows: int):
         rows, columns = shape
         whole = cupy.empty((rows + guard_rows, columns), dtype)
+        # array: the matrix
         self.array, self.guard = whole[:rows], whole[rows:]
 
     def fill(self, content: cupy.ndarray) -> None:

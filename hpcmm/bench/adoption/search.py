@@ -100,17 +100,6 @@ class Search:
     kind : str
         The name of the operation's kernels.
 
-    Attributes
-    ----------
-    why : str
-        Why the last trial failed.
-    ran : bool
-        Whether a trial of it gave a result, which was wrong.
-    likely : dict or None
-        The head to judge the kernel with if no trial is right.
-    guessed : bool
-        Whether ``head`` returned that one.
-
     Raises
     ------
     OtherType
@@ -121,9 +110,11 @@ class Search:
         self.kernel, self.kind, self.function = kernel, kind, kernel.function
         self.path, self.device = kernel.path, kernel.device
         self.options = list(kernel.options)
+        # ran: whether a trial of it gave a result, which was wrong
+        # why: why the last trial failed
         self.why, self.ran, self.start = "", False, time.monotonic()
-        self.likely: dict[str, Any] | None = None
-        self.guessed = False
+        self.likely: dict[str, Any] | None = None  # the head to judge the kernel with if no trial is right
+        self.guessed = False  # whether ``head`` returned that one
         self.arrays, self.integers, self.reals = (
             each(kernel.source, kernel.function) for each in (arrays_of, integers_of, reals_of)
         )

@@ -40,11 +40,6 @@ class Connections:
     wanted : str
         The transport of the config. ``"auto"``, or a transport that does not move the backend's kind of memory, stands
         for all candidates.
-
-    Attributes
-    ----------
-    ranks : MPI.Comm
-        A duplicate of ``comm`` for the exchanges, and for other messages of a measurement.
     """
 
     def __init__(self, comm: MPI.Comm, backend, wanted: str = "auto"):
@@ -59,6 +54,7 @@ class Connections:
         """
         for transport in self.opened.values():
             transport.abandon()
+        # A duplicate of ``comm`` for the exchanges, and for other messages of a measurement
         self.ranks = world.duplicate(self.comm)
         self.opened = {}
         self.reasons: dict[str, str] = {}  # why a transport does not work; empty if it is open
