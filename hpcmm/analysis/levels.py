@@ -133,12 +133,7 @@ def _measured(row: Mapping[str, Any], nbytes: int) -> Iterator[tuple[str, dict[s
         cycles = times["latency_seconds"] * row["clock"]
         yield (
             "latency_seconds",
-            {
-                **times,
-                "latency_cycles": cycles,
-                "latency_bytes": nbytes,
-                "latency_variant": row["variant"],
-            },
+            {**times, "latency_cycles": cycles, "latency_bytes": nbytes, "latency_variant": row["variant"]},
         )
     else:
         rates = {name: row[name] for name in ("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high")}

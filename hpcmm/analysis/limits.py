@@ -30,10 +30,7 @@ def arithmetic(capability: str, dtype: str, other: str = "") -> tuple[float, str
         units = {"tensor cores": record.tensor_units.get(capability, 0) if record else 0}
         return _fastest(units)
     element = DTYPES[dtype]
-    units = {
-        "FMA units": element.fma_units.get(capability, 0),
-        "tensor cores": element.tensor_units.get(capability, 0),
-    }
+    units = {"FMA units": element.fma_units.get(capability, 0), "tensor cores": element.tensor_units.get(capability, 0)}
     return _fastest(units)
 
 

@@ -100,13 +100,7 @@ class Contender:
     """
 
     def __init__(
-        self,
-        distribution: Distribution,
-        variant: Variant,
-        point: Point,
-        algorithm: str,
-        baseline: bool,
-        visit: int = 0,
+        self, distribution: Distribution, variant: Variant, point: Point, algorithm: str, baseline: bool, visit: int = 0
     ):
         self.distribution, self.variant, self.point = distribution, variant, point
         self.algorithm, self.baseline = algorithm, baseline

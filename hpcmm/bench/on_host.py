@@ -14,15 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hpcmm import kernels
-from hpcmm.backends.emulated.launch import (
-    MARGIN,
-    ORDERS,
-    HostKernel,
-    KernelError,
-    compile_kernel,
-    on_device,
-    poison,
-)
+from hpcmm.backends.emulated.launch import MARGIN, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
 from hpcmm.bench import hints
 from hpcmm.bench.guarded import PADDING
 from hpcmm.bench.same_bits import Difference, compare_alone, rounded, seeds_of, together

@@ -167,11 +167,7 @@ def profiles(points: Sequence[Point], verdicts: Sequence[Verdict], launches: Ite
 
 
 def profile(
-    operation: str,
-    parts: Mapping[str, Sequence[Point]],
-    cold: bool,
-    watched: Sequence[str | Path],
-    output: Path,
+    operation: str, parts: Mapping[str, Sequence[Point]], cold: bool, watched: Sequence[str | Path], output: Path
 ) -> str:
     """Profile the points of one operation into ``output``, one part after another.
 

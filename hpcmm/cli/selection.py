@@ -191,11 +191,7 @@ def known_variant(operation: Operation, name: str) -> Variant | None:
 
 
 def config_of(
-    chosen: Chosen,
-    names: Sequence[str],
-    measuring: Mapping[str, Any],
-    sweeps: Mapping[str, Any],
-    profile: bool = False,
+    chosen: Chosen, names: Sequence[str], measuring: Mapping[str, Any], sweeps: Mapping[str, Any], profile: bool = False
 ) -> dict:
     """Return a config whose sweeps have these entries and the common ones."""
     widths = sorted({tile for variant in chosen.kernels for tile in variant.tiles})

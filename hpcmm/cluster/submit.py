@@ -58,7 +58,7 @@ BUSY = re.compile("temporarily un(?:able to accept|available)")
 # Transient errors of Slurm (slurm_errno.c), which say nothing about the job
 TRANSIENT = re.compile(
     r"Unable to contact slurm|timed out|Zero Bytes|[Cc]onnection|connect failure|Transport endpoint|"
-    r"temporarily un|standby mode|authentication error|Unexpected message|Message (?:send|receive) failure|Munge",
+    r"temporarily un|standby mode|authentication error|Unexpected message|Message (?:send|receive) failure|Munge"
 )
 
 

@@ -93,10 +93,7 @@ def occupancy() -> dict[str, Question]:
         asked[f"{name}_shared_bytes"] = Question(
             shared,
             "A block stages a tile of A and one of B, with 4 bytes per element",
-            {
-                shared // 2: "A tile of B is staged, too",
-                shared // FLOAT: "This counts elements, not bytes",
-            },
+            {shared // 2: "A tile of B is staged, too", shared // FLOAT: "This counts elements, not bytes"},
         )
         ways = {
             "threads": "Threads of an SM divided by threads of a block, rounded down",

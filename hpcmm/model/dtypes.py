@@ -117,10 +117,7 @@ class DType:
 
 SIXTEEN_BIT = (
     DType(
-        "float16",
-        {"cpu": "_Float16", "cuda": "__half"},
-        accumulator="float32",
-        tensor_units={"80": 1024, "90": 2048},
+        "float16", {"cpu": "_Float16", "cuda": "__half"}, accumulator="float32", tensor_units={"80": 1024, "90": 2048}
     ),
     DType(
         "bfloat16",
@@ -134,13 +131,7 @@ DTYPES = {
     dtype.name: dtype
     for dtype in (
         DType("int32", "int"),
-        DType(
-            "int8",
-            "signed char",
-            accumulator="int32",
-            result="int32",
-            tensor_units={"80": 2048, "90": 4096},
-        ),
+        DType("int8", "signed char", accumulator="int32", result="int32", tensor_units={"80": 2048, "90": 4096}),
         DType(
             "float32",
             "float",

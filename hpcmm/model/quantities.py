@@ -5,13 +5,7 @@
 PHASES = ("scatter", "broadcast", "upload", "exchange", "pitch", "kernel", "download", "gather", "total")
 
 # State of a GPU, recorded beside each time: units. ``throttle_reasons`` is NVML's bit mask.
-STATES = {
-    "sm_clock": "Hz",
-    "memory_clock": "Hz",
-    "temperature": "degC",
-    "power": "W",
-    "throttle_reasons": "1",
-}
+STATES = {"sm_clock": "Hz", "memory_clock": "Hz", "temperature": "degC", "power": "W", "throttle_reasons": "1"}
 
 # Energy of a kernel, in a pass of its own: unit and long name.
 ENERGY = {
@@ -133,11 +127,7 @@ COUNTERS = {
         "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",
     ),
     "instructions": ("1", "instructions of warps", "smsp__inst_executed.sum"),
-    "warp_cycles": (
-        "1",
-        "cycles of a warp per instruction issued",
-        "smsp__average_warp_latency_per_inst_issued.ratio",
-    ),
+    "warp_cycles": ("1", "cycles of a warp per instruction issued", "smsp__average_warp_latency_per_inst_issued.ratio"),
     **{
         f"stall_{name}": (
             "1",

@@ -68,11 +68,7 @@ def drawn(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def layout(
-    task: Task,
-    rng: np.random.Generator,
-    pitched: bool = True,
-    columns: Sequence[int] = COLUMNS,
-    apart: int = ALIGNMENT,
+    task: Task, rng: np.random.Generator, pitched: bool = True, columns: Sequence[int] = COLUMNS, apart: int = ALIGNMENT
 ) -> tuple[Guarded, ...]:
     """Return the places of the operands of a task.
 

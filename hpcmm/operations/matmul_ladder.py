@@ -18,15 +18,7 @@ from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyTile, Spli
 from hpcmm.operations.split_k_tma import FewRows, ShortK, ShortTile, SplitTile, SplitWgmma, StreamKWgmma, Tf32
 from hpcmm.operations.strassen import Strassen
 from hpcmm.operations.stream_k import DmmaChoice, StreamK, StreamKDmma, StreamKFma
-from hpcmm.operations.tma import (
-    NEAR,
-    DmmaRing,
-    PersistentDmma,
-    SixteenBitTma,
-    ThreeFp16,
-    TmaChoice,
-    TransposedInt8,
-)
+from hpcmm.operations.tma import NEAR, DmmaRing, PersistentDmma, SixteenBitTma, ThreeFp16, TmaChoice, TransposedInt8
 from hpcmm.system.reader import schema_of
 
 SIXTEEN_BIT = ("float16", "bfloat16")

@@ -74,16 +74,7 @@ class Reads(Geometry):
 
 
 LATENCY_LADDER = ladder(  # the order here is the order of the rungs
-    "latency",
-    ("int32",),
-    "serial",
-    "registers",
-    "shuffle",
-    "shared",
-    "constant",
-    "cached",
-    "uncached",
-    geometry=Chase,
+    "latency", ("int32",), "serial", "registers", "shuffle", "shared", "constant", "cached", "uncached", geometry=Chase
 )
 
 # A block of `cached` and `uncached` has eight loads of 16 bytes per thread in flight. It reads shorter vectors one

@@ -83,11 +83,7 @@ LADDER = ladder(  # the order here is the order of the rungs
     geometry=OverVector,
 )
 
-OPERANDS = (
-    Operand("x", ("n",), "rows", "in"),
-    Operand("y", ("n",), "rows", "in"),
-    Operand("z", ("n",), "rows", "out"),
-)
+OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("y", ("n",), "rows", "in"), Operand("z", ("n",), "rows", "out"))
 
 
 def flops(task: Task) -> int:

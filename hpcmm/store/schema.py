@@ -90,10 +90,7 @@ PROFILES = {
     "launches": ("i4", "1", "number of kernels that the run launches"),
     **{name: ("f8", unit, f"{text} ({metric})") for name, (unit, text, metric) in COUNTERS.items()},
 }
-UNPROFILED = {
-    "operation": (TEXT, "", "operation without a profile"),
-    "reason": (TEXT, "", "why there is no profile"),
-}
+UNPROFILED = {"operation": (TEXT, "", "operation without a profile"), "reason": (TEXT, "", "why there is no profile")}
 SUSTAINED = {
     "run": ("i4", "1", "index into group runs"),
     "rank": ("i4", "1", "MPI rank"),

@@ -297,10 +297,7 @@ VARIABLES: tuple[Variable, ...] = (
         ),
         Variable(("SLURM_CONF*", "SLURM_CLUSTERS", "SLURM_JWT"), KEPT, "place of Slurm, and access to it"),
         Variable(
-            (
-                *("SLURM*", "SRUN_*", "SBATCH_CPU_BIND*", "SBATCH_MEM_BIND*"),
-                *("OMPI_MCA_ess*", "OMPI_MCA_orte_*"),
-            ),
+            (*("SLURM*", "SRUN_*", "SBATCH_CPU_BIND*", "SBATCH_MEM_BIND*"), *("OMPI_MCA_ess*", "OMPI_MCA_orte_*")),
             OF_LAUNCH,
             "tasks, nodes and CPUs of the job around: a launcher would start ranks there, and `sbatch` would request "
             "them again",
@@ -352,11 +349,7 @@ CONDITIONS: tuple[Condition, ...] = (
         "MPICH copies through shared memory instead: `MPIR_CVAR_CH4_CMA_ENABLE=0`",
         lambda: "forbidden" if reading_is_forbidden() else "",
     ),
-    Condition(
-        "standard input",
-        "set to /dev/null",
-        "`mpiexec` would read the terminal, and stop in the background",
-    ),
+    Condition("standard input", "set to /dev/null", "`mpiexec` would read the terminal, and stop in the background"),
 )
 
 
