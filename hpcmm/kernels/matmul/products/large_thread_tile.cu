@@ -199,25 +199,27 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             multiply_tile(false);
     };
 #if FIXED_PARTS
-    // Sums of the parts before, which only this thread accesses: [THREAD_ROWS][THREAD_COLUMNS / WIDTH][BLOCK]
-    Vector *const totals = (Vector *)(shared + STAGES * STAGE * sizeof(REAL)) + t;
+    // Sums of the parts before, which only this thread accesses: [THREAD_ROWS][THREAD_COLUMNS][BLOCK]
+    REAL *const totals = (REAL *)(shared + STAGES * STAGE * sizeof(REAL)) + t;
 #pragma unroll 1
-    for (int part = 0; part < FIXED_PARTS; ++part) {
+    for (int part = 0;; ++part) {
         multiply_until(min(k, (part + 1) * part_of(k)));
+        if (part == FIXED_PARTS - 1)
+            break;
 #pragma unroll
         for (int i = 0; i < THREAD_ROWS; ++i)
 #pragma unroll
-            for (int j = 0; j < THREAD_COLUMNS; j += WIDTH) {
-                Vector *const before = totals + (i * THREAD_COLUMNS + j) / WIDTH * BLOCK;
-                Vector sum = part > 0 ? *before : Vector{};
-#pragma unroll
-                for (int e = 0; e < WIDTH; ++e) {
-                    sum.of[e] = part > 0 ? sum.of[e] + sums[i][j + e] : sums[i][j + e];
-                    sums[i][j + e] = part < FIXED_PARTS - 1 ? 0 : sum.of[e];
-                }
-                *before = sum;
+            for (int j = 0; j < THREAD_COLUMNS; ++j) {
+                REAL &total = totals[(i * THREAD_COLUMNS + j) * BLOCK];
+                total = part > 0 ? total + sums[i][j] : sums[i][j];
+                sums[i][j] = 0;
             }
     }
+#pragma unroll
+    for (int i = 0; i < THREAD_ROWS; ++i)
+#pragma unroll
+        for (int j = 0; j < THREAD_COLUMNS; ++j)
+            sums[i][j] += totals[(i * THREAD_COLUMNS + j) * BLOCK];
 #else
     multiply_until(k);
 #endif
