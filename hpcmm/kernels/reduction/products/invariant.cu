@@ -25,9 +25,9 @@
 
 constexpr int LEAF = 32 * PER_THREAD;  // elements of a tile
 constexpr int WIDTH = 16 / sizeof(REAL), VECTORS = PER_THREAD / WIDTH, PARTS = sizeof(REAL) / 4, WARPS = BLOCK / 32;
-constexpr int LOADS = 8 / PARTS;      // nodes that a thread of the last block loads at once
+constexpr int LOADS = 8;              // nodes that a thread of the last block loads at once
 constexpr int BATCH = BLOCK * LOADS;  // nodes that the last block combines at once, an aligned group
-constexpr int MOST_NODES = 32 * BATCH < 8192 ? 32 * BATCH : 8192;
+constexpr int MOST_NODES = 8192;      // at most 32 batches
 constexpr unsigned ALL = 0xffffffffu;
 static_assert(BLOCK >= 32 && BLOCK <= 1024 && (BLOCK & (BLOCK - 1)) == 0, "a power of two, whole warps");
 
@@ -118,13 +118,14 @@ __device__ void publish_node(REAL value, int node, unsigned number)
         st_relaxed_gpu_global(&words[p][node], (unsigned long long)number << 32 | parts[p]);
 }
 
-// Wait for the nodes of a batch, as far as there are `nodes`, and return their value in all threads.
-__device__ REAL of_batch(int batch, int nodes, unsigned number, REAL identity)
+// Wait for the nodes of a batch from `first` on, as far as there are `nodes`, and return their value in all threads.
+__device__ REAL of_batch(int first, int nodes, unsigned number, REAL identity)
 {
     constexpr int VALUES = LOADS * WARPS, LANES = VALUES < 32 ? VALUES : 32;
-    __shared__ REAL of_warps[2][VALUES];  // two, so that one barrier suffices for each batch
+    __shared__ REAL of_warps[VALUES];
     unsigned long long word[LOADS][PARTS];
-    const int t = threadIdx.x, first = batch * BATCH + t;
+    const int t = threadIdx.x;
+    first += t;
     bool missing;
     do {  // loads of all words before the first check, so that their latencies overlap
         missing = false;
@@ -139,6 +140,7 @@ __device__ REAL of_batch(int batch, int nodes, unsigned number, REAL identity)
             for (int p = 0; p < PARTS; ++p)
                 missing = missing || (first + i * BLOCK < nodes && (unsigned)(word[i][p] >> 32) != number);
     } while (missing);
+    __syncthreads();  // the values of the batch before are read
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
         unsigned parts[PARTS];
@@ -149,13 +151,13 @@ __device__ REAL of_batch(int batch, int nodes, unsigned number, REAL identity)
         memcpy(&node, parts, sizeof node);
         node = of_lanes(first + i * BLOCK < nodes ? node : identity);
         if (t % 32 == 0)
-            of_warps[batch % 2][i * WARPS + t / 32] = node;
+            of_warps[i * WARPS + t / 32] = node;
     }
     __syncthreads();
     REAL values[VALUES / LANES];
 #pragma unroll
     for (int i = 0; i < VALUES / LANES; ++i)
-        values[i] = of_warps[batch % 2][t % LANES * (VALUES / LANES) + i];
+        values[i] = of_warps[t % LANES * (VALUES / LANES) + i];
     return of_lanes(of_registers(values), LANES);
 }
 
@@ -197,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1024 / BLOCK)
         REAL of_batches = identity;
 #pragma unroll 1
         for (int b = 0; b * BATCH < nodes; ++b) {
-            value = of_batch(b, nodes, number, identity);
+            value = of_batch(b * BATCH, nodes, number, identity);
             of_batches = lane == b ? value : of_batches;
         }
         value = of_lanes(of_batches);
