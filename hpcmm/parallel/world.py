@@ -135,10 +135,8 @@ def gather_failures(comm: MPI.Comm, failure: tuple[str, bool] | None) -> list[tu
 
 def abort(message: str) -> NoReturn:
     """End all ranks with this message and exit status 1."""
-    print(f"hpcmm: error: {message}", file=sys.stderr, flush=True)
-    time.sleep(1)  # a launcher that ends the ranks may drop output that it has not read yet
-    must_end()
-    MPI.COMM_WORLD.Abort(1)
+    print(f"hpcmm: error: {message}", file=sys.stderr)
+    abort_ranks(1)
     raise SystemExit(1)  # for singletons of MPI libraries whose Abort returns
 
 
@@ -146,13 +144,19 @@ def end_all(kind: type, error: BaseException, trace: TracebackType | None) -> No
     """Print an uncaught error and end all ranks, before the interpreter destroys objects that wait for other ranks."""
     sys.__excepthook__(kind, error, trace)
     if issubclass(kind, Exception):
-        sys.stderr.flush()
-        must_end()
-        MPI.COMM_WORLD.Abort(1)
+        abort_ranks(1)
 
 
 if MPI.COMM_WORLD.size > 1:
     sys.excepthook = end_all
+
+
+def abort_ranks(seconds: float) -> None:
+    """End all ranks after some seconds: a launcher that ends them may drop output that it has not read yet."""
+    sys.stderr.flush()
+    time.sleep(seconds)
+    must_end()
+    MPI.COMM_WORLD.Abort(1)
 
 
 def must_end() -> None:
@@ -224,8 +228,5 @@ class Watchdog:
             f"hpcmm: error: rank {self.rank} of {self.size} on {node()}: stuck in {step} for "
             f"{self._seconds:.0f} s; stack follows. A rank without a report is stopped or lost.\n{stack}",
             file=sys.stderr,
-            flush=True,
         )
-        time.sleep(self.GRACE)
-        must_end()
-        MPI.COMM_WORLD.Abort(1)
+        abort_ranks(self.GRACE)
