@@ -21,7 +21,7 @@ from hpcmm.analysis.health import STANDARDS, Check, Finding, Subject
 from hpcmm.analysis.peers import MANY, Spread, Times, groups_of, joined, robust_variance
 from hpcmm.system.text import percent
 
-WEIGHT = 12.0  # of the prior, in degrees of freedom
+WEIGHT = 20.0  # of the prior, in degrees of freedom
 BETWEEN_RUNS = 0.005  # further deviation of the times of a run from those of a reference
 POWER = 1.645  # quantile: a slowdown by so many deviations above the threshold is named in 95 % of the checks
 NOISY = 100.0  # a measurement that could show larger slowdowns only is reported as too noisy

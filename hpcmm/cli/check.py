@@ -18,6 +18,7 @@ import yaml
 
 from hpcmm import store
 from hpcmm.backends import this_machine
+from hpcmm.bench.done import TIMINGS
 from hpcmm.cli import init
 from hpcmm.cli import run as workflow
 from hpcmm.cli.arguments import command
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hpcmm.analysis.health import Check
 
 SLOW, INCONCLUSIVE = 3, 4  # exit statuses
+RESULTS = Path("results")  # in the folder of the check
 ROUNDS = 4  # of measuring: the first, and more visits of the sweeps that cannot show the requested slowdown
 BETWEEN_GPUS = ["neighbours_nccl", "all_to_all_nccl"]
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
@@ -160,7 +162,7 @@ def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
     if not 0 <= arguments.minutes < float("inf"):
         raise HpcmmError(f"--minutes: {arguments.minutes:g} is not allowed; allowed: 0 or more")
     folder = arguments.directory or Path("check") / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
-    timings = folder / "results" / "timings.h5"
+    timings = folder / RESULTS / TIMINGS
     if timings.exists():
         raise HpcmmError(
             f"{timings}: exists already; check it with: hpcmm check {timings}; or give another --directory"
@@ -171,18 +173,17 @@ def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
 
 def measure(arguments: argparse.Namespace, experiment: dict[str, Any], folder: Path) -> Path:
     """Measure an experiment in a folder by the workflow; return the timings file."""
-    file, timings = folder / "config.yaml", folder / "results" / "timings.h5"
+    file, timings = folder / "config.yaml", folder / RESULTS / TIMINGS
     store.write_text(file, yaml.safe_dump(experiment, sort_keys=False))
     own = [] if Path("Snakefile").exists() else ["--snakefile", str(init.shipped() / "Snakefile")]
-    options = argparse.Namespace(
-        rest=[*own, *arguments.rest], configfile=[file.resolve()], directory=folder, verbose=False
-    )
+    rest = [str(RESULTS / TIMINGS), *own, *arguments.rest]  # without the report of a run
+    options = argparse.Namespace(rest=rest, configfile=[file.resolve()], directory=folder, verbose=False)
     with messages_to_stderr():  # standard output has the findings only
         code = workflow.run(options)
         if not timings.exists() and (timings.parent / "plan.json").exists():  # it was ended, as by Ctrl-C
             collect.collect(plan.read(timings.parent / "plan.json"), timings.parent, timings)
     if not timings.exists():
-        raise HpcmmError(f"nothing was measured (status {code}); see the logs of the jobs in {folder}/results/logs")
+        raise HpcmmError(f"nothing was measured (status {code}); see the logs of the jobs in {folder / RESULTS}/logs")
     return timings
 
 

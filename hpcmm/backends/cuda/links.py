@@ -5,6 +5,9 @@ from __future__ import annotations
 import cupy
 from cupy.cuda import nccl
 
+COLLECTIVES = {"all_gather": "allGather", "reduce_scatter": "reduceScatter", "all_reduce": "allReduce"}  # CuPy's names
+MOST_ELEMENTS = 1 << 30  # of a broadcast: CuPy counts them in 32 bits
+
 
 class NcclLink:
     """NCCL between processes with a GPU each."""
@@ -34,15 +37,15 @@ class NcclLink:
         root, kind = self.comm.rank_id() == 0, getattr(nccl, f"NCCL_{x.dtype.name.upper()}")
         if pattern == "broadcast":
             whole = x if root else y
-            self.comm.bcast(whole.data.ptr, whole.size, kind, 0, stream.ptr)
+            for first in range(0, whole.size, MOST_ELEMENTS):
+                part = whole[first : first + MOST_ELEMENTS]
+                self.comm.bcast(part.data.ptr, part.size, kind, 0, stream.ptr)
         elif pattern == "gather":
             self.exchange(enumerate(y.reshape(-1, x.size)) if root else (), [(0, x)], stream)
-        elif pattern == "all_gather":
-            self.comm.allGather(x.data.ptr, y.data.ptr, x.size, kind, stream.ptr)
-        elif pattern == "reduce_scatter":
-            self.comm.reduceScatter(x.data.ptr, y.data.ptr, y.size, kind, nccl.NCCL_SUM, stream.ptr)
         else:
-            self.all_reduce(x, y, "sum")
+            call = getattr(self.comm, COLLECTIVES[pattern])
+            how = (nccl.NCCL_SUM,) if "reduce" in pattern else ()
+            call(x.data.ptr, y.data.ptr, min(x.size, y.size), kind, *how, stream.ptr)
 
     def close(self) -> None:
         self.comm.destroy()

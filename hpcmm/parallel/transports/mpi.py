@@ -7,6 +7,13 @@ from mpi4py import MPI
 from hpcmm.parallel.collectives import message
 from hpcmm.parallel.transports.base import Transport
 
+COLLECTIVES = {  # MPI's names
+    "gather": "Gather",
+    "all_gather": "Allgather",
+    "reduce_scatter": "Reduce_scatter_block",
+    "all_reduce": "Allreduce",
+}
+
 
 class Mpi(Transport):
     """Nonblocking MPI sends and receives on the arrays themselves."""
@@ -33,11 +40,5 @@ class Mpi(Transport):
     def collect(self, pattern, x, y):
         if pattern == "broadcast":
             self.comm.Bcast(x if self.comm.rank == 0 else y)
-        elif pattern == "gather":
-            self.comm.Gather(x, y)
-        elif pattern == "all_gather":
-            self.comm.Allgather(x, y)
-        elif pattern == "reduce_scatter":
-            self.comm.Reduce_scatter_block(x, y)
         else:
-            self.comm.Allreduce(x, y)
+            getattr(self.comm, COLLECTIVES[pattern])(x, y)
