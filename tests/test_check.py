@@ -159,10 +159,11 @@ def gpus(seed, ranks, shape="normal", fault="", factor=1.05, visits=3, scatter=(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_five_percent_are_found_in_95_of_100_checks_and_no_quiet_gpu_is_named(ranks, shape):
     quiet = [gpus(seed, ranks, shape) for seed in range(100)]
     assert [each for each in quiet if each.slow] == []
+    assert sum(each.passed for each in quiet) >= 90  # the others need more visits
     faults = [("product", "memory", "links")[seed % 3] for seed in range(100)]
     found = [gpus(100 + seed, ranks, shape, fault, visits=6) for seed, fault in enumerate(faults)]
     named = [fault for each, fault in zip(found, faults, strict=True)
