@@ -39,6 +39,7 @@ RUNS = 3  # per shape; the inputs of a random one of the later runs are drawn an
 SCALARS = (1.5, 0.0, -0.75, 1.0)  # each scalar argument takes these in turn, the next one the next of them
 MULTIPLE = 32  # every dimension of one shape is a multiple of it
 NOT_HANDED_IN = "not handed in"
+UNREADABLE = ". NaN is from what must not be read: beyond a row or a matrix, results not yet written, C if beta is 0"
 RANKS = Path(__file__).with_name("ranks.py")
 REST_SECONDS = 0.02  # in which the process of a kernel must use no CPU time
 START_SECONDS = 60.0  # a process of the package may take this long to start and to compile
@@ -252,13 +253,14 @@ class Solution:
     def check_bits(self, dtype: str) -> None:
         """Refuse a reduction whose result, or its bits, depend on the number of blocks."""
         most = self.exercise.most
-        task = self.task([most], dtype)
-        exact = self.operation.draw(self.rng, task)
+        empty, task = self.task([0], dtype), self.task([most], dtype)
+        nothing, exact = (self.operation.draw(self.rng, each) for each in (empty, task))
         rounded = {name: self.rng.standard_normal(x.shape).astype(x.dtype) for name, x in exact.items()}
         found: dict[int, np.ndarray] = {}
         with self.running(dtype, [task.shape], emulate=True) as own:
             for own.grid in self.exercise.grids:
                 try:
+                    judged(own, empty, nothing, self.rng)
                     judged(own, task, exact, self.rng)
                     places = guards.layout(task, self.rng)
                     guards.fill(own.process.memory, places, task, rounded, self.rng)
@@ -338,5 +340,6 @@ def judged(
         raise Refused(f"{wrong} {where}")
     verdict = task.operation.reference(task, inputs)(result(task, places, after))
     if not verdict.passed:
-        raise Refused(f"wrong result {where}: {verdict.where} (element: result - reference = difference)")
+        why = UNREADABLE if ": nan - " in verdict.where else ""
+        raise Refused(f"wrong result {where}: {verdict.where} (element: result - reference = difference){why}")
     return verdict.error, verdict.bound, seconds
