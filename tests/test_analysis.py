@@ -328,6 +328,15 @@ def test_a_cpu_run_belongs_to_the_machine_with_the_same_cpu(tmp_path):
     ]
 
 
+def test_a_part_of_a_cpu_is_named_where_no_gpu_is_beside_it(tmp_path):
+    part = {"surroundings": {"limits": {"CPU affinity": "8 of 64 CPUs"}}}
+    alone, beside = ({"cpu": {"model": model, "cores": 64}} | part for model in ("Model S", "Model T"))
+    gpu = {"cpu": beside["cpu"], "gpus": [{"name": "H200"}]} | part
+    columns = merged(tmp_path, *((each, of_run(1, 1)) for each in (alone, gpu, beside)))
+    machines = [machine for _, machine in analysis.machines(columns)]
+    assert machines == ["Model S, 8 of 64 CPUs", *["Model T, 64 cores, H200"] * 2]
+
+
 def test_an_empty_file_gives_empty_tables(tmp_path):
     timings.merge([], tmp_path / "timings.h5")
     columns = store.read(tmp_path / "timings.h5")

@@ -128,6 +128,16 @@ def test_points_that_lack_visits_are_there_and_their_job_has_failed(planned, tmp
     assert sizes == [8, 16, 32, 1000, 2000] and not omitted
 
 
+def test_the_first_part_of_a_job_may_have_failed_where_the_last_one_did_not_start(planned, tmp_path):
+    what = "matmul-sweep/cuda-r2-1: 3 of 3 points not measured"
+    log = tmp_path / "logs" / f"{BATCH.name}.1.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("Traceback (most recent call last):\n  File x\nmpi4py.MPI.Exception: MPI_ERR_WIN: invalid window\n")
+    assert collected(planned, tmp_path)[0] == [f"{what}: mpi4py.MPI.Exception: MPI_ERR_WIN: invalid window"]
+    log.write_text("rank 0 on vm: CPU\nException ignored in: x\n")
+    assert collected(planned, tmp_path)[0] == [f"{what}: its job did not start"]
+
+
 def test_points_of_kept_files_are_there(planned, tmp_path):
     stored(tmp_path / "raw" / f"{BATCH.name}.h5").unlink()
     assert collected(planned, tmp_path) == ([], [8, 16, 32, 1000, 2000], [])

@@ -52,7 +52,8 @@ from hpcmm.parallel.schedules import (
     tilings,
 )
 from hpcmm.parallel.transports.base import Transport, TransportError
-from hpcmm.parallel.transports.choice import Connections, candidates
+from hpcmm.parallel.transports.choice import Connections, candidates, trial
+from hpcmm.parallel.transports.mpi_rma import MpiRma
 from hpcmm.system.reader import ConfigError
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
@@ -306,6 +307,17 @@ def test_an_algorithm_gets_its_own_transport_or_that_of_the_config_or_the_first_
         transport, reasons = connections.of(ALGORITHMS[algorithm])
         assert (transport and transport.name, reasons) == (opened, why)
     connections.close()
+
+
+def test_a_transport_that_mpi_refuses_does_not_work():
+    """As Open MPI 4 refuses windows over memory of the caller on one node without a network."""
+
+    class Refused(MpiRma):
+        def share(self, name, array):
+            raise MPI.Exception(MPI.ERR_WIN)
+
+    with pytest.raises(TransportError, match=r"^rank 0: Exception: "):
+        trial(Refused(MPI.COMM_SELF, CpuBackend(1)))
 
 
 def test_an_all_reduce_takes_every_vector_of_its_operation():

@@ -49,6 +49,10 @@ KNOWN = {
             "OPENBLAS_MAIN_FREE",
             "MKL_DYNAMIC",
             "BLIS_JC_NT",
+            "ONEDNN_DEFAULT_FPMATH_MODE",
+            "DNNL_PRIMITIVE_CACHE_CAPACITY",
+            "NUMPY_MADVISE_HUGEPAGE",
+            "MPI4PY_RC_INITIALIZE",
             "GLIBC_TUNABLES",
             "MALLOC_ARENA_MAX",
         ),
@@ -56,7 +60,10 @@ KNOWN = {
     ),
     **dict.fromkeys(("OMP_PROC_BIND", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT"), SET),
     **dict.fromkeys(("NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS"), DEFAULT),
-    **dict.fromkeys(("OPENBLAS_CORETYPE", "LD_PRELOAD", "NCCL_ALGO", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), WARNED),
+    **dict.fromkeys(
+        ("OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA", "LD_PRELOAD", "NCCL_ALGO", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
+        WARNED,
+    ),
     **dict.fromkeys(
         ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "UCX_TLS"), RECORDED
     ),
@@ -346,6 +353,27 @@ def test_an_affinity_narrower_than_the_machine_is_recorded(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     assert surroundings.describe()["limits"]["CPU affinity"] == "1 of 4 CPUs"
+
+
+INHERITS = """
+import ctypes, json, os, sys
+from hpcmm.system import surroundings
+os.nice(5)
+os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+interleave, first = 3, ctypes.byref(ctypes.c_ulong(1))
+refused = ctypes.CDLL(None).syscall(int(sys.argv[1]), interleave, first, 65)
+print(json.dumps([refused, surroundings.describe()["limits"]]))
+"""
+SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}
+
+
+@pytest.mark.skipif(os.uname().machine not in SET_MEMPOLICY, reason="the number of the system call is not known")
+def test_priority_and_memory_policy_are_recorded():
+    command = [sys.executable, "-c", INHERITS, str(SET_MEMPOLICY[os.uname().machine])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    refused, limits = json.loads(done.stdout)
+    assert limits["CPU priority"] == f"SCHED_BATCH, nice {os.getpriority(os.PRIO_PROCESS, 0) + 5}"
+    assert refused or limits["memory policy"] == "interleave:0"
 
 
 SYSTEM_CALL = {"x86_64": 310, "aarch64": 270}  # of process_vm_readv

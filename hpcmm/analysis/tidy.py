@@ -290,7 +290,8 @@ def _run_on(columns: Columns, frame: pd.DataFrame) -> None:
 def machines(columns: Columns) -> list[tuple[str, str]]:
     """Return the GPU of each run, and its kind of machine: CPU, number of cores, GPU, and "hot caches" if so.
 
-    A run on the CPU alone gets the GPU of other runs on such a CPU, if these have the same GPU.
+    A run on the CPU alone gets the GPU of other runs on such a CPU, if these have the same GPU. If not, and if it had a
+    part of the CPU, that part is named instead of the number of cores.
     """
     kinds = []
     for run in runs(columns):
@@ -298,12 +299,14 @@ def machines(columns: Columns) -> list[tuple[str, str]]:
         cores = f"{cpu['cores']} cores" if cpu.get("cores") else ""
         gpu = " and ".join(dict.fromkeys(str(gpu["name"]) for gpu in gpus_of(run["provenance"]) if gpu.get("name")))
         hot = "hot caches" if measuring.get("cache") == "hot" else ""
-        kinds.append((str(cpu.get("model") or ""), cores, gpu, hot))
+        limits = mapping(mapping(run["provenance"].get("surroundings")).get("limits"))
+        kinds.append((str(cpu.get("model") or ""), cores, gpu, hot, str(limits.get("CPU affinity") or "")))
     found = []
-    for model, cores, gpu, hot in kinds:
+    for model, cores, gpu, hot, limit in kinds:
         same_cpu = {other[2] for other in kinds if other[:2] == (model, cores) and other[2]}
         known = gpu or (same_cpu.pop() if len(same_cpu) == 1 else "")
-        found.append((gpu, ", ".join(filter(None, (model, cores, known, hot)))))
+        part = "" if known else limit  # GPUs are measured beside any part of a CPU
+        found.append((gpu, ", ".join(filter(None, (model, part or cores, known, hot)))))
     return found
 
 

@@ -124,11 +124,13 @@ def salvaged(results: Path, batch: Batch, job: str) -> tuple[list[store.Groups],
 
 
 def why_it_ended(results: Path, job: str, name: str = "") -> str:
-    """Return the line of a job's log with the reason why it failed, or why its batch of this name failed."""
-    log = results / "logs" / f"{job}.log"
-    if not log.is_file() or log.stat().st_mtime < (results / "plan.json").stat().st_mtime:
+    """Return the line of a job's logs with the reason why it failed, or why its batch of this name failed."""
+    log, started = results / "logs" / f"{job}.log", (results / "plan.json").stat().st_mtime
+    logs = [each for each in (log, *log.parent.glob(f"{log.stem}.*.log")) if each.is_file()]  # of the parts of the job
+    logs = [each for each in logs if each.stat().st_mtime >= started]
+    errors = first_errors([str(each) for each in logs], name)
+    if not errors and log not in logs:
         return "its job did not start"
-    errors = first_errors([str(log)], name)
     if not errors:
         lines = files.text_of(log, errors="replace").splitlines()
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -7,7 +7,7 @@ from contextlib import suppress
 from hpcmm.system import files
 
 ERROR = re.compile(
-    r"hpcmm: error:|\w*(Error|Interrupt)\b|\S*bash: line|ERROR:|YOUR APPLICATION TERMINATED|"
+    r"hpcmm: error:|[\w.]*(Error|Exception|Interrupt)(:|$)|\S*bash: line|ERROR:|YOUR APPLICATION TERMINATED|"
     r"srun: error|slurmstepd\S*: error"
 )
 

@@ -127,6 +127,19 @@ def look_at_affinity() -> str:
     return f"{allowed} of {every} CPUs" if allowed < every else ""
 
 
+def look_at_priority() -> str:
+    policies = {os.SCHED_OTHER: "", os.SCHED_BATCH: "SCHED_BATCH", os.SCHED_IDLE: "SCHED_IDLE"}
+    policy, nice = policies.get(os.sched_getscheduler(0), "real time"), os.getpriority(os.PRIO_PROCESS, 0)
+    return ", ".join(filter(None, (policy, f"nice {nice}" if nice else "")))
+
+
+def look_at_memory_policy() -> str:
+    with contextlib.suppress(OSError, IndexError):
+        policy = (ROOT / "proc/self/numa_maps").read_text().split(maxsplit=2)[1]
+        return "" if policy in ("default", "local") else policy
+    return ""
+
+
 @functools.cache
 def reading_is_forbidden() -> bool:
     """Return whether the system forbids to read the memory of a process, here of this one, by process_vm_readv."""
@@ -189,7 +202,10 @@ VARIABLES: tuple[Variable, ...] = (
             ("OPENBLAS_THREAD_TIMEOUT",), SET, "idle threads of OpenBLAS sleep after 2^18 clocks, some 0.1 ms", "18"
         ),
         Variable(
-            ("OPENBLAS_CORETYPE", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "BLIS_ARCH_TYPE"),
+            (
+                *("OPENBLAS_CORETYPE", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "BLIS_ARCH_TYPE"),
+                *("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"),
+            ),
             WARNED,
             "selects the kernels of the baseline; kept, because some processors need it for right results",
         ),
@@ -205,9 +221,10 @@ VARIABLES: tuple[Variable, ...] = (
         ),
         Variable(("MKL_THREADING_LAYER", "MKL_INTERFACE_LAYER"), RECORDED, "MKL needs the layers of the site"),
         Variable(
-            ("OPENBLAS_*", "GOTO_*", "MKL_*", "BLIS_*"),
+            ("OPENBLAS_*", "GOTO_*", "MKL_*", "BLIS_*", "AOCL_*", "ONEDNN_*", "DNNL_*"),
             CLEARED,
-            "the library would use other threads than the kernels beside it",
+            "the library would use other threads than the kernels beside it, or compute in another arithmetic: "
+            "`ONEDNN_DEFAULT_FPMATH_MODE` replaces float32 by bfloat16",
         ),
         Variable(("HPCMM_SIMD",), RECORDED, "instruction set of the rungs `avx` and `packed`, chosen by the user"),
     ),
@@ -226,7 +243,7 @@ VARIABLES: tuple[Variable, ...] = (
         ),
         Variable(("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"), RECORDED, "which GPUs are measured"),
         Variable(
-            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_*_LIMIT", "CUDA_INJECTION*"),
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_*_LIMIT", "CUDA_INJECTION*", "NVTX_INJECTION*"),
             WARNED,
             "a part of the SMs or of the memory only, or a tool attached to CUDA calls; kept, because it may be a "
             "limit of the site",
@@ -295,6 +312,7 @@ VARIABLES: tuple[Variable, ...] = (
             "0",
             if_reading_is_forbidden,
         ),
+        Variable(("MPI4PY_RC_*",), CLEARED, "mpi4py would start MPI in another way, or not at all"),
         Variable(("SLURM_CONF*", "SLURM_CLUSTERS", "SLURM_JWT"), KEPT, "place of Slurm, and access to it"),
         Variable(
             (*("SLURM*", "SRUN_*", "SBATCH_CPU_BIND*", "SBATCH_MEM_BIND*"), *("OMPI_MCA_ess*", "OMPI_MCA_orte_*")),
@@ -303,7 +321,10 @@ VARIABLES: tuple[Variable, ...] = (
             "them again",
         ),
         Variable(
-            ("OMPI_MCA_*", "PRTE_MCA_*", "PMIX_MCA_*", "MPIR_CVAR_*", "MPICH_*", "I_MPI_*", "HYDRA_*", "UCX_*", "FI_*"),
+            (
+                *("OMPI_MCA_*", "PRTE_MCA_*", "PMIX_MCA_*", "MPIR_CVAR_*", "MPICH_*", "I_MPI_*", "MV2_*", "HYDRA_*"),
+                *("UCX_*", "UCC_*", "FI_*", "PSM*", "HWLOC_*"),
+            ),
             RECORDED,
             "settings of the site's MPI and network",
         ),
@@ -319,7 +340,9 @@ VARIABLES: tuple[Variable, ...] = (
     *variables(
         "system",
         Variable(
-            ("GLIBC_TUNABLES", "MALLOC_*"), CLEARED, "arrays would lie on other pages, such as huge ones, than without"
+            ("GLIBC_TUNABLES", "MALLOC_*", "NUMPY_MADVISE_HUGEPAGE"),
+            CLEARED,
+            "arrays would lie on other pages, such as huge ones, than without",
         ),
         Variable(
             ("LD_PRELOAD", "LD_AUDIT"),
@@ -342,6 +365,18 @@ CONDITIONS: tuple[Condition, ...] = (
         RECORDED,
         "threads run on these CPUs only, those of kernels and of libraries; ranks with the same CPUs divide them",
         look_at_affinity,
+    ),
+    Condition(
+        "CPU priority",
+        WARNED,
+        "other processes get the CPUs of this one, or it keeps theirs, so times depend on their work",
+        look_at_priority,
+    ),
+    Condition(
+        "memory policy",
+        RECORDED,
+        "arrays lie on the NUMA nodes that `numactl` names, not beside the threads that use them",
+        look_at_memory_policy,
     ),
     Condition(
         "process_vm_readv",

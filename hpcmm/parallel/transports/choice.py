@@ -137,7 +137,7 @@ def trial(transport: Transport) -> None:
     Raises
     ------
     TransportError
-        On every rank, if the wrong values arrive on any.
+        On every rank, if the wrong values arrive on any, or if MPI or a driver refuses.
     """
     comm, backend = transport.comm, transport.backend
     source, destination = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -145,7 +145,7 @@ def trial(transport: Transport) -> None:
     mine, theirs = backend.shared_empty(shape, "float32"), backend.empty(shape, "float32")
     mine.fill(comm.rank)
     theirs.fill(-1)
-    transport.share("trial", mine)
+    on_all_ranks(comm, lambda: transport.share("trial", mine))
     transport.fence(backend.mark())
 
     def exchange() -> None:
