@@ -53,43 +53,11 @@ def pytest_configure(config):
 # mostly wait, and come early, so that the others run beside them: slurm, cluster, parallel, alone and hang.
 # pytest-xdist gives each process two modules at first: those after slurm and workflow are short.
 LONGEST = (
-    "slurm",
-    "cluster",
-    "workflow",
-    "kernels_on_host",
-    "parallel",
-    "page",
-    "kernels_compiled",
-    "distributed",
-    "report",
-    "tma_on_host",
-    "main",
-    "alone",
-    "published",
-    "docs",
-    "bench",
-    "measure",
-    "hang",
-    "check",
-    "wheel",
-    "kills",
-    "store",
-    "transcripts",
-    "history",
-    "plan",
-    "compare",
-    "links",
-    "findings",
-    "kernels",
-    "grade",
-    "residues",
-    "why",
-    "analysis",
-    "extending",
-    "cpu_rungs",
-    "noise",
-    "operations",
-)
+    "slurm", "cluster", "workflow", "kernels_on_host", "parallel", "page", "kernels_compiled", "distributed", "report",
+    "tma_on_host", "main", "alone", "published", "docs", "bench", "measure", "hang", "check", "wheel", "kills", "store",
+    "transcripts", "history", "plan", "compare", "links", "findings", "kernels", "grade", "residues", "why", "analysis",
+    "extending", "cpu_rungs", "noise", "operations",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(config, items):

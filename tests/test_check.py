@@ -161,14 +161,15 @@ def gpus(seed, ranks, shape="normal", fault="", factor=1.05, visits=3, scatter=(
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_five_percent_are_found_in_95_of_100_checks_and_no_quiet_gpu_is_named(ranks, shape):
-    quiet = [gpus(seed, ranks, shape) for seed in range(100)]
+    """25 quiet and 25 faulty checks of each kind of machine, 150 of each in all."""
+    quiet = [gpus(seed, ranks, shape) for seed in range(25)]
     assert [each for each in quiet if each.slow] == []
-    assert sum(each.passed for each in quiet) >= 90  # the others need more visits
-    faults = [("product", "memory", "links")[seed % 3] for seed in range(100)]
+    assert sum(each.passed for each in quiet) >= 22  # the others need more visits
+    faults = [("product", "memory", "links")[seed % 3] for seed in range(25)]
     found = [gpus(100 + seed, ranks, shape, fault, visits=6) for seed, fault in enumerate(faults)]
     named = [fault for each, fault in zip(found, faults, strict=True)
              if {(one.subject.rank, one.sweep) for one in each.slow} == {(1, fault)}]  # fmt: skip
-    assert len(named) >= 95
+    assert len(named) >= 24
 
 
 @pytest.mark.parametrize("shape", SHAPES)

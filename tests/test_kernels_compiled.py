@@ -25,12 +25,11 @@ from test_kernels_on_host import (
     RUNGS,
     SKINNY,
     SKINNY_TILES,
-    OneDmmaTile,
     defines,
-    skinny_defines,
     some,
     source,
     task_of,
+    tile_macros,
 )
 
 from hpcmm import kernels
@@ -226,6 +225,15 @@ def test_a_loop_over_a_tile_is_kept_only_where_that_is_the_idea(dtype, tile):
     assert unrolled.replace(f"{pragma}\n", "") == padded
 
 
+def check_fit(name: str, macros, architecture: str, threads: int, resident: int = 1, shared: int = 0, spills: int = 0):
+    """Compile a rung with these macros: registers and shared memory of its resident blocks must fit on an SM."""
+    constants = (*(f"-D{key}={value}" for key, value in macros.items()), *options_of(name))
+    takes = compiled(source(name), architecture, constants)
+    assert takes["spill_stores"] <= spills, takes
+    assert -(-takes["registers"] // 8) * 8 * threads * resident <= 65536, takes
+    assert resident * (shared + 1024) <= 228 * 1024
+
+
 @pytest.mark.parametrize(
     ("name", "choice"),
     [
@@ -234,16 +242,11 @@ def test_a_loop_over_a_tile_is_kept_only_where_that_is_the_idea(dtype, tile):
         for choice in some(RUNG_OF[name][1].geometry.choices)
     ],
 )
-def test_every_tile_of_split_k_compiles_without_spills(name, choice):
+def test_every_tile_of_split_k_fits(name, choice):
     tile, parts = choice.tile, choice.max_parts
     macros = {"REAL": "float" if name == "matmul/split_k" else "double", **tile.macros, "PARTS": parts}
-    options = (*(f"-D{key}={value}" for key, value in macros.items()), *options_of(name))
-    takes = compiled(source(name), "sm_90", options)
-    assert takes["spill_stores"] == takes["spill_loads"] == 0
-    resident = getattr(tile, "resident", 1)
-    assert -(-takes["registers"] // 8) * 8 * tile.threads * resident <= 65536
     exchanged = parts * -(-tile.vectors // parts) * tile.threads * 16 if parts > 1 else 0
-    assert resident * (tile.ring_bytes + exchanged + 1024) <= 228 * 1024  # shared memory of an SM
+    check_fit(name, macros, "sm_90", tile.threads, getattr(tile, "resident", 1), tile.ring_bytes + exchanged)
 
 
 def ends(name: str) -> list[tuple]:
@@ -251,6 +254,13 @@ def ends(name: str) -> list[tuple]:
     candidates = RUNG_OF[name][1].geometry.candidates()
     parts = {tile: [parts for other, parts in candidates if other == tile] for tile, _ in candidates}
     return [(i, *each) for i, each in enumerate(candidates) if each[1] in (min(parts[each[0]]), max(parts[each[0]]))]
+
+
+def of_geometry(name: str, **changes) -> Task:
+    """The task of a rung whose geometry has these changes, on an H100."""
+    operation, variant = RUNG_OF[name]
+    variant = replace(variant, geometry=replace(variant.geometry, **changes))
+    return Task(operation, variant, (), variant.dtypes[-1], multiprocessors=132)
 
 
 @pytest.mark.parametrize(
@@ -261,17 +271,11 @@ def ends(name: str) -> list[tuple]:
         for tile in some([replace(tile, parts=(parts,)) for _, tile, parts in ends(name)])
     ],
 )
-def test_every_tile_of_split_k_with_tma_compiles_without_spills(name, tile):
-    operation, variant = RUNG_OF[name]
-    geometry = replace(variant.geometry, choices=(tile,))
-    task = Task(operation, replace(variant, geometry=geometry), (), variant.dtypes[-1], multiprocessors=132)
-    takes = compiled(source(name), "sm_90a", tuple(f"-D{key}={value}" for key, value in task.macros.items()))
-    assert takes["spill_stores"] == takes["spill_loads"] == 0
-    threads = (
-        -(-geometry.threads(tile, *tile.parts) // 128) * 128
-    )  # a quarter of the SM has the registers of the others
-    assert -(-takes["registers"] // 8) * 8 * threads <= 65536
-    assert geometry.shared_bytes(tile, *tile.parts) <= 227 * 1024
+def test_every_tile_of_split_k_with_tma_fits(name, tile):
+    task = of_geometry(name, choices=(tile,))
+    # a quarter of the SM has the registers of the others
+    threads = -(-task.geometry.threads(tile, *tile.parts) // 128) * 128
+    check_fit(name, task.macros, "sm_90a", threads, shared=task.geometry.shared_bytes(tile, *tile.parts))
 
 
 @pytest.mark.parametrize(
@@ -282,47 +286,28 @@ def test_every_tile_of_split_k_with_tma_compiles_without_spills(name, tile):
         for build in some([i for i, *_ in ends(f"matmul/{name}")], 5)
     ],
 )
-def test_builds_for_few_rows_and_few_steps_compile_without_spills(name, build):
-    operation, variant = RUNG_OF[name]
-    task = Task(operation, replace(variant, geometry=replace(variant.geometry, build=build)), (), variant.dtypes[-1])
-    options = tuple(f"-D{key}={value}" for key, value in task.macros.items())
-    takes = compiled(source(name), "sm_90a", options)
-    assert takes["spill_stores"] == takes["spill_loads"] == 0
+def test_builds_for_few_rows_and_few_steps_do_not_spill(name, build):
+    check_fit(name, of_geometry(name, build=build).macros, "sm_90a", 1)
 
 
 @pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))
-def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
-    operation, variant = RUNG_OF["matmul/stream_k_dmma"]
-    one = replace(variant, geometry=OneDmmaTile((choice,)))
-    macros = Task(operation, one, (), "float64", multiprocessors=132).macros
-    takes = compiled(
-        source("matmul/stream_k_dmma"), "sm_90", tuple(f"-D{key}={value}" for key, value in macros.items())
-    )
-    assert takes["spill_stores"] <= (16 if choice.warp_columns >= 56 else 0)
-    assert -(-takes["registers"] // 8) * 8 * choice.threads * choice.resident <= 65536
-    assert choice.resident * (choice.ring_bytes + 1024) <= 228 * 1024  # shared memory of an SM
+def test_every_tile_of_stream_k_dmma_fits(choice):
+    macros, spills = of_geometry("matmul/stream_k_dmma", choices=(choice,)).macros, 16 * (choice.warp_columns >= 56)
+    check_fit("matmul/stream_k_dmma", macros, "sm_90", choice.threads, choice.resident, choice.ring_bytes, spills)
 
 
 @pytest.mark.parametrize("choice", some(RUNG_OF["matmul/persistent_dmma"][1].geometry.choices))
-def test_every_tile_of_persistent_dmma_compiles_with_few_spills(choice):
+def test_every_tile_of_persistent_dmma_fits(choice):
     """Spills are in the copies of single elements, and sums between the mainloop and the epilogue of large tiles."""
-    operation, variant = RUNG_OF["matmul/persistent_dmma"]
-    one = replace(variant, geometry=replace(variant.geometry, choices=(choice,)))
-    macros = Task(operation, one, (), "float64", multiprocessors=132).macros
-    takes = compiled(
-        source("matmul/persistent_dmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
-    )
-    assert takes["spill_stores"] <= 400
-    assert choice.shared_bytes + 1024 <= 228 * 1024  # shared memory of an SM
+    macros = of_geometry("matmul/persistent_dmma", choices=(choice,)).macros
+    check_fit("matmul/persistent_dmma", macros, "sm_90a", 1, shared=choice.shared_bytes, spills=400)
 
 
 @pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)
-def test_every_tile_of_skinny_compiles_without_spills(dtype, tile):
-    takes = compiled(source("matmul/skinny"), "sm_90", skinny_defines(dtype, tile, SKINNY.geometry[dtype].parts[-1]))
-    assert takes["spill_stores"] == takes["spill_loads"] == 0
-    assert -(-takes["registers"] // 8) * 8 * tile.threads * tile.resident <= 65536
-    itemsize = np.dtype(dtype).itemsize
-    assert tile.resident * (tile.ring_bytes(itemsize) + 1024) <= 228 * 1024  # shared memory of an SM
+def test_every_tile_of_skinny_fits(dtype, tile):
+    macros = tile_macros(dtype, tile, SKINNY.geometry[dtype].parts[-1])
+    shared = tile.ring_bytes(np.dtype(dtype).itemsize)
+    check_fit("matmul/skinny", macros, "sm_90", tile.threads, tile.resident, shared)
 
 
 def test_spills_warnings_and_errors_of_the_compiler_are_found():

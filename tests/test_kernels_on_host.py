@@ -26,7 +26,6 @@ from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Launch
 from hpcmm.operations import OPERATIONS, stream_k
 from hpcmm.operations.reduction import Passes
-from hpcmm.operations.split_k import SkinnyTile
 from hpcmm.operations.stream_k import StreamKDmma
 
 NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
@@ -518,78 +517,61 @@ def in_orders(first: tuple, *others: tuple) -> list[tuple[tuple, str]]:
     return [*itertools.product([first], ORDERS), *zip(others, itertools.cycle(ORDERS), strict=False)]
 
 
-def skinny_defines(dtype: str, tile: SkinnyTile, parts: int) -> tuple[str, ...]:
-    macros = {"REAL": {"float32": "float", "float64": "double"}[dtype], **tile.macros, "PARTS": parts}
-    return tuple(f"-D{name}={value}" for name, value in macros.items())
+def tile_macros(dtype: str, tile, parts: int) -> dict[str, object]:
+    return {"REAL": {"float32": "float", "float64": "double"}[dtype], **tile.macros, "PARTS": parts}
+
+
+def results_of_tile(build, name: str, dtype: str, tile, points, shared: int, ragged=(), parts: int = 1) -> set[bytes]:
+    """Run a rung with one of its tiles at points of a shape and an order; return its results at the first shape.
+
+    ``shared`` has the bytes of dynamic shared memory; beta is 0 at the ``ragged`` shape.
+    """
+    macros = tuple(f"-D{key}={value}" for key, value in tile_macros(dtype, tile, parts).items())
+    kernel, results = build(source(f"matmul/{name}"), "matmul", macros), set()
+    for shape, order in points:
+        parameters = {"alpha": 1.5, "beta": 0.0 if shape == ragged else 0.5}
+        task = task_of(f"matmul/{name}", dtype, None, shape, parameters)
+        inputs = task.operation.draw(np.random.default_rng(shape), task)
+        arrays = {key: on_device(array) for key, array in inputs.items()}
+        grid = (-(-shape[1] // tile.columns), -(-shape[0] // tile.rows), parts)
+        kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, shared)
+        check_matmul(inputs, arrays, parameters, dtype)
+        if shape == points[0][0]:
+            results.add(arrays["C"].tobytes())
+    return results
 
 
 @needs_compiler
 @pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)
 def test_every_tile_of_skinny_is_right_in_every_order_and_stays_in_bounds(build, dtype, tile):
-    kernel = build(source("matmul/skinny"), "matmul", skinny_defines(dtype, tile, 1))
     m, n, k = tile.rows, tile.columns, tile.depth * tile.slices
-    whole, ragged = (m, n, 4 * k), (m + 2, n + 5, k + 7)
-    least = max(1, m - 1), max(1, n - 2), 3
-    results = set()
-    for shape, order in in_orders(whole, ragged, least, (m, n, 0)):
-        parameters = {"alpha": 1.5, "beta": 0.0 if shape == ragged else 0.5}
-        task = task_of("matmul/skinny", dtype, None, shape, parameters)
-        inputs = task.operation.draw(np.random.default_rng(shape), task)
-        arrays = {name: on_device(array) for name, array in inputs.items()}
-        grid = (-(-shape[1] // n), -(-shape[0] // m), 1)
-        size = tile.ring_bytes(task.element.itemsize)
-        kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, size)
-        check_matmul(inputs, arrays, parameters, dtype)
-        if shape == whole:
-            results.add(arrays["C"].tobytes())
-    assert len(results) == 1
+    ragged, least = (m + 2, n + 5, k + 7), (max(1, m - 1), max(1, n - 2), 3)
+    points, shared = in_orders((m, n, 4 * k), ragged, least, (m, n, 0)), tile.ring_bytes(DTYPES[dtype].itemsize)
+    assert len(results_of_tile(build, "skinny", dtype, tile, points, shared, ragged)) == 1
 
 
 @needs_compiler
 @pytest.mark.parametrize("tile", some(DMMA_TILES))
 def test_tiles_of_split_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, tile):
     """Tiles with one slice, and with slices of one warp: others need barriers of part of a block."""
-    macros = {"REAL": "double", **tile.macros, "PARTS": 1}
-    kernel = build(source("matmul/split_k_dmma"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
     m, n, k = tile.rows, tile.columns, tile.depth * tile.slices
-    whole, ragged = (m, 2 * n, 2 * k), (m + 2, n + 5, k + 7)
-    results = set()
-    for shape, order in in_orders(whole, ragged, (1, 2, 3), (m, n, 0)):
-        parameters = {"alpha": 1.5, "beta": 0.0 if shape == ragged else 0.5}
-        task = task_of("matmul/split_k_dmma", "float64", None, shape, parameters)
-        inputs = task.operation.draw(np.random.default_rng(shape), task)
-        arrays = {name: on_device(array) for name, array in inputs.items()}
-        grid = (-(-shape[1] // n), -(-shape[0] // m), 1)
-        kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, tile.ring_bytes)
-        check_matmul(inputs, arrays, parameters, "float64")
-        if shape == whole:
-            results.add(arrays["C"].tobytes())
-    assert len(results) == 1
+    ragged = (m + 2, n + 5, k + 7)
+    points = in_orders((m, 2 * n, 2 * k), ragged, (1, 2, 3), (m, n, 0))
+    assert len(results_of_tile(build, "split_k_dmma", "float64", tile, points, tile.ring_bytes, ragged)) == 1
 
 
 PARTS = [
-    pytest.param("split_k", "float32", RUNG_OF["matmul/split_k"][1].geometry.choices[0].tile, 2, id="split_k"),
-    pytest.param("skinny", "float32", SKINNY.geometry["float32"].choices[4], 2, id="skinny"),
+    pytest.param("split_k", RUNG_OF["matmul/split_k"][1].geometry.choices[0].tile, id="split_k"),
+    pytest.param("skinny", SKINNY.geometry["float32"].choices[4], id="skinny"),
 ]
 
 
 @needs_compiler
-@pytest.mark.parametrize(("name", "dtype", "tile", "parts"), PARTS)
-def test_blocks_of_a_cluster_add_up_their_parts_in_every_order(build, name, dtype, tile, parts):
+@pytest.mark.parametrize(("name", "tile"), PARTS)
+def test_blocks_of_a_cluster_add_up_their_parts_in_every_order(build, name, tile):
     """Blocks read and write each other's shared memory."""
-    macros = {"REAL": {"float32": "float", "float64": "double"}[dtype], **tile.macros, "PARTS": parts}
-    kernel = build(source(f"matmul/{name}"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
-    results = set()
-    for shape, order in itertools.product([(tile.rows + 1, tile.columns, 2 * tile.depth * tile.slices + 5)], ORDERS):
-        parameters = {"alpha": 1.5, "beta": 0.5}
-        task = task_of(f"matmul/{name}", dtype, None, shape, parameters)
-        inputs = task.operation.draw(np.random.default_rng(shape), task)
-        arrays = {key: on_device(array) for key, array in inputs.items()}
-        grid = (-(-shape[1] // tile.columns), -(-shape[0] // tile.rows), parts)
-        kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, 200 * 1024)
-        check_matmul(inputs, arrays, parameters, dtype)
-        results.add(arrays["C"].tobytes())
-    assert len(results) == 1
+    points = in_orders((tile.rows + 1, tile.columns, 2 * tile.depth * tile.slices + 5))
+    assert len(results_of_tile(build, name, "float32", tile, points, 200 * 1024, parts=2)) == 1
 
 
 SPLIT_TILES = [each.tile for each in RUNG_OF["matmul/split_k"][1].geometry.choices]
@@ -599,18 +581,10 @@ SPLIT_TILES = [each.tile for each in RUNG_OF["matmul/split_k"][1].geometry.choic
 @pytest.mark.parametrize("tile", some([each for each in SPLIT_TILES if each.threads <= 128] + SPLIT_TILES[:1]), ids=str)
 def test_tiles_of_split_k_access_rows_of_any_alignment(build, tile):
     """The last stage has few k, or is whole; rows of C are whole vectors, or begin anywhere."""
-    macros = {"REAL": "float", **tile.macros, "PARTS": 1}
-    kernel = build(source("matmul/split_k"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
     m, n, stage = tile.rows, tile.columns, tile.slices * tile.depth
     shapes = [(m + 3, n + 5, 1), (m - 1, n - 3, stage + 9), (m + 1, n + 4, 2 * stage), (3, 2, 0)]
-    for shape, order in zip(shapes, itertools.cycle(ORDERS), strict=False):
-        parameters = {"alpha": 1.5, "beta": 0.0 if shape[2] == 1 else 0.5}
-        task = task_of("matmul/split_k", "float32", None, shape, parameters)
-        inputs = task.operation.draw(np.random.default_rng(shape), task)
-        arrays = {key: on_device(array) for key, array in inputs.items()}
-        grid = (-(-shape[1] // n), -(-shape[0] // m), 1)
-        kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, tile.ring_bytes)
-        check_matmul(inputs, arrays, parameters, "float32")
+    points = list(zip(shapes, itertools.cycle(ORDERS), strict=False))
+    assert results_of_tile(build, "split_k", "float32", tile, points, tile.ring_bytes, shapes[0])
 
 
 @needs_compiler

@@ -157,15 +157,15 @@ class Threshold:
     permitted: float  # the difference that must be found; the threshold may be as high as that permits
     share: float  # probability of a healthy device that is called slow
 
-    @property
+    @functools.cached_property
     def deviation(self) -> float:
         return math.sqrt(self.spread.variance * (1 + self.more))
 
-    @property
+    @functools.cached_property
     def critical(self) -> float:
         return _critical(2 * self.share, math.floor(10 * self.spread.freedom) / 10)
 
-    @property
+    @functools.cached_property
     def least(self) -> float:
         """The smallest difference that is called slow."""
         least = max(self.floor, self.permitted - POWER * self.deviation, self.deviation * self.critical)

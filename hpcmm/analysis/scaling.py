@@ -225,7 +225,9 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
     frame = frame[frame["pinned"] != 0]  # pageable memory has other rates
     frame = frame[~frame["superseded"] & (frame["result"] == "PASS")]
     alike = ["operation", "dtype", "device", "machine"]
-    comparable = dict(iter(frame.groupby(alike)))
+    columns_of_lines = ["contender", "contender_algorithm", "ranks", "seconds", "call_seconds", "call_kernel"]
+    columns_of_lines += [*alike, *dimensions(), *(f"call_{phase}" for phase in MOVES)]
+    comparable = dict(iter(frame[columns_of_lines].groupby(alike)))
     own = points(frame)
     others, at = own["algorithm"] != TEXTBOOK, [own[name] for name in ("sweep", "operation", "variant", "dtype")]
     compared = others.groupby(at).transform("any") & (own["ranks"].groupby(at).transform("max") > 1)

@@ -122,11 +122,12 @@ def ladder(rows: pd.DataFrame) -> pd.DataFrame:
     parents = {v.name: v.counterpart for name in rows["operation"].unique() for v in OPERATIONS[name].ladder}
     climbing = climbs(rows).tolist()
     ladders = [(*each[:2], memory) for each, memory in zip(sorted(order), rows["memory"], strict=True)]
-    for own, climbs_, row in zip(ladders, climbing, row_dicts(rows), strict=True):
+    listed = list(zip(ladders, climbing, row_dicts(rows), strict=True))
+    for own, climbs_, row in listed:
         if climbs_:
             first.setdefault(own[:2], row["seconds"])
             known.setdefault((*own, row["variant"]), {})[row["tile"]] = row
-    for own, climbs_, row in zip(ladders, climbing, row_dicts(rows), strict=True):
+    for own, climbs_, row in listed:
         name = parents.get(row["variant"], "") if climbs_ else ""
         while name and (*own, name) not in known:
             name = parents.get(name, "")

@@ -1,7 +1,7 @@
 """Real runs of unchanged code: how often a point is called changed, how ratios repeat, and which change is found.
 
-    python tests/repeated_runs.py measure CONFIG FOLDER --runs 11 --seconds 300
-    python tests/repeated_runs.py judge FOLDER
+    python docs/lab/repeated_runs.py measure CONFIG FOLDER --runs 11 --seconds 300
+    python docs/lab/repeated_runs.py judge FOLDER
 
 The first command runs an experiment several times back to back, without Snakemake. The second one compares each run
 with the next one by ``hpcmm.analysis.compare`` and prints the tables of docs/lab/comparisons.md.
