@@ -10,7 +10,6 @@ import numpy as np
 
 from hpcmm.model.measurement import Batch, Measurement, Point, Profile
 from hpcmm.model.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES, STATES
-from hpcmm.operations import OPERATIONS
 from hpcmm.store.file import write_groups
 from hpcmm.store.schema import DIMENSIONS, GROUPS, UNMEASURED, VISITS, Groups, as_column
 
@@ -124,6 +123,8 @@ def write_profiles(
 
 def shape_columns(points: Sequence[Point]) -> dict[str, list[int]]:
     """Return a column for each dimension of any point, 0 for points without it."""
+    from hpcmm.operations import OPERATIONS  # the process that reads files does without them
+
     shapes = [dict(zip(OPERATIONS[point.operation].dimensions, point.shape, strict=True)) for point in points]
     names = dict.fromkeys([*DIMENSIONS, *(name for shape in shapes for name in shape)])
     return {name: [shape.get(name, 0) for shape in shapes] for name in names}
