@@ -127,29 +127,46 @@ static void multiply_block(int pairs, struct packed a, int i0, int rows, struct 
     }
 }
 
-/* The side of a square of blocks that covers C, a power of two. */
-static inline int curve_side(int m, int n)
+/* A thread's blocks of C: a part of Hilbert's curve through a square of blocks that covers C. The next block is a
+   neighbour, whose panels of A or B are still in the caches. */
+struct walk {
+    int m, n, height, side, position, passed, first, last;
+};
+
+/* Return this thread's part, with the same number of blocks for all threads. Blocks are lower than MC rows if there are
+   fewer than two for each thread. */
+static inline struct walk walk_of(int m, int n)
 {
-    int side = 1;
-    while (side * MC < m || side * NC < n)
-        side *= 2;
-    return side;
+    const int threads = omp_get_num_threads(), number = omp_get_thread_num(), across = divided_up(n, NC);
+    struct walk w = {m, n, MC, 1, 0, 0, 0, 0};
+    while (w.height > SIDE && divided_up(m, w.height) * across < (size_t)2 * threads)
+        w.height /= 2;
+    const size_t blocks = divided_up(m, w.height) * across;
+    while (w.side * w.height < m || w.side < across)
+        w.side *= 2;
+    w.first = blocks * number / threads, w.last = blocks * (number + 1) / threads;
+    return w;
 }
 
-/* First row and column of a block of C: the next position along Hilbert's curve is a neighbour, whose panels of A or B
-   are still in the caches. Return whether the block is in C. */
-static inline bool hilbert(int side, int position, int m, int n, int *row, int *column)
+/* Find the next block: its first row and column, height and width. Return whether there is one. */
+static inline bool next_block(struct walk *w, int *row, int *column, int *height, int *width)
 {
-    int x = 0, y = 0;
-    for (int s = 1; s < side; s *= 2, position /= 4) {
-        const int right = position / 2 & 1, up = (position ^ right) & 1;
-        if (!up) {
-            const int turned = right ? s - 1 - y : y;
-            y = right ? s - 1 - x : x, x = turned;
+    while (w->passed < w->last) {
+        int x = 0, y = 0, position = w->position++;
+        for (int s = 1; s < w->side; s *= 2, position /= 4) {
+            const int right = position / 2 & 1, up = (position ^ right) & 1;
+            if (!up) {
+                const int turned = right ? s - 1 - y : y;
+                y = right ? s - 1 - x : x, x = turned;
+            }
+            x += s * right, y += s * up;
         }
-        x += s * right, y += s * up;
+        *row = y * w->height, *column = x * NC;
+        if (*row >= w->m || *column >= w->n || w->passed++ < w->first)
+            continue;
+        *height = smaller(w->height, w->m - *row), *width = smaller(NC, w->n - *column);
+        return true;
     }
-    *row = y * MC, *column = x * NC;
-    return *row < m && *column < n;
+    return false;
 }
 #endif

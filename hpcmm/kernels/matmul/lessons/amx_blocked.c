@@ -25,10 +25,12 @@ void matmul(int m, int n, int k, SUM alpha, const element *A, int lda, const ele
     (void)threads;
     amx = detect_amx();
     tiles_begin();
-    for (int j = 0; j < n; j += SIDE)
-        pack_b(smaller(SIDE, n - j), k, B + j, ldb, b, j / SIDE);
+    for (int step = 0; step < steps; ++step) /* the outer loop: rows of B are read from left to right */
+        for (int j = 0; j < n; j += SIDE)
+            pack_b(smaller(SIDE, n - j), k, B + j, ldb, b, j / SIDE, step);
     for (int i = 0; i < m; i += SIDE) {
-        pack_a(smaller(SIDE, m - i), k, A + (size_t)i * lda, lda, a, 0);
+        for (int step = 0; step < steps; ++step)
+            pack_a(smaller(SIDE, m - i), k, A + (size_t)i * lda, lda, a, 0, step);
         for (int j = 0; j < n; j += SIDE) {
             multiply_block(1, a, 0, 1, b, j / SIDE, 1, 0, steps, true);
             write_block(smaller(SIDE, m - i), smaller(SIDE, n - j), alpha, sums, beta, C + (size_t)i * ldc + j, ldc);

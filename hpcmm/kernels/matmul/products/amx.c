@@ -25,22 +25,19 @@ void matmul(int m, int n, int k, SUM alpha, const element *A, int lda, const ele
     amx = detect_amx();
     const int steps = steps_of(k);
     const struct packed a = {a_copy, divided_up(m, SIDE), steps}, b = {b_copy, divided_up(n, SIDE), steps};
-    const int side = curve_side(m, n);
 #pragma omp parallel num_threads(threads)
     {
         tiles_begin();
-#pragma omp for nowait
+#pragma omp for collapse(2) nowait
         for (int i = 0; i < m; i += SIDE)
-            pack_a(smaller(SIDE, m - i), k, A + (size_t)i * lda, lda, a, i / SIDE);
-#pragma omp for
-        for (int j = 0; j < n; j += SIDE)
-            pack_b(smaller(SIDE, n - j), k, B + j, ldb, b, j / SIDE);
-#pragma omp for nowait
-        for (int position = 0; position < side * side; ++position) {
-            int i, j;
-            if (!hilbert(side, position, m, n, &i, &j))
-                continue;
-            const int height = smaller(MC, m - i), width = smaller(NC, n - j);
+            for (int step = 0; step < steps; ++step)
+                pack_a(smaller(SIDE, m - i), k, A + (size_t)i * lda, lda, a, i / SIDE, step);
+#pragma omp for collapse(2)
+        for (int step = 0; step < steps; ++step) /* the outer loop: rows of B are read from left to right */
+            for (int j = 0; j < n; j += SIDE)
+                pack_b(smaller(SIDE, n - j), k, B + j, ldb, b, j / SIDE, step);
+        int i, j, height, width;
+        for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);) {
             multiply_block(1, a, i / SIDE, divided_up(height, SIDE), b, j / SIDE, divided_up(width, SIDE), 0, steps,
                            true);
             write_block(height, width, alpha, sums, beta, C + (size_t)i * ldc + j, ldc);

@@ -116,7 +116,6 @@ void matmul(int m, int n, int k, double alpha, const double *A, int lda, const d
     amx = detect_amx();
     const int steps = steps_of(k);
     const struct packed a = {a_copy, divided_up(m, SIDE), steps}, b = {b_copy, divided_up(n, SIDE), steps};
-    const int side = curve_side(m, n);
 #pragma omp parallel num_threads(threads)
     {
         tiles_begin();
@@ -126,12 +125,8 @@ void matmul(int m, int n, int k, double alpha, const double *A, int lda, const d
 #pragma omp for
         for (int j = 0; j < n; j += SIDE)
             layers_of_b(smaller(SIDE, n - j), k, B + j, ldb, b, j / SIDE, scales_b + j);
-#pragma omp for nowait
-        for (int position = 0; position < side * side; ++position) {
-            int i, j;
-            if (!hilbert(side, position, m, n, &i, &j))
-                continue;
-            const int height = smaller(MC, m - i), width = smaller(NC, n - j);
+        int i, j, height, width;
+        for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);) {
             const int rows = divided_up(height, SIDE), columns = divided_up(width, SIDE);
             for (int l = 0; l < LAYERS; ++l) {
                 const struct packed left = {a.bytes + l * layer_bytes(a), a.panels, steps};

@@ -92,7 +92,6 @@ void matmul(int m, int n, int k, float alpha, const float *A, int lda, const flo
     amx = detect_amx();
     const int steps = steps_of(k);
     const struct packed a = {a_copy, divided_up(m, SIDE), steps}, b = {b_copy, divided_up(n, SIDE), steps};
-    const int side = curve_side(m, n);
 #pragma omp parallel num_threads(threads)
     {
         tiles_begin();
@@ -106,12 +105,8 @@ void matmul(int m, int n, int k, float alpha, const float *A, int lda, const flo
             for (int q = 0; q < smaller(SIDE, n - j); ++q)
                 factors_b[j + q] = scales[q] == NOT_FINITE ? NAN : ldexp(1, -scales[q]);
         }
-#pragma omp for nowait
-        for (int position = 0; position < side * side; ++position) {
-            int i, j;
-            if (!hilbert(side, position, m, n, &i, &j))
-                continue;
-            const int height = smaller(MC, m - i), width = smaller(NC, n - j);
+        int i, j, height, width;
+        for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);) {
             const int rows = divided_up(height, SIDE), columns = divided_up(width, SIDE);
             for (int first = 0; first < steps; first += EXACT_STEPS)
                 for (int order = LAYERS - 1; order >= 0; --order) {
