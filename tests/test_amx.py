@@ -99,6 +99,34 @@ def test_products_of_random_shapes(name, dtype, shape, threads):
     check(name, dtype, shape, threads=threads)
 
 
+def test_threads_share_the_blocks_of_c(tmp_path):
+    """Each block of C belongs to one thread, and the numbers of blocks of two threads differ by one at most."""
+    source = tmp_path / "walks.c"
+    source.write_text("""
+#define SUM float
+#include "matmul/amx_product.h"
+void walks(int m, int n, int threads, int *owners, int *counts)
+{
+#pragma omp parallel num_threads(threads)
+    {
+        int i, j, height, width;
+        for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);
+             ++counts[omp_get_thread_num()])
+            for (int row = i; row < i + height; ++row)
+                for (int column = j; column < j + width; ++column)
+                    ++owners[row * n + column];
+    }
+}""")
+    command = ["gcc", "-fopenmp", "-shared", "-fPIC", f"-I{kernels.FOLDER}", source, "-o", tmp_path / "walks.so"]
+    subprocess.run(command, check=True)
+    walks = ctypes.CDLL(str(tmp_path / "walks.so")).walks
+    for m, n, threads in [(3000, 3000, 4), (64, 2050, 3), (2050, 33, 4), (300, 700, 5), (1, 1, 2)]:
+        owners, counts = np.zeros((m, n), np.int32), np.zeros(threads, np.int32)
+        walks(m, n, threads, *(x.ctypes.data_as(ctypes.c_void_p) for x in (owners, counts)))
+        assert np.all(owners == 1)
+        assert np.ptp(counts) <= 1
+
+
 @pytest.mark.parametrize(("name", "dtype"), [each for each in RUNGS if each[1] != "bfloat16"])
 def test_the_emulation_gives_the_bits_of_the_instructions(name, dtype, monkeypatch):
     results = []

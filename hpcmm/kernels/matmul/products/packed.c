@@ -26,8 +26,8 @@
 #include <string.h>
 
 enum {
-    KC = 3072 / sizeof(REAL), /* long, because every KC terms cost a pass over C */
-    NC = 192,                 /* KC x NC elements take 576 KiB of the L2 cache */
+    KC = 2048 / sizeof(REAL), /* long, because every KC terms cost a pass over C */
+    NC = 128,                 /* KC x NC elements take 256 KiB, half of the smallest L2 cache */
     MC = 1032,                /* a multiple of every path's MR */
     LINE = 64 / sizeof(REAL), /* elements of a cache line */
     ROW = KC + LINE,          /* a row of A's copy; with a power of two, a column would be in one cache set */
