@@ -453,6 +453,11 @@ def test_a_history_shows_each_device_over_the_checks(tmp_path, capsys):
     assert len(rows) == 4 * 3 and "Slow in" in page.read_text()
     out = capsys.readouterr().out
     assert re.search(r"node1 +0 +GPU-2 +gpu_product +3 +2026-11-01 +1 ", out) and "GPU-1 " not in out
+    prolog = (Path(__file__).parents[1] / "examples" / "slurm_prolog.sh").read_text()
+    of_here = prolog.replace("/var/lib/hpcmm/history.jsonl", str(log))
+    assert of_here != prolog and subprocess.run(["bash", "-c", of_here]).returncode == 1  # refuses the job
+    log.write_text(log.read_text().splitlines()[0] + "\n")
+    assert subprocess.run(["bash", "-c", of_here]).returncode == 0
     page.write_text("no history\n")
     assert main(["check", str(path), "--history", str(page)]) == 1
     assert "not a history of checks" in capsys.readouterr().err

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import timings
 from mpi4py import MPI
+from tasks import machine
 
 from hpcmm import store
 from hpcmm.backends.cpu.device import CpuBackend
@@ -971,6 +972,23 @@ def test_a_job_ends_if_one_rank_fails_on_gpus_cuda(mpiexec, planned, tmp_path, a
     assert done.returncode != 0
     assert "RuntimeError: rank 1 lost its way" in done.stderr
     assert_kept(tmp_path / f"raw/size/cuda-r{ranks}-1.journal", phase)
+
+
+@pytest.mark.slow
+def test_a_job_of_64_ranks_on_a_few_cores_measures_a_point_of_each_algorithm(mpiexec, tmp_path):
+    sweeps = {
+        operation: {"operation": operation, "variants": [variant], "algorithms": algorithms, "sizes": [70]}
+        | {"dtypes": ["float32"], "ranks": [64]}
+        for operation, (variant, algorithms) in OF_RANKS.items()
+    }
+    measuring = {"visits": 1, "warmups": 0, "min_repetitions": 1, "max_repetitions": 1}
+    plan.make({"scale": "quick", "backends": "cpu", "measuring": measuring, "sweeps": sweeps}, machine()).write(
+        tmp_path / "plan.json"
+    )
+    batches = [f"{operation}/cpu-r64-1" for operation in OF_RANKS]
+    done = mpiexec(64, *MEASURE, "--results", tmp_path, "--batch", *batches, timeout=900)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" PASS ") == sum(len(algorithms) for _, algorithms in OF_RANKS.values())
 
 
 @pytest.mark.parametrize("operation", OF_RANKS)
