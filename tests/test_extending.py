@@ -159,13 +159,13 @@ def test_a_rung_of_the_package_is_its_source_and_its_name_in_the_list(tmp_path):
     """In a copy of the package, two files change; the record follows from them."""
     copy = tmp_path / "hpcmm"
     shutil.copytree(ROOT / "hpcmm", copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    rungs, (source,) = copy / "operations" / "matmul_ladder.py", copy.glob("kernels/matmul/*/coalesced.cu")
+    rungs, (source,) = copy / "operations" / "ladders.yaml", copy.glob("kernels/matmul/*/coalesced.cu")
     source.with_stem("again").write_text(
         source.read_text().replace("counterpart: uncoalesced", "counterpart: coalesced")
     )
     text = rungs.read_text()
-    assert text.count('"coalesced",') == 1
-    rungs.write_text(text.replace('"coalesced",', '"coalesced",\n    "again",'))
+    assert text.count("- coalesced\n") == 1
+    rungs.write_text(text.replace("- coalesced\n", "- coalesced\n  - again\n"))
     program = """
 import sys
 sys.meta_path[:] = [each for each in sys.meta_path if isinstance(each, type)]  # without that of the editable install

@@ -263,7 +263,8 @@ class Operation:
     operands: tuple[Operand, ...]
     dtypes: tuple[str, ...]  # names of records in ``hpcmm.model.dtypes``
     scalars: Mapping[str, float] = field(hash=False)  # default values of its scalar arguments
-    # In the order of the rungs; baselines, if there are any, follow them on each device, then libraries for context
+    # In the order of ``ladders.yaml``: baselines, if there are any, follow the rungs on each device, then further
+    # libraries
     ladder: tuple[Variant, ...]
     metric: Literal["flops", "bytes"]  # what its rate counts: arithmetic operations or bytes
     # flops, bytes: functions of a task: arithmetic operations, and compulsory memory traffic in bytes

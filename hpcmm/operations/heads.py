@@ -36,6 +36,7 @@ from hpcmm.system.reader import (
 )
 
 SCHEMA = schema_of(Path(__file__).with_name("head.schema.yaml"))
+LADDERS = schema_of(Path(__file__).with_name("ladders.yaml"))
 MARK = "hpcmm:"
 AMX = "amx"  # the architecture of C kernels that need it
 # Keys whose values are numbers, in the order in which they are evaluated. A later one may use an earlier one.
@@ -422,11 +423,11 @@ def value_of(node: ast.expr, known: Mapping[str, int]) -> int:
 def ladder(
     folder: str,
     dtypes: Sequence[str],
-    *rungs: str | Variant,
+    *records: Variant,
     geometry: type[Geometry] | None = None,
     launches: Mapping[str, Geometry | Mapping[str, Geometry]] | None = None,
 ) -> tuple[Variant, ...]:
-    """Return the records of a ladder, in the order of its rungs.
+    """Return the records of a ladder, in the order of ``ladders.yaml``.
 
     Parameters
     ----------
@@ -434,8 +435,8 @@ def ladder(
         The folder of the sources.
     dtypes : sequence of str
         The element types of a rung whose head names none.
-    *rungs : str or Variant
-        A rung by the stem of its source file; a library or a pick by its record.
+    *records : Variant
+        Those of libraries and picks; the heads of sources are the records of the other rungs.
     geometry : type of Geometry, optional
         The geometry of CUDA kernels that the keys of a head describe.
     launches : mapping, optional
@@ -443,7 +444,5 @@ def ladder(
     """
     suffixes = [device.suffix for device in DEVICES.values()]
     paths = {path.stem: path for path in (kernels.FOLDER / folder).glob("*/*") if path.suffix in suffixes}
-    launches = launches or {}
-    return tuple(
-        each if isinstance(each, Variant) else rung(paths[each], geometry, dtypes, launches.get(each)) for each in rungs
-    )
+    named, launches = {each.name: each for each in records}, launches or {}
+    return tuple(named.get(name) or rung(paths[name], geometry, dtypes, launches.get(name)) for name in LADDERS[folder])

@@ -73,32 +73,13 @@ class Reads(Geometry):
         return [Launch((self.per_sm * task.sms,), (self.block,), task.operation.arguments(task, arrays))]
 
 
-LATENCY_LADDER = ladder(  # the order here is the order of the rungs
-    "latency", ("int32",), "serial", "registers", "shuffle", "shared", "constant", "cached", "uncached", geometry=Chase
-)
+LATENCY_LADDER = ladder("latency", ("int32",), geometry=Chase)
 
 # A block of `cached` and `uncached` has eight loads of 16 bytes per thread in flight. It reads shorter vectors one
 # element at a time, which is slow.
 PIECE_BYTES = 8 * 16 * Reads.block
 
-BANDWIDTH_LADDER = ladder(  # the order here is the order of the rungs
-    "bandwidth",
-    ("int32",),
-    "openmp",
-    "registers",
-    "shared",
-    "constant",
-    "constant_serialised",
-    "cached",
-    "uncached",
-    "stride_1",
-    "stride_2",
-    "stride_4",
-    "stride_8",
-    "stride_16",
-    "stride_32",
-    geometry=Reads,
-)
+BANDWIDTH_LADDER = ladder("bandwidth", ("int32",), geometry=Reads)
 
 
 def copy_of_library(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], None]:
@@ -114,14 +95,10 @@ def copy_of_library(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Call
     return lambda: np.multiply(x, factor, out=y)
 
 
-COPY_LADDER = ladder(  # the order here is the order of the rungs
+COPY_LADDER = ladder(
     "copy",
     ("float32", "float64"),
-    "serial",
-    "openmp",
     Variant("numpy", "cpu", "NumPy's copy or product", library=copy_of_library, provider="numpy"),
-    "one_per_thread",
-    "vectorized",
     Variant("cupy", "cuda", "CuPy's copy or product", library=copy_of_library, provider="cupy"),
     geometry=OverVector,
 )

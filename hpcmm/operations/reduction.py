@@ -102,25 +102,10 @@ def cub(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Non
 
 DTYPES = ("int32", "float32", "float64")
 
-LADDER = ladder(  # the order here is the order of the rungs
+LADDER = ladder(
     "reduction",
     DTYPES,
-    "serial",
-    "openmp",
-    "tree",
     Variant("numpy", "cpu", "NumPy's reduction", library=numpy_reduction, provider="numpy", deterministic=False),
-    "divergent",
-    "strided",
-    "sequential",
-    "first_add",
-    "last_warp",
-    "unrolled",
-    "several_per_thread",
-    "shuffle",
-    "one_launch",
-    "flagged",
-    "invariant",
-    "cooperative",
     Variant("cub", "cuda", "CUB's device-wide reduction", library=cub, provider="cub"),
     geometry=Passes,
 )
@@ -140,16 +125,6 @@ def identity(combination: str, dtype: str) -> np.generic:
     if dtype.startswith("int"):
         value = np.clip(value, np.iinfo(dtype).min, np.iinfo(dtype).max)
     return np.dtype(dtype).type(value)
-
-
-def flops(task: Task) -> int:
-    """Return n - 1, the number of combinations."""
-    return max(task.shape[0] - 1, 0)
-
-
-def nbytes(task: Task) -> int:
-    """Return the compulsory traffic: every element once, the result once."""
-    return (task.shape[0] + 1) * task.element.itemsize
 
 
 def draw_terms(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
@@ -225,8 +200,8 @@ def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: C
         scalars={},
         ladder=LADDER,
         metric="bytes",
-        flops=flops,
-        bytes=nbytes,
+        flops=lambda task: max(task.shape[0] - 1, 0),
+        bytes=lambda task: (task.shape[0] + 1) * task.element.itemsize,  # the result once
         draw=draw,
         reference=reference,
         arguments=arguments,

@@ -59,17 +59,10 @@ def cublas_geam(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable
 
 DTYPES = ("int32", "float32", "float64")
 
-LADDER = ladder(  # the order here is the order of the rungs
+LADDER = ladder(
     "vector_add",
     DTYPES,
-    "serial",
-    "openmp",
     Variant("numpy", "cpu", "NumPy's add", library=numpy_add, provider="numpy"),
-    "one_per_thread",
-    "grid_stride",
-    "vectorized",
-    "divergent_branch",
-    "uniform_branch",
     Variant("cupy", "cuda", "CuPy's elementwise add", library=cupy_add, provider="cupy"),
     Variant(
         "geam",
@@ -84,16 +77,6 @@ LADDER = ladder(  # the order here is the order of the rungs
 )
 
 OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("y", ("n",), "rows", "in"), Operand("z", ("n",), "rows", "out"))
-
-
-def flops(task: Task) -> int:
-    """Return n, one addition per element."""
-    return task.shape[0]
-
-
-def nbytes(task: Task) -> int:
-    """Return the compulsory traffic: x, y and z once each."""
-    return 3 * task.shape[0] * task.element.itemsize
 
 
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
@@ -132,8 +115,8 @@ VECTOR_ADD = Operation(
     scalars={},
     ladder=LADDER,
     metric="bytes",
-    flops=flops,
-    bytes=nbytes,
+    flops=lambda task: task.shape[0],
+    bytes=lambda task: 3 * task.shape[0] * task.element.itemsize,
     draw=draw,
     reference=reference,
     arguments=arguments,
