@@ -82,8 +82,11 @@ class ChosenTile(OverC):
         return self.build is None
 
     def candidates(self) -> list[tuple[Any, int]]:
-        """Return each tile, with each division of its terms: a number of parts, or whether they are divided."""
-        raise NotImplementedError
+        """Return each of ``choices``, with each division of its terms: a number of parts, or whether they are divided.
+
+        The terms of a tile without ``parts`` are not divided.
+        """
+        return [(tile, parts) for tile in self.choices for parts in getattr(tile, "parts", (0,))]
 
     def able(self, task: Task, tile: Any, divided: int) -> bool:
         """Return whether a candidate can run a task, and may be the fastest one."""

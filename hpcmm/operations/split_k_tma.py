@@ -27,6 +27,11 @@ class SplitTile:
     stages: int  # pipeline stages
     parts: tuple[int, ...]  # numbers of blocks that may divide the terms of a tile
 
+    @property
+    def ring_bytes(self) -> int:
+        """Bytes of shared memory of the stages, with two mbarriers each."""
+        return self.stages * ((self.rows + self.columns) * ROW_BYTES + 16)
+
 
 @dataclass(frozen=True)
 class SplitTma(ChosenTile):
@@ -49,11 +54,8 @@ class SplitTma(ChosenTile):
         raise NotImplementedError
 
     def shared_bytes(self, tile: SplitTile, parts: int) -> int:
-        """Return the dynamic shared memory of a block: stages, with two mbarriers each."""
-        return tile.stages * ((tile.rows + tile.columns) * ROW_BYTES + 16)
-
-    def candidates(self) -> list[tuple[SplitTile, int]]:
-        return [(tile, parts) for tile in self.choices for parts in tile.parts]
+        """Return the dynamic shared memory of a block."""
+        return tile.ring_bytes
 
     def work_of(self, tile: SplitTile, divided: int) -> Work:
         warps = (self.threads(tile, divided) - 32) // 128 * 4  # without the producer, a warp or a warpgroup
@@ -137,13 +139,6 @@ class FewRows(ChosenTile):
         """Return the threads of a block."""
         return 2 * tile.columns + 32
 
-    def shared_bytes(self, tile: SplitTile) -> int:
-        """Return the dynamic shared memory of a block: stages, with two mbarriers each."""
-        return tile.stages * ((tile.rows + tile.columns) * ROW_BYTES + 16)
-
-    def candidates(self) -> list[tuple[SplitTile, int]]:
-        return [(tile, parts) for tile in self.choices for parts in tile.parts]
-
     def able(self, task: Task, tile: SplitTile, parts: int) -> bool:
         m, n, k = task.shape
         narrower = [each.rows for each in self.choices if m <= each.rows]
@@ -151,7 +146,7 @@ class FewRows(ChosenTile):
         return aligned(task, n, k) and tile.rows == min(narrower, default=0) and stages
 
     def work_of(self, tile: SplitTile, parts: int) -> Work:
-        resident = max(1, SHARED_BYTES // (self.shared_bytes(tile) + 1024))
+        resident = max(1, SHARED_BYTES // (tile.ring_bytes + 1024))
         return Work(tile.rows, tile.columns, BOX, tile.columns / 16, parts=parts, resident=resident)
 
     def macros(self, task: Task) -> dict[str, int]:
@@ -162,7 +157,7 @@ class FewRows(ChosenTile):
     def launched(self, task: Task, arrays: Mapping[str, Any], tile: SplitTile, parts: int) -> list[Launch]:
         boxes = [Boxes(arrays[name], rows, BOX, task.dtype) for name, rows in (("A", tile.rows), ("B", BOX))]
         arguments = (*task.operation.arguments(task, arrays), *boxes)
-        return [Launch((*self.over_c(task), parts), (self.threads(tile),), arguments, self.shared_bytes(tile))]
+        return [Launch((*self.over_c(task), parts), (self.threads(tile),), arguments, tile.ring_bytes)]
 
 
 @dataclass(frozen=True)
@@ -181,9 +176,6 @@ class ShortK(ChosenTile):
 
     choices: tuple[ShortTile, ...]
     most: ClassVar[int] = 256  # steps of k; with more, pipelines are faster
-
-    def candidates(self) -> list[tuple[ShortTile, int]]:
-        return [(tile, 1) for tile in self.choices]
 
     def able(self, task: Task, tile: ShortTile, divided: int) -> bool:
         return task.shape[2] <= self.most

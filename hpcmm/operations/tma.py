@@ -54,9 +54,6 @@ class PersistentTma(ChosenTile):
     group_rows: int = 8  # rows of clusters' tiles in a group of the rasterization order
     depth: int = 64
 
-    def candidates(self) -> list[tuple[TmaChoice, int]]:
-        return [(choice, 0) for choice in self.choices]  # no terms are divided among blocks
-
     def details(self, tile: TmaChoice, divided: int) -> str:
         return "shares A" if tile.shares_a else ""
 
@@ -387,9 +384,6 @@ class PersistentDmma(ChosenTile):
 
     choices: tuple[DmmaRing, ...]
     group_rows: int = 8  # rows of tiles in a group of the rasterization order, up to ``CACHED_BYTES`` of A and B
-
-    def candidates(self) -> list[tuple[DmmaRing, int]]:
-        return [(choice, 0) for choice in self.choices]  # no terms are divided among blocks
 
     def work_of(self, tile: DmmaRing, divided: int) -> Work:
         return Work(
