@@ -40,9 +40,7 @@ class Collective(OnDevices):
     def __init__(self, *arguments, pattern: str, **options):
         super().__init__(*arguments, **options)
         comm, (n,), self.pattern = self.comm, self.shape, pattern
-        (source,), (self.target,) = (
-            [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
-        )
+        source, self.target = self.ends
         vector = self.inputs[source] if comm.rank == 0 else np.empty(n, self.dtype)
         broadcast(comm, vector)
         if "reduce" in pattern:  # every rank contributes to each part of the sum

@@ -92,10 +92,6 @@ class Cublasmp(ProductInPlace):
     def transport_name(self) -> str:
         return "cublasmp"
 
-    @property
-    def arrays(self) -> dict[str, Any]:
-        return {"A": self.a, "B": self.b, "C": self.c}
-
     def receive_buffers(self) -> list:
         self.output = None
         return []

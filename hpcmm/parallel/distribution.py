@@ -156,6 +156,11 @@ class OnDevices(Distribution):
     received: Sequence[Any]
     rounds = 1
 
+    @property
+    def ends(self) -> list[str]:
+        """The names of input and output of an exchange."""
+        return [each.name for role in ("in", "out") for each in self.operation.operands if each.role == role]
+
     def part_of(self, name: str, parts: BlockRows) -> np.ndarray:
         """Distribute an input of rank 0 by block rows; return this rank's part, in host memory."""
         whole = self.inputs.get(name)

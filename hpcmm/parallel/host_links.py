@@ -38,9 +38,7 @@ class HostLinks(OnDevices):
     def __init__(self, *arguments, direction: str, **options):
         super().__init__(*arguments, **options)
         backend, dtype = self.backend, self.dtype
-        (source,), (target,) = (
-            [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
-        )
+        source, target = self.ends
         part = self.inputs[source]
         up = DIRECTIONS[direction][0](len(part))
         (sent, self.uploaded), (self.downloaded, away) = (

@@ -101,9 +101,7 @@ class Links(OnDevices):
         parts = BlockRows(comm, self.shape[0])
         self.blocks, pieces_of = parts.blocks, PATTERNS[pattern][0]
         self.pieces = [pieces_of(self.blocks, rank) for rank in range(comm.size)]
-        (source,), (target,) = (
-            [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
-        )
+        source, target = self.ends
         own = self.inputs[source]
         length = max(1, sum(count for *_, count in self.pieces[comm.rank]))
         self.x = self.backend.shared_empty((max(1, parts.rows),), self.dtype)

@@ -12,7 +12,7 @@ import numpy as np
 
 from hpcmm.model import Operand, Operation, Task
 from hpcmm.model.launch import Run
-from hpcmm.parallel.collectives import BlockRows
+from hpcmm.parallel.collectives import Block, BlockRows, gather_blocks, scatter_blocks
 from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
 from hpcmm.parallel.schedules import block_row, column_panels
 
@@ -97,8 +97,8 @@ class Scheduled(Distribution):
 class ProductInPlace(Scheduled):
     """A product of blocks that are on the devices before it starts and stay there.
 
-    A subclass distributes the blocks in ``load``, which sets ``c`` and ``saved_c`` (C, and C before the product), and
-    defines ``schedules``, ``prepare_schedule``, ``receive_buffers``, ``arrays`` and ``fetch``.
+    A subclass distributes the blocks in ``load``, which sets ``a``, ``b``, ``c``, ``saved_c`` (C before the product)
+    and ``c_blocks``, the block of each rank; and defines ``schedules``, ``prepare_schedule`` and ``receive_buffers``.
     """
 
     def __init__(self, *arguments, **options):
@@ -114,10 +114,23 @@ class ProductInPlace(Scheduled):
         """Allocate this rank's blocks on the device and fill them from rank 0's inputs."""
         raise NotImplementedError
 
+    def load_block(self, name: str, blocks: Sequence[Block], target) -> None:
+        """Fill this rank's block of an input on its device; without a ``target`` it has none."""
+        part = np.empty((0, 0) if target is None else target.shape, self.dtype)
+        scatter_blocks(self.comm, self.inputs.get(name), part, blocks)
+        if part.size:
+            self.backend.copy(part, target)
+
+    def fetch(self) -> None:
+        part = np.empty(self.c.shape, self.dtype)
+        if part.size:
+            self.backend.copy(self.c, part)
+        gather_blocks(self.comm, part, self.result.get("C"), self.c_blocks)
+
     @property
     def arrays(self) -> dict[str, Any]:
         """All arrays that the computation touches; a cold run evicts them from the caches."""
-        raise NotImplementedError
+        return {"A": self.a, "B": self.b, "C": self.c}
 
     def receive_buffers(self) -> list:
         """Return the buffers that receive other ranks' blocks."""
@@ -130,6 +143,17 @@ class ProductInPlace(Scheduled):
         """
         counts = {"columns whole": 1, "columns in halves": 2}
         return {name: count for name, count in counts.items() if len(column_panels(columns, count)) == count}
+
+    def in_turns(self, exchanges: Sequence[Sequence | None], products: Sequence[Callable[[], None]]) -> None:
+        """Multiply after each exchange, while the next one is underway; None stands for no exchange at first."""
+        ticket = exchanges[0] and self.transport.start(*exchanges[0], self.backend.mark())
+        for step, product in enumerate(products):
+            if exchanges[step]:
+                self.transport.wait(ticket)
+            if step + 1 < len(products):
+                # after the product that reads the receive buffers; it is already in the main stream
+                ticket = self.transport.start(*exchanges[step + 1], self.backend.mark())
+            product()
 
     def poison(self) -> None:
         for array in self.result.values():
@@ -185,10 +209,6 @@ class RowsInPlace(ProductInPlace):
         if part.size:
             self.backend.copy(part, target)
         return target
-
-    @property
-    def arrays(self) -> dict[str, Any]:
-        return {"A": self.a, "B": self.b, "C": self.c}
 
     def fetch(self) -> None:
         part = np.empty(self.c.shape, self.dtype)

@@ -9,6 +9,7 @@ product computes each element of C, whose bits do not depend on where a rank sta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -60,17 +61,7 @@ class Ring(RowsInPlace):
             arrival = Arrival(source, "B", slice(None), blocks[step])
             exchanges.append(([arrival], [((rank - 1) % size, blocks[step - 1])]))
 
-        def once() -> None:
-            ticket = None
-            for step, product in enumerate(products):
-                if step:
-                    self.transport.wait(ticket)
-                if step < size - 1:
-                    # after the product that reads the receive buffer; it is already in the main stream
-                    ticket = self.transport.start(*exchanges[step], self.backend.mark())
-                product()
-
-        return Run(once)
+        return Run(partial(self.in_turns, [None, *exchanges], products))
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel import whole_sums
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.collectives import gather_blocks, scatter_blocks
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace, is_product
@@ -51,12 +49,12 @@ class Summa(ProductInPlace):
         for panel in self.panels:
             blocks = [(rows[i], (panel.first, panel.terms if j == panel.column else 0)) for i, j in places]
             mine = panel.column == self.column
-            self._load("A", blocks, self._of_a(self.a[self._rows_of_a(panel)], panel) if mine else None)
+            self.load_block("A", blocks, self._of_a(self.a[self._rows_of_a(panel)], panel) if mine else None)
         self.b = self.backend.shared_empty((of_b[self.row][1], self.n), self.dtype)
-        self._load("B", [(of_b[i], columns[j]) for i, j in places], self.b)
+        self.load_block("B", [(of_b[i], columns[j]) for i, j in places], self.b)
         self.c_blocks = [(rows[i], columns[j]) for i, j in places]
         self.saved_c = self.backend.empty((self.m, self.n), self.dtype)
-        self._load("C", self.c_blocks, self.saved_c)
+        self.load_block("C", self.c_blocks, self.saved_c)
         self.c = self.backend.empty((self.m, self.n), self.dtype)
         self.share(A=self.a, B=self.b)
         widest = max(panel.terms for panel in self.panels)
@@ -65,12 +63,6 @@ class Summa(ProductInPlace):
             (self.backend.empty((widest, self.m), self.dtype), self.backend.empty((widest, self.n), self.dtype))
             for _ in range(room if self.comm.size > 1 else 0)
         ]
-
-    def _load(self, name: str, blocks, target) -> None:
-        part = np.empty((0, 0) if target is None else target.shape, self.dtype)
-        scatter_blocks(self.comm, self.inputs.get(name), part, blocks)
-        if part.size:
-            self.backend.copy(part, target)
 
     def _of_a(self, stored, panel: Panel):
         """Return a stored panel of A as a matrix."""
@@ -85,10 +77,6 @@ class Summa(ProductInPlace):
         """Return the panel's rows in its owner's block of B."""
         start = panel.first - self.first_of_b[panel.row]
         return slice(start, start + panel.terms)
-
-    @property
-    def arrays(self) -> dict[str, Any]:
-        return {"A": self.a, "B": self.b, "C": self.c}
 
     def receive_buffers(self) -> list:
         return [array for pair in self.buffers for array in pair]
@@ -129,29 +117,12 @@ class Summa(ProductInPlace):
         return self.column_schedules(widest)
 
     def prepare_schedule(self, schedule: int, task: Task) -> Run:
-        steps = []
+        exchanges, products = [], []
         for step in range(len(self.panels)):
-            arrivals, departures, a, b = self._exchange(step)
-            product = self.local_product(task, a, b, self.c, step == 0, schedule)
-            steps.append((arrivals, departures, product))
-
-        def once() -> None:
-            start = self.transport.start
-            ticket = start(*steps[0][:2], self.backend.mark())
-            for step, (_, _, product) in enumerate(steps):
-                self.transport.wait(ticket)
-                if step + 1 < len(steps):
-                    # after the product that reads the receive buffers; it is already in the main stream
-                    ticket = start(*steps[step + 1][:2], self.backend.mark())
-                product()
-
-        return Run(once)
-
-    def fetch(self) -> None:
-        part = np.empty(self.c.shape, self.dtype)
-        if part.size:
-            self.backend.copy(self.c, part)
-        gather_blocks(self.comm, part, self.result.get("C"), self.c_blocks)
+            *exchange, a, b = self._exchange(step)
+            exchanges.append(exchange)
+            products.append(self.local_product(task, a, b, self.c, step == 0, schedule))
+        return Run(partial(self.in_turns, exchanges, products))
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:

@@ -11,14 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
-
-import numpy as np
 
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.collectives import BlockRows, gather_blocks, scatter_blocks
+from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace
@@ -58,17 +55,11 @@ class WholeSums(ProductInPlace):
 
         self.a = self.backend.shared_empty((rows, k), self.dtype)
         self.b = self.backend.shared_empty((k * columns,), self.dtype)
-        self._load("A", [(block, (0, k)) for block in self.row_blocks.blocks], self._rows_of_a(rank))
-        self._load("B", [((0, k), block) for block in column_blocks], self._block_of_b(rank))
+        self.load_block("A", [(block, (0, k)) for block in self.row_blocks.blocks], self._rows_of_a(rank))
+        self.load_block("B", [((0, k), block) for block in column_blocks], self._block_of_b(rank))
         self.c, self.saved_c = (self.backend.empty((rows, columns), self.dtype) for _ in range(2))
-        self._load("C", self.c_blocks, self.saved_c)
+        self.load_block("C", self.c_blocks, self.saved_c)
         self.share(A=self.a, B=self.b)
-
-    def _load(self, name: str, blocks, target) -> None:
-        part = np.empty(target.shape, self.dtype)
-        scatter_blocks(self.comm, self.inputs.get(name), part, blocks)
-        if part.size:
-            self.backend.copy(part, target)
 
     def _place_of_a(self, rank: int) -> slice:
         """Return the rows of a rank's row block in the A of each rank of its grid row."""
@@ -86,10 +77,6 @@ class WholeSums(ProductInPlace):
 
     def _block_of_b(self, rank: int):
         return self.b[self._place_of_b(rank)].reshape(self.shape[2], self.columns[rank][1])
-
-    @property
-    def arrays(self) -> dict[str, Any]:
-        return {"A": self.a, "B": self.b, "C": self.c}
 
     def receive_buffers(self) -> list:
         steps = self._sources()
@@ -153,12 +140,6 @@ class WholeSums(ProductInPlace):
     def _place_in(self, name: str, source: int) -> slice:
         """Return the place of a rank's own block in its shared array; it is the same on all ranks of its line."""
         return self._place_of_a(source) if name == "A" else self._place_of_b(source)
-
-    def fetch(self) -> None:
-        part = np.empty(self.c.shape, self.dtype)
-        if part.size:
-            self.backend.copy(self.c, part)
-        gather_blocks(self.comm, part, self.result.get("C"), self.c_blocks)
 
 
 def column_of(rank: int, grid: tuple[int, int]) -> int:
