@@ -17,19 +17,7 @@ from hpcmm import analysis, store
 from hpcmm.analysis import Series, Summary, documents, occupancy, scaling
 from hpcmm.analysis import why as analysis_why
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, opening, page, tables, vega
-from hpcmm.report.chapters import (
-    CHAPTERS,
-    TABLES,
-    courses,
-    energy,
-    ladder,
-    memory,
-    ranks,
-    reductions,
-    same_bits,
-    sizes,
-    why,
-)
+from hpcmm.report.chapters import courses, energy, ladder, memory, ranks, reductions, same_bits, sizes, why
 from hpcmm.report.chapters.chapter import Chapter, Experiment
 from hpcmm.report.findings import Finding
 from hpcmm.report.markup import Table
@@ -122,11 +110,11 @@ def build(
         drawings = [background.submit(drawing.svgs, list(folder.stills.values())[:begun])]  # the longest step
         whole = _experiment(columns, frame, overview)
         runs, summary = analysis.runs(columns), analysis.summary(columns, frame)
-        views: dict[str, list[View]] = {name: [] for name in (OVERVIEW.id, *CHAPTERS, OWN.id)}
+        views: dict[str, list[View]] = {name: [] for name in (OVERVIEW.id, *chapters.CHAPTERS, OWN.id)}
         known = {}
         if overview:
             table = tables.sweeps_table(
-                [(sweep.title, CHAPTERS[sweep.chapter].title, sweep.points) for sweep in sweeps]
+                [(sweep.title, chapters.CHAPTERS[sweep.chapter].title, sweep.points) for sweep in sweeps]
             )
             folder.tabulate(
                 "gpu.sweeps", [table], csv_files.written(pd.DataFrame(table.texts, columns=table.head))
@@ -165,7 +153,7 @@ def build(
             vega=vega_script,
             undrawn=undrawn[0] if undrawn else "",
         )
-        shown = [(each, views[each.id]) for each in (OVERVIEW, *CHAPTERS.values(), OWN) if views[each.id]]
+        shown = [(each, views[each.id]) for each in (OVERVIEW, *chapters.CHAPTERS.values(), OWN) if views[each.id]]
         html = page.render(shown, head)
         folder.write_stills(svgs)
     if undrawn:
@@ -320,7 +308,7 @@ def _sweep(
     csv = csv_files.csv([sweep.points], sizes.POINT_COLUMNS)
     folder.tabulate(sweep.stem, [shown for (shown,) in made], csv, whole=every)
     watts: dict[str, list[Table]] = {}
-    for each in TABLES:
+    for each in chapters.TABLES:
         rows = [each.rows(series, whole) for series in sweep.series]
         own = [each.table(series, part) for series, part in zip(sweep.series, rows, strict=True)]
         if some := [table for table in own if table]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Columns, Series, Summary, visits
-from hpcmm.model import TEXTBOOK, HpcmmError
+from hpcmm.model import HpcmmError
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import findings, formats, tables
 from hpcmm.report.chapters import accuracy, energy, ladder, transfers
@@ -38,23 +38,18 @@ def answer(columns: Columns, frame: pd.DataFrame) -> list[str]:
 
 def _fastest(frame: pd.DataFrame) -> list[str]:
     """Return a line on the fastest rung of each type at the largest size: on an accelerator if there is one."""
-    rows = analysis.points(frame)
-    rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["role"] == "rung")]
-    rows = rows[(rows["algorithm"] == TEXTBOOK) & rows["operation"].map(lambda name: not OPERATIONS[name].cached)]
+    rows = findings.timed_rungs(frame)
+    rows = rows[rows["operation"].map(lambda name: not OPERATIONS[name].cached).astype(bool)]
     if rows.empty:
         return []
-    accelerated = analysis.on_accelerator(rows)
-    rows = rows[accelerated] if accelerated.any() else rows
+    rows = findings.on_accelerators(rows)
     operation = next(name for name in OPERATIONS if (rows["operation"] == name).any())
     rows = analysis.pooled(rows[rows["operation"] == operation])
     rows = rows[rows["ranks"] == rows["ranks"].min()]
     found = []
     for dtype in [name for name in OPERATIONS[operation].dtypes if (rows["dtype"] == name).any()]:
-        own = rows[rows["dtype"] == dtype]
-        plain = own["arithmetic"] == ""
-        own = own[plain] if plain.any() else own
-        at = at_told_sizes(own)[-1]
-        found.append(analysis.row_dicts(at.nsmallest(1, "seconds"))[0])
+        own = findings.in_own_arithmetic(rows[rows["dtype"] == dtype])
+        found.append(findings.fastest(at_told_sizes(own)[-1]))
     full = found if len(found) <= MOST_TYPES else found[: MOST_TYPES - 1]
     lines = []
     for row in full:

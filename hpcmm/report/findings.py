@@ -11,6 +11,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import visits
+from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import formats
 from hpcmm.report.ratio import Ratio
@@ -42,6 +43,30 @@ def first_type(rows: pd.DataFrame) -> pd.DataFrame:
     """Select the points of the first element type of their operation that was measured."""
     dtypes = (*OPERATIONS[rows["operation"].iloc[0]].dtypes, rows["dtype"].iloc[0])
     return rows[rows["dtype"] == next(dtype for dtype in dtypes if (rows["dtype"] == dtype).any())]
+
+
+def timed_rungs(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rungs that are right and were timed alone, not distributed by an algorithm."""
+    rows = analysis.points(frame)
+    timed = (rows["result"] == "PASS") & rows["seconds"].notna()
+    return rows[timed & (rows["role"] == "rung") & (rows["algorithm"] == TEXTBOOK)]
+
+
+def in_own_arithmetic(rows: pd.DataFrame) -> pd.DataFrame:
+    """Select the points in the arithmetic of their element type, if there are any."""
+    plain = rows[rows["arithmetic"] == ""]
+    return rows if plain.empty else plain
+
+
+def on_accelerators(rows: pd.DataFrame) -> pd.DataFrame:
+    """Select the points on accelerators, if there are any."""
+    accelerated = analysis.on_accelerator(rows)
+    return rows[accelerated] if accelerated.any() else rows
+
+
+def fastest(rows: pd.DataFrame) -> Row:
+    """Return the fastest point; of several measurements of it, that with the most visits."""
+    return analysis.row_dicts(rows.sort_values(["seconds", "visits"], ascending=[True, False]).head(1))[0]
 
 
 def fastest_of(rows: pd.DataFrame, by: Sequence[str] = ("variant",)) -> list[dict[str, Any]]:

@@ -55,20 +55,18 @@ def headlines(
     ``whole`` has all measurements, if ``frame`` has some of them: the noise is that of the machine.
     """
     whole = frame if whole is None else whole
-    rows = analysis.points(frame)
-    rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["role"] == "rung")]
+    rows = findings.timed_rungs(frame)
     machines = machines or formats.machines(frame["machine"])
     several = len(machines) > 1
     found = []
     for operation, name in (("matmul", "Fastest product"), ("sum", "Fastest sum")):
-        own = rows[(rows["operation"] == operation) & (rows["algorithm"] == TEXTBOOK)]
+        own = rows[rows["operation"] == operation]
         if own.empty:
             continue
-        own = findings.first_type(analysis.pooled(_on_accelerators_if_any(own)))
-        own = own[own["ranks"] == own["ranks"].min()]
-        for preferred in (own["arithmetic"] == "", own["seconds_low"].notna()):
-            own = own[preferred[own.index]] if preferred[own.index].any() else own
-        shown = [_fastest(at) for at in reversed(at_told_sizes(own))]  # the largest size first
+        own = findings.first_type(analysis.pooled(findings.on_accelerators(own)))
+        own = findings.in_own_arithmetic(own[own["ranks"] == own["ranks"].min()])
+        own = own[own["seconds_low"].notna()] if own["seconds_low"].notna().any() else own
+        shown = [findings.fastest(at) for at in reversed(at_told_sizes(own))]  # the largest size first
         text = _told(shown, machines[shown[0]["machine"]] if several else "")
         noise = noise_of(whole, shown[0])
         found.append(_headline(name, formats.rate_text(shown[0]), text, shown[0]["seconds_low"], noise))
@@ -110,11 +108,6 @@ def at_told_sizes(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 def _is_square(row: Row) -> bool:
     return row["m"] in (0, row["n"]) and row["k"] in (0, row["n"])
-
-
-def _fastest(rows: pd.DataFrame) -> Row:
-    """Return the fastest point; of several measurements of it, that with the most visits."""
-    return analysis.row_dicts(rows.sort_values(["seconds", "visits"], ascending=[True, False]).head(1))[0]
 
 
 def by_size(rows: pd.DataFrame, noise: float = math.nan) -> Headline:
@@ -173,11 +166,6 @@ def _headline(name: str, value: str, text: str, low: float, noise: float) -> Hea
     return Headline(name, value, text)
 
 
-def _on_accelerators_if_any(rows: pd.DataFrame) -> pd.DataFrame:
-    accelerated = analysis.on_accelerator(rows)
-    return rows[accelerated] if accelerated.any() else rows
-
-
 def _told(shown: Sequence[Row], machine: str) -> str:
     """Say what is the fastest at each size, in one sentence, and how fast beside each library, in one more each."""
     first, *others = shown
@@ -206,8 +194,7 @@ def most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
     """
     foreign = [algorithm.name for algorithm in ALGORITHMS.values() if algorithm.package]
     last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]
-    last = last[last["ranks"] == last["ranks"].max()]
-    last = _on_accelerators_if_any(last)
+    last = findings.on_accelerators(last[last["ranks"] == last["ranks"].max()])
     last = last if last.empty else findings.first_type(last)
     if (last["kind"] == "strong").any():
         last = last[last["kind"] == "strong"]

@@ -17,7 +17,7 @@ from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.report import formats
+from hpcmm.report import findings, formats
 from hpcmm.report.chapters.sizes import ratio_against_size
 from hpcmm.report.chapters.why import clause
 from hpcmm.report.headlines import Headline, by_size, headlines, noise_of
@@ -94,9 +94,8 @@ def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | N
 
     The machine with the most points comes first, then accelerators.
     """
-    rows = analysis.points(frame)
-    rows = rows[(rows["operation"] == "matmul") & (rows["role"] == "rung") & (rows["algorithm"] == TEXTBOOK)]
-    rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
+    rows = findings.timed_rungs(frame)
+    rows = rows[rows["operation"] == "matmul"]
     counts = frame["machine"].value_counts()
     dtypes = OPERATIONS["matmul"].dtypes
     groups = rows.groupby(["machine", "device", "dtype"], sort=False)
@@ -108,8 +107,7 @@ def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | N
         headline = told("Fastest product", frame, machine=machine, device=device, dtype=dtype)
         if headline is None:
             continue
-        plain = own[own["arithmetic"] == ""]
-        best = analysis.row_dicts(analysis.largest(plain if len(plain) else own).nsmallest(1, "seconds"))[0]
+        best = findings.fastest(analysis.largest(findings.in_own_arithmetic(own)))
         reason = clause(limit(best, known.facts(best)))
         more = [f"Why: {reason}.", _belief(frame[(frame["machine"] == machine) & (frame["device"] == device)])]
         yield replace(headline, more=more, machine=machine, device=device, dtype=dtype)
