@@ -52,6 +52,13 @@ def command(
     return parser
 
 
+def positive(text: str) -> int:
+    """Read a positive integer of 32 bits."""
+    if not text.isdecimal() or not 0 < int(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: an integer of at least 1")
+    return int(text)
+
+
 def add_extensions(parser: argparse.ArgumentParser) -> None:
     """Add the option for the extensions that a timings file needs."""
     parser.add_argument(

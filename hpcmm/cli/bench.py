@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from hpcmm import backends, kernels
 from hpcmm.bench import adoption, disassembly, sanitizing, tools
-from hpcmm.cli.arguments import command
+from hpcmm.cli.arguments import command, positive
 from hpcmm.cli.selection import SMS_ON_HOST, Chosen, alone, choose, config_of, verifying_sweeps
 from hpcmm.model import DeviceError, HpcmmError, Task, Variant
 from hpcmm.model.devices import DEVICES
-from hpcmm.operations import heads
 from hpcmm.system import files, surroundings
 
 if TYPE_CHECKING:
@@ -96,12 +95,6 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--watch", action="store_true", help="run again when a file changes, until interrupted")
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) <= heads.MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: an integer of at least 1")
-    return int(text)
 
 
 def shape(text: str) -> tuple[int, ...]:

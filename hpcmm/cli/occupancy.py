@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from hpcmm.cli.arguments import command
+from hpcmm.cli.arguments import command, positive
 from hpcmm.model import HpcmmError
 from hpcmm.model.capabilities import WARP, block_limits, block_on, capability, tile_phase
 from hpcmm.model.dtypes import DTYPES
@@ -20,25 +20,19 @@ def add(commands: argparse._SubParsersAction) -> None:
         {1: "a block that cannot be launched, or an unknown compute capability"},
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--tile", type=_positive, metavar="WIDTH", help="a block of a tiled product, with such a tile")
-    what.add_argument("--threads", type=_positive, metavar="N", help="a block of N threads")
+    what.add_argument("--tile", type=positive, metavar="WIDTH", help="a block of a tiled product, with such a tile")
+    what.add_argument("--threads", type=positive, metavar="N", help="a block of N threads")
     parser.add_argument(
-        "--shared", type=_positive, metavar="BYTES", help="shared memory per block; default of --tile: both tiles"
+        "--shared", type=positive, metavar="BYTES", help="shared memory per block; default of --tile: both tiles"
     )
-    parser.add_argument("--registers", type=_positive, default=0, metavar="N", help="registers per thread")
+    parser.add_argument("--registers", type=positive, default=0, metavar="N", help="registers per thread")
     parser.add_argument(
         "--dtype", choices=tuple(DTYPES), default="float32", help="elements of the tile (default: float32)"
     )
     parser.add_argument("--like", default="9.0", metavar="X.Y", help="compute capability (default: 9.0)")
     parser.add_argument(
-        "--sm-shared", type=_positive, default=0, metavar="BYTES", help="shared memory per SM, if configured"
+        "--sm-shared", type=positive, default=0, metavar="BYTES", help="shared memory per SM, if configured"
     )
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

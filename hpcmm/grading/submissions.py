@@ -19,7 +19,7 @@ from hpcmm.grading.exercise import Grade
 from hpcmm.grading.rubric import Rubric
 from hpcmm.grading.sandbox import Sandbox
 from hpcmm.model import HpcmmError
-from hpcmm.system.text import printable
+from hpcmm.system.text import csv_cell, printable
 
 UNISOLATED = (
     "without isolation, which does not work on this machine (--trust): submitted code could read and change all files "
@@ -102,19 +102,15 @@ def table(result: Mapping[str, Any]) -> str:
     """
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow([*map(cell, ["submission", *result["exercises"]]), "points", "of", exercise.NOT_HANDED_IN])
+    texts = map(csv_cell, map(printable, ["submission", *result["exercises"]]))
+    rows.writerow([*texts, "points", "of", exercise.NOT_HANDED_IN])
     for each in result["submissions"]:
         unsent = [grade["exercise"] for grade in each["exercises"] if not grade["handed_in"]]
         points = [f"{grade['points']:g}" for grade in each["exercises"]]
         points += [""] * (len(result["exercises"]) - len(points))  # that are not graded yet
-        rows.writerow([cell(each["name"]), *points, f"{each['points']:g}", f"{result['of']:g}", cell(" ".join(unsent))])
+        name, unsent = (csv_cell(printable(text)) for text in (each["name"], " ".join(unsent)))
+        rows.writerow([name, *points, f"{each['points']:g}", f"{result['of']:g}", unsent])
     return text.getvalue()
-
-
-def cell(text: str) -> str:
-    """Return a text that a spreadsheet takes for a text, and not for a formula."""
-    text = printable(text)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def values(grade: Grade) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from hpcmm.operations import dimensions
-from hpcmm.report.markup import csv_cell
 from hpcmm.store import DIMENSIONS
+from hpcmm.system.text import csv_cell
 
 
 def csv(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> str:

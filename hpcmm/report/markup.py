@@ -134,15 +134,6 @@ def _escaped(text: str) -> str:
     return " ".join(text.split())
 
 
-def csv_cell(value: object) -> object:
-    """Return the value of a CSV cell; an apostrophe is put before text that a spreadsheet would run as a formula.
-
-    >>> csv_cell("=HYPERLINK(1)"), csv_cell("naive"), csv_cell(-1.5)
-    ("'=HYPERLINK(1)", 'naive', -1.5)
-    """
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
-
-
 LATEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {character: "\\" + character for character in "&%$#_{}"}

@@ -84,6 +84,15 @@ def _positional(value: float, digits: int) -> str:
     return f"{value:,.{max(0, digits - 1 - exponent)}f}"
 
 
+def csv_cell(value: object) -> object:
+    """Return the value of a CSV cell; an apostrophe is put before text that a spreadsheet would run as a formula.
+
+    >>> csv_cell("=HYPERLINK(1)"), csv_cell("naive"), csv_cell(-1.5)
+    ("'=HYPERLINK(1)", 'naive', -1.5)
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@")) else value
+
+
 def short_revision(text: str, digits: int = 7) -> str:
     """Shorten a revision: a commit, or the hash of the sources of a tree without git.
 
