@@ -71,19 +71,8 @@ def points_table(history: History) -> Table:
         newest = Cell(trend.results[-1], kind="text" if trend.results[-1] == "PASS" else "fail")
         counts = [Cell(str(len(each))) for each in (trend.runs, trend.steps)]
         rows.append([*_point(trend), words(str(trend.point["machine"])), *counts, *ends, newest])
-    head = (
-        "Sweep",
-        "Variant",
-        "Size",
-        "Type",
-        "Ranks",
-        "Machine",
-        "Runs",
-        "Changes",
-        "First",
-        "Newest",
-        "Newest result",
-    )
+    head = ("Sweep", "Variant", "Size", "Type", "Ranks", "Machine")
+    head += ("Runs", "Changes", "First", "Newest", "Newest result")
     return Table("Points of at least two runs", head, rows)
 
 
