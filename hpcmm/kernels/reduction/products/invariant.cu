@@ -27,7 +27,7 @@ constexpr int LEAF = 32 * PER_THREAD;  // elements of a tile
 constexpr int WIDTH = 16 / sizeof(REAL), VECTORS = PER_THREAD / WIDTH, PARTS = sizeof(REAL) / 4, WARPS = BLOCK / 32;
 constexpr int LOADS = 8;              // nodes that a thread of the last block loads at once
 constexpr int BATCH = BLOCK * LOADS;  // nodes that the last block combines at once, an aligned group
-constexpr int MOST_NODES = 8192;      // at most 32 batches
+constexpr int MOST_NODES = 4096;      // at most 16 batches, one after the other
 constexpr unsigned ALL = 0xffffffffu;
 static_assert(BLOCK >= 32 && BLOCK <= 1024 && (BLOCK & (BLOCK - 1)) == 0, "a power of two, whole warps");
 
