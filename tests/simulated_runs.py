@@ -63,16 +63,9 @@ def frame() -> pd.DataFrame:
     texts = {"sweep": "size", "operation": "matmul", "algorithm": "scatter", "contender_algorithm": "scatter"}
     texts |= {"dtype": "float32", "variant": "naive", "device": "cuda", "machine": "T"}
     numbers = {
-        "m": size,
-        "n": size,
-        "k": size,
-        "ranks": 1,
-        "tile": 0,
-        "pinned": -1,
-        "passed": 1,
-        "superseded": False,
+        "m": size, "n": size, "k": size, "ranks": 1, "tile": 0, "pinned": -1, "passed": 1, "superseded": False,
         "run": 0,
-    }
+    }  # fmt: skip
     contender = np.where(own, "naive", "cublas")
     return pd.DataFrame({**texts, **numbers, "baseline": (~own).astype(int), "contender": contender, "rung": contender})
 

@@ -19,37 +19,16 @@ MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent.name !=
 
 # A room may import from those before it.
 ORDER = [
-    "model",
-    "system",
-    "kernels",
-    "operations",
-    "backends",
-    "parallel",
-    "experiment",
-    "store",
-    "bench",
-    "analysis",
-    "report",
-    "cluster",
-    "jobs",
-    "grading",
-    "cli",
-    "__main__",
-]
+    "model", "system", "kernels", "operations", "backends", "parallel", "experiment", "store", "bench", "analysis",
+    "report", "cluster", "jobs", "grading", "cli", "__main__",
+]  # fmt: skip
 
 # library -> the only place that may import it
 HEAVY = {
-    "cupy": "backends/cuda/",
-    "cupy_backends": "backends/cuda/",
-    "cupyx": "backends/cuda/",
-    "cuda": "backends/cuda/",
-    "pynvml": "backends/cuda/",
-    "mpi4py": "parallel/",
-    "nvmath": "parallel/cublasmp.py",
-    "h5py": "store/",
-    "vl_convert": "report/",
-    "matplotlib": "report/",
-}
+    "cupy": "backends/cuda/", "cupy_backends": "backends/cuda/", "cupyx": "backends/cuda/", "cuda": "backends/cuda/",
+    "pynvml": "backends/cuda/", "mpi4py": "parallel/", "nvmath": "parallel/cublasmp.py", "h5py": "store/",
+    "vl_convert": "report/", "matplotlib": "report/",
+}  # fmt: skip
 
 
 # the module of parallel/ that starts MPI when it is imported, besides those of the transports

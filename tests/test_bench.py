@@ -363,18 +363,9 @@ def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_distributed_product(
 @pytest.mark.parametrize(("spread", "noisy"), [(0.3, True), (0.01, False), (None, False)])
 def test_a_machine_that_is_too_noisy_is_stated(spread, noisy):
     row = {
-        "kernel": "a.c",
-        "size": "64",
-        "dtype": "float32",
-        "seconds": 1e-3,
-        "rate": "",
-        "own": True,
-        "spread": spread,
-        "library": "cublas 13.1",
-        "tuned_library": "cublaslt of cuBLAS 13.1",
-        "ratio": 0.5,
-        "tuned_ratio": 0.25,
-    }
+        "kernel": "a.c", "size": "64", "dtype": "float32", "seconds": 1e-3, "rate": "", "own": True, "spread": spread,
+        "library": "cublas 13.1", "tuned_library": "cublaslt of cuBLAS 13.1", "ratio": 0.5, "tuned_ratio": 0.25,
+    }  # fmt: skip
     row |= dict.fromkeys(("fraction", "registers", "local_bytes", "occupancy"))
     text = benched.table({"points": [row]}, "", False)
     assert re.search(r"over cublas 13.1 +over tuned cublaslt of cuBLAS 13.1 *\n.*\n.* 0.500× +0.250×", text)

@@ -876,17 +876,10 @@ def test_a_local_run_in_an_allocation_starts_its_ranks_here(faltering, monkeypat
     """Otherwise mpiexec starts them by srun, on the nodes of `salloc -n 4 snakemake --cores 2`."""
     faltering.program("srun", "exit 1")
     allocation = {
-        "SLURM_JOB_ID": "12",
-        "SLURM_JOBID": "12",
-        "SLURM_NTASKS": "4",
-        "SLURM_NNODES": "2",
-        "SLURM_JOB_NUM_NODES": "2",
-        "SLURM_NODELIST": "nowhere[1-2]",
-        "SLURM_JOB_NODELIST": "nowhere[1-2]",
-        "SLURM_TASKS_PER_NODE": "2(x2)",
-        "SLURMD_NODENAME": "nowhere1",
-        "SLURM_CONF": "/etc/slurm/slurm.conf",
-    }
+        "SLURM_JOB_ID": "12", "SLURM_JOBID": "12", "SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_NODELIST": "nowhere[1-2]", "SLURM_JOB_NODELIST": "nowhere[1-2]", "SLURM_TASKS_PER_NODE": "2(x2)",
+        "SLURMD_NODENAME": "nowhere1", "SLURM_CONF": "/etc/slurm/slurm.conf",
+    }  # fmt: skip
     for name, value in allocation.items():
         monkeypatch.setenv(name, value)
     launcher = Path(sys.executable).parent / "mpiexec"

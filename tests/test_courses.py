@@ -246,14 +246,9 @@ def test_the_configs_of_the_published_run_measure_every_cell(tmp_path):
 
 
 AXES = {
-    "variant": ["naive", "tiled_padded", "cublas"],
-    "dtype": ["float32", "float64"],
-    "tile": [0, 8, 16],
-    "ranks": [1, 2],
-    "memory": [""],
-    "algorithm": ["scatter"],
-    "n": [64, 128, 192, 256],
-}
+    "variant": ["naive", "tiled_padded", "cublas"], "dtype": ["float32", "float64"], "tile": [0, 8, 16],
+    "ranks": [1, 2], "memory": [""], "algorithm": ["scatter"], "n": [64, 128, 192, 256],
+}  # fmt: skip
 
 
 @given(st.sets(st.tuples(*map(st.sampled_from, AXES.values())), min_size=1))

@@ -340,15 +340,9 @@ def test_an_all_reduce_takes_every_vector_of_its_operation():
 # --- measuring ---------------------------------------------------------------------------------------------------
 
 MEASURING = {
-    "visits": 1,
-    "warmups": 1,
-    "min_repetitions": 3,
-    "max_repetitions": 3,
-    "max_seconds": 5,
-    "relative_interval": 0.01,
-    "cache": "cold",
-    "seed": 1,
-}
+    "visits": 1, "warmups": 1, "min_repetitions": 3, "max_repetitions": 3, "max_seconds": 5, "relative_interval": 0.01,
+    "cache": "cold", "seed": 1,
+}  # fmt: skip
 
 
 def measured(mpiexec, folder: Path, entry: dict, transport: str) -> dict:

@@ -25,14 +25,8 @@ CONFIG = {
     "backends": "cpu",
     "extensions": [f"added/{path.name}" for path in FILES],
     "measuring": {
-        "visits": 1,
-        "warmups": 1,
-        "min_repetitions": 3,
-        "max_repetitions": 6,
-        "max_seconds": 0.05,
-        "relative_interval": 0.05,
-        "cache": "cold",
-        "seed": 1,
+        "visits": 1, "warmups": 1, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05,
+        "relative_interval": 0.05, "cache": "cold", "seed": 1,
     },
     "sweeps": {
         "kernel": {"operation": "matmul", "variants": ["row_axpy"], "sizes": [33], "dtypes": ["float64"]},
@@ -47,7 +41,7 @@ CONFIG = {
             "ranks": [2],
         },
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("path", [*FILES, *FOLDER.glob("*.c")], ids=lambda path: path.name)

@@ -169,19 +169,9 @@ HOST_BUILDS = [build for build in BUILDS if build.values[0] not in NOT_ON_HOST]
 
 # m, n, k: single elements, thin ones, ragged in each dimension, whole tiles, several blocks each way
 PRODUCTS = [
-    (1, 1, 1),
-    (17, 33, 1),
-    (1, 17, 33),
-    (33, 1, 17),
-    (5, 3, 0),
-    (8, 16, 32),
-    (31, 32, 33),
-    (33, 31, 32),
-    (64, 64, 64),
-    (32, 96, 64),
-    (65, 7, 129),
-    (9, 70, 40),
-]
+    (1, 1, 1), (17, 33, 1), (1, 17, 33), (33, 1, 17), (5, 3, 0), (8, 16, 32), (31, 32, 33), (33, 31, 32), (64, 64, 64),
+    (32, 96, 64), (65, 7, 129), (9, 70, 40),
+]  # fmt: skip
 SCALARS = [(1.5, 0.5), (1.0, 0.0), (0.0, 2.0), (-0.75, -1.0)]  # alpha, beta; draw() makes C NaN for beta = 0
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")

@@ -120,15 +120,9 @@ def test_the_table_has_the_bandwidths_of_nccl_tests(tmp_path):
     found = derived.exchanges(analysis.measurements(store.read(path))).to_dict("records")
     # nccl-tests: sendrecv moves size bytes a rank; the size of a collective is that of the longest buffer of a rank
     assert [(each["pattern"], each["message_bytes"]) for each in found] == [
-        ("neighbours", 2**20),
-        ("all_to_all", 2**18),
-        ("all_reduce", 2**22),
-        ("broadcast", 2**22),
-        ("gather", 2**22),
-        ("all_gather", 2**22),
-        ("reduce_scatter", 2**22),
-        ("upload", 2**22),
-    ]
+        ("neighbours", 2**20), ("all_to_all", 2**18), ("all_reduce", 2**22), ("broadcast", 2**22), ("gather", 2**22),
+        ("all_gather", 2**22), ("reduce_scatter", 2**22), ("upload", 2**22),
+    ]  # fmt: skip
     assert [each["algorithm_bytes_per_second"] for each in found] == pytest.approx(
         [2**20 / 1e-3] * 2 + [2**22 / 1e-3] * 6
     )

@@ -105,14 +105,8 @@ CONFIG = {
     "scale": "quick",
     "backends": "cuda",
     "measuring": {
-        "visits": 1,
-        "warmups": 1,
-        "min_repetitions": 3,
-        "max_repetitions": 6,
-        "max_seconds": {"quick": 0.5, "full": 2},
-        "relative_interval": 0.05,
-        "cache": "cold",
-        "seed": 1,
+        "visits": 1, "warmups": 1, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": {"quick": 0.5, "full": 2},
+        "relative_interval": 0.05, "cache": "cold", "seed": 1,
     },
     "sweeps": {
         "size": {
@@ -123,7 +117,7 @@ CONFIG = {
             "ranks": [1, 2],
         },
     },
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -839,18 +833,8 @@ def checks(done: subprocess.CompletedProcess) -> dict[str, dict]:
 def test_doctor_checks_everything_that_measuring_needs(tmp_path):
     found = checks(hpcmm("doctor", "--json", folder=tmp_path))
     wanted = [
-        "Python",
-        "hpcmm",
-        "C kernels",
-        "CPU",
-        "BLAS",
-        "MPI",
-        "launcher",
-        "GPU",
-        "Slurm",
-        "C compiler",
-        "C++ compiler",
-    ]
+        "Python", "hpcmm", "C kernels", "CPU", "BLAS", "MPI", "launcher", "GPU", "Slurm", "C compiler", "C++ compiler",
+    ]  # fmt: skip
     wanted += ["Snakemake", "isolation", "memory", "/dev/shm", "disk", "files"]
     assert [name for name in wanted if not any(each.startswith(name) for each in found)] == []
     for name in ("Python", "hpcmm", "C kernels", "MPI", "launcher", "files"):

@@ -36,15 +36,9 @@ RANK_FAILS = Path(__file__).parent / "mpi_programs" / "rank_fails.py"
 
 OF_SWEEP = ("accuracy", "same_bits")  # these belong to a sweep
 QUICK = Measuring(
-    warmups=2,
-    min_repetitions=4,
-    max_repetitions=4,
-    max_seconds=60,
-    relative_interval=0.01,
-    cache="cold",
-    seed=1,
+    warmups=2, min_repetitions=4, max_repetitions=4, max_seconds=60, relative_interval=0.01, cache="cold", seed=1,
     visits=1,
-)
+)  # fmt: skip
 
 # --- when it stops -----------------------------------------------------------------------------------------------
 

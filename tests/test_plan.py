@@ -28,14 +28,8 @@ CONFIG = {
     "scale": "quick",
     "backends": "cuda",
     "measuring": {
-        "visits": 1,
-        "warmups": 2,
-        "min_repetitions": 10,
-        "max_repetitions": {"quick": 30, "full": 200},
-        "max_seconds": 0.25,
-        "relative_interval": 0.01,
-        "cache": "cold",
-        "seed": 1,
+        "visits": 1, "warmups": 2, "min_repetitions": 10, "max_repetitions": {"quick": 30, "full": 200},
+        "max_seconds": 0.25, "relative_interval": 0.01, "cache": "cold", "seed": 1,
     },
     "sweeps": {
         "size": {
@@ -48,7 +42,7 @@ CONFIG = {
         },
         "sum": {"operation": "sum", "sizes": [1000]},
     },
-}
+}  # fmt: skip
 GONE = object()
 
 

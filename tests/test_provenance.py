@@ -52,18 +52,10 @@ def server(tmp_path, monkeypatch):
 def test_the_machine_is_read_from_the_files_of_the_kernel(server):
     server()
     assert provenance.read(provenance.SOURCES) == {
-        "governor": "performance, powersave",
-        "most_kilohertz": "3900000",
-        "turbo": True,
-        "smt": "on",
-        "transparent_hugepages": "always",
-        "numa_balancing": "1",
-        "numa_nodes": {"node0": "0-31", "node1": "32-63"},
-        "allowed_cpus": "0-7",
-        "allowed_numa_nodes": "0",
-        "microcode": "0x2b",
-        "hypervisor": True,
-    }
+        "governor": "performance, powersave", "most_kilohertz": "3900000", "turbo": True, "smt": "on",
+        "transparent_hugepages": "always", "numa_balancing": "1", "numa_nodes": {"node0": "0-31", "node1": "32-63"},
+        "allowed_cpus": "0-7", "allowed_numa_nodes": "0", "microcode": "0x2b", "hypervisor": True,
+    }  # fmt: skip
     second = os.sysconf("SC_CLK_TCK")
     times = provenance.read(provenance.COUNTERS)["cpu_times"]
     assert times == {"busy_seconds": 2000 / second, "steal_seconds": 500 / second}

@@ -323,16 +323,8 @@ def test_ladder_table(built):
     lines = (built / "tables" / "sum.ladder.md").read_text("utf-8").splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
     assert rows[0] == [
-        "n",
-        "Device",
-        "Rung",
-        "Time",
-        "GB/s",
-        "Step",
-        "Cumulative",
-        "Ratio to baseline",
-        "Result",
-    ]
+        "n", "Device", "Rung", "Time", "GB/s", "Step", "Cumulative", "Ratio to baseline", "Result",
+    ]  # fmt: skip
     assert rows[2:] == [
         ["2²²", "cuda", "divergent", "8.00 ms (8.00 ms to 8.00 ms)", "2.10", "", "1.00×", "", "PASS 1e-08"],
         ["", "", "sequential", "2.00 ms (2.00 ms to 2.00 ms)", "8.39", "4.00×", "4.00×", "", "PASS 1e-08"],
@@ -359,25 +351,12 @@ def test_phase_table(built):
     lines = (built / "tables" / "size.phases.md").read_text("utf-8").replace("\\_", "_").splitlines()
     head, _, row = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
     assert head == [
-        "n",
-        "Variant",
-        "Scatter",
-        "Kernel",
-        "Gather",
-        "Total",
-        "TFLOP/s, kernel alone",
-        "TFLOP/s, end to end",
-    ]
+        "n", "Variant", "Scatter", "Kernel", "Gather", "Total", "TFLOP/s, kernel alone", "TFLOP/s, end to end",
+    ]  # fmt: skip
     assert row == [
-        "64",
-        "tiled_padded 16",
-        "5.24 µs (20 %)",
-        "10.5 µs (40 %)",
-        "5.24 µs (20 %)",
-        "26.2 µs",
-        "100 GFLOP/s",
+        "64", "tiled_padded 16", "5.24 µs (20 %)", "10.5 µs (40 %)", "5.24 µs (20 %)", "26.2 µs", "100 GFLOP/s",
         "20.0 GFLOP/s",
-    ]
+    ]  # fmt: skip
     assert "End-to-end times" in Page(html_of(built)).text
     assert not (built / "tables" / "sum.phases.md").exists()
 
@@ -553,16 +532,9 @@ def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
     color = next(e["color"]["scale"] for e in encodings if "color" in e)
     style = {label: (c, s) for label, c, s in zip(color["domain"], color["range"], shape["range"], strict=True)}
     assert list(style) == [
-        "serial",
-        "numpy",
-        "naive 8",
-        "naive 16",
-        "naive 32",
-        "tiled_padded 8",
-        "tiled_padded 16",
-        "tiled_padded 32",
+        "serial", "numpy", "naive 8", "naive 16", "naive 32", "tiled_padded 8", "tiled_padded 16", "tiled_padded 32",
         "cublas",
-    ]
+    ]  # fmt: skip
     assert len(set(style.values())) == len(style)
     assert style["naive 8"][0] == style["naive 32"][0] != style["tiled_padded 8"][0]
     assert style["numpy"][0] == style["cublas"][0] == vega.LINE
@@ -945,15 +917,9 @@ def test_settings_of_one_sweep_have_separate_tables(tmp_path):
 
 
 GPU = {
-    "name": "H200",
-    "compute_capability": "90",
-    "multiprocessors": 132,
-    "memory_bytes": 150_000_000_000,
-    "max_sm_clock": 1.98e9,
-    "block_dimensions": [1024, 1024, 64],
-    "ecc": True,
-    "sm_shared_bytes": 228 * 1024,
-}
+    "name": "H200", "compute_capability": "90", "multiprocessors": 132, "memory_bytes": 150_000_000_000,
+    "max_sm_clock": 1.98e9, "block_dimensions": [1024, 1024, 64], "ecc": True, "sm_shared_bytes": 228 * 1024,
+}  # fmt: skip
 
 
 def markdown_rows(path: Path) -> list[list[str]]:
@@ -977,27 +943,13 @@ def test_resource_tables(tmp_path):
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows, "sum": sums}, provenance), tmp_path)
     head, first, second, third = markdown_rows(tmp_path / "tables" / "matmul.resources.md")
     assert dict(zip(head, first, strict=True)) == {
-        "Variant": "tiled_padded 16",
-        "Type": "float32",
-        "Registers": "40",
-        "Shared memory": "2 KiB",
-        "Local memory": "0 B",
-        "Block": "16 × 16",
-        "Grid": "4 × 4 (4096)",
-        "Blocks per SM": "8 (computed: 6)",
-        "Threads per SM": "2,048",
-        "Occupancy": "100 %",
-        "Limited by": "registers",
-        "Block limit, threads": "8",
-        "Block limit, registers": "6",
-        "Block limit, shared memory": "76",
-        "Block limit, hardware": "32",
-        "Loads per phase": "512",
-        "Operations per phase": "8,192",
-        "Pending loads per SM": "4,096",
-        "Operations per load": "16.0",
-        "Bandwidth bound": "19.2 TFLOP/s",
-    }
+        "Variant": "tiled_padded 16", "Type": "float32", "Registers": "40", "Shared memory": "2 KiB",
+        "Local memory": "0 B", "Block": "16 × 16", "Grid": "4 × 4 (4096)", "Blocks per SM": "8 (computed: 6)",
+        "Threads per SM": "2,048", "Occupancy": "100 %", "Limited by": "registers", "Block limit, threads": "8",
+        "Block limit, registers": "6", "Block limit, shared memory": "76", "Block limit, hardware": "32",
+        "Loads per phase": "512", "Operations per phase": "8,192", "Pending loads per SM": "4,096",
+        "Operations per load": "16.0", "Bandwidth bound": "19.2 TFLOP/s",
+    }  # fmt: skip
     assert second[:2] == ["", "float64"] and "computed: 6" in second[7] and second[9] == "62 %"
     assert third[3:5] == ["64 KiB (dynamic)", "16 B"] and third[7] == "2" and third[9] == "25 %"
     assert third[15:17] == ["2,048", "262,144"]

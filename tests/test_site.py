@@ -17,16 +17,11 @@ CONFIG = {
     "scale": "quick",
     "backends": "auto",
     "measuring": {
-        "warmups": 1,
-        "min_repetitions": 3,
-        "max_repetitions": 4,
-        "max_seconds": 0.1,
-        "relative_interval": 0.05,
-        "cache": "hot",
-        "seed": 1,
+        "warmups": 1, "min_repetitions": 3, "max_repetitions": 4, "max_seconds": 0.1, "relative_interval": 0.05,
+        "cache": "hot", "seed": 1,
     },
     "sweeps": {"size": {"operation": "matmul", "variants": ["serial", "naive"], "sizes": [1000], "ranks": [1, 5]}},
-}
+}  # fmt: skip
 BATCHES = plan.make(CONFIG, machine(gpus=8)).batches
 
 

@@ -53,15 +53,9 @@ TRIED = list(WAYS) if ALL else ["literal", "slurm"]
 NICE = 5  # of the workflows, relative to the process that breaks their jobs
 
 MEASURING = {
-    "visits": 1,
-    "warmups": 0,
-    "min_repetitions": 3,
-    "max_repetitions": 4,
-    "max_seconds": 0.05,
-    "relative_interval": 0.05,
-    "cache": "hot",
-    "seed": 1,
-}
+    "visits": 1, "warmups": 0, "min_repetitions": 3, "max_repetitions": 4, "max_seconds": 0.05,
+    "relative_interval": 0.05, "cache": "hot", "seed": 1,
+}  # fmt: skip
 
 
 def why_not() -> str:
@@ -246,14 +240,9 @@ def scontrol(*arguments: str) -> str:
 # What each way in asks Slurm for: the way's arguments, what site.yaml says, and which of it is not so.
 # By the rule: 3 ranks on CPUs of two nodes, 2 ranks with a GPU each.
 SITE = {
-    "partition": "alone",
-    "account": "bench",
-    "qos": "long",
-    "constraint": "big",
-    "ranks_per_node": 2,
-    "memory_mb": 700,
+    "partition": "alone", "account": "bench", "qos": "long", "constraint": "big", "ranks_per_node": 2, "memory_mb": 700,
     "modules": ["openmpi", "cuda"],
-}
+}  # fmt: skip
 SRUN = SITE | {"launcher": "srun --mpi=pmi2"}
 ASKED = {
     "cpu": {"NumNodes": "2", "CPUs/Task": "1", "MinMemoryNode": "700M", "TimeLimit": "00:07:00"},

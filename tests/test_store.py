@@ -437,20 +437,12 @@ def test_a_folder_that_cannot_be_created_is_named(tmp_path, target):
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("samples/kernel", -1e-3),
-        ("samples/kernel", 0.0),
-        ("samples/total", 0.0),
-        ("samples/total", np.inf),
-        ("samples/kernel", 5e-324),
-        ("samples/gather", 1e300),
-        ("samples/power", -np.inf),
-        ("measurements/clock", 5e-324),
-        ("samples/measurement", 6),
-        ("samples/call", 2),
-        ("measurements/run", -1),
+        ("samples/kernel", -1e-3), ("samples/kernel", 0.0), ("samples/total", 0.0), ("samples/total", np.inf),
+        ("samples/kernel", 5e-324), ("samples/gather", 1e300), ("samples/power", -np.inf),
+        ("measurements/clock", 5e-324), ("samples/measurement", 6), ("samples/call", 2), ("measurements/run", -1),
         ("measurements/ranks", 0),
     ],
-)
+)  # fmt: skip
 def test_an_invalid_value_is_an_error_with_its_column(tmp_path, column, value):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:

@@ -557,15 +557,10 @@ extern "C" __global__ void product(SUM *C, const __grid_constant__ TensorMap map
 """
 # suffix of the instruction, element type of the library, terms of an instruction, bytes of a row of a box, B by rows
 PRODUCTS = [
-    ("f16", "float16", 16, 128, True),
-    ("bf16", "bfloat16", 16, 64, True),
-    ("f16", "float16", 16, 32, True),
-    ("bf16", "bfloat16", 16, 128, False),
-    ("f16", "float16", 16, 64, False),
-    ("tf32", "float32", 8, 128, False),
-    ("s8", "int8", 32, 128, False),
-    ("s8", "int8", 32, 32, False),
-]
+    ("f16", "float16", 16, 128, True), ("bf16", "bfloat16", 16, 64, True), ("f16", "float16", 16, 32, True),
+    ("bf16", "bfloat16", 16, 128, False), ("f16", "float16", 16, 64, False), ("tf32", "float32", 8, 128, False),
+    ("s8", "int8", 32, 128, False), ("s8", "int8", 32, 32, False),
+]  # fmt: skip
 ELEMENTS = {"f16": "CudaF16", "bf16": "CudaBf16", "tf32": "CudaTf32", "s8": "CudaS8"}
 
 

@@ -116,21 +116,12 @@ def test_code_without_a_loop():
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("HGMMA.64x128x8.F32.TF32", "tensor"),
-        ("DMMA.8x8x4", "tensor"),
-        ("UTMALDG.2D", "asynchronous copy"),
-        ("LDGSTS.E.BYPASS.128", "asynchronous copy"),
-        ("LDSM.16.M88.4", "shared load"),
-        ("LDL.128", "local memory"),
-        ("ATOMS.ADD", "shared store"),
-        ("RED.E.ADD.F32", "global store"),
-        ("F2FP.BF16.F32.PACK_AB", "conversion"),
-        ("UIADD3.X", "integer"),
-        ("IMAD.MOV.U32", "move"),
-        ("BAR.SYNC.DEFER_BLOCKING", "control"),
-        ("NONE", "other"),
+        ("HGMMA.64x128x8.F32.TF32", "tensor"), ("DMMA.8x8x4", "tensor"), ("UTMALDG.2D", "asynchronous copy"),
+        ("LDGSTS.E.BYPASS.128", "asynchronous copy"), ("LDSM.16.M88.4", "shared load"), ("LDL.128", "local memory"),
+        ("ATOMS.ADD", "shared store"), ("RED.E.ADD.F32", "global store"), ("F2FP.BF16.F32.PACK_AB", "conversion"),
+        ("UIADD3.X", "integer"), ("IMAD.MOV.U32", "move"), ("BAR.SYNC.DEFER_BLOCKING", "control"), ("NONE", "other"),
     ],
-)
+)  # fmt: skip
 def test_classes_of_instructions(name, kind):
     assert disassembly.class_of(name) == kind
 

@@ -35,14 +35,8 @@ CONFIG = {
     "scale": "quick",
     "backends": "cpu",
     "measuring": {
-        "visits": 1,
-        "warmups": 1,
-        "min_repetitions": 3,
-        "max_repetitions": 6,
-        "max_seconds": 0.05,
-        "relative_interval": 0.05,
-        "cache": "hot",
-        "seed": 1,
+        "visits": 1, "warmups": 1, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05,
+        "relative_interval": 0.05, "cache": "hot", "seed": 1,
     },
     "sweeps": {
         "small": {
@@ -54,7 +48,7 @@ CONFIG = {
         },
         "sum": {"operation": "sum", "variants": ["serial"], "sizes": [1000], "ranks": [2]},
     },
-}
+}  # fmt: skip
 
 
 FOLDER = "it's my test"  # a name that a shell must have quoted
@@ -524,15 +518,8 @@ def test_a_python_path_with_special_characters_is_refused_only_on_a_cluster(tmp_
 
     def dry_run(*arguments):
         command = [
-            sys.executable,
-            "-c",
-            program,
-            "--snakefile",
-            ROOT / "Snakefile",
-            "--configfile",
-            config,
-            "--dry-run",
-        ]
+            sys.executable, "-c", program, "--snakefile", ROOT / "Snakefile", "--configfile", config, "--dry-run",
+        ]  # fmt: skip
         return subprocess.run([*command, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=300)
 
     refused = dry_run("--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch", "--jobs", "1")

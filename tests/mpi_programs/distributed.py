@@ -169,14 +169,9 @@ def main() -> None:
         {"arrival": break_arrival, "order": break_order}[sys.argv[5]]()
     scalars = [{"alpha": alpha, "beta": beta} for alpha, beta in ((1.5, 0.5), (1.0, 0.0), (-1.0, 1.0), (0.25, -2.0))]
     cases = st.tuples(
-        st.just("matmul"),
-        st.sampled_from(PRODUCTS),
-        st.sampled_from(PAIRS),
-        st.tuples(size, size, size),
-        st.sampled_from(works),
-        st.sampled_from(scalars),
-        st.integers(0, 2**32 - 1),
-    )
+        st.just("matmul"), st.sampled_from(PRODUCTS), st.sampled_from(PAIRS), st.tuples(size, size, size),
+        st.sampled_from(works), st.sampled_from(scalars), st.integers(0, 2**32 - 1),
+    )  # fmt: skip
 
     # no time limits, and no search for a smaller case: an error anywhere ends all ranks at once
     @settings(
