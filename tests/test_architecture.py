@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import functools
 import importlib
 import re
 import subprocess
@@ -39,9 +40,14 @@ def name(path: Path) -> str:
     return str(path.relative_to(PACKAGE.parent))
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path, top: bool = False) -> set[str]:
     """Dotted names of all that a file imports, or its top level; names from a package are joined to it."""
-    found, tree = set(), ast.parse(path.read_text())
+    found, tree = set(), parsed(path)
     for node in tree.body if top else ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {each.name for each in node.names}
@@ -110,7 +116,7 @@ def device_names_in(tree: ast.AST) -> list[int]:
 
 def test_only_backends_and_device_records_test_for_a_device():
     others = [path for path in MODULES if room(path) != "backends" and path.stem != "devices"]
-    found = {name(path): device_names_in(ast.parse(path.read_text())) for path in others}
+    found = {name(path): device_names_in(parsed(path)) for path in others}
     assert not {path: lines for path, lines in found.items() if lines}
 
 
@@ -170,7 +176,7 @@ def test_fields_of_dataclasses_are_described_once():
     """Comments at the fields describe them; a docstring does not list them with their types again."""
     twice = []
     for path in MODULES:
-        for node in (each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.ClassDef)):
+        for node in (each for each in ast.walk(parsed(path)) if isinstance(each, ast.ClassDef)):
             text = ast.get_docstring(node) or ""
             fields = [each.target.id for each in node.body if isinstance(each, ast.AnnAssign)]
             twice += [f"{path.name}: {node.name}.{name}" for name in fields if re.search(rf"(?m)^{name} : ", text)]
