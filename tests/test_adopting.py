@@ -585,6 +585,66 @@ __global__ void product(const float *A, const float *B, float *C, int n)
     C[row * n + col] = sum;
 }
 """
+# A warp multiplies 16 x 8 by the instructions of tensor cores, whose fragments are loaded from copies in shared memory
+BY_MMA = """
+#include <cuda_fp16.h>
+__device__ uint32_t address(const void *p)
+{
+    uint32_t x;
+    asm("{ .reg .u64 long; cvta.to.shared.u64 long, %1; cvt.u32.u64 %0, long; }" : "=r"(x) : "l"(p));
+    return x;
+}
+__device__ void copy16(void *to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], %2;\\n" ::"r"(address(to)), "l"(from), "n"(16)
+                 : "memory");
+}
+__global__ void product(const half *A, const half *B, OUT *C, int M, int N, int K)
+{
+    __shared__ __align__(16) half a[16][16], b[16][8];
+    int lane = threadIdx.x, i = blockIdx.y * 16, j = blockIdx.x * 8;
+    SUMS;
+    for (int k = 0; k < K; k += 16) {
+        copy16(&a[lane / 2][lane % 2 * 8], A + (i + lane / 2) * K + k + lane % 2 * 8);
+        if (lane < 16) copy16(b[lane], B + (k + lane) * N + j);
+        asm volatile("cp.async.commit_group;\\n" ::);
+        asm volatile("cp.async.wait_group %0;" ::"n"(0));
+        __syncthreads();
+        uint32_t x[4], y[2];
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])  // of A
+                     : "r"(address(&a[lane % 16][lane / 16 * 8])));
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                     : "=r"(y[0]), "=r"(y[1]) : "r"(address(b[lane % 16])));
+        MULTIPLY;
+        __syncthreads();
+    }
+    STORE;
+}
+int main() { product<<<dim3(8, 4), 32>>>(a, b, c, 64, 64, 64); }
+"""
+TO_FLOAT = {
+    "OUT": "float",
+    "SUMS": "float c[4] = {}",
+    "MULTIPLY": """asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                     "{%8, %9}, {%0, %1, %2, %3};" : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]))""",
+    "STORE": "for (int e = 0; e < 4; ++e) C[(i + lane / 4 + e / 2 * 8) * N + j + lane % 4 * 2 + e % 2] = c[e]",
+}
+TO_HALF = {
+    "OUT": "half",
+    "SUMS": "uint32_t c[2] = {}",
+    "MULTIPLY": """asm volatile("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, "
+                     "{%6, %7}, {%8, %9};" : "=r"(c[0]), "=r"(c[1]) : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]),
+                     "r"(y[0]), "r"(y[1]), "r"(c[0]), "r"(c[1]))""",
+    "STORE": "for (int e = 0; e < 2; ++e) *(uint32_t *)&C[(i + lane / 4 + e * 8) * N + j + lane % 4 * 2] = c[e]",
+}
+
+
+def by_mma(parts):
+    return re.sub("|".join(parts), lambda x: parts[x[0]], BY_MMA)
+
+
 WITH_AVX = """
 #include <immintrin.h>
 void multiply(const float *A, const float *B, float *C, int M, int N, int K)
@@ -666,6 +726,36 @@ __global__ void twice(const int *x, int *y, int n) { unsigned i = AT; if (i < n)
 __global__ void duplicate(const int *x, int *y, int n) { unsigned i = AT; if (i < n) y[i] = x[i]; }
 int main() { duplicate<<<4, 64>>>(x, y, 200); twice<<<4, 64>>>(x, y, 200); }
 """
+# Matrices: rows and columns are of threads in x and y, the width is that of the grid
+OF_MATRICES = """
+__global__ void add(const float *a, const float *b, float *c, int width, int height)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x < width && y < height) c[y * width + x] = a[y * width + x] + b[y * width + x];
+}
+int main() { dim3 block(32, 4); add<<<dim3(4, 32), block>>>(a, b, c, 128, 128); }
+"""
+OF_TILES = """
+__global__ void move(const double *in, double *out)
+{
+    int x = blockIdx.x * 16 + threadIdx.x, y = blockIdx.y * 16 + threadIdx.y, width = gridDim.x * 16;
+    for (int j = 0; j < 16; j += 4) out[(y + j) * width + x] = in[(y + j) * width + x];
+}
+int main() { move<<<dim3(4, 4), dim3(16, 4)>>>(a, b); }
+"""
+# A flag that adds, an array that nothing reads, a helper of another operation, and the first line of a notebook's cell
+WITH_FLAGS = """%%writefile mine.cu
+__global__ void clean(float *x, float *y, int n) { for (int i = 0; i < n; ++i) y[i] = x[i]; }
+__global__ void multiply(const float *A, const float *B, float *C, const float *bias, int n, bool add, int unused)
+{
+    int i = blockIdx.y * 16 + threadIdx.y, j = blockIdx.x * 16 + threadIdx.x;
+    if (i >= n || j >= n) return;
+    float sum = 0;
+    for (int p = 0; p < n; ++p) sum += A[i * n + p] * B[p * n + j];
+    if (add) C[i * n + j] += sum;
+    else C[i * n + j] = sum;
+}
+"""
 FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "TILE_X").replace("blockDim.y", "TILE_Y")
 
 
@@ -706,7 +796,7 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
             SCALED.replace("c[e] = alpha", "c[e] += alpha")
             + "int main() { scaled<<<4, 128>>>(9, 9, 9, 2, a, b, 3, c); }",
             "mine.cu",
-            ["FAIL 128x128x128 float64", "C is added once more, beside beta C"],
+            ["FAIL", " float64, ", "C is added once more, beside beta C"],
         ),
         (PIPELINED, "mine.cu", ["(multiples of 16, square, C = A B, packed rows)"]),
         (
@@ -723,11 +813,19 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
             ["PASS", "(multiples of 16, square, C = A B, packed rows)"],
         ),
         (ADD.replace("a[i] + b[i]", "a[i] * b[i]"), "mine.cu", ["FAIL add computes the products of elements"]),
-        (ADD.replace("float", "half"), "mine.cu", ["FAIL add is for float16; vector_add has int32"]),
+        (ADD.replace("float", "half"), "mine.cu", ["not tested: add is for float16; vector_add has int32"]),
         (
-            ADD.replace("if (i", 'asm volatile("cp.async.commit_group;"); if (i'),
+            ADD.replace("if (i", 'asm volatile("cp.async.bulk.commit_group;"); if (i'),
             "mine.cu",
-            ["FAIL", "the host does not run inline PTX (asm), run it on a GPU, with call, block and grid in a head"],
+            ["not tested: needs a GPU: inline PTX (cp.async.bulk.commit_group) in line 5; give call, block and grid"],
+        ),
+        (by_mma(TO_FLOAT), "mine.cu", ["PASS at 42 points", "(multiples of 16 x 8 x 16, C = A B, packed rows)"]),
+        (by_mma(TO_HALF), "mine.cu", ["PASS", "(multiples of 16 x 8 x 16, C = A B, packed rows, narrow sums)"]),
+        (by_mma(TO_FLOAT).replace("{%8, %9}, {%0", "{%9, %8}, {%0"), "mine.cu", ["mine.cu: FAIL"]),
+        (
+            by_mma(TO_FLOAT).replace('asm volatile("cp.async.wait_group %0;" ::"n"(0));', ""),
+            "mine.cu",
+            ["FAIL", "read of shared memory that nothing has written"],
         ),
         (
             ADD.replace("i < n", "i < n * n"),
@@ -756,7 +854,7 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
             "mine.cu",
             ["PASS", "(multiples of 16, square, C = A B, packed rows, narrow sums)"],
         ),
-        (DOT, "mine.cu", ["FAIL dot computes the dot product of two vectors, which is no operation here"]),
+        (DOT, "mine.cu", ["not tested: dot computes the dot product of two vectors, which is no operation here"]),
         (
             ADD + DOT + ADD.replace("add", "less").replace("+ b[i]", "- b[i]"),
             "mine.cu",
@@ -766,9 +864,18 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         (
             FROM_OUTSIDE,
             "mine.cu",
-            ["FAIL TILE_X not defined: give constants: {TILE_X: ...} in a head"],
+            ["block [16, 16], constants TILE_X = 16, TILE_Y = 16", "mine.cu: PASS"],
         ),
-        ('#include "types.h"\nvoid f(real *a, real *b, int n) {}', "mine.c", ["FAIL types.h not found"]),
+        ('#include "types.h"\nvoid f(real *a, real *b, int n) {}', "mine.c", ["not tested: types.h not found"]),
+        (OF_MATRICES, "mine.cu", ["grid [ceil(root / 32), ceil(root / 4)], block [32, 4]", "PASS", "to 4225 (square)"]),
+        (OF_MATRICES.replace("x < width", "x < width - 1"), "mine.cu", ["mine.cu: FAIL"]),
+        (OF_TILES, "mine.cu", ["block [16, 4]", "PASS", "(multiples of 256, square), exact"]),
+        (OF_TILES.replace("out[(y + j) * width + x]", "out[x * width + y + j]"), "mine.cu", ["computes the transpose"]),
+        (
+            WITH_FLAGS,
+            "mine.cu",
+            ["multiply(A, B, C, bias=0, n, add=0, unused=0)", "other operation or type: clean", "mine.cu: PASS"],
+        ),
         # each kernel of a file has its verdict, under its name
         (
             ADD + ADD.replace("add", "wrong_add").replace("+ b[i]", "- b[i]"),
@@ -792,9 +899,11 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         "sums of float16 to float32", "CUB", "one block and one length", "float4 behind a check",
         "few lanes in the block of the file", "shuffle without a mask", "rounded inputs", "copy of integers", "C twice",
         "pipeline", "no wait", "template that adds", "lost term of narrow sums", "narrow sums", "condition of a turn",
-        "products of elements", "addition of float16", "inline PTX", "length of a root", "one length",
+        "products of elements", "addition of float16", "inline PTX", "mma",
+        "mma of float16", "mma with a fragment exchanged", "no wait for copies", "length of a root", "one length",
         "race without a length", "shared float16", "dot", "beside a dot", "string of Python", "constants from outside",
-        "header not found", "several", "multiples", "one block",
+        "header not found", "sum of matrices", "wrong sum of matrices", "copy of tiles", "transpose", "flags",
+        "several", "multiples", "one block",
     ],
 )  # fmt: skip
 def test_a_file_of_each_style_has_a_verdict_or_says_what_is_missing(tmp_path, benched, text, name, lines):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hpcmm.backends.cpu import searches
 from hpcmm.bench import on_host, sanitizing
-from hpcmm.model import Operation, Task, Variant
+from hpcmm.model import NotTested, Operation, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.store import Groups
 
+WRONG, UNTESTED = 1, 3  # exit statuses
 FAULT = re.compile(r"cudaError(Assert|IllegalAddress|MisalignedAddress|LaunchFailure|IllegalInstruction)")
 
 
@@ -106,8 +107,22 @@ def lost_to_others(name: str, columns: Groups) -> bool:
     return bool(unmeasured) and not any(why.startswith(f"failed: {name} ") for why in unmeasured)
 
 
+def failed(name: str, why: str) -> dict[str, Any]:
+    """Return the verdict on a kernel that could not be run."""
+    found = {"kernel": name, "passed": False, "points": 0, "where": why, "note": ""}
+    return found | {"largest": [], "error_over_bound": 0.0}
+
+
+def status(results: Iterable[Mapping[str, Any]]) -> int:
+    """Return the exit status for verdicts."""
+    wrong = [result["where"] for result in results if not result["passed"]]
+    return WRONG if not all(why.startswith(NotTested.PREFIX) for why in wrong) else UNTESTED if wrong else 0
+
+
 def line_of(result: Mapping[str, Any]) -> str:
     """Return the line of a verdict."""
+    if result["where"].startswith(NotTested.PREFIX):
+        return f"{result['kernel']}: {result['where']}"
     if not result["passed"]:
         hint = (
             "; --sanitize names the line"

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from hpcmm import backends, kernels
 from hpcmm.bench import adoption, disassembly, sanitizing, tools
 from hpcmm.cli.arguments import command, positive
-from hpcmm.cli.selection import SMS_ON_HOST, Chosen, alone, choose, config_of, verifying_sweeps
-from hpcmm.model import DeviceError, HpcmmError, Task, Variant
+from hpcmm.cli.selection import SMS_ON_HOST, Chosen, NothingToRun, alone, choose, config_of, verifying_sweeps
+from hpcmm.model import DeviceError, HpcmmError, NotTested, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.system import files, surroundings
 
@@ -46,7 +46,11 @@ def add(commands: argparse._SubParsersAction) -> None:
         run,
         "Verify kernels from files at ragged shapes, and time them beside the library.",
         "Languages: C, C++, CUDA, Python. The arguments and the launch of a kernel are found, or stated in its head.",
-        {0: "all results are correct", 1: "a wrong result, a kernel that does not compile, or another error"},
+        {
+            0: "all results are correct",
+            1: "a wrong result, a kernel that does not compile, or another error",
+            3: "nothing is wrong, but not all kernels can be tested on this machine",
+        },
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="kernels, all of one operation and device")
     parser.add_argument("--kernel", metavar="NAME", help="function of the files, if they have several kernels")
@@ -116,33 +120,49 @@ def run(arguments: argparse.Namespace) -> int:
         return adopt(arguments)
     if arguments.on_host:
         chosen = chosen_or_said(arguments)
-        return on_host(arguments, chosen) if chosen else WRONG
+        return chosen if isinstance(chosen, int) else on_host(arguments, chosen)
     from hpcmm.jobs import trial  # with HDF5, which takes a while to import
 
     with contextlib.closing(trial.Visit()) as first:  # it starts while the files are read
         chosen = chosen_or_said(arguments)
-        if not chosen:
-            return WRONG
+        if isinstance(chosen, int):
+            return chosen
         device = chosen.kernels[0].device
         if missing := backends.missing(device):
-            why = missing if backends.this_machine().count[device] else "this machine has no GPU"
-            raise HpcmmError(f"{why}; --on-host verifies CUDA kernels on the CPU")
+            if backends.this_machine().count[device]:
+                raise HpcmmError(f"{missing}; --on-host verifies CUDA kernels on the CPU")
+            if all(map(is_cuda, chosen.kernels)):
+                print("hpcmm: this machine has no GPU: verified on the CPU, as by --on-host", file=sys.stderr)
+                return on_host(arguments, dataclasses.replace(chosen, asked=[]))  # sizes to time
+            return unrun(arguments, dict.fromkeys(chosen.names, str(NotTested("needs a GPU"))))
         surroundings.say()
         return measured(arguments, chosen, first)
 
 
-def chosen_or_said(arguments: argparse.Namespace) -> Chosen | None:
-    """Return what to measure; None if it cannot be, after JSON that says why."""
+def chosen_or_said(arguments: argparse.Namespace) -> Chosen | int:
+    """Return what to measure; the exit status if there is nothing, after lines or JSON that say why."""
     try:
         chosen = choose(arguments)
+    except NothingToRun as error:
+        return unrun(arguments, error.broken)
     except HpcmmError as error:
         if not arguments.json:
             raise
-        wrong = [failed(Path(each).name, str(error)) for each in arguments.files]
-        print(json.dumps({"operation": arguments.operation or "", "kernels": wrong}, indent=1))
-        return None
+        return unrun(arguments, dict.fromkeys(arguments.files, str(error)))
     require_tools(arguments, chosen)
     return chosen
+
+
+def unrun(arguments: argparse.Namespace, why: Mapping[str, str]) -> int:
+    """Print the verdicts on kernels that cannot be run, by path, and return the exit status."""
+    from hpcmm.bench import verdicts
+
+    results = [verdicts.failed(Path(path).name, each) for path, each in why.items()]
+    if arguments.json:
+        print(json.dumps({"operation": arguments.operation or "", "kernels": results}, indent=1))
+    else:
+        print("\n".join(map(verdicts.line_of, results)))
+    return verdicts.status(results)
 
 
 def adopt(arguments: argparse.Namespace) -> int:
@@ -188,13 +208,13 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
             print(text, flush=True)
 
     operation = chosen.operation
-    results = [failed(Path(path).name, why) for path, why in chosen.broken.items()] + uncompiled(chosen)
+    results = [verdicts.failed(Path(path).name, why) for path, why in chosen.broken.items()] + uncompiled(chosen)
     for each in results:
         say(verdicts.line_of(each))
     if not chosen.kernels:
         if arguments.json:
             print(json.dumps({"operation": operation.name, "kernels": results}, indent=1))
-        return WRONG
+        return verdicts.status(results)
     device = chosen.kernels[0].device
     judged = verified(chosen, first, lambda verdict: say(verdicts.line_of(verdict)))
     if not arguments.sanitize:
@@ -246,9 +266,8 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
             print(benched.profile_table(columns))
     if found.get("profiles") == []:
         print(f"hpcmm: no profile: {benched.why_unprofiled(columns)}", file=sys.stderr)
-    wrong = [each for each in results if not each["passed"]]
     incomplete = found.get("profiles") == [] or any(each["what"] for each in found.get("sanitizers", ()))
-    return WRONG if incomplete or (wrong and not (arguments.tune and rows)) else 0
+    return WRONG if incomplete else 0 if arguments.tune and rows else verdicts.status(results)
 
 
 def verified(chosen: Chosen, first: Visit | None, show: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
@@ -399,6 +418,7 @@ def disassembled(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[
 
 def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
     """Compile the sources for the CPU; remove those that do not compile, and return their verdicts."""
+    from hpcmm.bench import verdicts
     from hpcmm.kernels.modules import compile_module
 
     found = []
@@ -411,21 +431,8 @@ def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
             except DeviceError as error:
                 chosen.kernels.remove(variant)
                 chosen.names.remove(name)
-                found.append(failed(variant.name, str(error)))
+                found.append(verdicts.failed(variant.name, str(error)))
     return found
-
-
-def failed(name: str, why: str) -> dict[str, Any]:
-    """Return the verdict on a kernel that could not be run."""
-    return {
-        "kernel": name,
-        "passed": False,
-        "points": 0,
-        "where": why,
-        "note": "",
-        "largest": [],
-        "error_over_bound": 0.0,
-    }
 
 
 def progress(line: str) -> None:
@@ -454,7 +461,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
     from hpcmm.bench import verdicts
     from hpcmm.bench.on_host import verify
 
-    results = [failed(Path(path).name, why) for path, why in chosen.broken.items()]
+    results = [verdicts.failed(Path(path).name, why) for path, why in chosen.broken.items()]
     if not arguments.json:
         for each in results:
             print(f"{verdicts.line_of(each)} (on the host, not timed)", flush=True)
@@ -470,7 +477,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
             result |= {"note": found.note, "largest": list(found.largest)}
             results.append(result | {"error_over_bound": found.error_over_bound})
         except DeviceError as error:
-            results.append(failed(variant.name, str(error)))
+            results.append(verdicts.failed(variant.name, str(error)))
         if not arguments.json:
             print(f"{verdicts.line_of(results[-1])} (on the host, not timed)", flush=True)
     found = {"operation": chosen.operation.name, "device": "host", "kernels": results}
@@ -482,8 +489,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
         from hpcmm.report import bench as benched  # with pandas, which takes a while to import
 
         print(benched.bits_table(found["bits"]))
-    right = [each for each in results if each["passed"]]
-    return 0 if len(right) == len(results) or (arguments.tune and right) else WRONG
+    return 0 if arguments.tune and any(each["passed"] for each in results) else verdicts.status(results)
 
 
 def bits_on_host(chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:

@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hpcmm import kernels
+from hpcmm import backends, kernels
 from hpcmm.bench import adoption
 from hpcmm.experiment import extensions, own_kernels
 from hpcmm.experiment.config import of_file
-from hpcmm.model import HpcmmError, Operation, Task, Variant
+from hpcmm.experiment.returning import FOR_GPUS
+from hpcmm.model import HpcmmError, NotTested, Operation, Task, Variant
 from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, heads
 from hpcmm.operations.heads import KernelFileError
 from hpcmm.operations.shapes import ragged
 from hpcmm.system.reader import ConfigError
-from hpcmm.system.text import choices
+from hpcmm.system.text import choices, described
 
 MOST_COMBINATIONS = 500
 SMS_ON_HOST = 2  # for launches that depend on it: few, so that persistent blocks have several tiles
 # Sizes that take some milliseconds, by the number of dimensions: on the host and on an accelerator
 SIZES = {False: {3: 512, 2: 2048, 1: 2**22}, True: {3: 4096, 2: 8192, 1: 2**26}}
+
+
+class NothingToRun(HpcmmError):
+    """No kernel of the files can be run; ``broken`` has the reasons by path."""
+
+    def __init__(self, broken: Mapping[str, str]):
+        super().__init__("\n".join(f"{Path(path).name}: {why}" for path, why in broken.items()))
+        self.broken = broken
 
 
 @dataclass
@@ -115,12 +125,13 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
     for name in names:
         try:
             copy, said = adoption.copy_of(path, name, several=len(names) > 1)
-        except adoption.NotAdopted as error:
+        except (adoption.NotAdopted, NotTested) as error:
             if len(names) > 1 and isinstance(error, adoption.OtherOperation):
                 others.append(name)
                 continue
             of_kernel = path.with_name(f"{name}{path.suffix}") if len(names) > 1 else path
-            broken[str(of_kernel)] = str(error).removeprefix(f"{path.name}: ")
+            why = str(error).removeprefix(f"{path.name}: ")
+            broken[str(of_kernel)] = why if getattr(error, "tested", False) else str(NotTested(why))
             continue
         found.append((name, copy, said, adoption.operation_of(copy) if len(names) > 1 else ""))
     kept = statistics.mode(operation for *_, operation in found) if found else ""
@@ -157,7 +168,7 @@ def combinations(arguments: argparse.Namespace, broken: dict[str, str]) -> tuple
                 continue
         names.append(str(path.with_name(kernels.name_of(path, values))))
     if not names and not refused:
-        raise HpcmmError("\n".join(f"{Path(path).name}: FAIL {why}" for path, why in broken.items()))
+        raise NothingToRun(broken)
     if not names:
         raise ConfigError("no combination is left to try:", *(f"{each}: {why}" for each, why in refused.items()))
     return names, refused
@@ -168,7 +179,7 @@ def loaded(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
     Raises
     ------
-    RaisedError
+    NothingToRun
         If none can be imported.
     """
     found, errors = [], {}
@@ -177,11 +188,23 @@ def loaded(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             extensions.load([name])
             found.append(name)
         except extensions.RaisedError as error:
-            errors[name] = str(error)
+            errors[name] = unavailable(error, Path(name)) or str(error)
     errors = {each: why.removeprefix(f"extension {each}: ") for each, why in errors.items()}
     if not found:
-        raise extensions.RaisedError("\n".join(f"{Path(each).name}: FAIL {why}" for each, why in errors.items()))
+        raise NothingToRun(errors)
     return found, errors
+
+
+def unavailable(error: extensions.RaisedError, path: Path) -> str:
+    """Return what this machine lacks for a Python file whose import raised an error; empty if that is not the cause."""
+    cause = error.__cause__
+    if isinstance(cause, ModuleNotFoundError):
+        return str(NotTested(f"needs {cause.name}, which is not installed"))
+    names = "|".join(package.partition(".")[0] for package in FOR_GPUS)
+    text = path.read_text(errors="replace")
+    if backends.missing("cuda") and re.search(rf"^\s*(import|from) ({names})\b", text, re.MULTILINE):
+        return str(NotTested(f"needs a GPU: {described(cause)}"))
+    return ""
 
 
 def known_variant(operation: Operation, name: str) -> Variant | None:

@@ -21,7 +21,7 @@ from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations.heads import KernelFileError
 from hpcmm.system import files
-from hpcmm.system.text import choices
+from hpcmm.system.text import choices, split
 
 # By the operation's function: its parameters, before those of the device
 SIGNATURES = {
@@ -124,22 +124,6 @@ def parts_of(call: str) -> tuple[str, str, list[tuple[str, str]]]:
         named = re.fullmatch(r"(?:(\w+)\s*=(?!=))?\s*(.*)", each, re.DOTALL)
         values.append((named[1] or "", named[2]))
     return found[1], found[2] or "", values
-
-
-def split(text: str) -> list[str]:
-    """Split at the commas outside parentheses, brackets and braces.
-
-    >>> split("a, f(b, c), {d, e}"), split(" ")
-    (['a', 'f(b, c)', '{d, e}'], [])
-    """
-    parts, depth = [""], 0
-    for each in text:
-        depth += (each in "([{") - (each in ")]}")
-        if each == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += each
-    return [part.strip() for part in parts if part.strip()]
 
 
 def passed(call: str) -> set[str]:

@@ -65,6 +65,8 @@ class Function:
     dynamic: bool  # whether it has dynamic shared memory
     strides: bool  # whether it uses the size of the grid
     flat: bool  # whether it uses threads in x only
+    flags: frozenset[str]  # the parameters that only conditions use
+    unused: frozenset[str]  # the parameters that nothing uses
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
@@ -214,6 +216,12 @@ class Source:
         combining = [text_of(x) for each in bodies for x in calls(each)]
         scalars = {each.name for each in parameters if not each.pointers} | {each for each, _, _ in template}
         scalars |= {*self.macros, "blockDim", "gridDim", "blockIdx", "threadIdx"}
+        macros = set(re.findall(r"\w+", self.macros_of(name)))
+        uses = {
+            x.name: [is_condition(y) for y in walk(body) if y.type == "identifier" and text_of(y) == x.name]
+            for x in parameters
+            if x.name not in macros
+        }
         header = self.content[node.start_byte : body.start_byte].decode(errors="replace")
         return Function(
             name,
@@ -231,6 +239,8 @@ class Source:
             self.shared_outside or any("extern" in text_of(each) for each in bodies),
             "gridDim" in text_of(body),
             "threadIdx.y" not in text_of(body),
+            frozenset(x for x, conditions in uses.items() if conditions and all(conditions)),
+            frozenset(x for x, conditions in uses.items() if not conditions),
         )
 
     def reached(self, name: str) -> list[str]:
@@ -243,12 +253,16 @@ class Source:
 
     def text(self, name: str) -> str:
         """Return the source of a function, with the functions that it calls and the macros that these use."""
-        text = "\n".join(text_of(self.nodes[each]) for each in self.reached(name))
+        return "\n".join(text_of(self.nodes[each]) for each in self.reached(name)) + self.macros_of(name)
+
+    def macros_of(self, name: str) -> str:
+        """Return the bodies of the macros that a function uses, or one that it calls."""
+        text, found = "\n".join(text_of(self.nodes[x]) for x in self.reached(name)), ""
         for _ in range(2):  # macros of macros
-            words = set(re.findall(r"\w+", text))
-            text += "".join(f"\n{self.macros.get(x, '')}" for x in words & set(self.macros))
-            text += "".join(f"\n{body}" for x, (_, body) in self.macro_functions.items() if x in words)
-        return text
+            words = set(re.findall(r"\w+", text + found))
+            found += "".join(f"\n{self.macros.get(x, '')}" for x in words & set(self.macros))
+            found += "".join(f"\n{body}" for x, (_, body) in self.macro_functions.items() if x in words)
+        return found
 
     def compares(self, name: str, given: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
         """Return whether a condition of a function, or of one that gets a size from it, compares with a size."""
@@ -405,6 +419,8 @@ class Source:
 def items(node: Node) -> Iterator[Node]:
     """Yield the declarations and definitions of a file, also of its conditional parts and namespaces."""
     for each in node.named_children:
+        if each == node.child_by_field_name("condition"):  # of #if
+            continue
         if each.type in GROUPS:
             if each.type == "linkage_specification" and each.child_by_field_name("body").type != "declaration_list":
                 yield each
@@ -552,6 +568,16 @@ def compares(node: Node, sizes: set[str], threads: set[str]) -> bool:
         and names_in(each) & threads
         for each in walk(condition)
     )
+
+
+def is_condition(node: Node) -> bool:
+    """Return whether a name is a condition, as in ``if (flag)`` and ``if (!flag && other)``, and no number."""
+    while node.parent.type in ("parenthesized_expression", "condition_clause", "unary_expression"):
+        node = node.parent
+    around = node.parent
+    if around.type == "binary_expression":
+        return around.child_by_field_name("operator").type in ("&&", "||")
+    return around.type in ("if_statement", "conditional_expression") and around.child_by_field_name("condition") == node
 
 
 def multiplies(node: Node, scalars: set[str]) -> bool:

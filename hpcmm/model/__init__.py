@@ -55,6 +55,15 @@ class DeviceError(HpcmmError):
     """A device that is missing or cannot do what was requested, or a kernel that cannot be compiled for it."""
 
 
+class NotTested(DeviceError):
+    """What this machine lacks for a kernel, which may be right."""
+
+    PREFIX = "not tested: "
+
+    def __init__(self, why: str):
+        super().__init__(f"{self.PREFIX}{why.removeprefix(self.PREFIX)}")
+
+
 class Geometry:
     """How the launches of a CUDA kernel cover its problem. Each operation defines subclasses, as frozen dataclasses."""
 

@@ -45,6 +45,8 @@ class Contract:
         """Return sizes near the given ones that the kernel takes: rounded up to multiples, within limits, square."""
         if self.square:
             common = math.lcm(*(self.multiples.get(name, 1) for name in sizes))
+            if len(sizes) == 1 and math.isqrt(common) ** 2 == common:
+                common = math.isqrt(common)
             largest = max(sizes.values())
             root = common * -(-(math.isqrt(largest - 1) + 1) // common) if largest else 0
             sizes = dict.fromkeys(sizes, root**2 if len(sizes) == 1 else -(-largest // common) * common)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,35 +12,41 @@ import numpy as np
 from hpcmm.model import Geometry, Operand, Operation, Task, Variant, Verdict
 from hpcmm.model.launch import Launch
 from hpcmm.operations import accuracy, cores
-from hpcmm.operations.heads import ladder
+from hpcmm.operations.heads import ladder, number
 
 
 @dataclass(frozen=True)
 class OverVector(Geometry):
     """Blocks of ``block`` threads over a vector, ``per_thread`` elements per thread; 256 threads as in 004.
 
-    ``max_blocks`` limits the grid; 0 for no limit. ``shared_bytes`` is the dynamic shared memory of a block, and
-    ``constants`` are further macros of the source.
+    ``max_blocks`` limits the grid; 0 for no limit. ``grid`` is expressions over n and its root, for a vector that is a
+    square matrix. ``shared_bytes`` is the dynamic shared memory of a block, and ``constants`` are further macros of the
+    source.
     """
 
     per_thread: int = 1
     max_blocks: int = 0
-    block: int = 256
+    block: tuple[int, ...] = (256,)
+    grid: tuple[int | str, ...] = ()
     shared_bytes: int = 0
     constants: Mapping[str, int] = field(default_factory=dict, hash=False)
 
+    def __post_init__(self):
+        self.blocks(1)
+
+    def blocks(self, n: int) -> tuple[int, ...]:
+        """Return the blocks in x, y and z that ``grid`` states."""
+        return tuple(number(each, {"n": n, "root": math.isqrt(n), **self.constants}) for each in self.grid)
+
     def macros(self, task: Task) -> dict[str, int]:
-        launched = {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.max_blocks}
+        launched = {"BLOCK": math.prod(self.block), "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.max_blocks}
         return {**launched, **self.constants}
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        blocks = -(-task.shape[0] // (self.block * self.per_thread))
-        blocks = min(blocks, self.max_blocks or blocks)
-        return (
-            [Launch((blocks,), (self.block,), task.operation.arguments(task, arrays), self.shared_bytes)]
-            if blocks
-            else []
-        )
+        (n,) = task.shape
+        blocks = -(-n // (math.prod(self.block) * self.per_thread))
+        grid = self.blocks(n) or (min(blocks, self.max_blocks or blocks),)
+        return [Launch(grid, self.block, task.operation.arguments(task, arrays), self.shared_bytes)] if n else []
 
 
 def numpy_add(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:

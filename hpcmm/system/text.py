@@ -103,6 +103,22 @@ def short_revision(text: str, digits: int = 7) -> str:
     return ("sources " if hashed else "") + name[:digits]
 
 
+def split(text: str) -> list[str]:
+    """Split at the commas outside parentheses, brackets and braces.
+
+    >>> split("a, f(b, c), {d, e}"), split(" ")
+    (['a', 'f(b, c)', '{d, e}'], [])
+    """
+    parts, depth = [""], 0
+    for each in text:
+        depth += (each in "([{") - (each in ")]}")
+        if each == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += each
+    return [part.strip() for part in parts if part.strip()]
+
+
 def described(error: BaseException) -> str:
     """Return an unexpected error in one line, with the versions of the packages that it comes from."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -61,6 +61,7 @@ inline float __fdividef(float x, float y) { return x / y; }
     inline float __frcp_##mode(float x) { return 1 / x; }                                               \
     inline float __fsqrt_##mode(float x) { return sqrtf(x); }                                           \
     inline float __fmaf_##mode(float x, float y, float z) { return fmaf(x, y, z); }                     \
+    inline float __fmaf_ieee_##mode(float x, float y, float z) { return fmaf(x, y, z); }                \
     inline double __dadd_##mode(double x, double y) { return x + y; }                                   \
     inline double __dsub_##mode(double x, double y) { return x - y; }                                   \
     inline double __dmul_##mode(double x, double y) { return x * y; }                                   \
@@ -76,6 +77,7 @@ CUDA_ROUNDED(rn)
 CUDA_ROUNDED(rz)
 CUDA_ROUNDED(ru)
 CUDA_ROUNDED(rd)
+inline float __frsqrt_rn(float x) { return 1 / sqrtf(x); }
 inline double __int2double_rn(int x) { return x; }
 inline double __uint2double_rn(unsigned x) { return x; }
 #define CUDA_TO_INTEGER(mode, function)                                                                 \

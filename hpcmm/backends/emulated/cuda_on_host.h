@@ -48,8 +48,8 @@
 // after the other, so none may wait for another); other violations of the memory model, such as a relaxed access that
 // needs a fence; a race with a reader that is not among the last two of a byte; a pointer that runs from one static
 // shared array into the next; uninitialized global memory, unless the caller fills it with NaN; registers of a product
-// that are used before it is complete, except by wrong values. Not modelled: inline PTX in a kernel, textures, memory
-// from malloc, fast-math, performance. A shuffle from a lane that takes no part returns NaN or other numbers that no sum
+// that are used before it is complete, except by wrong values. Not modelled: inline PTX that assembly.py does not know,
+// textures, memory from malloc, fast-math, performance. A shuffle from a lane that takes no part returns NaN or other numbers that no sum
 // needs; cuda_note has its line.
 //
 // A counted launch also counts accesses as instructions of warps: sectors of global memory, wavefronts of shared memory.

@@ -96,13 +96,13 @@ NOT_INSTRUMENTED inline unsigned cuda_to_bf16(float x)
 inline unsigned cvt_rn_f16x2(float first, float second) { return cuda_to_f16(first) | cuda_to_f16(second) << 16; }
 inline unsigned cvt_rn_bf16x2(float first, float second) { return cuda_to_bf16(first) | cuda_to_bf16(second) << 16; }
 
-// Four 8 x 8 matrices from shared memory, the addresses of whose rows the lanes give.
-NOT_INSTRUMENTED inline void cuda_ldmatrix(unsigned (&x)[4], const void *row, bool transposed)
+// Up to four 8 x 8 matrices from shared memory, the addresses of whose rows the lanes give.
+NOT_INSTRUMENTED inline void cuda_ldmatrix(unsigned (&x)[4], const void *row, bool transposed, int count = 4)
 {
     const uint64_t *const rows = cuda_whole_warp(row, __builtin_return_address(0));
     const int g = cuda_lane() / 4, t = cuda_lane() % 4;
     unsigned found[4];
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < count; ++j) {
         unsigned short pair[2];
         for (int e = 0; e < 2; ++e) {
             const int y = transposed ? 2 * t + e : g, column = transposed ? g : 2 * t + e;
@@ -113,7 +113,7 @@ NOT_INSTRUMENTED inline void cuda_ldmatrix(unsigned (&x)[4], const void *row, bo
         found[j] = pair[0] | (unsigned)pair[1] << 16;
     }
     cuda_warp_exchange(~0u, 0);
-    memcpy(x, found, sizeof found);
+    memcpy(x, found, count * sizeof found[0]);
 }
 inline void ldmatrix_x4(unsigned (&x)[4], const void *row) { cuda_ldmatrix(x, row, false); }
 inline void ldmatrix_x4_trans(unsigned (&x)[4], const void *row) { cuda_ldmatrix(x, row, true); }

@@ -12,8 +12,9 @@ from typing import Any
 
 from hpcmm.backends.emulated.launch import FOLDER as EMULATED
 from hpcmm.bench.adoption.products import ProductSearch
-from hpcmm.bench.adoption.search import Kernel, NotAdopted, OtherOperation, OtherType
+from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, kinds
+from hpcmm.bench.adoption.trials import undefined
 from hpcmm.bench.adoption.vectors import VectorSearch
 from hpcmm.experiment import calls, functions
 from hpcmm.experiment.functions import Function, Parameter, Source, declared_by
@@ -48,7 +49,7 @@ class Adopted:
             return ""
         if "call" not in head:
             return f'{self.path.name}: its function is given C linkage (extern "C")'
-        launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block") if key in head)
+        launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block", "constants") if key in head)
         return f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}"
 
     def write(self, target: Path, lines_of_file: bool = False) -> None:
@@ -72,6 +73,8 @@ class Adopted:
 
 
 def shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} = {each}" for name, each in value.items())
     return f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else str(value)
 
 
@@ -110,10 +113,11 @@ def decoded(path: Path) -> str:
         raise NotAdopted(f"{path}: {error.strerror}") from error
     for encoding in ("utf-8-sig", "utf-16") if content[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig",):
         try:
-            return content.decode(encoding).replace("\r\n", "\n")
+            text = content.decode(encoding)
+            break
         except UnicodeDecodeError:
-            continue
-    return content.decode("latin-1").replace("\r\n", "\n")
+            text = content.decode("latin-1")
+    return re.sub(r"\A%%.*", "", text.replace("\r\n", "\n"))  # of a cell of a notebook
 
 
 def is_native(text: str, path: Path) -> bool:
@@ -159,7 +163,7 @@ def names_of(path: Path, kernel: str) -> tuple[list[str], list[str]]:
     for each in able:
         kind = "" if one else found[each.name][0]
         alike.setdefault((kind, element_of(source, each)), []).append(each.name)
-    names = max(alike.values(), key=len)
+    _, names = max(alike.items(), key=lambda each: (len(each[1]), each[0][0] == "matmul"))
     return names, [each.name for each in able if each.name not in names]
 
 
@@ -243,21 +247,29 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         return Adopted(path, given, text, device.suffix, linked)
     chosen = choose(path, source, device, kernel)
     failures, guesses = [], []
-    for kind in kinds(source, chosen, device):
+    waiting = [(kind, given) for kind in kinds(source, chosen, device)]
+    for kind, stated in waiting:
         search = ProductSearch if kind == "matmul" else VectorSearch
         try:
-            tried = search(Kernel(path, text, source, chosen, device, given), kind)
+            tried = search(Kernel(path, text, source, chosen, device, stated), kind)
             head = tried.head()
         except OtherOperation:
             raise
         except NotAdopted as error:
             failures.append(error)
+            guessed = dict(stated.get("constants", {}))
+            names = undefined(str(error)) if stated is given or guessed else ()
+            widths = (256, 128) if chosen.flat and kind != "matmul" else (16, 32)
+            widths = widths if stated is given else tuple(guessed.values())[-1:]
+            waiting += [
+                (kind, {**given, "constants": guessed | dict.fromkeys(names, each)}) for each in widths if names
+            ]
             continue
-        found = Adopted(path, head | given, without_mark(text, given), device.suffix)
+        found = Adopted(path, head | stated, without_mark(text, given), device.suffix)
         if not tried.guessed:
             return found
         guesses.append(found)
-    wrong = [each for each in failures if isinstance(each, OtherType)]
+    wrong = [each for each in failures if isinstance(each, OtherType) or undefined(str(each))]
     if guesses and not wrong:
         return guesses[0]
     error = (wrong or failures)[0]
@@ -323,12 +335,12 @@ def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
             f"{path.name} has several kernels: {', '.join(each.name for each in able)}; choose one by --kernel NAME"
         )
     if not of_device:
-        raise NotAdopted(
+        raise NoKernel(
             f"{path.name} has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file"
         )
     missing = not_found(source, path)
     said = f"{missing} not found, which may have its types; " if missing else ""
-    raise NotAdopted(
+    raise NoKernel(
         f"{path.name}: {said}none of its {what} has the arguments of a product, a sum, an addition of vectors or a "
         f"copy; found: {'; '.join(str(each) for each in of_device[:3])}{'; ...' if len(of_device) > 3 else ''}"
     )

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpcmm.experiment.calls import split
 from hpcmm.experiment.functions import Function, Source
+from hpcmm.system.text import split
 
 BLOCKS = ((4, 4), (32, 8), (8, 8), (32, 32), (16, 16), (512,), (64,), (128,), (1024,), (256,))  # the usual ones last
 SHARED = (1, 2)  # elements per thread of dynamic shared memory to try
@@ -101,28 +101,35 @@ def constants_of(source: Source, function: Function, template: str) -> dict[str,
     return source.constants() | dict(arguments)
 
 
-def of_sites(source: Source, function: Function, template: str) -> list[tuple[int, ...]]:
-    """Return the blocks of the launches of a function in its file; an empty one for one that is not constant."""
-    known = constants_of(source, function, template)
-    return [
-        sizes_of_block(site.configuration[1], known | dict(site.definitions))
-        for site in source.launches
-        if site.function == function.name and len(site.configuration) > 1
-    ]
+def of_sites(source: Source, function: Function, template: str) -> dict[tuple[int, ...], int | None]:
+    """Return the blocks of the launches of a function in its file, with their bytes of dynamic shared memory.
+
+    A block that is not constant is empty, and bytes that are not constant are None.
+    """
+    found = {}
+    for site in source.launches:
+        if site.function == function.name and len(site.configuration) > 1:
+            known = constants_of(source, function, template) | dict(site.definitions)
+            shared = evaluate(site.configuration[2], known) if len(site.configuration) > 2 else None
+            found[sizes_of_block(site.configuration[1], known)] = shared
+    return found
 
 
 def blocks(source: Source, function: Function, template: str, itemsize: int) -> Iterator[tuple[tuple[int, ...], int]]:
     """Yield pairs of a block and bytes of dynamic shared memory to try. Launches in the file come first."""
     known = constants_of(source, function, template)
-    tried = of_sites(source, function, template)
+    sites = of_sites(source, function, template)
+    tried = list(sites)
     tried += [(bound,)] if function.threads and (bound := evaluate(function.threads, known)) else []
     tried += _blocks_of_constants({name: value for name in known if (value := evaluate(name, known))})
     usual = sorted(BLOCKS, key=lambda each: (len(each) == 1) == function.flat)  # those that fit come last
     for block in dict.fromkeys((*tried, *reversed(usual))):
         threads = math.prod(block)
         if block and 0 < threads <= 1024:
-            for each in SHARED if function.dynamic else (0,):
-                yield block, each * threads * itemsize
+            usual_bytes = [*(each * threads * itemsize for each in SHARED), DEFAULT_SHARED_BYTES]
+            stated = sites.get(block)
+            for each in ([stated] if stated else usual_bytes) if function.dynamic else (0,):
+                yield block, each
 
 
 def _blocks_of_constants(numbers: Mapping[str, int]) -> list[tuple[int, ...]]:

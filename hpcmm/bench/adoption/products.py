@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
-from hpcmm.bench.adoption import launches
 from hpcmm.bench.adoption.search import (
     PREFIXES,
     WIDE,
@@ -29,9 +28,8 @@ from hpcmm.bench.adoption.search import (
     Search,
 )
 from hpcmm.bench.adoption.signatures import SLOTS, assignments, hint
-from hpcmm.bench.adoption.trials import compiler_error, multiple_of
+from hpcmm.bench.adoption.trials import multiple_of
 from hpcmm.experiment.calls import default_scalars
-from hpcmm.model import DeviceError
 
 SIDES = (64, 128, 256)  # of square matrices in which a block runs alone
 SHAPES, SQUARES = (
@@ -79,27 +77,18 @@ class ProductSearch(Search):
             inputs.reverse()
         return dict(zip([*inputs, written], "ABC", strict=True))
 
-    def on_cpu(self) -> dict[str, Any]:
-        template = launches.templates(self.kernel.source, self.function)[0]
-        try:
-            run = self.compiled(template)
-        except DeviceError as error:
-            raise NotAdopted(f"{self.path.name}: {compiler_error(str(error))}") from error
-        for shape in SHAPES if len(self.integers) > 1 else SQUARES:
-            for self.columns in (False, True):
-                for way in self.ways:
-                    candidate = Candidate(self.compiled(template, way) if self.of_rows else run, template)
-                    keys = self.meaning(self.multiply(candidate, way, shape))
-                    if keys is not None and self.columns == (keys.get("layout") == "columns"):
-                        return self.described(candidate, way, keys)
+    def called(self, run: Compiled, template: str) -> dict[str, Any]:
         candidate = Candidate(run, template)
-        for name, shape in VECTORS.items():  # a matrix times a vector
-            for self.columns in (False, True):
-                for way in self.ways if len(self.integers) == 2 else ():
-                    keys = self.meaning(self.multiply(candidate, way, shape))
-                    if keys is not None and self.columns == (keys.get("layout") == "columns"):
-                        one = exchanged(name) if self.columns else name
-                        return self.described(candidate, way, keys | {"most": {one: 1}})
+        shapes = [(shape, "") for shape in (SHAPES if len(self.integers) > 1 else SQUARES)]
+        shapes += [(shape, name) for name, shape in VECTORS.items() if len(self.integers) == 2]
+        ways = self.ways
+        for (shape, one), self.columns, way in itertools.product(shapes, (False, True), ways):
+            if self.of_rows:
+                candidate = Candidate(self.compiled(template, way), template)
+            keys = self.meaning(self.multiply(candidate, way, shape))
+            if keys is not None and self.columns == (keys.get("layout") == "columns"):
+                most = {"most": {exchanged(one) if self.columns else one: 1}} if one else {}
+                return self.described(candidate, way, keys | most)
         self.columns = False
         keys = self.meaning(self.multiply(candidate, self.ways[0], (48, 48, 48)))
         if keys is not None and self.three_sizes:
@@ -259,7 +248,8 @@ class ProductSearch(Search):
         found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
         found |= {"scalars": names} if (names := default_scalars(call)) else {}
         if not self.function.guarded:
-            found["multiples"] = dict.fromkeys("mnk", max(64, rows, columns))
+            least = (rows, columns, max(64, min(rows, columns))) if candidate.grid else (max(64, rows, columns),) * 3
+            found["multiples"] = dict(zip("mnk", least, strict=True))
         return found | ({"square": True} if len(self.integers) == 1 else {})
 
     def described(self, candidate: Candidate, way: Sequence[str], keys: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,13 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import HostKernel, compile_library, entry_of
 from hpcmm.bench.adoption import launches, trials
-from hpcmm.bench.adoption.signatures import CONTIGUOUS, SLOTS, arrays_of, element_of, hint, integers_of, reals_of
+from hpcmm.bench.adoption.signatures import CONTIGUOUS, SLOTS, arrays_of, element_of, hint, idle, integers_of, reals_of
 from hpcmm.bench.adoption.trials import as_argument, compiler_error, guarded
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import Function, Parameter, Source
+from hpcmm.experiment.returning import NAMES
 from hpcmm.kernels import modules
-from hpcmm.model import DeviceError, HpcmmError
+from hpcmm.model import DeviceError, HpcmmError, NotTested
 from hpcmm.model.devices import Device
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Launch
@@ -31,6 +31,7 @@ SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 CPLUSPLUS = (".cpp", ".cc", ".cxx", ".hpp")
 OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed", "-lstdc++"]
 NATIVE = "-march=native"
+DECLARED = ["-Werror=implicit-function-declaration"]  # an undeclared function would crash
 WIDE = re.compile(r"\b(float|double|int|uint|half|short|u?char|u?long|longlong|__half|__nv_bfloat16)[248]\b")
 WRONG = "a wrong result"
 FAULT = re.compile(rf"{WRONG}|race in|take part in the shuffle|barrier")  # not of a launch, but of a kernel
@@ -39,7 +40,12 @@ Compiled = Callable[[Sequence[Any], Sequence[int], Sequence[int], int], None]
 
 
 class NotAdopted(HpcmmError):
-    """A file whose kernel cannot be run as it is; the message names in one line what its head must state."""
+    """A file whose kernel cannot be run as it is; the message names in one line what its head must state.
+
+    ``tested`` is whether it may be the kernel that is wrong.
+    """
+
+    tested = True
 
 
 class Stopped(NotAdopted):
@@ -49,9 +55,21 @@ class Stopped(NotAdopted):
 class OtherType(NotAdopted):
     """A kernel of an element type that the operation does not have."""
 
+    tested = False
+
 
 class OtherOperation(NotAdopted):
-    """A kernel that computes something else than the operations."""
+    """A kernel that computes something else than the operations; a wrong one if its name is that of an operation."""
+
+    def __init__(self, message: str, tested: bool = False):
+        super().__init__(message)
+        self.tested = tested
+
+
+class NoKernel(NotAdopted):
+    """A file without a kernel of an operation."""
+
+    tested = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +130,7 @@ class Search:
         self.options = list(kernel.options)
         # ran: whether a trial of it gave a result, which was wrong
         # why: why the last trial failed
-        self.why, self.ran, self.start = "", False, time.monotonic()
+        self.why, self.ran, self.start = "", False, trials.seconds_used()
         self.likely: dict[str, Any] | None = None  # the head to judge the kernel with if no trial is right
         self.guessed = False  # whether ``head`` returned that one
         self.arrays, self.integers, self.reals = (
@@ -150,7 +168,10 @@ class Search:
         NotAdopted
             If no trial gives a right result.
         """
-        found = self.on_gpu() if self.device.accelerator else self.on_cpu()
+        try:
+            found = self.tried()
+        except Stopped:
+            found = self.refused()
         head = {"operation": self.operation.name, "call": found.pop("call")}
         head |= {} if self.any_type else {"dtypes": [self.dtype]}
         return head | found | ({"options": self.options} if self.options else {})
@@ -164,8 +185,8 @@ class Search:
         """What each integer of a kernel of vectors is."""
         return ("n",) * len(self.integers)
 
-    def on_cpu(self) -> dict[str, Any]:
-        """Return the head of a function for the CPU."""
+    def called(self, run: Compiled, template: str) -> dict[str, Any]:
+        """Return the head of a compiled function for the CPU."""
         raise NotImplementedError
 
     def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:
@@ -176,22 +197,19 @@ class Search:
         """Return the head to judge a kernel with for which no launch was right, or raise ``NotAdopted``."""
         raise NotImplementedError
 
-    def on_gpu(self) -> dict[str, Any]:
-        try:
-            return self.tried()
-        except Stopped:
-            return self.refused()
-
     def tried(self) -> dict[str, Any]:
         """Return the head of the first launch that is right, or of the likely one."""
         errors = []
-        for template in launches.templates(self.kernel.source, self.function):
+        templates = launches.templates(self.kernel.source, self.function)
+        for template in templates if self.device.accelerator else templates[:1]:
             try:
                 run = self.compiled(template)
+            except NotTested as error:
+                raise NotTested(f"{error}; give call, block and grid in a head") from error
             except DeviceError as error:
                 errors.append(compiler_error(str(error)))
                 continue
-            if found := self.launched(run, template):
+            if found := (self.launched if self.device.accelerator else self.called)(run, template):
                 return found
         if errors and not self.why:
             raise NotAdopted(f"{self.path.name}: {errors[0]}")
@@ -217,11 +235,13 @@ class Search:
         """Return the call with these sizes."""
         sizes = dict(zip((each.name for each in self.integers), integers, strict=True))
         reals = dict(zip((each.name for each in self.reals), self.scalars(), strict=True))
-        structures = self.kernel.source.structures()
+        structures, rest = self.kernel.source.structures(), idle(self.kernel.source, self.function)
         constants = [each for each in self.integers if each not in self.function.parameters]  # of the file
         parts = []
         for each in (*constants, *self.function.parameters):
-            if fields := structures.get(each.type):
+            if each.name in rest:
+                value = rest[each.name]
+            elif fields := structures.get(each.type):
                 value = self.structure(each, fields)
             else:
                 value = sizes.get(each.name) or reals.get(each.name) or self.operands.get(each.name, "threads")
@@ -284,18 +304,18 @@ class Search:
     def module(self, source: Path, macros: Mapping[str, Any]) -> Path:
         """Compile a C source; if its instructions need an option, note the option."""
         try:
-            return modules.compile_module(source, macros, self.options)
+            return modules.compile_module(source, macros, [*self.options, *DECLARED])
         except DeviceError as error:
             if NATIVE in self.options or not modules.NEEDS_OPTION.search(str(error)):
                 raise
         self.options.append(NATIVE)
-        return modules.compile_module(source, macros, self.options)
+        return modules.compile_module(source, macros, [*self.options, *DECLARED])
 
     def attempt(
         self, candidate: Candidate, arguments: Sequence[Any], output: np.ndarray, grid: Sequence[int]
     ) -> np.ndarray | None:
         """Return the output of a trial; None if it fails, with the reason in ``why``."""
-        if time.monotonic() - self.start > MOST_SECONDS:
+        if trials.seconds_used() - self.start > MOST_SECONDS:
             raise Stopped(
                 f"{self.path.name}: {self.why or 'no trial succeeded'} (trials stopped after {MOST_SECONDS} s)"
             )
@@ -319,7 +339,8 @@ class Search:
         """Return the error for a kernel that computes something else."""
         return OtherOperation(
             f"{self.path.name}: {self.function.name} computes {what}, which is no operation here; the operations are "
-            "C = A B, sums, minima and maxima, z = x + y, and copies"
+            "C = A B, sums, minima and maxima, z = x + y, and copies",
+            bool(re.search(NAMES.get(self.operation.name, NAMES["sum"]), self.function.name.lower())),
         )
 
     def last_trial(self) -> str:

@@ -76,7 +76,7 @@ def arrays_of(source: Source, function: Function) -> list[Parameter]:
             found += [dataclasses.replace(x, name=each.name, structure=each.type) for x in fields if x.pointers == 1]
         elif each.pointers == 1 or (each.pointers == 2 and not function.kernel):
             found.append(each)
-    return [each for each in found if type_of(source, each, function)]
+    return [each for each in found if type_of(source, each, function) and each.name not in function.unused]
 
 
 def integers_of(source: Source, function: Function) -> list[Parameter]:
@@ -87,33 +87,51 @@ def integers_of(source: Source, function: Function) -> list[Parameter]:
         and not is_threads(each)
         and (WORDS_OF_INTEGERS.match(each.type) or WORDS_OF_INTEGERS.match(alias(source, each.type)))
     ]
+    found = [each for each in found if each.name not in function.flags]
+    sizes = [each for each in found if hint(each.name) or each.name not in function.unused]
+    found = sizes or found
     return found or [Parameter(each, "int", 0, False) for each in source.used_sizes(function.name)]
 
 
+def idle(source: Source, function: Function) -> dict[str, str]:
+    """Return the parameters on which a result does not depend, and those that only conditions use, with a value."""
+    used = {each.name for each in (*arrays_of(source, function), *integers_of(source, function))}
+    own = {each.name: each for each in function.parameters if each.name not in used}
+    names = [x for x in own if x in function.flags | function.unused and not is_threads(own[x])]
+    return {x: "0" for x in names if own[x].pointers or WORDS_OF_INTEGERS.match(own[x].type)}
+
+
 def reals_of(source: Source, function: Function) -> list[Parameter]:
-    whole = integers_of(source, function)
+    whole, rest = integers_of(source, function), idle(source, function)
     return [
         each
         for each in function.parameters
-        if not each.pointers and each not in whole and not is_threads(each) and type_of(source, each, function)
+        if not each.pointers
+        and each not in whole
+        and each.name not in rest
+        and not is_threads(each)
+        and type_of(source, each, function)
     ]
 
 
 def kinds(source: Source, function: Function, device: Device) -> list[str]:
     """Return the operations that a function may compute by its signature, the most plausible one first."""
     arrays, integers, reals = (each(source, function) for each in (arrays_of, integers_of, reals_of))
-    known = {each.name for each in (*arrays, *integers, *reals)}
+    known = {each.name for each in (*arrays, *integers, *reals)} | set(idle(source, function))
     if any(each.name not in known and (device.accelerator or not is_threads(each)) for each in function.parameters):
         return []
     written = [each for each in arrays if each.name in function.written]
     if len(arrays) == 3 and len(written) <= 1 and sized(integers) and len(reals) <= 2 and written:
         if len(integers) > 1 or all(each.structure for each in arrays):
-            return ["matmul"]
+            sum_of_matrices = len(integers) == 2 and not reals and not function.multiplies
+            return ["vector_add", "matmul"] if sum_of_matrices else ["matmul"]
         if reals:
             return ["matmul"] if integers else []
         if not integers:  # exact multiples of a block
             return [] if function.multiplies else ["vector_add"]
         return ["matmul", "vector_add"] if function.multiplies else ["vector_add", "matmul"]
+    if len(arrays) == 2 and len(integers) == 2 and len(written) == 1 and not reals and not function.flat:
+        return ["copy"]  # of a matrix
     if len(arrays) == 2 and len(integers) <= 1 and len(written) == 1 and all(IDENTITY.search(x.name) for x in reals):
         if reals:
             return ["reduction"] if len(reals) == 1 else []

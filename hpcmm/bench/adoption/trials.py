@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import pickle
 import re
+import resource
 import select
 import signal
 import time
@@ -16,7 +18,13 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import KernelError
 
+IDLE = 10  # times its limit of processor time that a trial may take
 UNUSED = 0x3F  # the bytes around arrays of trials; as a number of any type, neither 0 nor NaN
+
+
+def seconds_used() -> float:
+    """Return the processor time of this process and its children, which does not depend on other programs."""
+    return sum(os.times()[:4])
 
 
 def guarded(function: Callable[[], Any], seconds: float) -> Any:
@@ -26,6 +34,7 @@ def guarded(function: Callable[[], Any], seconds: float) -> Any:
     if child == 0:
         try:
             os.close(reading)
+            resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds)))
             devnull = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(devnull, stream)
@@ -38,7 +47,7 @@ def guarded(function: Callable[[], Any], seconds: float) -> Any:
         finally:
             os._exit(0)
     os.close(writing)
-    content, end = b"", time.monotonic() + seconds
+    content, end = b"", time.monotonic() + IDLE * seconds
     with os.fdopen(reading, "rb") as file:
         while (left := end - time.monotonic()) > 0 and select.select([file], [], [], left)[0]:
             part = os.read(file.fileno(), 1 << 20)
@@ -47,11 +56,12 @@ def guarded(function: Callable[[], Any], seconds: float) -> Any:
             content += part
         else:
             os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    _, status = os.waitpid(child, 0)
     try:
         return pickle.loads(content)
     except (pickle.UnpicklingError, EOFError):
-        return "it crashed" if time.monotonic() < end else f"it took longer than {seconds:g} s"
+        ended = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL  # by the limit, or from here
+        return f"it took longer than {seconds:g} s" if ended else "it crashed"
 
 
 def around(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -67,13 +77,20 @@ def as_argument(value: Any):
     return np.ctypeslib.as_ctypes_type(value.dtype)(value)
 
 
+def undefined(text: str) -> list[str]:
+    """Return the constants that are not defined, in a compiler's output or in the error about it."""
+    stated = re.search(r"give constants: \{(.*?): \.\.\.\}", text)
+    found = re.findall(r"error: \W(\b[A-Z][A-Z0-9_]+\b)\W (?:was not|undeclared)", text)
+    return stated[1].split(": ..., ") if stated else list(dict.fromkeys(found))
+
+
 def compiler_error(text: str) -> str:
     """Return the first error of a compiler's output, and all constants that are not defined."""
     if old := re.search(r"\W(__(?:shfl(?:_up|_down|_xor)?|any|all|ballot))\W+ ?was not declared", text):
         return f"CUDA has no {old[1]} since version 9: write {old[1]}_sync(0xffffffff, ...)"
-    lines = [line for line in text.splitlines() if "error" in line]
+    lines = [line for line in text.splitlines() if "error:" in line]
     first = lines[0].strip() if lines else text.splitlines()[0]
-    constants = dict.fromkeys(re.findall(r"error: \W(\b[A-Z][A-Z0-9_]+\b)\W (?:was not|undeclared)", text))
+    constants = undefined(text)
     if not constants:
         return first
     given = ", ".join(f"{each}: ..." for each in constants)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
-from hpcmm.bench.adoption import launches
 from hpcmm.bench.adoption.search import WIDE, WRONG, Candidate, Compiled, NotAdopted, Search
-from hpcmm.bench.adoption.trials import compiler_error
-from hpcmm.model import DeviceError
 from hpcmm.operations import OPERATIONS
 
 ADDITION = re.compile("add|sum|plus", re.IGNORECASE)  # in names
@@ -33,12 +31,8 @@ class VectorSearch(Search):
     def scalars(self) -> list[str]:
         return ["identity"] * len(self.reals)
 
-    def on_cpu(self) -> dict[str, Any]:
-        template = launches.templates(self.kernel.source, self.function)[0]
-        try:
-            candidate = Candidate(self.compiled(template), template)
-        except DeviceError as error:
-            raise NotAdopted(f"{self.path.name}: {compiler_error(str(error))}") from error
+    def called(self, run: Compiled, template: str) -> dict[str, Any]:
+        candidate = Candidate(run, template)
         trial = self.run(candidate, RAGGED, 1)
         if trial is None:
             found = None
@@ -49,15 +43,17 @@ class VectorSearch(Search):
         return self.refused() if found is None else {"call": self.call_of(template)} | found
 
     def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:
-        if not self.function.flat:
+        flat = self.function.flat
+        if not flat and self.kind == "reduction":
             self.why = "it uses threads in y, blocks of vectors have threads in x"
             return None
         for block, shared in self.blocks(template):
-            if len(block) > 1:
+            if flat == (len(block) > 1):
                 continue
             candidate = Candidate(run, template, block, shared)
-            found = self.reduces(candidate) if self.kind == "reduction" else self.maps(candidate)
-            head = {"call": self.call_of(template), "block": block[0]}
+            search = self.reduces if self.kind == "reduction" else self.maps if flat else self.covers
+            found = search(candidate)
+            head = {"call": self.call_of(template), "block": block[0] if flat else list(block)}
             head |= {"square": True} if "sqrt(n)" in self.sizes else {}
             head |= {"shared_bytes": shared} if shared else {}
             if found is not None:
@@ -67,7 +63,12 @@ class VectorSearch(Search):
         return None
 
     def least(self, candidate: Candidate) -> dict[str, Any]:
-        """Return the keys of the least length that one block takes, of a kernel that is given none."""
+        """Return the keys of the least length that one block takes, of a kernel that is given none, or of a grid."""
+        if not self.function.flat:
+            x, y = candidate.block[:2]
+            return covering(x, x if self.function.looped else y) | (
+                {} if self.function.guarded else {"multiples": {"n": max(x, y) ** 2}}
+            )
         why, found = self.why, {}
         for per_thread in (1, 2, 4, 8, 16) if not self.integers else ():
             n = candidate.threads * per_thread
@@ -97,17 +98,19 @@ class VectorSearch(Search):
     @property
     def sizes(self) -> tuple[str, ...]:
         """The length, or its root for an integer that the kernel multiplies by itself."""
+        if not self.function.flat or len(self.integers) > 1:  # rows and columns
+            return ("sqrt(n)",) * len(self.integers)
         roots = set(re.findall(r"\b(\w+) *\* *\1\b", self.body)) if self.device.accelerator else ()
         return tuple("sqrt(n)" if each.name in roots else "n" for each in self.integers)
 
     def run(
-        self, candidate: Candidate, n: int, blocks: int, initial: float = 0
+        self, candidate: Candidate, n: int, *grid: int, initial: float = 0
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return two inputs, and the results after a launch; None if it failed."""
         rng = np.random.default_rng(0)
         drawn = (rng.integers(1, 9, n).astype(np.float32) for _ in range(2))
         x, y = (on_device(self.element.stored(each).astype(self.element.storage)) for each in drawn)
-        size = max(n, blocks) if self.kind != "reduction" else max(blocks, 1)
+        size = max(n, grid[0]) if self.kind != "reduction" else max(grid[0], 1)
         out = on_device(np.full(size, initial, self.element.storage))
         real, length = self.element.storage.type, np.uint64(n)
         arguments = {
@@ -115,7 +118,7 @@ class VectorSearch(Search):
             "vector_add": (x, y, out, length),
             "copy": (x, out, length, real(1)),
         }[self.kind]
-        found = self.attempt(candidate, arguments, out, (blocks,))
+        found = self.attempt(candidate, arguments, out, grid)
         return None if found is None else (x, y, found)
 
     def right(self, trial: tuple[np.ndarray, np.ndarray, np.ndarray], n: int) -> bool:
@@ -128,6 +131,10 @@ class VectorSearch(Search):
     def check_other(self, trial: tuple[np.ndarray, np.ndarray, np.ndarray], initial: float = 0) -> None:
         """Raise an error for a kernel of vectors that computes something else."""
         x, y, out = trial
+        side = math.isqrt(len(x))
+        square = self.kind == "copy" and len(out) == len(x) == side**2
+        if square and np.array_equal(out.reshape(side, side), x.reshape(side, side).T):
+            raise self.is_other("the transpose of a matrix")
         if self.kind != "vector_add":
             part = np.flatnonzero(out[: len(x)])
             images = [set(out[part][x[part] == each]) for each in set(x[part])]  # of equal elements
@@ -168,6 +175,20 @@ class VectorSearch(Search):
             self.check_other(again, 5)
         keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
         return keys | self.multiples(candidate, threads * per_thread, self.right)
+
+    def covers(self, candidate: Candidate) -> dict[str, Any] | None:
+        """Return the keys of a launch in x and y over vectors that are square matrices; None if it is wrong."""
+        x, y = candidate.block[:2]
+        for columns, rows in dict.fromkeys(((x, y), (x, x), (y, x), (y, y))):
+            tile = max(columns, rows)
+            for side in (31, 2 * tile):  # without bounds checks, multiples
+                trial = self.run(candidate, side**2, -(-side // columns), -(-side // rows))
+                if trial is None or not self.right(trial, side**2):
+                    continue
+                return covering(columns, rows) | ({} if side == 31 else {"multiples": {"n": tile**2}})
+            if trial:
+                self.check_other(trial)
+        return self.wrong() if trial else None
 
     def multiples(self, candidate: Candidate, taken: int, right: Callable[..., bool]) -> dict[str, Any]:
         """Return what the length must be a multiple of: the elements of a block, or those of a vector access."""
@@ -232,3 +253,8 @@ class VectorSearch(Search):
         if out.sum() == (x * x).sum() or (len(x) > 1 and out.sum() == x.mean()):
             raise self.is_other("the sum of the squares" if out.sum() > x.sum() else "the mean")
         return self.wrong()
+
+
+def covering(columns: int, rows: int) -> dict[str, Any]:
+    """Return the keys of a grid of blocks over a square matrix."""
+    return {"square": True, "grid": [f"ceil(root / {columns})", f"ceil(root / {rows})"]}
