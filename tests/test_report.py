@@ -23,10 +23,12 @@ from hypothesis import strategies as st
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, visit_samples
 
 from hpcmm import analysis, report, store
+from hpcmm.analysis.why import Known
 from hpcmm.bench import profiling
 from hpcmm.model import TEXTBOOK, UNCHECKED, Verdict
 from hpcmm.model.measurement import Point, Profile
 from hpcmm.model.quantities import COUNTERS
+from hpcmm.operations import OPERATIONS
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, page, tables, vega
 from hpcmm.report.chapters import sizes, transfers, why
 
@@ -1220,3 +1222,40 @@ def test_a_missing_point_is_not_a_wrong_result(tmp_path):
     text = Page(html_of(made.parent)).text
     assert "0 FAIL" in text and "1 not measured" in text and "Wrong results" not in text
     assert "missing not measured, tried 2 times: no room" in text
+
+
+def first_sweeps(columns) -> dict[str, str]:
+    """The sweep that each chapter shows first."""
+    frame = analysis.measurements(columns)
+    counters = Known.of(columns, frame).counters
+    members: dict[str, list] = {}
+    for series in analysis.series(analysis.split_by_machine(frame)):
+        members.setdefault(series.sweep, []).append(series)
+    sweeps = chapters.in_order(members, counters)
+    order = {name: chapters.chapter_of(pd.concat([each.points for each in own])) for name, own in sweeps.items()}
+    return {chapter: name for name, chapter in reversed(order.items())}
+
+
+def test_a_merged_sweep_of_one_visit_does_not_displace_the_first_views(tmp_path):
+    published = store.read(Path(__file__).parents[1] / "results" / "reference" / "timings.h5")
+    before = first_sweeps(published)
+    assert {"ladder", "reductions", "ranks", "sizes"} <= set(before)
+
+    def once(point):
+        return measurement(point, samples=kernel_samples([1e-3 * (1 + 0.01 * i) for i in range(6)]))
+
+    rungs = [each.name for each in OPERATIONS["matmul"].ladder if each.device == "cuda" and not each.library]
+    sums = [each.name for each in OPERATIONS["sum"].ladder if each.device == "cuda" and not each.library]
+    of_sum = [Point("sum", name, (2**24,), "int32", ranks) for name in sums for ranks in (1, 2, 4)]
+    ring = [Point("matmul", "best", (4096,) * 3, "float32", n, MATMUL, algorithm="ring") for n in (2, 4)]
+    second = {
+        "rungs_of_ranks": [once(product(name, 2048, ranks=ranks)) for name in rungs for ranks in (1, 2, 4)],
+        "rungs_alone": [once(product(name, 2048)) for name in rungs],
+        "rungs_of_sizes": [once(product(name, n)) for name in rungs for n in (512, 1024, 2048, 4096)],
+        "a_sum_of_ranks": [once(each) for each in of_sum],
+        "a_sum": [once(each) for each in of_sum if each.ranks == 1],
+        "a_ring": [once(each) for each in ring],
+    }
+    other = {"utc": "2026-12-01", "cpu": {"model": "Model T", "cores": 64}, "gpus": [{"name": "NVIDIA H100 80GB HBM3"}] * 4}
+    timings.write(tmp_path / "second.h5", second, other)
+    assert first_sweeps(store.merged([published, store.read(tmp_path / "second.h5")], [])) == before

@@ -36,6 +36,7 @@ BEYOND = 2.0  # a speedup by more than the number of threads times this has anot
 LINE = 64  # bytes of a line of a CPU's cache
 LANES = {"avx512": 64, "avx2": 32, "neon": 16}  # bytes of a vector, by the path that a kernel takes
 PROFILED_RANKS = 1  # of every row of profiles
+COUNTED = ("operation", "rung", "dtype", "gpu")  # what counters belong to
 
 Row = Mapping[str, Any]
 Verdict = Literal["faster", "slower", "same", "unclear"]
@@ -157,7 +158,8 @@ def work_of(operation: str) -> str:
 class Known:
     """The counters and resources of a timings file, by point and by rung.
 
-    Counters are those of a kernel on one GPU, and so are resources. ``gpus`` has the GPU of each rank of a run,
+    Counters are those of a kernel on one GPU, and so are resources; both have keys that begin with ``COUNTED``.
+    ``gpus`` has the GPU of each rank of a run,
     ``cpus`` the record of its CPU.
     """
 
@@ -171,13 +173,12 @@ class Known:
         """Collect the resources and counters of a timings file; ``frame`` is ``measurements(columns)``."""
         rows = points(frame)
         rows = rows[rows[list(RESOURCES)].notna().all(axis=1)]
-        keys = ["operation", "rung", "dtype", "gpu"]
-        names = [*keys, "ranks", "variant", "tile", "multiprocessors", *dimensions(), *RESOURCES]
-        resources = {_key(row, *keys, "ranks", *dimensions()): row for row in row_dicts(rows[names])}
+        names = [*COUNTED, "ranks", "variant", "tile", "multiprocessors", *dimensions(), *RESOURCES]
+        resources = {_key(row, *COUNTED, "ranks", *dimensions()): row for row in row_dicts(rows[names])}
         profiled = profiles(columns).sort_values(
             list(dimensions()), kind="stable"
         )  # of several sizes the largest counts
-        counters = {_key(row, *keys): row for row in row_dicts(profiled) if row["result"] == "PASS"}
+        counters = {_key(row, *COUNTED): row for row in row_dicts(profiled) if row["result"] == "PASS"}
         gpus = {i: gpus_of(run["provenance"]) for i, run in enumerate(runs(columns))}
         cpus = {i: mapping(run["provenance"].get("cpu")) for i, run in enumerate(runs(columns))}
         return cls(resources, counters, gpus, cpus)
@@ -203,7 +204,7 @@ class Known:
         }
 
     def _of_resources(self, row: Row) -> dict[str, Any]:
-        kernel = self.resources.get(_key(row, "operation", "rung", "dtype", "gpu", "ranks", *dimensions()))
+        kernel = self.resources.get(_key(row, *COUNTED, "ranks", *dimensions()))
         if kernel is None:
             return {}
         operation, variant = OPERATIONS[row["operation"]], _variant(row)

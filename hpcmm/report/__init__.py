@@ -104,11 +104,11 @@ def build(
         members: dict[str, list[Series]] = {}
         for series in analysis.series(frame):
             members.setdefault(series.sweep, []).append(series)
-        sweeps = [Sweep.of(name, own) for name, own in chapters.in_order(members).items()]
+        whole = _experiment(columns, frame, overview)
+        sweeps = [Sweep.of(name, own) for name, own in chapters.in_order(members, whole.known.counters).items()]
         drawn = [] if overview else [_figures(sweep, folder) for sweep in sweeps]
         begun = len(folder.stills) if len(folder.stills) > FEW else 0
         drawings = [background.submit(drawing.svgs, list(folder.stills.values())[:begun])]  # the longest step
-        whole = _experiment(columns, frame, overview)
         runs, summary = analysis.runs(columns), analysis.summary(columns, frame)
         views: dict[str, list[View]] = {name: [] for name in (OVERVIEW.id, *chapters.CHAPTERS, OWN.id)}
         known = {}

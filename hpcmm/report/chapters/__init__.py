@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
+from hpcmm.analysis.why import COUNTED
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
@@ -75,9 +76,12 @@ def title_of(name: str, points: pd.DataFrame) -> str:
     return name.removesuffix(f" ({points['machine'].iloc[0]})")
 
 
-def in_order(sweeps: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Series]]:
-    """Sort sweeps by their place; those of one title, on several machines, follow each other."""
-    places = {name: place(members) for name, members in sweeps.items()}
+def in_order(sweeps: Mapping[str, Sequence[Series]], counted: Collection[tuple] = ()) -> dict[str, Sequence[Series]]:
+    """Sort sweeps by their place; those of one title, on several machines, follow each other.
+
+    ``counted`` are the rungs with counters, keys of ``Known.counters``.
+    """
+    places = {name: place(members, counted) for name, members in sweeps.items()}
     titles = {name: title_of(name, members[0].points) for name, members in sweeps.items()}
     first: dict[str, tuple] = {}  # of each title; titles at the same place keep their order
     for name in sorted(sweeps, key=places.__getitem__):
@@ -85,18 +89,27 @@ def in_order(sweeps: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Serie
     return {name: sweeps[name] for name in sorted(sweeps, key=lambda name: (first[titles[name]], places[name]))}
 
 
-def place(series: Sequence[Series]) -> tuple:
-    """Return the place of a sweep within its chapter: ladders of one GPU first, deliberate failures last."""
+def place(series: Sequence[Series], counted: Collection[tuple]) -> tuple:
+    """Return the place of a sweep within its chapter, for the view that is shown first.
+
+    Deliberate failures are last. GPUs come first, algorithms over ranks before rungs on several ranks, several visits
+    before one, rungs with counters before others, ladders of one rank and one size before others.
+    """
     points = pd.concat([each.points for each in series])
     sizes = len(set(analysis.shapes(points)))
-    fails, accelerated = bool(points["expected"].any()), bool(analysis.on_accelerator(points).any())
+    ranks, distributed = points["ranks"].nunique(), bool((points["algorithm"] != TEXTBOOK).any())
+    rungs = list(zip(*(points[name] for name in COUNTED), strict=True))
     return (
-        fails,
+        bool(points["expected"].any()),
         list(OPERATIONS).index(series[0].operation),
-        not accelerated,
+        not analysis.on_accelerator(points).any(),
+        -ranks if distributed else 0,
+        not points["visits"].median() > 1,
+        2 * sum(each in counted for each in rungs) < len(rungs),
         points["ranks"].min() > 1,
-        -points["ranks"].nunique(),
+        ranks,
         sizes > 1,
+        -points["label"].nunique(),
         sizes,
     )
 
