@@ -51,7 +51,7 @@ try:
                 "of letters, digits and -_./ only".format(sys.executable)
             )
         if not ON_CLUSTER and CORES < 1:
-            raise HpcmmError("--cores: 0 is not allowed; allowed: 1 or more, or all")
+            raise HpcmmError("--cores: less than 1 is not allowed; allowed: 1 or more, or all")
         # a config file from the command line replaces ours instead of being merged into it
         FILES = workflow.overwrite_configfiles or [HERE / "config.yaml"]
         EXPERIMENT = read_config(*FILES)

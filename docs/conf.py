@@ -30,6 +30,7 @@ html_theme = "furo"
 html_title = f"hpcmm {release}"
 html_static_path = ["static"]
 html_css_files = ["hpcmm.css"]
+html_js_files = ["copy.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": False}

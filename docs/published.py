@@ -124,6 +124,18 @@ def summary(columns: Columns, frame: pd.DataFrame) -> str:
     return "\n\n".join(filter(None, parts))
 
 
+def first(columns: Columns, frame: pd.DataFrame) -> str:
+    """Return the first line of ``short`` as a sentence, and the ladder."""
+    row = next((row for row in _fastest_rungs(frame) if not row["arithmetic"]), None)
+    if row is None:
+        return ""
+    text = (
+        f"On the {row['gpu'] or row['machine']}, the rung `{row['variant']}` multiplies {row['dtype']} matrices of "
+        f"size {formats.size(row)} at {formats.rate_text(row)}, {_ratio(row)} times the rate of {row['library']}."
+    )
+    return f"{text}\n\n{_figure('ladder')}"
+
+
 def answered(columns: Columns, frame: pd.DataFrame) -> str:
     """Return what ``hpcmm show`` prints about the file."""
     if frame.empty:
@@ -644,6 +656,7 @@ def course(number: str) -> Callable[[Columns, pd.DataFrame], str]:
 SECTIONS = {
     **{f"course_{number}": course(number) for number in documents.written()},
     "summary": summary,
+    "first": first,
     "fastest": fastest,
     "run": run,
     "answer": answered,

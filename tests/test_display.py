@@ -78,7 +78,7 @@ def test_a_terminal_has_one_live_line_and_a_line_a_finished_sweep(terminal):
     lines = texts(terminal())
     lasting = [line for line in lines if "━" not in line]
     assert lasting == [LINES[0], "size: 4 points in 2 s, 1 FAIL"]
-    assert any("0/5  size  about 2 min left" in line for line in lines)
+    assert any("0/5  size  about 2 min left to measure" in line for line in lines)
     assert any("5/5  writing the report" in line for line in lines)
 
 
@@ -103,5 +103,5 @@ def test_elsewhere_progress_is_one_line_a_minute(results, monkeypatch):
         of.take(f"[{i}/200] size/cpu-r1-1 openmp 64 float32 PASS 1 GB/s (0.1 s; about 3 s left)")
     assert stream.getvalue().splitlines() == [
         LINES[0],
-        *(f"hpcmm: {i} of 200 points, size, about 3 s left" for i in (0, 60, 120)),
+        *(f"hpcmm: {i} of 200 points, size, about 3 s left to measure" for i in (0, 60, 120)),
     ]

@@ -111,6 +111,14 @@ def test_what_cannot_be_written(tmp_path, monkeypatch, capsys, arguments, status
     assert not list(tmp_path.iterdir())
 
 
+def test_a_list_that_is_not_text_is_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_bytes("Größe".encode("latin-1"))
+    assert main(["new", "x", "--like", "naive"]) == 1
+    assert capsys.readouterr().err == "hpcmm: error: README.md: not a text file in UTF-8\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
 def test_a_course_is_not_written_over_another(tmp_path):
     new.write_course(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}

@@ -491,7 +491,7 @@ def test_a_long_plan():
         (b"scale: quick\n\tbackends: auto\n", ["line 2, column 1: ", "'\\t'"]),
         (b"sweeps:\n  a: {sizes: [1]}\n  b: {}\n  a: {sizes: [2]}\n", ["line 4, column 3: key 'a' appears twice"]),
         (b"? [a, b]\n: 1\n", ["line 1, ", "unhashable key"]),
-        (b"", ["None is not allowed", "keys with values"]),
+        (b"", ["is empty", "keys with values"]),
         (b"\xff\xfe", ["not a text file in UTF-8"]),
         (bytes(range(256)), ["not a text file in UTF-8"]),
         (b"\x00\x01", ["not a text file (a control character at 0)"]),

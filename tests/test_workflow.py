@@ -250,7 +250,7 @@ def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
 def test_zero_cores_are_refused(snakemake):
     run = snakemake(CONFIG, "--cores", "0")
     assert run.returncode != 0
-    assert "hpcmm: error: --cores: 0 is not allowed; allowed: 1 or more, or all" in run.stdout
+    assert "hpcmm: error: --cores: less than 1 is not allowed; allowed: 1 or more, or all" in run.stdout
 
 
 @pytest.mark.parametrize("place", ["results", pytest.param("results/raw/small", marks=pytest.mark.slow)])
@@ -336,7 +336,7 @@ def test_run_shows_the_plan_its_progress_and_the_answer_without_messages_of_snak
     ahead, *progress = [line for line in errors.splitlines() if not line.startswith(others)]
     times = r"about \d+ s \(at most \d+ (s|min)\), one job after another"
     assert re.fullmatch(f"hpcmm: 11 points in 2 jobs to measure, {times}", ahead) and progress
-    assert all(re.fullmatch(r"hpcmm: \d+ of 11 points, \w+, about .* left", line) for line in progress)
+    assert all(re.fullmatch(r"hpcmm: \d+ of 11 points, \w+, about .* left to measure", line) for line in progress)
     *fastest, noise, counts, report = output.splitlines()
     assert 1 <= len(fastest) <= 3 and fastest[0].startswith("float32 at ") and noise.startswith("Noise unknown")
     assert counts.startswith("11 points: 11 PASS. 2 variants of sweeps not measured: ")

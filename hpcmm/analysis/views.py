@@ -241,15 +241,21 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
 
 
 def clock_samples(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return clocks, temperature and power of the GPU of rank 0: up to ``MOST_STATES`` medians of adjacent samples."""
+    """Return clocks, temperature and power of the GPU of rank 0: about ``MOST_STATES`` medians of adjacent samples.
+
+    ``part`` counts the stretches of samples of one kind of GPU, ``gpu``.
+    """
     samples = columns["samples"]
     state = pd.DataFrame({name: np.asarray(samples[name], float) for name in STATES if name != "throttle_reasons"})
     known = state.notna().any(axis=1) & (samples["rank"] == 0)
     state = state[known].reset_index(names="sample")
-    state["sweep"] = frame["sweep"].to_numpy()[samples["measurement"][known]]
+    for name in ("sweep", "gpu"):
+        state[name] = frame[name].to_numpy()[samples["measurement"][known]]
+    state["part"] = (state["gpu"] != state["gpu"].shift()).cumsum()
     width = -(-len(state) // MOST_STATES) or 1
-    by = state.groupby(state.index // width)
-    return by[[name for name in STATES if name in state]].median().join(by[["sample", "sweep"]].first())
+    by = state.groupby([state.index // width, "part"])
+    whole = by[[name for name in STATES if name in state]].median().join(by[["sample", "sweep", "gpu"]].first())
+    return whole.reset_index("part")
 
 
 def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:

@@ -115,8 +115,8 @@ def learned(results: Path) -> list[Record]:
     return found
 
 
-def spent(records: Iterable[Record]) -> str:
-    """Return the total time of visits and its parts, from the newest record of each visit; empty without records.
+def spent(records: Iterable[Record], parts_too: bool = True) -> str:
+    """Return the total time of visits, and its parts, from the newest record of each visit; empty without records.
 
     >>> from dataclasses import replace
     >>> one = Record("a/cuda-r1-1", "matmul", "cuda", 60, 8.0, 2.5, 1.5, 3.0)
@@ -133,7 +133,9 @@ def spent(records: Iterable[Record]) -> str:
         return ""
     compiling, timed = (sum(getattr(each, name) or 0 for each in newest) for name in ("compiling", "timed"))
     startup, seconds = sum(each.startup or 0 for each in newest), sum(each.seconds for each in newest)
-    visits = "1 visit" if len(newest) == 1 else f"{len(newest)} visits"
+    total = f"{startup + seconds:.1f} s in {'1 visit' if len(newest) == 1 else f'{len(newest)} visits'}"
+    if not parts_too:
+        return total
     parts = {"start-up": startup - compiling, "compiling": compiling, "timed": timed}
     for part, steps in PARTS.items():
         taken = sum(each.steps.get(step, 0.0) for each in newest for step in steps)
@@ -143,7 +145,7 @@ def spent(records: Iterable[Record]) -> str:
             parts[part] = taken
     parts["other"] = startup + seconds - sum(parts.values())
     listed = ", ".join(f"{took:.1f} s {part}" for part, took in parts.items())
-    return f"{startup + seconds:.1f} s in {visits}: {listed}"
+    return f"{total}: {listed}"
 
 
 def record(results: Path, took: Record) -> None:

@@ -130,7 +130,7 @@ def text(results: Path, now: datetime | None = None) -> str:
     shown = states if len(states) <= MOST_LINES else [state for state in states if state.begun]
     for state in shown:
         place = f"{state.done:{digits}}/{len(state.batch.points):<{digits}}"
-        took = spent(by_batch[state.batch.name])
+        took = spent(by_batch[state.batch.name], parts_too=False)
         lines.append(f"{state.batch.name:{width}}  {place}  {state.state(pace)}" + (f", {took}" if took else ""))
         lines += [f"    not measured: {each}" for each in state.failed]
     if len(shown) < len(states):

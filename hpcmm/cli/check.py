@@ -28,7 +28,7 @@ from hpcmm.jobs import collect
 from hpcmm.model import ALONE, HpcmmError
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.links import MOST_OF_A_NODE
-from hpcmm.system import files
+from hpcmm.system import files, reader
 
 if TYPE_CHECKING:
     from hpcmm.analysis import Columns
@@ -274,7 +274,7 @@ def remember(path: Path, found: Check, columns: Columns) -> list[dict[str, Any]]
     from hpcmm import analysis
     from hpcmm.analysis import health
 
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = reader.text_of(path, most_bytes=2**30).splitlines() if path.exists() else []
     try:
         entries = [json.loads(line) for line in lines]
         known = all(each["format"] == health.HISTORY for each in entries)

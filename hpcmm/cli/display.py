@@ -49,7 +49,7 @@ class Lines:
         print(line, file=sys.stderr, flush=True)
 
     def point(self, done: int, total: int, sweep: str, left: str) -> None:
-        self.jobs(f"{done} of {total} points, {sweep}, about {left} left")
+        self.jobs(f"{done} of {total} points, {sweep}, about {left} left to measure")
 
     def jobs(self, text: str) -> None:
         """Show the progress of all jobs."""
@@ -93,7 +93,11 @@ class Terminal(Lines):
         self.progress.console.print(line.rstrip("\n"))
 
     def point(self, done: int, total: int, sweep: str, left: str) -> None:
-        text = f"{done}/{total}  {sweep}  about {left} left" if done < total else f"{done}/{total}  writing the report"
+        text = (
+            f"{done}/{total}  {sweep}  about {left} left to measure"
+            if done < total
+            else f"{done}/{total}  writing the report"
+        )
         self.live(text, completed=done, total=total)
 
     def jobs(self, text: str) -> None:

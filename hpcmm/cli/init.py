@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import hpcmm
@@ -56,15 +58,28 @@ def write(folder: Path) -> None:
     Raises
     ------
     HpcmmError
-        If one of the files exists already; then nothing is written.
+        If one of the files exists already or cannot be written; then nothing is left.
     """
     present = [name for name in CONTENT if (folder / name).exists()]
     if present:
         raise HpcmmError(f"{folder}: exists already: {', '.join(present)}; give another folder, or remove them")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in CONTENT:
-        source = shipped() / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, folder / name)
+    new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as part:
+            for source in (path for name in CONTENT for path in files_of(shipped() / name)):
+                target = Path(part, source.relative_to(shipped()))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, target)
+            for name in CONTENT:
+                Path(part, name).rename(folder / name)
+    except OSError as error:
+        if new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise HpcmmError(f"{folder}: cannot be written: {error.strerror}") from error
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return a file, or the files of a folder."""
+    return [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file() and "__pycache__" not in p.parts]

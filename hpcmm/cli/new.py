@@ -14,6 +14,7 @@ from hpcmm.cli.arguments import command
 from hpcmm.model import HpcmmError, Operation, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import heads, with_kernels
+from hpcmm.system import reader
 from hpcmm.system.text import choices
 
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
@@ -81,7 +82,7 @@ def write_kernel(name: str, like: str, folder: Path) -> None:
     path = folder / f"{name}{DEVICES[variant.device].suffix}"
     refuse_existing([path])
     readme = folder / README
-    lines = readme.read_text(encoding="utf-8") if readme.exists() else ""
+    lines = reader.text_of(readme) if readme.exists() else ""
     lines += f"- `{path.name}`: {operation.name}, starts as `{variant.name}` ({variant.change})\n"
     store.write_text(path, text_of(name, operation, variant))
     store.write_text(readme, lines)
@@ -93,7 +94,8 @@ def refuse_existing(paths: list[Path]) -> None:
     """Raise an error if one of these files exists."""
     present = [str(each) for each in paths if each.exists() or each.is_symlink()]
     if present:
-        raise HpcmmError(f"exists already: {', '.join(present)}; give another name, or remove it")
+        more = f" and {len(present) - 1} more" if present[1:] else ""
+        raise HpcmmError(f"exists already: {present[0]}{more}; give another name, or remove it")
 
 
 def rung(like: str) -> tuple[Operation, Variant]:

@@ -84,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     files, options = [*arguments.configfile, *meant], []
     for path in files:
         read_config(path)  # Snakemake would end in a traceback
+    refuse_amounts(rest)
     results = (arguments.directory or Path()) / "results"
     if not given(rest, AMOUNT):
         options += ["--cores", "all"]
@@ -153,6 +154,18 @@ def given(options: Sequence[str], names: Sequence[str]) -> bool:
         each.partition("=")[0] in names or (short and each.startswith(short) and not each.startswith("--"))
         for each in options
     )
+
+
+def refuse_amounts(options: Sequence[str]) -> None:
+    """Refuse numbers of cores or jobs that Snakemake takes for 0, or reports without the number.
+
+    >>> refuse_amounts(["--cores", "all", "-j4", "--jobs=2"])
+    """
+    for option, following in zip(options, [*options[1:], ""], strict=True):
+        if found := re.fullmatch(r"(--cores|--jobs|-c|-j)(?:=?(.+))?", option):
+            name, value = found[1], found[2] or following
+            if value not in ("", "all", "unlimited") and not re.fullmatch(r"0*[1-9]\d*|-+\D.*", value):
+                raise HpcmmError(f"{name}: {value} is not allowed; allowed: 1 or more, or all")
 
 
 def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path, elsewhere: bool) -> int:

@@ -84,4 +84,6 @@ def say(lines: Sequence[str]) -> None:
     """Print lines; what does not fit is continued below, with an indent."""
     for line in lines:
         columns = width() or len(line) + 1
-        print(textwrap.fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+        whole = line.replace(" %", "\N{NO-BREAK SPACE}%")
+        kept = textwrap.fill(whole, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        print(kept.replace("\N{NO-BREAK SPACE}", " "))

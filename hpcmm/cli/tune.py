@@ -7,7 +7,9 @@ import itertools
 import re
 from pathlib import Path
 
+from hpcmm.backends.cuda import presence
 from hpcmm.cli.arguments import command
+from hpcmm.model import HpcmmError
 from hpcmm.operations import OPERATIONS
 
 VARIANT = "best"
@@ -48,6 +50,10 @@ def _minutes(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if not presence.count():
+        raise HpcmmError(
+            "tune needs a GPU, and CUDA shows none here; hpcmm bench FILE --tune tunes a kernel on a CPU, too"
+        )
     from hpcmm.backends.cuda.device import CudaBackend  # imports CuPy
     from hpcmm.bench import tuning
     from hpcmm.operations import tables

@@ -49,7 +49,8 @@ def read_config(*paths: str | Path) -> dict[str, Any]:
     for path in paths:
         read = parse(text_of(path), path)
         if not isinstance(read, dict):
-            raise ConfigError(f"{path}: {short(read)} is not allowed; allowed: keys with values, as in config.yaml")
+            wrong = "is empty" if read is None else f"{short(read)} is not allowed"
+            raise ConfigError(f"{path}: {wrong}; allowed: keys with values")
         locate_files(read, path)
         merge_into(config, read)
     return config

@@ -51,7 +51,9 @@ def found_in(folder: Path, rubric: Rubric) -> list[Submission]:
     folders = (each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
     inner = sorted(each for each in folders if not each.name.startswith("."))
     if not any((each / file).exists() for each in inner for file in files):
-        raise HpcmmError(f"{folder}: neither it nor a folder in it has a file of the rubric: {', '.join(files)}")
+        raise HpcmmError(
+            f"{folder}: neither it nor a folder in it has a file of the rubric, such as {', '.join(files[:3])}"
+        )
     return [Submission(each.name, each) for each in inner]
 
 

@@ -17,7 +17,7 @@ from hpcmm import analysis, store
 from hpcmm.analysis import Series, Summary, documents, occupancy, scaling
 from hpcmm.analysis import why as analysis_why
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, opening, page, tables, vega
-from hpcmm.report.chapters import courses, energy, ladder, memory, ranks, reductions, same_bits, sizes, why
+from hpcmm.report.chapters import courses, energy, ladder, memory, ranks, reductions, same_bits, sizes, transfers, why
 from hpcmm.report.chapters.chapter import Chapter, Experiment
 from hpcmm.report.findings import Finding
 from hpcmm.report.markup import Table
@@ -316,7 +316,8 @@ def _sweep(
         for series, table, of_series in zip(sweep.series, own, made, strict=True):
             if table and each in energy.CHAPTER.tables:
                 watts.setdefault(series.dtype, []).append(table)
-            elif table:  # the ladder comes first if there is one size only
+            elif table and (each not in transfers.CHAPTER.tables or sweep.chapter in (transfers.CHAPTER.id, "ranks")):
+                # the ladder comes first if there is one size only
                 first = each is ladder.TABLE and len(of_series[0].rows) == 1
                 of_series.insert(0 if first else len(of_series), table)
     over = ranks.over_ranks(sweep.name, sweep.points, whole)

@@ -92,16 +92,17 @@ def _unzipped(pairs: Sequence[tuple]) -> tuple[list, list]:
 def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | None]) -> Iterator[Headline]:
     """Say what is the fastest product, why, and whether to believe it: for each machine, device and type.
 
-    The machine with the most points comes first, then accelerators.
+    The machine with the most points of several visits comes first, or else of one, then accelerators.
     """
     rows = findings.timed_rungs(frame)
     rows = rows[rows["operation"] == "matmul"]
-    counts = frame["machine"].value_counts()
+    counts = analysis.points(frame).groupby("machine")["visits"].agg([lambda visits: (visits > 1).sum(), "size"])
+    machines = counts.sort_values(list(counts), ascending=False).index.tolist()
     dtypes = OPERATIONS["matmul"].dtypes
     groups = rows.groupby(["machine", "device", "dtype"], sort=False)
     for about, own in sorted(
         groups,
-        key=lambda each: (-counts[each[0][0]], not DEVICES[each[0][1]].accelerator, dtypes.index(each[0][2])),
+        key=lambda each: (machines.index(each[0][0]), not DEVICES[each[0][1]].accelerator, dtypes.index(each[0][2])),
     ):  # fmt: skip
         machine, device, dtype = about
         headline = told("Fastest product", frame, machine=machine, device=device, dtype=dtype)

@@ -55,22 +55,27 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
         rows = frame[frame[name].notna()]
         if rows[name].nunique() < 2:  # a constant is not drawn
             continue
-        columns = {"sample": [int(each) for each in rows["sample"]], "sweep": list(rows["sweep"])}
+        columns = {"sample": [int(each) for each in rows["sample"]]}
+        columns |= {column: list(rows[column]) for column in ("sweep", "gpu", "part")}
         columns["value"] = rounded(rows[name] * unit)
         along = {"axis": {"format": ",d", "labelBound": True}, "scale": {"nice": False}}
         value = quantity("value", title=title, format=",.4r")
+        kinds = list(dict.fromkeys(columns["gpu"]))
+        hues = {"domain": kinds, "range": [hue, *(other for other in PALETTE if other != hue)][: len(kinds)]}
         spec = {
             "width": "container",
             "height": 120,
-            "mark": {"type": "line", "strokeWidth": 1, "color": hue, "point": {"size": 14, "color": hue}},
+            "mark": {"type": "line", "strokeWidth": 1, "point": {"size": 14}},
             "encoding": {
                 "x": quantity("sample", title="sample, in the order of the file", **along),
                 "y": quantity("value", title=title, scale={"zero": False}, axis={"tickCount": 4}),
-                "tooltip": [{"field": "sample"}, {"field": "sweep"}, value],
+                "color": category("gpu", scale=hues, legend={"title": None} if len(kinds) > 1 else None),
+                "detail": {"field": "part"},
+                "tooltip": [*({"field": field} for field in ("sample", "sweep", "gpu")), value],
             },
         }
         caption = f"{title[0].upper()}{title[1:]}, GPU of rank 0 during the run, medians of adjacent samples"
-        yield Figure(name, caption, columns, spec, {"sample": "Sample", "sweep": "Sweep", "value": title})
+        yield Figure(name, caption, columns, spec, {"sample": "Sample", "sweep": "Sweep", "gpu": "GPU", "value": title})
 
 
 ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")
