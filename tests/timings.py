@@ -76,6 +76,7 @@ def measurement(
     algorithm: str = "",
     clock: float = math.nan,
     visits=(),
+    events=None,
 ) -> Measurement:
     """What ``contender`` (by default the point's variant) did at ``point``, by default by its algorithm."""
     operation = OPERATIONS[point.operation]
@@ -94,6 +95,7 @@ def measurement(
         algorithm=algorithm,
         clock=clock,
         visits=tuple(visits),
+        events=events or {},
     )
 
 

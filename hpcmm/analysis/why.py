@@ -109,6 +109,9 @@ QUANTITIES = (
         )
         for name, what in STALLS.items()
     ),
+    Quantity("cpu_instructions", "each {work} takes {} instructions of the CPU instead of {}"),
+    Quantity("l1_missed_bytes", "each {work} reads {} B that are not in L1 instead of {} B"),
+    Quantity("missed_bytes", "each {work} moves {} B that no cache has instead of {} B"),
     Quantity("line_bytes", "each {work} touches {} B of cache lines instead of {} B"),
     Quantity("lanes", "an instruction computes {} elements instead of {}", "count", less=False),
     Quantity("threads_used", "{} threads compute instead of {}", "count", less=False),
@@ -186,7 +189,8 @@ class Known:
     def facts(self, row: Row) -> dict[str, Any]:
         """Return the quantities of a point, and the use of each unit; NaN if unknown."""
         found: dict[str, Any] = dict.fromkeys([each.name for each in QUANTITIES] + [*UNITS.values(), "sm"], math.nan)
-        return found | self._of_source(row) | self._of_resources(row) | self._of_counters(row) | self._of_limits(row)
+        found |= self._of_source(row) | self._of_events(row)
+        return found | self._of_resources(row) | self._of_counters(row) | self._of_limits(row)
 
     def _of_source(self, row: Row) -> dict[str, float]:
         """Return what the record of a C kernel states: bytes of cache lines, lanes of SIMD, threads."""
@@ -201,6 +205,18 @@ class Known:
             # down a column, no compiler takes several elements at once; else it decides
             "lanes": LANES[path] / itemsize if path in LANES else 1.0 if lines else math.nan,
             "threads_used": (cpu.get("threads_per_rank") or math.nan) if variant.all_threads else 1.0,
+        }
+
+    def _of_events(self, row: Row) -> dict[str, Any]:
+        """Return the counted events of a CPU per unit of work."""
+        if not row["cpu_instructions"] > 0:
+            return {}
+        work = math.prod(int(row[name]) for name in OPERATIONS[row["operation"]].dimensions)
+        return {
+            "counted": row["dtype"],
+            "cpu_instructions": row["cpu_instructions"] / work,
+            "l1_missed_bytes": LINE * row["cpu_l1_misses"] / work,
+            "missed_bytes": LINE * row["cpu_cache_misses"] / work,
         }
 
     def _of_resources(self, row: Row) -> dict[str, Any]:
@@ -347,7 +363,7 @@ def _step(below: Row, rung: Row, known: Known) -> Step:
     if verdict in ("faster", "slower") and not (units or reasons):
         units += _busier(before, after, verdict)
     source = "counters" if "counted" in before and "counted" in after else "resources" if "threads" in after else ""
-    if math.isfinite(before["line_bytes"]) and math.isfinite(after["line_bytes"]):
+    if source != "counters" and math.isfinite(before["line_bytes"]) and math.isfinite(after["line_bytes"]):
         source = "traffic"
     return Step(
         below,

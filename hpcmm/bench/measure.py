@@ -8,6 +8,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from hpcmm.bench.interval import interval_rank
 from hpcmm.bench.same_bits import SameBits, broken, multiplies, reduces
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.model import ONE_CALL, TEXTBOOK, DeviceError, Task, Variant, Verdict, untimed
+from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import Arithmetic
 from hpcmm.model.launch import Run
 from hpcmm.model.measurement import Measurement, Measuring, Point, Sample, Visit
@@ -121,6 +123,7 @@ class Contender:
         self.clock = math.nan
         self.busy_seconds = self.steal_seconds = math.nan
         self.energy: Mapping[str, float] = {}
+        self.events: Mapping[str, float] = {}
         self.errors: Mapping[str, float] = {}
         self.differences: Mapping[str, float] = {}
         self.beside: Contender | None = None
@@ -244,6 +247,17 @@ class Contender:
             except DeviceError as error:  # the times of the point are complete
                 print(f"{self.point.name}: no energy of {self.variant.name}: {error}", flush=True)
 
+    def count_events(self) -> None:
+        """Count the events of a CPU in one run, if they can be read; on one rank."""
+        distribution, found = self.distribution, {}
+
+        def run() -> None:
+            found.update(distribution.backend.counted(self.run))
+
+        with suppress(DeviceError):
+            distribution.kernel(run, cold=distribution.backend.cold)
+        self.events = found
+
     def measure_errors(self, kinds: Kinds) -> None:
         """Measure the errors of the kernel on each kind of data; on one rank."""
         try:
@@ -341,6 +355,7 @@ class Contender:
             self.clock,
             self.errors,
             self.differences,
+            self.events,
         )
 
 
@@ -562,6 +577,10 @@ def measure_once(problem: Problem, contenders: Sequence[Contender], measuring: M
         if measuring.energy and contender.point.ranks == 1 and "kernel" in contender.measures:
             problem.step("energy", contender)
             contender.measure_energy()
+        on_cpu = not DEVICES[contender.variant.device].accelerator
+        if on_cpu and contender.point.ranks == 1 and "kernel" in contender.measures and not measuring.only_verifies:
+            problem.step("events", contender)
+            contender.count_events()
     for contender in contenders:
         whole = contender.point.ranks == 1 and has_errors(contender.task)
         if measuring.accuracy and whole and not contender.errors:

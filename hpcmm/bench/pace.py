@@ -23,7 +23,7 @@ PARTS = {
     "inputs and references": ("preparation", "reference"),
     "verification": ("verification",),
     AROUND_RUNS: ("first call", "warm-up", "timing"),
-    "clock and errors": ("clock", "energy", "errors", "bits"),
+    "clock and errors": ("clock", "energy", "events", "errors", "bits"),
 }
 
 

@@ -213,8 +213,8 @@ class Measurement:
     contender's, and ``transport`` the transport of its exchanges between ranks. ``visits`` are its visits in order.
     ``late_runs`` counts kernel runs that were repeated because the host queued them too late. ``clock`` is the SM clock
     while the kernel repeats [Hz], on the slowest rank; NaN if it was not taken.
-    ``energy`` is ``ENERGY``, ``errors`` is ``ERRORS`` and ``differences`` is ``DIFFERENCES``; empty where they were not
-    measured.
+    ``energy`` is ``ENERGY``, ``errors`` is ``ERRORS``, ``differences`` is ``DIFFERENCES`` and ``events`` is
+    ``CPU_EVENTS``; empty where they were not measured.
     ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
     """
 
@@ -235,6 +235,7 @@ class Measurement:
     clock: float = math.nan
     errors: Mapping[str, float] = field(default_factory=dict)
     differences: Mapping[str, float] = field(default_factory=dict)
+    events: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,15 @@ DIFFERENCES = {
     )
 }
 
+# Events of a CPU during one run of a kernel, of all threads: unit and long name.
+CPU_EVENTS = {
+    "cpu_instructions": ("1", "instructions of the CPU in one run of the kernel (NaN: not counted)"),
+    "cpu_l1_misses": ("1", "lines read in it that were not in the L1 cache (NaN: not counted)"),
+    "cpu_cache_misses": ("1", "accesses in it that missed all caches (NaN: not counted)"),
+}
+# What the first visit of a point measures beside its times
+ONCE = ENERGY | ERRORS | DIFFERENCES | CPU_EVENTS
+
 # State of a device during sustained products: unit and long name.
 VITALS = {
     "clock": ("Hz", "SM clock, or mean frequency of the cores"),

@@ -41,7 +41,7 @@ import h5py
 import numpy as np
 
 from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError
-from hpcmm.model.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES
+from hpcmm.model.quantities import COUNTERS, ONCE, PHASES, RESOURCES
 from hpcmm.store.schema import (
     FORMAT,
     GROUPS,
@@ -427,7 +427,7 @@ def _groups(file: h5py.File, size: int) -> Groups:
         for group in GROUPS
     }
     rows, samples = row_count(groups["measurements"]), row_count(groups["samples"])
-    unknown = dict.fromkeys((*RESOURCES, *ENERGY, *ERRORS, *DIFFERENCES, "clock"), np.full(rows, np.nan))
+    unknown = dict.fromkeys((*RESOURCES, *ONCE, "clock"), np.full(rows, np.nan))
     unknown |= dict.fromkeys(("fingerprint", "transport", "pick"), np.full(rows, "", object))
     unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
     unknown["late_runs"] = np.full(rows, -1, "i4")

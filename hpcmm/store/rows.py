@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from hpcmm.model.measurement import Batch, Measurement, Point, Profile
-from hpcmm.model.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES, STATES
+from hpcmm.model.quantities import COUNTERS, ONCE, PHASES, RESOURCES, STATES
 from hpcmm.store.file import write_groups
 from hpcmm.store.schema import DIMENSIONS, GROUPS, UNMEASURED, VISITS, Groups, as_column
 
@@ -20,6 +20,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
     """Return the groups of one batch; ``rows`` are measurements, each with the index of its run."""
     points = [m.point for _, m in rows]
     fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
+    once = [{**m.energy, **m.errors, **m.differences, **m.events} for _, m in rows]
     measurements = {
         "run": [run for run, _ in rows],
         "sweep": [batch.sweep for _ in rows],
@@ -47,9 +48,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "bytes": [m.bytes for _, m in rows],
         "late_runs": [m.late_runs for _, m in rows],
         "clock": [m.clock for _, m in rows],
-        **{name: [m.energy.get(name, np.nan) for _, m in rows] for name in ENERGY},
-        **{name: [m.errors.get(name, np.nan) for _, m in rows] for name in ERRORS},
-        **{name: [m.differences.get(name, np.nan) for _, m in rows] for name in DIFFERENCES},
+        **{name: [each.get(name, np.nan) for each in once] for name in ONCE},
         **{name: [m.resources.get(name, np.nan) for _, m in rows] for name in RESOURCES},
         **scalar_columns(points),
     }

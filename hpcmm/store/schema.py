@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import h5py
 import numpy as np
 
-from hpcmm.model.quantities import COUNTERS, DIFFERENCES, ENERGY, ERRORS, PHASES, RESOURCES, STATES, VITALS
+from hpcmm.model.quantities import COUNTERS, ONCE, PHASES, RESOURCES, STATES, VITALS
 
 FORMAT = "hpcmm timings"
 SCHEMA_VERSION = 2
@@ -46,7 +46,7 @@ MEASUREMENTS = {
     "bytes": ("i8", "B", "compulsory memory traffic of one call"),
     "late_runs": ("i4", "1", "kernel runs that were repeated because the host queued them too late (-1: unknown)"),
     "clock": ("f8", "Hz", "SM clock while the kernel repeats (NaN: unknown)"),
-    **{name: ("f8", unit, text) for name, (unit, text) in (ENERGY | ERRORS | DIFFERENCES).items()},
+    **{name: ("f8", unit, text) for name, (unit, text) in ONCE.items()},
     **{name: ("f8", unit, f"{text} (NaN: no CUDA kernel of ours)") for name, (unit, text) in RESOURCES.items()},
 }
 SAMPLES = {

@@ -17,7 +17,7 @@ import psutil
 import threadpoolctl
 
 from hpcmm import kernels
-from hpcmm.backends.cpu import libraries, memory, sensors
+from hpcmm.backends.cpu import counters, libraries, memory, sensors
 from hpcmm.kernels import modules
 from hpcmm.kernels.modules import load, module_of
 from hpcmm.model import DeviceError, Task, untimed
@@ -267,6 +267,16 @@ class CpuBackend:
     def energy(self) -> float:
         return self._energy.joules()
 
+    def counted(self, run: Callable[[], Any]) -> dict[str, float]:
+        """Run once; return ``quantities.CPU_EVENTS`` of the run.
+
+        Raises
+        ------
+        DeviceError
+            If they cannot be counted; the message has the reason.
+        """
+        return counters.counted(run)
+
     @untimed
     def errors(self) -> dict[str, float]:
         return sensors.errors()
@@ -282,4 +292,5 @@ class CpuBackend:
         about = {"threads_per_rank": self.threads, **libraries.describe(), "simd": simd_paths()}
         about["compiler"] = modules.describe()
         about["core_clock"] = self._core_clock()
+        about["events"] = counters.why_unreadable()
         return {"cpu": about | {name: value for name, value in cache.items() if value}}

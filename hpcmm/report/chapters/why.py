@@ -198,7 +198,7 @@ def reason(step: Step) -> str:
 
 def sentence(step: Step) -> str:
     """Return everything about a step."""
-    told = step.source in ("counters", "resources") or step.limit.numbers
+    told = step.limit.numbers or (step.source in ("counters", "resources") and step.rung["gpu"])
     limit = _sentence(clause(step.limit)) if step.source != "nothing" and told else ""
     return " ".join(filter(None, (f"{effect(step)}.", reason(step), limit)))
 
