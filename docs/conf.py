@@ -78,6 +78,14 @@ def link_rungs(app, error):
         path.write_text(linked(path.read_text("utf-8")), "utf-8")
 
 
+def fill(app, page, source):
+    """Insert generated parts, and keep the sizes of tables on one line."""
+    whole = re.compile(r"^\|.*", re.MULTILINE)
+    source[0] = whole.sub(
+        lambda line: re.sub(r"(?<=\d) × (?=\d)", "\u00a0×\u00a0", line[0]), generated.filled(source[0])
+    )
+
+
 def write_rungs(app, config):
     """Write the pages of the rungs, which are not kept in the repository."""
     if (HERE / "rungs.md").exists():
@@ -87,6 +95,6 @@ def write_rungs(app, config):
 def setup(app):
     """Write or insert generated parts, and repair pages after the build."""
     app.connect("config-inited", write_rungs)
-    app.connect("source-read", lambda app, page, source: source.__setitem__(0, generated.filled(source[0])))
+    app.connect("source-read", fill)
     app.connect("build-finished", repair)
     app.connect("build-finished", link_rungs)

@@ -251,11 +251,11 @@ class Contender:
         """Count the events of a CPU in one run, if they can be read; on one rank."""
         distribution, found = self.distribution, {}
 
-        def run() -> None:
+        def once() -> None:
             found.update(distribution.backend.counted(self.run))
 
         with suppress(DeviceError):
-            distribution.kernel(run, cold=distribution.backend.cold)
+            distribution.kernel(dataclasses.replace(self.run, once=once), cold=distribution.backend.cold)
         self.events = found
 
     def measure_errors(self, kinds: Kinds) -> None:

@@ -124,7 +124,7 @@ def hinted(why: str, exercise: Exercise) -> str:
 def own_file(path: Path) -> Path:
     """Return the absolute path of a file; refuse what is not one."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise Refused("is a link or a folder; hand in the file itself")
+        raise Refused("is a link, a folder or a pipe; hand in the file itself")
     if not path.exists():
         raise Refused(NOT_HANDED_IN)
     return path.resolve()
