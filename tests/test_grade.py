@@ -490,7 +490,7 @@ def test_one_submission_and_the_exit_status(tmp_path, asked, capsys):
     )
     (tmp_path / "empty").mkdir()
     assert main(["grade", str(tmp_path / "empty"), "--rubric", str(asked)]) == 1
-    assert "neither it nor a folder in it has a file of the rubric: 01_serial.c" in capsys.readouterr().err
+    assert "neither it nor a folder in it has a file of the rubric, such as 01_serial.c" in capsys.readouterr().err
     assert main(["grade", str(tmp_path / "nowhere"), "--rubric", str(asked)]) == 1
 
 
