@@ -9,7 +9,7 @@ from math import isqrt
 from typing import NamedTuple
 
 PANEL_COLUMNS = 2048  # wide enough for a product to fill a GPU
-TILE = 2**21  # elements of C: about 128 x 128 for each SM of an H200
+TILE = 2**20  # elements of C: about 128 x 64 for each SM of an H200
 MOST_PARTS = 16
 CUT, MOST_CUTS = 16384, 256  # elements: a multiple of the tiles of any reduction with a tree
 ALIGNMENT = 128  # rows or columns; panels then start at addresses aligned for vector loads
@@ -222,17 +222,18 @@ def tilings(rows: int, columns: int, ranks: int) -> dict[str, Tiling]:
     """Return tilings for the rank with the most rows, by name, the most promising first.
 
     There are few panels, because long rows copy faster. There are as many parts as possible with tiles that fill a GPU,
-    or half as many. A and B arrive so that the part of C that can be computed grows as a square, which needs the fewest
+    a half or a quarter of them. A and B arrive so that the part of C that can be computed grows as a square, which needs the fewest
     bytes per tile. With "A first", all of A arrives after the first panel of B, which spreads the uploads more evenly.
 
     >>> list(tilings(8192, 8192, 4))
-    ['4 x 2, A first', '2 x 2, A first', '2 x 4, A first', '1 x 4, A first', '4 x 2', '2 x 2', '2 x 4']
-    >>> {name: tiling.order for name, tiling in tilings(8192, 8192, 4).items() if name.startswith("4")}
+    ['8 x 2, A first', '4 x 2, A first', '2 x 2, A first', '4 x 4, A first', '2 x 4, A first', '1 x 4, A first', '8 x 2', \
+'4 x 2', '2 x 2', '4 x 4', '2 x 4']
+    >>> {name: tiling.order for name, tiling in tilings(8192, 8192, 4).items() if name.startswith("4 x 2")}
     {'4 x 2, A first': 'BAAAAB', '4 x 2': 'BAABAA'}
     """
     _, most = block_row(rows, ranks, 0)
     found: dict[str, Tiling] = {}
-    for a_first, of_columns, coarser in product((True, False), (2, 4), (1, 2)):
+    for a_first, of_columns, coarser in product((True, False), (2, 4), (1, 2, 4)):
         of_rows = min(MOST_PARTS, most * columns // (of_columns * TILE)) // coarser
         if of_rows:
             parts, panels = cuts(most, of_rows), cuts(columns, of_columns)
