@@ -152,6 +152,15 @@ def built(tmp_path_factory):
     return folder / "results"
 
 
+def markdown(path: Path) -> str:
+    return path.read_text("utf-8").replace("\\_", "_")
+
+
+def markdown_rows(path: Path) -> list[list[str]]:
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in markdown(path).splitlines() if line[:1] == "|"]
+    return [rows[0], *rows[2:]]
+
+
 def html_of(results: Path) -> str:
     return timings.page_of(results / "report.html")
 
@@ -246,7 +255,7 @@ def test_size_table_has_rate_ratio_and_verdict(built):
     assert ("", "100 GFLOP/s 0.250× PASS 1e-08") in shown
     assert ("", "400 GFLOP/s baseline PASS 1e-08") in shown
     assert ("", "51.2 baseline PASS 1e-08") in shown
-    text = (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_")
+    text = markdown(built / "tables" / "size.md")
     assert re.search(
         r"\| 64 +\| +\| +100 GFLOP/s \(0\.250× PASS 1e-08\) \| +400 GFLOP/s \(baseline PASS 1e-08\) \|", text
     )
@@ -257,7 +266,7 @@ def test_size_table_has_rate_ratio_and_verdict(built):
 def test_a_fail_shows_the_wrong_element_and_no_number(built):
     html = html_of(built)
     assert ("fail", f"FAIL {FAIL.where}") in cells(html)
-    assert f"FAIL ({FAIL.where})" in (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_")
+    assert f"FAIL ({FAIL.where})" in markdown(built / "tables" / "size.md")
     (row,) = [row for row in read_csv(built / "tables" / "size.csv") if row["result"] == "FAIL"]
     assert row["where"] == FAIL.where
     for name in ("seconds", "seconds_low", "flops_per_second", "bytes_per_second", "ratio"):
@@ -270,18 +279,9 @@ def test_a_fail_shows_the_wrong_element_and_no_number(built):
 
 
 def test_a_point_that_was_not_measured_is_an_empty_cell(built):
-    (head,) = [
-        line
-        for line in (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_").splitlines()
-        if "tiled_padded 16" in line
-    ]
-    assert [name.strip() for name in head.split("|")[1:-1]] == ["n", "naive 8", "tiled_padded 16", "cublas"]
-    row = next(
-        line
-        for line in (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_").splitlines()
-        if "| 128 " in line
-    )
-    assert [cell.strip() for cell in row.split("|")[3:5]] == ["", "51.2 (baseline PASS 1e-08)"]
+    head, *_, row = markdown_rows(built / "tables" / "size.md")[:3]
+    assert head == ["n", "naive 8", "tiled_padded 16", "cublas"]
+    assert row[0] == "128" and row[2:] == ["", "51.2 (baseline PASS 1e-08)"]
 
 
 def test_latex_tables_escape_markup(tmp_path):
@@ -322,12 +322,11 @@ def test_csv_has_plain_units_and_every_digit(built):
 
 
 def test_ladder_table(built):
-    lines = (built / "tables" / "sum.ladder.md").read_text("utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
-    assert rows[0] == [
+    head, *rows = markdown_rows(built / "tables" / "sum.ladder.md")
+    assert head == [
         "n", "Device", "Rung", "Time", "GB/s", "Step", "Cumulative", "Ratio to baseline", "Result",
     ]  # fmt: skip
-    assert rows[2:] == [
+    assert rows == [
         ["2²²", "cuda", "divergent", "8.00 ms (8.00 ms to 8.00 ms)", "2.10", "", "1.00×", "", "PASS 1e-08"],
         ["", "", "sequential", "2.00 ms (2.00 ms to 2.00 ms)", "8.39", "4.00×", "4.00×", "", "PASS 1e-08"],
         ["", "", "cub", "500 µs (500 µs to 500 µs)", "33.6", "", "16.0×", "baseline", "PASS 1e-08"],
@@ -350,8 +349,7 @@ def test_a_product_at_one_size_has_a_ladder_table(tmp_path):
 
 
 def test_phase_table(built):
-    lines = (built / "tables" / "size.phases.md").read_text("utf-8").replace("\\_", "_").splitlines()
-    head, _, row = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    head, row = markdown_rows(built / "tables" / "size.phases.md")
     assert head == [
         "n", "Variant", "Scatter", "Kernel", "Gather", "Total", "TFLOP/s, kernel alone", "TFLOP/s, end to end",
     ]  # fmt: skip
@@ -922,12 +920,6 @@ GPU = {
     "name": "H200", "compute_capability": "90", "multiprocessors": 132, "memory_bytes": 150_000_000_000,
     "max_sm_clock": 1.98e9, "block_dimensions": [1024, 1024, 64], "ecc": True, "sm_shared_bytes": 228 * 1024,
 }  # fmt: skip
-
-
-def markdown_rows(path: Path) -> list[list[str]]:
-    lines = path.read_text("utf-8").replace("\\_", "_").splitlines()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
-    return [rows[0], *rows[2:]]
 
 
 def test_resource_tables(tmp_path):
