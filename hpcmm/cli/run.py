@@ -160,8 +160,9 @@ def refuse_amounts(options: Sequence[str]) -> None:
     """Refuse numbers of cores or jobs that Snakemake takes for 0, or reports without the number.
 
     >>> refuse_amounts(["--cores", "all", "-j4", "--jobs=2"])
+    >>> refuse_amounts([])
     """
-    for option, following in zip(options, [*options[1:], ""], strict=True):
+    for option, following in zip(options, [*options, ""][1:], strict=True):
         if found := re.fullmatch(r"(--cores|--jobs|-c|-j)(?:=?(.+))?", option):
             name, value = found[1], found[2] or following
             if value not in ("", "all", "unlimited") and not re.fullmatch(r"0*[1-9]\d*|-+\D.*", value):
