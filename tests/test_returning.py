@@ -35,6 +35,7 @@ def read(folder, text: str) -> own_kernels.OwnKernel:
         ("def helper(x): return x\ndef fast_gemm(x, y, block=32): return helper(x) @ y", "matmul"),
         ("def vector_add(x, y): return x + y", "vector_add"),
         ("def total_sum(x): return x.sum()", "sum"),
+        ("def add_kernel(x, y, z, n, block): z[:n] = x[:n] + y[:n]\ndef solve(x, y): return x + y", "vector_add"),
     ],
 )
 def test_a_function_that_returns_is_called_with_the_inputs(tmp_path, text, operation):
@@ -116,3 +117,8 @@ def test_a_file_that_is_no_kernel_fails_with_its_reason():
     assert not found.passed and "not a kernel file" in repr(found)
     with pytest.raises(HpcmmError, match="--sizes"):
         hpcmm.bench(product, sizes=["many"])
+
+
+@pytest.mark.parametrize(("how", "arithmetic"), [("", {"float32": "TF32"}), (', input_precision="ieee"', {})])
+def test_products_of_triton_round_float32_to_tf32_by_default(tmp_path, how, arithmetic):
+    assert read(tmp_path, f"# tl.dot(a, b{how})\ndef matmul(a, b): return a @ b").variant.arithmetic == arithmetic

@@ -117,6 +117,8 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
     for operation, _ in found:
         known_dtypes(head, operation, device, problems)
     problems.check()
+    if "arithmetic" not in head and (arithmetic := returning.arithmetic_of(heads.text_of(path))):
+        head |= {"arithmetic": arithmetic}
     variant = record(path.name, path, device, head)
     kernels = []
     for operation, function in found:

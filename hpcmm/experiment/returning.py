@@ -51,6 +51,10 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
         and len(required(each)) == len(inputs(OPERATIONS[operation])) + is_launched(each)
     ]
     found = [each for each in found if not is_launched(each[1])] or found  # beside the kernels that they launch
+    of_kernels = [of for of, pattern in NAMES.items() if any(re.search(pattern, name.lower()) for name in own)]
+    for of in of_kernels[:1] if not found else ():  # a function of any name that launches them
+        fitting = (function for function in own.values() if len(required(function)) == len(inputs(OPERATIONS[of])))
+        found = [(OPERATIONS[of], function) for function in fitting if inspect.isfunction(function)]
     if len(found) == 1:
         yield from found
     elif own:
@@ -59,6 +63,12 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
             f"functions that compute a product, a sum, an addition or a copy, by name and arguments: {names}; name one "
             "of them matmul, sum, vector_add or copy, or state operation: matmul in a head"
         )
+
+
+def arithmetic_of(text: str) -> dict[str, str]:
+    """Return the arithmetic of products in Triton, which rounds float32 to TF32 unless the source says otherwise."""
+    exact = re.search(r"ieee|allow_tf32\s*=\s*False", text)
+    return {"float32": "TF32"} if re.search(r"\btl\.dot\(", text) and not exact else {}
 
 
 def is_launched(function: Callable[..., Any]) -> bool:

@@ -117,7 +117,8 @@ def decoded(path: Path) -> str:
             break
         except UnicodeDecodeError:
             text = content.decode("latin-1")
-    return re.sub(r"\A%%.*", "", text.replace("\r\n", "\n"))  # of a cell of a notebook
+    # without the marks of a cell of a notebook, or of a page of a wiki
+    return re.sub(r"\A(%%.*|\{\{\{$)|^\}\}\}\s*\Z", "", text.replace("\r\n", "\n"), flags=re.MULTILINE)
 
 
 def is_native(text: str, path: Path) -> bool:
