@@ -868,7 +868,7 @@ FROM_OUTSIDE = BY_ROWS.replace("#define WIDTH 8\n", "").replace("blockDim.x", "T
         ),
         ('#include "types.h"\nvoid f(real *a, real *b, int n) {}', "mine.c", ["not tested: types.h not found"]),
         (OF_MATRICES, "mine.cu", ["grid [ceil(root / 32), ceil(root / 4)], block [32, 4]", "PASS", "to 4225 (square)"]),
-        (OF_MATRICES.replace("x < width", "x < width - 1"), "mine.cu", ["mine.cu: FAIL"]),
+        (OF_MATRICES.replace("x < width", "x <= width"), "mine.cu", ["mine.cu: FAIL"]),
         (OF_TILES, "mine.cu", ["block [16, 4]", "PASS", "(multiples of 256, square), exact"]),
         (OF_TILES.replace("out[(y + j) * width + x]", "out[x * width + y + j]"), "mine.cu", ["computes the transpose"]),
         (

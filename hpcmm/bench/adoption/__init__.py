@@ -255,7 +255,9 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
             tried = search(Kernel(path, text, source, chosen, device, stated), kind)
             head = tried.head()
         except OtherOperation:
-            raise
+            if not guesses:
+                raise
+            break
         except NotAdopted as error:
             failures.append(error)
             guessed = dict(stated.get("constants", {}))

@@ -181,7 +181,7 @@ class VectorSearch(Search):
         x, y = candidate.block[:2]
         for columns, rows in dict.fromkeys(((x, y), (x, x), (y, x), (y, y))):
             tile = max(columns, rows)
-            for side in (31, 2 * tile):  # without bounds checks, multiples
+            for side in (31, *(() if self.function.guarded else (2 * tile,))):  # without bounds checks, multiples
                 trial = self.run(candidate, side**2, -(-side // columns), -(-side // rows))
                 if trial is None or not self.right(trial, side**2):
                     continue
