@@ -84,6 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
     files, options = [*arguments.configfile, *meant], []
     for path in files:
         read_config(path)  # Snakemake would end in a traceback
+    if "" in rest:
+        raise HpcmmError("an argument is empty; allowed: options and targets of Snakemake")
     refuse_amounts(rest)
     results = (arguments.directory or Path()) / "results"
     if not given(rest, AMOUNT):
