@@ -262,8 +262,9 @@ def test_a_process_without_submitted_code_may_compute_after_its_reply(monkeypatc
 @pytest.mark.parametrize("where", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_the_time_of_a_kernel_on_a_gpu_is_that_between_events(where, monkeypatch):
     """The wait for a reply from another process can take longer than the kernel."""
-    setup = {"device": where, "threads": 1, "operation": "matmul", "variant": "serial" if where == "cpu" else "naive"}
-    task = Task(MATMUL, MATMUL.variant(setup["variant"]), (20, 30, 10), "float32", MATMUL.scalars)
+    variant, tile = ("serial", 0) if where == "cpu" else ("naive", 16)
+    setup = {"device": where, "threads": 1, "operation": "matmul", "variant": variant}
+    task = Task(MATMUL, MATMUL.variant(variant), (20, 30, 10), "float32", MATMUL.scalars, tile)
     rng, waited = np.random.default_rng(1), []
     inputs = MATMUL.draw(rng, task)
     with session.device(sandbox.Sandbox(""), setup, guards.most_bytes(task), 60) as process:

@@ -168,7 +168,7 @@ def check_matmul(
         largest = abs(wide_a).max(axis=1)[:, None] * abs(wide_b).max(axis=0)
         allowed += abs(alpha) * truth_of.strassen_bound(k, product.divisions, *u) * largest
     if element.accumulator and not exact:  # and the sum is rounded once more
-        allowed += unit_roundoff(dtype) * abs(truth) + 2.0**-25
+        allowed += unit_roundoff(element.results.name) * abs(truth) + 2.0**-25
     content = guarded["C"].content()
     error = abs(results.numbers(content[:, first : first + n]) - truth)
     assert np.all(error <= allowed)

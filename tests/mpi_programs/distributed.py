@@ -198,7 +198,7 @@ def main() -> None:
                     fixed += 1
         for ranks in RANKS:  # each schedule, with uneven blocks, and with more ranks than terms or rows
             carriers = [on for on in works if on[0] == ranks]
-            most = {"resident": 3 * len(schedules.divisions(ranks)), "staged": 8}
+            most = {"resident": 3 * len(schedules.divisions(ranks)), "staged": 12}
             for seed in range(max(most.values())):
                 for turn, shape in enumerate((ALL_OF, (3, 40, 2))):
                     on = carriers[(seed // 3 + turn) % len(carriers)]

@@ -61,7 +61,8 @@ def inputs_of(operation: str, dtype: str, shape, seed: int) -> dict[str, np.ndar
     if DTYPES[dtype].is_integer:
         types = {"A": dtype, "B": dtype, "C": np.int32}
         return {name: rng.integers(-128, 128, each, types[name]) for name, each in sizes.items()}
-    return {name: DTYPES[dtype].stored(rng.uniform(-1, 1, each)) for name, each in sizes.items()}
+    types = {"A": DTYPES[dtype], "B": DTYPES[dtype], "C": DTYPES[dtype].results}
+    return {name: types[name].stored(rng.uniform(-1, 1, each)) for name, each in sizes.items()}
 
 
 def check(task: Task, inputs: dict[str, np.ndarray], result: np.ndarray) -> None:
@@ -98,7 +99,7 @@ def check(task: Task, inputs: dict[str, np.ndarray], result: np.ndarray) -> None
         largest = abs(a).max(axis=1)[:, None] * abs(b).max(axis=0)
         allowed += 1.5 * strassen_bound(a.shape[1], task.divisions, *u) * largest
     if element.accumulator:  # and the sum is rounded once more
-        allowed += UNIT_ROUNDOFF[dtype] * abs(truth) + 2.0**-25
+        allowed += UNIT_ROUNDOFF[element.results.name] * abs(truth) + 2.0**-25
     right = abs(element.numbers(result) - truth) <= allowed
     assert right.all(), f"wrong rows: {np.flatnonzero(~right.all(axis=1))}"
 

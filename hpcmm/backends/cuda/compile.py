@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import shutil
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -64,11 +65,15 @@ def compiled_once(
 def toolkit_headers() -> tuple[str, ...]:
     """Return the options that name the folders of the headers of the CUDA Toolkit, from its wheels and the system.
 
-    Wheels may lack headers that others include, such as crt/mma.h.
+    Wheels may lack headers that others include, such as crt/mma.h. CuPy may name a wheel as the toolkit; that of the
+    system is then the one of nvcc.
     """
     folders = [*filter(None, map(pathfinder.find_nvidia_header_directory, INCLUDED))]
-    if system := cupy.cuda.get_cuda_path():
-        folders.append(str(Path(system) / "include"))
+    compiler = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    for system in filter(None, (cupy.cuda.get_cuda_path(), Path(compiler).resolve().parents[1])):
+        folder = Path(system) / "include"
+        if (folder / "crt").is_dir() and folder != Path("/usr/include"):  # whose headers are those of the host
+            folders.append(str(folder))
     return tuple(f"-I{folder}" for folder in dict.fromkeys(folders))
 
 
