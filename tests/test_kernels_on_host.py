@@ -317,7 +317,7 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
         shapes = [(1, 1), (5, 0), (8, 3), (7, 9), (31, 33), (32, 64), (97, 41), (20484, 11)]
         return [(shape, {"k": shape[1]}) for shape in shapes if shape[0] <= (variant.capacity or shape[0])]
     geometry = variant.geometry_of(dtype)
-    threads = geometry.block
+    threads = int(np.prod(geometry.block))
     block = threads * geometry.per_thread
     lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5]
     if operation.kernels == "reduction":
