@@ -40,6 +40,7 @@ from hpcmm.model.dtypes import DTYPES
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
 SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
 SPILLS |= {(f"matmul/{name}", "sm_90a"): 400 for name in ("persistent_dmma", "undivided_dmma")}
+SPILLS |= {(f"{name}/invariant", "sm_75"): 8 for name in ("sum", "minimum", "maximum")}  # float64, in the last block
 
 INCLUDES = f"-I{kernels.FOLDER}"
 CAPABILITIES = ("75", "80", "90")

@@ -82,7 +82,7 @@ def test_every_command_has_help(capsys):
         assert re.match(rf"usage: .* {name} ", shown)
         text = " ".join(shown.split())
         assert re.search(r" Exit status: 0: .*; 1: .*; 2: wrong arguments(; 3: .*)?\.$", text)
-        assert ("; 3: " in text) is (name in ("compare", "check", "grade"))
+        assert ("; 3: " in text) is (name in ("bench", "compare", "check", "grade"))
 
 
 def test_every_command_has_a_module():
