@@ -405,7 +405,7 @@ static HOST void product(void **v)
 extern "C" HOST void fill() { product(nullptr); }
 """
 BEFORE = "has code that runs before a launch"
-ASSEMBLY = "contains assembly"
+ASSEMBLY = "contains assembly|cannot be graded on this machine: needs a GPU: inline PTX"
 TYPES = "int, int, int, REAL, const REAL *, int, const REAL *, int, REAL, REAL *, int"
 LAUNCHES = {
     (LAUNCH, "has no function matmul"): {
@@ -456,10 +456,6 @@ LAUNCHES = {
     (LAUNCH, "defines __tsan_func_entry"): {
         "hook of the compiler": """
         extern "C" HOST __attribute__((visibility("hidden"))) void __tsan_func_entry(void *) { fill(); }""",
-        "local hook of the compiler": """
-        static HOST void hook(void *) __asm__("__tsan_func_entry");
-        static HOST void hook(void *) { fill(); }
-        void (*use)(void *) = hook;""",
     },
     (LAUNCH, "defines __tsan_func_exit"): {
         "weak hook of the compiler": """extern "C" HOST __attribute__((weak)) void __tsan_func_exit() { fill(); }""",
@@ -485,6 +481,10 @@ LAUNCHES = {
     (LAUNCH, ASSEMBLY): {
         "symbol in assembly": 'asm(".globl __tsan_func_entry; .set __tsan_func_entry, fill");',
         "macro of the assembler": 'asm(".macro ret; jmp fill; .endm");',
+        "local hook of the compiler": """
+        static HOST void hook(void *) __asm__("__tsan_func_entry");
+        static HOST void hook(void *) { fill(); }
+        void (*use)(void *) = hook;""",
         "system call": '__device__ void f() { __asm__ volatile("syscall"); }\nvoid (*use)() = f;',
         "assembly in the name of a section": '__attribute__((section(".data\\n.macro ret\\n.endm\\n#"))) int x = 1;',
     },

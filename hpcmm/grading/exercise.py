@@ -29,7 +29,7 @@ from hpcmm.grading.runners import Emulated, Interpreted, Native, OnDevice, Runne
 from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.grading.session import Refused
 from hpcmm.grading.sources import MOST_ERROR, Tools
-from hpcmm.model import Task, Variant
+from hpcmm.model import NotTested, Task, Variant
 from hpcmm.operations import guards, heads
 from hpcmm.operations.guards import Guarded
 from hpcmm.operations.heads import PYTHON
@@ -96,6 +96,9 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
         raise
     except Refused as refused:
         return dataclasses.replace(found, why=hinted(str(refused), exercise))
+    except NotTested as lacking:
+        why = str(lacking).removeprefix(NotTested.PREFIX)
+        return dataclasses.replace(found, why=f"cannot be graded on this machine: {why}")
     except Exception as error:  # for example of a head with values that nothing expects
         return dataclasses.replace(found, why=f"cannot be graded: {type(error).__name__}: {error}"[:MOST_ERROR])
     error, bound = max(errors)
