@@ -96,8 +96,8 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
         raise
     except Refused as refused:
         return dataclasses.replace(found, why=hinted(str(refused), exercise))
-    except NotTested as lacking:
-        why = str(lacking).removeprefix(NotTested.PREFIX)
+    except NotTested as missed:
+        why = str(missed).removeprefix(NotTested.PREFIX)
         return dataclasses.replace(found, why=f"cannot be graded on this machine: {why}")
     except Exception as error:  # for example of a head with values that nothing expects
         return dataclasses.replace(found, why=f"cannot be graded: {type(error).__name__}: {error}"[:MOST_ERROR])
