@@ -86,6 +86,8 @@ def translated(template: str, values: Sequence[str]) -> str:
     """
     template = re.sub(r"\\[ntr]", " ", re.sub(COMMENT, "", template.replace("\\n", "\n")))
     template = re.sub(r"\s*([,\[\]{}|])\s*", r"\1", re.sub(r"\s+", " ", template)).strip()
+    if not template:  # kept, because a loop without a statement would not be watched, and never end
+        return 'asm volatile("" ::: "memory")'
     if template.startswith("{") and template.endswith("}"):
         template = template[1:-1]  # a block
     names = {x for names in re.findall(r"\.reg ?\.\w+ ([\w,]+)", template) for x in names.split(",")}
