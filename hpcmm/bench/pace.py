@@ -53,10 +53,10 @@ class Record:
     seconds: float  # measured seconds of these points
     # Seconds before the first point, since the start of the process or the end of its batch before; None if unknown
     startup: float | None = None
-    compiling: float | None = None  # of these, seconds for compiling kernels
-    timed: float | None = None  # of ``seconds``, those of timed calls and kernels
+    compiling: float | None = None  # seconds of ``startup`` in which kernels are compiled
+    timed: float | None = None  # seconds of timed calls and kernels
     visit: int = 0  # counted from 0
-    # Of ``seconds``, those of each step in ``PARTS``, with the timed calls and kernels in it; empty if unknown
+    # Seconds of each step in ``PARTS``, including its timed calls and kernels; empty if unknown
     steps: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 

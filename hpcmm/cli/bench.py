@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hpcmm.jobs.trial import Visit
     from hpcmm.store import Groups
 
-WRONG, INTERRUPTED = 1, 130  # exit statuses
+INTERRUPTED = 130  # exit status
 # The expected time of a point decides when a kernel without an end is given up; it follows from max_seconds.
 VERIFYING = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 1, "max_seconds": 2, "cache": "hot", "visits": 1}
 TIMING = {"visits": 3, "max_repetitions": 60, "max_seconds": 0.75}
@@ -267,7 +267,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
     if found.get("profiles") == []:
         print(f"hpcmm: no profile: {benched.why_unprofiled(columns)}", file=sys.stderr)
     incomplete = found.get("profiles") == [] or any(each["what"] for each in found.get("sanitizers", ()))
-    return WRONG if incomplete else 0 if arguments.tune and rows else verdicts.status(results)
+    return verdicts.WRONG if incomplete else 0 if arguments.tune and rows else verdicts.status(results)
 
 
 def verified(chosen: Chosen, first: Visit | None, show: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:

@@ -54,10 +54,10 @@ class Grade:
     device: str  # ``"cpu"``, ``"cuda"`` or ``"cuda, emulated"``
     passed: bool  # whether every result is correct
     why: str  # the reason why it is not; empty for a pass
-    # points, of: points, and those that can be reached
+    # points, of: points, and the most that a solution can get
     points: float
     of: float
-    ungraded: float = 0.0  # those that this machine cannot give, because it has no GPU
+    ungraded: float = 0.0  # points that this machine cannot give, because it has no GPU
     # error, bound: the largest error over all runs, and its bound; NaN without a result
     error: float = float("nan")
     bound: float = float("nan")

@@ -289,7 +289,7 @@ class Operation:
     combination: Literal["sum", "minimum", "maximum"] = "sum"  # how ``combined`` operands are reduced over the ranks
     # Whether its bytes may come from any level of memory, so that the bandwidth of DRAM is not a limit
     cached: bool = False
-    stated: tuple[str, ...] = ()  # those that only a variant has that states them: kernels of users
+    stated: tuple[str, ...] = ()  # types that a variant has only if its head states them: kernels of users
     # How the CUDA kernel of a user's file is launched. Its fields are keys of the file's head, besides ``constants``.
     geometry: type[Geometry] | None = None
     # ``fill(rng, task, arrays)`` draws the same inputs as ``draw`` into existing arrays

@@ -156,7 +156,7 @@ class Measuring:
     energy: bool = False
     # Whether the first visit also measures the errors of a kernel on each of ``DATA``, on one rank
     accuracy: bool = False
-    same_bits: bool = False  # whether the first visit also measures what the bits of a result depend on, of ``BITS``
+    same_bits: bool = False  # whether the first visit also compares bits, as in ``BITS``
 
     def job_of(self, visit: int) -> int:
         """Return the number of the job that makes a visit; both are counted from 0."""

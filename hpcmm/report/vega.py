@@ -58,8 +58,8 @@ class Figure:
     columns: Mapping[str, list]  # the data, columns of equal length
     spec: Spec  # the Vega-Lite specification, without data and configuration
     shown: Mapping[str, str]  # the columns in the table of values, with their titles
-    # dtype, device, size: what it shows alone; empty if it shows several. ``size`` is empty also for the figure that is
-    # shown first.
+    # dtype, device, size: the only value in the figure; empty if there are several. ``size`` is also empty for the
+    # figure that is shown first.
     dtype: str = ""
     device: str = ""
     size: str = ""

@@ -191,7 +191,7 @@ class VectorSearch(Search):
         return self.wrong() if trial else None
 
     def multiples(self, candidate: Candidate, taken: int, right: Callable[..., bool]) -> dict[str, Any]:
-        """Return what the length must be a multiple of: the elements of a block, or those of a vector access."""
+        """Return the key ``multiples`` of the length: the elements of a block or of a vector access; empty for any."""
         checks = bool(self.integers) and (self.function.guarded or (self.function.looped and self.kind != "reduction"))
         for each in (1, *(WIDTHS if WIDE.search(self.body) else ()), *(() if checks else (taken,))):
             n = each * -(-RAGGED // each)

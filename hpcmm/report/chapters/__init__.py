@@ -77,7 +77,7 @@ def title_of(name: str, points: pd.DataFrame) -> str:
 
 
 def in_order(sweeps: Mapping[str, Sequence[Series]], counted: Collection[tuple] = ()) -> dict[str, Sequence[Series]]:
-    """Sort sweeps by their place; those of one title, on several machines, follow each other.
+    """Sort sweeps by their place, with the sweeps of one title, from several machines, one after another.
 
     ``counted`` are the rungs with counters, keys of ``Known.counters``.
     """

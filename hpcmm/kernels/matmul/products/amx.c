@@ -1,8 +1,8 @@
 /* Matrix product, CPU rung: AMX on all threads, in cache blocks along a space-filling curve, with prefetches.
 
-   What changes: threads pack A and B together, once, and then have blocks of C of MC x NC elements, which stay in L2
-   while k runs in slices of KC steps. While a slice is multiplied, the next one is prefetched into L2. Blocks follow
-   Hilbert's curve: the next one is a neighbour, which shares its panels of A or of B.
+   What changes: threads pack A and B together, once. Each then has the same number of blocks of C, of at most
+   MC x NC elements, which stay in L2 while k runs in slices of KC steps. While a slice is multiplied, the next one is
+   prefetched into L2. Blocks follow Hilbert's curve: the next one is a neighbour, which shares its panels of A or of B.
    Why it is faster: a panel of B, 16 KiB for a slice, stays in L1 for all rows of a block, and memory is read ahead
    of its use. A shorter slice would load and store the sums more often, a longer one would not fit into L1.
    Limit: loads and stores of the sums between slices, and the copies, which weigh more in small products.
