@@ -35,7 +35,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 ROOT = Path(__file__).parents[1]
 SLURM = Path(__file__).parent / "slurm"
 STATE = Path("/tmp/hpcmm-slurm")
-ALL = os.environ.get("HPCMM_TEST_ALL") == "1"  # also what CI has no time for
 SNAKEMAKE = shutil.which("snakemake")
 
 DIRECT = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch"]
@@ -47,8 +46,8 @@ WAYS = {
     "slurm": [*SLURM_EXECUTOR, "--jobs", "20"],
 }
 
-# The ways in that CI tries with all faults; the others are tried with some.
-TRIED = list(WAYS) if ALL else ["literal", "slurm"]
+# Each fault is tried in one of these; it reaches all of them through the same watch of the queue.
+TRIED = ["literal", "slurm"]
 
 NICE = 5  # of the workflows, relative to the process that breaks their jobs
 
@@ -290,7 +289,7 @@ ALIKE = {
     "profile": ("literal", "literal"),
     "profile, literal": ("literal", "literal"),
 }
-RUN = [way for way in REQUESTS if ALL or way not in ALIKE]
+RUN = [way for way in REQUESTS if way not in ALIKE]
 # It keeps what it is asked for. A way that is not run gets a refusal.
 RECORDING = r"""#!/bin/bash
 kept=$(mktemp -d "$ASKED"/XXXXXX)
@@ -327,7 +326,7 @@ REFUSED = {
     "no such partition": ({"partition": "nowhere"}, 2, "invalid partition specified: nowhere"),
     "no such GPU count": ({"memory_mb": 1000}, 9, "Requested node configuration is not available"),
 }
-REFUSALS = [(way, case) for way in TRIED for case in REFUSED] if ALL else list(zip(TRIED, REFUSED, strict=True))
+REFUSALS = list(zip(TRIED, REFUSED, strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -356,7 +355,7 @@ def requests(tmp_path_factory):
             folder.mkdir()
         for name in SITE["modules"]:
             (files / name).write_text(f'#%Module1.0\nputs stderr "the module {name}"\n')
-        then = NOT_RUN if workflow.way in ALIKE and not ALL else f'exec {shutil.which("sbatch")} "$@"'
+        then = NOT_RUN if workflow.way in ALIKE else f'exec {shutil.which("sbatch")} "$@"'
         (programs / "sbatch").write_text(f"{RECORDING}{then}\n")
         (programs / "sbatch").chmod(0o755)
         path = os.pathsep.join([str(programs), os.environ["PATH"]])
@@ -548,20 +547,21 @@ def fill_its_disk(workflow: Workflow, sweep: str) -> None:
             file.write(bytes(4096))
 
 
-# sweep -> its number of ranks, the fault of its job after the first point, the message to the user
+# sweep -> the way in, its number of ranks, the fault of its job after the first point, the message to the user
 # (None: Slurm runs it again by itself)
 FAULTS = {
-    "cancelled": (1, cancel, "CANCELLED"),
-    "late": (1, end_its_time, r"TIMEOUT|DUE TO TIME LIMIT"),
-    "lost": (1, lose_its_node, None),
-    "memory": (1, let_it_grow, "exceeded memory limit|OUT_OF_MEMORY"),
-    "preempted": (1, push_it_aside, None),
-    "raising": (2, signal_rank_1(signal.SIGINT), "KeyboardInterrupt"),
-    "killed": (2, signal_rank_1(signal.SIGKILL), r"Killed \(signal 9\)"),
-    "stuck": (2, signal_rank_1(signal.SIGSTOP), r"rank 0 of 2 .*stuck in stuck.*: serial \d+x.* for"),
-    "cramped": (1, fill_its_disk, "No space left on device; the points before this one are kept"),
+    "cancelled": ("literal", 1, cancel, "CANCELLED"),
+    "late": ("slurm", 1, end_its_time, r"TIMEOUT|DUE TO TIME LIMIT"),
+    "lost": ("slurm", 1, lose_its_node, None),
+    "memory": ("literal", 1, let_it_grow, "exceeded memory limit|OUT_OF_MEMORY"),
+    "preempted": ("literal", 1, push_it_aside, None),
+    "raising": ("literal", 2, signal_rank_1(signal.SIGINT), "KeyboardInterrupt"),
+    "killed": ("slurm", 2, signal_rank_1(signal.SIGKILL), r"Killed \(signal 9\)"),
+    "stuck": ("slurm", 2, signal_rank_1(signal.SIGSTOP), r"rank 0 of 2 .*stuck in stuck.*: serial \d+x.* for"),
+    "cramped": ("literal", 1, fill_its_disk, "No space left on device; the points before this one are kept"),
 }
-SWEEPS = {name: products(ranks) for name, (ranks, _, _) in FAULTS.items()} | {
+FAILING = [name for name, (*_, reason) in FAULTS.items() if reason]
+SWEEPS = {name: products(ranks) for name, (_, ranks, *_) in FAULTS.items()} | {
     "memory": {
         "operation": "sum",
         "variants": ["numpy"],
@@ -573,10 +573,12 @@ SWEEPS = {name: products(ranks) for name, (ranks, _, _) in FAULTS.items()} | {
 
 
 class Broken(Workflow):
-    """A workflow with a fault in each job, and its output."""
+    """A workflow with a fault in each job but one, and its output."""
 
     def __init__(self, folder: Path, way: str):
-        super().__init__(folder, way, SWEEPS, SLOW, report=True, partition="alone", memory_mb=600, patience=15)
+        self.faults = [name for name, (own, *_) in FAULTS.items() if own == way]
+        sweeps = {name: SWEEPS[name] for name in (*self.faults, "fine")}
+        super().__init__(folder, way, sweeps, SLOW, report=True, partition="alone", memory_mb=600, patience=15)
         self.lost_nodes: list[str] = []
         self.broken: dict[str, float] = {}
         self.resumed: dict[str, float] = {}
@@ -587,25 +589,25 @@ class Broken(Workflow):
     def break_all(self) -> None:
         """Run it, and break each job as soon as it has a point."""
         small = self.folder / "results/raw/cramped"
-        small.mkdir(parents=True)
+        small.mkdir(parents=True)  # of both workflows: one has no such sweep
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)], check=True)
         self.start(*WAYS[self.way])
-        with ThreadPoolExecutor(len(FAULTS)) as pool:
-            breaking = pool.map(self.break_one, FAULTS)
+        with ThreadPoolExecutor(len(self.faults)) as pool:
+            breaking = pool.map(self.break_one, self.faults)
             self.code = self.finish()
             list(breaking)
-        self.finished = {sweep: points for sweep in SWEEPS if (points := self.journal(sweep))}
+        self.finished = {sweep: points for sweep in self.faults if (points := self.journal(sweep))}
 
     def break_one(self, sweep: str) -> None:
         while not self.journal(sweep):
             assert self.process.poll() is None, f"{sweep} was not seen at work\n{self.output}"
             time.sleep(0.05)
-        FAULTS[sweep][1](self, sweep)
+        FAULTS[sweep][2](self, sweep)
         self.broken[sweep] = time.monotonic()
 
     def look_at_files(self) -> None:
         super().look_at_files()
-        for sweep in {each for each in list(self.broken) if FAULTS[each][2] is None} - set(self.resumed):
+        for sweep in {each for each in list(self.broken) if each not in FAILING} - set(self.resumed):
             with contextlib.suppress(FileNotFoundError):
                 log = self.folder / "results/logs" / sweep / "cpu-r1-1.log"
                 if "points were measured before and are kept" in log.read_text():
@@ -701,10 +703,9 @@ def tell(record_property):
 
 
 @pytest.mark.parametrize("sweep", FAULTS)
-@pytest.mark.parametrize("way", TRIED)
-def test_a_fault_is_noticed_and_named(broken, way, sweep, tell):
+def test_a_fault_is_noticed_and_named(broken, sweep, tell):
+    way, _, _, reason = FAULTS[sweep]
     workflow = broken.of(way)
-    _, _, reason = FAULTS[sweep]
     if reason is None:
         assert workflow.whole(sweep), "Slurm runs it again, and the workflow waits"
         assert sweep in workflow.resumed, "it goes on after its last point"
@@ -730,13 +731,13 @@ def test_other_jobs_go_on_and_the_workflow_ends_with_an_error(broken, way):
     assert workflow.whole("fine")
     groups = store.read(workflow.folder / "results/timings.h5")
     assert "fine" in groups["measurements"]["sweep"]
-    assert {"cancelled", "late", "killed"} <= set(groups["omitted"]["sweep"]), "the report names what failed"
+    failed = {*FAILING} & {*workflow.faults}
+    assert failed <= set(groups["omitted"]["sweep"]), "the report names what failed"
     assert (workflow.folder / "results/report.html").exists()
 
 
-@pytest.mark.parametrize("way", TRIED)
-def test_a_stuck_rank_is_found_by_the_others_with_their_positions(broken, way):
-    log = next((broken.of(way).folder / "results/logs/stuck").iterdir()).read_text()
+def test_a_stuck_rank_is_found_by_the_others_with_their_positions(broken):
+    log = next((broken.of(FAULTS["stuck"][0]).folder / "results/logs/stuck").iterdir()).read_text()
     assert "rank 0 of 2" in log and "rank 1 of 2" not in log, log
     assert re.search(r"File .*measure.py", log), log
 
@@ -748,10 +749,10 @@ def test_the_same_command_completes_it_also_after_the_workflow_was_killed(mended
     seen = "hpcmm: cancelled jobs of a run that was killed: ..., by the same command, which completes it"
     tell("workflow killed", way, seen, workflow.cleared)
     assert (workflow.folder / "results/report.html").exists()
-    for sweep, entry in SWEEPS.items():
+    for sweep in (*workflow.faults, "fine"):
         points = store.read(next((workflow.folder / "results/raw" / sweep).glob("*.h5")))["measurements"]
         assert points["passed"].all()
-        assert set(points["n"]) == set(entry["sizes"])
+        assert set(points["n"]) == set(SWEEPS[sweep]["sizes"])
     assert workflow.run(*workflow.arguments) == 0
     assert "Nothing to be done" in workflow.output
 
@@ -767,7 +768,7 @@ def test_a_job_that_failed_once_is_tried_again(mended, way, tell):
 @pytest.mark.parametrize("way", TRIED)
 def test_finished_points_survive_and_are_not_measured_again(mended, way):
     workflow = mended.of(way)
-    assert {"cancelled", "late", "memory", "raising", "killed", "stuck", "cramped"} <= set(workflow.finished)
+    assert {*FAILING} & {*workflow.faults} <= set(workflow.finished)
     for sweep, points in workflow.finished.items():
         kept = {s["seconds"]["kernel"] for samples in points.values() for each in samples for s in each}
         assert kept
@@ -788,66 +789,41 @@ TIMED_OUT = "sbatch: error: Batch job submission failed: Socket timed out on sen
 
 @dataclass(frozen=True)
 class Falters:
-    """A fault of Slurm, during which one job goes on and another one is cancelled, if Slurm can do so.
+    """A fault of Slurm, during which one job goes on and another one is cancelled, if Slurm can do so."""
 
-    Parameters
-    ----------
-    ways : tuple of str
-        The ways in that CI tries; HPCMM_TEST_ALL=1 tries all.
-    seconds : float
-        How long it lasts.
-    program, script : str
-        A program of Slurm, and what it does in the place of, or before, its work.
-    act : function
-        What is done to the job that goes on.
-    reported : str
-        The message about the fault, as a regular expression.
-    """
-
-    ways: tuple[str, ...]
-    seconds: float
-    program: str = ""
-    script: str = ""
-    act: Callable[[Workflow, str], None] | None = None
-    reported: str = ""
+    way: str  # in which it is tried
+    seconds: float  # how long it lasts
+    program: str = ""  # of Slurm
+    script: str = ""  # what the program does in the place of, or before, its work
+    act: Callable[[Workflow, str], None] | None = None  # what is done to the job that goes on
+    reported: str = ""  # the message about the fault, as a regular expression
 
     @property
     def cancelling(self) -> bool:
         return self.program == "squeue" or self.act is not None
 
 
-def requeue(workflow: Workflow, sweep: str) -> None:
-    scontrol("requeue", workflow.jobs(sweep)[-1]["id"])
-
-
 GONE = "slurmctld is gone"
 EVERY_OTHER = "echo >>$0.calls; [ $(( $(wc -l <$0.calls) % 2 )) = 0 ] || exit 1"
 SUBMITTING = f'$REAL "$@" >/dev/null; echo "{TIMED_OUT}" >&2; exit 1'
 FALTERS = {
-    "squeue hangs": Falters((), 75, "squeue", "sleep 1000", None, r"squeue has not answered for \d+ s .*; jobs go on"),
-    "squeue fails every other time": Falters(("literal",), 35, "squeue", EVERY_OTHER),
-    "squeue lists nothing": Falters(("literal",), 35, "squeue", "exit 0"),
-    "squeue prints bytes": Falters((), 35, "squeue", "head -c 300 /dev/urandom; exit 0"),
+    "squeue fails every other time": Falters("literal", 35, "squeue", EVERY_OTHER),
+    "squeue lists nothing": Falters("literal", 35, "squeue", "exit 0"),
     "sbatch fails after submitting": Falters(
-        ("generic",), 0, "sbatch", SUBMITTING, None, r"sbatch failed \(.*timed out.*\), but Slurm has the job: \d+"
+        "generic", 0, "sbatch", SUBMITTING, None, r"sbatch failed \(.*timed out.*\), but Slurm has the job: \d+"
     ),
-    GONE: Falters(("literal",), 30),
-    "requeued": Falters((), 0, act=requeue),
-    "preempted while squeue is down": Falters(("slurm",), 20, "squeue", "exit 1", push_it_aside),
+    GONE: Falters("literal", 30),
+    "preempted while squeue is down": Falters("slurm", 20, "squeue", "exit 1", push_it_aside),
 }
-# Those of a group go on at the same time.
-GROUPS = [[(fault, way) for way in WAYS] for fault in FALTERS]
-if not ALL:
-    GROUPS = [[(fault, way) for fault, each in FALTERS.items() for way in each.ways]]
 
 
 class Faltering(Workflow):
     """A workflow with the jobs `work` and `dead`, under a Slurm that falters."""
 
-    def __init__(self, folder: Path, fault: str, way: str):
+    def __init__(self, folder: Path, fault: str):
         sweeps = {"work": products(1), "dead": products(1)}
-        super().__init__(folder, way, sweeps, SLOW, partition="alone", memory_mb=600, patience=600)
-        self.way, self.kind, self.fault = f"{way}, {fault}", way, FALTERS[fault]
+        self.fault = FALTERS[fault]
+        super().__init__(folder, fault, sweeps, SLOW, partition="alone", memory_mb=600, patience=600)
         self.held: psutil.Process | None = None
         self.falters = folder / "falters"
         programs = folder / "programs"
@@ -861,7 +837,7 @@ class Faltering(Workflow):
 
     def begin(self) -> None:
         """Start it, wait until its jobs run, and apply the fault to them."""
-        arguments = [*WAYS[self.kind], *([] if self.fault.cancelling else ["--jobs", "1"]), "results/timings.h5"]
+        arguments = [*WAYS[self.fault.way], *([] if self.fault.cancelling else ["--jobs", "1"]), "results/timings.h5"]
         if self.fault.program == "sbatch":
             self.falters.touch()
         self.start(*arguments, PATH=self.path)
@@ -913,45 +889,25 @@ class Faltering(Workflow):
 
 @pytest.fixture(scope="module")
 def faltering(tmp_path_factory):
-    """Workflows of a group, run to their ends together: ``faltering(number)``."""
-
-    done: dict[int, Together | None] = {}
-
-    def of(number: int) -> Together:
-        if number not in done:
-            done[number] = None
-            done[number] = run(number)
-        assert done[number] is not None, "this group failed before"
-        return done[number]
-
-    def run(number: int) -> Together:
-        together = Together(
-            [Faltering(tmp_path_factory.mktemp("falters"), fault, way) for fault, way in GROUPS[number]]
-        )
-        stack.callback(together.stop)
+    """Workflows, each with its fault, run to their ends together."""
+    together = Together([Faltering(tmp_path_factory.mktemp("falters"), fault) for fault in FALTERS])
+    try:
         together.each(Faltering.begin)
-        without = [workflow for workflow in together.workflows.values() if workflow.fault == FALTERS[GONE]]
-        if without:
-            # slurmctld saves its state within 5 s; it would run a cancelled job again if it had not saved that.
-            time.sleep(10)
-            os.kill(int((STATE / "run/slurmctld.pid").read_text()), signal.SIGKILL)
-            for workflow in without:
-                workflow.lose_controller()
-            time.sleep(FALTERS[GONE].seconds)
-            subprocess.run(["slurmctld"], check=True)
+        # slurmctld saves its state within 5 s; it would run a cancelled job again if it had not saved that.
+        time.sleep(10)
+        os.kill(int((STATE / "run/slurmctld.pid").read_text()), signal.SIGKILL)
+        together.of(GONE).lose_controller()
+        time.sleep(FALTERS[GONE].seconds)
+        subprocess.run(["slurmctld"], check=True)
         together.each(Faltering.go_on)
-        return together
+        yield together
+    finally:
+        together.stop()
 
-    with contextlib.ExitStack() as stack:
-        yield of
 
-
-@pytest.mark.parametrize(
-    ("number", "fault", "way"), [(i, fault, way) for i, group in enumerate(GROUPS) for fault, way in group]
-)
-def test_no_job_fails_because_slurm_does_not_answer(faltering, number, fault, way, tell):
-    workflow = faltering(number).of(way, fault)
-    falters = workflow.fault
+@pytest.mark.parametrize("fault", FALTERS)
+def test_no_job_fails_because_slurm_does_not_answer(faltering, fault, tell):
+    workflow, falters = faltering.of(fault), FALTERS[fault]
     assert re.search(falters.reported, workflow.output), workflow.output
     assert workflow.whole("work") and workflow.told_of("work") == "", workflow.output
     assert [len(workflow.jobs(sweep)) for sweep in ("work", "dead")] == [1, 1], "each is submitted once"
@@ -966,7 +922,8 @@ def test_no_job_fails_because_slurm_does_not_answer(faltering, number, fault, wa
         after, seen = falters.reported or "ubmitted", "nothing: the next job is submitted when it is back"
     if falters.reported:
         seen = next(line for _, line in workflow.lines if re.search(falters.reported, line))
-    tell(f"{fault} ({falters.seconds} s)" if falters.seconds else fault, way, seen, workflow.seconds_until(after))
+    shown = f"{fault} ({falters.seconds} s)" if falters.seconds else fault
+    tell(shown, falters.way, seen, workflow.seconds_until(after))
 
 
 COMMENT = "--comment=hpcmm:0123456789abcdef"  # with the token of the record
@@ -1059,43 +1016,3 @@ def test_a_job_is_cancelled_whose_workflow_was_killed_while_it_was_submitted(tmp
     found = ["squeue", "--me", "--states=all", "--name=orphan", "--noheader", "--format=%T"]
     states = subprocess.run(found, capture_output=True, text=True, check=True).stdout.split()
     assert states and set(states) == {"CANCELLED"}
-
-
-# Each node has a core of its own; a Python process that starts on a node stays there.
-ON_ITS_CORE = """
-import os
-cores = sorted(os.sched_getaffinity(0))
-if node := os.environ.get("SLURMD_NODENAME"):
-    os.sched_setaffinity(0, {cores[int(node[1:]) % len(cores)]})
-"""
-
-
-@pytest.mark.skipif(not ALL, reason="needs a quiet machine; HPCMM_TEST_ALL=1 runs it")
-def test_a_check_names_the_node_that_another_process_keeps_busy(tmp_path):
-    if len(cores := sorted(os.sched_getaffinity(0))) < 2:
-        pytest.skip("one core only")
-    workflow = Workflow(tmp_path / "check", "literal", {}, partition="main", ranks_per_node=1)
-    (tmp_path / "python").mkdir()
-    (tmp_path / "python/sitecustomize.py").write_text(ON_ITS_CORE)
-    workflow.program = str(Path(sys.executable).with_name("hpcmm"))
-    options = ["--ranks", "2", "--cluster", "sbatch", "--jobs", "1", "--config", "backends=cpu", "--directory", "here"]
-    loop = f"import os\nos.sched_setaffinity(0, {{{cores[2 % len(cores)]}}})\nwhile True: pass"
-    # All jobs of a check need the same nodes. A node that still ends a job would be replaced by another one.
-    found = ["sinfo", "--noheader", "--Node", "--partition=main", "--format=%N"]  # %n is the host, one for all
-    nodes = subprocess.check_output(found, text=True).split()
-    if len(nodes) < 3:
-        pytest.skip("this Slurm has too few nodes")
-    others = "NodeName=" + ",".join(name for name in nodes if name not in ("n1", "n2"))
-    scontrol("update", others, "State=DRAIN", "Reason=a check of two nodes")
-    # On the core of node n2. Linux may divide it among sessions, so each has its own. Else the jobs are nicer.
-    loops = [subprocess.Popen([sys.executable, "-c", loop], start_new_session=True) for _ in range(2)]
-    try:
-        code = workflow.run("check", *options, timeout=900, PYTHONPATH=str(tmp_path / "python"))
-    finally:
-        for each in loops:
-            each.kill()
-            each.wait()
-        scontrol("update", others, "State=RESUME")
-    assert code == 3, workflow.output
-    summary = re.search(r"2 devices, \d+ measurements: slow: n2 slot 0(;|$)", workflow.output, re.MULTILINE)
-    assert summary, workflow.output
