@@ -1,0 +1,9 @@
+// Arrays of pointers to rows
+void multiply(double **A, double **B, double **C, int rowsA, int colsA, int colsB)
+{
+    for (int i = 0; i < rowsA; i++)
+        for (int j = 0; j < colsB; j++) {
+            C[i][j] = 0;
+            for (int k = 0; k < colsA; k++) C[i][j] += A[i][k] * B[k][j];
+        }
+}
