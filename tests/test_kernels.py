@@ -141,7 +141,8 @@ def check_matmul(
         if variant.library and variant.device == "cuda" and (n % 4 or k % 4):
             return  # cuBLAS multiplies int8 only in rows of a multiple of 4 elements
     else:
-        a, b, c = (element.stored(rng.uniform(-1, 1, size)) for size in ((m, k), (k, n), (m, n)))
+        sizes = ((element, (m, k)), (element, (k, n)), (results, (m, n)))
+        a, b, c = (of.stored(rng.uniform(-1, 1, size)) for of, size in sizes)
     if beta == 0:
         c[:] = results.poison  # must not be read
     # reading outside A or B makes a NaN of the result, writing outside C changes its guard
