@@ -27,17 +27,21 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 .PHONY: help setup run profile reference docs test test-all lint clean
 
 help:
-	@echo 'make run      install what a run needs, then run the experiment of config.yaml on this machine'
-	@echo '              SCALE=full for the long sweeps; CORES=4 to use fewer cores; VERBOSE=1 for all messages'
-	@echo 'make profile  like make run; also profile each GPU variant with Nsight Compute, if it is installed'
-	@echo 'make docs     set up, then build the documentation into docs/build'
-	@echo 'make reference  rewrite the published report and the numbers of README.md and docs/ from the published run;'
-	@echo '              FILE=timings.h5 publishes that file first'
-	@echo 'make test     set up, then test, without the slow tests; PROCESSES=1 for one test process'
-	@echo 'make test-all set up, then run all tests, as CI does; those on Slurm need tests/slurm up'
-	@echo 'make setup    install everything into .venv (PYTHON=python3.12 selects the Python)'
+	@echo 'make run      install, then run the experiment of config.yaml'
+	@echo '              SCALE=full: the long sweeps'
+	@echo '              CORES=4: use fewer cores; VERBOSE=1: all messages'
+	@echo 'make profile  make run, with Nsight Compute for GPU variants'
+	@echo 'make docs     build the documentation into docs/build'
+	@echo 'make test     install, then run all tests but the slow ones'
+	@echo '              PROCESSES=1: one test process'
+	@echo 'make test-all install, then run all tests, as CI does'
+	@echo '              (those on Slurm need tests/slurm up)'
+	@echo 'make setup    install everything into .venv'
+	@echo '              PYTHON=python3.12: with this Python'
 	@echo 'make lint     ruff, snakefmt and snakemake --lint'
-	@echo 'make clean    remove the results of runs, but not results/reference'
+	@echo 'make clean    remove results, but not results/reference'
+	@echo 'make reference  write the published report and numbers again'
+	@echo '              FILE=timings.h5: publish this file first'
 
 setup: $(INSTALLED)
 
@@ -49,14 +53,14 @@ $(RUNNABLE) $(INSTALLED): $(SOURCES)
 	@test -e $(RUNNABLE) || { \
 	    echo 'creating .venv with Python $(VERSION)$(INSTEAD:%= (%$(comma) because python3 is not 3.11 or newer))'; \
 	    $(PYTHON) -m venv --clear .venv; }
-	@echo 'installing hpcmm and its dependencies into .venv, and compiling the C kernels: one or two minutes the first time'
-	@echo '(extras: $(CHOSEN); details: .venv/install.log)'
+	@echo 'installing hpcmm and its dependencies into .venv,'
+	@echo 'one or two minutes the first time; log: .venv/install.log'
 	@.venv/bin/python -m pip install --progress-bar off --disable-pip-version-check --no-compile \
 	    --editable '.[$(CHOSEN)]' >.venv/install.log 2>&1 || { tail -n 40 .venv/install.log >&2; exit 1; }
 # A run starts several processes, and with PYTHONDONTWRITEBYTECODE, as in many containers, each would compile everything
 # again. pip compiles on one core, and also the tests of packages. Some packages have files that are no Python.
 	@.venv/bin/python -m compileall -q -j 0 -x '/tests?/' .venv/lib hpcmm >/dev/null || true
-	@echo 'installed; . .venv/bin/activate makes the commands hpcmm and snakemake available in this shell'
+	@echo 'installed; for the command hpcmm: . .venv/bin/activate'
 	@touch $(RUNNABLE) $@
 
 profile: PROFILE := profile=true

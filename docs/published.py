@@ -14,7 +14,6 @@ import re
 import shutil
 import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -39,7 +38,7 @@ from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import answer, formats, headlines, markup, page, tables
 from hpcmm.report.chapters import courses, memory, same_bits
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
-from hpcmm.system.text import short_revision
+from hpcmm.system.text import folded, short_revision
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
@@ -140,7 +139,7 @@ def answered(columns: Columns, frame: pd.DataFrame) -> str:
     """Return what ``hpcmm show`` prints about the file."""
     if frame.empty:
         return ""
-    lines = (textwrap.fill(line, 100, subsequent_indent="  ") for line in answer.answer(columns, frame))
+    lines = (folded(line, 100) for line in answer.answer(columns, frame))
     return "\n".join(["```text", *lines, "```"])
 
 

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import argparse
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hpcmm.system.text import choices
 
 Run = Callable[[argparse.Namespace], int]
 
 
+class Help(argparse.HelpFormatter):
+    """Help whose lines break between words only, not at the hyphens of an option."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return textwrap.indent("\n".join(self._split_lines(text, width - len(indent))), indent)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, which names the choice or option that is likely meant."""
+
+    def __init__(self, **options: Any):
+        super().__init__(**{"formatter_class": Help} | options)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {corrected(message, self.format_help())}; {self.prog} --help has all\n")

@@ -14,6 +14,7 @@ from hpcmm.bench.journal import is_complete
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import rounded_duration
 from hpcmm.model import HpcmmError
+from hpcmm.system.text import folded
 
 SECONDS_BETWEEN_LINES = 60  # without a terminal
 # Lines of jobs: a visit of a point, and the end of a visit of a batch
@@ -90,7 +91,8 @@ class Terminal(Lines):
         super().take(line)
 
     def say(self, line: str) -> None:
-        self.progress.console.print(line.rstrip("\n"))
+        console = self.progress.console
+        console.print(folded(line.rstrip("\n"), console.width))
 
     def point(self, done: int, total: int, sweep: str, left: str) -> None:
         text = (

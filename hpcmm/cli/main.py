@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import io
 import os
 import resource
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcmm.system import surroundings
+from hpcmm.system.streams import Output, drop_output, open_streams
 from hpcmm.system.text import printable
 
 # Modules of this package, in the order in which the help lists them
@@ -118,42 +118,6 @@ def parser(command: str = "") -> argparse.ArgumentParser:
     for name in [command] if command in COMMANDS else COMMANDS:
         importlib.import_module(f"hpcmm.cli.{name}").add(commands)
     return outer
-
-
-class Output(io.FileIO):
-    """Standard output; its errors have a file name, like the errors of other files."""
-
-    NAME = "standard output"
-
-    def write(self, data: bytes) -> int | None:
-        try:
-            return super().write(data)
-        except OSError as error:
-            error.filename = self.NAME
-            raise
-
-
-def open_streams() -> None:
-    """Make the standard streams accept any text.
-
-    A closed stream is opened on the null device; otherwise a file of the command would get its descriptor. Characters
-    outside the encoding are written in similar ones, or as escapes.
-    """
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="spelled")
-    if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
-        lines = sys.stdout.line_buffering or sys.stdout.write_through
-        buffer = io.BufferedWriter(Output(sys.stdout.fileno(), "w", closefd=False))
-        sys.stdout = io.TextIOWrapper(buffer, sys.stdout.encoding, sys.stdout.errors, line_buffering=lines)
-
-
-def drop_output() -> None:
-    """Discard the unwritten standard output and all further output."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def failed(message: str) -> int:

@@ -8,6 +8,7 @@ from hpcmm.cli.arguments import command, positive
 from hpcmm.model import HpcmmError
 from hpcmm.model.capabilities import WARP, block_limits, block_on, capability, tile_phase
 from hpcmm.model.dtypes import DTYPES
+from hpcmm.system.streams import tabulated
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -27,7 +28,11 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--registers", type=positive, default=0, metavar="N", help="registers per thread")
     parser.add_argument(
-        "--dtype", choices=tuple(DTYPES), default="float32", help="elements of the tile (default: float32)"
+        "--dtype",
+        choices=tuple(DTYPES),
+        default="float32",
+        metavar="TYPE",
+        help=f"elements of the tile: {', '.join(DTYPES)} (default: float32)",
     )
     parser.add_argument("--like", default="9.0", metavar="X.Y", help="compute capability (default: 9.0)")
     parser.add_argument(
@@ -36,8 +41,6 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tabulate import tabulate
-
     like, width = capability(arguments.like), arguments.tile
     threads = (width, width) if width else (arguments.threads, 1)
     shared = arguments.shared or (2 * width**2 * DTYPES[arguments.dtype].itemsize if width else 0)
@@ -58,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     shape = f"{width} x {width} = {size}" if width else str(size)
     print(f"A block of {shape} threads, compute capability {arguments.like}:\n")
     head = ["resource", "a block takes", "an SM has", "blocks per SM"]
-    print(tabulate([[*row, limits[row[0]]] for row in rows], head, colalign=["left", "right", "right", "right"]))
+    print(tabulated(head, [[*row, limits[row[0]]] for row in rows], 1, [True, False, False, False]))
     binding = " and ".join(name for name, most in limits.items() if most == blocks)
     fits = f"{blocks} block{'s' * (blocks > 1)} per SM, limited by {binding}"
     print(f"\n{fits}: {blocks * size} threads, {blocks * warps} warps, occupancy {blocks * warps / like.warps:.0%}")

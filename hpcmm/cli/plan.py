@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from hpcmm import backends
 from hpcmm.bench.pace import Pace, learned
 from hpcmm.cli import init
@@ -21,6 +19,7 @@ from hpcmm.experiment.durations import EXPECTED_SHARE, estimate
 from hpcmm.model.devices import ANY, DEVICES
 from hpcmm.model.measurement import Batch
 from hpcmm.system.reader import ConfigError, naming, parse
+from hpcmm.system.streams import tabulated
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -63,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     times = [(expected(job.batches, pace), job.seconds) for job in planned.jobs]
     rows.append(["all", "", "", "", points_of(planned.to_measure), estimate(*map(sum, zip(*times, strict=True)))])
     head = ["sweep", "device", "ranks", "GPUs", "points", "time"]
-    print(tabulate(rows, head, colalign=["left", "left", *["right"] * 4]))
+    print(tabulated(head, rows, 2, [True] * 2 + [False] * 4))
     longest = estimate(*max(times, key=lambda time: time[1]))
     print(f"\n{len(times)} job{'s' * (len(times) > 1)}; the longest takes {longest}.")
     on_gpus = sum(job.ranks * job.seconds for job in planned.jobs if DEVICES[job.device].accelerator)

@@ -15,6 +15,7 @@ from hpcmm.cli.arguments import command
 from hpcmm.cluster.site import read
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
+from hpcmm.system.streams import tabulated
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "GB/s": 1e9, "TB/s": 1e12}
 SITE = Path("profiles/slurm/site.yaml")
@@ -36,7 +37,13 @@ def add(commands: argparse._SubParsersAction) -> None:
         "timings", metavar="TIMINGS", type=Path, nargs="?", help="HDF5 file with products and exchanges over GPUs"
     )
     parser.add_argument("--size", type=int, default=65536, metavar="N", help="rows of each matrix (default: 65536)")
-    parser.add_argument("--dtype", choices=tuple(DTYPES), default="float32", help="default: float32")
+    parser.add_argument(
+        "--dtype",
+        choices=tuple(DTYPES),
+        default="float32",
+        metavar="TYPE",
+        help=f"{', '.join(DTYPES)} (default: float32)",
+    )
     parser.add_argument(
         "--ranks",
         type=lambda text: [int(each) for each in text.split(",")],
@@ -132,8 +139,6 @@ def prediction(name: str, shape, itemsize: int, ranks: int, on, simulate: bool) 
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    from tabulate import tabulate
-
     from hpcmm.report.formats import duration
 
     head = ["algorithm", "ranks", "products alone", "closed form", "simulated", "closed form over simulated"]
@@ -143,7 +148,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         ratio = f"{row['closed_form'] / played:.3f}" if played else ""
         times = [duration(row[name]) if row[name] else "" for name in ("local", "closed_form", "simulated")]
         shown.append([row["algorithm"], row["ranks"], *times, ratio])
-    return tabulate(shown, head, colalign=["left", *["right"] * 5])
+    return tabulated(head, shown, 1, [True] + [False] * 5)
 
 
 def drawing(rows: list[dict[str, Any]], shape) -> str:

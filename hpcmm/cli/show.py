@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
-import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,13 +48,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     if not arguments.table and not arguments.only:
         frame = say_answer(arguments.timings)
-        say([f"Points of a sweep: hpcmm show FILE SWEEP. Sweeps: {', '.join(dict.fromkeys(frame['sweep']))}"])
+        print(f"Points of a sweep: hpcmm show FILE SWEEP. Sweeps: {', '.join(dict.fromkeys(frame['sweep']))}")
         return 0
     frame = analysis.measurements(store.read(arguments.timings))
     shown = answer.tables_of(frame, arguments.table or "", arguments.only or "")
     for table in shown:
-        say([table.caption])
-        print(markup.plain(table, width()), end="\n\n")
+        print(table.caption, markup.plain(table), sep="\n", end="\n\n")
     if not shown:
         print("no such points" if arguments.only else "no such table of this sweep")
     return 0
@@ -71,19 +66,5 @@ def say_answer(timings: Path) -> pandas.DataFrame:
 
     columns = store.read(timings)
     frame = analysis.measurements(columns)
-    say(answer.answer(columns, frame))
+    print(*answer.answer(columns, frame), sep="\n")
     return frame
-
-
-def width() -> int:
-    """Return the number of columns of the terminal; 0 if standard output is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-
-
-def say(lines: Sequence[str]) -> None:
-    """Print lines; what does not fit is continued below, with an indent."""
-    for line in lines:
-        columns = width() or len(line) + 1
-        whole = line.replace(" %", "\N{NO-BREAK SPACE}%")
-        kept = textwrap.fill(whole, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-        print(kept.replace("\N{NO-BREAK SPACE}", " "))

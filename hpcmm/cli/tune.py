@@ -30,7 +30,14 @@ def add(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "shapes", nargs="*", type=_shape, metavar="SHAPE", help="sizes m x n x k, such as 512x4096x1000"
     )
-    parser.add_argument("--types", nargs="+", choices=types, default=types[:2], help="default: %(default)s")
+    parser.add_argument(
+        "--types",
+        nargs="+",
+        choices=types,
+        default=types[:2],
+        metavar="TYPE",
+        help=f"{', '.join(types)} (default: {' '.join(types[:2])})",
+    )
     parser.add_argument("--minutes", type=_minutes, default=2.0, help="for the grid, all types together (default: 2)")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the GPU (default: 0)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="another table (default: the user's own)")

@@ -7,8 +7,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tabulate import tabulate
-
 from hpcmm import analysis
 from hpcmm.analysis import occupancy, visits
 from hpcmm.model import Operation, Variant
@@ -16,9 +14,11 @@ from hpcmm.model.quantities import COUNTERS, DIFFERENCES
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats, hardware
 from hpcmm.report.chapters import same_bits
+from hpcmm.system.streams import tabulated
 
 INTERVALS = ("seconds", "ratio", "tuned_ratio")
 NUMBERS = (*(f"{each}{end}" for each in INTERVALS for end in ("", "_low", "_high")), "fraction", "visits", "spread")
+NAMES = 3  # columns of a table that name its row: kernel, size, type
 RESOURCES = ("registers", "local_bytes", "shared_bytes", "dynamic_shared_bytes")
 
 
@@ -93,7 +93,7 @@ def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
     lines = {name: cells for name, cells in lines.items() if any(cells)}
     texts = []
     if rows:
-        texts.append(f"\n{tabulate(lines, headers='keys', disable_numparse=True)}")
+        texts.append(f"\n{_lined(lines)}")
     spreads = [row["spread"] for row in rows if row["spread"] is not None]
     if spreads and (spread := statistics.median(spreads)) > visits.NOISY:
         texts.append(
@@ -107,6 +107,11 @@ def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
             best = next(row for row in rows if row["own"] and (tuple(row["shape"]), row["dtype"]) == (shape, dtype))
             texts.append(f"best at {best['size']} {dtype}: {best['kernel']}, {best['rate']}")
     return "\n".join(texts)
+
+
+def _lined(columns: Mapping[str, Sequence[str]]) -> str:
+    """Format columns of texts; the first three name a row."""
+    return tabulated(list(columns), list(zip(*columns.values(), strict=True)), NAMES, [True] * len(columns))
 
 
 def interval(row: Mapping[str, Any], name: str) -> str:
@@ -147,7 +152,7 @@ def bits_table(found: Sequence[Mapping[str, Any]]) -> str:
     }
     lines |= {title.lower(): [said(row, of) for row in found] for of, title in same_bits.QUESTIONS.items()}
     lines = {name: cells for name, cells in lines.items() if any(cells)}
-    return f"\n{tabulate(lines, headers='keys', disable_numparse=True)}"
+    return f"\n{_lined(lines)}"
 
 
 def sanitizer_line(found: Mapping[str, Any]) -> str:
@@ -166,7 +171,7 @@ def instruction_table(found: Sequence[Mapping[str, Any]]) -> str:
     rows = [[name, *(counts.get(name, "") for counts in parts)] for name in order]
     rows.append(["all", *(sum(counts.values()) for counts in parts)])
     head = ["instructions", *(title for each in found for title in (each["kernel"], "inner loop"))]
-    return f"\n{tabulate(rows, headers=head, disable_numparse=True)}"
+    return f"\n{tabulated(head, rows, 1, [True] * len(head))}"
 
 
 def profiles(columns: analysis.Columns) -> list[dict[str, Any]]:
@@ -187,7 +192,7 @@ def profile_table(columns: analysis.Columns) -> str:
     labels = [row["label"] for row in analysis.row_dicts(rows)]
     columns_of_kernels = zip(*(texts[1:] for texts in made.texts), strict=True)
     lines = [[name, *texts] for name, texts in zip(made.head[1:], columns_of_kernels, strict=True)]
-    return f"\n{tabulate(lines, headers=['counter', *labels], disable_numparse=True)}"
+    return f"\n{tabulated(['counter', *labels], lines, 1, [True] * (1 + len(labels)))}"
 
 
 def why_unprofiled(columns: analysis.Columns) -> str:

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tabulate import tabulate
-
+from hpcmm.system.streams import tabulated
 from hpcmm.system.text import RAISED
 
 
@@ -83,29 +82,10 @@ def grouped(rows: Sequence[Sequence[Cell]], leading: int) -> list[list[Cell]]:
     return found
 
 
-def plain(table: Table, width: int = 0) -> str:
-    """Format a table for a terminal. Columns beyond its ``width`` follow below, beside the first columns again."""
-    sides = ["left" if is_text else "right" for is_text in table.is_text]
-    columns = list(zip(table.head, *table.texts, strict=True))
-    widths = [max(len(head) + 2, *map(len, rest)) + 2 for head, *rest in columns]  # as tabulate pads them
-    first = list(itertools.takewhile(lambda i: table.is_text[i], range(len(columns))))  # they name the row
-    widest = max((widths[i] for i in range(len(first), len(columns))), default=0)
-    while width and len(first) > 1 and sum(widths[i] for i in first) + widest > width + 2:
-        first.pop(-2)  # the last one is the name
-    parts: list[list[int]] = [[]]
-    for i in range(len(columns)):
-        if width and len(parts[-1]) > len(first) and sum(widths[j] for j in parts[-1]) + widths[i] > width + 2:
-            parts.append(first.copy())
-        parts[-1].append(i)
-    return "\n\n".join(
-        tabulate(
-            [[row[i] for i in part] for row in table.texts],
-            [table.head[i] for i in part],
-            disable_numparse=True,
-            colalign=[sides[i] for i in part],
-        )
-        for part in parts
-    )
+def plain(table: Table) -> str:
+    """Format a table for a terminal."""
+    names = len(list(itertools.takewhile(bool, table.is_text)))
+    return tabulated(table.head, table.texts, names, table.is_text)
 
 
 def markdown(tables: Sequence[Table]) -> str:

@@ -5,6 +5,7 @@ import difflib
 import math
 import re
 import sys
+import textwrap
 import traceback
 from collections.abc import Iterable
 from types import ModuleType
@@ -12,6 +13,9 @@ from types import ModuleType
 INSTALLED = re.compile(r"/(?:site|dist)-packages/(\w+)")  # the folder of a package
 DIGITS = 3  # significant ones of a number
 PERCENT_DIGITS = 2  # of a percentage; the digits before the point are never rounded away
+ESCAPE = "\x1b"  # begins the codes of a terminal
+UNIT = re.compile(r"(?<=\d) (?=(?:%|\S{1,3}|\S+/s)(?:[\s,;.:)]|$))")  # the blank before it
+MOST_INDENT = 0.55  # of the columns of a terminal
 ESCAPED = re.compile("[\udc80-\udcff]+")  # surrogates: bytes of a file name that the locale cannot decode
 
 
@@ -41,6 +45,22 @@ def printable(text: str) -> str:
         return text
     text = ESCAPED.sub(lambda found: found[0].encode("utf-8", "surrogateescape").decode("utf-8", "replace"), text)
     return "".join(each if each.isprintable() else " " for each in text if each.isprintable() or each.isspace())
+
+
+def folded(line: str, columns: int) -> str:
+    """Break a line between words; a number keeps its unit. The rest is indented, below the last column of a table.
+
+    >>> print(folded("C compiler    /usr/bin/cc: takes about 10 s", 32))
+    C compiler    /usr/bin/cc: takes
+                  about 10 s
+    """
+    if len(line) <= columns or not columns or ESCAPE in line:
+        return line
+    starts = [found.end() for found in re.finditer(r"(?:^|(?<=\S) ) +(?=\S)", line)]
+    indent = max((start for start in starts if start <= MOST_INDENT * columns), default=2)
+    kept = UNIT.sub("\N{NO-BREAK SPACE}", line)
+    whole = textwrap.fill(kept, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return whole.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def choices(value: object, allowed: Iterable) -> str:
