@@ -27,9 +27,9 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 .PHONY: help setup run profile reference docs test test-all lint clean
 
 help:
-	@echo 'make run      install, then run the experiment of config.yaml'
+	@echo 'make run      install, then measure and write the report'
 	@echo '              SCALE=full: the long sweeps'
-	@echo '              CORES=4: use fewer cores; VERBOSE=1: all messages'
+	@echo '              CORES=4: fewer cores; VERBOSE=1: all messages'
 	@echo 'make profile  make run, with Nsight Compute for GPU variants'
 	@echo 'make docs     build the documentation into docs/build'
 	@echo 'make test     install, then run all tests but the slow ones'
@@ -51,7 +51,7 @@ $(RUNNABLE) $(INSTALLED): $(SOURCES)
 	@test -n '$(call usable,$(PYTHON))' || { echo "hpcmm needs Python 3.11 or newer, and $(PYTHON) is" \
 	    "$$($(PYTHON) --version 2>&1 || echo no Python): make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; exit 1; }
 	@test -e $(RUNNABLE) || { \
-	    echo 'creating .venv with Python $(VERSION)$(INSTEAD:%= (%$(comma) because python3 is not 3.11 or newer))'; \
+	    echo 'creating .venv with Python $(VERSION)$(INSTEAD:%= (%$(comma) python3 is too old))'; \
 	    $(PYTHON) -m venv --clear .venv; }
 	@echo 'installing hpcmm and its dependencies into .venv,'
 	@echo 'one or two minutes the first time; log: .venv/install.log'

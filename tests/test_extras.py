@@ -189,9 +189,9 @@ def make(tmp_path):
         (
             {"python3": 10, "python3.12": 12, "python3.11": 11},
             "3.12",
-            " (python3.12, because python3 is not 3.11 or newer)",
+            " (python3.12, python3 is too old)",
         ),
-        ({"python3.14": 14}, "3.14", " (python3.14, because python3 is not 3.11 or newer)"),
+        ({"python3.14": 14}, "3.14", " (python3.14, python3 is too old)"),
     ],
 )
 def test_make_takes_a_python_that_is_new_enough(make, versions, chosen, note):

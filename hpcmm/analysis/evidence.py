@@ -370,10 +370,7 @@ class Evidence:
                 most = max((len(self.pairs(*step, device)) for step in steps), default=0)
                 why = f"{most} baseline{'s' * (most != 1)} beside variants; more than {CONTROLS} are needed"
                 why = why if self._rows else "other devices or caches"
-                found.append(
-                    f"{title}: nothing shows how much unchanged points differ between these files ({why}), so that no "
-                    "point is called faster, slower or same"
-                )
+                found.append(f"{title}: no verdicts: these files have too few unchanged points to compare with ({why})")
                 continue
             drift = float(np.median([each.drift for each in known]))
             text = f"{title}: the unchanged baselines differ by {percent(drift)} between the files"

@@ -160,12 +160,14 @@ def point_table(series: Series, only: str = "") -> Table | None:
         unit.name: lambda row: Cell(formats.rate(row, "" if math.isfinite(row["seconds"]) else "call_", unit)),
         "Library": ratio("ratio", lambda row: formats.times(row["ratio"])),
         "95 % CI": ratio("ratio", lambda row: formats.ends(row, "ratio", formats.number)),
-        "Result": lambda row: words(row["result"] if row["result"] == "PASS" else f"{row['result']} {row['where']}"),
     }
     if points["tuned_ratio"].notna().any():
-        result = columns.pop("Result")
         columns["Tuned"] = ratio("tuned_ratio", lambda row: formats.times(row["tuned_ratio"]))
-        columns["Result"] = result
+    passed = points["result"] == "PASS"
+    if not passed.all():
+        columns["Result"] = lambda row: words(
+            row["result"] if row["result"] == "PASS" else f"{row['result']} {row['where']}"
+        )
     title = f"{series.sweep}: {formats.conditions(series)}"
-    captions = filter(None, (title, tables.libraries(series.points)))
+    captions = filter(None, (title, tables.libraries(series.points), "all PASS" if passed.all() else ""))
     return tables.table("; ".join(captions), points, columns, leading=1)
