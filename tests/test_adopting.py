@@ -8,7 +8,7 @@ import pytest
 from test_kernels_compiled import nvrtc
 
 from hpcmm.bench import adoption
-from hpcmm.bench.adoption import NotAdopted, adopt, launches
+from hpcmm.bench.adoption import NotAdopted, adopt, launches, search
 from hpcmm.experiment import calls, own_kernels, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.experiment.functions import Source
@@ -199,6 +199,14 @@ def test_a_config_keeps_the_contract(tmp_path, forgotten, entry, message):
 def test_a_message_says_what_is_missing(tmp_path, text, message):
     with pytest.raises(NotAdopted, match=message):
         adopted(tmp_path, text)
+
+
+def test_the_search_stops_at_a_kernel_without_an_end(tmp_path, benched, monkeypatch):
+    monkeypatch.setattr(search, "SECONDS", 1)
+    with pytest.raises(NotAdopted, match="multiply, in a trial with small arrays: it took longer than 1 s"):
+        adopted(tmp_path, STYLES.of_rows.replace("for (int i", "while (rowsA) {}\n    for (int i"), "mine.c")
+    (tmp_path / "mine.cu").write_text(STYLES.add.replace("if (i < n)", "while (true);\nif (i < n)"))
+    assert "an empty loop without an end in line 5 by thread (0, 0, 0)" in benched(tmp_path / "mine.cu").stdout
 
 
 def test_one_of_several_kernels_is_chosen_by_name(tmp_path):

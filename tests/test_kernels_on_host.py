@@ -988,6 +988,7 @@ BROKEN = {
     "a misaligned relaxed access": ("st_relaxed_gpu_global((unsigned *)((char *)out + 2), 1u);", "misaligned"),
     "no end": ("while (*(volatile const int *)in == 0);", "no end"),
     "no end and no access": ('for (unsigned i = t; i >= 0; i += n) asm volatile("");', "no end .* in line 5 by thread"),
+    "no end of an empty loop": ("while (true);", "an empty loop without an end in line 5 by thread"),
     "no end of barriers": ("while (n) __syncthreads();", "no end"),
     "no end of shuffles": ("while (n) __syncwarp();", "no end"),
     "a failed assertion": ("assert(t < 63);", r"assert\(t < 63\) failed in line 5, by thread \(63, 0, 0\)"),

@@ -318,7 +318,7 @@ def own_sources() -> str:
 
 def runtime(folder: Path) -> Path:
     """Return the library of the functions that kernels call; it is compiled once, for speed at every access."""
-    return build(["-O3", str(RUNTIME)], own_sources(), folder, "runtime.so")
+    return build(["-O3", str(RUNTIME), "-lrt"], own_sources(), folder, "runtime.so")
 
 
 def build(

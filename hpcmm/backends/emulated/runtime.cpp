@@ -15,7 +15,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
+
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
 
 using namespace cuda_on_host;
 
@@ -30,6 +36,7 @@ constexpr size_t STACK = 64 * 1024, MARGIN = 1 << 20;
 // product of three matrices has at most as many multiplications as the root of the product of their sizes.
 constexpr double MOST_STEPS = 1 << 27, STEPS_OF_WAIT = 16;
 constexpr int MOST_POLLS = 1 << 12;
+constexpr long TICK = 250000000;  // nanoseconds of processor time; nothing between two steps takes as long
 constexpr int RANK_SHIFT = 24;  // of an address in the cluster's shared memory: rank of the block, place in its memory
 
 // POLLING: after a relaxed access. Such a thread runs on in its next turn, but its loads alone are no progress.
@@ -999,6 +1006,22 @@ void divided(int)  // a signal of the CPU; a GPU goes on with some number
     fail("integer division by zero");
 }
 
+// A signal after each tick. g++ calls no hook in an empty block, so a loop such as while (true); makes no step.
+void ticked(int, siginfo_t *, void *context)
+{
+    static double before;
+#if defined(__x86_64__)
+    const uintptr_t here = ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+#else
+    const uintptr_t here = ((ucontext_t *)context)->uc_mcontext.pc;
+#endif
+    if (current >= 0 && steps == before && here >= globals_begin && here < globals_end) {
+        place = here + 1;
+        fail("an empty loop without an end");
+    }
+    before = steps;
+}
+
 // After a wait: the time before which what an engine has done is ordered, given the oldest that is under way.
 template <class T> void see_engine(T &under_way, int engine)
 {
@@ -1467,10 +1490,19 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
             parked[b] = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, map, -1, 0);
     }
     loaded = 0;
-    struct sigaction own = {}, before;
+    struct sigaction own = {}, before, watch = {}, unwatched;
     own.sa_handler = divided;
-    own.sa_flags = SA_NODEFER;  // fail() does not return from the handler
+    watch.sa_sigaction = ticked;
+    own.sa_flags = SA_NODEFER, watch.sa_flags = SA_NODEFER | SA_SIGINFO;  // fail() does not return from the handler
     sigaction(SIGFPE, &own, &before);
+    sigaction(SIGVTALRM, &watch, &unwatched);
+    sigevent event = {};
+    event.sigev_notify = SIGEV_THREAD_ID, event.sigev_signo = SIGVTALRM, event.sigev_notify_thread_id = gettid();
+    const itimerspec interval = {{0, TICK}, {0, TICK}};
+    timer_t timer;
+    const bool watched = timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer) == 0;
+    if (watched)
+        timer_settime(timer, 0, &interval, nullptr);
     const uint3 clusters = {grid.x / cluster.x, grid.y / cluster.y, grid.z / cluster.z};
     const unsigned rounds = together ? 1 : blocks / block_count;
     put_in_order(order, together ? blocks : rounds);
@@ -1488,7 +1520,10 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
             break;
         }
     }
+    if (watched)
+        timer_delete(timer);
     sigaction(SIGFPE, &before, nullptr);
+    sigaction(SIGVTALRM, &unwatched, nullptr);
     return message[0] ? message : nullptr;
 }
 

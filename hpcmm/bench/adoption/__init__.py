@@ -12,7 +12,7 @@ from typing import Any
 
 from hpcmm.backends.emulated.launch import FOLDER as EMULATED
 from hpcmm.bench.adoption.products import ProductSearch
-from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType
+from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Stopped
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, kinds
 from hpcmm.bench.adoption.trials import undefined
 from hpcmm.bench.adoption.vectors import VectorSearch
@@ -258,6 +258,8 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
             if not guesses:
                 raise
             break
+        except Stopped:
+            raise
         except NotAdopted as error:
             failures.append(error)
             guessed = dict(stated.get("constants", {}))

@@ -35,6 +35,7 @@ DECLARED = ["-Werror=implicit-function-declaration"]  # an undeclared function w
 WIDE = re.compile(r"\b(float|double|int|uint|half|short|u?char|u?long|longlong|__half|__nv_bfloat16)[248]\b")
 WRONG = "a wrong result"
 FAULT = re.compile(rf"{WRONG}|race in|take part in the shuffle|barrier")  # not of a launch, but of a kernel
+ENDLESS = re.compile(rf"empty loop without an end|{trials.LATE}")
 PREFIXES = re.compile(r"^(d|dev|g|h|device|mat|matrix)_?(?=[a-z])|_?(d|dev|mat)$")  # of the names of arrays
 Compiled = Callable[[Sequence[Any], Sequence[int], Sequence[int], int], None]
 
@@ -49,7 +50,7 @@ class NotAdopted(HpcmmError):
 
 
 class Stopped(NotAdopted):
-    """A search that took too long."""
+    """A search that took too long, or met a kernel that does not end."""
 
 
 class OtherType(NotAdopted):
@@ -171,6 +172,8 @@ class Search:
         try:
             found = self.tried()
         except Stopped:
+            if not self.device.accelerator:
+                raise
             found = self.refused()
         head = {"operation": self.operation.name, "call": found.pop("call")}
         head |= {} if self.any_type else {"dtypes": [self.dtype]}
@@ -330,10 +333,12 @@ class Search:
             )
 
         found = guarded(inside, SECONDS)
-        if isinstance(found, str):
-            self.why = found
-            return None
-        return found
+        if not isinstance(found, str):
+            return found
+        self.why = found
+        if ENDLESS.search(found):  # whatever its launch and its arguments are
+            raise Stopped(f"{self.path.name}: {self.function.name}, in a trial with small arrays: {found}")
+        return None
 
     def is_other(self, what: str) -> OtherOperation:
         """Return the error for a kernel that computes something else."""

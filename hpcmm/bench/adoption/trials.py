@@ -18,7 +18,8 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import KernelError
 
-IDLE = 10  # times its limit of processor time that a trial may take
+LATE = "it took longer than"
+IDLE = 5  # times its limit of processor time that a trial may take
 UNUSED = 0x3F  # the bytes around arrays of trials; as a number of any type, neither 0 nor NaN
 
 
@@ -61,7 +62,7 @@ def guarded(function: Callable[[], Any], seconds: float) -> Any:
         return pickle.loads(content)
     except (pickle.UnpicklingError, EOFError):
         ended = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL  # by the limit, or from here
-        return f"it took longer than {seconds:g} s" if ended else "it crashed"
+        return f"{LATE} {seconds:g} s" if ended else "it crashed"
 
 
 def around(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
