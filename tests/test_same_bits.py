@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
 from tasks import machine
-from test_kernels_on_host import needs_compiler, source
+from test_kernels_on_host import source
 from timings import kernel_samples, measurement
 
 from hpcmm import kernels, report, store
@@ -104,7 +104,6 @@ def test_a_sum_is_the_same_for_any_number_of_threads(cpu, monkeypatch, dtype, n)
     assert results == {expected(x)}
 
 
-@needs_compiler
 @pytest.mark.parametrize("block", [32, 64, 256])
 @pytest.mark.parametrize("dtype", [*FLOATS, "int32"])
 def test_the_gpu_rung_has_the_bits_of_the_stated_order_for_any_grid(build, dtype, block):
@@ -160,7 +159,6 @@ COUNTERPARTS = {
 }
 
 
-@needs_compiler
 @pytest.mark.parametrize(("name", "dtype", "choice"), UNDIVIDED)
 def test_rows_of_an_undivided_product_are_the_same_for_any_tile_and_m(build, name, dtype, choice):
     geometry = dataclasses.replace(MATMUL.variant(name).geometry, choices=(choice,))
@@ -182,7 +180,6 @@ FIXED_PARTS = [
 ]
 
 
-@needs_compiler
 @pytest.mark.parametrize(("name", "choice"), FIXED_PARTS)
 def test_rows_of_a_product_in_fixed_parts_are_sums_of_four_products(build, name, choice):
     """Of products of the parts that another source computes; there are also shorter parts, and empty ones."""
@@ -204,7 +201,6 @@ def test_rows_of_a_product_in_fixed_parts_are_sums_of_four_products(build, name,
             assert found.tobytes() == expected[:m].tobytes(), (m, n, k)
 
 
-@needs_compiler
 def test_a_division_of_k_that_depends_on_m_is_found(build):
     """As split_k divides them for few rows: the tests above would fail."""
     split = MATMUL.variant("split_k").geometry
@@ -331,7 +327,6 @@ def test_a_kernel_of_a_user_that_divides_k_by_m_is_found(command, tmp_path):
     assert found["by_m.c"]["ulps_rows"] >= 1
 
 
-@needs_compiler
 def test_the_bits_of_a_cuda_kernel_are_compared_on_the_host(command, tmp_path):
     source_of = kernels.source(MATMUL, MATMUL.variant("naive")).read_text()
     (tmp_path / "same.cu").write_text(source_of)

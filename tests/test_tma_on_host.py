@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import pytest
-from test_kernels_on_host import check_matmul, in_orders
+from test_kernels_on_host import check_matmul, in_orders, planted, with_fault, with_headers
 
-from hpcmm import kernels
-from hpcmm.backends.emulated.launch import COMPILER, ORDERS, KernelError, on_device, poison
+from hpcmm.backends.emulated.launch import ORDERS, KernelError, on_device, poison
 from hpcmm.model import Task
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Boxes, Launch
@@ -21,8 +20,6 @@ from hpcmm.operations.blocks import Tiled
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.split_k_tma import FewRows, ShortK, ShortTile, SplitTile, SplitWgmma, StreamKWgmma, Tf32
 from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, TmaChoice
-
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
 NAN_BITS = 0x7FFF  # in both 16-bit types
 HANG = "waits for ever at the mbarrier at byte"
@@ -63,13 +60,7 @@ def task_of(name: str, dtype: str, shape: tuple[int, ...] = (), alpha: float = 1
 
 
 def whole_source(name: str) -> str:
-    """Return the source of a rung with its headers in place, so that each line can be changed."""
-    path = kernels.source(MATMUL, MATMUL.variant(name))
-
-    def text_of(path: Path) -> str:
-        return re.sub(r'#include "(matmul/.*)"', lambda found: text_of(kernels.FOLDER / found[1]), path.read_text())
-
-    return text_of(path)
+    return with_headers(f"matmul/{name}")
 
 
 def run(build, name: str, dtype: str, point, order: str, text: str = "", pitch: int = 0) -> dict[str, np.ndarray]:
@@ -256,40 +247,17 @@ def test_persistent_dmma_is_right_in_every_order(build, tile):
         run_dmma(build, tile, shape, 0.5, ORDERS[0], pad)
 
 
-DMMA_FAULTS = [
-    ("ring.advance(SLICES);", "ring.advance(1);", "wrong result|race|waits for ever"),
-    ("(t ^ row) * CHUNK_BYTES;", "t * CHUNK_BYTES;", "wrong result"),
-    ("cp_async_wait_group<LAG>();", "", "race|wrong result|nothing has written"),
-    ("s], SLICE_WARPS);", "s], 1);", "race|arrives"),
-    ("        __syncwarp();         // all lanes", "        // all lanes", "race"),
-    ("STAGES % SLICES == 0, ", "true, ", "race"),
-    ("shared + team * RING_BYTES", "shared", "race|wrong result"),
-    ("if (by_tma ? elected : loads)", "if (by_tma ? elected : produces)", "out of bounds"),
-]
-
-
 class FiveStages(DmmaRing):
     """A tile with a number of stages that is no multiple of that of its slices."""
 
     stages = 5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("old", "new", "said"), DMMA_FAULTS, ids=[old[:24] for old, *_ in DMMA_FAULTS])
-def test_a_fault_of_persistent_dmma_is_found(build, old, new, said):
-    text = whole_source("persistent_dmma")
-    assert text.count(old) == 1
+def dmma_attempts(build, text: str, old: str) -> Iterator[Callable[[], object]]:
     tiles = [FiveStages(**vars(tile)) if "STAGES %" in old else tile for tile in DMMA_TILES[1:]]
-    found = []
     for tile, pad, stages, order in itertools.product(tiles, (0, 1), (12, 2), ORDERS):
-        try:
-            shape = 4 * tile.rows, 2 * tile.columns, stages * tile.depth
-            run_dmma(build, tile, shape, 0.5, order, pad, text.replace(old, new))
-        except (KernelError, AssertionError) as error:
-            found.append(str(error))
-            if re.search(said, found[-1]):
-                return
-    raise AssertionError(found)
+        shape = 4 * tile.rows, 2 * tile.columns, stages * tile.depth
+        yield functools.partial(run_dmma, build, tile, shape, 0.5, order, pad, text)
 
 
 TF32_TILES = [  # every tile with each number of parts, in few stages, so that the ring wraps around
@@ -348,150 +316,32 @@ def test_tf32_is_right_in_every_order(build, tile):
         run_tf32(build, tile, shape, 0.5, ORDERS[0], pads)
 
 
-TF32_FAULTS = [
-    ("+ chunk * 4 + g % 2 * 2;", "+ chunk * 4 + g / 2 % 2 * 2;", "wrong result"),
-    ("alpha * sum[2]}", "alpha * sum[1]}", "wrong result"),
-    ("inside ? rounded(", "inside ? (", "wrong result"),
-    ("by_tma ? 1 : 128", "by_tma ? 1 : 127", "race|arrives|wrong result"),
-    ("mbarrier_wait(&ring.full[ring.stage], ring.parity);", "", "race|nothing has written|wrong result"),
-    ("mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);", "", "race"),
-    ("if (i == blockIdx.x && step < early)", "if (false)", "race|expect_tx|wrong result|waits for ever"),
-    ("pairs.load(0);", ";", "wrong result"),
-    ("first + AT_ONCE < SHARE && beta != 0", "false", "wrong result"),
-    # parts of a tile
-    (
-        "const int start = (begin + step) * DEPTH;\n        mbarrier",
-        "const int start = step * DEPTH; mbarrier",
-        "wrong",
-    ),
-    ("+ rank * SHARE * 8 + 2 * t", "+ 2 * t", "wrong result|race|nothing has written"),
-    # copies of rows
-    ("(first + i) % per_row * LINE + lane;", "(first + i) % per_row * LINE;", "wrong result"),
-    ("first + i < lines && column < from.columns;", "first + i < lines;", "out of bounds|wrong result"),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("old", "new", "said"), TF32_FAULTS, ids=[old[:24] for old, *_ in TF32_FAULTS])
-def test_a_fault_of_tf32_is_found(build, old, new, said):
-    text = whole_source("tf32")
-    assert text.count(old) == 1
-    found = []
+def tf32_attempts(build, text: str) -> Iterator[Callable[[], object]]:
     tiles = [SplitTile(32, 64, 3, (1,)), SplitTile(128, 64, 4, (2,)), SplitTile(256, 128, 4, (1,))]
     # the smallest tile first, and TMA and threads in turns: together they report most faults at once
     for order, beta, tile, odd in itertools.product(ORDERS, (0.5, 0), tiles, (0, 1)):
-        try:  # rows that TMA takes; padded ones, which threads copy; rows that the first launch copies
-            for pad, less in [(odd, 0), (0, odd)][: 1 + odd]:
-                shape, pads = (2 * tile.rows, 2 * tile.columns - less, 168 - less), (pad, pad, odd)
-                run_tf32(build, tile, shape, beta, order, pads, text.replace(old, new))
-        except KernelError as error:
-            found.append(str(error))
-            if re.search(said, found[-1]):
-                return
-    raise AssertionError(found)
+        # rows that TMA takes; padded ones, which threads copy; rows that the first launch copies
+        for pad, less in [(odd, 0), (0, odd)][: 1 + odd]:
+            shape, pads = (2 * tile.rows, 2 * tile.columns - less, 168 - less), (pad, pad, odd)
+            yield functools.partial(run_tf32, build, tile, shape, beta, order, pads, text)
 
 
-FAULTS = [  # rung, text, its replacement, what one of the orders reports
-    # parities
-    (
-        "tma",
-        "mbarrier_wait(&full[stage], parity)",
-        "mbarrier_wait(&full[stage], parity ^ 1)",
-        "race in shared memory|wrong",
-    ),
-    ("tma", "        parity ^= stage == 0;", "", f"{HANG}|race in shared memory|wrong result"),
-    # arrivals
-    ("warp_specialized", "if (start > 0 && lane == 0)", "if (start > 0 && lane == 0 && thread > 0)", HANG),
-    # early loads: repeated, and of the wrong tile
-    ("persistent", "i == blockIdx.x ? early * DEPTH : 0", "0", f"{HANG}|race in shared memory|expect_tx|wrong result"),
-    ("persistent", "rasterize(blockIdx.x, tile", "rasterize(0, tile", "wrong result"),
-    ("multicast", "lane < CLUSTER)\n                mbarrier", "lane < 1)\n                mbarrier", HANG),
-    ("tma", "mbarrier_arrive(&full[s]);", "", HANG),
-    # bytes
-    ("tma", "expect_tx(&full[s], STAGE_BYTES)", "expect_tx(&full[s], STAGE_BYTES - B_BOX)", "expect_tx"),
-    ("tma", "expect_tx(&full[s], STAGE_BYTES)", "expect_tx(&full[s], STAGE_BYTES + 16)", f"{HANG}.* and 16 bytes"),
-    # descriptors, swizzles, coordinates
-    ("tma", "STRIDE_OFFSET = 8 * ROW_BYTES", "STRIDE_OFFSET = 4 * ROW_BYTES", "wrong result|nothing has written"),
-    ("persistent", "descriptor(b, DEPTH * ROW_BYTES)", "descriptor(b, DEPTH * 64)", "wrong result"),
-    ("tma", "SWIZZLE_128 = 1", "SWIZZLE_128 = 2", "race in shared memory|nothing has written"),
-    ("tma", "(chunk ^ row % 8)", "chunk", "wrong result"),  # of rows that threads copy
-    ("multicast", "start + part, &full", "start, &full", "wrong result"),
-    # fences and waits
-    ("tma", "        fence_mbarrier_init();\n", "", "without fence_mbarrier_init"),
-    ("tma", "            fence_proxy_async();\n", "", "without fence_proxy_async"),
-    (
-        "persistent",
-        "            fence_proxy_async();\n            barrier_sync",
-        "            barrier_sync",
-        "without fence_proxy",
-    ),
-    ("tma", "        wgmma_fence();\n", "", "without wgmma_fence"),
-    ("tma", "        wgmma_commit_group();\n", "", "wrong result|before its products are complete"),
-    ("warp_specialized", "wgmma_wait_group<1>(sums)", "wgmma_wait_group<2>(sums)", "race in shared memory"),
-    ("warp_specialized", "        wgmma_wait_group<0>(sums);\n", "", "before its products are complete"),
-    (
-        "tma",
-        "        fence_mbarrier_init();\n    }\n    __syncthreads();",
-        "        fence_mbarrier_init();\n    }",
-        "no mbarrier|race",
-    ),
-    ("persistent", "cp_async_bulk_wait_group_read<C_BOXES / ROUND - 1>();", "", "race in shared memory"),
-    (
-        "persistent",
-        "cp_async_bulk_wait_group_read<0>();  // the block",
-        "// the block",
-        "cp_async_bulk_wait_group is missing",
-    ),
-    # named barriers, clusters, registers
-    ("persistent", "consumer + 1, thread}", "1, thread}", "race in shared memory|wrong"),
-    ("multicast", "    barrier_cluster_arrive();  // no block", "    return;  // no block", "which has ended"),
-    (
-        "multicast",
-        "    barrier_cluster_arrive();\n    barrier_cluster_wait();\n\n",
-        "    __syncthreads();\n",
-        "no barrier orders|no mbarrier",
-    ),
-    ("warp_specialized", "setmaxnreg_inc<224>", "setmaxnreg_inc<240>", "more than 65536 registers"),
-    # parts of a tile
-    ("split_k_wgmma", "ld_shared_cluster_v4(mapa(four, p))", "ld_shared_cluster_v4(mapa(four, 0))", "wrong result"),
-    (
-        "split_k_wgmma",
-        "        barrier_cluster_wait();  // no block ends",
-        "        return;  // no block ends",
-        "which has ended",
-    ),
-    ("split_k_wgmma", "shift & 2 ? words[w + 1]", "shift & 2 ? words[w + 2]", "wrong result"),
-    ("split_k_wgmma", "at >= from.elements && at + 8 <= end)", "at >= from.elements)", "out of bounds"),
-    ("stream_k_wgmma", "pieces[block][block > of.first]", "pieces[block][0]", "wrong result|nothing has written"),
-    (
-        "stream_k_wgmma",
-        "    barrier_sync(1, THREADS);\n    if (!*all)",
-        "    if (!*all)",
-        "race in shared memory|wrong result",
-    ),
-    ("short_k_wgmma", "2 * w + 1 < valid ? ~0u : 2 * w < valid", "2 * w < valid", "wrong result|is NaN"),
-    ("short_k_wgmma", "        fence_proxy_async();\n        __syncthreads();", "        __syncthreads();", "fence"),
-    (
-        "short_k_wgmma",
-        "        __syncthreads();  // all have read",
-        "        // all have read",
-        "race in shared memory",
-    ),
-]
+TESTED = (*SMALL, "persistent_dmma", "tf32")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "old", "new", "said"), FAULTS, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(FAULTS)]
-)
+@pytest.mark.parametrize(("name", "old", "new", "said"), planted(lambda name: name.removeprefix("matmul/") in TESTED))
 def test_a_fault_is_found(build, name, old, new, said):
-    text = whole_source(name)
-    assert text.count(old) == 1, f"{name}.cu or a header has changed: adapt this list"
+    text, rung = with_fault(name, old, new), name.removeprefix("matmul/")
+    if rung in SMALL:
+        points = itertools.product(POINTS[:4], ORDERS)
+        attempts = (functools.partial(run, build, rung, "bfloat16", *each, text) for each in points)
+    else:
+        attempts = tf32_attempts(build, text) if rung == "tf32" else dmma_attempts(build, text, old)
     found = []
-    for point, order in itertools.product(POINTS[:4], ORDERS):
+    for attempt in attempts:
         try:
-            run(build, name, "bfloat16", point, order, text.replace(old, new))
-        except KernelError as error:
+            attempt()
+        except (KernelError, AssertionError) as error:
             found.append(str(error))
             if re.search(said, found[-1]):
                 return
@@ -596,100 +446,3 @@ def test_wgmma_multiplies_what_tma_has_swizzled(build, suffix, dtype, terms, spa
         result.fill(-1)
         kernel(Launch((1,), (128,), arguments), order, dynamic_bytes=64 * span + k * 64 * size + 8)
         np.testing.assert_array_equal(result, (a @ b).astype(sums))
-
-
-def run_body(build, body: str, order: str, cluster: int = 1, threads: int = 64) -> list[int]:
-    """Run the body of a kernel(int *out) on one cluster; return what it wrote."""
-    text = f'#include "ptx.cuh"\nextern "C" __global__ void __cluster_dims__({cluster}, 1, 1) planted(int *out)\n{{\n'
-    text += f"    const int t = threadIdx.x, rank = blockIdx.x;\n    {body}\n}}\n"
-    out = poison((cluster * threads,), "int32")
-    build(text, "planted")(Launch((cluster,), (threads,), (out,)), order, dynamic_bytes=256)
-    return out.tolist()
-
-
-WORKING: dict[str, tuple[int, str, Sequence[int]]] = {  # blocks of a cluster, body, result
-    "a named barrier of one warp each": (
-        1,
-        "__shared__ int s[64]; s[t] = t; barrier_sync(1 + t / 32, 32); out[t] = s[t ^ 1];",
-        [i ^ 1 for i in range(64)],
-    ),
-    "a cluster reads its shared memory": (
-        2,
-        "__shared__ float s[64]; s[t] = 100 * rank + t; barrier_cluster_arrive(); barrier_cluster_wait(); float x;"
-        "ld_shared_cluster(x, mapa(&s[63 - t], 1 - rank)); out[64 * rank + t] = x; barrier_cluster_arrive();"
-        "barrier_cluster_wait();",
-        [100 * (1 - i // 64) + 63 - i % 64 for i in range(128)],
-    ),
-    "mbarriers order two warps": (
-        1,
-        "__shared__ int s[32]; __shared__ unsigned long long full, empty; if (t == 0) { mbarrier_init(&full, 32);"
-        "mbarrier_init(&empty, 32); } __syncthreads(); for (int i = 0; i < 5; ++i) if (t < 32) {"
-        "mbarrier_wait(&empty, i % 2 ^ 1); s[t] = i * t; mbarrier_arrive(&full); } else { mbarrier_wait(&full, i % 2);"
-        "out[t] = s[63 - t]; mbarrier_arrive(&empty); }",
-        [-1] * 32 + [4 * (31 - i) for i in range(32)],
-    ),
-    "stmatrix reverses ldmatrix": (
-        1,
-        "extern __shared__ __align__(16) unsigned char s[]; if (t < 32) { for (int i = 0; i < 4; ++i) "
-        "((unsigned short *)s)[t * 4 + i] = t * 4 + i; __syncwarp(); unsigned x[4]; ldmatrix_x4(x, s + t % 16 * 16);"
-        "__syncwarp(); stmatrix_x4(s + t % 16 * 16, x); __syncwarp(); out[t] = ((unsigned short *)s)[t * 4];"
-        "out[t + 32] = x[1]; }",
-        [4 * i for i in range(32)] + [(64 + 2 * i) | (65 + 2 * i) << 16 for i in range(32)],
-    ),
-}
-BROKEN = {  # blocks of a cluster, body, report
-    "a named barrier that some never reach": (
-        1,
-        "if (t < 32) barrier_sync(3, 64);",
-        "named barrier 3 of 64 threads in line",
-    ),
-    "a named barrier of half a warp": (1, "barrier_sync(1, 16);", "of whole warps"),
-    "two counts at a named barrier": (1, "barrier_sync(1, t < 32 ? 32 : 64);", "of (32|64) and of|waits for ever"),
-    "another block before it has begun": (
-        2,
-        "__shared__ float s[64]; s[t] = t; float x; ld_shared_cluster(x, mapa(&s[t], 1 - rank)); out[t] = x;",
-        "race in shared memory|nothing has written",
-    ),
-    "a block that is not in the cluster": (
-        2,
-        "__shared__ float s; st_shared_cluster(mapa(&s, 2), 1.0f);",
-        "block 2 of a",
-    ),
-    "a cluster's barrier that a block does not reach": (
-        2,
-        "barrier_cluster_arrive(); if (rank == 0) { barrier_cluster_wait(); barrier_cluster_wait(); }",
-        "without an arrival",
-    ),
-    "an mbarrier that nobody initialized": (1, "__shared__ unsigned long long b; mbarrier_wait(&b, 0);", "no mbarrier"),
-    "an mbarrier initialized twice": (
-        1,
-        "__shared__ unsigned long long b; if (t < 2) mbarrier_init(&b, 1);",
-        "initialized twice",
-    ),
-    "an mbarrier in use before a barrier": (
-        1,
-        "__shared__ unsigned long long b; if (t == 0) mbarrier_init(&b, 64); mbarrier_arrive(&b);",
-        "no barrier orders after its initialization|no mbarrier",
-    ),
-    "a matrix loaded by part of a warp": (
-        1,
-        "__shared__ alignas(16) int s[64]; s[t] = t; __syncthreads(); if (t == 5) return; unsigned x[4]; "
-        "ldmatrix_x4(x, s); out[t] = x[0];",
-        "an instruction of a whole warp by part of one in line",
-    ),
-    "registers that are no multiple of 8": (1, "setmaxnreg_dec<100>();", "multiples of 8"),
-}
-
-
-@pytest.mark.parametrize("name", WORKING)
-def test_an_instruction_works(build, name):
-    cluster, body, expected = WORKING[name]
-    assert [run_body(build, body, order, cluster) for order in ORDERS] == [list(expected)] * 3
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_fault_of_an_instruction_is_reported_in_every_order(build, name):
-    cluster, body, said = BROKEN[name]
-    for order in ORDERS:
-        with pytest.raises(KernelError, match=f"{order} order: .*({said})"):
-            run_body(build, body, order, cluster)
