@@ -10,21 +10,9 @@ import pandas as pd
 
 from hpcmm import store
 from hpcmm.analysis.history import History, Run, Step, Trend
-from hpcmm.report import definitions, formats, sheet
+from hpcmm.report import definitions, formats, sheet, vega
 from hpcmm.report.markup import EMPTY, Cell, Table, words
-from hpcmm.report.vega import (
-    INTERVAL,
-    LINE,
-    PALETTE,
-    Figure,
-    category,
-    dots,
-    framed,
-    layered,
-    quantity,
-    rate_axis,
-    rounded,
-)
+from hpcmm.report.vega import INTERVAL, LINE, PALETTE, Figure
 from hpcmm.system.text import printable, short_revision
 
 MOST_FIGURES = 40  # of the trends with the largest changes; the table has all
@@ -104,13 +92,13 @@ def figure(history: History, trend: Trend, name: str) -> Figure:
         "revision": [short_revision(history.runs[i].revision, 12) for i in trend.runs],
         "result": list(trend.results),
         **{
-            key: rounded([value * scale for value in values])
+            key: vega.rounded([value * scale for value in values])
             for key, values in (("seconds", trend.seconds), ("low", trend.low), ("high", trend.high), ("level", levels))
         },
     }
     title = f"time, {unit}"
     times = pd.DataFrame({"seconds": trend.seconds, "low": trend.low, "high": trend.high}, dtype=float) * scale
-    y = framed(rate_axis(times["seconds"].dropna(), title, zero=False), *(times[name] for name in times))
+    y = vega.framed(vega.rate_axis(times["seconds"].dropna(), title, zero=False), *(times[name] for name in times))
     x = {
         "field": "run",
         "type": "ordinal",
@@ -119,20 +107,20 @@ def figure(history: History, trend: Trend, name: str) -> Figure:
         "axis": {"labelAngle": -40, "labelOverlap": True},
     }
     shown = {"run": "Run", "revision": "Revision", "seconds": title, "low": "from", "high": "to", "result": "Result"}
-    tooltip = [category(key, title=text) for key, text in shown.items()]
-    spec = layered(
+    tooltip = [vega.category(key, title=text) for key, text in shown.items()]
+    spec = vega.layered(
         [
             {
                 "mark": {"type": "line", "interpolate": "step", "color": LINE, "opacity": 0.5},
-                "encoding": {"x": x, "y": quantity("level", **y)},
+                "encoding": {"x": x, "y": vega.quantity("level", **y)},
             },
             {
                 "mark": INTERVAL | {"color": PALETTE[0], "clip": True},
-                "encoding": {"x": x, "y": quantity("low", **y), "y2": {"field": "high"}},
+                "encoding": {"x": x, "y": vega.quantity("low", **y), "y2": {"field": "high"}},
             },
             {
-                "mark": {**dots(45), "color": PALETTE[0]},
-                "encoding": {"x": x, "y": quantity("seconds", **y), "tooltip": tooltip},
+                "mark": {**vega.dots(45), "color": PALETTE[0]},
+                "encoding": {"x": x, "y": vega.quantity("seconds", **y), "tooltip": tooltip},
             },
         ],
         220,

@@ -13,52 +13,14 @@ from hpcmm.analysis import Series
 from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import formats
+from hpcmm.report import formats, tables, vega
 from hpcmm.report.chapters.chapter import Answer, Chapter, Tabulated
 from hpcmm.report.findings import fastest_of, name_of, relative
-from hpcmm.report.formats import (
-    at_sizes,
-    conditions,
-    duration,
-    ends,
-    number,
-    percent,
-    rate,
-    rate_unit_of,
-    size_title,
-    times,
-)
 from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
-from hpcmm.report.tables import (
-    Column,
-    Row,
-    against_baseline,
-    clock,
-    failed,
-    libraries,
-    marked,
-    marked_caption,
-    of_size,
-    result,
-    table,
-    text,
-    value,
-)
-from hpcmm.report.vega import (
-    BESIDE,
-    LINE,
-    PALETTE,
-    Figure,
-    Spec,
-    Style,
-    category,
-    layered,
-    quantity,
-    rounded,
-    text_width,
-)
+from hpcmm.report.tables import Column, Row
+from hpcmm.report.vega import BESIDE, LINE, PALETTE, Figure, Spec, Style
 from hpcmm.store import DIMENSIONS
 
 OTHERS = "others:"  # the label between the climb and the other rungs
@@ -140,9 +102,9 @@ def _ladder(series: Series, rungs: Mapping[str, Row], climb: Sequence[str], othe
     ]
     kinds = ["mark" if arithmetic else "bar" for arithmetic in rows["arithmetic"]]
     columns = columns_of(rows, series) | {
-        "value": rounded(value),
-        "from": rounded(rows[prefix + "_low"] / scale),
-        "to": rounded(rows[prefix + "_high"] / scale),
+        "value": vega.rounded(value),
+        "from": vega.rounded(rows[prefix + "_low"] / scale),
+        "to": vega.rounded(rows[prefix + "_high"] / scale),
         "gain": gains,
         "kind": [kind if number > 0 else "none" for kind, number in zip(kinds, value, strict=True)],
         "text": texts,
@@ -183,7 +145,7 @@ def _ladder(series: Series, rungs: Mapping[str, Row], climb: Sequence[str], othe
             "encoding": {"x": x, "y": y, "tooltip": tooltip},
         })  # fmt: skip
     if any(each is not None for each in columns["from"]):  # Vega warns about the extent of an empty layer
-        interval = {"x": quantity("from"), "x2": {"field": "to"}, "y": y}
+        interval = {"x": vega.quantity("from"), "x2": {"field": "to"}, "y": y}
         enough = [{"filter": "isValid(datum.from) && !datum.baseline"}]
         layers.append({"mark": {"type": "rule", "strokeWidth": 1.5}, "transform": enough, "encoding": interval})
     if relative:
@@ -193,7 +155,7 @@ def _ladder(series: Series, rungs: Mapping[str, Row], climb: Sequence[str], othe
     caption += "; diamond: other arithmetic" if "mark" in columns["kind"] else ""
     caption += "; grey: for comparison, no rungs" if columns["library"].count(1) > sum(columns["baseline"]) else ""
     return Figure(
-        "ladder", caption, columns, layered(layers, 25 * len(labels) + 8), titles_of(series) | {"gain": "Gain"}
+        "ladder", caption, columns, vega.layered(layers, 25 * len(labels) + 8), titles_of(series) | {"gain": "Gain"}
     )
 
 
@@ -202,14 +164,14 @@ def _axes(
 ) -> tuple[Spec, Spec]:
     """Return a logarithmic axis from ``low`` with room for a text after the end of each bar, and that of the labels."""
     needed = (
-        f"{low:.6g} * pow({end / low:.6g}, width / max(width - {text_width(text)}, 24))"
+        f"{low:.6g} * pow({end / low:.6g}, width / max(width - {vega.text_width(text)}, 24))"
         for end, text in zip(ends, texts, strict=True)
     )
     scale = {"type": "log", "domainMin": low, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
     axis = {"labelBound": True, "grid": False, "format": "~r", "labelOverlap": "greedy"}
-    x = quantity("value", title=title, scale=scale, axis=axis | {"values": _ticks(low, max(ends))})
+    x = vega.quantity("value", title=title, scale=scale, axis=axis | {"values": _ticks(low, max(ends))})
     axis = {"labelLimit": 200, "ticks": False, "domain": False}
-    return x, category("label", scale={"domain": labels}, title=None, axis=axis)
+    return x, vega.category("label", scale={"domain": labels}, title=None, axis=axis)
 
 
 def _bars(x: Spec, y: Spec, start: float, channels: Spec, transform: Sequence[Spec] = ()) -> Spec:
@@ -227,7 +189,7 @@ def _beside(y: Spec, end: str) -> Spec:
         "name": BESIDE,
         "mark": {"type": "text", "align": "left", "dx": 6},
         "transform": [{"calculate": end, "as": "end"}],
-        "encoding": {"x": quantity("end"), "y": y, "text": {"field": "text"}},
+        "encoding": {"x": vega.quantity("end"), "y": y, "text": {"field": "text"}},
     }
 
 
@@ -244,13 +206,13 @@ def _branches(series: Series, steps: Sequence[Row]) -> Figure:
     columns = {
         "label": [row["label"] for row in steps],
         "text": texts,
-        **{name: rounded([getattr(ratio, name) for ratio in ratios]) for name in ("value", "low", "high")},
+        **{name: vega.rounded([getattr(ratio, name) for ratio in ratios]) for name in ("value", "low", "high")},
     }
     least = min(1.0, *columns["value"]) / 1.3
     ends = [max(value, 1.0) for value in columns["value"]]
     x, y = _axes("relative to the counterpart", least, ends, texts, columns["label"])
     color = {"condition": {"test": "datum.value < 1", "value": PALETTE[5]}, "value": PALETTE[0]}
-    tooltip = [{"field": "label"}, {"field": "text"}, *(quantity(name, format=".3r") for name in ("low", "high"))]
+    tooltip = [{"field": "label"}, {"field": "text"}, *(vega.quantity(name, format=".3r") for name in ("low", "high"))]
     layers: list[Spec] = [
         _bars(x, y, 1.0, {"color": color, "tooltip": tooltip}),
         {"mark": {"type": "rule", "opacity": 0.35}, "encoding": {"x": {"datum": 1}}},
@@ -259,7 +221,7 @@ def _branches(series: Series, steps: Sequence[Row]) -> Figure:
     shown = {"label": "Rung", "text": "Speed over its counterpart", "low": "from", "high": "to"}
     at = f"{formats.device(steps[0]['device'])} at {formats.size(steps[0])}, {described(series)}"
     return Figure(
-        "branches", f"{at}: what one idea changes alone", columns, layered(layers, 25 * len(steps) + 8), shown
+        "branches", f"{at}: what one idea changes alone", columns, vega.layered(layers, 25 * len(steps) + 8), shown
     )
 
 
@@ -286,7 +248,11 @@ def tuned_cell(row: Row) -> Cell:
     """Return the ratio to the tuned library with its interval, or why there is none."""
     ratio = Ratio.to_library(row, "tuned_ratio")
     if math.isfinite(ratio.value):
-        return words("itself") if is_itself(row, "tuned_ratio") else Cell(ratio.short, ends(row, "tuned_ratio", number))
+        return (
+            words("itself")
+            if is_itself(row, "tuned_ratio")
+            else Cell(ratio.short, formats.ends(row, "tuned_ratio", formats.number))
+        )
     if not row["tuned_library"]:
         return Cell("–", "this library has no tuned call")
     return Cell("–", f"{row['tuned_library'].partition(' ')[0]} was not measured beside it")
@@ -302,30 +268,34 @@ def ladder_table(series: Series) -> Table | None:
         return lambda row: cell(row) if row["result"] == "PASS" else otherwise(row)
 
     def ratio_cell(row: Row) -> Cell:
-        return Cell(against_baseline(row), "" if row["baseline"] else ends(row, "ratio", number))
+        return Cell(tables.against_baseline(row), "" if row["baseline"] else formats.ends(row, "ratio", formats.number))
 
     if OPERATIONS[series.operation].metric == "flops" and len(set(analysis.shapes(series.points))) > 1:
         return None
-    some, which = at_sizes(series.points, 4)
-    unit = rate_unit_of(series.points)
+    some, which = formats.at_sizes(series.points, 4)
+    unit = formats.rate_unit_of(series.points)
     columns: dict[str, Column] = {
-        size_title(series.points): of_size,
-        "Device": text("device"),
-        "Rung": text("label"),
-        "Time": lambda row: Cell(marked(duration(row["seconds"]), row), ends(row, "seconds", duration)),
-        unit.name: lambda row: Cell(rate(row, unit=unit)),
-        "Step": value("step", times),
-        "Cumulative": value("cumulative", times),
+        formats.size_title(series.points): tables.of_size,
+        "Device": tables.text("device"),
+        "Rung": tables.text("label"),
+        "Time": lambda row: Cell(
+            tables.marked(formats.duration(row["seconds"]), row), formats.ends(row, "seconds", formats.duration)
+        ),
+        unit.name: lambda row: Cell(formats.rate(row, unit=unit)),
+        "Step": tables.value("step", formats.times),
+        "Cumulative": tables.value("cumulative", formats.times),
         "Ratio to baseline": if_passed(ratio_cell),
     }
     if (series.points["ratio"].notna() & (series.points["tuned_library"] != "")).any():
         columns["Ratio to tuned library"] = if_passed(tuned_cell)
     if series.points["fraction"].notna().any():
-        columns["Of limit"] = if_passed(lambda row: Cell(percent(row["fraction"]), row["ceiling"]))
-        columns["SM clock"] = if_passed(lambda row: Cell(clock(row)))
-    columns["Result"] = if_passed(lambda row: words(result(row)), failed)
-    return table(
-        marked_caption("; ".join(filter(None, (f"Ladder, {conditions(series)}{which}", libraries(some)))), some),
+        columns["Of limit"] = if_passed(lambda row: Cell(formats.percent(row["fraction"]), row["ceiling"]))
+        columns["SM clock"] = if_passed(lambda row: Cell(tables.clock(row)))
+    columns["Result"] = if_passed(lambda row: words(tables.result(row)), tables.failed)
+    return tables.table(
+        tables.marked_caption(
+            "; ".join(filter(None, (f"Ladder, {formats.conditions(series)}{which}", tables.libraries(some)))), some
+        ),
         analysis.ladder(some),
         columns,
         leading=2,

@@ -14,7 +14,7 @@ from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.report import formats
+from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, Chapter, Experiment
 from hpcmm.report.chapters.ladder import ladders
 from hpcmm.report.findings import fastest_of, first_series, first_type
@@ -22,20 +22,7 @@ from hpcmm.report.formats import amount, at_sizes, duration, number, percent, si
 from hpcmm.report.markup import Cell, Table, grouped, words
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, of_size, table, text, value
-from hpcmm.report.vega import (
-    AT_ONE,
-    Figure,
-    Style,
-    category,
-    distinct,
-    dots,
-    layered,
-    quantity,
-    ranks_axis,
-    rounded,
-    styled,
-    tens_axis,
-)
+from hpcmm.report.vega import AT_ONE, Figure, Style
 from hpcmm.store import DIMENSIONS
 
 PREDICTED = "predicted"  # group of the figures of a model
@@ -91,20 +78,20 @@ def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name:
                 columns["efficiency"].append(float(f"{row[prefix + 'efficiency']:.5g}"))
                 columns["speedup"].append(float(f"{row[prefix + 'speedup']:.5g}"))
     labels = list(dict.fromkeys(columns["series"]))
-    x, y = ranks_axis(columns["ranks"]), quantity("efficiency", title="efficiency", axis={"format": ".0%"})
-    color, shape, _ = styled("series", labels, distinct(rows, style))
+    x, y = vega.ranks_axis(columns["ranks"]), vega.quantity("efficiency", title="efficiency", axis={"format": ".0%"})
+    color, shape, _ = vega.styled("series", labels, vega.distinct(rows, style))
     dashes = {what: dash for what, dash in (("kernel alone", [1, 0]), ("end to end", [4, 3])) if what in columns["of"]}
-    dash = category("of", legend={"title": None}, scale={"domain": list(dashes), "range": list(dashes.values())})
+    dash = vega.category("of", legend={"title": None}, scale={"domain": list(dashes), "range": list(dashes.values())})
     tooltip = [{"field": field, "title": shown[field].lower()} for field in ("series", "size", "of", "ranks")]
-    tooltip += [quantity("efficiency", format=".1%"), quantity("speedup", format=".3r")]
+    tooltip += [vega.quantity("efficiency", format=".1%"), vega.quantity("speedup", format=".3r")]
     layers = [
         AT_ONE,
         {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": color, "strokeDash": dash}},
-        {"mark": dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
+        {"mark": vega.dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
     ]
     caption = f"{caption}, up to {max(columns['ranks'])} ranks"
     of = rows["dtype"].iloc[0], rows["device"].iloc[0]
-    return Figure(name, caption, columns, layered(layers, height), shown, *of)
+    return Figure(name, caption, columns, vega.layered(layers, height), shown, *of)
 
 
 def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
@@ -124,27 +111,36 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
         columns = {
             "label": list(rows["label"].where(rows["of"] != "end to end", rows["label"] + ", end to end")),
             "ranks": [int(ranks) for ranks in rows["ranks"]],
-            "predicted": rounded(rows["work"] / rows["predicted_seconds"] / rates.scale),
-            "rate": rounded(rows["work"] / rows["seconds"] / rates.scale),
+            "predicted": vega.rounded(rows["work"] / rows["predicted_seconds"] / rates.scale),
+            "rate": vega.rounded(rows["work"] / rows["seconds"] / rates.scale),
         }
-        hues = distinct(rows, style)
+        hues = vega.distinct(rows, style)
         own = {shown: hues[label] for shown, label in zip(columns["label"], rows["label"], strict=True)}
-        color, shape, dash = styled("label", list(own), own, symbolStrokeWidth=0)
-        x, log = ranks_axis(columns["ranks"]), {"title": unit, "scale": {"type": "log"}, "axis": tens_axis(0, 10)}
+        color, shape, dash = vega.styled("label", list(own), own, symbolStrokeWidth=0)
+        x, log = (
+            vega.ranks_axis(columns["ranks"]),
+            {"title": unit, "scale": {"type": "log"}, "axis": vega.tens_axis(0, 10)},
+        )
         tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}]
         tooltip += [
-            quantity(field, title=f"{title}, {unit}", format=",.3r")
+            vega.quantity(field, title=f"{title}, {unit}", format=",.3r")
             for field, title in (("rate", "measured"), ("predicted", "predicted"))
         ]
         layers = [
             {
                 "mark": {"type": "line"},
-                "encoding": {"x": x, "y": quantity("predicted", **log), "color": color, "strokeDash": dash},
+                "encoding": {"x": x, "y": vega.quantity("predicted", **log), "color": color, "strokeDash": dash},
             },
             {
-                "mark": dots(60),
+                "mark": vega.dots(60),
                 "transform": [{"filter": "isValid(datum.rate)"}],
-                "encoding": {"x": x, "y": quantity("rate", **log), "color": color, "shape": shape, "tooltip": tooltip},
+                "encoding": {
+                    "x": x,
+                    "y": vega.quantity("rate", **log),
+                    "color": color,
+                    "shape": shape,
+                    "tooltip": tooltip,
+                },
             },
         ]
         caption = (
@@ -152,7 +148,7 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
             "predictions of the cost model, marks are measurements; kernel alone unless labelled end to end"
         )
         shown = {"label": "Variant", "ranks": "Ranks", "rate": f"Measured, {unit}", "predicted": f"Predicted, {unit}"}
-        name, whole = f"predicted-{device}-{dtype}", layered(layers, 300)
+        name, whole = f"predicted-{device}-{dtype}", vega.layered(layers, 300)
         yield Figure(name, caption, columns, whole, shown, dtype, device, group=PREDICTED)
 
 

@@ -16,7 +16,7 @@ from hpcmm.analysis import Series
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
-from hpcmm.report import formats
+from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, Chapter
 from hpcmm.report.chapters.ladder import best, ladders
 from hpcmm.report.findings import fastest_of, first_series, listed, rate_ratio
@@ -25,23 +25,7 @@ from hpcmm.report.markup import EMPTY, Cell, Table
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio, differing, is_itself
 from hpcmm.report.tables import Row, against_baseline, clock, failed, libraries, marked, marked_caption, of_size, result
-from hpcmm.report.vega import (
-    INTERVAL,
-    LINE,
-    Figure,
-    Spec,
-    Style,
-    category,
-    distinct,
-    dots,
-    framed,
-    layered,
-    quantity,
-    rate_axis,
-    rounded,
-    size_axis,
-    styled,
-)
+from hpcmm.report.vega import INTERVAL, LINE, Figure, Spec, Style
 from hpcmm.store import DIMENSIONS
 
 LINES = 7  # of rungs in a figure of rates; more cannot be distinguished
@@ -88,20 +72,20 @@ def _against_size(
     unit = f"speed relative to {baseline}" if relative else rates.name
     known = known.assign(low_known=known[column + "_low"].notna())
     labels = known.sort_values("place", kind="stable")["label"].unique()
-    style = distinct(known, style)
-    color, shape, dash = styled("label", labels, style, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=0)
+    style = vega.distinct(known, style)
+    color, shape, dash = vega.styled("label", labels, style, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=0)
     values, limit = known[column] / scaled, (known[column] / known["fraction"]).max() / scaled
     if relative:
         axis, limit = {"title": f"over {baseline}", "scale": {"zero": True}}, 1.0
     else:
-        axis = rate_axis(values, unit, zero=not multiples)
-    axis = framed(axis, values, *(known[column + end] / scaled for end in ("_low", "_high")), limit)
+        axis = vega.rate_axis(values, unit, zero=not multiples)
+    axis = vega.framed(axis, values, *(known[column + end] / scaled for end in ("_low", "_high")), limit)
     first, last = ("from", "to") if relative else ("low", "high")
-    rate, low, high = quantity(field, **axis), quantity(first, **axis), {"field": last}
+    rate, low, high = vega.quantity(field, **axis), vega.quantity(first, **axis), {"field": last}
     at_one = {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"y" if one_number else "x": {"datum": 1}}}
     layers: list[Spec] = [at_one] if relative else []
     if one_number:
-        position = {"x": size_axis(known), "y": rate}
+        position = {"x": vega.size_axis(known), "y": rate}
         ends = {"x": position["x"], "y": low, "y2": high}
         if not relative:
             limits = (
@@ -120,7 +104,7 @@ def _against_size(
     else:
         # Shapes have no order for a line, and long names: one row each.
         shapes = formats.sizes(analysis.sizes(known))
-        y = category("size", title=None, sort=shapes, axis={"grid": True})
+        y = vega.category("size", title=None, sort=shapes, axis={"grid": True})
         position = {"x": rate | {"axis": axis.get("axis", {}) | {"labelBound": True}}, "y": y}
         ends, height = {"x": low, "x2": high, "y": y}, max(120, 44 * len(shapes))
     marker = 60 if known["n"].nunique() <= 24 else 12  # a dense sweep's markers would hide its lines
@@ -129,7 +113,7 @@ def _against_size(
         interval = {"mark": INTERVAL | {"clip": True}, "transform": enough, "encoding": ends | {"color": color}}
         layers.append(interval | {"name": f"needs_{first}"})
     layers.append({
-        "mark": dots(marker),
+        "mark": vega.dots(marker),
         "transform": calculations(series),
         "encoding": {**position, "color": color, "shape": shape, "tooltip": tooltips(rates.name, series)},
     })  # fmt: skip
@@ -142,9 +126,9 @@ def _against_size(
     devices = known["device"].unique()
     columns = columns_of(known, series)
     if relative:
-        columns |= {"from": rounded(known["ratio_low"]), "to": rounded(known["ratio_high"])}
+        columns |= {"from": vega.rounded(known["ratio_low"]), "to": vega.rounded(known["ratio_high"])}
     yield Figure(
-        field, caption + which, columns, layered(layers, height), titles_of(series), series.dtype,
+        field, caption + which, columns, vega.layered(layers, height), titles_of(series), series.dtype,
         devices[0] if len(devices) == 1 else "",
     )  # fmt: skip
 
@@ -184,8 +168,8 @@ def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
         {"calculate": "datum.rate / datum.fraction", "as": "limit"},
         {"aggregate": [{"op": "median", "field": "limit", "as": "limit"}], "groupby": ["n", "size", "ceiling"]},
     ]
-    y = quantity("limit", **axis)
-    tooltip = [{"field": "ceiling", "title": "limit"}, {"field": "size"}, quantity("limit", format=",.3r")]
+    y = vega.quantity("limit", **axis)
+    tooltip = [{"field": "ceiling", "title": "limit"}, {"field": "size"}, vega.quantity("limit", format=",.3r")]
     last = {"filter": f"datum.n == {int(largest)}"}
     return [
         {
@@ -218,7 +202,7 @@ def _multiples(known: pd.DataFrame) -> dict[int, int]:
 def _multiple_layers(multiples: Mapping[int, int], x: Spec) -> list[Spec]:
     widest = max(multiples.values())
     values = [{"n": n, "width": 2 if tile == widest else 1} for n, tile in multiples.items()]
-    mark, width = {"type": "rule", "opacity": 0.25}, quantity("width", scale=None, legend=None)
+    mark, width = {"type": "rule", "opacity": 0.25}, vega.quantity("width", scale=None, legend=None)
     return [{"data": {"values": values}, "mark": mark, "encoding": {"x": x, "strokeWidth": width}}]
 
 

@@ -12,24 +12,10 @@ from hpcmm import analysis
 from hpcmm.analysis.why import Evidence, Step
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, drawings
-from hpcmm.report import formats
+from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.ratio import SAME
-from hpcmm.report.vega import (
-    BESIDE,
-    DASHES,
-    LINE,
-    MARKERS,
-    PALETTE,
-    Figure,
-    category,
-    dots,
-    layered,
-    quantity,
-    rounded,
-    tens_axis,
-    text_width,
-)
+from hpcmm.report.vega import BESIDE, DASHES, LINE, MARKERS, PALETTE, Figure
 
 HEIGHT, LEAST_WIDTH = 380, 260  # of a roofline, on a phone [pixels]
 SIDE = {"align": "datum.left ? 'right' : 'left'", "dx": "datum.left ? -9 : 9"}  # of a point, for its name
@@ -51,9 +37,9 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
             "label": list(rows["label"]),
             "operation": list(rows["operation"]),
             "size": formats.sizes(rows),
-            "intensity": rounded(intensity),
-            "rate": rounded(rows["flops_per_second"] / unit.scale),
-            "fraction": rounded(rows["fraction"]),
+            "intensity": vega.rounded(intensity),
+            "rate": vega.rounded(rows["flops_per_second"] / unit.scale),
+            "fraction": vega.rounded(rows["fraction"]),
         }
         first, last = min(intensity.min() / 2, 0.05), max(intensity.max() * 2, 10)
         lines = []
@@ -65,11 +51,11 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         along = _logarithmic(intensity, first, last, LEAST_WIDTH)
         up = _logarithmic(rows["flops_per_second"] / unit.scale, low, peak / unit.scale, HEIGHT)
         columns["name"], columns["left"] = _names(list(rows["label"]), along, up)
-        log = {"scale": {"type": "log", "nice": False, "padding": 8}, "axis": tens_axis(-3, 9)}
+        log = {"scale": {"type": "log", "nice": False, "padding": 8}, "axis": vega.tens_axis(-3, 9)}
         x, y = log | {"title": "operations per byte of compulsory traffic"}, log | {"title": unit.name}
         operations = list(dict.fromkeys(rows["operation"]))
         color, shape = (
-            category(
+            vega.category(
                 "operation",
                 scale={"domain": operations, "range": list(values[: len(operations)])},
                 legend={"title": None},
@@ -78,19 +64,19 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         )
         names = [name for name, *_ in roof.ceilings]
         dashes = {"domain": names, "range": list(DASHES[: len(names)])}
-        dash = category("of", scale=dashes, legend={"title": None})
+        dash = vega.category("of", scale=dashes, legend={"title": None})
         tooltip = [{"field": field} for field in ("label", "operation", "size")]
-        tooltip.append(quantity("rate", title=unit.name, format=",.3r"))
-        tooltip.append(quantity("fraction", title="of limit", format=".0%"))
-        position = {"x": quantity("intensity", **x), "y": quantity("rate", **y)}
+        tooltip.append(vega.quantity("rate", title=unit.name, format=",.3r"))
+        tooltip.append(vega.quantity("fraction", title="of limit", format=".0%"))
+        position = {"x": vega.quantity("intensity", **x), "y": vega.quantity("rate", **y)}
         layers = [
             {
                 "data": {"values": lines},
                 "mark": {"type": "line", "color": LINE, "strokeWidth": 2},
-                "encoding": {"x": quantity("x", **x), "y": quantity("y", **y), "strokeDash": dash},
+                "encoding": {"x": vega.quantity("x", **x), "y": vega.quantity("y", **y), "strokeDash": dash},
             },
             {
-                "mark": dots(70, opacity=0.85),
+                "mark": vega.dots(70, opacity=0.85),
                 "encoding": {**position, "tooltip": tooltip, "color": color, "shape": shape},
             },
             {
@@ -105,7 +91,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
             caption += f"; {roof.machine}"
         shown = {"label": "Variant", "operation": "Operation", "size": "Size", "intensity": "Operations per byte"}
         shown |= {"rate": unit.name} | ({"fraction": "Of limit"} if rows["fraction"].notna().any() else {})
-        whole = layered(layers, HEIGHT)
+        whole = vega.layered(layers, HEIGHT)
         yield Figure(f"{roof.device}-{roof.dtype}{number}", caption, columns, whole, shown, roof.dtype, roof.device)
 
 
@@ -123,7 +109,7 @@ def _names(labels: Sequence[str], along: Sequence[float], up: Sequence[float]) -
     names, sides = [], []
     for label, x, y in zip(labels, along, up, strict=True):
         left = x > LEAST_WIDTH / 2
-        begin, end = (x - text_width(label), x) if left else (x, x + text_width(label))
+        begin, end = (x - vega.text_width(label), x) if left else (x, x + vega.text_width(label))
         free = begin >= 0 and end <= LEAST_WIDTH
         free &= all(abs(y - other) >= APART or end < start or stop < begin for start, stop, other in taken)
         near = (at for at, other in zip(along, up, strict=True) if abs(y - other) < APART / 2 < abs(at - x))
