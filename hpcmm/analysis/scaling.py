@@ -179,6 +179,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 
 ONE = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
 ALGORITHM = ["operation", "algorithm", "device", "dtype"]
+Copies = Mapping[int, Mapping[str, cost.Line]]  # the lines of the phases of ``TEXTBOOK``, by number of ranks
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class Model:
 
     row: Mapping[str, Any]
     machine: cost.Machine
-    copies: Mapping[int, Mapping[str, cost.Line]]  # the lines of the textbook's phases, by number of ranks
+    copies: Copies
     noise: float
 
     @property
@@ -224,10 +225,11 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
     """Return the models of the points that algorithms with a cost model have; none without ``TEXTBOOK`` beside it."""
     frame = frame[frame["pinned"] != 0]  # pageable memory has other rates
     frame = frame[~frame["superseded"] & (frame["result"] == "PASS")]
-    alike = ["operation", "dtype", "device", "machine"]
-    columns_of_lines = ["contender", "contender_algorithm", "ranks", "seconds", "call_seconds", "call_kernel"]
-    columns_of_lines += [*alike, *dimensions(), *(f"call_{phase}" for phase in MOVES)]
-    comparable = dict(iter(frame[columns_of_lines].groupby(alike)))
+    alike = ["operation", "contender", "dtype", "device", "machine"]
+    timed = [*alike, "contender_algorithm", "ranks", *dimensions(), "seconds", "call_seconds", "call_kernel"]
+    comparable: dict[tuple, list[dict[str, Any]]] = {}
+    for row in row_dicts(frame[[*timed, *(f"call_{phase}" for phase in MOVES)]]):
+        comparable.setdefault(tuple(row[name] for name in alike), []).append(row)
     own = points(frame)
     others, at = own["algorithm"] != TEXTBOOK, [own[name] for name in ("sweep", "operation", "variant", "dtype")]
     compared = others.groupby(at).transform("any") & (own["ranks"].groupby(at).transform("max") > 1)
@@ -236,21 +238,24 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
     exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
     shortest = frame.groupby(["device", "machine"])["seconds"].min()
     noise = _noise(columns, own)
-    machines: dict[tuple, tuple[cost.Machine, Mapping[int, Mapping[str, cost.Line]]] | None] = {}
+    copies: dict[tuple, Copies] = {}
+    machines: dict[tuple, cost.Machine | None] = {}
     found = []
     for index, row in zip(own.index, row_dicts(own), strict=True):
         operation, algorithm = OPERATIONS[row["operation"]], ALGORITHMS[row["algorithm"]]
         if algorithm.predict is None:
             continue
-        lines = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine", "ranks", "run"))
-        lines += (algorithm.name,) if is_reduction(operation) else ()  # each has its own cost of combining
+        kind = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine"))
+        # each reduction has its own cost of combining
+        lines = (*kind, row["ranks"], row["run"], algorithm.name if is_reduction(operation) else "")
         if lines not in machines:
-            same = comparable[tuple(row[name] for name in alike)]
-            least = float(shortest[row["device"], row["machine"]])
-            machines[lines] = _machine(same, row, exchanges[int(row["run"])], least)
-        if machines[lines] is not None:
+            same, least = comparable.get(kind, []), float(shortest[row["device"], row["machine"]])
+            if kind not in copies:
+                copies[kind] = _copies(same, DTYPES[row["dtype"]].itemsize, least)
+            machines[lines] = _machine(same, row, exchanges[int(row["run"])], least, copies[kind])
+        if machine := machines[lines]:
             call = int(algorithm.measures[0] == "call")
-            found.append(Model(row, *machines[lines], float(noise.get((index, call), np.nan))))
+            found.append(Model(row, machine, copies[kind], float(noise.get((index, call), np.nan))))
     return found
 
 
@@ -322,42 +327,54 @@ def _predicted_ranks(measured: int) -> list[int]:
     return [2**power for power in range((REACH * measured).bit_length())]
 
 
-def _machine(
-    frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any], shortest: float
-) -> tuple[cost.Machine, Mapping[int, Mapping[str, cost.Line]]] | None:
-    """Fit the lines of the cost model for a point, and those of copies on any ranks; None without ``TEXTBOOK``.
+def _copies(rows: Sequence[Mapping[str, Any]], itemsize: int, shortest: float) -> Copies:
+    """Fit the lines of the copies of ``TEXTBOOK``; ``shortest`` is the time of the shortest kernel."""
+    timed: dict[int, dict[str, list[tuple[int, float]]]] = {}
+    for row in rows:
+        if row["contender_algorithm"] == TEXTBOOK and row["call_seconds"] > 0:
+            of_phases = timed.setdefault(row["ranks"], {})
+            for phase in MOVES:
+                if (seconds := row["call_" + phase]) >= 0:
+                    size = cost.moved(phase, [row[name] for name in dimensions()], itemsize, row["ranks"])
+                    of_phases.setdefault(phase, []).append((size, seconds))
+    # one rank sends nothing
+    return {
+        ranks: {
+            phase: cost.fit(*zip(*pairs, strict=True), most=shortest)
+            for phase, pairs in of_phases.items()
+            if any(size for size, _ in pairs)
+        }
+        for ranks, of_phases in timed.items()
+    }
 
-    ``frame`` has what passed with the operation, element type, device and machine of the point, and ``shortest`` is the
-    time of the shortest kernel there.
+
+def _machine(
+    same: Sequence[Mapping[str, Any]],
+    row: Mapping[str, Any],
+    exchanges: Mapping[str, Any],
+    shortest: float,
+    copies: Copies,
+) -> cost.Machine | None:
+    """Fit the lines of the cost model for a point; None without ``TEXTBOOK``.
+
+    ``same`` has what passed with the operation, variant, element type, device and machine of the point.
     """
-    same = frame[frame["contender"] == row["variant"]]
-    baselines = same[same["contender_algorithm"] == TEXTBOOK]
-    products = baselines[baselines["seconds"].notna() & (baselines["ranks"] == row["ranks"])]
-    calls = baselines[baselines["call_seconds"].notna()]
-    if not len(products):  # a batch timed end to end only: use the kernel phase
-        products = calls[calls["ranks"] == row["ranks"]]
-        products = products.assign(seconds=products["call_kernel"])
-    if not len(products):
+    here = [each for each in same if each["ranks"] == row["ranks"]]
+    textbook = [each for each in here if each["contender_algorithm"] == TEXTBOOK]
+    products = [(_local_work(each), each["seconds"]) for each in textbook if each["seconds"] > 0]
+    if not products:  # a batch timed end to end only: use the kernel phase
+        products = [(_local_work(each), each["call_kernel"]) for each in textbook if each["call_seconds"] > 0]
+    if not products:
         return None
-    largest, copies = [_local_work(each) for each in row_dicts(products)], {}
-    for ranks, of_ranks in calls.groupby("ranks"):
-        copies[int(ranks)] = moves = {}
-        for phase in MOVES:
-            timed = of_ranks[of_ranks["call_" + phase].notna()]
-            shapes = timed[[*dimensions()]].to_numpy().tolist()
-            sizes = [cost.moved(phase, shape, DTYPES[row["dtype"]].itemsize, int(ranks)) for shape in shapes]
-            if any(sizes):  # one rank sends nothing
-                moves[phase] = cost.fit(sizes, timed["call_" + phase], most=shortest)
     exchange = cost.fit(exchanges["bytes"], exchanges["seconds"]) if exchanges.get("bytes") else cost.Line(0.0, 0.0)
     # a fit takes rates that differ with the size for a latency, but no kernel is shorter than its latency
-    local, combine = cost.fit(largest, products["seconds"], most=shortest), None
+    local, combine = cost.fit(*zip(*products, strict=True), most=shortest), None
     if is_reduction(OPERATIONS[row["operation"]]) and row["algorithm"] != TEXTBOOK and row["ranks"] > 1:
-        combined = same[(same["ranks"] == row["ranks"]) & (same["contender_algorithm"] == row["algorithm"])]
-        combined = combined[combined["seconds"].notna()]
-        least = combined.loc[combined["n"].idxmin()]  # where combining takes most of the time
+        combined = (each for each in here if each["contender_algorithm"] == row["algorithm"] and each["seconds"] > 0)
+        least = min(combined, key=lambda each: each["n"])  # where combining takes most of the time
         seconds = max(0.0, least["seconds"] - local(_local_work(least)))
         combine = combining(seconds, int(row["ranks"]), _how_combined(row))
-    return cost.Machine(local, exchange, copies.get(int(row["ranks"]), {}), combine), copies
+    return cost.Machine(local, exchange, copies.get(row["ranks"], {}), combine)
 
 
 def _how_combined(row: Mapping[str, Any]) -> str:
