@@ -123,6 +123,7 @@ SLOW = pytest.mark.slow
 SHAPES = {
     "normal": lambda rng, count: rng.standard_normal(count),
     "skewed": lambda rng, count: rng.exponential(size=count) - 1,  # the slow end is the long one
+    "lognormal": lambda rng, count: (rng.lognormal(0, 0.5, count) - 1.133) / 0.604,  # mean 0 and deviation 1
 }
 
 
@@ -173,15 +174,18 @@ def test_five_percent_are_found_in_95_of_100_checks_and_no_quiet_gpu_is_named(ra
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("ranks", "most"), [(64, 0.035), (512, 0.04), pytest.param(4096, 0.045, marks=SLOW)])
+@pytest.mark.parametrize(("ranks", "most"), [(64, 0.032), (512, 0.025), pytest.param(4096, 0.025, marks=SLOW)])
 def test_many_devices_show_smaller_slowdowns_and_skewed_ones_name_nobody(ranks, most, shape):
     found = gpus(1, ranks, shape)
     assert found.slow == []
-    if shape == "normal":  # a long tail hides slowdowns of 5 % among thousands
-        assert found.verdict == "passed"
-        assert found.detectable["memory"] < most < gpus(1, 4).detectable["memory"]
+    least = min(each.least for each in found.findings if each.sweep == "memory")
+    if shape == "normal":
+        assert found.verdict == "passed" and least < most
+    else:  # a long tail hides smaller slowdowns
+        assert most < least and (found.verdict == "passed" or "healthy devices may differ" in found.blind["memory"])
     if ranks == 512:
-        assert {each.subject.rank for each in gpus(2, ranks, shape, "memory").slow} == {1}
+        slow = gpus(2, ranks, shape, "memory", factor=1.05 if shape == "normal" else 1.15).slow
+        assert {each.subject.rank for each in slow} == {1}
 
 
 def test_a_check_that_could_miss_the_slowdown_is_inconclusive_and_more_visits_help():

@@ -1,7 +1,7 @@
 """Which devices are slow: each measurement is compared alone, and together with the other sizes of its kind.
 
 A device that is slow in all sizes is found by less than a fault of one size. From ``MANY`` devices on, their own
-slowest tenth shows the tail of healthy devices.
+slow half shows the tail of healthy devices.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,10 @@ BETWEEN_RUNS = 0.005  # further deviation of the times of a run from those of a 
 POWER = 1.645  # quantile: a slowdown by so many deviations above the threshold is named in 95 % of the checks
 NOISY = 100.0  # a measurement that could show larger slowdowns only is reported as too noisy
 MEDIAN = math.pi / 2  # variance of the median of many values over that of their mean
+NORMAL = statistics.NormalDist()
+FAR = NORMAL.inv_cdf(1 - 1 / 40)  # the slowest of many devices may be at fault
+SKEWED = 0.3, 0.3  # prior of the skewness of healthy devices and its deviation: from normal to exponential
+LETTERS = 3.5  # deviation of the skewness that one value shows (simulated, for skewnesses of 0 to 0.5)
 MOST = 700.0  # logarithm that a float64 holds
 SCATTER = "the visits scatter, so more of them would help"
 
@@ -81,6 +86,10 @@ class Comparison:
         tests = sum((len(subjects) > 1 and times.comparable) + (times.name in self.known) for times in whole)
         # Probability that a healthy device is called slow in one of the tests
         self.share = ALPHA / max(1, tests * len(subjects))
+        shown = [times for times in measured if times.comparable] if len(subjects) >= MANY else []
+        self.skewness = _skewness(
+            [times.behind for times in shown], len({times.group or times.name for times in shown})
+        )
 
     def notes(self, measured: Sequence[Times], without_reference: bool) -> list[str]:
         """Return sentences about what cannot be compared."""
@@ -129,7 +138,7 @@ class Comparison:
         if judged:
             spread = times.spread(shared, prior)
             if shared and len(self.subjects) >= MANY:
-                floor = max(floor, _tail(differences, self.share))
+                floor = max(floor, _tail(differences, self.skewness, self.share))
         found = []
         for subject, difference, level in zip(self.subjects, differences, times.centre, strict=True):
             source = self.subjects[times.sources[subject.rank]] if times.sources else None
@@ -194,17 +203,31 @@ def _with_group(finding: Finding, group: Finding) -> Finding:
     return dataclasses.replace(finding, slow=slow, **better)
 
 
-def _tail(differences: np.ndarray, share: float) -> float:
-    """Return the difference that a healthy device exceeds with this probability, if tails are exponential.
+def _skewness(measured: Sequence[np.ndarray], independent: int) -> float:
+    """Return the skewness g of the slow half of healthy devices, from the differences in all measurements.
 
-    The scale of the tail follows from the slowest tenth of many devices, but not from the slowest twentieth, which may
-    be at fault. A normal distribution ends sooner, so the value is cautious.
+    They are slower than the median by ``(exp(g z) - 1) / g`` scales, where z is normal (Tukey's g distribution): 0 is
+    normal, and positive values are lognormal. Letter values show g (Hoaglin, 1985); the slowest fortieth may be at
+    fault and is not used. The fewer devices there are, the more a prior counts, and a standard deviation is added. As
+    many measurements are ``independent``: a device has the same difference in all sizes.
     """
-    ordered, count = np.sort(differences), len(differences)
-    tenth = max(8, count // 10)
-    start = float(ordered[count - tenth])
-    scale = (float(ordered[count - tenth // 2]) - start) / math.log(2)
-    return start + scale * math.log(tenth / count / share)
+    shares = [0.5, NORMAL.cdf(FAR / 2), NORMAL.cdf(FAR)]
+    halves = [np.quantile(each, shares[:2]) for each in measured]
+    pairs = zip(measured, halves, strict=True)
+    values = np.concatenate([[], *((each - low) / (high - low) for each, (low, high) in pairs if high > low)])
+    shown, weight = 0.0, SKEWED[1] ** -2
+    if len(values):
+        low, middle, high = np.quantile(values, shares)
+        shown = 2 / FAR * math.log((high - middle) / (middle - low))
+    every = weight + len(values) / max(1, len(measured)) * independent / LETTERS**2
+    return max((weight * SKEWED[0] + (every - weight) * shown) / every + every**-0.5, 1e-3)
+
+
+def _tail(differences: np.ndarray, skewness: float, share: float) -> float:
+    """Return the difference that a healthy device exceeds with this probability."""
+    low, middle = np.quantile(differences, [0.5, NORMAL.cdf(FAR / 2)])
+    far, near = (math.expm1(skewness * z) for z in (-NORMAL.inv_cdf(share), FAR / 2))
+    return float(low + (middle - low) * far / near)
 
 
 _critical = functools.cache(noise.critical)
