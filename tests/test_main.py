@@ -87,7 +87,7 @@ def test_every_command_has_help(capsys):
 
 def test_every_command_has_a_module():
     folder = ROOT / "hpcmm" / "cli"
-    shared = {"main", "arguments", "display", "selection", "version", "__init__"}
+    shared = {"main", "arguments", "display", "selection", "__init__"}
     assert {path.stem for path in folder.glob("*.py")} == {*COMMANDS, *shared}
 
 

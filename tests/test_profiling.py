@@ -296,8 +296,8 @@ def test_a_job_without_nsight_compute_succeeds_with_the_reason(planned, tmp_path
 
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
 def test_the_program_under_the_profiler_needs_a_gpu(planned, tmp_path):
-    program = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.profiled", "--plan", planned[1]]
-    command = [*program, "--operation", "matmul", "--part", *planned[0].profile_parts("matmul"), tmp_path / "told.json"]
+    program = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.watched", "--plan", planned[1]]
+    command = [*program, "--profile", "matmul", "--part", *planned[0].profile_parts("matmul"), tmp_path / "told.json"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode != 0
     assert "this batch needs a GPU" in run.stderr

@@ -19,7 +19,7 @@ from test_workflow import CONFIG
 
 from hpcmm import analysis, store
 from hpcmm.bench import provenance
-from hpcmm.cli import init, version
+from hpcmm.cli import init, main
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
 
@@ -167,7 +167,7 @@ def test_outside_a_checkout_the_revision_is_from_the_build(tmp_path, monkeypatch
         (tmp_path / "hpcmm" / "revision.txt").write_text(recorded)
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "hpcmm" / "bench" / "provenance.py"))
     assert provenance.revision() == revision
-    assert version.text().endswith(importlib.metadata.version("hpcmm") + text)
+    assert main.version().endswith(importlib.metadata.version("hpcmm") + text)
 
 
 def test_a_build_in_a_checkout_records_the_revision():

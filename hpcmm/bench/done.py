@@ -58,19 +58,13 @@ def products(planned: Plan, results: Path, whole: bool) -> dict[str, bool]:
     They do not if ``plan.json`` is of another plan: a run that was ended may have written it.
     """
     timings, page = results / TIMINGS, results / PAGE
-    collected = whole and is_written(planned, results) and store.source(timings) == source(planned, results)
-    head = ""
+    collected, head = False, ""
+    with suppress(ConfigError):
+        written = read(results / "plan.json").fingerprint == planned.fingerprint
+        collected = whole and written and store.source(timings) == source(planned, results)
     with suppress(OSError), files.opened(page, "r", encoding="utf-8", errors="replace") as file:
         head = file.read(HEAD_BYTES)
     return {TIMINGS: collected, PAGE: collected and store.page_source(timings) in head}
-
-
-def is_written(planned: Plan, results: Path) -> bool:
-    """Whether ``plan.json`` has this plan."""
-    try:
-        return read(results / "plan.json").fingerprint == planned.fingerprint
-    except ConfigError:
-        return False
 
 
 def is_done(planned: Plan, results: Path) -> bool:

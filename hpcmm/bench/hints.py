@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,10 +27,7 @@ def of_vector(task: Task, run: Run) -> str:
         return ""
 
     def right(n: int) -> bool:
-        other = replaced(task, (n,))
-        drawn = other.operation.draw(np.random.default_rng(1), other)
-        result = run(other, drawn)
-        return result is not None and bool(other.operation.reference(other, drawn)(result).passed)
+        return tried(task, (n,), run).right
 
     if not right(taken):
         return ""
@@ -64,16 +61,14 @@ def of_product(task: Task, run: Run) -> str:
     contract = task.variant.contract
     outcomes, guess = dict.fromkeys(shapes, False), ""
     for name, shape in shapes.items():
-        other = replaced(task, shape)
         if contract and contract.refuses(dict(zip(task.operation.dimensions, shape, strict=True)), task.scalars):
             if name == "whole" or contract.multiples:
                 return guess
             continue
-        drawn = other.operation.draw(np.random.default_rng(1), other)
-        result = run(other, drawn)
-        outcomes[name] = result is not None and bool(other.operation.reference(other, drawn)(result).passed)
-        if result is not None and not outcomes[name]:
-            guess = guess or of_result(other, drawn, result)
+        found = tried(task, shape, run)
+        outcomes[name] = found.right
+        if found.result is not None and not found.right:
+            guess = guess or of_result(found.task, found.inputs, found.result)
     if outcomes["square"] and not outcomes["ragged"] and not (contract and contract.square):
         return "right only if m = n = k: sizes, or leading dimensions, are exchanged"
     if outcomes["whole"] and not outcomes["ragged"] and not outcomes["square"]:
@@ -114,10 +109,7 @@ def smallest_multiples(task: Task, run: Run, tile: int) -> dict[str, int]:
         for each in (1, 2, 4, 8, 16, 32, 64, 128):
             size = trials.multiple_of(each)
             shape = [size if square or i == j else tile for j in range(3)]
-            other = replaced(task, shape)
-            drawn = other.operation.draw(np.random.default_rng(1), other)
-            result = run(other, drawn)
-            if result is not None and other.operation.reference(other, drawn)(result).passed:
+            if tried(task, shape, run).right:
                 break
         found[name] = each
         if square:
@@ -125,8 +117,22 @@ def smallest_multiples(task: Task, run: Run, tile: int) -> dict[str, int]:
     return found
 
 
-def replaced(task: Task, shape: Sequence[int]) -> Task:
-    return dataclasses.replace(task, shape=tuple(shape))
+class Tried(NamedTuple):
+    """A run at another shape: its task, inputs and result, and whether this is right."""
+
+    task: Task
+    inputs: Mapping[str, np.ndarray]
+    result: np.ndarray | None
+    right: bool
+
+
+def tried(task: Task, shape: Sequence[int], run: Run) -> Tried:
+    """Run a task at another shape."""
+    task = dataclasses.replace(task, shape=tuple(shape))
+    inputs = task.operation.draw(np.random.default_rng(1), task)
+    result = run(task, inputs)
+    right = result is not None and bool(task.operation.reference(task, inputs)(result).passed)
+    return Tried(task, inputs, result, right)
 
 
 def of_result(task: Task, inputs: Mapping[str, np.ndarray], got: np.ndarray) -> str:

@@ -331,7 +331,12 @@ class BatchVisit:
         if self.journal:
             whole = time.perf_counter() - self.began
             if results and self.waiting:
-                self.record_pace(results, whole - self.startup)
+                bound = (
+                    sum(each.seconds for each in self.waiting) / self.measuring.visits
+                )  # predictions are of all visits
+                parts = self.startup, self.compiling, self.timed, self.visit, self.bench.stopwatch.seconds
+                of_batch = self.batch.name, self.batch.operation, self.batch.device
+                pace.record(results, pace.Record(*of_batch, bound, whole - self.startup, *parts))
             self.report_disturbances()
             if complete and self.journal.measured >= set(self.batch.fingerprints):
                 self.journal.complete()
@@ -344,13 +349,6 @@ class BatchVisit:
                     f"kernels; planned: at most {self.batch.seconds:.0f} s{of}"
                 )
         self.process.free_since = time.perf_counter()
-
-    def record_pace(self, results: Path, took: float) -> None:
-        """Record the time of the visit, for expected times."""
-        bound = sum(each.seconds for each in self.waiting) / self.measuring.visits  # predictions are of all visits
-        parts = self.startup, self.compiling, self.timed, self.visit, self.bench.stopwatch.seconds
-        batch = self.batch
-        pace.record(results, pace.Record(batch.name, batch.operation, batch.device, bound, took, *parts))
 
     def report_disturbances(self) -> None:
         """Record the counters of the machine, and report what disturbed the times."""

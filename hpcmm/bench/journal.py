@@ -19,21 +19,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from hpcmm import store
 from hpcmm.model import UNCHECKED, Verdict
 from hpcmm.model.measurement import Batch, Measurement, Point, Sample, Visit
-from hpcmm.store import (
-    Groups,
-    StoreError,
-    columns_of,
-    fingerprints,
-    joined,
-    make_folder,
-    read,
-    replacing,
-    select,
-    valid,
-    write_groups,
-)
+from hpcmm.store import Groups, StoreError
 from hpcmm.system import files
 
 CUT_OFF = "the job crashed, was killed, or ran out of memory or time"
@@ -109,29 +98,19 @@ class Events:
 
 
 class Sent(Events):
-    """Events that another process receives, one JSON line each, and adds to the entries that it sent.
+    """Events that another process receives as lines of JSON in ``file``, and adds to the ``entries`` that it sent."""
 
-    Parameters
-    ----------
-    entries : sequence of dict
-        Those of earlier processes.
-    provenance : mapping
-        Of this process.
-    file
-        Of text.
-    """
-
-    def __init__(self, batch: Batch, entries: Sequence[dict], provenance: Mapping[str, Any], file: IO[str]):
+    def __init__(
+        self,
+        batch: Batch,
+        provenance: Mapping[str, Any],
+        entries: Sequence[dict],
+        config: Mapping[str, Any],
+        file: IO[str],
+    ):
         super().__init__(batch, Recorded.of(entries, batch))
         self._file = file
-        self.open(provenance)
-
-    @classmethod
-    def opener(
-        cls, entries: Sequence[dict], config: Mapping[str, Any], file: IO[str]
-    ) -> Callable[[Batch, Mapping[str, Any]], Sent]:
-        """Return a function that opens the journal of a batch with these entries, as ``kept_in`` does."""
-        return lambda batch, provenance: cls(batch, entries, {**provenance, "config": dict(config)}, file)
+        self.open({**provenance, "config": dict(config)})
 
     def _append(self, entry: dict) -> None:
         self._file.write(json.dumps({"batch": self.batch.name, "entry": entry}) + "\n")
@@ -163,7 +142,7 @@ class Journal(Events):
 
     def __init__(self, path: Path, batch: Batch, provenance: Mapping[str, Any]):
         self.path = path
-        make_folder(path.parent)
+        store.make_folder(path.parent)
         try:
             self._file = files.opened(path, "ab+", buffering=0)  # no part of a failed line remains in a buffer
         except OSError as error:
@@ -207,8 +186,8 @@ class Journal(Events):
         path = self.path.with_suffix(".h5")
         with of_this_version(str(self.path)):
             groups = in_order(self.batch, self.kept, self.runs, self.finished)
-        write_groups(path, groups)
-        with replacing(kept_file(path, self.batch)) as temporary:
+        store.write_groups(path, groups)
+        with store.replacing(kept_file(path, self.batch)) as temporary:
             temporary.unlink()
             try:
                 temporary.hardlink_to(path)
@@ -276,7 +255,7 @@ class Recorded:
                 raise ValueError("a run that has not begun")
             measurements = [measurement_from_json(each) for each in entry["measurements"]]
             times = [pair for each in measurements for sample in each.samples for pair in sample.seconds.items()]
-            if not all(valid(np.float64(seconds), phase, "s") for phase, seconds in times):
+            if not all(store.valid(np.float64(seconds), phase, "s") for phase, seconds in times):
                 raise ValueError("a time that cannot be measured")
             before, _ = self.visits.get(fingerprint, (0, 0))
             if entry["visit"] != before:
@@ -368,10 +347,16 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     Raises
     ------
     StoreError
-        If the journal is of another version.
+        If the journal cannot be read, or is of another version.
     """
     journal = output.with_suffix(".journal")
-    content = recorded(journal, content_of(journal), batch)
+    try:
+        lines = files.bytes_of(journal)
+    except FileNotFoundError:
+        lines = b""
+    except OSError as error:
+        raise StoreError(f"{journal}: {error.strerror}") from error
+    content = recorded(journal, lines, batch)
     parts = stored_points(output, batch, batch.fingerprints)
     stored = set().union(*(part["measurements"]["fingerprint"] for part in parts))
     begun = {fingerprint: rows for fingerprint, rows in content.finished.items() if fingerprint not in stored}
@@ -382,31 +367,15 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     return groups, {each: content.failed.get(each, "") for each in batch.fingerprints if each in missing}, short
 
 
-def content_of(journal: Path) -> bytes:
-    """Return the content of a journal; empty if there is none.
-
-    Raises
-    ------
-    StoreError
-        If it cannot be read.
-    """
-    try:
-        return files.bytes_of(journal)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise StoreError(f"{journal}: {error.strerror}") from error
-
-
 def in_order(
     batch: Batch, parts: Sequence[Groups], runs: Sequence[Mapping], finished: Mapping[str, Sequence]
 ) -> Groups:
     """Join the points in ``parts`` with the ``finished`` ones of a journal, in the order of the plan."""
     rows = [row for rows in finished.values() for row in rows]
-    groups = joined([*parts, columns_of(batch, runs, rows)])
+    groups = store.joined([*parts, store.columns_of(batch, runs, rows)])
     place = {fingerprint: i for i, fingerprint in enumerate(batch.fingerprints)}
     places = [place[fingerprint] for fingerprint in groups["measurements"]["fingerprint"]]
-    return select(groups, np.argsort(places, kind="stable"))
+    return store.select(groups, np.argsort(places, kind="stable"))
 
 
 def whole_lines(journal: bytes) -> Iterator[tuple[int, bytes]]:
@@ -425,7 +394,7 @@ def is_complete(output: Path, batch: Batch) -> bool:
 
     The file may have further points, of sizes that the plan no longer has.
     """
-    return fingerprints(output).keys() >= set(batch.fingerprints)
+    return store.fingerprints(output).keys() >= set(batch.fingerprints)
 
 
 def on_disk(output: Path, batch: Batch) -> dict[str, bool]:
@@ -434,7 +403,7 @@ def on_disk(output: Path, batch: Batch) -> dict[str, bool]:
     for path in stored_files(output, batch):
         if len(found) == len(batch.fingerprints):
             break
-        found = {each: has for each, has in fingerprints(path).items() if each in batch.fingerprints} | found
+        found = {each: has for each, has in store.fingerprints(path).items() if each in batch.fingerprints} | found
     return found
 
 
@@ -467,19 +436,15 @@ def stored_points(output: Path, batch: Batch, missing: Collection[str]) -> list[
         if not missing:
             break
         try:
-            points = select_points(read(path), missing)
+            groups = store.read(path)
         except StoreError:
             continue
+        points = store.select(
+            groups, np.flatnonzero(np.isin(groups["measurements"]["fingerprint"].astype(str), list(missing)))
+        )
         missing.difference_update(points["measurements"]["fingerprint"])
         found.append(points)
     return found
-
-
-def select_points(groups: Groups, fingerprints: Collection[str]) -> Groups:
-    """Return the rows of the points with these fingerprints."""
-    return select(
-        groups, np.flatnonzero(np.isin(groups["measurements"]["fingerprint"].astype(str), list(fingerprints)))
-    )
 
 
 @dataclass(frozen=True)
@@ -567,8 +532,8 @@ def rehearse(folder: Path) -> None:
             files.lock(journal, folder, wait=False)
             journal.write(b"x")
             os.fsync(journal.fileno())
-        write_groups(path, {})
-        read(path)
+        store.write_groups(path, {})
+        store.read(path)
 
 
 def measurement_to_json(measurement: Measurement) -> dict:

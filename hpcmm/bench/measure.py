@@ -315,11 +315,6 @@ class Contender:
         self.looking += time.perf_counter() - begin  # shared by the allgather of the next repetition
         return enough
 
-    def take_clock(self) -> None:
-        """Measure the clock of the device while the kernel repeats; these runs are not timed."""
-        if times := self.seconds[False]:
-            self.clock = self.distribution.clock(self.run, statistics.median(times))
-
     @untimed
     def take_steal(self, before: Mapping[str, Any]) -> None:
         """Take the CPU times of the node since an earlier ``provenance.moment``. Collective."""
@@ -594,7 +589,8 @@ def measure_once(problem: Problem, contenders: Sequence[Contender], measuring: M
     for contender in contenders:
         if not measuring.only_verifies and math.isnan(contender.clock):
             problem.step("clock", contender)
-            contender.take_clock()
+            if times := contender.seconds[False]:  # these runs are not timed
+                contender.clock = contender.distribution.clock(contender.run, statistics.median(times))
 
 
 def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measuring) -> list[Verdict]:

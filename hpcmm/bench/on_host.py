@@ -35,6 +35,13 @@ class Found:
     note: str = ""  # what may be wrong on another device, although the results are right
 
 
+def compiled(task: Task, folder: Path) -> Callable[..., HostKernel]:
+    """Return a function that compiles a function of a task's source, ``symbol``, once."""
+    macros = tuple(f"-D{name}={value}" for name, value in task.macros.items())
+    source = kernels.source(task.operation, task.variant)
+    return functools.cache(functools.partial(compile_kernel, source, options=macros, folder=folder))
+
+
 def verify(tasks: Iterable[Task], folder: Path) -> Found:
     """Run a kernel for tasks that differ in shape, type, scalars or tile, up to the first wrong result.
 
@@ -53,9 +60,7 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
     found = Found()
     last = {}  # kernel and task of each type
     for task in tasks:
-        source = kernels.source(task.operation, task.variant)
-        macros = tuple(f"-D{name}={value}" for name, value in task.macros.items())
-        kernel = functools.cache(functools.partial(compile_kernel, source, options=macros, folder=folder))
+        kernel = compiled(task, folder)
         inputs = guards.drawn(task, np.random.default_rng(task.shape))
         judge = task.operation.reference(task, inputs)
         given = ", ".join([f"{name} {value:g}" for name, value in task.scalars.items()])
@@ -88,12 +93,10 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
 
 def same_bits(task: Task, folder: Path) -> dict[str, Difference]:
     """Compare the bits of results of a task over shapes and runs; each run has another order of threads."""
-    source = kernels.source(task.operation, task.variant)
     orders = itertools.cycle(ORDERS)
 
     def results(each: Task, inputs: dict[str, np.ndarray]) -> Callable[[], np.ndarray]:
-        macros = tuple(f"-D{name}={value}" for name, value in each.macros.items())
-        kernel = functools.cache(functools.partial(compile_kernel, source, options=macros, folder=folder))
+        kernel = compiled(each, folder)
         shapes = {operand.name: each.shape_of(operand) for operand in each.operation.operands}
         first = {name: x[: shapes[name][0]] for name, x in inputs.items()}
         return lambda: run(kernel, each, first, next(orders))[0]
@@ -170,10 +173,8 @@ def run(
 
 def hint_of(task: Task, folder: Path) -> str:
     """Return a hint at the mistake of a product that is wrong on a GPU; empty if it does not compile for the host."""
-    source = kernels.source(task.operation, task.variant)
-    macros = tuple(f"-D{name}={value}" for name, value in task.macros.items())
     try:
-        return hint(functools.cache(functools.partial(compile_kernel, source, options=macros, folder=folder)), task)
+        return hint(compiled(task, folder), task)
     except DeviceError:
         return ""
 

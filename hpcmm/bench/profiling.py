@@ -1,6 +1,6 @@
 """Run Nsight Compute, and assign its counters to points.
 
-It runs ``hpcmm.jobs.profiled``, which launches the kernels of each point once. Before them it launches a marker kernel
+It runs ``hpcmm.jobs.watched``, which launches the kernels of each point once. Before them it launches a marker kernel
 ``spin`` with as many blocks as the number of the point: rows after a marker belong to that point. Times under the
 profiler are not used: it runs a kernel several times, with a few counters and restored data each time.
 """

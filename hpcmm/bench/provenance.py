@@ -77,12 +77,6 @@ def source_hash() -> str:
     return total.hexdigest()
 
 
-def diff_hash() -> str:
-    """Return a SHA-256 of the changes to tracked files since the commit; empty without changes or without git."""
-    diff = git("diff", "--binary", "HEAD")
-    return hashlib.sha256(diff).hexdigest() if diff else ""
-
-
 # --- the machine -----------------------------------------------------------------------------------------------------
 
 
@@ -254,7 +248,7 @@ def collect() -> dict[str, Any]:
     The revision is the commit, or the hash of the sources where no commit is known.
     """
     commit, dirty = revision()
-    source, diff, every = source_hash(), diff_hash() if dirty else "", installed()
+    source, diff, every = source_hash(), git("diff", "--binary", "HEAD") if dirty else b"", installed()
     return {
         **moment(),
         "host": socket.gethostname(),
@@ -262,7 +256,7 @@ def collect() -> dict[str, Any]:
         "revision": commit or f"sha256:{source}",
         "dirty": dirty,
         "source_sha256": source,
-        **({"diff_sha256": diff} if diff else {}),
+        **({"diff_sha256": hashlib.sha256(diff).hexdigest()} if diff else {}),
         "arguments": command(),
         "job": os.environ.get("HPCMM_JOB", ""),
         "python": platform.python_version(),

@@ -1,6 +1,6 @@
 """Read the findings of compute-sanitizer.
 
-It runs ``hpcmm.jobs.sanitized``, which launches the kernel of each point once, after a line with the name of the point.
+It runs ``hpcmm.jobs.watched``, which launches the kernel of each point once, after a line with the name of the point.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from hpcmm.cli.arguments import add_extensions, command
-from hpcmm.experiment import extensions
 
 REGRESSION, UNJUDGED = 3, 4  # exit statuses
 LISTED = 20  # changed points, without --all
@@ -65,7 +64,6 @@ def share(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    extensions.load(arguments.extension)
     from hpcmm import store  # pandas takes a while to import
     from hpcmm.analysis import compare, evidence
     from hpcmm.report import comparison, markup, tables

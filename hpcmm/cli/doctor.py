@@ -58,7 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
         checks.append(mpi.check_ranks([(host, rank, count) for host, rank, _, count, _ in everyone]))
         checks.append(mpi.check_cores([(host, cores) for host, *_, cores in everyone]))
     if comm is None or comm.rank == 0:
-        print(as_object(checks, len(everyone)) if arguments.json else as_text(checks), flush=True)
+        entries = [dataclasses.asdict(check) for check in checks]
+        found = {"ranks": len(everyone), "errors": sum(c.state == "error" for c in checks), "checks": entries}
+        print(json.dumps(found, indent=1) if arguments.json else as_text(checks), flush=True)
     return int(any(check.state == "error" for check in checks))
 
 
@@ -89,11 +91,6 @@ def as_text(checks: list[Check]) -> str:
     ]
     lines.append(", ".join(words))
     return "\n".join(lines)
-
-
-def as_object(checks: list[Check], ranks: int) -> str:
-    entries = [dataclasses.asdict(check) for check in checks]
-    return json.dumps({"ranks": ranks, "errors": sum(c.state == "error" for c in checks), "checks": entries}, indent=1)
 
 
 def examine(comm, results: Path, clean: bool) -> Iterator[Check]:

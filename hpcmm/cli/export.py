@@ -7,7 +7,6 @@ from pathlib import Path
 
 from hpcmm import store
 from hpcmm.cli.arguments import add_extensions, command
-from hpcmm.experiment import extensions
 
 FORMATS = ("json", "csv", "prometheus", "bencher")  # repeated here because pandas takes a while to import
 
@@ -31,7 +30,6 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    extensions.load(arguments.extension)
     from hpcmm.report import export  # pandas takes a while to import
 
     text = export.export(store.read(arguments.timings), arguments.format)

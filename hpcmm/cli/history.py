@@ -8,7 +8,6 @@ from pathlib import Path
 
 from hpcmm import store
 from hpcmm.cli.arguments import add_extensions, command
-from hpcmm.experiment import extensions
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -39,7 +38,6 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    extensions.load(arguments.extension)
     from hpcmm.analysis import history  # pandas takes a while to import
     from hpcmm.report import history as shown
     from hpcmm.report import markup

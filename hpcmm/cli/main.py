@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.metadata
 import os
 import resource
 import sys
@@ -93,6 +94,10 @@ def run(argv: Sequence[str] | None) -> int:
         arguments, arguments.rest = outer.parse_known_args(argv)
         if arguments.rest and not getattr(arguments, "takes_rest", False):
             arguments.wrong(f"unrecognized arguments: {' '.join(arguments.rest)}")
+        if named := getattr(arguments, "extension", ()):
+            from hpcmm.experiment import extensions
+
+            extensions.load(named)
         code = arguments.run(arguments)
     except HpcmmError as error:
         return failed(str(error))
@@ -105,7 +110,6 @@ def parser(command: str = "") -> argparse.ArgumentParser:
 
     The other commands are not imported: that takes longer than many commands.
     """
-    from hpcmm.cli import version
     from hpcmm.cli.arguments import Parser
 
     outer = Parser(
@@ -113,11 +117,27 @@ def parser(command: str = "") -> argparse.ArgumentParser:
         description="Benchmarks of CPUs and GPUs: matrix products, reductions and vector additions.",
         epilog="COMMAND --help describes a command. Exit status: 0: success; 1: an error; 2: wrong use; 130: Ctrl-C.",
     )
-    version.add(outer)
+    outer.add_argument("--version", action=Version, nargs=0, help="print version and revision, and exit")
     commands = outer.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in [command] if command in COMMANDS else COMMANDS:
         importlib.import_module(f"hpcmm.cli.{name}").add(commands)
     return outer
+
+
+class Version(argparse.Action):
+    """Print the version, and the git revision if it is known; git runs only if the option is given."""
+
+    def __call__(self, parser, *_) -> None:
+        print(version())
+        parser.exit()
+
+
+def version() -> str:
+    from hpcmm.bench import provenance
+
+    revision, dirty = provenance.revision()
+    known = f"revision {revision[:12]}{', with changes' if dirty else ''}" if revision else "no revision"
+    return f"hpcmm {importlib.metadata.version('hpcmm')} ({known})"
 
 
 def failed(message: str) -> int:

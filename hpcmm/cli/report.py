@@ -31,7 +31,6 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    extensions.load(arguments.extension)
     from hpcmm import report  # pandas takes a while to import
 
     gc.disable()  # collecting cycles would take a tenth of the time, and the process ends with the report

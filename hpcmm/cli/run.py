@@ -22,16 +22,13 @@ from hpcmm import parallel
 from hpcmm.bench import status
 from hpcmm.bench.done import PAGE, TIMINGS, is_done
 from hpcmm.cli import display, show
-from hpcmm.cli.arguments import command, corrected
+from hpcmm.cli.arguments import Parser, command, corrected
 from hpcmm.cluster import slurm
 from hpcmm.experiment import extensions, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.model import HpcmmError
 from hpcmm.system import files
 
-# Options that limit what runs at a time; without any of them the run takes all cores of this machine.
-AMOUNT = ("--cores", "-c", "--jobs", "-j", "--profile")
-ELSEWHERE = ("--cluster", "--executor", "-e", "--profile")  # their jobs print to files
 # With these options the messages of Snakemake are shown.
 QUESTIONS = (
     *("--dry-run", "--dryrun", "-n", "--help", "-h", "--version", "-v", "--summary", "-S", "--detailed-summary", "-D"),
@@ -78,7 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     missing = parallel.missing() if importlib.util.find_spec("snakemake") else "Snakemake is not installed"
     if missing:
         raise HpcmmError(f"{missing}: {parallel.INSTALL}")
-    if not Path("Snakefile").exists() and not given(arguments.rest, ("--snakefile", "-s")):
+    chosen = of_snakemake(arguments.rest)
+    if not Path("Snakefile").exists() and not chosen.snakefile:
         raise HpcmmError("no Snakefile in this folder; hpcmm init DIR writes a working folder")
     rest, meant = without_files(arguments.rest)
     files, options = [*arguments.configfile, *meant], []
@@ -86,9 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
         read_config(path)  # Snakemake would end in a traceback
     if "" in rest:
         raise HpcmmError("an argument is empty; allowed: options and targets of Snakemake")
-    refuse_amounts(rest)
     results = (arguments.directory or Path()) / "results"
-    if not given(rest, AMOUNT):
+    if not (chosen.amounts or chosen.profile):
         options += ["--cores", "all"]
     if arguments.directory:
         options += ["--directory", str(arguments.directory)]
@@ -97,10 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.verbose:
         options += ["--verbose"]
     options += ["--rerun-incomplete"]  # last, because it takes no value: others would take a target of the rest
-    hidden = not arguments.verbose and not given(rest, QUESTIONS)
     command = [sys.executable, "-m", "snakemake", *options, *rest]
-    elsewhere = given(rest, ELSEWHERE)
-    if not hidden:
+    elsewhere = bool(chosen.elsewhere or chosen.profile)
+    if arguments.verbose or chosen.question:
         return follow(command, None, results, elsewhere)
     began, shown = time.time(), display.of(results)
     try:
@@ -145,30 +141,25 @@ def without_files(options: Sequence[str]) -> tuple[list[str], list[Path]]:
     return [each for i, each in enumerate(kept) if not files or i not in alone], files
 
 
-def given(options: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether a command line has one of these options.
+def of_snakemake(options: Sequence[str]) -> argparse.Namespace:
+    """Return the options of Snakemake that decide how it is started and shown.
 
-    >>> given(["--cores=2"], AMOUNT), given(["-j4"], AMOUNT), given(["--config", "a=1"], AMOUNT)
-    (True, True, False)
+    >>> found = of_snakemake(["-j4", "--config", "a=1", "--executor", "slurm"])
+    >>> found.amounts, found.elsewhere, found.question
+    (['4'], 'slurm', None)
     """
-    short = tuple(name for name in names if len(name) == 2)
-    return any(
-        each.partition("=")[0] in names or (short and each.startswith(short) and not each.startswith("--"))
-        for each in options
-    )
-
-
-def refuse_amounts(options: Sequence[str]) -> None:
-    """Refuse numbers of cores or jobs that Snakemake takes for 0, or reports without the number.
-
-    >>> refuse_amounts(["--cores", "all", "-j4", "--jobs=2"])
-    >>> refuse_amounts([])
-    """
-    for option, following in zip(options, [*options, ""][1:], strict=True):
-        if found := re.fullmatch(r"(--cores|--jobs|-c|-j)(?:=?(.+))?", option):
-            name, value = found[1], found[2] or following
-            if value not in ("", "all", "unlimited") and not re.fullmatch(r"0*[1-9]\d*|-+\D.*", value):
-                raise HpcmmError(f"{name}: {value} is not allowed; allowed: 1 or more, or all")
+    parser = Parser(prog="hpcmm run", add_help=False, allow_abbrev=False)
+    # without these the run takes all cores of this machine
+    parser.add_argument("--cores", "-c", "--jobs", "-j", dest="amounts", action="append", nargs="?", const="all")
+    parser.add_argument("--cluster", "--executor", "-e", dest="elsewhere")  # their jobs print to files
+    parser.add_argument("--profile")
+    parser.add_argument("--snakefile", "-s")
+    parser.add_argument(*QUESTIONS, dest="question", nargs="?", const=True)
+    found, _ = parser.parse_known_args(options)
+    for each in found.amounts or ():  # Snakemake takes them for 0, or reports them without the number
+        if each not in ("all", "unlimited") and not re.fullmatch(r"0*[1-9]\d*", each):
+            raise HpcmmError(f"--cores, --jobs: {each} is not allowed; allowed: 1 or more, or all")
+    return found
 
 
 def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path, elsewhere: bool) -> int:

@@ -70,8 +70,11 @@ def choose(arguments: argparse.Namespace) -> Chosen:
     broken |= raising
     if kernels.is_file(against):
         extensions.load([against])
-    found = [{of: known_variant(operation, each) for of, operation in OPERATIONS.items()} for each in names]
-    serving = [of for of in OPERATIONS if all(each[of] for each in found)]
+    found = []  # of each file, its variant in each operation that has it
+    for each in names:
+        own = {of: of_file(operation, each) for of, operation in OPERATIONS.items()}
+        found.append({of: x for of in own for x in OPERATIONS[of].ladder if x.name == own[of] and x.path})
+    serving = [of for of in OPERATIONS if all(of in each for each in found)]
     if not serving:
         arguments.wrong("the files are of different operations; bench them one by one")
     if arguments.operation and arguments.operation not in serving:
@@ -205,12 +208,6 @@ def unavailable(error: extensions.RaisedError, path: Path) -> str:
     if backends.missing("cuda") and re.search(rf"^\s*(import|from) ({names})\b", text, re.MULTILINE):
         return str(NotTested(f"needs a GPU: {described(cause)}"))
     return ""
-
-
-def known_variant(operation: Operation, name: str) -> Variant | None:
-    """Return the variant of a file in an operation, if it has one."""
-    own = of_file(operation, name)
-    return next((variant for variant in operation.ladder if variant.name == own and variant.path), None)
 
 
 def config_of(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from hpcmm import store
 from hpcmm.cli.arguments import add_extensions, command
-from hpcmm.experiment import extensions
 
 if TYPE_CHECKING:
     import pandas
@@ -42,7 +41,6 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    extensions.load(arguments.extension)
     from hpcmm import analysis  # pandas takes a while to import
     from hpcmm.report import answer, markup
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,10 +29,6 @@ class Record:
     # The clusters that the user lets Slurm choose from, as sbatch takes them; empty for the default one
     clusters: str = ""
     request: str = ""  # the options of sbatch that ask for resources, for messages
-
-
-def new_token() -> str:
-    return uuid.uuid4().hex[:16]
 
 
 def write(record: Record) -> None:

@@ -14,6 +14,7 @@ import re
 import shlex
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -133,14 +134,16 @@ def submit(arguments: Sequence[str]) -> int:
     piped = list(arguments[-1:]) == ["/dev/stdin"]
     if not properties and not piped and not any(each.startswith("--wrap") for each in arguments):
         os.execv(commands.find("sbatch"), ["sbatch", *arguments])
-    token = records.new_token()
+    token = uuid.uuid4().hex[:16]
     chosen: list[str] = []
     marker = ""
     if properties:
         LOGS.mkdir(parents=True, exist_ok=True)
         chosen = ["--parsable", f"--output={LOGS}/%x-%j.log", *options(properties, arguments[:-1])]
-        script.write_text(quoted(ending_without_marker(script.read_text())))
-        found = MARKER.search(script.read_text())
+        shebang, _, rest = script.read_text().partition("\n")
+        # without a marker if Slurm ends it, as that would report a failure of a job that Slurm requeues
+        script.write_text(quoted(f"{shebang}\ntrap 'exit 143' TERM\n{rest}"))
+        found = MARKER.search(rest)
         marker = found[2] if found else ""  # none if Snakemake uses a status command
     given = [*chosen, *map(quoted, arguments)]
     record = record_of(token, given, properties, marker)
@@ -263,7 +266,13 @@ def submit_once(arguments: Sequence[str], record: Record, text: bytes) -> tuple[
             commands.answered("sbatch")
             return job, reply
         if limit:
-            report_limit(limit)
+            if not LIMIT_REPORTED.exists():  # once in a workflow: another process submits each of its jobs
+                report(
+                    f"Slurm accepts no more jobs now ({limit}); the others are submitted when jobs of yours have ended"
+                )
+                if LIMIT_REPORTED.parent.parent.is_dir():
+                    LIMIT_REPORTED.parent.mkdir(exist_ok=True)
+                    LIMIT_REPORTED.touch()
             time.sleep(min(commands.pause(full), commands.patience()))
             full += time.monotonic() - called
             began += time.monotonic() - called  # Slurm answered
@@ -289,15 +298,6 @@ def submit_limit(refusal: str, errors: str, clusters: Sequence[str]) -> str:
     if all(state.final for state in listed.values()):
         return ""
     return named[0] if named else refusal
-
-
-def report_limit(limit: str) -> None:
-    """Report a limit on the number of jobs, once in a workflow: each of its jobs is submitted by another process."""
-    if not LIMIT_REPORTED.exists():
-        report(f"Slurm accepts no more jobs now ({limit}); the others are submitted when jobs of yours have ended")
-        if LIMIT_REPORTED.parent.parent.is_dir():
-            LIMIT_REPORTED.parent.mkdir(exist_ok=True)
-            LIMIT_REPORTED.touch()
 
 
 def submitted_jobs(output: str) -> list[str]:
@@ -344,15 +344,6 @@ def read_properties(script: Path | None) -> dict[str, Any]:
         return json.loads(found.removeprefix("# properties = ")) if found else {}
     except (OSError, ValueError):
         return {}
-
-
-def ending_without_marker(script: str) -> str:
-    """Return a job script that leaves no marker when Slurm ends it.
-
-    A marker would report a failure even if Slurm requeues the job.
-    """
-    shebang, _, rest = script.partition("\n")
-    return f"{shebang}\ntrap 'exit 143' TERM\n{rest}"
 
 
 def quoted(command: str) -> str:

@@ -104,7 +104,10 @@ class Watch:
                 continue
             except Exception as error:  # the other jobs are still checked
                 self.report_exception(error)
-        self.publish()
+        # for ``main``, by number: Snakemake's executor removes the cluster
+        temporary = STATES.with_suffix(".part")
+        temporary.write_text(json.dumps({job.partition(";")[0]: state for job, state in self.states.items()}))
+        temporary.replace(STATES)
         for record in left:
             for job, state in ours[record.token].items():
                 if job != record.job and not state.final:
@@ -184,12 +187,6 @@ class Watch:
         if (record.job, subject) not in self.reported:
             self.reported.add((record.job, subject))
             report(f"job {record.job} {record.name} {text}")
-
-    def publish(self) -> None:
-        """Write the states for ``main``, by number: Snakemake's executor removes the cluster."""
-        temporary = STATES.with_suffix(".part")
-        temporary.write_text(json.dumps({job.partition(";")[0]: state for job, state in self.states.items()}))
-        temporary.replace(STATES)
 
     def settle(self) -> list[str]:
         """Check every second until the end of each job is known or a time limit is over; then stop.

@@ -211,7 +211,7 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     )
     given = arguments(path, function, values, device)
     called = source.qualified(name)
-    called = called.removesuffix(name) + name_inside(name, kernels)
+    called = called.removesuffix(name) + (OWN if name == kernels else "") + name
     body = f"{called}{template}({', '.join(given)});"
     if function.returns not in ("void", "static void") and "result" not in {value for _, value in values}:
         body = f"*result = {body}" if kernels == "reduction" else body
@@ -237,10 +237,6 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
         temporary.write_text(content, encoding="utf-8")
         temporary.replace(target)
     return target
-
-
-def name_inside(name: str, kernels: str) -> str:
-    return OWN + name if name == kernels else name
 
 
 def arguments(path: Path, function: Function, values: list[tuple[str, str]], device: str) -> list[str]:

@@ -644,18 +644,11 @@ def declared_by(item: Node) -> set[str]:
         found = {text_of(each) for each in walk(inner) if each.type in NAMES}
         if inner.type == "declaration" and function_declarator(inner):
             return {text_of(function_declarator(inner).child_by_field_name("declarator"))}
-        return found - initial_values(inner)
+        values = (x.child_by_field_name("value") for x in walk(inner) if x.type == "init_declarator")
+        return found - {text_of(x) for value in values for x in walk(value) if x.type in NAMES}
     if inner.type == "ERROR":
         return {text_of(each) for each in walk(inner) if each.type in NAMES}
     names = [each for each in walk(inner) if each.type in NAMES]
     if inner.type == "enum_specifier":
         return {text_of(each) for each in names}
     return {text_of(inner.child_by_field_name("name"))} if inner.child_by_field_name("name") else set()
-
-
-def initial_values(node: Node) -> set[str]:
-    found = set()
-    for each in walk(node):
-        if each.type == "init_declarator":
-            found |= {text_of(x) for x in walk(each.child_by_field_name("value")) if x.type in NAMES}
-    return found

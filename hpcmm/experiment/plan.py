@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import Sweep, validated
@@ -212,7 +212,9 @@ class Turn:
 def turns(job: Job, measuring: Measuring) -> dict[str, Turn]:
     """Return the turns of a job by their names; the last one has the name of the job."""
     names = [*(f"{job.name}.{number}" for number in range(1, measuring.jobs)), job.name]
-    return {name: Turn(job, measuring.visits_until(number), names[:number][-1:]) for number, name in enumerate(names)}
+    numbers = [measuring.job_of(visit) for visit in range(measuring.visits)]
+    after = [sum(each <= number for each in numbers) for number in range(len(names))]
+    return {name: Turn(job, after[number], names[:number][-1:]) for number, name in enumerate(names)}
 
 
 def read(path: Path) -> Plan:
@@ -427,7 +429,12 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
     if variant.exact and not entry.get("allow_fail", False):
         divisible = [point for point in points if point.divides_into_tiles]
         if "variants" in entry and divisible != points:
-            refuse_remainder(place, next(point for point in points if point not in divisible))
+            point = next(point for point in points if point not in divisible)
+            raise ConfigError(
+                f"{place}: {point.variant} needs sizes that its tile divides on each rank; {point.tile} does not "
+                f"divide {'x'.join(map(str, point.shape))} on {ranks} ranks; leave this size out, or set "
+                "allow_fail: true to see it FAIL"
+            )
         points = divisible
     return points
 
@@ -467,12 +474,3 @@ def split(points: Sequence[Point], measuring: Measuring, longest: float) -> Iter
             total += seconds
     if part:
         yield part
-
-
-def refuse_remainder(place: str, point: Point) -> NoReturn:
-    """Raise an error for a size at which the results of the variant are wrong."""
-    shape = "x".join(map(str, point.shape))
-    raise ConfigError(
-        f"{place}: {point.variant} needs sizes that its tile divides on each rank; {point.tile} does not divide "
-        f"{shape} on {point.ranks} ranks; leave this size out, or set allow_fail: true to see it FAIL"
-    )

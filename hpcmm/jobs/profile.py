@@ -15,8 +15,8 @@ def main() -> int:
     parser.add_argument("--operation", required=True, help="operation whose GPU variants are profiled")
     parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
     arguments = parser.parse_args()
-    watched = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.profiled"]
-    watched += ["--plan", arguments.plan, "--operation", arguments.operation]
+    watched = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.watched"]
+    watched += ["--plan", arguments.plan, "--profile", arguments.operation]
     try:
         planned = plan.read(arguments.plan)
         parts = planned.profile_parts(arguments.operation)

@@ -22,7 +22,6 @@ from hpcmm.bench.journal import CUT_OFF, Recorded, in_order
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import reasons_of, rows_of_failures
 from hpcmm.model import HpcmmError
-from hpcmm.model.measurement import Batch
 from hpcmm.system import surroundings
 from hpcmm.system.logs import first_error
 
@@ -131,7 +130,11 @@ def measure(
     whole, endings = dataclasses.asdict(planned), dict.fromkeys(entries, "")
     began = time.time_ns()
     for number in range(planned.measuring.visits):
-        waiting = [batch.name for batch in planned.to_measure if needs_visit(batch, entries[batch.name])]
+        waiting = []
+        for batch in planned.to_measure:
+            visits = Recorded.of(entries[batch.name], batch).visits
+            if any(visits.get(each, (0, 1))[1] for each in batch.fingerprints):  # a point needs a further visit
+                waiting.append(batch.name)
         for names in [[each] for each in waiting] if alone else filter(None, [waiting]):
             visit, first = first or Visit(alone), None
             job = f"trial {began} {planned.measuring.job_of(number)}"
@@ -149,12 +152,6 @@ def measure(
             failed = {each: why.replace(CUT_OFF, endings[batch.name]) for each, why in failed.items()}
         unmeasured += rows_of_failures(batch, reasons_of(batch, failed, endings[batch.name]))
     return store.merged([*parts, *profiles(planned, show)], unmeasured, planned.unprofiled())
-
-
-def needs_visit(batch: Batch, entries: Sequence[dict]) -> bool:
-    """Return whether a point of a batch needs a further visit."""
-    visits = Recorded.of(entries, batch).visits
-    return any(visits.get(each, (0, 1))[1] for each in batch.fingerprints)
 
 
 def profiles(planned: plan.Plan, show: Callable[[str], None]) -> list[store.Groups]:
@@ -205,7 +202,7 @@ def sanitized(
     with tempfile.TemporaryDirectory(prefix="hpcmm-sanitize-") as folder:
         path = Path(folder, "plan.json")
         plan.make(config, backends.this_machine()).write(path)
-        watched = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.sanitized", "--plan", path]
+        watched = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.watched", "--plan", path]
         return reports_of({tool: sanitizing.command(program, tool, watched) for tool in tools})
 
 

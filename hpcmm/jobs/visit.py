@@ -6,6 +6,7 @@ into journals is sent through a pipe, one JSON line for each event.
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import sys
@@ -46,7 +47,8 @@ def main() -> None:
             for batch in batches:
                 name, entries = batch.name, request["entries"][batch.name]
                 limits = dataclasses.replace(planned.measuring, accuracy=batch.accuracy, same_bits=batch.same_bits)
-                measure_batch(process, batch, limits, Sent.opener(entries, planned.config, events))
+                sent = functools.partial(Sent, entries=entries, config=planned.config, file=events)
+                measure_batch(process, batch, limits, sent)
             process.close()
     except HpcmmError as error:
         world.abort(f"{name}: {error}")

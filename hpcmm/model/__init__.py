@@ -109,25 +109,6 @@ class Geometry:
         """Try builds on a device where nothing decides yet which of them runs a task."""
 
 
-class Picks:
-    """How a variant picks the rung that runs a task. Each operation defines subclasses, as frozen dataclasses."""
-
-    def rungs(self, dtype: str) -> tuple[str, ...]:
-        """Return the names of the rungs that it picks from for an element type."""
-        raise NotImplementedError
-
-    def variant(self, task: Task) -> Variant:
-        """Return the rung that runs a task, with the geometry of one of its builds; the same for the same task."""
-        raise NotImplementedError
-
-    def by(self, task: Task) -> str:
-        """Return what picks for a task, in words for the pick; empty if it is a model."""
-        return ""
-
-    def decide(self, backend: Any, task: Task) -> None:
-        """Try builds on a device where nothing decides yet which of them runs a task; ``variant`` then returns it."""
-
-
 @dataclass(frozen=True)
 class Variant:
     """One rung of a ladder: a kernel source file, a library call, or a choice among other rungs."""
@@ -159,8 +140,8 @@ class Variant:
     adapted: Path | None = field(default=None, metadata=UNTIMED)
     # What the kernel computes, if it is less than the operation
     contract: Contract | None = field(default=None, hash=False, metadata=UNTIMED)
-    # Picks the rung that runs each task; this variant then has no source file of its own
-    picks: Picks | None = field(default=None, hash=False, metadata=UNTIMED)
+    # Picks the rung that runs each task, a ``picks.Fastest``; this variant then has no source file of its own
+    picks: Any = field(default=None, hash=False, metadata=UNTIMED)
     # A Python function that runs it instead of a compiled source: ``function(stream=..., **operands, **scalars)``
     function: Callable[..., Any] | None = field(default=None, hash=False, metadata=UNTIMED)
     # Widths of the square thread block that it can be compiled for; empty if it has no such parameter

@@ -162,10 +162,6 @@ class Measuring:
         """Return the number of the job that makes a visit; both are counted from 0."""
         return visit * self.jobs // self.visits
 
-    def visits_until(self, job: int) -> int:
-        """Return the number of visits that a point has after a job."""
-        return sum(self.job_of(visit) <= job for visit in range(self.visits))
-
     @property
     def only_verifies(self) -> bool:
         """Whether points are verified only, in two runs each: not timed beside the library."""

@@ -6,24 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcmm.model import Picks, Task, Variant
+from hpcmm.model import Task, Variant
 from hpcmm.operations import choice, trials
 
 
 @dataclass(frozen=True)
-class Fastest(Picks):
-    """Picks the fastest build among rungs."""
+class Fastest:
+    """Picks the fastest build among rungs, the same for the same task."""
 
     names: Mapping[str, tuple[str, ...]] = field(hash=False)  # the rungs, by element type
 
     def rungs(self, dtype: str) -> tuple[str, ...]:
+        """Return the names of the rungs for an element type."""
         return self.names[dtype]
 
     def variant(self, task: Task) -> Variant:
+        """Return the rung that runs a task, with the geometry of one of its builds."""
         return choice.chosen(task).build.task.variant
 
     def by(self, task: Task) -> str:
+        """Return what picks for a task, in words for the pick; empty if it is the model."""
         return choice.chosen(task).by
 
     def decide(self, backend: Any, task: Task) -> None:
+        """Try builds on a device where nothing decides yet which of them runs a task."""
         trials.decide(backend, task)

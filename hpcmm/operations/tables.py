@@ -148,15 +148,11 @@ def _read(path: Path, changed: int) -> Content:
     try:
         text, _, rest = files.text_of(path).partition(TRIALS)
         multiprocessors, table = _parsed(text)
-        trials = {Key(*key, tuple(shape), bool(c)): Trial(*of) for *key, shape, c, of in map(_row, trusted(rest) or [])}
+        rows = trusted(rest) or []
+        trials = {Key(dtype, of, (m, n, k), bool(c)): Trial(*result) for dtype, of, m, n, k, c, *result in rows}
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, YAMLError) as error:
         raise HpcmmError(f"{path}: not a table of hpcmm tune ({type(error).__name__}); remove it") from error
     return Content(multiprocessors, table, trials, text)
-
-
-def _row(row: Sequence[Any]) -> tuple:
-    dtype, variant, m, n, k, c, *of = row
-    return dtype, variant, (m, n, k), c, of
 
 
 @functools.lru_cache(maxsize=16)

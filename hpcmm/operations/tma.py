@@ -66,14 +66,8 @@ class PersistentTma(ChosenTile):
 
     def clusters(self, task: Task, choice: TmaChoice) -> int:
         """Return the number of units of work: the tiles of C of a cluster, or of a block if there are no clusters."""
-        m, n, _ = task.shape
-        rows, columns = self.of_cluster(choice)
-        return -(-m // rows) * -(-n // columns)
-
-    def of_cluster(self, choice: TmaChoice) -> tuple[int, int]:
-        """Return the rows and columns of C that the blocks of a cluster compute at the same time."""
-        rows, columns = (1, self.cluster) if choice.shares_a else (self.cluster, 1)
-        return choice.rows * rows, choice.columns * columns
+        (m, n, _), (rows, columns) = task.shape, (1, self.cluster) if choice.shares_a else (self.cluster, 1)
+        return -(-m // (choice.rows * rows)) * -(-n // (choice.columns * columns))
 
     def ring(self, task: Task) -> Tiled:
         """Return the geometry of a block; two mbarriers of 8 bytes belong to each stage."""

@@ -104,13 +104,6 @@ def host_free() -> int:
     return free
 
 
-def free_memories(backend) -> list[tuple[str, int]]:
-    """Return the name of each memory of this rank, the host's first, and its free bytes."""
-    name = socket.gethostname()
-    own = [] if backend.in_host_memory else [(f"{backend.uuid} on {name}", backend.free_bytes())]
-    return [(f"host {name}", host_free()), *own]
-
-
 def shortage(
     comm: MPI.Comm,
     backend,
@@ -121,7 +114,8 @@ def shortage(
 ) -> str:
     """Return which memory is too small for a point distributed by all ``algorithms`` at once; empty if none.
 
-    Collective; every rank returns the same. ``memories`` is from ``free_memories``.
+    Collective; every rank returns the same. ``memories`` names each memory of this rank, the host's first, with
+    its free bytes.
     """
     task = backend.placed(task_of(point))
     needs = [rank_bytes(each, task, comm.size, comm.rank, backend.in_host_memory) for each in algorithms]
@@ -161,7 +155,11 @@ def preflight(
         whether the textbook algorithm is measured beside the point's own: it is the baseline, and both fit.
     """
     known = {algorithm.name: algorithm for algorithm in algorithms}
-    lacks = functools.partial(shortage, comm, backend, operation, memories=free_memories(backend))
+    name = socket.gethostname()
+    memories = [(f"host {name}", host_free())]
+    if not backend.in_host_memory:
+        memories.append((f"{backend.uuid} on {name}", backend.free_bytes()))
+    lacks = functools.partial(shortage, comm, backend, operation, memories=memories)
     found: dict[tuple, tuple[str, bool]] = {}
     for point in points:
         if memory_key(point) in found:

@@ -124,11 +124,6 @@ def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: in
     return min(ends)
 
 
-def one_column(ranks: int) -> tuple[int, int]:
-    """Return a grid whose ranks have whole rows of C."""
-    return ranks, 1
-
-
 RESIDENT = Algorithm(
     "resident",
     "A, B and C stay on the devices by block rows; B is gathered while it is multiplied",
@@ -138,4 +133,4 @@ RESIDENT = Algorithm(
     predict=predict,
     measures=("kernel",),
 )
-RESIDENT = replace(RESIDENT, whole_sums=whole_sums.form_of(RESIDENT, one_column))
+RESIDENT = replace(RESIDENT, whole_sums=whole_sums.form_of(RESIDENT, lambda ranks: (ranks, 1)))

@@ -92,11 +92,6 @@ def describe(comm: MPI.Comm) -> dict[str, Any]:
     }
 
 
-def duplicate(comm: MPI.Comm) -> MPI.Comm:
-    """Return a communicator of the same ranks, isolated from messages of other communicators."""
-    return comm.Dup()
-
-
 def describe_error(error: Exception) -> str:
     """Print the traceback of an unexpected error; return its message in one line."""
     if not isinstance(error, HpcmmError):

@@ -415,10 +415,6 @@ def _fingerprints(file: h5py.File, size: int) -> dict[str, bool]:
     return {row[4]: row[5] != UNCHECKED for row in rows if row[0] == row[1] and row[2] == row[3]}
 
 
-def _source(file: h5py.File, size: int) -> str:
-    return str(file.attrs.get(SOURCE, ""))
-
-
 def _groups(file: h5py.File, size: int) -> Groups:
     """Read the groups of a file of ``size`` bytes."""
     columns = _columns(file, size)
@@ -453,12 +449,12 @@ def _groups(file: h5py.File, size: int) -> Groups:
     return groups
 
 
-def _nothing(file: h5py.File, size: int) -> None:
-    """Read everything and return nothing."""
-    _groups(file, size)
-
-
-PARSERS = {"groups": _groups, "fingerprints": _fingerprints, "source": _source, "nothing": _nothing}
+PARSERS = {
+    "groups": _groups,
+    "fingerprints": _fingerprints,
+    "source": lambda file, size: str(file.attrs.get(SOURCE, "")),
+    "nothing": lambda file, size: _groups(file, size) and None,
+}
 
 
 def _visits(samples: Mapping[str, np.ndarray], schedules: np.ndarray) -> dict[str, np.ndarray]:

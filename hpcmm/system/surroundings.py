@@ -161,18 +161,6 @@ def variables(part: str, *records: Variable) -> tuple[Variable, ...]:
     return tuple(Variable(each.names, each.action, each.why, each.value, each.applies, part) for each in records)
 
 
-def if_local(local: bool) -> bool:
-    return local
-
-
-def if_root(local: bool) -> bool:
-    return os.getuid() == 0
-
-
-def if_reading_is_forbidden(local: bool) -> bool:
-    return reading_is_forbidden()
-
-
 # The first record that matches a variable counts.
 VARIABLES: tuple[Variable, ...] = (
     *variables(
@@ -295,22 +283,25 @@ VARIABLES: tuple[Variable, ...] = (
             SET,
             "root is the usual user in a container, and Open MPI refuses it; set for root only",
             "1",
-            if_root,
+            lambda local: os.getuid() == 0,
         ),
         Variable(
             ("OMPI_MCA_rmaps_base_oversubscribe",),
             SET,
             "Open MPI refuses more ranks than physical cores; outside Slurm the plan limits the number of ranks",
             "1",
-            if_local,
+            lambda local: local,
         ),
-        Variable(("PRTE_MCA_rmaps_default_mapping_policy",), SET, "the same in Open MPI 5", ":oversubscribe", if_local),
+        Variable(
+            ("PRTE_MCA_rmaps_default_mapping_policy",),
+            *(SET, "the same in Open MPI 5", ":oversubscribe", lambda local: local),
+        ),
         Variable(
             ("MPIR_CVAR_CH4_CMA_ENABLE",),
             SET,
             "set only where `process_vm_readv` is forbidden, as in some containers: MPICH would fail",
             "0",
-            if_reading_is_forbidden,
+            lambda local: reading_is_forbidden(),
         ),
         Variable(("MPI4PY_RC_*",), CLEARED, "mpi4py would start MPI in another way, or not at all"),
         Variable(("SLURM_CONF*", "SLURM_CLUSTERS", "SLURM_JWT"), KEPT, "place of Slurm, and access to it"),

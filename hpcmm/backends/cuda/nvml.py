@@ -48,6 +48,16 @@ NVML: dict[str, Callable[[Any], Any]] = {
 }
 
 
+# How NVML reads ``quantities.STATES``; a virtual GPU supports only some
+STATE: dict[str, Callable[[Any], float]] = {
+    "sm_clock": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
+    "memory_clock": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM) * 1e6,
+    "temperature": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
+    "power": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) * 1e-3,
+    "throttle_reasons": lambda gpu: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
+}
+
+
 def field_value(handle: Any, field: int) -> int:
     """Return a field of NVML that is an unsigned integer."""
     (found,) = pynvml.nvmlDeviceGetFieldValues(handle, [field])
@@ -124,21 +134,9 @@ class Sensors:
         """
         if time.perf_counter() < self._read_at + STATE_SECONDS:
             return self._state
-        readings = {
-            "sm_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_SM) * 1e6,
-            "memory_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_MEM) * 1e6,
-            "temperature": lambda: pynvml.nvmlDeviceGetTemperature(self._nvml, pynvml.NVML_TEMPERATURE_GPU),
-            "power": lambda: pynvml.nvmlDeviceGetPowerUsage(self._nvml) * 1e-3,
-            "throttle_reasons": lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._nvml),
-        }
-        state = {}
-        for name, read in readings.items():
-            try:
-                state[name] = float(read())
-            except pynvml.NVMLError:
-                continue  # a virtual GPU supports only some queries
-        self._read_at, self._state = time.perf_counter(), state
-        return state
+        self._state = {name: float(value) for name, value in readable(STATE, self._nvml).items()}
+        self._read_at = time.perf_counter()
+        return self._state
 
     @untimed
     def vitals(self) -> dict[str, float]:

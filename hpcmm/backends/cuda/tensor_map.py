@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 
@@ -18,21 +17,17 @@ KINDS = {"uint8": 0, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "t
 NO_INTERLEAVE, SWIZZLE_128B, L2_PROMOTION_128B, ZEROS_OUTSIDE = 0, 3, 2, 0
 
 
-def can_take(matrix: Any) -> bool:
-    """Return whether TMA can copy a matrix: its address and the steps between rows are multiples of 16 bytes."""
-    return bool(matrix.size) and matrix.data.ptr % 16 == 0 and matrix.strides[0] % 16 == 0
-
-
 def tensor_map(boxes: Boxes) -> np.ndarray:
     """Return the tensor map of a matrix as an argument of a launch; zeros if TMA cannot take the matrix.
 
-    CuPy passes an array of one element by value.
+    TMA takes an address and steps between rows that are multiples of 16 bytes. CuPy passes an array of one element by
+    value.
     """
     raw = np.zeros(BYTES + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     record = raw[start : start + BYTES]
     matrix = boxes.matrix
-    if can_take(matrix):
+    if matrix.size and matrix.data.ptr % 16 == 0 and matrix.strides[0] % 16 == 0:
         rows, columns = matrix.shape
         error = PitchedMemory.driver.cuTensorMapEncodeTiled(
             *(ctypes.c_void_p(record.ctypes.data), KINDS[boxes.dtype], 2, ctypes.c_void_p(matrix.data.ptr)),

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from hpcmm.parallel import world
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.distribution import QUEUE_SPINS
 from hpcmm.parallel.transports.base import Arrival, Transport, TransportError, on_all_ranks
@@ -55,7 +54,7 @@ class Connections:
         for transport in self.opened.values():
             transport.abandon()
         # A duplicate of ``comm`` for the exchanges, and for other messages of a measurement
-        self.ranks = world.duplicate(self.comm)
+        self.ranks = self.comm.Dup()
         self.opened = {}
         self.reasons: dict[str, str] = {}  # why a transport does not work; empty if it is open
         self.times: dict[str, dict[str, Any]] = {}
