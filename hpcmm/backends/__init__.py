@@ -37,23 +37,9 @@ def this_machine() -> Machine:
 
 
 def open_backend(device: str, threads: int, local_rank: int, share_gpu: bool) -> Backend:
-    """Return the backend of this rank.
+    """Return the backend of this rank, which may use some CPU threads; its rank on this node selects the GPU.
 
-    Parameters
-    ----------
-    device : str
-        Name of a record in ``hpcmm.model.devices``.
-    threads : int
-        CPU threads that this rank may use.
-    local_rank : int
-        Rank on this node, which selects the GPU.
-    share_gpu : bool
-        Whether several ranks may use one GPU.
-
-    Raises
-    ------
-    DeviceError
-        If there is no device for this rank.
+    Raise DeviceError if there is no device for this rank.
     """
     if device == "cpu":
         from hpcmm.backends.cpu.device import CpuBackend

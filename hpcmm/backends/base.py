@@ -126,13 +126,7 @@ class Backend(Protocol):
         """Return the known ``quantities.VITALS`` of the device now; reading them may take milliseconds."""
 
     def energy(self) -> float:
-        """Return the energy counter of the device in J.
-
-        Raises
-        ------
-        DeviceError
-            If it cannot be read; the message has the reason.
-        """
+        """Return the energy counter of the device in J; raise DeviceError if it cannot be read."""
 
     @untimed
     def errors(self) -> dict[str, float]:

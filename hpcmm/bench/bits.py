@@ -21,10 +21,7 @@ def why_uncompared(variant: Variant, algorithm: str) -> str:
 class Bits:
     """The checksums of one contender's results on this rank.
 
-    Parameters
-    ----------
-    skipped : str
-        The reason why results are not compared, from ``why_uncompared``; empty if they are.
+    ``skipped`` is the reason why results are not compared, from ``why_uncompared``; empty if they are.
     """
 
     def __init__(self, skipped: str = ""):

@@ -64,13 +64,7 @@ class Mix:
 
 
 def disassemble(cubin: Path) -> str:
-    """Return the listing of a compiled file, with the lines of the source.
-
-    Raises
-    ------
-    DeviceError
-        If nvdisasm is missing or fails.
-    """
+    """Return the listing of a compiled file, with the lines of the source; raise DeviceError if nvdisasm fails."""
     program = tools.find(PROGRAM)
     if program is None:
         raise DeviceError(NOT_INSTALLED)
@@ -87,16 +81,16 @@ def mixes(listing: str) -> dict[str, Mix]:
     code: list[Instruction] = []
     labels: dict[str, int] = {}
     for line in listing.splitlines():
-        if found := FUNCTION.match(line):
-            code, labels = functions.setdefault(found[1], ([], {}))
-        elif found := LABEL.match(line):
-            waiting.append(found[1])
-        elif found := INSTRUCTION.match(line):
-            address = int(found[1], 16)
+        if match := FUNCTION.match(line):
+            code, labels = functions.setdefault(match[1], ([], {}))
+        elif match := LABEL.match(line):
+            waiting.append(match[1])
+        elif match := INSTRUCTION.match(line):
+            address = int(match[1], 16)
             labels.update(dict.fromkeys(waiting, address))
             waiting.clear()
-            target = TARGET.search(found[3])
-            code.append(Instruction(address, found[2], target[1] if target else ""))
+            target = TARGET.search(match[3])
+            code.append(Instruction(address, match[2], target[1] if target else ""))
     return {name: mix(code, labels) for name, (code, labels) in functions.items() if code}
 
 

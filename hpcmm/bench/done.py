@@ -75,11 +75,8 @@ def is_done(planned: Plan, results: Path) -> bool:
 def mark(planned: Plan, results: Path, folder: Path) -> None:
     """Tell Snakemake what is done, by files that its rules have as outputs and inputs.
 
-    Parameters
-    ----------
-    folder : Path
-        ``done/JOB`` exists if a job is done. ``stale/PRODUCT`` gets a new text, and becomes newer than the product, if
-        the product does not show the plan. Snakemake ignores a newer file with the same text.
+    ``done/JOB`` in ``folder`` exists if a job is done. ``stale/PRODUCT`` gets a new text, and becomes newer than the
+    product, if the product does not show the plan. Snakemake ignores a newer file with the same text.
     """
     before = set((folder / "done").rglob("*"))  # jobs of a run beside this process may end while their files are read
     done = jobs(planned, results)

@@ -27,20 +27,9 @@ def why_unreadable(backend) -> str:
 def energy_of(backend, run: Callable[[], Any], seconds: float) -> dict[str, float]:
     """Repeat a kernel for a second or more; return ``quantities.ENERGY`` of the pass.
 
-    The counter changes some ten times a second. A pass begins and ends at a change, so energy and time refer to the
-    same interval. The next kernels are queued before the counter is read: the device never waits for it.
-
-    Parameters
-    ----------
-    run : callable
-        Queues the kernel once.
-    seconds : float
-        Duration of one kernel.
-
-    Raises
-    ------
-    DeviceError
-        If the counter cannot be read, or does not change.
+    ``run`` queues the kernel once, which takes ``seconds``. The counter changes some ten times a second. A pass begins
+    and ends at a change, so energy and time refer to the same interval; without a change it raises DeviceError. The
+    next kernels are queued before the counter is read: the device never waits for it.
     """
     count = max(1, math.ceil(BATCH_SECONDS / seconds))
     queued, done = deque(), 0

@@ -52,9 +52,11 @@ class Kinds:
 
     def errors(self, task: Task) -> dict[str, float]:
         """Run a task of the same problem on each kind of data; return ``quantities.ERRORS``."""
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         operands = task.operation.operands
-        arrays = {each.name: self.backend.empty(task.shape_of(each), task.storage(each)) for each in operands}
+        arrays = {
+            operand.name: self.backend.empty(task.shape_of(operand), task.storage(operand)) for operand in operands
+        }
         run = self.backend.prepare(task, arrays)
         for kind, inputs in self.inputs.items():
             arrays[self.output.name].fill(task.element.results.poison)
@@ -64,5 +66,5 @@ class Kinds:
             self.backend.synchronize()
             self.backend.copy(arrays[self.output.name], self.result)
             verdict = self.judges[kind](self.result)
-            found |= {f"error_{kind}": verdict.error, f"rms_{kind}": verdict.rms}
-        return found
+            values |= {f"error_{kind}": verdict.error, f"rms_{kind}": verdict.rms}
+        return values

@@ -15,13 +15,7 @@ UNOPTIMIZED = ("-O0",)  # the last option of its kind counts
 
 
 def mistake(backend, task: Task) -> str:
-    """Return the first fault of a kernel on padded arrays; empty if it has none.
-
-    Parameters
-    ----------
-    task : Task
-        Of a kernel of a user, which passed with arrays without padding.
-    """
+    """Return the first fault on padded arrays of a kernel that passed without padding; empty if it has none."""
     rng = np.random.default_rng(task.shape)
     inputs = guards.drawn(task, rng)
     judge = task.operation.reference(task, inputs)
@@ -40,19 +34,19 @@ def once(backend, task: Task, inputs, judge, rng: np.random.Generator) -> str:
     memory = empty((places[-1].end,), np.uint8)  # aligned, as vector instructions need it
     guards.fill(memory, places, task, inputs, rng)
     before = memory.copy()
-    regions = {each.name: each.whole(memory) for each in places}
+    regions = {place.name: place.whole(memory) for place in places}
     if not backend.in_host_memory:
         for each in places:
             regions[each.name] = backend.empty(each.region, each.dtype)
             backend.copy(each.whole(memory), regions[each.name])
-    backend.prepare(task, {each.name: each.inside(regions[each.name]) for each in places}).whole()
+    backend.prepare(task, {place.name: place.inside(regions[place.name]) for place in places}).whole()
     backend.synchronize()
     if not backend.in_host_memory:
         for each in places:
             backend.copy(regions[each.name], each.whole(memory))
     if wrong := guards.trespass(before, memory, places, task):
         return wrong
-    output = next(each for each in task.operation.operands if each.role != "in")
-    verdict = judge(next(each for each in places if each.name == output.name).of(memory))
+    output = next(operand for operand in task.operation.operands if operand.role != "in")
+    verdict = judge(next(place for place in places if place.name == output.name).of(memory))
     padded = "with padded rows: " if pitched and len(output.dimensions) > 1 else ""
     return "" if verdict.passed else f"{padded}{verdict.where}"

@@ -45,12 +45,7 @@ def of_vector(task: Task, run: Run) -> str:
 def of_product(task: Task, run: Run) -> str:
     """Return what is likely wrong with a kernel that computes a wrong product; empty if no pattern fits.
 
-    Parameters
-    ----------
-    task : Task
-        A problem with a wrong result.
-    run : callable
-        ``run(task, inputs)`` returns C, or None.
+    ``run(task, inputs)`` returns C, or None.
     """
     inputs = task.operation.draw(np.random.default_rng(task.shape), task)
     got = run(task, inputs)
@@ -104,17 +99,17 @@ def on_cpu(task: Task) -> str:
 def smallest_multiples(task: Task, run: Run, tile: int) -> dict[str, int]:
     """Return by dimension the least power of two whose multiples give a right result."""
     square = task.variant.contract and task.variant.contract.square
-    found = {}
+    smallest = {}
     for i, name in enumerate(task.operation.dimensions):
         for each in (1, 2, 4, 8, 16, 32, 64, 128):
             size = trials.multiple_of(each)
             shape = [size if square or i == j else tile for j in range(3)]
             if tried(task, shape, run).right:
                 break
-        found[name] = each
+        smallest[name] = each
         if square:
             return dict.fromkeys(task.operation.dimensions, each)
-    return found
+    return smallest
 
 
 class Tried(NamedTuple):

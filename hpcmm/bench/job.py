@@ -57,14 +57,7 @@ def describe_ranks(comm, backend, found: dict[str, Any] | None = None) -> dict[s
 class Process:
     """A rank of a job, with the device that it opens once for all batches. Collective.
 
-    Parameters
-    ----------
-    share_gpu : bool
-        Whether several ranks may use one GPU.
-    points : sequence of Point
-        Of all batches: their kernels are compiled together, because a batch alone may wait for one slow kernel.
-    transport : str
-        Transport of exchanges between the ranks.
+    The kernels of all points are compiled together, because a batch alone may wait for one slow kernel.
     """
 
     def __init__(self, comm, device: str, share_gpu: bool, points: Sequence[Point] = (), transport: str = "auto"):
@@ -126,14 +119,15 @@ class Bench:
         # transport: name of the transport of the config, and the reasons why those tried before it do not work; empty
         # if no algorithm of the batch uses it
         self.transport, self.exchanges = "", None
-        choosing = [each for each in algorithms if each.transport is not None and not each.fixed]
+        choosing = [algorithm for algorithm in algorithms if algorithm.transport is not None and not algorithm.fixed]
         if choosing:
             transport, others = self.connections.of(choosing[0])
             self.exchanges = self.connections.times_of(transport)
             self.transport = transport.name + (f" ({others})" if others else "")
         # transports take device memory, so they are opened before the free memory is read
         self.unopened = {
-            each.name: self.connections.missing(each.transport) if each.fixed else "" for each in algorithms
+            algorithm.name: self.connections.missing(algorithm.transport) if algorithm.fixed else ""
+            for algorithm in algorithms
         }
         self.memory = preflight(comm, backend, operation, batch.points, algorithms_of(operation))
         self.refused = {}
@@ -202,21 +196,12 @@ def measure_batch(
     earlier job ended comes last. After ``ATTEMPTS`` failed attempts it is recorded as not measured, with the reason; if
     it has earlier visits, it is recorded with these.
 
-    Parameters
-    ----------
-    opened : callable
-        ``opened(batch, provenance)`` returns the journal, on rank 0: ``journal.kept_in(output, config)``, or one that
-        sends its entries to another process.
-    elsewhere : Elsewhere, optional
-        Other batches of the experiment: points done, points in all, seconds left. Shown with those of this batch.
-    results : Path, optional
-        Folder that records the time of the visit, for expected times.
+    On rank 0, ``opened(batch, provenance)`` returns the journal. ``elsewhere`` has the points and seconds of other
+    batches, which are shown with those of this one. ``results`` is the folder that records the time of the visit, for
+    expected times.
 
-    Returns
-    -------
-    list of str
-        On every rank, the points that could not be measured, with the reason. In this case, and before the last visit,
-        the journal is not completed.
+    Return on every rank the points that could not be measured, with the reason. If there are some, and before the last
+    visit, the journal is not completed.
     """
     process.expect(f"{batch.name}: start-up", STARTUP_SECONDS)
     visit = BatchVisit(process, batch, measuring, opened, elsewhere or Elsewhere())
@@ -260,7 +245,10 @@ class BatchVisit:
         shared = process.comm.bcast(journal_state(self.journal, measuring), root=0)
         self.measured, self.attempts, visits, self.verdicts = shared
         # Counted from 0
-        self.visit = min((visits.get(each, 0) for each in batch.fingerprints if each not in self.measured), default=0)
+        self.visit = min(
+            (visits.get(fingerprint, 0) for fingerprint in batch.fingerprints if fingerprint not in self.measured),
+            default=0,
+        )
         every = map(Planned, batch.points, batch.fingerprints, batch.predicted)
         # The points to measure, in this order
         self.waiting = [
@@ -321,7 +309,7 @@ class BatchVisit:
             left = self.measuring.visits - self.visit - 1
             self.journal.append(point, measurements, left if worth_another(measurements[0], self.measuring) else 0)
             self.timed += sum(map(timed_seconds, measurements))
-            self.late_runs += sum(each.late_runs for each in measurements)
+            self.late_runs += sum(measurement.late_runs for measurement in measurements)
             self.progress.done(line(self.bench.operation, measurements))
         return reason
 
@@ -374,11 +362,8 @@ def record_overdue(bench: Bench, point: Point, journal: Events | None, seconds: 
 def journal_state(journal: Events | None, measuring: Measuring) -> tuple | None:
     """Return the contents of the journal on rank 0 that every rank needs.
 
-    Returns
-    -------
-    tuple
-        The fingerprints of the points that have all visits; and by fingerprint the attempts at the next visit, the
-        number of visits, and the verdicts of the contenders that a later visit times.
+    They are the fingerprints of the points that have all visits; and by fingerprint the attempts at the next visit, the
+    number of visits, and the verdicts of the contenders that a later visit times.
     """
     if journal is None:
         return None
@@ -414,20 +399,9 @@ def process_age() -> float:
 def attempt(
     bench: Bench, point: Point, journal: Events | None, visit: int, verdicts: Mapping[tuple[str, str], Verdict]
 ) -> tuple[list[Measurement], str]:
-    """Measure one visit of a point, and share the outcome with all ranks.
+    """Measure one visit of a point; return on every rank also the reason why it could not be measured, empty if it was.
 
-    The journal on rank 0 records its start.
-
-    Returns
-    -------
-    list of Measurement
-    str
-        On every rank, the reason why it could not be measured; empty if it was.
-
-    Raises
-    ------
-    PointError
-        On rank 0, if it failed on some ranks only.
+    The journal on rank 0 records its start. Rank 0 raises PointError if it failed on some ranks only.
     """
     comm, measurements, failure = bench.comm, [], None
     if journal:

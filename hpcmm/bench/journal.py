@@ -31,12 +31,7 @@ CUT_OFF = "the job crashed, was killed, or ran out of memory or time"
 class Events:
     """What happens to the points of a batch: each event is an entry, which a subclass writes somewhere.
 
-    Every entry about a point has its fingerprint.
-
-    Parameters
-    ----------
-    content : Recorded
-        The entries so far.
+    Every entry about a point has its fingerprint. ``content`` has the entries so far.
     """
 
     def __init__(self, batch: Batch, content: Recorded):
@@ -124,20 +119,11 @@ class Journal(Events):
     ignored. Each line begins with a CRC-32 that continues the one of the previous line. A truncated, damaged or
     misplaced line is dropped on opening, with all lines after it.
 
-    Complete files also have a link in the folder ``kept`` beside them, named by the fingerprint of the batch: another
-    plan replaces the file of the batch, and a later one may have the earlier points again.
+    The HDF5 file of the batch is beside the journal. Complete files also have a link in the folder ``kept`` there,
+    named by the fingerprint of the batch: another plan replaces the file of the batch, and a later one may have the
+    earlier points again.
 
-    Parameters
-    ----------
-    path : Path
-        The journal. The HDF5 file of the batch is beside it.
-    provenance : mapping
-        Of this process.
-
-    Raises
-    ------
-    StoreError
-        If the journal cannot be created, locked or understood, or another process is measuring the batch.
+    Opening raises StoreError if the journal cannot be understood, or another process is measuring the batch.
     """
 
     def __init__(self, path: Path, batch: Batch, provenance: Mapping[str, Any]):
@@ -254,7 +240,12 @@ class Recorded:
             if entry["run"] not in range(len(self.runs)):
                 raise ValueError("a run that has not begun")
             measurements = [measurement_from_json(each) for each in entry["measurements"]]
-            times = [pair for each in measurements for sample in each.samples for pair in sample.seconds.items()]
+            times = [
+                pair
+                for measurement in measurements
+                for sample in measurement.samples
+                for pair in sample.seconds.items()
+            ]
             if not all(store.valid(np.float64(seconds), phase, "s") for phase, seconds in times):
                 raise ValueError("a time that cannot be measured")
             before, _ = self.visits.get(fingerprint, (0, 0))
@@ -308,13 +299,7 @@ def of_this_version(what: str) -> Iterator[None]:
 
 
 def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
-    """Read the lines of a journal.
-
-    Raises
-    ------
-    StoreError
-        If a complete line was not written by a job of this version.
-    """
+    """Read the lines of a journal; raise StoreError if a complete line was not written by a job of this version."""
     content = Recorded()
     for number, (checksum, line) in enumerate(whole_lines(journal), 1):
         with of_this_version(f"{path}: line {number}"):
@@ -327,27 +312,11 @@ def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
 def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     """Return the results of a batch on disk, also those of an incomplete job.
 
-    The points with one visit or more are taken from the batch's file and from kept files, else from its journal. A
-    damaged file has no points. Nothing is locked or changed: a job may be running.
+    They are the groups of the finished points, in the order of the plan; by fingerprint, the reason why each other
+    point failed, which is empty if the journal has none; and the number of points that have fewer visits than planned.
 
-    Parameters
-    ----------
-    output : Path
-        HDF5 file of the batch, which need not exist.
-
-    Returns
-    -------
-    Groups
-        Of the finished points, in the order of the plan.
-    dict
-        By fingerprint, the reason why each other point failed; empty if the journal has none.
-    int
-        The number of points that have fewer visits than planned.
-
-    Raises
-    ------
-    StoreError
-        If the journal cannot be read, or is of another version.
+    The points with one visit or more are taken from the batch's file ``output`` and from kept files, else from its
+    journal. A damaged file has no points. Nothing is locked or changed: a job may be running.
     """
     journal = output.with_suffix(".journal")
     try:
@@ -412,7 +381,9 @@ def is_visited(output: Path, batch: Batch, share: float) -> bool:
     if is_complete(output, batch):
         return True
     seen = glance(output.with_suffix(".journal")) if share < 1 else None
-    return seen is not None and all(seen.shares.get(each, 0.0) > share - 1e-9 for each in batch.fingerprints)
+    return seen is not None and all(
+        seen.shares.get(fingerprint, 0.0) > share - 1e-9 for fingerprint in batch.fingerprints
+    )
 
 
 def kept_file(output: Path, batch: Batch) -> Path:
@@ -519,13 +490,7 @@ def glance(path: Path) -> Glance | None:
 
 
 def rehearse(folder: Path) -> None:
-    """Lock, write and read a file in a folder in the same way as a job.
-
-    Raises
-    ------
-    OSError, StoreError
-        If the file system does not support it.
-    """
+    """Lock, write and read a file in a folder in the same way as a job, to see whether its file system supports it."""
     with tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=folder) as name:
         path = Path(name, "rehearsal.h5")
         with path.with_suffix(".journal").open("wb") as journal:

@@ -222,7 +222,7 @@ class Contender:
             self.verdict, self.checksum = first, checksum
             return
         picks = self.distribution.comm.allgather(self.distribution.pick(self.task))  # that of each rank's part
-        if not self.bits.skipped and not any(TRIAL in each for each in picks):
+        if not self.bits.skipped and not any(TRIAL in pick for pick in picks):
             where = self.run.complaint() or "bits differ from the verified result of the first visit"
             self.verdict = dataclasses.replace(first, passed=False, where=where)
 
@@ -456,24 +456,14 @@ def measure_point(
     """Measure one visit of a point; its repetitions alternate with repetitions of its baseline.
 
     The baseline is the library of the device. For algorithms other than the textbook's it is the textbook's with the
-    same variant, if ``beside``; its kernel alone is a product with B on every rank.
+    same variant, if it is to be measured ``beside``; its kernel alone is a product with B on every rank.
 
-    Parameters
-    ----------
-    measuring : Measuring
-        Limits of all visits together.
-    beside : bool
-        Whether an algorithm has a baseline, and memory suffices for it.
-    visit : int
-        Counted from 0.
-    verdicts : mapping
-        By contender and algorithm, the verdicts of the first visit, for later visits. A later visit whose result has
-        the same bits takes this verdict. Other bits are verified, or wrong if the variant promises the same ones.
+    The limits of ``measuring`` are those of all visits together, which count from 0. ``verdicts`` has those of the
+    first visit by contender and algorithm. A later visit whose result has the same bits takes this verdict. Other bits
+    are verified, or wrong if the variant promises the same ones.
 
-    Returns
-    -------
-    list of Measurement
-        That of the point, then that of the baseline unless the point is the baseline; samples are on rank 0 only.
+    Return the measurement of the point, then that of the baseline unless the point is the baseline. Samples are on rank
+    0 only.
     """
     problem.backend.cold, problem.backend.tries = measuring.cache == "cold", not measuring.only_verifies
     pairs = contending(problem, point, measuring, beside)
@@ -594,12 +584,9 @@ def measure_once(problem: Problem, contenders: Sequence[Contender], measuring: M
 
 
 def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measuring) -> list[Verdict]:
-    """Run the kernel of each point once under a profiler, marked by the point's number from 1.
+    """Run the kernel of each point once under a profiler, marked by the point's number from 1; return the verdicts.
 
-    Returns
-    -------
-    list of Verdict
-        Of each point's run under the profiler; a variant with a wrong result is not profiled.
+    A variant with a wrong result is not profiled.
     """
     verdicts, problem, placed = [], None, None
     for number, point in enumerate(points, 1):

@@ -85,12 +85,12 @@ def bench(kernel: Callable[..., Any] | str | Path, *options: str, **keys: Any) -
         command = [sys.executable, "-m", "hpcmm", "bench", str(path), *options]
         done = subprocess.run([*command, "--json"], capture_output=True, text=True)
     try:
-        found = json.loads(done.stdout)
+        answer = json.loads(done.stdout)
     except ValueError:
         raise HpcmmError(done.stderr.strip().removeprefix("hpcmm: error: ")) from None
     from hpcmm.bench import verdicts
 
-    return Bench(found, "\n".join(map(verdicts.line_of, found["kernels"])))
+    return Bench(answer, "\n".join(map(verdicts.line_of, answer["kernels"])))
 
 
 def source_of(function: Callable[..., Any], head: dict[str, Any]) -> str:

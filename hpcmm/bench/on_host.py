@@ -43,19 +43,9 @@ def compiled(task: Task, folder: Path) -> Callable[..., HostKernel]:
 
 
 def verify(tasks: Iterable[Task], folder: Path) -> Found:
-    """Run a kernel for tasks that differ in shape, type, scalars or tile, up to the first wrong result.
+    """Run a CUDA kernel for tasks that differ in shape, type, scalars or tile, up to the first wrong result.
 
-    Parameters
-    ----------
-    tasks : iterable of Task
-        Of one variant with a CUDA source.
-    folder : Path
-        Folder of compiled kernels.
-
-    Raises
-    ------
-    DeviceError
-        If the source does not compile for the host, or needs features that the host does not have.
+    Raise DeviceError if the source does not compile for the host, or needs features that the host does not have.
     """
     found = Found()
     last = {}  # kernel and task of each type
@@ -151,17 +141,14 @@ def run(
 ) -> tuple[np.ndarray, str]:
     """Run a task on copies of its inputs, in padded arrays between guards; return its result, and what it notes.
 
-    Raises
-    ------
-    KernelError
-        If a launch has an error, or the kernel wrote where it may not.
+    Raise KernelError if a launch has an error, or the kernel wrote where it may not.
     """
     rng = np.random.default_rng(task.shape)
     places = guards.layout(task, rng, columns=PADDING, apart=MARGIN)
     memory = on_device(np.zeros(places[-1].end, np.uint8))
     guards.fill(memory, places, task, inputs, rng)
     before = memory.copy()
-    arrays = {each.name: each.of(memory) for each in places}
+    arrays = {place.name: place.of(memory) for place in places}
     for name, needed in task.workspace.items():
         arrays[name] = poison(needed.shape, needed.dtype)
     note = launch_all(kernel, task, arrays, order)

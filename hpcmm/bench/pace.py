@@ -110,7 +110,7 @@ def learned(results: Path) -> list[Record]:
                 numbers = [record.predicted, record.seconds, record.visit]
                 numbers += [each or 0 for each in (record.startup, record.compiling, record.timed)]
                 numbers += dict(record.steps).values()
-                if all(type(each) in (int, float) and 0 <= each < float("inf") for each in numbers):
+                if all(type(number) in (int, float) and 0 <= number < float("inf") for number in numbers):
                     found.append(record)
     return found
 

@@ -56,8 +56,8 @@ class Kernel:
 def version(program: str) -> str:
     """Return the version of the program."""
     answer = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
-    found = re.search(r"Version (\S+)", answer)
-    return found[1] if found else ""
+    match = re.search(r"Version (\S+)", answer)
+    return match[1] if match else ""
 
 
 def command(program: str, log: Path, cold: bool, watched: Sequence[str | Path]) -> list[str]:
@@ -86,13 +86,7 @@ def refusal(log: str) -> str:
 
 
 def kernels(log: str) -> list[Kernel]:
-    """Read the launches from a log with a CSV table: a row of names, a row of units, one row per launch.
-
-    Raises
-    ------
-    ProfilerError
-        If a counter has an unexpected unit.
-    """
+    """Read the launches from a log with a CSV table: a row of names, a row of units, one row per launch."""
     table = csv.reader(line for line in log.splitlines() if line.startswith('"'))  # not ==PROF== and the like
     names, units = next(table, []), next(table, [])
     place = {name: i for i, name in enumerate(names)}
@@ -123,8 +117,6 @@ def divisor(metric: str, unit: str, ours: str) -> float:
 def number(text: str) -> float:
     """Convert a text such as ``"36,969,742,529.60"`` to a number; other texts, such as ``"n/a"``, to NaN.
 
-    Examples
-    --------
     >>> number("36,969,742,529.60"), number("n/a")
     (36969742529.6, nan)
     """
@@ -147,13 +139,7 @@ def by_mark(launches: Iterable[Kernel]) -> dict[int, list[Kernel]]:
 
 
 def profiles(points: Sequence[Point], verdicts: Sequence[Verdict], launches: Iterable[Kernel]) -> list[Profile]:
-    """Return the counters of each point, numbered from 1; a point with a wrong result has none.
-
-    Raises
-    ------
-    ProfilerError
-        If there is no kernel of a point that passed.
-    """
+    """Return the counters of each point, numbered from 1; a point with a wrong result has none."""
     marked, found = by_mark(launches), []
     for i, (point, verdict) in enumerate(zip(points, verdicts, strict=True), 1):
         if not verdict.passed:
@@ -169,32 +155,14 @@ def profiles(points: Sequence[Point], verdicts: Sequence[Verdict], launches: Ite
 def profile(
     operation: str, parts: Mapping[str, Sequence[Point]], cold: bool, watched: Sequence[str | Path], output: Path
 ) -> str:
-    """Profile the points of one operation into ``output``, one part after another.
+    """Profile the points of one operation into ``output``, in parts; return why nothing could be profiled.
 
-    A part that an earlier job finished is not repeated.
+    The names of the ``parts`` change when a part must be repeated; one that an earlier job finished is not repeated.
+    The folder ``output`` without its suffix has a file of each part, and the output of Nsight Compute.
 
-    Parameters
-    ----------
-    parts : mapping
-        Points by the name of their part, which changes when the part must be repeated.
-    cold : bool
-        Whether caches are emptied before a kernel.
-    watched : sequence of str or Path
-        The command that runs the points for the profiler. The option ``--part`` and, as the last argument, the path of
-        the file for its provenance and verdicts are added.
-    output : Path
-        HDF5 file. The folder with its name without the suffix has a file of each part, and the output of Nsight
-        Compute.
-
-    Returns
-    -------
-    str
-        The reason why nothing could be profiled, which is also in the file; empty otherwise.
-
-    Raises
-    ------
-    ProfilerError
-        If the profiled program fails, or if the output cannot be used.
+    ``watched`` is the command that runs the points for the profiler. The option ``--part`` and, as the last argument,
+    the path of the file for its provenance and verdicts are added. Raise ProfilerError if it fails, or if the output
+    cannot be used.
     """
     program = tools.find(PROGRAM)
     reason = "" if program else NOT_INSTALLED

@@ -116,8 +116,8 @@ def cpu_times() -> dict[str, float]:
 
 def context_switches() -> dict[str, int]:
     """Return this process's context switches so far."""
-    found = psutil.Process().num_ctx_switches()
-    return {"voluntary": found.voluntary, "involuntary": found.involuntary}
+    switches = psutil.Process().num_ctx_switches()
+    return {"voluntary": switches.voluntary, "involuntary": switches.involuntary}
 
 
 # Properties of a machine that affect times: key in the provenance, and how it is read. Unreadable ones have no entry.
@@ -167,8 +167,8 @@ def stolen(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
 
 def throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[int, int]:
     """Return how often a CPU quota stopped processes between two readings, and its periods; (0, 0) without a quota."""
-    found = [{"throttled": 0, "periods": 0} | each.get("cpu_quota", {}) for each in (before, after)]
-    return tuple(found[1][name] - found[0][name] for name in ("throttled", "periods"))
+    counts = [{"throttled": 0, "periods": 0} | each.get("cpu_quota", {}) for each in (before, after)]
+    return tuple(counts[1][name] - counts[0][name] for name in ("throttled", "periods"))
 
 
 def numa_nodes() -> list[Path]:
@@ -197,12 +197,12 @@ def cpu_model(cpuinfo: str) -> str:
     >>> cpu_model("CPU implementer\\t: 0x61\\nCPU part\\t: 0x022\\n\\nCPU implementer\\t: 0x61\\nCPU part\\t: 0x023\\n")
     'ARM implementer 0x61 part 0x022 and ARM implementer 0x61 part 0x023'
     """
-    found: dict[str, list[str]] = {}
+    fields: dict[str, list[str]] = {}
     for name, _, value in (line.partition(":") for line in cpuinfo.splitlines()):
-        found.setdefault(name.strip(), []).append(value.strip())
-    cores = dict.fromkeys(zip(found.get("CPU implementer", []), found.get("CPU part", []), strict=False))
+        fields.setdefault(name.strip(), []).append(value.strip())
+    cores = dict.fromkeys(zip(fields.get("CPU implementer", []), fields.get("CPU part", []), strict=False))
     names = [f"ARM {ARM_CORES.get((by, part), f'implementer {by} part {part}')}" for by, part in cores]
-    return " and ".join(names) or next(iter(found.get("model name", [])), "")
+    return " and ".join(names) or next(iter(fields.get("model name", [])), "")
 
 
 def cpu() -> dict[str, Any]:
@@ -215,14 +215,14 @@ def cpu() -> dict[str, Any]:
 
 def installed() -> dict[str, str]:
     """Return the versions of all installed packages."""
-    found = {}
-    for each in importlib.metadata.distributions():
+    packages = {}
+    for distribution in importlib.metadata.distributions():
         # the standard parser reads the description too, and takes ten times as long
-        head = (each.read_text("METADATA") or each.read_text("PKG-INFO") or "").partition("\n\n")[0]
+        head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
         about = dict(re.findall(r"^(Name|Version): *(.*?) *$", head, re.MULTILINE))
         if "Name" in about:
-            found[about["Name"]] = about.get("Version", "")
-    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+            packages[about["Name"]] = about.get("Version", "")
+    return dict(sorted(packages.items(), key=lambda item: item[0].lower()))
 
 
 def command() -> list[str]:

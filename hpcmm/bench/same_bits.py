@@ -85,7 +85,7 @@ def multiplies(task: Task) -> bool:
 
 def reduces(task: Task) -> bool:
     """Return whether a task reduces vectors to one number."""
-    return any(each.distribution == "combined" for each in task.operation.operands)
+    return any(operand.distribution == "combined" for operand in task.operation.operands)
 
 
 def result_on(backend: Any, task: Task, inputs: Mapping[str, np.ndarray]) -> Callable[[], np.ndarray]:
@@ -94,13 +94,16 @@ def result_on(backend: Any, task: Task, inputs: Mapping[str, np.ndarray]) -> Cal
     Operands with fewer rows than the inputs are their first rows. No builds are tried for them, which would take longer
     than all comparisons: without an earlier trial, the model chooses one.
     """
-    arrays = {each.name: backend.empty(task.shape_of(each), task.storage(each)) for each in task.operation.operands}
+    arrays = {
+        operand.name: backend.empty(task.shape_of(operand), task.storage(operand))
+        for operand in task.operation.operands
+    }
     tries, backend.tries = backend.tries, False
     try:
         run = backend.prepare(task, arrays)
     finally:
         backend.tries = tries
-    (output,) = (each for each in task.operation.operands if each.role != "in")
+    (output,) = (operand for operand in task.operation.operands if operand.role != "in")
 
     def result() -> np.ndarray:
         arrays[output.name].fill(task.element.results.poison)
@@ -152,13 +155,7 @@ def seeds_of(task: Task, seed: int) -> range:
 
 
 class SameBits:
-    """Inputs of a point, and the comparisons of results; rank 0 draws and compares.
-
-    Parameters
-    ----------
-    connections : Connections, optional
-        The transports between the ranks.
-    """
+    """Inputs of a point, and the comparisons of results; rank 0 draws and compares."""
 
     def __init__(self, comm, backend, point: Point, seed: int, connections=None):
         self.comm, self.backend, self.point, self.connections = comm, backend, point, connections

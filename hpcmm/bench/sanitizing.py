@@ -50,7 +50,7 @@ def read(tool: str, output: str, late: str = "") -> Report:
     Without a summary there is no verdict; the reason is then ``late``, if it is given.
     """
     point = where = summary = last = ""
-    found: list[str] = []  # the lines of the first finding
+    reports: list[str] = []  # the lines of the first finding
     taking = False
     for line in output.splitlines():
         last = line.strip() or last
@@ -59,17 +59,17 @@ def read(tool: str, output: str, late: str = "") -> Report:
         elif text := LINE.match(line):
             taking = taking and text[1].startswith(" ")
             if taking:
-                found.append(text[1].strip())
+                reports.append(text[1].strip())
             elif total := SUMMARY.match(text[1]):
                 summary = summary or total[1]
-            elif text[1].strip() and not text[1].startswith((" ", *OTHERS)) and not found:
-                taking, found, where = True, [text[1]], point
-    if not found:
+            elif text[1].strip() and not text[1].startswith((" ", *OTHERS)) and not reports:
+                taking, reports, where = True, [text[1]], point
+    if not reports:
         why = late or f"did not finish; its last line is: {last}"
         return Report(tool, summary, "" if summary else why, point="" if summary else point)
-    more = [each for each in found[1:] if not each.startswith(("Saved host", "Host Frame"))]
+    more = [each for each in reports[1:] if not each.startswith(("Saved host", "Host Frame"))]
     race = more and more[0].startswith("and ")  # of a race, the first of many pairs
-    what = f"{found[0]} {more[0]}" if race else ", ".join([found[0].rstrip("."), *more])
+    what = f"{reports[0]} {more[0]}" if race else ", ".join([reports[0].rstrip("."), *more])
     what = ADDRESS.sub("", what)
     place = PLACE.search(what)
     return Report(tool, summary, what, place[1] if place else "", int(place[2]) if place else 0, where)

@@ -109,15 +109,7 @@ def look_at_all(
 
 
 def text(results: Path, now: datetime | None = None) -> str:
-    """Return the progress of a run, one line per batch.
-
-    Parameters
-    ----------
-    results : Path
-        Folder with ``plan.json``, ``raw/`` and ``report.html``.
-    now : datetime
-        By default the time of the call.
-    """
+    """Return the progress of a run, one line per batch, from the folder with its plan, ``raw/`` and ``report.html``."""
     planned = plan.read(results / "plan.json")
     states, pace = look_at_all(results, planned, now)
     complete = sum(state.complete for state in states)
@@ -263,7 +255,7 @@ def look(results: Path, batch: Batch, now: datetime) -> BatchState:
 def without(batch: Batch, fingerprints: Collection[str]) -> Batch:
     """Return a batch without the points that have these fingerprints."""
     points = zip(batch.points, batch.fingerprints, batch.predicted, strict=True)
-    rest = [each for each in points if each[1] not in fingerprints]
+    rest = [point for point in points if point[1] not in fingerprints]
     names = ("points", "fingerprints", "predicted")
     columns = {name: tuple(each[i] for each in rest) for i, name in enumerate(names)}
     return replace(batch, **columns, seconds=batch.startup + sum(columns["predicted"]))

@@ -70,8 +70,8 @@ class Product:
             products += 1
             same = self.expected is not None and self.backend.checksum(self.arrays["C"]) == self.expected
             wrong += not (same or (not self.task.variant.deterministic and self.is_right()))
-        found = {"dtype": self.task.dtype, "n": self.task.shape[0], "flops": self.task.flops}
-        return found | {"products": products, "wrong": wrong, "busy": busy}
+        row = {"dtype": self.task.dtype, "n": self.task.shape[0], "flops": self.task.flops}
+        return row | {"products": products, "wrong": wrong, "busy": busy}
 
 
 def sustain(
@@ -84,22 +84,12 @@ def sustain(
 ) -> bool:
     """Repeat the products of a batch on each rank for its expected seconds, and write ``output``. Collective.
 
-    Parameters
-    ----------
-    batch : Batch
-        One of ``planned.sustained``.
-    output : Path
-        HDF5 file; the lines of each rank are beside it until it is complete.
-    stopped : callable
-        Called after each interval; returns whether this rank must end early.
-    expect : callable
-        Called with the name of the next step and the upper bound of its seconds.
+    ``batch`` is one of ``planned.sustained``. The lines of each rank are beside ``output`` until it is complete. After
+    each interval, ``stopped`` returns whether this rank must end early. ``expect`` is called with the name of the next
+    step and the upper bound of its seconds.
 
-    Returns
-    -------
-    bool
-        Whether no rank ended early. Otherwise there is no ``output``, and ``sustained.so_far`` returns the
-        measurements.
+    Return whether no rank ended early. Otherwise there is no ``output``, and ``sustained.so_far`` returns the
+    measurements.
     """
     seconds = sum(batch.predicted)
     expect(f"{batch.name}: start-up", batch.seconds - seconds)

@@ -41,13 +41,7 @@ def grid() -> Iterator[tuple[tuple[int, int, int], float]]:
 
 
 class Tuner:
-    """Times the builds of an operation's kernels on a device.
-
-    Parameters
-    ----------
-    variant : str
-        The variant that picks among the builds.
-    """
+    """Times the builds of an operation's kernels on a device; ``variant`` picks among them."""
 
     def __init__(self, backend: Backend, operation: Operation, variant: str, dtype: str):
         self.backend, self.operation, self.dtype = backend, operation, dtype

@@ -24,20 +24,20 @@ def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, An
            if of == contender == name]  # fmt: skip
     unmeasured = sorted(missing_points(name, columns), key=lambda why: not why.startswith(f"failed: {name} "))
     wrong = [i for i in own if not rows["passed"][i]]
-    shapes = [tuple(int(rows[each][i]) for each in operation.dimensions) for i in own]
-    found = {"kernel": name, "passed": not (wrong or unmeasured), "points": len(own), "where": "", "note": ""}
-    found["largest"] = list(max(shapes, key=math.prod, default=()))
-    found["error_over_bound"] = max(
+    shapes = [tuple(int(rows[dimension][i]) for dimension in operation.dimensions) for i in own]
+    verdict = {"kernel": name, "passed": not (wrong or unmeasured), "points": len(own), "where": "", "note": ""}
+    verdict["largest"] = list(max(shapes, key=math.prod, default=()))
+    verdict["error_over_bound"] = max(
         (rows["error"][i] / rows["bound"][i] for i in own if rows["bound"][i] > 0), default=0
     )
     if wrong:
         first = wrong[0]
-        shape = "x".join(str(rows[each][first]) for each in operation.dimensions)
-        scalars = "".join(f", {each} {rows[each][first]:g}" for each in operation.scalars)
-        found["where"] = f"{shape} {rows['dtype'][first]}{scalars}: {rows['where'][first]}"
+        shape = "x".join(str(rows[dimension][first]) for dimension in operation.dimensions)
+        scalars = "".join(f", {scalar} {rows[scalar][first]:g}" for scalar in operation.scalars)
+        verdict["where"] = f"{shape} {rows['dtype'][first]}{scalars}: {rows['where'][first]}"
     elif unmeasured:
-        found["where"] = unmeasured[0].removeprefix("failed: ").removeprefix(f"{name} ")
-    return found
+        verdict["where"] = unmeasured[0].removeprefix("failed: ").removeprefix(f"{name} ")
+    return verdict
 
 
 def searched(operation: Operation, variant: Variant, dtype: str) -> dict[str, Any]:
@@ -63,27 +63,19 @@ def raced(
 ) -> dict[str, Any]:
     """Return what searches for races change in the verdict on a CUDA kernel that passed.
 
-    Parameters
-    ----------
-    reports : sequence of Report
-        Of the tools of compute-sanitizer; empty if it is not installed.
-    hosted : Found or None
-        The result on the host.
-    unhosted : str
-        Why the kernel did not run there.
-    source : str
-        Contents of the kernel's file.
+    ``reports`` are those of the tools of compute-sanitizer; empty if it is not installed. ``hosted`` is the result on
+    the host, or ``unhosted`` says why the kernel did not run there.
     """
     made, unmeasured = [], [] if reports else [sanitizing.NOT_INSTALLED]
-    for each in reports:
-        if not each.summary:
-            unmeasured.append(f"{each.tool} {each.what}")
-        elif not each.what:
-            made.append(each.tool)
-        elif each.tool == "racecheck" and sanitizing.ASYNCHRONOUS.search(source):
-            unmeasured.append(f"racecheck reports one, which may be false with asynchronous copies: {each.what}")
+    for report in reports:
+        if not report.summary:
+            unmeasured.append(f"{report.tool} {report.what}")
+        elif not report.what:
+            made.append(report.tool)
+        elif report.tool == "racecheck" and sanitizing.ASYNCHRONOUS.search(source):
+            unmeasured.append(f"racecheck reports one, which may be false with asynchronous copies: {report.what}")
         else:
-            return {"passed": False, "where": f"{each.tool}: {each.what}, at {each.point}"}
+            return {"passed": False, "where": f"{report.tool}: {report.what}, at {report.point}"}
     if hosted is None:
         unmeasured.append(unhosted)
     elif hosted.where:
@@ -109,8 +101,8 @@ def lost_to_others(name: str, columns: Groups) -> bool:
 
 def failed(name: str, why: str) -> dict[str, Any]:
     """Return the verdict on a kernel that could not be run."""
-    found = {"kernel": name, "passed": False, "points": 0, "where": why, "note": ""}
-    return found | {"largest": [], "error_over_bound": 0.0}
+    verdict = {"kernel": name, "passed": False, "points": 0, "where": why, "note": ""}
+    return verdict | {"largest": [], "error_over_bound": 0.0}
 
 
 def status(results: Iterable[Mapping[str, Any]]) -> int:

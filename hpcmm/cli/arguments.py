@@ -40,14 +40,14 @@ def corrected(message: str, known: str) -> str:
     >>> corrected("unrecognized arguments: --coers 2", "usage: hpcmm [--cores N]")
     "unrecognized arguments: --coers 2; did you mean '--cores'?"
     """
-    if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)$", message):
-        allowed = choices(found[1], re.findall(r"[\w-]+", found[2]))
-        return f"{message[: found.start()]}{found[1]!r} is not allowed; allowed: {allowed}"
-    if found := re.search(r"invalid (\w+) value: (.*)$", message):
-        allowed = {"int": "an integer", "natural": "an integer of at least 0"}.get(found[1], "a number")
-        return f"{message[: found.start()]}{found[2]} is not allowed; allowed: {allowed}"
-    if found := re.match(r"unrecognized arguments: (--[\w-]+)", message):
-        _, _, meant = choices(found[1], dict.fromkeys(re.findall(r"--[\w-]+", known))).partition("; ")
+    if match := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)$", message):
+        allowed = choices(match[1], re.findall(r"[\w-]+", match[2]))
+        return f"{message[: match.start()]}{match[1]!r} is not allowed; allowed: {allowed}"
+    if match := re.search(r"invalid (\w+) value: (.*)$", message):
+        allowed = {"int": "an integer", "natural": "an integer of at least 0"}.get(match[1], "a number")
+        return f"{message[: match.start()]}{match[2]} is not allowed; allowed: {allowed}"
+    if match := re.match(r"unrecognized arguments: (--[\w-]+)", message):
+        _, _, meant = choices(match[1], dict.fromkeys(re.findall(r"--[\w-]+", known))).partition("; ")
         return message + (f"; {meant}" if meant else "")
     return message
 

@@ -171,9 +171,9 @@ def adopt(arguments: argparse.Namespace) -> int:
         arguments.wrong("--adopt: one file at a time")
     if arguments.adopt.exists():
         raise HpcmmError(f"exists already: {arguments.adopt}; give another name, or remove it")
-    found = adoption.adopt(Path(arguments.files[0]).resolve(), arguments.kernel or "")
-    found.write(arguments.adopt)
-    print(f"{found}\nwrote {arguments.adopt}")
+    adopted = adoption.adopt(Path(arguments.files[0]).resolve(), arguments.kernel or "")
+    adopted.write(arguments.adopt)
+    print(f"{adopted}\nwrote {arguments.adopt}")
     return 0
 
 
@@ -339,8 +339,8 @@ def crash(chosen: Chosen, variant: Variant, where: str) -> str:
     contract = variant.contract.scalars if variant.contract else {}
     scalars = {**chosen.operation.scalars_of(dtype, {}), **contract}
     task = Task(chosen.operation, variant, tuple(map(int, shape.split("x"))), dtype, scalars)
-    found = searches.crash(task).found
-    return found and f"; {found}"
+    fault = searches.crash(task).found
+    return fault and f"; {fault}"
 
 
 def races(chosen: Chosen, judged: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -497,7 +497,7 @@ def bits_on_host(chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
     from hpcmm.bench.on_host import same_bits
 
     found = []
-    for variant in (each for each in chosen.kernels if each.name in right):
+    for variant in (kernel for kernel in chosen.kernels if kernel.name in right):
         largest: dict[tuple[str, int], Task] = {}
         for task in tasks_on_host(chosen, variant):
             key = task.dtype, task.tile
@@ -514,7 +514,9 @@ def bits_on_host(chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
 
 def scalars(chosen: Chosen) -> dict[str, float]:
     """Return the scalar arguments that the contracts of the kernels fix."""
-    return {name: value for each in chosen.kernels if each.contract for name, value in each.contract.scalars.items()}
+    return {
+        name: value for kernel in chosen.kernels if kernel.contract for name, value in kernel.contract.scalars.items()
+    }
 
 
 def tasks_on_host(chosen: Chosen, variant: Variant, asked: bool = True) -> Iterator[Task]:

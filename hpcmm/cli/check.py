@@ -121,8 +121,8 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
     """
 
     def work(operation: str, variant: str, sizes: list[int], algorithms: list[str], **more: Any) -> dict[str, Any]:
-        found = {"operation": operation, "variants": [variant], "algorithms": algorithms, "sizes": sizes}
-        return found | {"dtypes": ["float32"], "ranks": [ranks]} | more
+        sweep = {"operation": operation, "variants": [variant], "algorithms": algorithms, "sizes": sizes}
+        return sweep | {"dtypes": ["float32"], "ranks": [ranks]} | more
 
     def lengths(*powers: int) -> list[int]:
         """Lengths of whole vectors, with powers of two on each rank."""
@@ -231,7 +231,7 @@ def messages_to_stderr() -> Iterator[None]:
 def run(arguments: argparse.Namespace) -> int:
     file, *others = arguments.rest or [""]
     existing = file and not file.startswith("-")
-    if existing and any(each.startswith("-") for each in others):
+    if existing and any(other.startswith("-") for other in others):
         raise HpcmmError(f"unknown options: {' '.join(others)}; only a check that measures passes them on")
     reference = read_reference(arguments.reference) if arguments.reference else None
     path, experiment = (Path(file), None) if existing else measured(arguments)
@@ -243,7 +243,7 @@ def run(arguments: argparse.Namespace) -> int:
         return check.check(files[0], reference, arguments.detect, files[1:])
 
     columns = store.read(path)
-    found = judge([columns, *(store.read(Path(each)) for each in others if existing)])
+    found = judge([columns, *(store.read(Path(other)) for other in others if existing)])
     if experiment:
         found = with_more_visits(arguments, experiment, path, judge, found)
     if arguments.write_reference:
@@ -265,13 +265,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def remember(path: Path, found: Check, columns: Columns) -> list[dict[str, Any]]:
-    """Add a check to a file of histories, once; return the rows of ``health.history``.
-
-    Raises
-    ------
-    HpcmmError
-        If the file is not a history.
-    """
+    """Add a check to a file of histories, once; return the rows of ``health.history``."""
     from hpcmm import analysis
     from hpcmm.analysis import health
 
@@ -292,24 +286,22 @@ def remember(path: Path, found: Check, columns: Columns) -> list[dict[str, Any]]
 
 
 def read_reference(path: Path) -> dict[str, Any]:
-    """Read a file of ``--write-reference``.
-
-    Raises
-    ------
-    HpcmmError
-        If the file is not a reference.
-    """
+    """Read a file of ``--write-reference``."""
     from hpcmm.analysis import health
 
     try:
-        found = json.loads(files.text_of(path))
+        reference = json.loads(files.text_of(path))
     except ValueError as error:
         raise HpcmmError(f"{path}: not JSON: {error}") from error
-    seconds = found.get("seconds") if isinstance(found, dict) and found.get("format") == health.FORMAT else None
-    if not isinstance(seconds, dict) or not all(isinstance(each, float) and each > 0 for each in seconds.values()):
+    seconds = (
+        reference.get("seconds") if isinstance(reference, dict) and reference.get("format") == health.FORMAT else None
+    )
+    if not isinstance(seconds, dict) or not all(
+        isinstance(second, float) and second > 0 for second in seconds.values()
+    ):
         raise HpcmmError(f"{path}: not a reference; write one with: hpcmm check --write-reference FILE")
-    spreads = found.get("spreads", {})  # earlier versions wrote none
+    spreads = reference.get("spreads", {})  # earlier versions wrote none
     pairs = spreads.values() if isinstance(spreads, dict) else [None]
-    if not all(isinstance(each, list) and len(each) == 2 and min(each, default=0) >= 0 for each in pairs):
+    if not all(isinstance(pair, list) and len(pair) == 2 and min(pair, default=0) >= 0 for pair in pairs):
         raise HpcmmError(f"{path}: spreads: not in the form that hpcmm writes; write the reference again")
-    return found
+    return reference

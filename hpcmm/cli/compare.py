@@ -69,28 +69,28 @@ def run(arguments: argparse.Namespace) -> int:
     from hpcmm.report import comparison, markup, tables
 
     files = [store.read(path) for path in (arguments.before, arguments.after)]
-    found = compare.compare(*files, scope=arguments.of, anyway=arguments.anyway)
-    rows = found.rows if arguments.all else found.changed.head(LISTED)
+    compared = compare.compare(*files, scope=arguments.of, anyway=arguments.anyway)
+    rows = compared.rows if arguments.all else compared.changed.head(LISTED)
     if not rows.empty:
         print(markup.plain(tables.comparison_table(rows)), end="\n\n")
-    if not arguments.all and len(found.changed) > LISTED:
-        print(f"these are the {LISTED} largest of {len(found.changed)} changes; --all and --html list all points")
-    for difference in found.differences:
+    if not arguments.all and len(compared.changed) > LISTED:
+        print(f"these are the {LISTED} largest of {len(compared.changed)} changes; --all and --html list all points")
+    for difference in compared.differences:
         print(f"differs: {difference}")
-    for note in found.noise:
+    for note in compared.noise:
         print(f"noise: {note}")
-    print(found.line)
+    print(compared.line)
     if arguments.html:
-        comparison.build(found, arguments.before, arguments.after, arguments.of, arguments.html)
+        comparison.build(compared, arguments.before, arguments.after, arguments.of, arguments.html)
         print(arguments.html)
     if arguments.fail_on_regression is None:
         return 0
-    regressions = found.regressions(arguments.fail_on_regression)
+    regressions = compared.regressions(arguments.fail_on_regression)
     print(f"{len(regressions)} slower by more than {100 * arguments.fail_on_regression:g} %, or newly wrong")
     if not regressions.empty:
         return REGRESSION
-    if not found.judged:
+    if not compared.judged:
         print("no point has a verdict, so that a regression would not be found")
         return UNJUDGED
-    print(f"a slowdown is found from this on (median of the points): {evidence.percent(found.gate)}")
+    print(f"a slowdown is found from this on (median of the points): {evidence.percent(compared.gate)}")
     return 0

@@ -35,10 +35,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check this machine, or all nodes and ranks if a launcher started several; rank 0 prints.
 
-    Returns
-    -------
-    int
-        1 on all ranks if there is an error, otherwise 0.
+    All ranks return 1 if there is an error.
     """
     comm, local_rank = None, 0
     refused = list(mpi.check_start_of_mpi())
@@ -59,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         checks.append(mpi.check_cores([(host, cores) for host, *_, cores in everyone]))
     if comm is None or comm.rank == 0:
         entries = [dataclasses.asdict(check) for check in checks]
-        found = {"ranks": len(everyone), "errors": sum(c.state == "error" for c in checks), "checks": entries}
-        print(json.dumps(found, indent=1) if arguments.json else as_text(checks), flush=True)
+        report = {"ranks": len(everyone), "errors": sum(c.state == "error" for c in checks), "checks": entries}
+        print(json.dumps(report, indent=1) if arguments.json else as_text(checks), flush=True)
     return int(any(check.state == "error" for check in checks))
 
 

@@ -63,12 +63,12 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     asked = rubric.read(arguments.rubric)
-    found = submissions.found_in(arguments.folder, asked)
+    handed_in = submissions.found_in(arguments.folder, asked)
     isolation = sandbox.chosen(arguments.trust)
     surroundings.say()
     grades, result = [], {}
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
-    for submission, grade in submissions.graded(found, asked, isolation, seed):
+    for submission, grade in submissions.graded(handed_in, asked, isolation, seed):
         if not grades or grades[-1][0] != submission:
             print(printable(submission.name), flush=True)
         grades.append((submission, grade))

@@ -53,13 +53,7 @@ def config() -> Path:
 
 
 def write(folder: Path) -> None:
-    """Copy the files of a working folder.
-
-    Raises
-    ------
-    HpcmmError
-        If one of the files exists already or cannot be written; then nothing is left.
-    """
+    """Copy the files of a working folder; nothing is left if one exists already or cannot be written."""
     present = [name for name in CONTENT if (folder / name).exists()]
     if present:
         raise HpcmmError(f"{folder}: exists already: {', '.join(present)}; give another folder, or remove them")

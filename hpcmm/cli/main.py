@@ -42,14 +42,7 @@ ADDRESS_SPACE_MB = 512
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Returns
-    -------
-    int
-        The exit status: 0; 1 for an error, which was reported; or another one from the command's help. argparse exits
-        with 2 for wrong arguments.
-    """
+    """Run one command; return its exit status, or 1 for an error, which was reported."""
     if argv is None:  # the program, before a library is loaded
         surroundings.enter()
     open_streams()

@@ -53,15 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def write_course(folder: Path) -> None:
-    """Copy the exercises.
-
-    Raises
-    ------
-    HpcmmError
-        If one of the files exists already; then nothing is written.
-    """
+    """Copy the exercises, or nothing if one of the files exists already."""
     files = sorted(each for each in COURSE.iterdir() if each.is_file())
-    refuse_existing([folder / each.name for each in files])
+    refuse_existing([folder / file.name for file in files])
     for each in files:
         store.write_text(folder / each.name, each.read_text(encoding="utf-8"))
     print(f"{folder}: wrote {len(files)} files")
@@ -69,13 +63,7 @@ def write_course(folder: Path) -> None:
 
 
 def write_kernel(name: str, like: str, folder: Path) -> None:
-    """Write a copy of a rung, and a line in README.md.
-
-    Raises
-    ------
-    HpcmmError
-        If the file exists already, or the rung has no head that describes its launch.
-    """
+    """Write a copy of a rung, and a line in README.md."""
     if not re.fullmatch(r"[A-Za-z]\w*", name):
         raise HpcmmError(f"{name!r} is not allowed as the name of a kernel; allowed: letters, digits and '_'")
     operation, variant = rung(like)
@@ -92,7 +80,7 @@ def write_kernel(name: str, like: str, folder: Path) -> None:
 
 def refuse_existing(paths: list[Path]) -> None:
     """Raise an error if one of these files exists."""
-    present = [str(each) for each in paths if each.exists() or each.is_symlink()]
+    present = [str(path) for path in paths if path.exists() or path.is_symlink()]
     if present:
         more = f" and {len(present) - 1} more" if present[1:] else ""
         raise HpcmmError(f"exists already: {present[0]}{more}; give another name, or remove it")

@@ -69,12 +69,12 @@ def link(text: str) -> tuple[float, float]:
     >>> link("10us,350GB/s")
     (1e-05, 350000000000.0)
     """
-    found = re.fullmatch(r"\s*([\d.]+)\s*(us|ms)\s*,\s*([\d.]+)\s*(GB/s|TB/s)\s*", text)
-    if not found or not float(found[3]):
+    match = re.fullmatch(r"\s*([\d.]+)\s*(us|ms)\s*,\s*([\d.]+)\s*(GB/s|TB/s)\s*", text)
+    if not match or not float(match[3]):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not allowed; allowed: a latency and a rate, such as 10us,350GB/s"
         )
-    return float(f"{float(found[1]) * UNITS[found[2]]:.12g}"), float(found[3]) * UNITS[found[4]]
+    return float(f"{float(match[1]) * UNITS[match[2]]:.12g}"), float(match[3]) * UNITS[match[4]]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -131,11 +131,11 @@ def prediction(name: str, shape, itemsize: int, ranks: int, on, simulate: bool) 
     from hpcmm.operations.matmul import MATMUL
     from hpcmm.parallel import simulated
 
-    found = {"algorithm": name, "ranks": ranks}
-    found["closed_form"] = simulated.closed_form(MATMUL, name, shape, itemsize, ranks, on)
-    found["local"] = on.local(2 * math.ceil(shape[0] / ranks) * shape[1] * shape[2])
-    found["simulated"] = simulated.simulate(name, shape, itemsize, ranks, on) if simulate else None
-    return found
+    row = {"algorithm": name, "ranks": ranks}
+    row["closed_form"] = simulated.closed_form(MATMUL, name, shape, itemsize, ranks, on)
+    row["local"] = on.local(2 * math.ceil(shape[0] / ranks) * shape[1] * shape[2])
+    row["simulated"] = simulated.simulate(name, shape, itemsize, ranks, on) if simulate else None
+    return row
 
 
 def table(rows: list[dict[str, Any]]) -> str:

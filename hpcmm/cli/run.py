@@ -165,19 +165,11 @@ def of_snakemake(options: Sequence[str]) -> argparse.Namespace:
 def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path, elsewhere: bool) -> int:
     """Run Snakemake to its end, and return its exit status.
 
-    At SIGTERM, it waits for its running jobs, which is said; at a second one, it stops them.
+    If it fails and no line ``shown`` reports an error, its own lines follow at the end, unless the user ended it.
+    Without ``shown``, all lines are printed as they come. If the output of the jobs goes ``elsewhere``, their progress
+    is shown every minute.
 
-    Parameters
-    ----------
-    snakemake : sequence of str
-        The command.
-    shown : Lines, optional
-        Shows the lines of hpcmm. If Snakemake fails and none of them reports an error, its own lines follow at the end,
-        unless the user ended it. Without it, all lines are printed as they come.
-    results : Path
-        Folder of the plan.
-    elsewhere : bool
-        Whether the output of the jobs goes elsewhere. Their progress is then shown every minute.
+    At SIGTERM, it waits for its running jobs, which is said; at a second one, it stops them.
     """
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     process = subprocess.Popen(snakemake, env=environment(), **(piped if shown else {}))
@@ -201,9 +193,9 @@ def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path,
         with suppress(psutil.NoSuchProcess):
             jobs = psutil.Process(process.pid).children(recursive=True)
             process.send_signal(signal.SIGINT)
-            for each in jobs:
+            for job in jobs:
                 with suppress(psutil.NoSuchProcess):
-                    each.terminate()
+                    job.terminate()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     if elsewhere:
@@ -253,25 +245,20 @@ def explained(messages: str) -> str:
                 f"hpcmm: error: another run uses this folder: process {process} on {host}; "
                 "wait for its end, end it, or give this one another --directory"
             )
-    if found := re.search(r"^\S+: error: (.*)", messages, re.M):
-        return f"hpcmm: error: {corrected(found[1], messages[: found.start()])}"
+    if match := re.search(r"^\S+: error: (.*)", messages, re.M):
+        return f"hpcmm: error: {corrected(match[1], messages[: match.start()])}"
     lines = [line for line in messages.splitlines() if line.strip()]
     if any(line.startswith('  File "') for line in lines):
         return f"hpcmm: error: Snakemake: {lines[-1].strip()}; --verbose shows where"
-    if found := re.search(r"^(?:Error: |(?:MissingRule|Workflow|Target)\w+:\s*)(.+)\s*\Z", messages, re.M):
-        return f"hpcmm: error: Snakemake: {found[1]}"
+    if match := re.search(r"^(?:Error: |(?:MissingRule|Workflow|Target)\w+:\s*)(.+)\s*\Z", messages, re.M):
+        return f"hpcmm: error: Snakemake: {match[1]}"
     return messages.rstrip("\n")
 
 
 def ours(stream: TextIO, shown: display.Lines) -> tuple[bool, list[str]]:
     """Show only the lines of hpcmm, and the indented lines that follow them, from the messages of Snakemake.
 
-    Returns
-    -------
-    bool
-        Whether one of them reported an error.
-    list of str
-        All other lines.
+    Return whether one of them reported an error, and all other lines.
     """
     reported, others, follows = False, [], False
     for line in stream:

@@ -89,7 +89,7 @@ def choose(arguments: argparse.Namespace) -> Chosen:
     if against and (of_file(operation, against) if kernels.is_file(against) else against) not in rungs:
         allowed = choices(against, rungs)
         arguments.wrong(f"--against: {against!r} is not allowed; allowed: a {device.suffix} file, {allowed}")
-    common = [each for each in operation.dtypes if all(each in operation.dtypes_of(variant) for variant in own)]
+    common = [dtype for dtype in operation.dtypes if all(dtype in operation.dtypes_of(variant) for variant in own)]
     if not common:
         arguments.wrong("the files have no element type in common; bench them one by one")
     for each in arguments.dtype or ():
@@ -178,13 +178,7 @@ def combinations(arguments: argparse.Namespace, broken: dict[str, str]) -> tuple
 
 
 def loaded(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Load kernels; return the names of those that can be imported, and the errors of the others by path.
-
-    Raises
-    ------
-    NothingToRun
-        If none can be imported.
-    """
+    """Load kernels; return the names of those that can be imported, and the errors of the others by path."""
     found, errors = [], {}
     for name in names:
         try:
@@ -237,8 +231,8 @@ def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
 
     Kernels of different contracts have sweeps of their own, so that none is verified at fewer shapes.
     """
-    contracts = [each.contract for each in chosen.kernels]
-    first = [contracts.index(each) for each in contracts]
+    contracts = [kernel.contract for kernel in chosen.kernels]
+    first = [contracts.index(contract) for contract in contracts]
     if len(set(first)) == 1:
         return sweeps_of(chosen)
     found = {}
@@ -253,21 +247,25 @@ def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
 def sweeps_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
     """Return the sweeps of kernels that take the same problems."""
     shapes: dict[tuple[int, ...], None] = {}
-    contracts = [each.contract for each in chosen.kernels if each.contract]
+    contracts = [kernel.contract for kernel in chosen.kernels if kernel.contract]
     for variant, dtype in itertools.product(chosen.kernels, chosen.dtypes):
         for tile in variant.tiles or (0,):
             task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile, SMS_ON_HOST)
             shapes |= dict.fromkeys(ragged(chosen.operation, task.macros))
-    entry: dict[str, Any] = {"shapes": list(dict.fromkeys(taken(chosen.operation, contracts, each) for each in shapes))}
+    entry: dict[str, Any] = {
+        "shapes": list(dict.fromkeys(taken(chosen.operation, contracts, shape) for shape in shapes))
+    }
     entry["shapes"] = [list(each) for each in entry["shapes"]]
     for each in contracts:
         entry |= each.scalars
-    both = "beta" in chosen.operation.scalars and "beta" not in entry and not any(each.reads for each in contracts)
+    both = (
+        "beta" in chosen.operation.scalars and "beta" not in entry and not any(contract.reads for contract in contracts)
+    )
     return {"ragged": entry} | ({"ragged-beta-0": entry | {"beta": 0}} if both else {})
 
 
 def taken(operation: Operation, contracts: Sequence[Contract], shape: Sequence[int]) -> tuple[int, ...]:
     """Return a shape near a given one that all contracts take."""
-    for each in contracts:
-        shape = each.nearest(dict(zip(operation.dimensions, shape, strict=True)))
+    for contract in contracts:
+        shape = contract.nearest(dict(zip(operation.dimensions, shape, strict=True)))
     return tuple(shape)

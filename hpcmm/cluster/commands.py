@@ -60,13 +60,7 @@ def patience() -> float:
 
 
 def find(program: str) -> str:
-    """Return the path of one of Slurm's programs, skipping the wrappers in ``jobs/bin``.
-
-    Raises
-    ------
-    NotInstalled
-        If it is not on the PATH.
-    """
+    """Return the path of one of Slurm's programs, skipping the wrappers in ``jobs/bin``."""
     jobs = os.environ.get("HPCMM_JOBS")
     wrappers = Path(jobs, "bin").resolve() if jobs else None
     folders = os.environ.get("PATH", "").split(os.pathsep)
@@ -78,15 +72,7 @@ def find(program: str) -> str:
 
 
 def call(program: str, *arguments: str, text: bytes = b"") -> Reply:
-    """Run one of Slurm's programs to its end or its time limit.
-
-    Parameters
-    ----------
-    program : str
-        Name of the program.
-    text : bytes
-        Standard input of the program.
-    """
+    """Run one of Slurm's programs, with ``text`` as its standard input, to its end or its time limit."""
     limit = min(SECONDS_PER_CALL, max(patience(), 1))
     # the user's own settings of squeue and sacct may hide jobs
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
@@ -143,19 +129,9 @@ def unanswered(program: str, began: float, reason: str) -> None:
 
 
 def check_output(program: str, *arguments: str, harmless: str = "") -> str:
-    """Run one of Slurm's programs; return its output.
+    """Run one of Slurm's programs; return its output, also that of a failure whose message matches ``harmless``.
 
-    Parameters
-    ----------
-    harmless : str
-        Regular expression; a failure with a matching message counts as an answer.
-
-    Raises
-    ------
-    NoAnswer
-        If it fails or does not end in time. A silence of a minute is reported.
-    NotInstalled
-        If it is not on the PATH.
+    Raise NoAnswer if it fails or does not end in time. A silence of a minute is reported.
     """
     began = time.monotonic()
     reply = call(program, *arguments)
@@ -176,13 +152,7 @@ def pause(silent: float, least: float = 1.0) -> float:
 
 
 def retry(function: Callable[[], Answer]) -> Answer:
-    """Call a function until Slurm answers, with growing pauses.
-
-    Raises
-    ------
-    NoAnswer
-        If there is none within the patience.
-    """
+    """Call a function until Slurm answers, with growing pauses; raise NoAnswer if it does not within the patience."""
     began = time.monotonic()
     while True:
         try:

@@ -44,13 +44,7 @@ class State:
 
 
 def states(clusters: Iterable[str] = ("",)) -> dict[str, State]:
-    """Return the state of each job of this user that squeue lists on some clusters; "" is the default one.
-
-    Raises
-    ------
-    NoAnswer
-        If squeue does not answer.
-    """
+    """Return the state of each job of this user that squeue lists on some clusters; "" is the default one."""
     found = {}
     for cluster in clusters:
         options = ("--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%k", *_option(cluster))
@@ -93,13 +87,7 @@ def accounted(left: Iterable[Record]) -> dict[str, State]:
 
 
 def cancel(jobs: Iterable[str]) -> None:
-    """Cancel jobs. A job that has already ended is not an error; whether a job ended follows from its state.
-
-    Raises
-    ------
-    NoAnswer
-        If scancel does not answer.
-    """
+    """Cancel jobs. A job that has already ended is not an error; whether a job ended follows from its state."""
     for cluster, numbers in _by_cluster(jobs):
         check_output("scancel", *_option(cluster), *numbers, harmless="Invalid job id|already complet")
 
@@ -134,5 +122,5 @@ def _option(cluster: str) -> list[str]:
 
 
 def _token(comment: str) -> str:
-    found = TOKEN.search(comment)
-    return found[1] if found else ""
+    match = TOKEN.search(comment)
+    return match[1] if match else ""

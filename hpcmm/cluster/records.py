@@ -67,13 +67,7 @@ def read() -> list[Record]:
 
 
 def parse(path: Path) -> Record:
-    """Read one record.
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged.
-    """
+    """Read one record; raise ValueError if the file is damaged."""
     text = files.text_of(path)
     if not text:
         raise ValueError("empty file")

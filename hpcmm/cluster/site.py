@@ -86,13 +86,7 @@ class Site:
 
 
 def read(path: Path) -> Site:
-    """Read the settings of this cluster; a key without a value keeps its default.
-
-    Raises
-    ------
-    HpcmmError
-        For an unknown key or a value of the wrong type; the message names both and what is allowed.
-    """
+    """Read the settings of this cluster; a key without a value keeps its default."""
     defaults = Site()
     known = {each.name: type(getattr(defaults, each.name)) for each in dataclasses.fields(Site)}
     entries = parse(text_of(path), path) or {}

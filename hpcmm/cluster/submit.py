@@ -120,19 +120,14 @@ def with_comment(arguments: Sequence[str], token: str) -> list[str]:
 
 
 def submit(arguments: Sequence[str]) -> int:
-    """Submit a job of Snakemake with the resources of its rule, and keep a record of it.
+    """Submit a job of Snakemake with the resources of its rule, and keep a record of it; return an exit status.
 
     Any other call of sbatch goes to Slurm unchanged.
-
-    Returns
-    -------
-    int
-        Exit status of sbatch; 1 if Slurm did not answer.
     """
     script = Path(arguments[-1]) if arguments and Path(arguments[-1]).is_file() else None
     properties = read_properties(script)
     piped = list(arguments[-1:]) == ["/dev/stdin"]
-    if not properties and not piped and not any(each.startswith("--wrap") for each in arguments):
+    if not properties and not piped and not any(argument.startswith("--wrap") for argument in arguments):
         os.execv(commands.find("sbatch"), ["sbatch", *arguments])
     token = uuid.uuid4().hex[:16]
     chosen: list[str] = []
@@ -143,8 +138,8 @@ def submit(arguments: Sequence[str]) -> int:
         shebang, _, rest = script.read_text().partition("\n")
         # without a marker if Slurm ends it, as that would report a failure of a job that Slurm requeues
         script.write_text(quoted(f"{shebang}\ntrap 'exit 143' TERM\n{rest}"))
-        found = MARKER.search(rest)
-        marker = found[2] if found else ""  # none if Snakemake uses a status command
+        match = MARKER.search(rest)
+        marker = match[2] if match else ""  # none if Snakemake uses a status command
     given = [*chosen, *map(quoted, arguments)]
     record = record_of(token, given, properties, marker)
     kept = Path(".snakemake").is_dir()
@@ -181,10 +176,7 @@ def submit(arguments: Sequence[str]) -> int:
 def require_memory(name: str, given: Sequence[str]) -> None:
     """Refuse a job with more memory than any node has: Slurm may accept it and end it before it starts.
 
-    Raises
-    ------
-    HpcmmError
-        With the largest memory of a node, from sinfo. A sinfo that does not answer is no error.
+    The largest memory of a node is from sinfo. A sinfo that does not answer is no error.
     """
     requested = [int(found[1]) for found in map(re.compile(r"--mem=(\d+)M?").fullmatch, given) if found]
     where = [each for each in given if each.startswith(("--partition=", "--clusters="))]
@@ -213,29 +205,13 @@ def begin(record: Record) -> None:
 
 
 def submit_once(arguments: Sequence[str], record: Record, text: bytes) -> tuple[str, Reply]:
-    """Submit a job exactly once, even if sbatch is called several times.
+    """Submit a job exactly once, even if sbatch is called several times; ``text`` is its standard input.
 
-    After a failed call, the queue shows whether Slurm has the job: the comment of the job has the token. At a limit on
-    the number of submitted jobs, the call is repeated until one of the user's jobs has ended.
+    After a failed call, the queue shows whether Slurm has the job: the comment of the job has the token of its record.
+    At a limit on the number of submitted jobs, the call is repeated until one of the user's jobs has ended.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-        Arguments of sbatch.
-    record : Record
-        Its token and clusters.
-    text : bytes
-        Standard input of sbatch.
-
-    Returns
-    -------
-    tuple of str and Reply
-        The job as ``queue`` names it, empty if Slurm refused it, and the last reply of sbatch.
-
-    Raises
-    ------
-    NoAnswer
-        If Slurm does not answer within the patience.
+    Return the job as ``queue`` names it, empty if Slurm refused it, and the last reply of sbatch. Raise NoAnswer if
+    Slurm does not answer within the patience.
     """
     began, clusters = time.monotonic(), queue.clusters_of([record])
     full = 0.0  # seconds that this job has waited at a limit
@@ -332,7 +308,7 @@ def record_of(token: str, arguments: Sequence[str], properties: Mapping[str, Any
     clusters = texts.get("clusters") or (short[1] if short else os.environ.get("SBATCH_CLUSTERS", ""))
     name = job_name(properties) if properties else texts.get("comment", "")
     logs = [texts["output"].replace("%x", texts.get("job-name", ""))] if "output" in texts else []
-    request = " ".join(each for each in arguments if each.startswith(REQUESTS))
+    request = " ".join(argument for argument in arguments if argument.startswith(REQUESTS))
     return Record(token, "", name, (*properties.get("log", []), *logs), marker, clusters, request)
 
 

@@ -82,13 +82,7 @@ class Watch:
                 report(f"this check of the jobs failed, the next one follows: {text}", details)
 
     def check(self) -> None:
-        """Check all jobs once.
-
-        Raises
-        ------
-        NoAnswer
-            If squeue does not answer; no job changes its state then.
-        """
+        """Check all jobs once; if squeue does not answer, raise NoAnswer, and no job changes its state."""
         left = [record for record in records.read() if record.job]
         if not left:
             return
@@ -191,10 +185,7 @@ class Watch:
     def settle(self) -> list[str]:
         """Check every second until the end of each job is known or a time limit is over; then stop.
 
-        Returns
-        -------
-        list of str
-            The jobs whose end is not known.
+        Return the jobs whose end is not known.
         """
         began = time.monotonic()
         self.pause = 1

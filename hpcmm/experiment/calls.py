@@ -110,20 +110,15 @@ def parts_of(call: str) -> tuple[str, str, list[tuple[str, str]]]:
 
     >>> parts_of("mine<32, float>(A, width=n, 2 * k)")
     ('mine', '<32, float>', [('', 'A'), ('width', 'n'), ('', '2 * k')])
-
-    Raises
-    ------
-    ValueError
-        If it is not a name with arguments in parentheses.
     """
-    found = re.fullmatch(r"\s*(\w+)\s*(<.*?>)?\s*\((.*)\)\s*", call, re.DOTALL)
-    if not found:
+    match = re.fullmatch(r"\s*(\w+)\s*(<.*?>)?\s*\((.*)\)\s*", call, re.DOTALL)
+    if not match:
         raise ValueError(call)
     values = []
-    for each in split(found[3]):
+    for each in split(match[3]):
         named = re.fullmatch(r"(?:(\w+)\s*=(?!=))?\s*(.*)", each, re.DOTALL)
         values.append((named[1] or "", named[2]))
-    return found[1], found[2] or "", values
+    return match[1], match[2] or "", values
 
 
 def passed(call: str) -> set[str]:
@@ -138,7 +133,7 @@ def operation_of(call: str) -> str:
     'matmul'
     """
     names = passed(call)
-    found = [OF_OPERAND[each] for each in names if each in OF_OPERAND]
+    found = [OF_OPERAND[name] for name in names if name in OF_OPERAND]
     if not found and {"x", "y"} <= names:
         return "copy"
     if not found and "x" in names:
@@ -174,21 +169,7 @@ def default_scalars(call: str) -> str:
 def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device: str) -> Path:
     """Write the adapted source of a kernel into the user's cache, and return its path.
 
-    Parameters
-    ----------
-    path : Path
-        The user's file.
-    text : str
-        Its content.
-    head : mapping
-        Its head, with ``call``.
-    kernels : str
-        The function of the operation.
-
-    Raises
-    ------
-    KernelFileError
-        If the call names no function of the file, or does not have its arguments.
+    ``head`` is that of the user's file, with ``call``; ``kernels`` is the function of the operation.
     """
     try:
         name, template, values = parts_of(head["call"])
@@ -205,9 +186,9 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
         names = choices(name, source.functions) or "none"
         raise KernelFileError(f"{path}: call: the file has no function {name!r}; its functions are: {names}")
     sizes = [each for each, _ in values if each and each in source.sizes()]
-    sizes = [each for each in sizes if each not in {own.name for own in function.parameters}]
+    sizes = [size for size in sizes if size not in {own.name for own in function.parameters}]
     function = dataclasses.replace(
-        function, parameters=(*(Parameter(each, "int", 0, False) for each in sizes), *function.parameters)
+        function, parameters=(*(Parameter(size, "int", 0, False) for size in sizes), *function.parameters)
     )
     given = arguments(path, function, values, device)
     called = source.qualified(name)
@@ -241,7 +222,7 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
 
 def arguments(path: Path, function: Function, values: list[tuple[str, str]], device: str) -> list[str]:
     """Return the arguments of a function, converted to the types of its parameters."""
-    wanted = [each.name for each in function.parameters]
+    wanted = [parameter.name for parameter in function.parameters]
     by_name = {name: value for name, value in values if name}
     in_order = [value for name, value in values if not name]
     if unknown := [each for each in by_name if each not in wanted]:
@@ -271,7 +252,7 @@ def converted(parameter: Parameter, value: str, function: Function, device: str)
     if parameter.lengths:
         if not DEVICES[device].accelerator:
             return f"(void *){value}"
-        return f"({own} (*){''.join(f'[{each}]' for each in parameter.lengths)}){value}"
+        return f"({own} (*){''.join(f'[{length}]' for length in parameter.lengths)}){value}"
     if parameter.type == "auto" or (not parameter.pointers and parameter.type in function.types):
         own = "hpcmm_real" if parameter.pointers else "hpcmm_scalar"
     return f"({own}{' ' if parameter.pointers else ''}{'*' * parameter.pointers})({value})"
@@ -313,13 +294,13 @@ def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:
     by_name = dict(values)
     in_order = [value for name, value in values if not name]
     found = []
-    for each in function.parameters:
-        value = by_name.get(each.name) or (in_order.pop(0) if in_order else "")
-        if each.pointers == 2 and value in ROWS:
-            rows, leading = ROWS[value]
-            found.append(f"{each.type} *hpcmm_{value}[{rows} + 1];")
+    for parameter in function.parameters:
+        value = by_name.get(parameter.name) or (in_order.pop(0) if in_order else "")
+        if parameter.pointers == 2 and value in ROWS:
+            (rows, leading), kind = ROWS[value], f"{parameter.type} *"
+            found.append(f"{kind}hpcmm_{value}[{rows} + 1];")
             found.append(
-                f"for (int i = 0; i < {rows}; ++i) hpcmm_{value}[i] = ({each.type} *){value} + (size_t)i * {leading};"
+                f"for (int i = 0; i < {rows}; ++i) hpcmm_{value}[i] = ({kind}){value} + (size_t)i * {leading};"
             )
     return found
 
@@ -348,7 +329,7 @@ def needed(path: Path, source: Source, function: Function, accelerator: bool, si
     if sizes:
         start = function_declarator(node).child_by_field_name("parameters").start_byte + 1
         own = function_declarator(node).child_by_field_name("parameters").named_children
-        content[start:start] = (", ".join(f"int {each}" for each in sizes) + (", " if own else "")).encode()
+        content[start:start] = (", ".join(f"int {size}" for size in sizes) + (", " if own else "")).encode()
     text = bytes(content).decode(errors="replace")
     if accelerator:  # host and GPU read one text; declarations of other kernels are gone
         text = re.sub(r"^([ \t]*#[ \t]*pragma[ \t]+once)", lambda x: " " * len(x[0]), text, flags=re.MULTILINE)

@@ -38,13 +38,7 @@ SCALAR_STEP, LARGEST_SCALAR = 0.0625, 64
 
 
 def read_config(*paths: str | Path) -> dict[str, Any]:
-    """Read config files; later ones override earlier ones.
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be read or is not YAML; the message has the line.
-    """
+    """Read config files; later ones override earlier ones."""
     config: dict[str, Any] = {}
     for path in paths:
         read = parse(text_of(path), path)
@@ -92,16 +86,7 @@ def merge_into(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
 def validated(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sweep]]:
     """Check a config: pick the values of its scale, fill in defaults, and look up the names in its sweeps.
 
-    Returns
-    -------
-    dict
-        The config with a value for every key.
-    dict of str to Sweep
-
-    Raises
-    ------
-    ConfigError
-        With all problems.
+    Return the config with a value for every key, and its sweeps by name. Raise ConfigError with all problems.
     """
     config = {key: SWITCHES.get(value, value) if isinstance(value, str) else value for key, value in config.items()}
     scale = config.get("scale")
@@ -191,10 +176,7 @@ class Sweep:
 def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
     """Look up the names in the entry of a sweep.
 
-    Raises
-    ------
-    ConfigError
-        With all unknown names and all names that cannot be combined.
+    Raise ConfigError with all unknown names and all names that cannot be combined.
     """
     place = f"sweeps.{name}"
     problems = name_problems(place, entry)
@@ -290,7 +272,7 @@ def combined_problems(
         own = operation.dtypes_of(variant)
         if not set(dtypes) & set(own):
             problems += unknown(f"{place}.variants: a type of {variant.name}", dtypes[:1], own)
-    able = [each for each in operation.dtypes if any(each in operation.dtypes_of(variant) for variant in variants)]
+    able = [dtype for dtype in operation.dtypes if any(dtype in operation.dtypes_of(variant) for variant in variants)]
     if "variants" not in entry and not set(dtypes) & set(able):
         problems += unknown(f"{place}.dtypes: a type of device {entry.get('device')}", dtypes[:1], able)
     widths = sorted({width for variant in variants for width in variant.tiles})
@@ -300,7 +282,7 @@ def combined_problems(
 
 def unknown(place: str, values: Iterable, allowed: Collection) -> list[str]:
     """Return a problem for each value that is not allowed."""
-    return [f"{place}: {not_allowed(each)}{choices(each, allowed)}" for each in values if each not in allowed]
+    return [f"{place}: {not_allowed(value)}{choices(value, allowed)}" for value in values if value not in allowed]
 
 
 def sweep_shapes(

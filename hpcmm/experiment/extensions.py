@@ -76,10 +76,8 @@ def named(config: Mapping[str, Any]) -> list[str]:
 def load(paths: Iterable[str | Path]) -> None:
     """Load extensions in this process, each once.
 
-    Raises
-    ------
-    ExtensionError
-        If a file is missing, raises, defines none of the names above, or adds a name that exists already.
+    Raise ExtensionError if a file is missing, raises, defines none of the names above, or adds a name that exists
+    already.
     """
     for name in map(str, paths):
         file, values = file_of(name)

@@ -56,12 +56,8 @@ _digests: dict[tuple, str] = {}  # of tasks and algorithms, because many points 
 def of_point(point: Point, measuring: Measuring, transport: str, share_gpu: bool) -> str:
     """Return the fingerprint of a point: 16 hexadecimal digits.
 
-    Parameters
-    ----------
-    transport : str
-        The config's choice; used for algorithms other than the textbook's.
-    share_gpu : bool
-        Used for several ranks on GPUs.
+    The config's choice of a ``transport`` counts for algorithms other than the textbook's, and ``share_gpu`` for
+    several ranks on GPUs.
     """
     task = task_of(point)
     device = DEVICES[task.variant.device]
@@ -99,12 +95,12 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
         *(dataclasses.asdict(each) if dataclasses.is_dataclass(each) else None for each in (geometry, variant.picks)),
         [_of_task(operation, operation.variant(name), element) for name in picked],
         choice.times(variant, element.name),
-        [bound(each) for each in functions],
+        [bound(function) for function in functions],
         [element.name, element.c_of(variant.device), element.accumulator, element.truth],
         operation.macros.get(variant.device, {}),
         [dataclasses.asdict(operand) for operand in operation.operands],
         of_source(operation, variant),
-        [without_comments(each.read_text()) for each in helpers],
+        [without_comments(helper.read_text()) for helper in helpers],
         of_code(tuple(roots)),
     ]
     return digest(parts)
@@ -244,10 +240,10 @@ def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
     """
     tree = ast.parse(text)
     imports = {
-        each.asname or each.name: (node.module, each.name)
+        name.asname or name.name: (node.module, name.name)
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "hpcmm"
-        for each in node.names
+        for name in node.names
     }
     definitions: dict[str, tuple] = {}
     for node in tree.body:

@@ -113,8 +113,8 @@ class Source:
         self.nodes = {text_of(name_in(each)): each for each in map(definition, self.items) if each}
         self.macro_nodes = [each for each in walk(self.tree.root_node) if each.type == "preproc_def"]
         self.macros = {
-            text_of(each.child_by_field_name("name")): text_of(each.child_by_field_name("value")).strip()
-            for each in self.macro_nodes
+            text_of(node.child_by_field_name("name")): text_of(node.child_by_field_name("value")).strip()
+            for node in self.macro_nodes
         }
         self.macro_functions = {
             text_of(each.child_by_field_name("name")): (
@@ -129,11 +129,11 @@ class Source:
 
     def constants(self) -> dict[str, str]:
         """Return the text of each macro without parameters and of each constant of the file."""
-        found = {name: value for name, value in self.macros.items() if value}
+        values = {name: value for name, value in self.macros.items() if value}
         for item in self.items:
             if item.type == "declaration":
-                found |= definitions(item)
-        return found
+                values |= definitions(item)
+        return values
 
     @functools.cached_property
     def active(self) -> str:
@@ -290,7 +290,7 @@ class Source:
     @functools.cached_property
     def shared_outside(self) -> bool:
         """Whether dynamic shared memory is declared outside of functions, or in a structure such as a template."""
-        return any(dynamic(each) for each in self.items if definition(each) is None)
+        return any(dynamic(item) for item in self.items if definition(item) is None)
 
     def written(self, name: str, seen: frozenset[str]) -> frozenset[str]:
         """Return the pointer parameters through which a function writes, itself or by functions that it calls."""

@@ -42,18 +42,10 @@ class Constants(Geometry):
 
 
 def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKernel:
-    """Read a C or CUDA kernel and its head.
+    """Read a C or CUDA kernel and its head; raise KernelFileError with all problems.
 
-    Parameters
-    ----------
-    changes : mapping, optional
-        Values that replace those of the head: of constants, of ``TILE``, and of the keys that are compiled as
-        ``ROWS``, ``BLOCK`` and so on. The name of the variant has them.
-
-    Raises
-    ------
-    KernelFileError
-        With all problems.
+    ``changes`` replace values of the head: of constants, of ``TILE``, and of the keys that are compiled as ``ROWS``,
+    ``BLOCK`` and so on. The name of the variant has them.
     """
     path = Path(path).resolve()
     text = heads.text_of(path)
@@ -166,7 +158,7 @@ def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> 
 
 def known_dtypes(head: Mapping[str, Any], operation: Operation, device: str, problems: Problems) -> None:
     """Report element types of a head that the operation or the device does not have."""
-    allowed = [each for each in operation.dtypes if DTYPES[each].is_on(device)]
+    allowed = [dtype for dtype in operation.dtypes if DTYPES[dtype].is_on(device)]
     arithmetic = head.get("arithmetic")
     for key, names in (("dtypes", head.get("dtypes", ())), ("arithmetic", arithmetic)):
         for each in names if isinstance(names, list | tuple | dict) else ():
@@ -209,9 +201,9 @@ def own_macros(head: Mapping[str, Any], operation: Operation, text: str, problem
 def unstated_shared_memory(head: Mapping[str, Any], text: str, problems: Problems) -> None:
     """Report dynamic shared memory without its size."""
     text = without_comments(text)
-    found = re.search(r"\bextern\b[^;{}]*__shared__", text)
-    if found and "shared_bytes" not in head:
-        line = text.count("\n", 0, found.start()) + 1
+    match = re.search(r"\bextern\b[^;{}]*__shared__", text)
+    if match and "shared_bytes" not in head:
+        line = text.count("\n", 0, match.start()) + 1
         problems.found.append(
             f"{problems.path}:{line}: dynamic shared memory, but no key shared_bytes in the head; "
             "add it, for example shared_bytes: 1024 * ITEMSIZE"

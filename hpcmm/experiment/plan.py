@@ -141,13 +141,7 @@ class Plan:
         return found
 
     def profile_parts(self, operation: str) -> dict[str, tuple[Point, ...]]:
-        """Return the points to profile in parts, by a digest that changes when a part must be repeated.
-
-        Raises
-        ------
-        ConfigError
-            If no profile of the operation is planned.
-        """
+        """Return the points to profile in parts, by a digest that changes when a part must be repeated."""
         profiled = self.profiled
         if operation not in profiled:
             raise ConfigError(f"no profile of {operation!r} is planned; planned are: {', '.join(profiled) or 'none'}")
@@ -177,13 +171,7 @@ class Plan:
         return rows
 
     def write(self, path: Path) -> None:
-        """Write the plan as JSON.
-
-        Raises
-        ------
-        ConfigError
-            If the folder or the file cannot be written; the message has its path.
-        """
+        """Write the plan as JSON."""
         temporary = path.with_suffix(".tmp")
         entry = dataclasses.asdict(self) | {"fingerprint": self.fingerprint}
         try:
@@ -218,13 +206,7 @@ def turns(job: Job, measuring: Measuring) -> dict[str, Turn]:
 
 
 def read(path: Path) -> Plan:
-    """Read a plan that ``Plan.write`` wrote.
-
-    Raises
-    ------
-    ConfigError
-        If the file is missing, damaged, or of another version.
-    """
+    """Read a plan that ``Plan.write`` wrote; raise ConfigError if it is missing, damaged, or of another version."""
     try:
         entry = json.loads(files.text_of(path))
         fingerprint = entry["fingerprint"]
@@ -250,19 +232,9 @@ def from_json(entry: dict[str, Any]) -> Plan:
 
 
 def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
-    """Plan an experiment.
+    """Plan the experiment of a config; the default machine is a cluster with all devices of the config.
 
-    Parameters
-    ----------
-    config : mapping
-        Contents of config.yaml.
-    machine : Machine
-        The machine of the run; by default a cluster with all devices of the config.
-
-    Raises
-    ------
-    ConfigError
-        With all problems.
+    Raise ConfigError with all problems.
     """
     fingerprint.forget()
     extensions.load_named(config)

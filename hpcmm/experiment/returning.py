@@ -43,22 +43,24 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
     if LEADERBOARD in own:
         yield OPERATIONS["matmul"], own[LEADERBOARD]
         return
-    found = [
+    candidates = [
         (OPERATIONS[operation], each)
         for name, each in own.items()
         for operation, pattern in NAMES.items()
         if re.search(pattern, name.lower())
         and len(required(each)) == len(inputs(OPERATIONS[operation])) + is_launched(each)
     ]
-    found = [each for each in found if not is_launched(each[1])] or found  # beside the kernels that they launch
+    candidates = [
+        each for each in candidates if not is_launched(each[1])
+    ] or candidates  # beside the kernels that they launch
     of_kernels = [of for of, pattern in NAMES.items() if any(re.search(pattern, name.lower()) for name in own)]
-    for of in of_kernels[:1] if not found else ():  # a function of any name that launches them
+    for of in of_kernels[:1] if not candidates else ():  # a function of any name that launches them
         fitting = (function for function in own.values() if len(required(function)) == len(inputs(OPERATIONS[of])))
-        found = [(OPERATIONS[of], function) for function in fitting if inspect.isfunction(function)]
-    if len(found) == 1:
-        yield from found
+        candidates = [(OPERATIONS[of], function) for function in fitting if inspect.isfunction(function)]
+    if len(candidates) == 1:
+        yield from candidates
     elif own:
-        names = ", ".join(each.__name__ for _, each in found) or "none"
+        names = ", ".join(each.__name__ for _, each in candidates) or "none"
         raise HpcmmError(
             f"functions that compute a product, a sum, an addition or a copy, by name and arguments: {names}; name one "
             "of them matmul, sum, vector_add or copy, or state operation: matmul in a head"
@@ -77,7 +79,7 @@ def is_launched(function: Callable[..., Any]) -> bool:
 
 
 def inputs(operation: Operation) -> list[str]:
-    return [each.name for each in operation.operands if each.role == "in"]
+    return [operand.name for operand in operation.operands if operand.role == "in"]
 
 
 def required(function: Callable[..., Any]) -> list[str]:
@@ -86,12 +88,14 @@ def required(function: Callable[..., Any]) -> list[str]:
         parameters = inspect.signature(getattr(function, "py_func", function)).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [each.name for each in parameters if each.default is each.empty and each.kind in (0, 1)]
+    return [
+        parameter.name for parameter in parameters if parameter.default is parameter.empty and parameter.kind in (0, 1)
+    ]
 
 
 def is_by_name(function: Callable[..., Any], operation: Operation) -> bool:
     """Return whether a function takes the operands, the scalars and the stream by name."""
-    names = [each.name for each in operation.operands]
+    names = [operand.name for operand in operation.operands]
     try:
         inspect.signature(function).bind(**dict.fromkeys([*names, *operation.scalars, "stream"]))
     except TypeError:
@@ -114,7 +118,7 @@ def by_name(function: Callable[..., Any], operation: Operation, module: ModuleTy
 
     Arrays are those of torch if the module imports it.
     """
-    (result,) = (each.name for each in operation.operands if each.role != "in")
+    (result,) = (operand.name for operand in operation.operands if operand.role != "in")
     torch = getattr(module, "torch", None)
 
     def converted(x: Any) -> Any:

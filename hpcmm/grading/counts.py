@@ -46,9 +46,9 @@ class Counts:
 
 def read(text: str, launches: int) -> Counts:
     """Read what the emulation counted."""
-    found = json.loads(text)
-    accesses = tuple(Access(*each) for each in found.pop("accesses", ()))
-    return Counts(launches, accesses=accesses, **found)
+    counts = json.loads(text)
+    accesses = tuple(Access(*each) for each in counts.pop("accesses", ()))
+    return Counts(launches, accesses=accesses, **counts)
 
 
 @dataclass(frozen=True)

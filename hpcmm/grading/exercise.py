@@ -69,13 +69,7 @@ class Grade:
 
 
 def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: Sandbox) -> Grade:
-    """Grade one file, which may be missing. Errors fail the exercise, except errors of this machine, which are raised.
-
-    Raises
-    ------
-    NotGraded
-        If this machine cannot grade it.
-    """
+    """Grade one file, which may be missing. Errors fail the exercise, but errors of this machine are raised."""
     missing = backends.missing(exercise.device.name)
     if exercise.sheet:
         return answered(path, exercise)
@@ -146,7 +140,7 @@ def admitted(path: Path, exercise: Exercise) -> tuple[Path, Variant]:
         raise Refused("its head has options for the compiler, which a solution must not have")
     if own.variant.device != exercise.device.name:
         raise Refused(f"its head has device: {own.variant.device}; the exercise is for device: {exercise.device.name}")
-    if wrong := [each for each in exercise.dtypes if each not in own.variant.dtypes]:
+    if wrong := [dtype for dtype in exercise.dtypes if dtype not in own.variant.dtypes]:
         raise Refused(f"its head leaves out the element type {wrong[0]}")
     return path, own.variant
 
@@ -166,7 +160,7 @@ def draw_shapes(exercise: Exercise, rng: np.random.Generator) -> list[tuple[int,
     """Draw shapes: ragged ones, and among them one of multiples of a tile and one with a dimension of 1."""
     count = len(exercise.operation.dimensions)
     shapes = [tuple(int(each) for each in rng.integers(1, exercise.most + 1, count)) for _ in range(exercise.shapes)]
-    whole = [max(1, -(-each // MULTIPLE) * MULTIPLE) for each in shapes[0]]
+    whole = [max(1, -(-shape // MULTIPLE) * MULTIPLE) for shape in shapes[0]]
     shapes[0] = tuple(min(each, exercise.most) for each in whole)
     if len(shapes) > 1:
         thin = list(shapes[1])
@@ -308,7 +302,7 @@ class Solution:
 
 def result(task: Task, places: Sequence[Guarded], memory: np.ndarray) -> np.ndarray:
     """Return the array that a task writes."""
-    name = next(each.name for each in task.operation.operands if each.role != "in")
+    name = next(operand.name for operand in task.operation.operands if operand.role != "in")
     return next(place for place in places if place.name == name).of(memory)
 
 
@@ -322,10 +316,7 @@ def judged(
 ) -> tuple[float, float, float]:
     """Run a kernel once; return error, bound and seconds.
 
-    Raises
-    ------
-    Refused
-        If the result is wrong, or the kernel wrote elsewhere.
+    Raise Refused if the result is wrong, or the kernel wrote elsewhere.
     """
     whole = own.process.memory
     places = guards.layout(task, rng, pitched)

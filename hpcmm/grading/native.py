@@ -87,10 +87,7 @@ class Filter(ctypes.Structure):
 def stay_alone() -> None:
     """Start no process but threads, and no program; reach no process.
 
-    Raises
-    ------
-    OSError
-        If this machine or its system has no filter of system calls.
+    Raise OSError if this machine or its system has no filter of system calls.
     """
     if os.uname().machine not in SYSTEM_CALLS:
         raise OSError(f"no table of system calls for {os.uname().machine}")

@@ -61,15 +61,15 @@ def fault(path: Path, sheet: str) -> str:
         content = line.partition("#")[0].strip()
         if not content:
             continue
-        found = LINE.fullmatch(content)
-        if not found or found[1] not in asked:
+        match = LINE.fullmatch(content)
+        if not match or match[1] not in asked:
             return f"line {number}: {content[:80]!r} is not allowed; allowed: NAME: NUMBER, with a name of the sheet"
-        if not found[2]:
+        if not match[2]:
             continue
         try:
-            answers[found[1]] = float(found[2])
+            answers[match[1]] = float(match[2])
         except ValueError:
-            return f"line {number}: {found[1]}: {found[2][:80]!r} is not allowed; allowed: a number"
+            return f"line {number}: {match[1]}: {match[2][:80]!r} is not allowed; allowed: a number"
     for name, question in asked.items():
         if name not in answers:
             return f"{name}: is not answered"

@@ -223,7 +223,7 @@ class Communicator:
 
     def _copied(self, obj, moved):
         """Return a copy, and count the elements of its arrays."""
-        self.world.sent += sum(each.size for each in _arrays(obj)) if moved else 0
+        self.world.sent += sum(array.size for array in _arrays(obj)) if moved else 0
         return copy.deepcopy(obj)
 
 
@@ -260,12 +260,7 @@ def install():
 def run(function, size, arguments, rest):
     """Call a function on each rank: with ``arguments`` on rank 0, with ``rest`` on others.
 
-    Returns
-    -------
-    str
-        The first error; empty if there is none.
-    int
-        Elements that one rank sent to another.
+    Return the first error, empty if there is none, and the elements that one rank sent to another.
     """
     world = Communicator.world = World(size)
 

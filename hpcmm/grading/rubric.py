@@ -80,13 +80,7 @@ class Rubric:
 
 
 def read(path: Path) -> Rubric:
-    """Read a rubric.
-
-    Raises
-    ------
-    ConfigError
-        With all problems.
-    """
+    """Read a rubric; raise ConfigError with all problems."""
     given = read_config(path)
     with naming(path):
         return checked(given)
@@ -107,7 +101,7 @@ def checked(given: Mapping[str, Any]) -> Rubric:
                 exercises.append(exercise_of(name, entry, whole))
             except ConfigError as error:
                 problems += error.problems
-    files = [each.file for each in exercises]
+    files = [exercise.file for exercise in exercises]
     for each in exercises:
         if files.count(each.file) > 1:
             problems.append(f"exercises.{each.name}.file: {not_allowed(each.file)}a file of its own")
@@ -158,7 +152,7 @@ def judged_by(place: str, exercise: Exercise, entry: Mapping[str, Any]) -> Exerc
     problems = unknown(f"{place}.dtypes", exercise.dtypes, exercise.operation.dtypes)
     if exercise.ranks and not exercise.file.endswith(PYTHON):
         problems.append(f"{place}.ranks: {not_allowed(list(exercise.ranks))}only for a file with {PYTHON}")
-    combines = any(each.distribution == "combined" for each in exercise.operation.operands)
+    combines = any(operand.distribution == "combined" for operand in exercise.operation.operands)
     if exercise.grids and not (exercise.device.accelerator and combines):
         problems.append(f"{place}.grids: {not_allowed(list(exercise.grids))}only for a reduction in CUDA")
     for key, of in (("speed", speed_of), ("counts", limits_of)):

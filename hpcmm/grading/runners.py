@@ -26,13 +26,7 @@ class Runner:
         self.process = process
 
     def ask(self, request: Any) -> float:
-        """Send a request; return the seconds until the reply.
-
-        Raises
-        ------
-        Refused
-            If the reply is an error.
-        """
+        """Send a request; return the seconds until the reply, or raise Refused with its error."""
         reply = self.process.ask(request)
         if reply.content:
             raise Refused(str(reply.content))

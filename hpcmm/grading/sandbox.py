@@ -70,13 +70,7 @@ class NotGraded(HpcmmError):
 
 
 class Sandbox:
-    """Starts programs in isolation, or as they are.
-
-    Parameters
-    ----------
-    program : str
-        Path of bubblewrap; empty for no isolation.
-    """
+    """Starts programs in isolation by ``program``, which is the path of bubblewrap, or without a path as they are."""
 
     def __init__(self, program: str):
         self.program = program
@@ -92,16 +86,9 @@ class Sandbox:
     ) -> list[str]:
         """Return the command that starts a program in isolation.
 
-        Parameters
-        ----------
-        read : sequence of path
-            Files and folders that it can read, at their own paths. It sees no others.
-        hidden : sequence of path
-            Folders among them that are empty.
-        scratch : path, optional
-            A folder in memory to which it can write, of at most ``SCRATCH_BYTES``.
-        whole : bool
-            Whether it also sees its processes in ``/proc``, and NVIDIA's GPUs.
+        The program sees the files and folders to ``read`` at their own paths, with those among them that are ``hidden``
+        empty, and no others. It can write at most ``SCRATCH_BYTES`` to the folder ``scratch``, which is in memory. With
+        ``whole`` it also sees its processes in ``/proc``, and NVIDIA's GPUs.
         """
         if not self.program:
             return list(command)
@@ -117,28 +104,24 @@ class Sandbox:
             mounts |= {path: ("--dev-bind", path, path) for path in ("/sys", *gpus)}
         if scratch:
             mounts[str(scratch)] = ("--size", str(SCRATCH_BYTES), "--tmpfs", str(scratch))
-        arguments = [each for path in sorted(mounts, key=lambda path: (path.count("/"), path)) for each in mounts[path]]
+        arguments = [
+            mount for path in sorted(mounts, key=lambda path: (path.count("/"), path)) for mount in mounts[path]
+        ]
         for path in (*hidden, "/dev", "/"):
             arguments += ["--remount-ro", str(path)]
         return [self.program, *ALONE, *arguments, "--chdir", str(scratch or "/"), "--", *command]
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a process of this package: in isolation, only variables that it uses."""
-        found = surroundings.measuring(os.environ)
+        variables = surroundings.measuring(os.environ)
         if not self.program:
-            return found
-        kept = {name: value for name, value in found.items() if name in PATHS or surroundings.record_of(name)}
+            return variables
+        kept = {name: value for name, value in variables.items() if name in PATHS or surroundings.record_of(name)}
         return {**kept, "HOME": "/tmp", "PYTHONPATH": os.pathsep.join(map(str, PYTHONPATH))}
 
 
 def chosen(trust: bool) -> Sandbox:
-    """Return the isolation of this machine; none where it does not work, if the code is trusted.
-
-    Raises
-    ------
-    NotGraded
-        If isolation does not work, and the code is not trusted.
-    """
+    """Return the isolation of this machine; none where it does not work, if the code is trusted."""
     why = fault()
     if why and not trust:
         raise NotGraded(f"submitted code cannot be isolated on this machine: {why}; {INSTALL}")
@@ -173,12 +156,8 @@ def fault() -> str:
 def of_native(numpy: str = "", further: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return the files that ``native.py`` needs: no compiler, no BLAS but that of NumPy, nothing of this package.
 
-    Parameters
-    ----------
-    numpy : str
-        Folder in which the package NumPy lies; empty without it.
-    further : tuple of str
-        Modules of native code, which it needs with the libraries that they need.
+    ``numpy`` is the folder in which the package NumPy lies; ``further`` are modules of native code, which are needed
+    with the libraries that they need.
     """
     command = [PYTHON, "-I", "-S", "-c", LIBRARIES, numpy, *further]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -43,24 +43,15 @@ class Reply(NamedTuple):
 
 
 class Session:
-    """A process with shared memory that answers requests.
+    """A process with shared memory of ``size`` bytes that answers requests.
 
     It is stopped between requests. Only the contents of the shared memory when it has stopped count, and the next
     inputs are written then. Its CPU clock shows whether all of its threads stopped; CPU time between its reply and its
     stop is added to the time of the reply, and what is counted while it is stopped to that of the next one.
 
-    Parameters
-    ----------
-    program : sequence of str
-        The program, in isolation or not; it gets its descriptors and ``setup`` as one more argument.
-    size : int
-        Bytes of shared memory.
-    seconds : float
-        Time limit of the process, from its start to its end, while it runs.
-    levels : int
-        Processes between this one and the program: those of bubblewrap.
-    stopped_cpu_seconds : float
-        CPU time that it may use at each stop; ``math.inf`` if all of its code is trusted.
+    ``program`` gets its descriptors and ``setup`` as one more argument. ``levels`` is the number of processes between
+    this one and the program: those of bubblewrap. Its time limit of ``seconds`` counts from its start to its end, while
+    it runs. At each stop it may use ``stopped_cpu_seconds``; ``math.inf`` if all of its code is trusted.
     """
 
     def __init__(
@@ -105,10 +96,8 @@ class Session:
     def ask(self, request: Any) -> Reply:
         """Let the process go on until it replied to a request.
 
-        Raises
-        ------
-        Refused
-            If it ends, exceeds its time limit, replies with anything but one line, or used CPU time while stopped.
+        Raise Refused if it ends, exceeds its time limit, replies with anything but one line, or used CPU time while
+        stopped.
         """
         unclocked = self.check_clock()
         with contextlib.suppress(BrokenPipeError):  # the missing reply shows it
@@ -121,10 +110,7 @@ class Session:
     def check_clock(self, seconds: float = 0.0) -> float:
         """Return the CPU time since the stop, after some seconds.
 
-        Raises
-        ------
-        Refused
-            If the process used more CPU time while it was stopped than it may.
+        Raise Refused if the process used more CPU time while it was stopped than it may.
         """
         time.sleep(seconds)
         now = self._cpu_seconds()

@@ -73,15 +73,7 @@ class Tools:
     def run(
         self, command: Sequence[str], results: Sequence[str] = (), text: bytes = b"", read: Sequence[Path] = ()
     ) -> list[bytes]:
-        """Run a tool; return its results, which are files in ``scratch``, or without any its output.
-
-        Raises
-        ------
-        Refused
-            If it fails, or takes too long.
-        NotGraded
-            If it is missing.
-        """
+        """Run a tool; return its results, which are files in ``scratch``, or without any its output."""
         found = shutil.which(command[0])
         if not found:
             raise NotGraded(f"{command[0]} is missing on this machine: install gcc and binutils")
@@ -121,11 +113,8 @@ class Tools:
     def compile(self, command: Sequence[str], text: bytes = b"", own: Sequence[Path] = ()) -> None:
         """Compile the source, or a text that includes it, with headers and modules of this package.
 
-        Raises
-        ------
-        Refused
-            If the preprocessor or the assembler reads a file that is neither of the source's folder nor a header of the
-            system.
+        Raise Refused if the preprocessor or the assembler reads a file that is neither of the source's folder nor a
+        header of the system.
         """
         self.preprocess(command, text, own)
         self.build(command, text, own)
@@ -157,7 +146,7 @@ def system_headers(program: str) -> tuple[str, ...]:
     listed = said.partition("search starts here:\n#include <...>")[2] or said.partition("#include <...>")[2]
     folders = [line.strip() for line in listed.partition("End of search list")[0].splitlines()[1:]]
     # the C library's headers that are read in any case, such as stdc-predef.h, are there, too
-    return tuple(os.path.normpath(each) for each in folders if each.startswith("/"))
+    return tuple(os.path.normpath(folder) for folder in folders if folder.startswith("/"))
 
 
 def compiled(tools: Tools, macros: Mapping[str, Any]) -> None:
@@ -172,16 +161,13 @@ def compiled(tools: Tools, macros: Mapping[str, Any]) -> None:
 def emulated(tools: Tools, symbol: str, macros: Mapping[str, Any]) -> launch.Entry:
     """Compile a CUDA kernel for the host emulation, and return how to launch it.
 
-    Raises
-    ------
-    Refused
-        If it also has code that a GPU does not run, or calls functions that a GPU does not have.
+    Raise Refused if it also has code that a GPU does not run, or calls functions that a GPU does not have.
     """
     if not launch.COMPILER:
         raise NotGraded("there is neither a GPU nor g++ on this machine: install g++ to emulate CUDA kernels")
     defines, folder = [f"-D{name}={value}" for name, value in macros.items()], files.cache()
     options, text, _ = launch.translation(tools.source, symbol, defines, folder)
-    header = next(each[2:] for each in options if each.startswith("-I"))
+    header = next(option[2:] for option in options if option.startswith("-I"))
     own = [launch.FOLDER, Path(header), launch.runtime(folder), *(kernels.FOLDER / name for name in SHARED)]
     command, language = [launch.COMPILER, *launch.FLAGS], options.index("-x")
     tools.preprocess([*command, *options], text.encode(), own)

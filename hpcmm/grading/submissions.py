@@ -36,13 +36,7 @@ class Submission:
 
 
 def found_in(folder: Path, rubric: Rubric) -> list[Submission]:
-    """Return the submission in a folder, or those in its subfolders.
-
-    Raises
-    ------
-    HpcmmError
-        If there is none.
-    """
+    """Return the submission in a folder, or those in its subfolders."""
     files = [each.file for each in rubric.exercises]
     if not folder.is_dir():
         raise HpcmmError(f"{folder}: no such folder")

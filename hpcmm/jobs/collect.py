@@ -41,17 +41,7 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
     Finished points of a failed job are included. ``done.source`` of the plan is in the file if nothing failed; else the
     next run of the workflow makes it again.
 
-    Parameters
-    ----------
-    results : Path
-        Folder with ``plan.json``, ``raw/``, ``profiles/`` and ``logs/``.
-    target : Path
-        HDF5 file to write.
-
-    Returns
-    -------
-    list of str
-        A line for each job that failed; batches that failed for the same reason have one line.
+    Return a line for each job that failed; batches that failed for the same reason have one line.
     """
     parts, unmeasured, unprofiled, failed = [], planned.rows_unmeasured(), planned.unprofiled(), []
     incomplete: dict[tuple[str, str], list[tuple[Batch, int]]] = {}

@@ -33,15 +33,7 @@ SANITIZING_SECONDS = 180.0  # of one kernel
 class Visit:
     """A process that makes one visit of the points of some batches. It starts at once, and waits for them.
 
-    Parameters
-    ----------
-    alone : bool
-        Whether to wait until no other measurement runs on this machine.
-
-    Raises
-    ------
-    HpcmmError
-        If mpi4py is not installed: a process of one rank needs it, too.
+    If it is ``alone``, it waits until no other measurement runs on this machine.
     """
 
     def __init__(self, alone: bool = False):
@@ -57,10 +49,7 @@ class Visit:
     def measure(self, request: Mapping[str, Any], show: Callable[[str], None]) -> str:
         """Measure, and add what happens to ``request["entries"]``; return why the process ended early, if it did.
 
-        Raises
-        ------
-        HpcmmError
-            If it ended before it could measure any kernel, as without a working MPI.
+        Raise HpcmmError if it ended before it could measure any kernel, as without a working MPI.
         """
         lines: list[str] = []
 
@@ -133,7 +122,9 @@ def measure(
         waiting = []
         for batch in planned.to_measure:
             visits = Recorded.of(entries[batch.name], batch).visits
-            if any(visits.get(each, (0, 1))[1] for each in batch.fingerprints):  # a point needs a further visit
+            if any(
+                visits.get(fingerprint, (0, 1))[1] for fingerprint in batch.fingerprints
+            ):  # a point needs a further visit
                 waiting.append(batch.name)
         for names in [[each] for each in waiting] if alone else filter(None, [waiting]):
             visit, first = first or Visit(alone), None
@@ -147,7 +138,11 @@ def measure(
     for batch in planned.to_measure:
         content = Recorded.of(entries[batch.name], batch)
         parts.append(in_order(batch, [], content.runs, content.finished))
-        failed = {each: content.failed.get(each, "") for each in batch.fingerprints if each not in content.finished}
+        failed = {
+            fingerprint: content.failed.get(fingerprint, "")
+            for fingerprint in batch.fingerprints
+            if fingerprint not in content.finished
+        }
         if endings[batch.name].startswith(SIGNALLED):
             failed = {each: why.replace(CUT_OFF, endings[batch.name]) for each, why in failed.items()}
         unmeasured += rows_of_failures(batch, reasons_of(batch, failed, endings[batch.name]))
@@ -190,15 +185,7 @@ def start(command: Sequence[str], alone: bool = False, **options: Any) -> subpro
 def sanitized(
     config: Mapping[str, Any], program: str, tools: Sequence[str] = sanitizing.TOOLS
 ) -> list[sanitizing.Report]:
-    """Run the kernels of a config once under tools of compute-sanitizer, beside each other.
-
-    Parameters
-    ----------
-    config : mapping
-        Contents of a config.yaml; each of its jobs has one rank.
-    program : str
-        Path of compute-sanitizer.
-    """
+    """Run the kernels of a config once under tools of compute-sanitizer, beside each other."""
     with tempfile.TemporaryDirectory(prefix="hpcmm-sanitize-") as folder:
         path = Path(folder, "plan.json")
         plan.make(config, backends.this_machine()).write(path)

@@ -82,10 +82,7 @@ class Geometry:
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         """Return the launches of one run, in order; an empty result needs none.
 
-        Parameters
-        ----------
-        arrays : mapping of str to array
-            The operands and the workspace.
+        The arrays are the operands and the workspace.
         """
         raise NotImplementedError
 
@@ -289,14 +286,14 @@ class Operation:
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
         """Return the types of a variant: its own, or all types whose sums are of the same type, besides ``stated``."""
-        common = (each for each in self.dtypes if not DTYPES[each].accumulator and each not in self.stated)
+        common = (dtype for dtype in self.dtypes if not DTYPES[dtype].accumulator and dtype not in self.stated)
         return variant.dtypes or tuple(common)
 
     def dtypes_of_all(self, variants: Iterable[Variant]) -> tuple[str, ...]:
         """Return the types that some variant supports; baselines are used only if there are no other variants."""
         chosen = list(variants)
         rungs = [each for each in chosen if not each.library] or chosen
-        return tuple(dtype for dtype in self.dtypes if any(dtype in self.dtypes_of(each) for each in rungs))
+        return tuple(dtype for dtype in self.dtypes if any(dtype in self.dtypes_of(rung) for rung in rungs))
 
     def scalars_of(self, dtype: str, given: Mapping[str, float]) -> dict[str, float]:
         """Return the scalar arguments for a type: as given, else the defaults, truncated for integer types."""
@@ -363,13 +360,7 @@ class Task:
 
     @property
     def sms(self) -> int:
-        """The SM count, for choices and launches that depend on it.
-
-        Raises
-        ------
-        HpcmmError
-            If the task is not placed on a device.
-        """
+        """The SM count, for choices and launches that depend on it; HpcmmError without a device."""
         if self.multiprocessors <= 0:
             raise HpcmmError(
                 f"{self.operation.name} {self.variant.name}: its launches depend on the SM count of the GPU, and the "
@@ -389,7 +380,7 @@ class Task:
     def shape_of(self, operand: Operand) -> tuple[int, ...]:
         """The shape of an operand's whole array."""
         lengths = dict(zip(self.operation.dimensions, self.shape, strict=True))
-        return tuple(lengths[each] for each in operand.dimensions)
+        return tuple(lengths[dimension] for dimension in operand.dimensions)
 
     @property
     def geometry(self) -> Geometry:

@@ -78,13 +78,7 @@ CAPABILITIES = (
 
 
 def capability(name: str) -> Capability:
-    """Return the limits of a compute capability such as ``"9.0"``.
-
-    Raises
-    ------
-    HpcmmError
-        If it is not in the table.
-    """
+    """Return the limits of a compute capability such as ``"9.0"``."""
     for each in CAPABILITIES:
         if name in each.names.split():
             return each
@@ -97,22 +91,10 @@ CURRENT = capability("9.0")  # has the units of allocation of all capabilities f
 
 
 def block_limits(kernel: Mapping[str, float], like: Capability = CURRENT) -> dict[str, int]:
-    """Return the number of blocks per SM that each resource alone would allow.
+    """Return the number of blocks per SM that each resource which the kernel uses would allow alone.
 
-    Parameters
-    ----------
-    kernel : mapping
-        ``RESOURCES`` of a kernel. Only resources that it uses.
-    like : Capability
-        Has the units of allocation.
+    ``like`` has the units of allocation. ``"blocks"`` is the limit of the hardware.
 
-    Returns
-    -------
-    dict
-        Keys ``"threads"``, ``"registers"``, ``"shared memory"`` and ``"blocks"``, the limit of the hardware.
-
-    Examples
-    --------
     >>> fermi = {"sm_threads": 1536, "sm_blocks": 8, "sm_registers": 32768, "sm_shared_bytes": 16384}
     >>> block_limits(fermi | {"block_x": 16, "block_y": 16, "shared_bytes": 2048})
     {'threads': 6, 'shared memory': 8, 'blocks': 8}
@@ -138,21 +120,9 @@ def block_on(
 ) -> dict[str, int]:
     """Return ``RESOURCES`` of a block on a device of a compute capability, for ``block_limits``.
 
-    Parameters
-    ----------
-    threads : tuple of int
-        Threads of a block in x and y.
-    shared : int
-        Shared memory of a block [B].
-    registers : int
-        Registers per thread; 0 if unknown.
-    sm_shared : int
-        Shared memory of an SM [B], if it is configured to another amount; 0 for that of the compute capability.
-
-    Raises
-    ------
-    HpcmmError
-        If such a block cannot be launched.
+    ``shared`` is the shared memory of a block in bytes, and ``sm_shared`` that of an SM, if it is configured to another
+    amount than that of the compute capability. ``registers`` are those of a thread; 0 if unknown. Raise HpcmmError if
+    such a block cannot be launched.
     """
     name = like.names.split()[0]
     for value, limit, of in (
@@ -184,8 +154,6 @@ def tile_phase(rows: int, columns: int, depth: int) -> tuple[int, int]:
 
     Without tiles each thread loads one element of A and one of B for one multiply-add: a tile of one element.
 
-    Examples
-    --------
     >>> tile_phase(16, 16, 16)
     (512, 8192)
     >>> tile_phase(1, 1, 1)

@@ -64,7 +64,7 @@ class Contract:
         if self.multiples and self.square and len(set(self.multiples.values())) == 1:
             parts.append(f"multiples of {next(iter(self.multiples.values()))}")
         elif self.multiples:
-            parts.append(f"multiples of {' x '.join(f'{each}' for each in self.multiples.values())}")
+            parts.append(f"multiples of {' x '.join(f'{multiple}' for multiple in self.multiples.values())}")
         limits = dict.fromkeys([*self.least, *self.most])
         same = [name for name in limits if self.least.get(name, 1) == self.most.get(name)]
         parts += [f"{name} = {self.most[name]}" for name in same]

@@ -144,13 +144,7 @@ class ChosenTile(OverC):
 
 @dataclass(frozen=True)
 class Tiled(OverC):
-    """Blocks as the head of a kernel's file describes them.
-
-    Raises
-    ------
-    ValueError
-        If the grid is not two or three expressions over known names.
-    """
+    """Blocks as the head of a kernel's file describes them; the grid is two or three expressions over known names."""
 
     # Widths of square blocks with one thread per element of C; empty if ``block`` is given
     tiles: tuple[int, ...] = (16,)
@@ -212,13 +206,7 @@ class Tiled(OverC):
         return Work(*self.covered(task), max(1, self.depth), math.prod(self.block) / 32)
 
     def blocks(self, task: Task) -> tuple[int, ...]:
-        """Return the number of blocks in x, y and z.
-
-        Raises
-        ------
-        HpcmmError
-            If an expression of the grid has no value at the sizes of the task.
-        """
+        """Return the number of blocks in x, y and z."""
         if self.grid:
             try:
                 return self._blocks({**sizes_of(task), **self.macros(task)})

@@ -22,12 +22,12 @@ def variants(variant: Variant, dtype: str) -> list[tuple[str, Variant]]:
     """Return the name of each build of a rung, and a variant that always runs it."""
     key = id(variant), dtype
     if key not in _variants:
-        found = []
+        records = []
         for geometry in variant.geometry_of(dtype).builds():
             one = replace(variant, geometry=geometry)
             pick = geometry.pick(Task(None, one, (), dtype))
-            found.append((", ".join(filter(None, (variant.name, pick))), one))
-        _variants[key] = variant, found
+            records.append((", ".join(filter(None, (variant.name, pick))), one))
+        _variants[key] = variant, records
     return _variants[key][1]
 
 

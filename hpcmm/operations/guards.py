@@ -104,11 +104,11 @@ def far_apart(task: Task) -> tuple[Task, int] | None:
 
     None for operations without such matrices, and for kernels of packed rows.
     """
-    rows = [each.dimensions[0] for each in task.operation.operands if len(each.dimensions) > 1]
+    rows = [operand.dimensions[0] for operand in task.operation.operands if len(operand.dimensions) > 1]
     if not rows or len(task.operation.dimensions) < 3 or (task.variant.contract or Contract()).packed:
         return None
     small = at(task, (5,) * len(task.operation.dimensions))
-    least = min(small.shape[task.operation.dimensions.index(each)] for each in rows)
+    least = min(small.shape[task.operation.dimensions.index(row)] for row in rows)
     return small, (2**32 // (least - 1) // 1024 + 1) * 1024
 
 
@@ -142,7 +142,7 @@ def fill(memory: np.ndarray, places: Sequence[Guarded], task: Task, inputs: Mapp
 def trespass(before: np.ndarray, after: np.ndarray, places: Sequence[Guarded], task: Task) -> str:
     """Return which write was not allowed; empty if only outputs changed. The outputs are copied into ``before``."""
     for place in places:
-        if next(each.role for each in task.operation.operands if each.name == place.name) != "in":
+        if next(operand.role for operand in task.operation.operands if operand.name == place.name) != "in":
             place.of(before)[...] = place.of(after)
     words = len(before) // 8 * 8  # eight bytes at a time take less memory
     if np.array_equal(before[:words].view(np.uint64), after[:words].view(np.uint64)) and np.array_equal(

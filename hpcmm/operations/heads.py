@@ -98,16 +98,8 @@ def rung(
 ) -> Variant:
     """Read the record of a rung of this package.
 
-    Parameters
-    ----------
-    path : Path
-        Its source file; the stem is its name.
-    geometry : type of Geometry, optional
-        The geometry of CUDA kernels that the keys of a head describe.
-    dtypes : sequence of str
-        The element types if the head names none.
-    launches : Geometry, or mapping of str to Geometry, optional
-        A geometry that a head cannot describe, by type if types differ in it.
+    The keys of a head describe ``geometry``. ``launches``, by type if types differ in it, is one that a head cannot
+    describe. ``dtypes`` are the element types if the head names none.
     """
     (device,) = (each for each in DEVICES.values() if each.suffix == path.suffix)
     body, start = body_of(text_of(path), path)
@@ -159,13 +151,7 @@ def with_geometry(variant: Variant, geometry: Geometry | Mapping[str, Geometry] 
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a kernel's file.
-
-    Raises
-    ------
-    KernelFileError
-        If it is no text file, or too long.
-    """
+    """Return the text of a kernel's file."""
     try:
         return reader.text_of(path, MOST_BYTES)
     except ConfigError as error:
@@ -188,7 +174,7 @@ def end_of_comments(text: str, python: bool = False) -> int:
     """Return the index of the first code."""
     end = 0
     patterns = (PYTHON_COMMENT,) if python else (BLOCK_COMMENT, LINE_COMMENT)
-    while found := next(filter(None, (each.match(text, end) for each in patterns)), None):
+    while found := next(filter(None, (pattern.match(text, end) for pattern in patterns)), None):
         end = found.end()
     return end
 
@@ -204,13 +190,7 @@ def whole(path: Path) -> str:
 
 
 def body_of(text: str, path: Path) -> tuple[str, int]:
-    """Return the YAML of a file's head, at its lines, and the line of ``hpcmm:`` from 1; empty and 0 without a head.
-
-    Raises
-    ------
-    KernelFileError
-        If there are two heads.
-    """
+    """Return the YAML of a file's head, at its lines, and the line of ``hpcmm:`` from 1; empty and 0 without a head."""
     lines = leading_comments(text, path.suffix == PYTHON).splitlines()
     starts = [i for i, line in enumerate(lines) if line.strip().startswith(MARK)]
     if not starts:
@@ -254,13 +234,7 @@ def check_unread(text: str, path: Path, start: int, end: int) -> None:
 
 
 def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return the keys of a file's head, and their lines.
-
-    Raises
-    ------
-    KernelFileError
-        If it is not YAML, or not valid by the schema, or if there are lines that look like a head elsewhere.
-    """
+    """Return the keys of a file's head, and their lines; raise KernelFileError if lines elsewhere look like a head."""
     body, start = body_of(text, path)
     check_unread(text, path, start, body.count("\n") + 1)
     if not start:
@@ -269,7 +243,7 @@ def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         value = parse(body, path)
         node = yaml.compose(body, Loader)
     except ConfigError as error:
-        raise KernelFileError(*(re.sub(r": line (\d+), ", r":\1: ", each) for each in error.problems)) from error
+        raise KernelFileError(*(re.sub(r": line (\d+), ", r":\1: ", problem) for problem in error.problems)) from error
     inner = value.get(MARK[:-1]) if isinstance(value, dict) and len(value) == 1 else ""
     if inner is None:
         return {}, {}
@@ -295,14 +269,14 @@ def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
 
 def keys_of(geometry: type[Geometry] | None) -> set[str]:
     """Return the keys of a head that describe a launch of a geometry."""
-    return {each.name for each in dataclasses.fields(geometry)} if geometry else set()
+    return {field.name for field in dataclasses.fields(geometry)} if geometry else set()
 
 
 def geometries(
     geometry: type[Geometry], head: Mapping[str, Any], dtypes: Sequence[str], problems: Problems
 ) -> Geometry | Mapping[str, Geometry] | None:
     """Return the geometry of a head: one for all types, or one each if it depends on the size of an element."""
-    found = {each: launched(geometry, head, DTYPES[each].itemsize, problems) for each in dtypes}
+    found = {dtype: launched(geometry, head, DTYPES[dtype].itemsize, problems) for dtype in dtypes}
     first = next(iter(found.values()), None)
     return first if all(each == first for each in found.values()) else found
 
@@ -311,7 +285,7 @@ def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, p
     """Return the geometry of a head for elements of a size; None after a problem."""
     values: dict[str, Any] = {"constants": head["constants"]} if "constants" in head else {}
     known = {"ITEMSIZE": itemsize, **head.get("constants", {})}
-    fields = {each.name: each.default for each in dataclasses.fields(geometry)}
+    fields = {field.name: field.default for field in dataclasses.fields(geometry)}
     for key in (key for key in NUMBERS if key in head and key in fields):
         try:
             found = evaluated(key, head[key], known)
@@ -344,13 +318,7 @@ def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, p
 
 
 def evaluated(key: str, given: Any, known: Mapping[str, int]) -> tuple[int, ...] | dict[str, int]:
-    """Return the numbers of a key.
-
-    Raises
-    ------
-    ValueError
-        If one of them is no number and no expression over the known names.
-    """
+    """Return the numbers of a key; raise ValueError for what is no number and no expression over the known names."""
     if key == "tensor_maps":
         return {name: number(each, known) for name, each in given.items()}
     several = isinstance(given, list) and key in LISTS
@@ -383,11 +351,6 @@ def number(given: Any, known: Mapping[str, int]) -> int:
     136
     >>> number("min(ceil(n / 32), 7)", {"n": 65})
     3
-
-    Raises
-    ------
-    ValueError
-        If it is neither.
     """
     if type(given) is int:
         return given
@@ -429,18 +392,8 @@ def ladder(
 ) -> tuple[Variant, ...]:
     """Return the records of a ladder, in the order of ``ladders.yaml``.
 
-    Parameters
-    ----------
-    folder : str
-        The folder of the sources.
-    dtypes : sequence of str
-        The element types of a rung whose head names none.
-    *records : Variant
-        Those of libraries and picks; the heads of sources are the records of the other rungs.
-    geometry : type of Geometry, optional
-        The geometry of CUDA kernels that the keys of a head describe.
-    launches : mapping, optional
-        By name, the geometries that a head cannot describe.
+    ``records`` are those of libraries and picks; the heads of the sources in ``folder`` are the records of the other
+    rungs, as ``rung`` reads them. ``launches`` are by name.
     """
     suffixes = [device.suffix for device in DEVICES.values()]
     paths = {path.stem: path for path in (kernels.FOLDER / folder).glob("*/*") if path.suffix in suffixes}

@@ -50,7 +50,9 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     products with a root mean square of 7.5: to reach 2^13 at k = 16384 it would have to deviate by 8.5 standard
     deviations. The result is exact in float32 for alpha and beta that are multiples of 1/16 up to 64.
     """
-    arrays = {each.name: np.empty(task.shape_of(each), task.storage(each)) for each in task.operation.operands}
+    arrays = {
+        operand.name: np.empty(task.shape_of(operand), task.storage(operand)) for operand in task.operation.operands
+    }
     fill(rng, task, arrays)
     return arrays
 

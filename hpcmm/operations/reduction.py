@@ -22,11 +22,6 @@ class Passes(Geometry):
     """Launches of one kernel, each over the partial results of the previous one, until one result is left.
 
     Only the end of a launch synchronizes all blocks.
-
-    Raises
-    ------
-    ValueError
-        If the number of partial results does not decrease.
     """
 
     per_thread: int = 1  # minimum number of elements per thread
@@ -180,16 +175,10 @@ def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: Callable[..., dict]) -> Operation:
-    """Return the record of one reduction.
+    """Return the record of one reduction, whose name is that of the combination.
 
-    Parameters
-    ----------
-    combination : {"sum", "minimum", "maximum"}
-        Also the name of the operation.
-    macros : mapping
-        By device, the macros that define the combination of ``a`` and ``b``.
-    draw : callable
-        Draws inputs whose result is exact for every order of combinations.
+    ``macros`` define the combination of ``a`` and ``b`` by device. The result of what ``draw`` draws is exact for every
+    order of combinations.
     """
     return Operation(
         name=combination,

@@ -65,7 +65,7 @@ def tables(count: int) -> dict[str, int | str]:
     """Return the macros of a source that multiplies residues modulo the first ``count`` of ``MODULI``."""
     moduli = MODULI[:count]
     product = math.prod(moduli)
-    pairs = [high_and_low(each, moduli) for each in weights(moduli)]
+    pairs = [high_and_low(weight, moduli) for weight in weights(moduli)]
     high, low = high_and_low(product, moduli)
     values = {
         "MODULI": moduli,

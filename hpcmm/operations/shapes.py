@@ -23,15 +23,8 @@ LENGTHS = (1, 2, 33, 1000, 4099)
 
 
 def ragged(operation: Operation, macros: Mapping[str, object]) -> list[tuple[int, ...]]:
-    """Return shapes to verify a kernel at, without duplicates.
+    """Return shapes to verify a kernel at, without duplicates; its macros give its block.
 
-    Parameters
-    ----------
-    macros : mapping
-        Macros of the kernel. ``TILE``, ``ROWS`` and ``COLUMNS``, or ``BLOCK`` and ``PER_THREAD`` give its block.
-
-    Examples
-    --------
     >>> from hpcmm.operations import OPERATIONS
     >>> ragged(OPERATIONS["sum"], {"BLOCK": 4})
     [(1,), (2,), (33,), (1000,), (4099,), (3,), (4,), (5,), (17,)]
@@ -41,7 +34,7 @@ def ragged(operation: Operation, macros: Mapping[str, object]) -> list[tuple[int
     if count == 1:
         block = whole.get("BLOCK", 256) * whole.get("PER_THREAD", 1)
         lengths = (*LENGTHS, *(each for each in (block - 1, block, block + 1, 4 * block + 1) if each > 0))
-        return list(dict.fromkeys((each,) for each in lengths))
+        return list(dict.fromkeys((length,) for length in lengths))
     rows, columns = (whole.get(name, whole.get("TILE", 32)) for name in ("ROWS", "COLUMNS"))
     depth = whole.get("DEPTH", 8)
     shapes = [*RAGGED, (rows, columns, 4 * depth), (rows + 12, 2 * columns + 5, 20), (2 * rows - 1, columns, depth + 5)]

@@ -80,7 +80,7 @@ class DmmaTile:
 
     @property
     def macros(self) -> dict[str, int]:
-        return macros_of(self, *(each.name for each in fields(self))) | {"BLOCK": self.threads}
+        return macros_of(self, *(field.name for field in fields(self))) | {"BLOCK": self.threads}
 
     @property
     def ring_bytes(self) -> int:
@@ -138,7 +138,7 @@ class SplitK(Clusters):
     choices: tuple[SplitChoice, ...]
 
     def candidates(self) -> list[tuple[FmaTile | DmmaTile, int]]:
-        return [(each.tile, parts) for each in self.choices for parts in CLUSTERED if parts <= each.max_parts]
+        return [(choice.tile, parts) for choice in self.choices for parts in CLUSTERED if parts <= choice.max_parts]
 
     def shared_bytes(self, task: Task) -> int:
         tile, parts = self.chosen(task)
@@ -187,7 +187,7 @@ class SkinnyTile:
 
     @property
     def macros(self) -> dict[str, int]:
-        return macros_of(self, *(each.name for each in fields(self))) | {"BLOCK": self.threads}
+        return macros_of(self, *(field.name for field in fields(self))) | {"BLOCK": self.threads}
 
     def ring_bytes(self, itemsize: int) -> int:
         """Return the bytes of shared memory of the rings of all slices, with the padding against bank conflicts."""

@@ -64,8 +64,8 @@ class SplitTma(ChosenTile):
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
         group_rows = self.group_rows if parts > 1 else near_rows(task, tile.columns)
-        found = macros_of(tile, "rows", "columns", "stages") | {"DEPTH": self.depth, "PARTS": parts}
-        return found | {"BLOCK": self.threads(tile, parts), "GROUP_ROWS": group_rows, "COPY_BLOCK": self.copy_block}
+        defines = macros_of(tile, "rows", "columns", "stages") | {"DEPTH": self.depth, "PARTS": parts}
+        return defines | {"BLOCK": self.threads(tile, parts), "GROUP_ROWS": group_rows, "COPY_BLOCK": self.copy_block}
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
         return copied_rows(task, self.line)
@@ -141,7 +141,7 @@ class FewRows(ChosenTile):
 
     def able(self, task: Task, tile: SplitTile, parts: int) -> bool:
         m, n, k = task.shape
-        narrower = [each.rows for each in self.choices if m <= each.rows]
+        narrower = [choice.rows for choice in self.choices if m <= choice.rows]
         stages = parts == 1 or parts * BOX <= k
         return aligned(task, n, k) and tile.rows == min(narrower, default=0) and stages
 
@@ -151,8 +151,8 @@ class FewRows(ChosenTile):
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
-        found = macros_of(tile, "rows", "columns", "stages") | {"DEPTH": BOX, "PARTS": parts, "GROUP_ROWS": 1}
-        return found | {"BLOCK": self.threads(tile), "BFLOAT16": int(task.dtype == "bfloat16")}
+        defines = macros_of(tile, "rows", "columns", "stages") | {"DEPTH": BOX, "PARTS": parts, "GROUP_ROWS": 1}
+        return defines | {"BLOCK": self.threads(tile), "BFLOAT16": int(task.dtype == "bfloat16")}
 
     def launched(self, task: Task, arrays: Mapping[str, Any], tile: SplitTile, parts: int) -> list[Launch]:
         boxes = [Boxes(arrays[name], rows, BOX, task.dtype) for name, rows in (("A", tile.rows), ("B", BOX))]
@@ -188,8 +188,8 @@ class ShortK(ChosenTile):
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, _ = self.chosen(task)
-        found = macros_of(tile, "rows", "columns", "stages", "resident") | {"DEPTH": BOX, "GROUP_ROWS": 1}
-        return found | {"BLOCK": 2 * tile.rows, "BFLOAT16": int(task.dtype == "bfloat16")}
+        defines = macros_of(tile, "rows", "columns", "stages", "resident") | {"DEPTH": BOX, "GROUP_ROWS": 1}
+        return defines | {"BLOCK": 2 * tile.rows, "BFLOAT16": int(task.dtype == "bfloat16")}
 
     def launched(self, task: Task, arrays: Mapping[str, Any], tile: ShortTile, divided: int) -> list[Launch]:
         shared = tile.stages * (tile.rows + tile.columns) * ROW_BYTES

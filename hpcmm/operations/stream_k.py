@@ -137,8 +137,8 @@ class StreamKDmma(ChosenTile):
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, _ = self.chosen(task)
-        found = macros_of(tile, *(each.name for each in fields(tile))) | {"BLOCK": tile.threads}
-        return found | {"MAX_BLOCKS": tile.resident * task.sms, "GROUP_ROWS": self.group_rows}
+        defines = macros_of(tile, *(field.name for field in fields(tile))) | {"BLOCK": tile.threads}
+        return defines | {"MAX_BLOCKS": tile.resident * task.sms, "GROUP_ROWS": self.group_rows}
 
     def launched(self, task: Task, arrays: Mapping[str, Any], tile: DmmaChoice, divided: int) -> list[Launch]:
         blocks = tile.blocks(task, divided)

@@ -74,7 +74,7 @@ def _has_rows(x: np.ndarray) -> bool:
 
 
 def _pointers(*arrays: np.ndarray) -> tuple[ctypes.c_void_p, ...]:
-    return tuple(ctypes.c_void_p(each.ctypes.data) for each in arrays)
+    return tuple(ctypes.c_void_p(array.ctypes.data) for array in arrays)
 
 
 def _cores() -> int:

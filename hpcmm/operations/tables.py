@@ -118,7 +118,7 @@ def digest(dtypes: Collection[str]) -> list:
     paths = sorted({*FOLDER.glob("*.yaml"), *of_user("").parent.glob("*.yaml")})
     found = [(path.name, _read(path, path.stat().st_mtime_ns)) for path in paths]
     return [
-        [name, content.multiprocessors, *(hash_of(content.text, each) for each in dtypes)] for name, content in found
+        [name, content.multiprocessors, *(hash_of(content.text, dtype) for dtype in dtypes)] for name, content in found
     ]
 
 
@@ -237,13 +237,7 @@ _locked: set[Path] = set()  # by this process
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from changing a table meanwhile.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be written.
-    """
+    """Keep other processes from changing a table meanwhile; raise OSError if the folder cannot be written."""
     if path in _locked:
         yield
         return

@@ -166,7 +166,7 @@ def near_rows(task: Task, columns: int, most: int = NEAR) -> int:
 
 def aligned(task: Task, *columns: int) -> bool:
     """Return whether rows of so many elements are multiples of 16 bytes, as TMA requires."""
-    return not any(each * task.element.itemsize % 16 for each in columns)
+    return not any(column * task.element.itemsize % 16 for column in columns)
 
 
 def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
@@ -213,7 +213,9 @@ def may_overlap(task: Task, *copied: str) -> bool:
     With large operands, an overlapping product takes longer.
     """
     names = copied or [name.removeprefix("copy_").upper() for name in task.workspace]
-    sizes = {each.name: math.prod(task.shape_of(each)) * task.element.itemsize for each in task.operation.operands}
+    sizes = {
+        operand.name: math.prod(task.shape_of(operand)) * task.element.itemsize for operand in task.operation.operands
+    }
     direct = sum(sizes[name] for name in "AB" if name not in names)
     return sizes["A"] + sizes["B"] <= OVERLAPPED_BYTES and direct <= DIRECT_BYTES
 
@@ -393,8 +395,8 @@ class PersistentDmma(ChosenTile):
     def macros(self, task: Task) -> dict[str, int]:
         tile, _ = self.chosen(task)
         names = "rows", "columns", "warp_rows", "warp_columns", "depth", "stages", "slices", "teams"
-        found = macros_of(tile, *names, "consumer_registers") | {"BLOCK": tile.threads}
-        return found | {"GROUP_ROWS": rows_beyond_cache(task, tile.columns, self.group_rows)}
+        defines = macros_of(tile, *names, "consumer_registers") | {"BLOCK": tile.threads}
+        return defines | {"GROUP_ROWS": rows_beyond_cache(task, tile.columns, self.group_rows)}
 
     def launched(self, task: Task, arrays: Mapping[str, Any], tile: DmmaRing, divided: int) -> list[Launch]:
         tiles = tiles_of(task.shape, tile)

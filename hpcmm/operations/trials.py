@@ -43,7 +43,7 @@ class Operands:
             for operand, start, size in zip(alike, starts, sizes, strict=False)
         }
         others = [each for each in operands if each not in alike]  # sums of int8 are wider
-        return arrays | {each.name: self.backend.empty(task.shape_of(each), task.storage(each)) for each in others}
+        return arrays | {other.name: self.backend.empty(task.shape_of(other), task.storage(other)) for other in others}
 
     def _draw(self, task: Task, size: int) -> None:
         one = replace(task, shape=(1, min(PIECE, size), 1))
@@ -107,10 +107,10 @@ def decide(backend: Any, task: Task) -> None:
         if not choice.undecided(task):
             return
         builds = choice.candidates(task)
-        backend.compile_ahead([each.task for each in builds], surroundings.cpus())
+        backend.compile_ahead([build.task for build in builds], surroundings.cpus())
         try:
             arrays = Operands(backend).of(task)
-            runs = [functools.cache(functools.partial(backend.prepare, each.task, arrays)) for each in builds]
+            runs = [functools.cache(functools.partial(backend.prepare, build.task, arrays)) for build in builds]
             number = turns.fastest(
                 lambda number: backend.seconds_alone(runs[number](), True, arrays, SPINS), len(builds), TRIAL_ROUNDS
             )

@@ -29,14 +29,8 @@ def strassen_bound(terms: int, levels: int, u: float, stored: float) -> float:
 
     It is relative to the largest magnitudes of the row of A and the column of B. A product of k terms without a
     division into quarters has ``k (gamma_k + stored)``. A level multiplies by 18 and adds up to ``89 k / 2`` roundings
-    of additions (Higham, 23.2.2). The factor for terms of second order is that of 100 further roundings.
-
-    Parameters
-    ----------
-    levels : int
-        How often matrices are divided into quarters.
-    u, stored : float
-        Unit roundoff of the accumulator, and that of sums of quarters and of products as they are stored.
+    of additions (Higham, 23.2.2). The factor for terms of second order is that of 100 further roundings. ``u`` is the
+    unit roundoff of the accumulator, and ``stored`` that of sums of quarters and of products as they are stored.
     """
     if levels == 0:
         return terms * (accuracy.gamma(terms + 2, u) + stored)
@@ -134,19 +128,19 @@ class Truth:
         stored = self.a if len(rows) == len(self.a) else self.a[rows]
         if len(rows) <= NARROW:
             few = numbers(stored).astype(np.float64)
-            found = sums.products(few, self.b, self.kind)
+            drawn = sums.products(few, self.b, self.kind)
         elif n <= NARROW:
             few = numbers(self.b.T).astype(np.float64)
-            found = (x.T for x in sums.products(few, stored.T, self.kind))
+            drawn = (x.T for x in sums.products(few, stored.T, self.kind))
         else:
             a = numbers(stored).astype(np.float64)
-            found = np.empty((len(rows), n), wide), *np.empty((2, len(rows), n))
+            drawn = np.empty((len(rows), n), wide), *np.empty((2, len(rows), n))
             for first in range(0, n, PANEL):
                 panel = slice(first, first + PANEL)
                 b = numbers(self.b[:, panel]).astype(np.float64)
-                found[0][:, panel] = a @ b if wide is np.float64 else accuracy.exact_product(a, b)
-                found[1][:, panel], found[2][:, panel] = self.sizes(a, b)
-        product, *sizes = found
+                drawn[0][:, panel] = a @ b if wide is np.float64 else accuracy.exact_product(a, b)
+                drawn[1][:, panel], drawn[2][:, panel] = self.sizes(a, b)
+        product, *sizes = drawn
         if self.levels and min(len(rows), n) <= NARROW:
             sizes = self.sizes(numbers(stored).astype(np.float64), numbers(self.b).astype(np.float64))
         return self.expected(product, *sizes, self.results.numbers(self.c[rows]).astype(wide) if self.beta else None)
@@ -252,7 +246,7 @@ class Judge:
     def __call__(self, got: np.ndarray) -> Verdict:
         how, rows, compared = self.compare_elements(got)
         where, error = "", compared.error
-        if found := self.first_wrong(got, rows, compared.first, *(each.first for each in self.compare_sums(got))):
+        if found := self.first_wrong(got, rows, compared.first, *(total.first for total in self.compare_sums(got))):
             index, mine, expected, magnitude = found
             where = accuracy.describe(index, mine, expected)
             error = float(np.maximum(error, accuracy.compared(mine, expected, expected, magnitude).error))

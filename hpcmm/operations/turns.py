@@ -17,26 +17,14 @@ ERRORS = 3  # standard errors that count as certain
 
 
 def fastest(seconds: Callable[[int], float], count: int, most: int = MOST) -> int:
-    """Return the number of the fastest candidate.
+    """Return the number of the fastest of ``count`` candidates; ``seconds`` runs the candidate of a number once.
 
     Each candidate has a run that is not counted, because it may load a kernel. Then they take turns, in alternating
     order. A candidate leaves when it is certainly not the fastest by ``TOLERANCE``; the last one is chosen. If the runs
     have taken ``SECONDS``, or after ``most`` rounds, it is the one with the least time. There are at least ``FEWEST``
     rounds.
 
-    Parameters
-    ----------
-    seconds : callable
-        Runs a candidate once, given its number, and returns the time.
-    count : int
-        Number of candidates.
-    most : int
-        Maximum number of rounds.
-
-    Raises
-    ------
-    DeviceError
-        If all candidates raise it in their first runs; one that does is dropped.
+    A candidate whose first run raises DeviceError is dropped; if all do, the error is raised.
     """
     able, failure = [], None
     for number in range(count):

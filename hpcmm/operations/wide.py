@@ -24,18 +24,9 @@ class Wide:
     """The comparison of all elements of results with a float64 product by the library of a device.
 
     This product must itself have the sums with signs of the reference, which no library computed. If it has other sums,
-    or takes too long, it is not used again.
-
-    Parameters
-    ----------
-    truth : Truth
-        Of the product; its ``expected`` also computes on arrays of the device.
-    signs : sequence of ndarray
-        Signs for the sums of the rows and of the columns of C.
-    totals : sequence of tuple
-        These sums and the norms of their terms, as ``Truth.row_sums`` returns them.
-    seconds : float
-        Time limit of a comparison.
+    or takes longer than ``seconds``, it is not used again. ``totals`` are the sums of the rows and of the columns of C
+    with ``signs``, and the norms of their terms, as ``Truth.row_sums`` returns them. ``truth.expected`` also computes
+    on arrays of the device.
     """
 
     def __init__(
@@ -67,7 +58,7 @@ class Wide:
         truth, upload, begin = self.truth, self.device.upload, time.perf_counter()
         numbers, numbers_of_c = (numbers_on(self.device, each) for each in (truth.element, truth.results))
         (m, n), stored_b = got.shape, upload(truth.b)
-        right, left = (upload(each.astype(np.float64)) for each in self.signs)
+        right, left = (upload(sign.astype(np.float64)) for sign in self.signs)
         sums = [upload(np.zeros((length, each.shape[1]))) for length, each in zip((m, n), (right, left), strict=True)]
         squares = [upload(np.zeros(length)) for length in (m, n)]
         parts, wrong, blocks = [], [], -(-m // BLOCK) * -(-n // BLOCK)

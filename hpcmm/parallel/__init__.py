@@ -46,13 +46,7 @@ def algorithms_of(operation: Operation) -> tuple[Algorithm, ...]:
 
 
 def algorithm_of(operation: Operation, name: str) -> Algorithm:
-    """Return an algorithm by name.
-
-    Raises
-    ------
-    HpcmmError
-        If no algorithm of that name suits the operation.
-    """
+    """Return an algorithm by name; raise HpcmmError if none of that name suits the operation."""
     known = {algorithm.name: algorithm for algorithm in algorithms_of(operation)}
     if name not in known:
         raise HpcmmError(f"algorithm {name!r} does not suit {operation.name}; allowed: {', '.join(known) or 'none'}")

@@ -27,12 +27,12 @@ from hpcmm.parallel.schedules import block_row, block_tree, part_of_tree, tree_n
 
 def is_reduction(operation: Operation) -> bool:
     """Return whether an operation reduces vectors, distributed by blocks, to one number."""
-    inputs = [each for each in operation.operands if each.role == "in"]
-    results = [each for each in operation.operands if each.role != "in"]
+    inputs = [operand for operand in operation.operands if operand.role == "in"]
+    results = [operand for operand in operation.operands if operand.role != "in"]
     return (
         len(operation.dimensions) == 1
-        and all((each.dimensions, each.distribution) == (operation.dimensions, "rows") for each in inputs)
-        and [(each.dimensions, each.distribution, each.role) for each in results] == [((), "combined", "out")]
+        and all((array.dimensions, array.distribution) == (operation.dimensions, "rows") for array in inputs)
+        and [(result.dimensions, result.distribution, result.role) for result in results] == [((), "combined", "out")]
     )
 
 
@@ -99,8 +99,8 @@ class AllReduce(OnDevices):
         neutral = identity(combination, str(self.dtype))
 
         def once() -> None:
-            for each in runs:
-                each()
+            for run in runs:
+                run()
             if nodes:
                 self.backend.copy(values, own)
             self.comm.Allgatherv(own, [gathered, counts])

@@ -75,18 +75,18 @@ class Collective(OnDevices):
     def fetch(self) -> None:
         comm = self.comm
         array = self.x if self.pattern == "broadcast" and comm.rank == 0 else self.y
-        found = np.empty(array.shape, self.dtype)
-        if found.size:
-            self.backend.copy(array, found)
+        received = np.empty(array.shape, self.dtype)
+        if received.size:
+            self.backend.copy(array, received)
         if self.pattern == "reduce_scatter":
-            every = np.empty((comm.size, found.size), self.dtype)
-            comm.Gather(found, every)
-            found = every
+            every = np.empty((comm.size, received.size), self.dtype)
+            comm.Gather(received, every)
+            received = every
         elif self.pattern != "gather":
-            found = agreed(comm, found, self.poison_value)
+            received = agreed(comm, received, self.poison_value)
         if comm.rank == 0:
             (n,) = self.shape
-            self.result[self.target][...] = found.reshape(comm.size, -1)[in_parts(n, comm.size)]
+            self.result[self.target][...] = received.reshape(comm.size, -1)[in_parts(n, comm.size)]
 
 
 def in_parts(n: int, ranks: int) -> np.ndarray:

@@ -51,14 +51,8 @@ class BlockRows:
     """Scatter and gather arrays with the same number of rows by block rows.
 
     A row is one element of a committed datatype. MPI therefore counts rows, and the counts stay far below 2^31 for
-    matrices of any size.
-
-    Parameters
-    ----------
-    rows : int
-        Number of rows of the whole arrays.
-    blocks : sequence, optional
-        First row and number of rows of each rank; by default those of ``block_rows``.
+    matrices of any size. By default the blocks, a first row and a number of rows of each rank, are those of
+    ``block_rows``.
     """
 
     def __init__(self, comm: MPI.Comm, rows: int, blocks: Sequence[tuple[int, int]] | None = None):

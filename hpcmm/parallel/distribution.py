@@ -46,18 +46,9 @@ def no_result(dtype: str, combination: str) -> float:
 class Distribution:
     """The arrays of one problem on all ranks, and the algorithm that computes on them.
 
-    All methods are collective. Rank 0's inputs are never written.
-
-    Parameters
-    ----------
-    problem : Task
-        The whole problem; its variant is ignored.
-    inputs : mapping of str to ndarray, or None
-        The whole input arrays on rank 0; None on other ranks.
-    pinned : bool
-        Whether host memory is page-locked, if the device has its own memory.
-    transport : Transport
-        Moves arrays between the ranks, for algorithms that exchange arrays.
+    All methods are collective. The variant of the problem is ignored. ``inputs`` are the whole arrays on rank 0, which
+    are never written, and None on other ranks. Host memory is page-locked if ``pinned``, and the device has its own
+    memory. ``transport`` moves arrays between the ranks, for algorithms that exchange arrays.
     """
 
     arrays: Mapping[str, Any]  # operands of the kernel on this rank's device
@@ -159,7 +150,7 @@ class OnDevices(Distribution):
     @property
     def ends(self) -> list[str]:
         """The names of input and output of an exchange."""
-        return [each.name for role in ("in", "out") for each in self.operation.operands if each.role == role]
+        return [operand.name for role in ("in", "out") for operand in self.operation.operands if operand.role == role]
 
     def part_of(self, name: str, parts: BlockRows) -> np.ndarray:
         """Distribute an input of rank 0 by block rows; return this rank's part, in host memory."""

@@ -87,7 +87,7 @@ def rounds_of(nbytes: int) -> int:
 
 def is_exchange(operation: Operation) -> bool:
     """Return whether an operation moves one vector, distributed by blocks, to another one."""
-    return [(each.dimensions, each.distribution, each.role) for each in operation.operands] == [
+    return [(operand.dimensions, operand.distribution, operand.role) for operand in operation.operands] == [
         (operation.dimensions, "rows", role) for role in ("in", "out")
     ] and len(operation.dimensions) == 1
 

@@ -31,14 +31,14 @@ class Need:
 def elements(operation: Operation, shape: Sequence[int]) -> dict[str, int]:
     """Return the number of elements of each operand."""
     size = dict(zip(operation.dimensions, shape, strict=True))
-    return {each.name: math.prod(size[d] for d in each.dimensions) for each in operation.operands}
+    return {operand.name: math.prod(size[d] for d in operand.dimensions) for operand in operation.operands}
 
 
 def local_elements(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> dict[str, int]:
     """Return each operand's number of elements on one rank: of its block of rows, or of all if replicated."""
     _, rows = block_row(shape[0], ranks, rank)
     whole, local = elements(operation, shape), elements(operation, (rows, *shape[1:]))
-    replicated = [each.name for each in operation.operands if each.distribution == "replicated"]
+    replicated = [operand.name for operand in operation.operands if operand.distribution == "replicated"]
     return local | {name: whole[name] for name in replicated}
 
 
@@ -48,6 +48,6 @@ def whole_elements(operation: Operation, shape: Sequence[int], rank: int) -> int
     These are the inputs, the largest of them twice (it is drawn, then copied to its place), and the result.
     """
     whole = elements(operation, shape)
-    inputs = [whole[each.name] for each in operation.operands if each.role != "out"]
-    results = sum(whole[each.name] for each in operation.operands if each.role != "in")
+    inputs = [whole[operand.name] for operand in operation.operands if operand.role != "out"]
+    results = sum(whole[operand.name] for operand in operation.operands if operand.role != "in")
     return sum(inputs) + max(inputs) + results if rank == 0 else 0

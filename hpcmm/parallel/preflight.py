@@ -32,31 +32,16 @@ def workspace_bytes(task: Task, ranks: int, rank: int) -> int:
     _, rows = block_row(first, ranks, rank)
     local = replace(task, shape=(rows, *others))
     chooses = local.variant.picks or getattr(local.geometry, "several", False)
-    tasks = [each.task for each in choice.candidates(local)] if chooses and rows else [local]
+    tasks = [candidate.task for candidate in choice.candidates(local)] if chooses and rows else [local]
     return max(sum(each.nbytes for each in one.workspace.values()) for one in tasks) if rows else 0
 
 
 def largest_need(algorithm: Algorithm, task: Task, ranks: int, in_host_memory: bool) -> tuple[int, int]:
     """Return the peak memory of a task with all ranks on one node.
 
-    Parameters
-    ----------
-    algorithm : Algorithm
-        An algorithm that suits the operation.
-    task : Task
-        With the SM count of the devices, if they are GPUs.
-    in_host_memory : bool
-        Whether the devices compute in the host's memory, as the backend states it.
+    It is the bytes of host memory of all ranks together, and the largest number of bytes of device memory on a rank; 0
+    if the devices compute ``in_host_memory``. On GPUs, the task has their SM count.
 
-    Returns
-    -------
-    host : int
-        Bytes of host memory of all ranks together.
-    device : int
-        Largest number of bytes of device memory on a rank; 0 if the device is the host.
-
-    Examples
-    --------
     >>> from hpcmm.operations.matmul import MATMUL
     >>> from hpcmm.parallel import ALGORITHMS
     >>> task = Task(MATMUL, MATMUL.variant("naive"), (64, 64, 64), "float64", tile=16)
@@ -82,7 +67,7 @@ def rank_bytes(algorithm: Algorithm, task: Task, ranks: int, rank: int, in_host_
         variants |= {task.operation.baseline(task.variant.device, task.dtype) or task.variant}
     if algorithm.part:
         task, ranks, rank = replace(task, shape=tuple(algorithm.part(task.shape, ranks, rank))), 1, 0
-    extra = sum(workspace_bytes(replace(task, variant=each), ranks, rank) for each in variants)
+    extra = sum(workspace_bytes(replace(task, variant=variant), ranks, rank) for variant in variants)
     return (host + extra, device) if in_host_memory else (host, device + extra)
 
 
@@ -118,7 +103,7 @@ def shortage(
     its free bytes.
     """
     task = backend.placed(task_of(point))
-    needs = [rank_bytes(each, task, comm.size, comm.rank, backend.in_host_memory) for each in algorithms]
+    needs = [rank_bytes(algorithm, task, comm.size, comm.rank, backend.in_host_memory) for algorithm in algorithms]
     # the whole arrays are drawn once for all
     shared = (len(needs) - 1) * whole_elements(operation, point.shape, comm.rank) * itemsize_of(task)
     wanted_here = sum(host for host, _ in needs) - shared, sum(device for _, device in needs)
@@ -141,18 +126,9 @@ def preflight(
 ) -> dict[str, tuple[str, bool]]:
     """Compare the memory that points need with the free memory, before the first starts.
 
-    Collective; every rank returns the same.
-
-    Parameters
-    ----------
-    algorithms : sequence of Algorithm
-        All algorithms that suit the operation.
-
-    Returns
-    -------
-    dict
-        By each point's key: the missing memory and the algorithms that would fit (empty if the point fits), and
-        whether the textbook algorithm is measured beside the point's own: it is the baseline, and both fit.
+    Collective; every rank returns the same: by each point's key, the missing memory and those of the ``algorithms``
+    that would fit (empty if the point fits), and whether the textbook algorithm is measured beside the point's own: it
+    is the baseline, and both fit.
     """
     known = {algorithm.name: algorithm for algorithm in algorithms}
     name = socket.gethostname()

@@ -24,7 +24,7 @@ from hpcmm.parallel.schedules import block_row
 def is_divisible(operation: Operation) -> bool:
     """Return whether all operands distributed by rows have the operation's first dimension as their own first."""
     first = operation.dimensions[:1]
-    return all(each.dimensions[:1] == first for each in operation.operands if each.distribution == "rows")
+    return all(operand.dimensions[:1] == first for operand in operation.operands if operand.distribution == "rows")
 
 
 class Scatter(Distribution):
@@ -101,13 +101,9 @@ class Scatter(Distribution):
                 self.arrays[operand.name].fill(self.poison_value)
 
     def call(self, run: Run) -> dict[str, float]:
-        """Run once end to end.
+        """Run once end to end; return the seconds of each phase on this rank.
 
-        Returns
-        -------
-        dict
-            Seconds of each phase on this rank. A barrier follows each phase, so that no phase includes the wait for
-            a rank that is still in the previous phase.
+        A barrier follows each phase, so that no phase includes the wait for a rank that is still in the previous phase.
         """
         operands = self.operation.operands
         moves = not self.backend.in_host_memory
@@ -223,7 +219,7 @@ class Scatter(Distribution):
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
     """Return the memory of a rank: its parts, twice if the kernel overwrites them; rank 0 stages nothing."""
     local = local_elements(operation, shape, ranks, rank)
-    overwritten = sum(local[each.name] for each in operation.operands if each.role == "inout")
+    overwritten = sum(local[operand.name] for operand in operation.operands if operand.role == "inout")
     parts = sum(local.values())
     return Need(parts + overwritten, 0 if rank == 0 else parts + overwritten, whole_elements(operation, shape, rank))
 

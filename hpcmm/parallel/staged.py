@@ -39,17 +39,8 @@ SHARED_MEMORY = "/dev/shm"
 class SharedArrays:
     """Arrays in memory that all ranks of a node share.
 
-    Each rank writes its block of rows first, so that first touch places the pages near the rank that moves them.
-
-    Parameters
-    ----------
-    shapes : mapping of str to tuple of int
-        Shapes by the arrays' names.
-
-    Raises
-    ------
-    TransportError
-        On every rank, if the ranks are on several nodes or there is too little shared memory.
+    Each rank writes its block of rows first, so that first touch places the pages near the rank that moves them. Raise
+    TransportError on every rank, if the ranks are on several nodes or there is too little shared memory.
     """
 
     def __init__(self, comm: MPI.Comm, shapes: Mapping[str, tuple[int, int]], dtype: str):

@@ -100,13 +100,13 @@ class WholeSums(ProductInPlace):
         rank = self.comm.rank
 
         def products(of_a: Sequence[int], of_b: Sequence[int]) -> list[Callable[[], None]]:
-            found = []
+            steps = []
             for one, other in product(of_a, of_b):
                 first, count = self.columns[other]
                 columns = slice(first - self.first_column, first - self.first_column + count)
                 c = self.c[self._place_of_a(one), columns]
-                found.append(self.local_product(task, self._rows_of_a(one), self._block_of_b(other), c, True, schedule))
-            return found
+                steps.append(self.local_product(task, self._rows_of_a(one), self._block_of_b(other), c, True, schedule))
+            return steps
 
         exchanges, work = [], [products([rank], [rank])]
         have_a, have_b = [rank], [rank]

@@ -31,10 +31,7 @@ class LaunchError(HpcmmError):
 def world() -> MPI.Comm:
     """Return the communicator of all ranks.
 
-    Raises
-    ------
-    LaunchError
-        If srun started this process as one of several tasks, and MPI has one rank only.
+    Raise LaunchError if srun started this process as one of several tasks, and MPI has one rank only.
     """
     comm = MPI.COMM_WORLD
     environment = os.environ
@@ -102,22 +99,10 @@ def describe_error(error: Exception) -> str:
 
 
 def gather_failures(comm: MPI.Comm, failure: tuple[str, bool] | None) -> list[tuple[str, bool] | None]:
-    """Wait for all ranks; return the failures of all ranks on each.
+    """Wait for all ranks; return the failure of each rank, the message first, or None.
 
     A failed rank ends the job if the others do not arrive within ``PATIENCE_SECONDS``: they may be blocked in
-    communication with it.
-
-    Parameters
-    ----------
-    comm : MPI.Comm
-        A communicator without pending messages of the failed work.
-    failure : tuple or None
-        This rank's failure, the message first.
-
-    Returns
-    -------
-    list
-        The failure of each rank, or None.
+    communication with it. The communicator has no pending messages of the failed work.
     """
     request = comm.Ibarrier()
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -165,14 +150,10 @@ def must_end() -> None:
 class Watchdog:
     """Ends all ranks if they are stuck, after each has printed its stack.
 
-    Every rank has its own watchdog, and all are set at the same time. It also covers the end of MPI, where ranks wait
-    for each other, and after it ``must_end`` the rest of the process. A rank that waits in a barrier for another one
-    notices by its own clock and reports without MPI. A rank that does not report is stopped, or its node is lost.
-
-    Parameters
-    ----------
-    patience : float
-        Seconds beyond the expected time.
+    They are stuck after ``patience`` seconds beyond the expected time. Every rank has its own watchdog, and all are set
+    at the same time. It also covers the end of MPI, where ranks wait for each other, and after it ``must_end`` the rest
+    of the process. A rank that waits in a barrier for another one notices by its own clock and reports without MPI. A
+    rank that does not report is stopped, or its node is lost.
     """
 
     GRACE = 3.0  # seconds for the other ranks to report, too

@@ -81,13 +81,7 @@ class StoreError(HpcmmError):
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and those above it.
-
-    Raises
-    ------
-    StoreError
-        If it cannot be created; the message has the path that prevents it.
-    """
+    """Create a folder and those above it; the error has the path that prevents it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:  # a file, or a dangling link
@@ -97,13 +91,7 @@ def make_folder(path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Check that files can be created in a folder, without creating anything. The folder need not exist.
-
-    Raises
-    ------
-    StoreError
-        If they cannot be created; the message has the path that prevents it.
-    """
+    """Check that files can be created in a folder, which need not exist, without creating anything."""
     while not os.path.lexists(path):
         path = path.parent
     if not path.is_dir():
@@ -114,13 +102,7 @@ def require_writable(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that is synced and replaces ``path`` only if the body succeeds.
-
-    Raises
-    ------
-    StoreError
-        If the body or the replacement raises OSError; the message names ``path``.
-    """
+    """Yield a temporary path that is synced and replaces ``path`` only if the body succeeds; errors name ``path``."""
     make_folder(path.parent)
     temporary = None
     try:
@@ -259,13 +241,7 @@ def page_source(timings: Path) -> str:
 
 
 def require_readable(path: Path) -> None:
-    """Check that a file can be read, before another library opens it in this process.
-
-    Raises
-    ------
-    StoreError
-        As ``read``.
-    """
+    """Check that a file can be read, before another library opens it in this process."""
     READER.ask("nothing", path)
 
 
@@ -304,10 +280,7 @@ class Reader:
     def ask(self, what: str, path: Path) -> Any:
         """Return what a function of ``PARSERS`` finds in a file.
 
-        Raises
-        ------
-        StoreError
-            If the file is refused, or if HDF5 crashes or reaches the time limit.
+        Raise StoreError if the file is refused, or if HDF5 crashes or reaches the time limit.
         """
         image, length = _image(path)
         limit = math.ceil(READ_SECONDS + len(image) / READ_BYTES_PER_SECOND)
@@ -471,14 +444,14 @@ def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
 
     Links, data in other files, other types, and more data than fits into the file are refused.
     """
-    found: dict[str, dict[str, h5py.Dataset]] = {}
+    columns: dict[str, dict[str, h5py.Dataset]] = {}
     declared = 0
     for group in GROUPS:
         if group in LATER and group not in file:
             continue
         members = _member(file, group)
-        found[group] = {name: _member(members, name) for name in members if not name.endswith("_index")}
-        for name, column in found[group].items():
+        columns[group] = {name: _member(members, name) for name in members if not name.endswith("_index")}
+        for name, column in columns[group].items():
             place = f"{group}.{name}"
             if not (name.isascii() and name.isidentifier()):
                 raise ValueError(f"{group}: column {name!r}; allowed: letters, digits and _")
@@ -492,7 +465,7 @@ def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
             declared += max(1, column.size or 0) * column.dtype.itemsize
             if declared > EXPANSION * size:
                 raise ValueError(f"{place}: {column.shape} declared in a file of {size} bytes")
-    return found
+    return columns
 
 
 def _typed(group: str, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -31,14 +31,10 @@ def merged(
     A measurement that several files share is taken once, so a file merged with itself, or with a later state of the
     same results, has no duplicates. The same point of different runs is kept from each run.
 
-    A row of ``omitted`` is dropped if another file measured that variant, sweep and number of ranks and omits none of
-    it. A row of ``unprofiled`` is dropped if there is a profile of the operation. Of several reasons, that of a file
-    with profiles of other operations is kept.
-
-    Parameters
-    ----------
-    unmeasured, unprofiled : sequence of mapping
-        Rows to add to these groups; those of ``omitted`` without ``points`` are not measured by a plan.
+    The rows ``unmeasured`` are added to the group ``omitted``; those without ``points`` are not measured by a plan. A
+    row of ``omitted`` is dropped if another file measured that variant, sweep and number of ranks and omits none of it.
+    A row of ``unprofiled`` is dropped if there is a profile of the operation. Of several reasons, that of a file with
+    profiles of other operations is kept.
     """
     parts = list(map(_whole, parts))
     rows = [row for part in parts for row in unmeasured_rows(part)]

@@ -148,7 +148,7 @@ def empty(group: str) -> dict[str, np.ndarray]:
 
 def as_column(values: Sequence, declared: tuple | None) -> np.ndarray:
     """Return values as an array of the declared type; an undeclared column is a dimension or a scalar."""
-    dtype = declared[0] if declared else "i8" if all(isinstance(each, int | np.integer) for each in values) else "f8"
+    dtype = declared[0] if declared else "i8" if all(isinstance(value, int | np.integer) for value in values) else "f8"
     return np.asarray(values, dtype=object if dtype == TEXT else dtype)
 
 

@@ -14,13 +14,7 @@ from typing import IO
 
 
 def opened(path: str | Path, mode: str = "rb", **how) -> IO:
-    """Open a regular file, with the arguments of ``open``.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened, or is a folder, pipe, socket or device.
-    """
+    """Open a regular file, with the arguments of ``open``; a folder, pipe, socket or device raises OSError."""
 
     def opener(name: str, flags: int) -> int:
         special = OSError(errno.EINVAL, "a pipe, socket or device, not a file", os.fspath(path))
@@ -53,12 +47,7 @@ def bytes_of(path: str | Path) -> bytes:
 def lock(file: IO | int, path: str | Path, wait: bool) -> None:
     """Lock an open file for this process and its children; errors name the file.
 
-    Raises
-    ------
-    BlockingIOError
-        If another process has the lock and ``wait`` is false.
-    OSError
-        If the file system has no locks.
+    Raise BlockingIOError if another process has the lock and ``wait`` is false, or OSError without locks of files.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

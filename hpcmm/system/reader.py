@@ -47,10 +47,7 @@ def trusted(text: str) -> Any:
 class ConfigError(HpcmmError):
     """A config that cannot be run.
 
-    Parameters
-    ----------
-    *problems : str
-        One line per problem: key, value, what is allowed. The message has the first ``MOST_PROBLEMS``.
+    Each problem is a line: key, value, what is allowed. The message has the first ``MOST_PROBLEMS``.
     """
 
     def __init__(self, *problems: str):
@@ -125,13 +122,7 @@ for kind in ("int", "float"):
 
 
 def parse(text: str | TextIO, place: str | Path) -> Any:
-    """Parse YAML; errors name ``place``.
-
-    Raises
-    ------
-    ConfigError
-        If it is not YAML or ``Loader`` refuses it; the message has the line.
-    """
+    """Parse YAML; errors name ``place``."""
     try:
         return yaml.load(text, Loader)
     except RecursionError:
@@ -160,13 +151,7 @@ def typed(value: Any) -> Any:
 
 
 def text_of(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
-    """Return the text of a file.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read, is longer than ``most_bytes``, or is not text in UTF-8.
-    """
+    """Return the text of a file, in UTF-8."""
     try:
         with files.opened(path) as file:
             content = file.read(most_bytes + 1)

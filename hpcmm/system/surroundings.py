@@ -158,7 +158,9 @@ def reading_is_forbidden() -> bool:
 
 
 def variables(part: str, *records: Variable) -> tuple[Variable, ...]:
-    return tuple(Variable(each.names, each.action, each.why, each.value, each.applies, part) for each in records)
+    return tuple(
+        Variable(record.names, record.action, record.why, record.value, record.applies, part) for record in records
+    )
 
 
 # The first record that matches a variable counts.
@@ -393,16 +395,10 @@ def settings(part: str) -> dict[str, str]:
 
 
 def measuring(inherited: Mapping[str, str], launched: bool = False, local: bool = True) -> dict[str, str]:
-    """Return the environment with which a measuring process starts.
+    """Return the environment with which a process that measures starts.
 
-    Parameters
-    ----------
-    inherited : mapping of str to str
-        The environment of the process that starts it.
-    launched : bool
-        Whether it belongs to the job of the launcher that started this process.
-    local : bool
-        Whether ranks start on this machine, and not in a Slurm job.
+    It is ``launched`` if it belongs to the job of the launcher that started this process, and ``local`` if its ranks
+    start on this machine, and not in a Slurm job.
     """
     found, before = {}, remembered(inherited)
     for name, value in inherited.items():
@@ -422,10 +418,7 @@ def measuring(inherited: Mapping[str, str], launched: bool = False, local: bool 
 def enter(launched: bool = True, local: bool = False) -> dict[str, str]:
     """Give this process the environment of a measuring process, before libraries are loaded.
 
-    Returns
-    -------
-    dict of str to str
-        The inherited values that this call replaced, cleared or kept with a warning.
+    Return the inherited values that this call replaced, cleared or kept with a warning.
     """
     known, found = remembered(os.environ), measuring(os.environ, launched, local)
     for name in set(os.environ) - set(found):

@@ -27,13 +27,7 @@ PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 
 
 def counted(run: Callable[[], Any], events: Mapping[str, tuple[int, int]] = EVENTS) -> dict[str, float]:
-    """Count events in user code of all threads of this process, and of threads that begin, during a run.
-
-    Raises
-    ------
-    DeviceError
-        If they cannot be counted; the message has the reason.
-    """
+    """Count events in user code of all threads of this process, and of threads that begin, during a run."""
     threads = [int(path.name) for path in Path("/proc/self/task").iterdir()]
     with ExitStack() as stack:
         files = {

@@ -268,13 +268,7 @@ class CpuBackend:
         return self._energy.joules()
 
     def counted(self, run: Callable[[], Any]) -> dict[str, float]:
-        """Run once; return ``quantities.CPU_EVENTS`` of the run.
-
-        Raises
-        ------
-        DeviceError
-            If they cannot be counted; the message has the reason.
-        """
+        """Run once; return ``quantities.CPU_EVENTS`` of the run."""
         return counters.counted(run)
 
     @untimed

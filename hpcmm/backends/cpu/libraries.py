@@ -37,8 +37,8 @@ class Gemm:
 
 def blas_libraries() -> list[dict[str, Any]]:
     """Return the records of threadpoolctl about the loaded BLAS libraries, NumPy's own first."""
-    found = [each for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"]
-    return sorted(found, key=lambda each: "numpy" not in each["filepath"])
+    libraries = [each for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"]
+    return sorted(libraries, key=lambda each: "numpy" not in each["filepath"])
 
 
 @functools.cache
@@ -269,7 +269,8 @@ def why_not(name: str) -> str:
 def describe() -> dict[str, Any]:
     """Return the provenance of NumPy's BLAS."""
     about = [
-        f"{each['internal_api']} {each['version']} ({each.get('architecture', 'unknown')})" for each in blas_libraries()
+        f"{library['internal_api']} {library['version']} ({library.get('architecture', 'unknown')})"
+        for library in blas_libraries()
     ]
     calls = {dtype: find_gemm(dtype) for dtype in TYPES}
     gemms = {

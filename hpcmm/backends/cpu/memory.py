@@ -48,7 +48,7 @@ def huge_pages(arrays: Iterable[np.ndarray]) -> float:
         text = SMAPS.read_text()
     except OSError:
         return math.nan
-    extents, total, huge = [(each.ctypes.data, each.ctypes.data + each.nbytes) for each in arrays], 0, 0.0
+    extents, total, huge = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in arrays], 0, 0.0
     parts = MAPPING.split(text)[1:]  # first and last address, and the lines about it
     for first, last, lines in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         inside = sum(max(0, min(end, int(last, 16)) - max(begin, int(first, 16))) for begin, end in extents)

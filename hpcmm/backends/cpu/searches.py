@@ -189,19 +189,9 @@ def program_of(task: Task, columns: int, inputs: Mapping[str, np.ndarray]) -> tu
 
 
 def run(task: Task, columns: int, options: Sequence[str], folder: Path):
-    """Compile a kernel with a program that calls it once, and run it.
+    """Compile a kernel with a program that calls it once, and run it; raise Unable if it does not compile.
 
-    Parameters
-    ----------
-    columns : int
-        Elements from one row of a matrix to the next one; 0 for packed rows.
-    options : sequence of str
-        Of the compiler.
-
-    Raises
-    ------
-    Unable
-        If it does not compile.
+    ``columns`` are the elements from one row of a matrix to the next one; 0 for packed rows.
     """
     rng = np.random.default_rng(task.shape)
     inputs = task.operation.draw(rng, task)

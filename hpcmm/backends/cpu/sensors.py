@@ -26,13 +26,7 @@ class Energy:
         self.wraps = 0  # in microjoules
 
     def joules(self) -> float:
-        """Return the energy of the host.
-
-        Raises
-        ------
-        DeviceError
-            If RAPL has no counter here, or this user may not read it.
-        """
+        """Return the energy of the host; raise DeviceError if RAPL has no counter that this user may read."""
         zones = [zone for zone in sorted((ROOT / POWERCAP).glob("*-rapl:*")) if counts(zone)]
         if not zones:
             raise DeviceError(f"no energy counter of the CPU: /{POWERCAP} has no RAPL package")

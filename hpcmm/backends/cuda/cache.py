@@ -15,13 +15,7 @@ def folder() -> Path:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file atomically: other processes see the whole file or none.
-
-    Raises
-    ------
-    DeviceError
-        If the folder or the file cannot be written; the message names the folder.
-    """
+    """Write a file atomically: other processes see the whole file or none."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".cubin", delete=False) as file:

@@ -92,7 +92,7 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
     """
     source = kernels.source(operation, variant)
     text = source.read_text()
-    own = [name_of(each) for each in variant.options]
+    own = [name_of(option) for option in variant.options]
     options = [each for each in OPTIONS if name_of(each) not in own]
     options += [f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros)]
     architecture = variant.architecture if variant.architecture.endswith("a") else f"sm_{capability}"
@@ -123,18 +123,10 @@ def name_of(option: str) -> str:
 
 
 def compile_ahead(tasks: Iterable[Task], device: int, threads: int) -> None:
-    """Compile the kernels of tasks in parallel.
+    """Compile the kernels of tasks in parallel, one for each thread, for the GPU of an index.
 
-    A kernel that does not compile raises its error later, when its task is prepared.
-
-    Parameters
-    ----------
-    tasks : iterable of Task
-        Baselines and Python functions are skipped.
-    device : int
-        Index of the GPU that the kernels are for.
-    threads : int
-        Threads that compile, one kernel each at a time.
+    Baselines and Python functions are skipped. A kernel that does not compile raises its error later, when its task is
+    prepared.
     """
     distinct = {
         (task.operation.name, task.variant.name, tuple(task.macros.items())): task

@@ -179,13 +179,8 @@ def refuse_float8(a: cupy.ndarray, b: cupy.ndarray, c: cupy.ndarray) -> None:
 class Product(Descriptors):
     """Row-major C = alpha A B + beta C, as cuBLASLt's column-major C' = alpha B' A' + beta C'.
 
-    Sums and scalars have the accumulator type of ``dtype``. In float8_e4m3, B is transposed first; in int8 it is if
-    the library can multiply it then.
-
-    Raises
-    ------
-    DeviceError
-        If cuBLASLt cannot multiply the matrices.
+    Sums and scalars have the accumulator type of ``dtype``. In float8_e4m3, B is transposed first; in int8 it is if the
+    library can multiply it then.
     """
 
     def __init__(

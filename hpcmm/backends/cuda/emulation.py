@@ -91,7 +91,7 @@ class Product:
         if dtype == "float64":
             call("cublasSetFixedPointEmulationMantissaBitCountPointer", self.handle, self.bits.data.ptr)
         kind, at = cublaslt.REAL[dtype], self.scalars.ctypes.data
-        of_a, of_b, of_c = ((each.data.ptr, kind, each.strides[0] // each.itemsize) for each in self.arrays)
+        of_a, of_b, of_c = ((array.data.ptr, kind, array.strides[0] // array.itemsize) for array in self.arrays)
         self.arguments = (
             *(self.handle, NO_TRANSPOSE, NO_TRANSPOSE, n, m, k, at, *of_b, *of_a),
             *(at + self.scalars.itemsize, *of_c, COMPUTE[dtype], DEFAULT_ALGORITHM),

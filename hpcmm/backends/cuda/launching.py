@@ -81,7 +81,9 @@ def launched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
             kernel.max_dynamic_shared_size_bytes = launch.shared_bytes
     calls = []
     for kernel, launch in zip(kernels, launches, strict=True):
-        arguments = tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments)
+        arguments = tuple(
+            tensor_map(argument) if isinstance(argument, Boxes) else argument for argument in launch.arguments
+        )
         call = overlapping if launch.overlaps else usual
         calls.append(call(kernel, launch, arguments))
 
@@ -121,8 +123,8 @@ def overlapping(kernel, launch: Launch, arguments: tuple) -> Callable[[], None]:
 
     CuPy has no such call.
     """
-    values = [np.array(each.data.ptr if isinstance(each, cupy.ndarray) else each) for each in arguments]
-    pointers = (ctypes.c_void_p * len(values))(*(each.ctypes.data for each in values))
+    values = [np.array(argument.data.ptr if isinstance(argument, cupy.ndarray) else argument) for argument in arguments]
+    pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
     attribute = np.zeros(9, np.uint64)  # CUlaunchAttribute: the identifier, and 64 bytes for its value
     attribute[:2] = PROGRAMMATIC_STREAM_SERIALIZATION, 1
     sizes = [(*each, 1, 1)[:3] for each in (launch.grid, launch.block)]

@@ -105,13 +105,7 @@ def compute_processes(pci_buses: Iterable[str]) -> list[int]:
 
 
 class Sensors:
-    """The sensors of a GPU, as a part of its backend.
-
-    Parameters
-    ----------
-    pci_bus : str
-        Its PCI bus identifier.
-    """
+    """The sensors of the GPU of a PCI bus identifier, as a part of its backend."""
 
     uuid: str
 

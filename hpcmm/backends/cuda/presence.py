@@ -25,14 +25,14 @@ def count() -> int:
 
 def memory() -> int:
     """Return the memory in bytes of the GPU with the least memory; 0 without a GPU."""
-    found = []
+    sizes = []
     for index in range(count()):
         driver = ctypes.CDLL("libcuda.so.1")
         device, size = ctypes.c_int(), ctypes.c_size_t()
         driver.cuDeviceGet(ctypes.byref(device), index)
         if driver.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0:
-            found.append(size.value)
-    return min(found, default=0)
+            sizes.append(size.value)
+    return min(sizes, default=0)
 
 
 def capability() -> str:

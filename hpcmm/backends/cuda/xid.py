@@ -11,13 +11,7 @@ import pynvml
 
 
 class XidErrors:
-    """Xid errors of a GPU since this object was made.
-
-    Raises
-    ------
-    pynvml.NVMLError
-        If NVML has no such events for this GPU.
-    """
+    """Xid errors of a GPU since this object was made; NVMLError if NVML has no such events for this GPU."""
 
     def __init__(self, handle: Any):
         self._events, self._count = pynvml.nvmlEventSetCreate(), 0

@@ -32,10 +32,7 @@ HOST = "cuda_on_host::"
 def without_assembly(text: str) -> str:
     """Return a source with C++ in place of its inline PTX, at the same lines.
 
-    Raises
-    ------
-    NotTested
-        If it has an instruction that the host does not know.
+    Raise NotTested if it has an instruction that the host does not know.
     """
     done, found = 0, []
     for statement in ASM.finditer(text):
@@ -98,13 +95,7 @@ def translated(template: str, values: Sequence[str]) -> str:
 
 
 def instruction(text: str) -> str:
-    """Return C++ for one instruction, in which operands are still numbers.
-
-    Raises
-    ------
-    ValueError
-        If it is unknown; the message is its name.
-    """
+    """Return C++ for one instruction, in which operands are still numbers; ValueError has the name of one not known."""
     if not text:
         return ""
     predicate, name, rest = re.fullmatch(r"(?:@(!?\w+) )?([.\w:]+) ?(.*)", text).groups()

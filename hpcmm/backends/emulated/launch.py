@@ -97,10 +97,7 @@ class Entry:
 def entry(about: str, symbol: str, folder: Path) -> Entry:
     """Return how to launch a kernel, from the output of ``ABOUT`` for its library; compile the harness if need be.
 
-    Raises
-    ------
-    DeviceError
-        If the library has no such function, several, or one with parameters that no launch passes.
+    Raise DeviceError if the library has no such function, several, or one with parameters that no launch passes.
     """
     name = re.compile(rf"{symbol}|_ZL?{len(symbol)}{symbol}\w+")
     symbols = {(found[5], found[2]): int(found[1], 16) for found in SYMBOL.finditer(about) if found[4] != "UND"}
@@ -110,7 +107,7 @@ def entry(about: str, symbol: str, folder: Path) -> Entry:
     words = np.frombuffer(bytes.fromhex("".join(WORDS.findall(about))), "<u4")
     try:
         parameters = words[4 : 4 + 3 * int(words[3])].reshape(int(words[3]), 3).tolist()
-        types = [type_of(*each) for each in parameters]
+        types = [type_of(*parameter) for parameter in parameters]
     except (IndexError, KeyError, ValueError):
         raise DeviceError(f"{symbol} has parameters that no launch passes") from None
     own, built = own_sources(), runtime(folder)
@@ -152,10 +149,7 @@ class HostKernel:
     def __call__(self, launch: Launch, order: str, checked: bool = True, dynamic_bytes: int = 0) -> None:
         """Run one launch; without ``checked`` a misuse of shared memory affects only the results.
 
-        Raises
-        ------
-        KernelError
-            With the error, the thread, and the line.
+        A KernelError has the error, the thread, and the line.
         """
         arrays = [x for x in launch.arguments if isinstance(x, np.ndarray)]
         arrays += [
@@ -247,31 +241,17 @@ def compile_kernel(source: Path, symbol: str, options: Sequence[str], folder: Pa
 def compile_library(
     source: Path, symbol: str, options: Sequence[str], folder: Path, seconds: float | None = None
 ) -> Path:
-    """Compile a CUDA source for the host.
+    """Compile the kernel of a name in a CUDA source for the host, unless the folder of libraries has it already.
 
-    Parameters
-    ----------
-    symbol : str
-        Name of the kernel.
-    options : sequence of str
-        Of the compiler, such as ``-DREAL=float``.
-    folder : Path
-        Folder of the libraries; one that is there already is not compiled again.
-    seconds : float, optional
-        Time limit.
-
-    Raises
-    ------
-    DeviceError
-        If it does not compile, or there is no compiler.
+    Raise DeviceError if it does not compile in time, or there is no compiler.
     """
     arguments, text, content = translation(source, symbol, options, folder)
     try:
         return build(arguments, content, folder, f"{source.stem}.so", text, seconds, listing=True)
     except DeviceError as error:
-        found = re.search(rf"error: .*\W({'|'.join(NO_HEADER)})\b", str(error))
-        if found:
-            raise NotTested(f"needs a GPU: the host has no {NO_HEADER[found[1]]}") from error
+        match = re.search(rf"error: .*\W({'|'.join(NO_HEADER)})\b", str(error))
+        if match:
+            raise NotTested(f"needs a GPU: the host has no {NO_HEADER[match[1]]}") from error
         raise
 
 
@@ -289,12 +269,12 @@ def translation(source: Path, symbol: str, options: Sequence[str], folder: Path)
     if re.search(r"\bld_relaxed_gpu_global\(", texts[0]):  # blocks may wait for each other
         blocks = 0
     # macros follow the header: they may have its names
-    macros = [each[2:].replace("=", " ", 1) for each in options if each.startswith("-D")]
+    macros = [option[2:].replace("=", " ", 1) for option in options if option.startswith("-D")]
     text = "\n".join(
         [
             f"#include <{HEADER.name}>",
             *(["using namespace cuda_on_host::ptx;"] if any(each.name == "ptx.cuh" for each in headers) else []),
-            *(f"#define {each}" for each in macros),
+            *(f"#define {macro}" for macro in macros),
             f'#include "{source.resolve()}"' if own == texts[0] else f'#line 1 "{source.resolve()}"\n{own}',
             f'asm(R"({SHARED.format("".join(f".globl {each}; {each}: " for each in (*dynamic, WHOLE)))})");'
             if dynamic
@@ -304,7 +284,7 @@ def translation(source: Path, symbol: str, options: Sequence[str], folder: Path)
         ]
     )
     includes = [f"-I{path}" for path in (header.parent, FOLDER, FOLDER / "include", kernels.FOLDER, source.parent)]
-    others = [each for each in options if not each.startswith("-D")]
+    others = [option for option in options if not option.startswith("-D")]
     arguments = [*WATCH, *LINES, *includes, *others, "-x", "c++", "-", "-x", "none", str(runtime(folder))]
     content = "".join([text, own_sources(), texts[0]])
     libraries = ["-Wl,--as-needed", "-lstdc++", "-lgcc", "-lm", "-lc"]

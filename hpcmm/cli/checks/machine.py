@@ -27,9 +27,9 @@ BUSY = 0.5  # of the cores
 
 
 def check_python() -> Iterator[Check]:
-    found = f"{platform.python_version()}, {sys.executable}"
+    text = f"{platform.python_version()}, {sys.executable}"
     recent = sys.version_info >= (3, 11)
-    yield Check("Python", "ok" if recent else "error", found, "" if recent else "Python 3.11 or newer is needed")
+    yield Check("Python", "ok" if recent else "error", text, "" if recent else "Python 3.11 or newer is needed")
 
 
 def check_package() -> Iterator[Check]:
@@ -59,8 +59,8 @@ def check_cpu() -> Iterator[Check]:
     import threadpoolctl
 
     about, allowed = provenance.cpu(), len(os.sched_getaffinity(0))
-    found = f"{about['model']}, {about['logical_cores']} logical cores, {allowed} of them for this process"
-    yield Check("CPU", "ok", found)
+    text = f"{about['model']}, {about['logical_cores']} logical cores, {allowed} of them for this process"
+    yield Check("CPU", "ok", text)
     libraries = {
         f"{each['internal_api']} {each['version']}, {each['num_threads']} threads"
         for each in threadpoolctl.threadpool_info()

@@ -118,10 +118,10 @@ def check_cores(ranks: list[tuple[str, set[int]]]) -> Check:
     for host, allowed in ranks:
         nodes.setdefault(host, []).append(allowed)
     counts = {host: (len(sets), len(set().union(*sets))) for host, sets in nodes.items()}
-    found = ", ".join(f"{count} ranks on {cores} cores of {host}" for host, (count, cores) in counts.items())
+    text = ", ".join(f"{count} ranks on {cores} cores of {host}" for host, (count, cores) in counts.items())
     if all(count <= cores for count, cores in counts.values()):
-        return Check("cores", "ok", found)
-    return Check("cores", "warning", found, "ranks share cores: start fewer per node, or do not bind them to one core")
+        return Check("cores", "ok", text)
+    return Check("cores", "warning", text, "ranks share cores: start fewer per node, or do not bind them to one core")
 
 
 def check_ranks(ranks: list[tuple[str, int, int]]) -> Check:

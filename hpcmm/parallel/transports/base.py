@@ -106,10 +106,7 @@ class Transport:
 def on_all_ranks(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
     """Call ``action`` on every rank and return its result.
 
-    Raises
-    ------
-    TransportError
-        On every rank, with the error of the first rank on which ``action`` raises.
+    Every rank raises TransportError with the error of the first rank on which ``action`` raises.
     """
     result, problem = None, ""
     try:

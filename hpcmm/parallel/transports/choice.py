@@ -32,13 +32,8 @@ def candidates(backend) -> list[type[Transport]]:
 class Connections:
     """The transports between the ranks of a process. Each is opened and tested once, when it is first needed.
 
-    All methods are collective.
-
-    Parameters
-    ----------
-    wanted : str
-        The transport of the config. ``"auto"``, or a transport that does not move the backend's kind of memory, stands
-        for all candidates.
+    All methods are collective. ``wanted`` is the transport of the config. ``"auto"``, or a transport that does not move
+    the backend's kind of memory, stands for all candidates.
     """
 
     def __init__(self, comm: MPI.Comm, backend, wanted: str = "auto"):
@@ -85,17 +80,8 @@ class Connections:
     def of(self, algorithm: Algorithm) -> tuple[Transport | None, str]:
         """Return the transport of an algorithm: its own if it is fixed, that of the config, or the first that works.
 
-        Returns
-        -------
-        Transport or None
-            None for an algorithm that uses no transport.
-        str
-            The reasons why the transports tried before it do not work; empty if it was the first.
-
-        Raises
-        ------
-        TransportError
-            On every rank, if none that the algorithm can use works between these ranks.
+        It is None for an algorithm that uses none. Also return the reasons why those tried before it do not work. Every
+        rank raises TransportError if none works between these ranks.
         """
         if algorithm.transport is None:
             return None, ""
@@ -133,10 +119,7 @@ class Connections:
 def trial(transport: Transport) -> None:
     """Send a small array around the ranks and check the received values.
 
-    Raises
-    ------
-    TransportError
-        On every rank, if the wrong values arrive on any, or if MPI or a driver refuses.
+    Every rank raises TransportError if the wrong values arrive on any, or if MPI or a driver refuses.
     """
     comm, backend = transport.comm, transport.backend
     source, destination = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -165,11 +148,8 @@ def trial(transport: Transport) -> None:
 def exchange_times(transport: Transport) -> dict[str, Any]:
     """Time exchanges of several sizes, from each rank to the next, on all ranks at once.
 
-    Returns
-    -------
-    dict
-        ``transport``, its name; ``bytes`` and ``seconds``, one entry for each size: the median over the repetitions
-        of the slowest rank's time. Both are empty for a single rank.
+    Return the name of the transport, and for each size its bytes and the median over the repetitions of the slowest
+    rank's seconds. Both are empty for a single rank.
     """
     comm, backend = transport.comm, transport.backend
     found: dict[str, Any] = {"transport": transport.name, "bytes": [], "seconds": []}

@@ -24,7 +24,7 @@ class Mpi(Transport):
         self.backend.finish(after)
         requests = []
         for post, pairs in (
-            (self.comm.Irecv, [(each.source, each.target) for each in arrivals]),
+            (self.comm.Irecv, [(arrival.source, arrival.target) for arrival in arrivals]),
             (self.comm.Isend, departures),
         ):
             for rank, array in pairs:

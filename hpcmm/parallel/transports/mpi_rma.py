@@ -37,11 +37,11 @@ class MpiRma(Transport):
 
     def start(self, arrivals, departures, after):
         requests = []
-        for each in arrivals:
-            if each.target.size:
-                buffer = message(each.target)
-                place = (each.index.start or 0, *buffer[1:])
-                requests.append(self.windows[each.name].Rget(buffer, each.source, place))
+        for arrival in arrivals:
+            if arrival.target.size:
+                buffer = message(arrival.target)
+                place = (arrival.index.start or 0, *buffer[1:])
+                requests.append(self.windows[arrival.name].Rget(buffer, arrival.source, place))
                 buffer[2].Free()
         return requests
 

@@ -28,7 +28,7 @@ class Nccl(Transport):
 
     def start(self, arrivals, departures, after):
         self.backend.wait(after, self.stream)
-        self.link.exchange([(each.source, each.target) for each in arrivals], departures, self.stream)
+        self.link.exchange([(arrival.source, arrival.target) for arrival in arrivals], departures, self.stream)
         return self.backend.mark(self.stream)
 
     def wait(self, ticket):

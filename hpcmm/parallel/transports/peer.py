@@ -56,8 +56,10 @@ class Peer(Transport):
 
     def start(self, arrivals, departures, after):
         self.backend.wait(after, self.copies)
-        for each in arrivals:
-            self.backend.copy_async(self.remote[each.name][each.source][each.index], each.target, self.copies)
+        for arrival in arrivals:
+            self.backend.copy_async(
+                self.remote[arrival.name][arrival.source][arrival.index], arrival.target, self.copies
+            )
         return self.backend.mark(self.copies)
 
     def wait(self, ticket):

@@ -33,7 +33,7 @@ class Pinned(Transport):
     def wait(self, ticket):
         arrivals, departures, after = ticket
         self.backend.wait(after, self.copies)
-        flows = [self._receive(each.source, each.target) for each in arrivals if each.target.size]
+        flows = [self._receive(arrival.source, arrival.target) for arrival in arrivals if arrival.target.size]
         flows += [self._send(rank, array) for rank, array in departures if array.size]
         exhausted = object()
         while flows:
