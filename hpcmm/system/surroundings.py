@@ -1,6 +1,6 @@
-"""What a measuring process inherits: variables and limits that change a number or break a run, in one table.
+"""What a measuring process inherits: variables and limits that change a number or break a run.
 
-Only the standard library is imported, because libraries read their variables when they are loaded.
+No library is imported that reads a variable when it is loaded.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import yaml
+
 ROOT = Path("/")  # of the files below
 CONTROLLER = "cpu"  # of control groups of version 1
 RECORD = "HPCMM_SURROUNDINGS"  # the inherited values that were replaced, cleared or warned about, as JSON
@@ -30,15 +32,20 @@ WARNED, RECORDED, KEPT = "warned about", "recorded", "kept"
 class Variable:
     """Environment variables with one reason."""
 
-    names: tuple[str, ...]  # names, or patterns with ``*``
+    names: list[str]  # names, or patterns with ``*``
     # ``SET``, ``DEFAULT``, ``CLEARED``, ``WARNED``, ``RECORDED``, ``KEPT`` without a record, or ``OF_LAUNCH``: a
     # launcher sets it for the processes of one job, and another job must not inherit it
     action: str
     why: str
+    part: str  # "threads", "GPU", "MPI" or "system"
     value: str = ""  # what it is set to
-    # Whether the record applies, from whether ranks start on this machine and not in a Slurm job
-    applies: Callable[[bool], bool] = lambda local: True
-    part: str = ""  # "threads", "GPU", "MPI" or "system"
+    only: str = ""  # for "root", on the "local" machine and not in a Slurm job, or if process_vm_readv is "forbidden"
+
+    def applies(self, local: bool) -> bool:
+        """Return whether the record applies; ranks start ``local`` or in a Slurm job."""
+        if self.only == "forbidden":
+            return reading_is_forbidden()
+        return {"": True, "local": local, "root": os.getuid() == 0}[self.only]
 
     @property
     def title(self) -> str:
@@ -157,193 +164,10 @@ def reading_is_forbidden() -> bool:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def variables(part: str, *records: Variable) -> tuple[Variable, ...]:
-    return tuple(
-        Variable(record.names, record.action, record.why, record.value, record.applies, part) for record in records
-    )
-
-
+_TEXT = Path(__file__).with_suffix(".yaml").read_text("utf-8")
+_TABLE = yaml.load(_TEXT, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 # The first record that matches a variable counts.
-VARIABLES: tuple[Variable, ...] = (
-    *variables(
-        "threads",
-        Variable(("OMP_NUM_THREADS",), RECORDED, "upper limit of the CPU threads of a rank, for kernels and libraries"),
-        Variable(
-            ("OMP_WAIT_POLICY",),
-            SET,
-            "the variant and the baseline take turns in one process: idle OpenMP threads sleep instead of spinning",
-            "passive",
-        ),
-        Variable(
-            ("OMP_PROC_BIND",),
-            SET,
-            "OpenMP would bind the main thread, and threads that it starts later would share one CPU; OpenBLAS keeps "
-            "all CPUs",
-            "false",
-        ),
-        Variable(("KMP_DUPLICATE_LIB_OK",), RECORDED, "two OpenMP libraries may be loaded; threadpoolctl sets it"),
-        Variable(
-            ("OMP_*", "GOMP_*", "KMP_*"),
-            CLEARED,
-            "number, places and schedule of OpenMP threads would differ from those of the library",
-        ),
-        # 2^18 clocks are some 0.1 ms, instead of 2^28. After far fewer its threads sleep within a product.
-        Variable(
-            ("OPENBLAS_THREAD_TIMEOUT",), SET, "idle threads of OpenBLAS sleep after 2^18 clocks, some 0.1 ms", "18"
-        ),
-        Variable(
-            (
-                *("OPENBLAS_CORETYPE", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "BLIS_ARCH_TYPE"),
-                *("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"),
-            ),
-            WARNED,
-            "selects the kernels of the baseline; kept, because some processors need it for right results",
-        ),
-        Variable(
-            ("FLEXIBLAS*", "NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES"),
-            WARNED,
-            "selects the library of the baseline, or NumPy's instructions; kept, because a site may need it",
-        ),
-        Variable(
-            ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
-            RECORDED,
-            "without effect: a rank gives the library as many threads as the kernels; Snakemake sets them in each job",
-        ),
-        Variable(("MKL_THREADING_LAYER", "MKL_INTERFACE_LAYER"), RECORDED, "MKL needs the layers of the site"),
-        Variable(
-            ("OPENBLAS_*", "GOTO_*", "MKL_*", "BLIS_*", "AOCL_*", "ONEDNN_*", "DNNL_*"),
-            CLEARED,
-            "the library would use other threads than the kernels beside it, or compute in another arithmetic: "
-            "`ONEDNN_DEFAULT_FPMATH_MODE` replaces float32 by bfloat16",
-        ),
-        Variable(("HPCMM_SIMD",), RECORDED, "instruction set of the rungs `avx` and `packed`, chosen by the user"),
-    ),
-    *variables(
-        "GPU",
-        Variable(
-            ("CUBLAS*",),
-            CLEARED,
-            "cuBLAS, cuBLASLt and cuBLASMp would compute in another arithmetic or by other algorithms; "
-            "`CUBLAS_EMULATE_DOUBLE_PRECISION` replaces float64 by int8 products, which `cublas_emulated` measures",
-        ),
-        Variable(
-            ("NVIDIA_TF32_OVERRIDE",),
-            CLEARED,
-            "libraries would round float32 to TF32, or not, whatever the call says; `cublas_tf32` measures TF32",
-        ),
-        Variable(("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"), RECORDED, "which GPUs are measured"),
-        Variable(
-            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_*_LIMIT", "CUDA_INJECTION*", "NVTX_INJECTION*"),
-            WARNED,
-            "a part of the SMs or of the memory only, or a tool attached to CUDA calls; kept, because it may be a "
-            "limit of the site",
-        ),
-        Variable(
-            ("CUDA_MPS_*", "CUDA_CACHE_PATH", "CUDA_HOME", "CUDA_ROOT", "CUDA_*PATH", "CUDA_*DIR", "CUDA_*VERSION"),
-            KEPT,
-            "places of files and services",
-        ),
-        Variable(
-            ("CUDA_*",),
-            CLEARED,
-            "launches, queues, loading and compilation would differ from the defaults; `CUDA_LAUNCH_BLOCKING` waits "
-            "after each kernel",
-        ),
-        Variable(("CUPY_CACHE_DIR",), KEPT, "place of compiled kernels"),
-        Variable(
-            ("CUPY_*",),
-            CLEARED,
-            "CuPy would compute in TF32 (`CUPY_TF32`), call other libraries (`CUPY_ACCELERATORS`), or limit memory",
-        ),
-        Variable(
-            ("NCCL_NVLS_ENABLE",),
-            DEFAULT,
-            "NVLink multicast has hung drivers, and nothing here needs it; the value of a site is kept",
-            "0",
-        ),
-        Variable(
-            ("NCCL_ALGO", "NCCL_PROTO", "NCCL_*_DISABLE", "NCCL_*_LEVEL", "NCCL_*NCHANNELS*", "NCCL_*BUFFSIZE"),
-            WARNED,
-            "how NCCL sends is forced; kept, because a site may need it",
-        ),
-        Variable(("NCCL_*",), RECORDED, "settings of the site's network"),
-        Variable(("NVSHMEM_DISABLE_NVLS",), DEFAULT, "as `NCCL_NVLS_ENABLE`, for cuBLASMp", "1"),
-        Variable(("NVSHMEM_SYMMETRIC_SIZE",), DEFAULT, "cuBLASMp fails on large matrices with less", "16G"),
-        Variable(("NVSHMEM_*",), RECORDED, "settings of the site's network"),
-    ),
-    *variables(
-        "MPI",
-        Variable(
-            ("OMPI_MCA_hwloc_base_binding_policy", "PRTE_MCA_hwloc_default_binding_policy"),
-            SET,
-            "Open MPI binds each rank to one core by default; here the ranks divide the cores of the job among them",
-            "none",
-        ),
-        Variable(("HYDRA_BINDING", "HYDRA_TOPO*"), CLEARED, "the same in MPICH"),
-        Variable(
-            tuple(f"{of}_ALLOW_RUN_AS_ROOT{more}" for of in ("OMPI", "PRTE") for more in ("", "_CONFIRM")),
-            SET,
-            "root is the usual user in a container, and Open MPI refuses it; set for root only",
-            "1",
-            lambda local: os.getuid() == 0,
-        ),
-        Variable(
-            ("OMPI_MCA_rmaps_base_oversubscribe",),
-            SET,
-            "Open MPI refuses more ranks than physical cores; outside Slurm the plan limits the number of ranks",
-            "1",
-            lambda local: local,
-        ),
-        Variable(
-            ("PRTE_MCA_rmaps_default_mapping_policy",),
-            *(SET, "the same in Open MPI 5", ":oversubscribe", lambda local: local),
-        ),
-        Variable(
-            ("MPIR_CVAR_CH4_CMA_ENABLE",),
-            SET,
-            "set only where `process_vm_readv` is forbidden, as in some containers: MPICH would fail",
-            "0",
-            lambda local: reading_is_forbidden(),
-        ),
-        Variable(("MPI4PY_RC_*",), CLEARED, "mpi4py would start MPI in another way, or not at all"),
-        Variable(("SLURM_CONF*", "SLURM_CLUSTERS", "SLURM_JWT"), KEPT, "place of Slurm, and access to it"),
-        Variable(
-            (*("SLURM*", "SRUN_*", "SBATCH_CPU_BIND*", "SBATCH_MEM_BIND*"), *("OMPI_MCA_ess*", "OMPI_MCA_orte_*")),
-            OF_LAUNCH,
-            "tasks, nodes and CPUs of the job around: a launcher would start ranks there, and `sbatch` would request "
-            "them again",
-        ),
-        Variable(
-            (
-                *("OMPI_MCA_*", "PRTE_MCA_*", "PMIX_MCA_*", "MPIR_CVAR_*", "MPICH_*", "I_MPI_*", "MV2_*", "HYDRA_*"),
-                *("UCX_*", "UCC_*", "FI_*", "PSM*", "HWLOC_*"),
-            ),
-            RECORDED,
-            "settings of the site's MPI and network",
-        ),
-        Variable(
-            (
-                *("PMI_*", "PMI2_*", "PMIX_*", "OMPI_*", "PRTE_*", "HYDI_*", "MPI_LOCAL*", "PALS_*", "FLUX_*"),
-                *("PBS_*", "LSB_*", "PE_HOSTFILE"),
-            ),
-            OF_LAUNCH,
-            "rank and size of the process that a launcher started: MPI would wait for its other ranks",
-        ),
-    ),
-    *variables(
-        "system",
-        Variable(
-            ("GLIBC_TUNABLES", "MALLOC_*", "NUMPY_MADVISE_HUGEPAGE"),
-            CLEARED,
-            "arrays would lie on other pages, such as huge ones, than without",
-        ),
-        Variable(
-            ("LD_PRELOAD", "LD_AUDIT"),
-            WARNED,
-            "a library before all others may replace allocation, threads or BLAS; kept, because a site may need it",
-        ),
-    ),
-)
+VARIABLES = tuple(Variable(part=part, **record) for part, records in _TABLE.items() for record in records)
 
 CONDITIONS: tuple[Condition, ...] = (
     Condition(
