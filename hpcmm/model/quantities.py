@@ -1,5 +1,9 @@
 """Quantities that are recorded beside a point, with their units: phases, states, energy, errors, counters."""
 
+from pathlib import Path
+
+import yaml
+
 # Phases of an end-to-end call, in order; a kernel measured alone has the phase ``kernel`` only. If an
 # algorithm overlaps phases, the time of each is that of its own work.
 PHASES = ("scatter", "broadcast", "upload", "exchange", "pitch", "kernel", "download", "gather", "total")
@@ -97,113 +101,13 @@ RESOURCES = {
     "memory_bytes_per_second": ("B s-1", "memory bandwidth of the device, from its clock and bus width"),
 }
 
-# Why a warp waits between two instructions: name in the metrics of Nsight Compute, name for readers.
-STALLS = {
-    "barrier": "a barrier of the block",
-    "long_scoreboard": "global or local memory",
-    "short_scoreboard": "shared memory",
-    "mio_throttle": "the queue of shared memory",
-    "lg_throttle": "the queue of global memory",
-    "math_pipe_throttle": "a busy arithmetic unit",
-    "wait": "the fixed latency of an instruction",
-    "no_instruction": "the fetch of an instruction",
-    "branch_resolving": "a branch",
-    "membar": "a memory fence",
-    "not_selected": "not selected (another warp was issued)",
-}
-
-# Counters of Nsight Compute: unit, long name, and name of the metric.
-COUNTERS = {
-    "occupancy": ("1", "theoretical occupancy", "sm__maximum_warps_per_active_cycle_pct"),
-    "achieved_occupancy": (
-        "1",
-        "achieved occupancy: average active warps over the maximum, on active SMs",
-        "sm__warps_active.avg.pct_of_peak_sustained_active",
-    ),
-    "sm_active": (
-        "1",
-        "cycles in which an SM has a warp, over all cycles",
-        "sm__cycles_active.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "active_threads": (
-        "1",
-        "active threads per instruction of a warp, of 32",
-        "smsp__thread_inst_executed_per_inst_executed.ratio",
-    ),
-    "predicated_on_threads": (
-        "1",
-        "active threads per instruction of a warp whose predicate is true, of 32",
-        "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",
-    ),
-    "instructions": ("1", "instructions of warps", "smsp__inst_executed.sum"),
-    "warp_cycles": ("1", "cycles of a warp per instruction issued", "smsp__average_warp_latency_per_inst_issued.ratio"),
-    **{
-        f"stall_{name}": (
-            "1",
-            f"of these, cycles in which it waits for {what}",
-            f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio",
-        )
-        for name, what in STALLS.items()
-    },
-    "global_load_bytes_per_second": (
-        "B s-1",
-        "global loads at the L1 cache",
-        "l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum.per_second",
-    ),
-    "global_store_bytes_per_second": (
-        "B s-1",
-        "global stores at the L1 cache",
-        "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum.per_second",
-    ),
-    "load_sectors": (
-        "1",
-        "32-byte sectors per global load of a warp",
-        "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",
-    ),
-    "store_sectors": (
-        "1",
-        "32-byte sectors per global store of a warp",
-        "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",
-    ),
-    "shared_pipe": (
-        "1",
-        "shared-memory wavefronts over their peak rate",
-        "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "shared_loads": ("1", "shared-memory load instructions of warps", "smsp__inst_executed_op_shared_ld.sum"),
-    "shared_stores": ("1", "shared-memory store instructions of warps", "smsp__inst_executed_op_shared_st.sum"),
-    "shared_load_wavefronts": (
-        "1",
-        "wavefronts of shared-memory loads",
-        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
-    ),
-    "shared_store_wavefronts": (
-        "1",
-        "wavefronts of shared-memory stores",
-        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
-    ),
-    "shared_load_conflicts": (
-        "1",
-        "bank conflicts of shared-memory loads",
-        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
-    ),
-    "shared_store_conflicts": (
-        "1",
-        "bank conflicts of shared-memory stores",
-        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
-    ),
-    "l2_hits": ("1", "sector hit rate of the L2 cache", "lts__t_sector_hit_rate.pct"),
-    "dram_read_bytes_per_second": ("B s-1", "reads of the device's memory", "dram__bytes_read.sum.per_second"),
-    "dram_write_bytes_per_second": ("B s-1", "writes to the device's memory", "dram__bytes_write.sum.per_second"),
-    "fma_pipe": (
-        "1",
-        "instructions of the float32 FMA pipe over their peak rate",
-        "smsp__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
-    ),
-    "sm_throughput": (
-        "1",
-        "throughput of the busiest SM unit over its peak",
-        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    ),
-    "sm_clock": ("Hz", "SM clock during the run", "sm__cycles_elapsed.avg.per_second"),
-}
+_TEXT = Path(__file__).with_suffix(".yaml").read_text("utf-8")
+_TABLES = yaml.load(_TEXT, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+STALLS = _TABLES["stalls"]  # why a warp waits
+COUNTERS = {}  # of Nsight Compute: unit, long name, and name of the metric
+for _name, _row in _TABLES["counters"].items():
+    COUNTERS[_name] = tuple(_row)
+    if _name == "warp_cycles":
+        for _stall, _what in STALLS.items():
+            _metric = f"smsp__average_warps_issue_stalled_{_stall}_per_issue_active.ratio"
+            COUNTERS[f"stall_{_stall}"] = ("1", f"of these, cycles in which it waits for {_what}", _metric)
