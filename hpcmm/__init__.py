@@ -57,9 +57,18 @@ def open(path: str | PathLike[str]) -> xarray.DataTree:
     """
     from pathlib import Path
 
-    from hpcmm.store import lazy
+    from hpcmm.store.file import StoreError, require_readable
 
-    return lazy.open_tree(Path(path))
+    try:
+        import h5netcdf
+        import xarray
+    except ImportError as error:
+        raise StoreError(f"{error.name} is not installed: pip install 'hpcmm[analysis]'") from error
+    require_readable(Path(path))
+    try:
+        return xarray.open_datatree(path, engine=h5netcdf.__name__)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be opened by xarray: {error}") from error
 
 
 def __getattr__(name: str) -> object:

@@ -174,7 +174,6 @@ class Journal(Events):
             groups = in_order(self.batch, self.kept, self.runs, self.finished)
         store.write_groups(path, groups)
         with store.replacing(kept_file(path, self.batch)) as temporary:
-            temporary.unlink()
             try:
                 temporary.hardlink_to(path)
             except OSError:  # a file system without such links

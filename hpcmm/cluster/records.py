@@ -33,12 +33,10 @@ class Record:
 
 def write(record: Record) -> None:
     """Write a record, replacing its file at once."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    temporary = FOLDER / f".{record.token}"
     content = dataclasses.asdict(record)
     del content["token"]
-    temporary.write_text(json.dumps(content))
-    temporary.replace(FOLDER / record.token)
+    with files.replacing(FOLDER / record.token) as temporary:
+        temporary.write_text(json.dumps(content))
 
 
 def remove(record: Record) -> None:

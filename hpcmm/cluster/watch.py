@@ -24,6 +24,7 @@ from hpcmm.cluster.commands import NoAnswer, NotInstalled, report
 from hpcmm.cluster.queue import State
 from hpcmm.cluster.records import LIMIT_REPORTED, Record
 from hpcmm.model import HpcmmError
+from hpcmm.system import files
 from hpcmm.system.logs import first_errors
 
 STATES = Path(".snakemake/hpcmm/states.json")  # for Snakemake's slurm executor: job -> state
@@ -99,9 +100,8 @@ class Watch:
             except Exception as error:  # the other jobs are still checked
                 self.report_exception(error)
         # for ``main``, by number: Snakemake's executor removes the cluster
-        temporary = STATES.with_suffix(".part")
-        temporary.write_text(json.dumps({job.partition(";")[0]: state for job, state in self.states.items()}))
-        temporary.replace(STATES)
+        with files.replacing(STATES) as temporary:
+            temporary.write_text(json.dumps({job.partition(";")[0]: state for job, state in self.states.items()}))
         for record in left:
             for job, state in ours[record.token].items():
                 if job != record.job and not state.final:

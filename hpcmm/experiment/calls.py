@@ -213,10 +213,8 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     folder = files.cache() / "adapted" / hashlib.sha256(content.encode()).hexdigest()[:16]
     target = folder / f"{path.stem}{DEVICES[device].suffix}"
     if not target.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f"{target.name}.tmp"
-        temporary.write_text(content, encoding="utf-8")
-        temporary.replace(target)
+        with files.replacing(target) as temporary:
+            temporary.write_text(content, encoding="utf-8")
     return target
 
 

@@ -172,12 +172,10 @@ class Plan:
 
     def write(self, path: Path) -> None:
         """Write the plan as JSON."""
-        temporary = path.with_suffix(".tmp")
         entry = dataclasses.asdict(self) | {"fingerprint": self.fingerprint}
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(entry, indent=1) + "\n")
-            temporary.replace(path)
+            with files.replacing(path) as temporary:
+                temporary.write_text(json.dumps(entry, indent=1) + "\n")
         except FileExistsError as error:
             raise ConfigError(f"{error.filename}: not a folder; remove it, or write elsewhere") from error
         except OSError as error:

@@ -126,13 +126,11 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
     target = folder / f"{source.stem}-{of_contents(key, listed)}.so"
     if listed.exists() and target.exists():
         return target
-    handle, name = tempfile.mkstemp(suffix=".so", dir=folder)
-    os.close(handle)
-    temporary, read = Path(name), Path(f"{name}.d")
-    try:
-        watched = ["-MD", "-MF", str(read)]
-        command_line = [*shlex.split(command), *options, f"-I{kernels.FOLDER}", "-o", name, str(source), "-lm"]
-        done = subprocess.run([*command_line, *watched], capture_output=True, text=True)
+    with tempfile.TemporaryDirectory(dir=folder) as part:
+        temporary, read = Path(part, "module.so"), Path(part, "read")
+        command_line = [*shlex.split(command), *options, f"-I{kernels.FOLDER}", "-o", str(temporary)]
+        command_line += [str(source), "-lm"]
+        done = subprocess.run([*command_line, "-MD", "-MF", str(read)], capture_output=True, text=True)
         if done.returncode:
             wrong = done.stderr.strip()
             more = ADD_OPTION if NEEDS_OPTION.search(wrong) else ""
@@ -140,9 +138,6 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
         target = folder / f"{source.stem}-{of_contents(key, read)}.so"
         temporary.replace(target)  # atomic, because several ranks may compile it at once
         read.replace(listed)
-    finally:
-        for each in (temporary, read):
-            each.unlink(missing_ok=True)
     return target
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -222,13 +221,12 @@ def add(
     """Add entries and trials to a table of a GPU, by default the user's own; return its file, replaced at once."""
     path = path or of_user(gpu)
     with locked(path):
-        temporary = path.with_suffix(f".{os.getpid()}")
         old = _read(path, path.stat().st_mtime_ns) if path.is_file() else Content(multiprocessors, {}, {}, "")
         if old.multiprocessors != multiprocessors:  # times of another part of the GPU
             old = Content(multiprocessors, {}, {}, "")
         text = text_of(gpu, multiprocessors, merged(old.table, new), {**old.trials, **(trials or {})})
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        with files.replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     return path
 
 

@@ -29,7 +29,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -104,24 +103,14 @@ def require_writable(path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path that is synced and replaces ``path`` only if the body succeeds; errors name ``path``."""
     make_folder(path.parent)
-    temporary = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
+        with files.replacing(path) as temporary:
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
     except OSError as error:
         kept = "; its earlier content is kept" if path.is_file() else ""
         raise StoreError(f"{path}: cannot be written: {error.strerror or error}{kept}") from error
-    finally:
-        if temporary:
-            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,8 +7,10 @@ import errno
 import fcntl
 import functools
 import os
+import secrets
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -42,6 +44,18 @@ def bytes_of(path: str | Path) -> bytes:
     """Return the content of a regular file."""
     with opened(path) as file:
         return file.read()
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Make a folder, and yield a path in it for a file that replaces ``path`` at once, only if the body succeeds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def lock(file: IO | int, path: str | Path, wait: bool) -> None:

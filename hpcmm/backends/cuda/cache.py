@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from hpcmm.model import DeviceError
+from hpcmm.system import files
 
 
 def folder() -> Path:
@@ -17,16 +17,8 @@ def folder() -> Path:
 def write(path: Path, content: bytes) -> None:
     """Write a file atomically: other processes see the whole file or none."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".cubin", delete=False) as file:
-            temporary = Path(file.name)
-            try:
-                file.write(content)
-                file.flush()
-                temporary.replace(path)
-            except OSError:  # the disk may be full
-                temporary.unlink()
-                raise
+        with files.replacing(path) as temporary:
+            temporary.write_bytes(content)
     except OSError as error:
         reason = "not a folder" if isinstance(error, FileExistsError) else error.strerror
         raise DeviceError(

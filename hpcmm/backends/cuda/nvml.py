@@ -11,7 +11,6 @@ from typing import Any
 
 import pynvml
 
-from hpcmm.backends.cuda.xid import XidErrors
 from hpcmm.model import DeviceError, untimed
 
 STATE_SECONDS = 10e-3  # for which a reading of NVML is kept: it takes 0.1 ms, and NVML's values are older
@@ -102,6 +101,30 @@ def compute_processes(pci_buses: Iterable[str]) -> list[int]:
     pynvml.nvmlInit()
     handles = map(pynvml.nvmlDeviceGetHandleByPciBusId, pci_buses)
     return [readable(NVML, handle).get("compute_processes", 0) for handle in handles]
+
+
+class XidErrors:
+    """Xid errors of a GPU since this object was made; NVMLError if NVML has no such events for this GPU.
+
+    The driver writes them to the kernel's log, which only root may read. NVML reports them as events to any user.
+    """
+
+    def __init__(self, handle: Any):
+        self._events, self._count = pynvml.nvmlEventSetCreate(), 0
+        try:
+            pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
+        except pynvml.NVMLError:
+            pynvml.nvmlEventSetFree(self._events)
+            raise
+
+    def count(self) -> int:
+        """Return the number of errors so far."""
+        while True:
+            try:
+                pynvml.nvmlEventSetWait_v2(self._events, 0)
+            except pynvml.NVMLError_Timeout:
+                return self._count
+            self._count += 1
 
 
 class Sensors:

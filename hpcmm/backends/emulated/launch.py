@@ -9,7 +9,6 @@ import ctypes
 import functools
 import hashlib
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -321,24 +320,20 @@ def build(
     target = folder / (modules.of_contents(key, listed) if listing else key) / name
     if target.exists():
         return target
-    handle, temporary = tempfile.mkstemp(suffix=target.suffix, dir=folder)
-    os.close(handle)
-    read = Path(f"{temporary}.d")
-    try:
-        command = [COMPILER, *FLAGS, *arguments, "-o", temporary, *(["-MD", "-MF", str(read)] if listing else [])]
-        done = modules.run_compiler(command, text, seconds)
+    with tempfile.TemporaryDirectory(dir=folder) as part:
+        temporary, read = Path(part, name), Path(part, "read")
+        command = [COMPILER, *FLAGS, *arguments, "-o", str(temporary)]
+        try:
+            done = modules.run_compiler([*command, *(["-MD", "-MF", str(read)] if listing else [])], text, seconds)
+        except subprocess.TimeoutExpired:
+            raise DeviceError(f"took longer than {seconds:g} s to compile") from None
         if done.returncode:
             raise DeviceError(f"g++, for the host: {done.stderr.strip()}")
         if listing:
             target = folder / modules.of_contents(key, read) / name
             read.replace(listed)
         target.parent.mkdir(exist_ok=True)
-        Path(temporary).replace(target)  # atomic, because several processes may compile it at once
-    except subprocess.TimeoutExpired:
-        raise DeviceError(f"took longer than {seconds:g} s to compile") from None
-    finally:
-        for each in (Path(temporary), read):
-            each.unlink(missing_ok=True)
+        temporary.replace(target)  # atomic, because several processes may compile it at once
     return target
 
 
