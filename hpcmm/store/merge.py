@@ -13,9 +13,7 @@ from hpcmm.store.schema import (
     IDENTITY,
     INDEXES,
     MEASUREMENTS,
-    RUNS,
     UNMEASURED,
-    UNPROFILED,
     Groups,
     as_column,
     empty,
@@ -53,8 +51,8 @@ def merged(
     for operation in groups["profiles"]["operation"]:
         reasons.pop(operation, None)
     groups["unprofiled"] = {
-        "operation": as_column(list(reasons), UNPROFILED["operation"]),
-        "reason": as_column(list(reasons.values()), UNPROFILED["reason"]),
+        "operation": as_column(list(reasons), GROUPS["unprofiled"]["operation"]),
+        "reason": as_column(list(reasons.values()), GROUPS["unprofiled"]["reason"]),
     }
     return groups
 
@@ -125,7 +123,7 @@ def select(groups: Groups, rows: np.ndarray) -> Groups:
 def distinct(groups: Groups) -> Groups:
     """Remove duplicate measurements of the same run and point, and duplicate rows of other groups."""
     first: dict[tuple, int] = {}
-    texts = zip(*(groups["runs"][name] for name in RUNS), strict=True)
+    texts = zip(*(groups["runs"][name] for name in GROUPS["runs"]), strict=True)
     same = np.array([first.setdefault(text, i) for i, text in enumerate(texts)], int)
     groups = _with_runs(groups, lambda run: same[run])
     measurements = groups["measurements"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,48 +19,31 @@ PINNED = {True: 1, False: 0, None: -1}
 
 def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, Measurement]]) -> Groups:
     """Return the groups of one batch; ``rows`` are measurements, each with the index of its run."""
-    points = [m.point for _, m in rows]
+    contenders = [m for _, m in rows]
+    points = [m.point for m in contenders]
     fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
-    once = [{**m.energy, **m.errors, **m.differences, **m.events} for _, m in rows]
+    once = [{**m.energy, **m.errors, **m.differences, **m.events} for m in contenders]
     measurements = {
         "run": [run for run, _ in rows],
         "sweep": [batch.sweep for _ in rows],
         "operation": [batch.operation for _ in rows],
-        "variant": [m.point.variant for _, m in rows],
-        "contender": [m.contender for _, m in rows],
-        "baseline": [m.baseline for _, m in rows],
-        "algorithm": [m.point.algorithm for _, m in rows],
-        "contender_algorithm": [m.algorithm for _, m in rows],
-        "transport": [m.transport for _, m in rows],
-        "pick": [m.pick for _, m in rows],
         "device": [batch.device for _ in rows],
+        **fields_of(points, "variant", "algorithm", "dtype", "tile", "ranks"),
+        **fields_of(contenders, "contender", "baseline", "transport", "pick", "flops", "bytes", "late_runs", "clock"),
+        **fields_of([m.verdict for m in contenders], "passed", "error", "bound", "reference", "where"),
+        "contender_algorithm": [m.algorithm for m in contenders],
         **shape_columns(points),
-        "dtype": [m.point.dtype for _, m in rows],
-        "tile": [m.point.tile for _, m in rows],
-        "pinned": [PINNED[m.point.pinned] for _, m in rows],
-        "ranks": [m.point.ranks for _, m in rows],
-        "fingerprint": [fingerprints[m.point.key] for _, m in rows],
-        "passed": [m.verdict.passed for _, m in rows],
-        "error": [m.verdict.error for _, m in rows],
-        "bound": [m.verdict.bound for _, m in rows],
-        "reference": [m.verdict.reference for _, m in rows],
-        "where": [m.verdict.where for _, m in rows],
-        "flops": [m.flops for _, m in rows],
-        "bytes": [m.bytes for _, m in rows],
-        "late_runs": [m.late_runs for _, m in rows],
-        "clock": [m.clock for _, m in rows],
+        "pinned": [PINNED[point.pinned] for point in points],
+        "fingerprint": [fingerprints[point.key] for point in points],
         **{name: [each.get(name, np.nan) for each in once] for name in ONCE},
-        **{name: [m.resources.get(name, np.nan) for _, m in rows] for name in RESOURCES},
+        **{name: [m.resources.get(name, np.nan) for m in contenders] for name in RESOURCES},
         **scalar_columns(points),
     }
     samples = [(i, sample) for i, (_, m) in enumerate(rows) for sample in m.samples]
     columns = {
         "measurement": [i for i, _ in samples],
         "run": [rows[i][0] if s.run is None else s.run for i, s in samples],
-        "visit": [s.visit for _, s in samples],
-        "repetition": [s.repetition for _, s in samples],
-        "rank": [s.rank for _, s in samples],
-        "call": [s.call for _, s in samples],
+        **fields_of([s for _, s in samples], "visit", "repetition", "rank", "call"),
         **{phase: [s.seconds.get(phase, np.nan) for _, s in samples] for phase in PHASES},
         **{state: [s.state.get(state, np.nan) for _, s in samples] for state in STATES},
     }
@@ -67,7 +51,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
     of_visits = {
         "measurement": [i for i, _ in visits],
         "visit": [visit.number for _, visit in visits],
-        **{name: [getattr(visit, name) for _, visit in visits] for name in list(VISITS)[2:]},
+        **fields_of([visit for _, visit in visits], *list(VISITS)[2:]),
     }
     provenance = {"batch": [batch.name] * len(runs), "provenance": [json.dumps(run) for run in runs]}
     placed = [(i, rank, each) for i, run in enumerate(runs) for rank, each in enumerate(run.get("ranks", ()))]
@@ -98,15 +82,10 @@ def write_profiles(
     points = [profile.point for profile in profiles]
     columns = {
         "run": [0 for _ in profiles],
-        "operation": [point.operation for point in points],
-        "variant": [point.variant for point in points],
+        **fields_of(points, "operation", "variant", "dtype", "tile"),
         **shape_columns(points),
-        "dtype": [point.dtype for point in points],
-        "tile": [point.tile for point in points],
-        "passed": [profile.verdict.passed for profile in profiles],
-        "where": [profile.verdict.where for profile in profiles],
-        "kernel": [profile.kernel for profile in profiles],
-        "launches": [profile.launches for profile in profiles],
+        **fields_of([profile.verdict for profile in profiles], "passed", "where"),
+        **fields_of(profiles, "kernel", "launches"),
         **{name: [profile.counters.get(name, np.nan) for profile in profiles] for name in COUNTERS},
         **scalar_columns(points),
     }
@@ -118,6 +97,11 @@ def write_profiles(
     if reason:
         groups["unprofiled"] = {"operation": [operation], "reason": [reason]}
     write_groups(path, groups, source=source)
+
+
+def fields_of(records: Sequence[Any], *names: str) -> dict[str, list]:
+    """Return a column for each of these fields of some records."""
+    return {name: [getattr(record, name) for record in records] for name in names}
 
 
 def shape_columns(points: Sequence[Point]) -> dict[str, list[int]]:
