@@ -61,19 +61,15 @@ def write(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as part:
-            for source in (path for name in CONTENT for path in files_of(shipped() / name)):
-                target = Path(part, source.relative_to(shipped()))
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(source, target)
+            for source in (shipped() / name for name in CONTENT):
+                if source.is_dir():
+                    shutil.copytree(source, Path(part, source.name), ignore=shutil.ignore_patterns("__pycache__"))
+                else:
+                    shutil.copy(source, part)
             for name in CONTENT:
                 Path(part, name).rename(folder / name)
     except OSError as error:
         if new:
             with suppress(OSError):
                 folder.rmdir()
-        raise HpcmmError(f"{folder}: cannot be written: {error.strerror}") from error
-
-
-def files_of(path: Path) -> list[Path]:
-    """Return a file, or the files of a folder."""
-    return [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+        raise HpcmmError(f"{folder}: cannot be written: {error.strerror or error}") from error

@@ -13,10 +13,9 @@ import numpy as np
 
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
-from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import broadcast, reduce
 from hpcmm.parallel.distribution import OnDevices
-from hpcmm.parallel.links import TRANSPORTS, is_exchange, rounds_of
+from hpcmm.parallel.links import exchange_alone, rounds_of
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.schedules import block_row, block_rows
 
@@ -118,17 +117,10 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 COLLECTIVE_LINKS = tuple(
-    Algorithm(
-        name,
-        f"exchange alone, over {carrier}: {PATTERNS[pattern][0]}",
+    exchange_alone(
+        *(name, f"over {carrier}: {PATTERNS[pattern][0]}", carrier),
         distribution=partial(Collective, pattern=pattern),
-        suits=is_exchange,
         need=need,
-        measures=("kernel",),
-        variants=(TRANSPORTS[carrier],),
-        transport=carrier,
-        fixed=True,
-        baseline=False,
     )
     for name, (pattern, carrier) in COLLECTIVES.items()
 )

@@ -13,9 +13,8 @@ import numpy as np
 
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
-from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.distribution import OnDevices
-from hpcmm.parallel.links import is_exchange, part, rounds_of
+from hpcmm.parallel.links import exchange_alone, part, rounds_of
 from hpcmm.parallel.memory import Need
 from hpcmm.parallel.schedules import block_row
 
@@ -79,17 +78,11 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 HOST_LINKS = tuple(
-    Algorithm(
-        name,
-        f"exchange alone, between host and device: {text}",
+    exchange_alone(
+        *(name, f"between host and device: {text}", None),
         distribution=partial(HostLinks, direction=name),
-        suits=is_exchange,
         need=need,
         part=part,
-        measures=("kernel",),
-        variants=("device_copy",),
-        transport=None,
-        baseline=False,
     )
     for name, (_, text) in DIRECTIONS.items()
 )

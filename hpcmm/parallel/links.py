@@ -85,6 +85,21 @@ def rounds_of(nbytes: int) -> int:
     return min(MOST_ROUNDS, max(1, REPEATED_BYTES // max(1, nbytes)))
 
 
+def exchange_alone(name: str, text: str, carrier: str | None, **record: Any) -> Algorithm:
+    """Return the record of an algorithm that only exchanges a vector, by a transport or without one."""
+    variant = TRANSPORTS[carrier] if carrier else "device_copy"
+    return Algorithm(
+        *(name, f"exchange alone, {text}"),
+        suits=is_exchange,
+        measures=("kernel",),
+        variants=(variant,),
+        transport=carrier,
+        fixed=carrier is not None,
+        baseline=False,
+        **record,
+    )
+
+
 def is_exchange(operation: Operation) -> bool:
     """Return whether an operation moves one vector, distributed by blocks, to another one."""
     return [(operand.dimensions, operand.distribution, operand.role) for operand in operation.operands] == [
@@ -196,18 +211,11 @@ EXCHANGES = {
     for carrier in (OF_DISTANCES if pattern.startswith("distance") else TRANSPORTS)
 }
 LINKS = tuple(
-    Algorithm(
-        name,
-        f"exchange alone, over {carrier}: {PATTERNS[pattern][1]}",
+    exchange_alone(
+        *(name, f"over {carrier}: {PATTERNS[pattern][1]}", carrier),
         distribution=partial(Links, pattern=pattern),
-        suits=is_exchange,
         need=partial(need, pattern=pattern),
         part=part,
-        measures=("kernel",),
-        variants=(TRANSPORTS[carrier],),
-        transport=carrier,
-        fixed=True,
-        baseline=False,
     )
     for name, (pattern, carrier) in EXCHANGES.items()
 )
