@@ -116,9 +116,8 @@ def digest(dtypes: Collection[str]) -> list:
     """Return what decides on builds of some types, without trials, in all files; values of JSON types."""
     paths = sorted({*FOLDER.glob("*.yaml"), *of_user("").parent.glob("*.yaml")})
     found = [(path.name, _read(path, path.stat().st_mtime_ns)) for path in paths]
-    return [
-        [name, content.multiprocessors, *(hash_of(content.text, dtype) for dtype in dtypes)] for name, content in found
-    ]
+    rows = [[name, each.multiprocessors, *(hash_of(each.text, dtype) for dtype in dtypes)] for name, each in found]
+    return [row for row in rows if any(row[2:])]  # the first trial writes a file without times of builds
 
 
 @functools.lru_cache
