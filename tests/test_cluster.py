@@ -917,6 +917,22 @@ def files_of(processes: list[psutil.Process]) -> set[str]:
     return {each for each in opened if re.match("/dev/shm/mpich_shm_|/tmp/hydra_", each)}
 
 
+@pytest.fixture
+def old_enough(monkeypatch):
+    """Let new files be leftovers."""
+    monkeypatch.setattr(leftovers, "SECONDS_TO_START", 0)
+
+
+def test_files_that_ranks_are_about_to_open_are_kept(tmp_path, monkeypatch):
+    file = tmp_path / "mpich_shm_1"
+    file.touch()
+    monkeypatch.setattr(leftovers, "PATTERNS", [str(file)])
+    assert leftovers.find() == []
+    os.utime(file, (0, time.time() - leftovers.SECONDS_TO_START))
+    assert leftovers.find() == [file]
+
+
+@pytest.mark.usefixtures("old_enough")
 def test_leftovers_of_killed_ranks_are_removed_and_files_in_use_are_not(tmp_path, mpi_job):
     program = tmp_path / "ranks.py"
     program.write_text(RANKS)
@@ -935,6 +951,7 @@ def test_leftovers_of_killed_ranks_are_removed_and_files_in_use_are_not(tmp_path
     leftovers.remove()
 
 
+@pytest.mark.usefixtures("old_enough")
 def test_removed_files_are_listed(tmp_path, monkeypatch):
     files = [tmp_path / f"mpich_shm_{i}" for i in range(leftovers.MOST_NAMED + 2)]
     for file in files:
@@ -951,6 +968,7 @@ def test_removed_files_are_listed(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
+@pytest.mark.usefixtures("old_enough")
 def test_files_of_other_users_are_kept(tmp_path, monkeypatch):
     file = tmp_path / "mpich_shm_1"
     file.touch()

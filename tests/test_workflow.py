@@ -412,7 +412,7 @@ def test_run_refuses_a_config_file_that_cannot_be_read_in_one_line(hpcmm_run):
 def test_run_shows_errors_of_snakemake_itself(hpcmm_run):
     process = hpcmm_run("--until", "nothing")
     _, errors = process.communicate(timeout=600)
-    assert process.returncode == 1 and errors.startswith("hpcmm: error: Snakemake: No rule to produce nothing")
+    assert process.returncode == 1 and errors.startswith("hpcmm: error: the target nothing is not allowed")
 
 
 @pytest.mark.slow

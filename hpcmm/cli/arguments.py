@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hpcmm.model import HpcmmError
 from hpcmm.system.text import choices
 
+TIMINGS = "timings.h5"  # as in hpcmm.bench.done, which takes a while to import
 Run = Callable[[argparse.Namespace], int]
 
 
@@ -73,6 +75,23 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def timings_file(text: str) -> Path:
+    """Read the path of a timings file; a folder stands for the file of its run."""
+    path = Path(text)
+    inside = [path / TIMINGS, path / "results" / TIMINGS]
+    if path.is_dir() and not any(each.exists() for each in inside):
+        raise HpcmmError(f"{text} is a folder without {TIMINGS}; allowed: a timings file")
+    return next((each for each in inside if each.exists()), path)
+
+
+def folder(text: str) -> Path:
+    """Read the path of the results of a run; its timings file stands for it."""
+    path = Path(text)
+    if path.is_file() and path.name != TIMINGS:
+        raise HpcmmError(f"--results: {text} is a file; allowed: the folder of the results")
+    return path.parent if path.is_file() else path
+
+
 def add_extensions(parser: argparse.ArgumentParser) -> None:
     """Add the option for the extensions that a timings file needs."""
     parser.add_argument(
@@ -86,5 +105,9 @@ def add_extensions(parser: argparse.ArgumentParser) -> None:
 
 def add_results(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--results", metavar="DIR", type=Path, default=Path("results"), help="folder of the results (default: results)"
+        "--results",
+        metavar="DIR",
+        type=folder,
+        default=Path("results"),
+        help="folder of the results (default: results)",
     )

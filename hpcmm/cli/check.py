@@ -21,7 +21,7 @@ from hpcmm.backends import this_machine
 from hpcmm.bench.done import TIMINGS
 from hpcmm.cli import init
 from hpcmm.cli import run as workflow
-from hpcmm.cli.arguments import command
+from hpcmm.cli.arguments import command, timings_file
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.jobs import collect
@@ -231,10 +231,12 @@ def messages_to_stderr() -> Iterator[None]:
 def run(arguments: argparse.Namespace) -> int:
     file, *others = arguments.rest or [""]
     existing = file and not file.startswith("-")
+    if not existing and any(each.partition("=")[0] == "--results" for each in arguments.rest):
+        raise HpcmmError("--results is no option of check; the check of an existing run is: hpcmm check FOLDER")
     if existing and any(other.startswith("-") for other in others):
         raise HpcmmError(f"unknown options: {' '.join(others)}; only a check that measures passes them on")
     reference = read_reference(arguments.reference) if arguments.reference else None
-    path, experiment = (Path(file), None) if existing else measured(arguments)
+    path, experiment = (timings_file(file), None) if existing else measured(arguments)
     from hpcmm.analysis import check  # pandas takes a while to import
     from hpcmm.report import check as shown
     from hpcmm.report import markup
@@ -243,7 +245,7 @@ def run(arguments: argparse.Namespace) -> int:
         return check.check(files[0], reference, arguments.detect, files[1:])
 
     columns = store.read(path)
-    found = judge([columns, *(store.read(Path(other)) for other in others if existing)])
+    found = judge([columns, *(store.read(timings_file(other)) for other in others if existing)])
     if experiment:
         found = with_more_visits(arguments, experiment, path, judge, found)
     if arguments.write_reference:

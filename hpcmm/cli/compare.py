@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hpcmm.cli.arguments import add_extensions, command
+from hpcmm.cli.arguments import add_extensions, command, timings_file
 
 REGRESSION, UNJUDGED = 3, 4  # exit statuses
 LISTED = 20  # changed points, without --all
@@ -25,9 +25,9 @@ def add(commands: argparse._SubParsersAction) -> None:
             UNJUDGED: "with --fail-on-regression: no point has a verdict",
         },
     )
-    parser.add_argument("before", metavar="A", type=Path, help="HDF5 file of a job or an experiment")
+    parser.add_argument("before", metavar="A", type=timings_file, help="timings file, or folder of a run")
     parser.add_argument(
-        "after", metavar="B", type=Path, help="HDF5 file to compare with A, of the same kind of machine"
+        "after", metavar="B", type=timings_file, help="the one to compare with A, of the same kind of machine"
     )
     parser.add_argument(
         "--of",

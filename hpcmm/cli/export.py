@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from hpcmm import store
-from hpcmm.cli.arguments import add_extensions, command
+from hpcmm.cli.arguments import add_extensions, command, timings_file
 
 FORMATS = ("json", "csv", "prometheus", "bencher")  # repeated here because pandas takes a while to import
 
@@ -21,7 +21,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "If a point was measured several times, the newest measurement is written.",
         {1: "a file that cannot be read or written, or another error"},
     )
-    parser.add_argument("timings", metavar="TIMINGS", type=Path, help="HDF5 file of a job or an experiment")
+    parser.add_argument("timings", metavar="TIMINGS", type=timings_file, help="timings file, or folder of a run")
     parser.add_argument("--format", choices=FORMATS, default="json", help="the format (default: json)")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="file to write, replaced at once (default: standard output)"

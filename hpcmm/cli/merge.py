@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from hpcmm import store
-from hpcmm.cli.arguments import command
+from hpcmm.cli.arguments import command, timings_file
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -20,7 +20,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         "requests and no file contains are listed.",
         {1: "a file that cannot be read, or another error; then nothing is written"},
     )
-    parser.add_argument("timings", metavar="TIMINGS", type=Path, nargs="+", help="HDF5 file of a job or an experiment")
+    parser.add_argument(
+        "timings", metavar="TIMINGS", type=timings_file, nargs="+", help="timings file, or folder of a run"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, help="HDF5 file to write, which must not exist")
     parser.add_argument("--single", action="store_true", help="store times in single precision, in half the space")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import store
-from hpcmm.cli.arguments import command
+from hpcmm.cli.arguments import command, timings_file
 from hpcmm.cluster.site import read
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
@@ -34,7 +34,11 @@ def add(commands: argparse._SubParsersAction) -> None:
         {1: "a rate that is not known, or another error"},
     )
     parser.add_argument(
-        "timings", metavar="TIMINGS", type=Path, nargs="?", help="HDF5 file with products and exchanges over GPUs"
+        "timings",
+        metavar="TIMINGS",
+        type=timings_file,
+        nargs="?",
+        help="timings file with products and exchanges over GPUs",
     )
     parser.add_argument("--size", type=int, default=65536, metavar="N", help="rows of each matrix (default: 65536)")
     parser.add_argument(
@@ -119,10 +123,14 @@ def platform(arguments: argparse.Namespace) -> Any:
 
     local = Line(0.0, 1 / arguments.rate / 1e12) if arguments.rate else measured and measured.local
     lines = {"local": local, "inside": line("inside") or (measured and measured.exchange), "between": line("between")}
-    options = {"local": "--rate TFLOPS or TIMINGS", "inside": "--inside LINK or TIMINGS", "between": "--between LINK"}
+    needed = {
+        "local": "products on one rank: give --rate TFLOPS, or a timings file that has them",
+        "inside": "the links inside a node: give --inside LINK, or a timings file with exchanges",
+        "between": "the links between nodes: give --between LINK",
+    }
     for name, found in lines.items():
         if not found or not found.per_unit:
-            raise HpcmmError(f"the rate of {name!r} is not known; give {options[name]}")
+            raise HpcmmError(f"no rate of {needed[name]}")
     return Platform(arguments.per_node or (site and site.ranks_per_node) or 8, **lines)
 
 

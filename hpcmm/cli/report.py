@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import gc
 import sys
-from pathlib import Path
 
-from hpcmm.cli.arguments import add_extensions, add_results, command
+from hpcmm.cli.arguments import TIMINGS, add_extensions, add_results, command, timings_file
 from hpcmm.experiment import extensions
 
 
@@ -22,7 +21,13 @@ def add(commands: argparse._SubParsersAction) -> None:
         "them alone.",
         {1: "a file that cannot be read, or another error; figures that cannot be drawn are reported by a warning"},
     )
-    parser.add_argument("timings", metavar="TIMINGS", type=Path, help="HDF5 file of one job or of a whole experiment")
+    parser.add_argument(
+        "timings",
+        metavar="TIMINGS",
+        type=timings_file,
+        nargs="?",
+        help=f"timings file, or folder of a run (default: {TIMINGS} in DIR)",
+    )
     parser.add_argument(
         "sweeps", metavar="SWEEP", nargs="*", help="only these sweeps, with the numbers of the whole file"
     )
@@ -35,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     gc.disable()  # collecting cycles would take a tenth of the time, and the process ends with the report
     page, summary = report.build(
-        arguments.timings,
+        arguments.timings or arguments.results / TIMINGS,
         arguments.results,
         lambda text: print(f"hpcmm: warning: {text}", file=sys.stderr),
         extensions.figures(),

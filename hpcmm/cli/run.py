@@ -28,6 +28,7 @@ from hpcmm.experiment import extensions, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.model import HpcmmError
 from hpcmm.system import files
+from hpcmm.system.text import choices
 
 # With these options the messages of Snakemake are shown.
 QUESTIONS = (
@@ -247,6 +248,11 @@ def explained(messages: str) -> str:
             )
     if match := re.search(r"^\S+: error: (.*)", messages, re.M):
         return f"hpcmm: error: {corrected(match[1], messages[: match.start()])}"
+    if match := re.search(r"Unparsable value: '(.*)'\)", messages):
+        return f"hpcmm: error: --config {match[1]} is not allowed; allowed: KEY=VALUE, or a file"
+    if match := re.search(r"No rule to produce (\S+)", messages):
+        allowed = choices(match[1], [f"results/{TIMINGS}", f"results/{PAGE}"])
+        return f"hpcmm: error: the target {match[1]} is not allowed; allowed: none for the whole run, {allowed}"
     lines = [line for line in messages.splitlines() if line.strip()]
     if any(line.startswith('  File "') for line in lines):
         return f"hpcmm: error: Snakemake: {lines[-1].strip()}; --verbose shows where"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcmm import store
-from hpcmm.cli.arguments import add_extensions, command
+from hpcmm.cli.arguments import TIMINGS, add_extensions, command, timings_file
 
 if TYPE_CHECKING:
     import pandas
@@ -24,7 +24,14 @@ def add(commands: argparse._SubParsersAction) -> None:
         "With a sweep: its points, one per line.",
         {1: "a file that cannot be read, a sweep that it does not have, or another error"},
     )
-    parser.add_argument("timings", metavar="FILE", type=Path, help="HDF5 file of a job or an experiment")
+    parser.add_argument(
+        "timings",
+        metavar="FILE",
+        type=timings_file,
+        nargs="?",
+        default=Path("results") / TIMINGS,
+        help=f"timings file, or folder of a run (default: results/{TIMINGS})",
+    )
     parser.add_argument(
         "table",
         metavar="SWEEP",

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 # Shared memory of ranks (1 to 5 MB), and the topology that mpiexec's proxy writes for them
 PATTERNS = ("/dev/shm/mpich_shm_*", "/tmp/hydra_*")
 PROCESSES = Path("/proc")
+SECONDS_TO_START = 60  # in which a rank may not have opened its files yet
 MOST_NAMED = 2  # more would not fit in a line
 
 
 def find() -> list[Path]:
-    """Return the leftovers of this user: files that no live process has open or mapped."""
+    """Return the leftovers of this user: files that no live process has open or mapped, nor may be about to open."""
     files = []
     for pattern in map(Path, PATTERNS):
         for path in sorted(pattern.parent.glob(pattern.name)):
             with contextlib.suppress(FileNotFoundError):
-                if path.lstat().st_uid == os.geteuid():
+                status = path.lstat()
+                if status.st_uid == os.geteuid() and time.time() - status.st_mtime >= SECONDS_TO_START:
                     files.append(path)
     used = held() if files else set()
     return [path for path in files if str(path) not in used]

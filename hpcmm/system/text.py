@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from types import ModuleType
 
 INSTALLED = re.compile(r"/(?:site|dist)-packages/(\w+)")  # the folder of a package
+MOST_NAMES = 20  # in the message about a wrong one
 DIGITS = 3  # significant ones of a number
 PERCENT_DIGITS = 2  # of a percentage; the digits before the point are never rounded away
 ESCAPE = "\x1b"  # begins the codes of a terminal
@@ -57,7 +58,8 @@ def folded(line: str, columns: int) -> str:
     if len(line) <= columns or not columns or ESCAPE in line:
         return line
     starts = [found.end() for found in re.finditer(r"(?:^|(?<=\S) ) +(?=\S)", line)]
-    indent = max((start for start in starts if start <= MOST_INDENT * columns), default=2)
+    most = min(MOST_INDENT * columns, columns - max(map(len, line.split())))
+    indent = max((start for start in starts if start <= most), default=2)
     kept = UNIT.sub("\N{NO-BREAK SPACE}", line)
     whole = textwrap.fill(kept, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
     return whole.replace("\N{NO-BREAK SPACE}", " ")
@@ -66,12 +68,17 @@ def folded(line: str, columns: int) -> str:
 def choices(value: object, allowed: Iterable) -> str:
     """List the allowed values for the message about a wrong one, and name the one that is likely meant.
 
+    Of a long list only similar values are shown, if there is one.
+
     >>> choices("szie", ["size", "tile"]), choices("x", [8, 16])
     ("size, tile; did you mean 'size'?", '8, 16')
     """
     names = [str(each) for each in allowed]
-    alike = difflib.get_close_matches(str(value), names, n=1, cutoff=0.65)
-    return ", ".join(names) + (f"; did you mean {alike[0]!r}?" if alike else "")
+    alike = difflib.get_close_matches(str(value), names, cutoff=0.65)
+    others = len(names) - len(alike)
+    shorter = alike and others > MOST_NAMES
+    listed = f"{', '.join(alike)} and {others} more" if shorter else ", ".join(names)
+    return listed + (f"; did you mean {alike[0]!r}?" if alike else "")
 
 
 def number(value: float) -> str:

@@ -39,7 +39,7 @@ def check_mpi(comm) -> Iterator[Check]:
 
     about = world.describe(comm)
     version = importlib.metadata.version("mpi4py")
-    yield Check("MPI", "ok", f"{about['library']} (MPI {about['standard']}), mpi4py {version}")
+    yield Check("MPI", "ok", f"{one_line(about['library'])} (MPI {about['standard']}), mpi4py {version}")
     expected = processes_started()
     advice = (
         "the launcher does not belong to mpi4py's MPI library: use that library's mpiexec, or srun --mpi=pmi2 or "

@@ -27,7 +27,8 @@ def check_slurm() -> Iterator[Check]:
         # Without --cluster a run needs no Slurm. A process of a Slurm job does.
         state = "error" if "SLURM_JOB_ID" in os.environ else "warning"
         hint = "only runs on a cluster need it; check the controller: scontrol ping"
-        yield Check("Slurm", state, f"installed, but it does not answer: sinfo: {one_line(tried.stderr)}", hint)
+        why = tried.stderr.strip().rpartition("\n")[2]  # the lines before it are about ways to find the controller
+        yield Check("Slurm", state, f"installed, but it does not answer: {one_line(why)}", hint)
         return
     version = attempt("sinfo", "--version").stdout.strip()
     rows = [line.split("|") for line in tried.stdout.splitlines()]
