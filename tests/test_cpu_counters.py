@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import subprocess
 import threading
+import types
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,14 @@ def test_threads_that_run_already_and_threads_that_begin_are_counted():
     found = counters.counted(run, FAULTS)["faults"]
     thread.join()
     assert 3 * PAGES <= found < 3 * PAGES * 1.3
+
+
+def test_a_thread_that_has_ended_since_the_threads_were_listed_is_no_error(monkeypatch):
+    process = subprocess.Popen(["true"])
+    process.wait()
+    listed = [Path(f"/proc/self/task/{each}") for each in (process.pid, threading.get_native_id())]
+    monkeypatch.setattr(counters, "Path", lambda path: types.SimpleNamespace(iterdir=lambda: listed))
+    assert PAGES <= counters.counted(touch, FAULTS)["faults"] < PAGES * 1.3
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_every_command_has_a_module():
     assert {path.stem for path in folder.glob("*.py")} == {*COMMANDS, *shared}
 
 
-@pytest.mark.parametrize("arguments", [(), ("measure",), ("plan", "--colour"), ("merge", "a.h5"), ("report",)])
+@pytest.mark.parametrize("arguments", [(), ("measure",), ("plan", "--colour"), ("merge", "a.h5"), ("export",)])
 def test_wrong_arguments_give_status_2_and_one_line_and_none_the_help(command, arguments):
     done = command(*arguments)
     assert done.returncode == 2 and not done.stdout
@@ -790,7 +790,7 @@ def test_an_unwritable_folder_is_reported_in_one_line(command, tmp_path):
     timings.write(tmp_path / "timings.h5", {"size": rows})
     (tmp_path / "taken").write_text("a file")
     said = refused(command("report", tmp_path / "timings.h5", "--results", tmp_path / "taken"))
-    assert said == f"{tmp_path / 'taken'}/tables: cannot be created: Not a directory"
+    assert said == f"--results: {tmp_path / 'taken'} is a file; allowed: the folder of the results"
     (tmp_path / "results" / "report.html").mkdir(parents=True)
     said = refused(command("report", tmp_path / "timings.h5", "--results", tmp_path / "results"))
     assert said.endswith("results/report.html: cannot be written: Is a directory")

@@ -116,3 +116,21 @@ def test_the_command_has_the_choices_of_the_report():
 def test_a_reason_is_not_introduced_twice():
     counts = pd.Series({"not measured: oneDNN is not installed": 3, "failed: a": 1})
     assert answer._reasons(counts) == "oneDNN is not installed (1 more reason)"
+
+
+def test_a_folder_stands_for_its_timings_file_and_without_one_for_the_results(tmp_path, capsys, monkeypatch):
+    written(tmp_path, [product("naive", 4e-3)]).rename(tmp_path / "moved.h5")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "moved.h5").rename(tmp_path / "results" / "timings.h5")
+    monkeypatch.chdir(tmp_path)
+    answers = set()
+    for arguments in ([], ["."], ["results"], ["results/timings.h5"]):
+        assert main(["show", *arguments]) == 0
+        answers.add(capsys.readouterr().out)
+    assert len(answers) == 1
+    assert main(["report", "--results", "results/timings.h5"]) == 0 and (tmp_path / "results" / "report.html").exists()
+    capsys.readouterr()
+    (tmp_path / "empty").mkdir()
+    for command in (["show", "empty"], ["compare", "empty", "."], ["check", "empty"]):
+        assert main(command) == 1
+        assert "empty is a folder without timings.h5" in capsys.readouterr().err

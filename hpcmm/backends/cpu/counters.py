@@ -9,7 +9,7 @@ import os
 import platform
 import struct
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,11 @@ def counted(run: Callable[[], Any], events: Mapping[str, tuple[int, int]] = EVEN
     """Count events in user code of all threads of this process, and of threads that begin, during a run."""
     threads = [int(path.name) for path in Path("/proc/self/task").iterdir()]
     with ExitStack() as stack:
-        files = {
-            name: [stack.enter_context(closing(_Opened(event, thread))).number for thread in threads]
-            for name, event in events.items()
-        }
+        files: dict[str, list[int]] = {name: [] for name in events}
+        for name, event in events.items():
+            for thread in threads:
+                with suppress(ProcessLookupError):  # the thread has ended since
+                    files[name].append(stack.enter_context(closing(_Opened(event, thread))).number)
         every = [number for numbers in files.values() for number in numbers]
         for number in every:
             fcntl.ioctl(number, ENABLE, 0)
@@ -62,6 +63,8 @@ class _Opened:
         number = SYSTEM_CALL.get(platform.machine(), -1)
         attribute = ctypes.create_string_buffer(fields, ATTRIBUTE_BYTES)
         self.number = call(ctypes.c_long(number), attribute, *map(ctypes.c_int, (thread, -1, -1)), ctypes.c_ulong(0))
+        if self.number < 0 and ctypes.get_errno() == errno.ESRCH:
+            raise ProcessLookupError(thread)
         if self.number < 0:
             raise DeviceError(f"no counters of the CPU: {_reason(ctypes.get_errno())}")
 
