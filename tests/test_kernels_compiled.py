@@ -133,7 +133,8 @@ def compilations(request):
 
 
 def chosen(build, slow: bool) -> list[str]:
-    """Architectures to compile a build for: all for one that is tested without ``--slow``, and one for the others.
+    """Architectures to compile a build for: the first and the last for one that is tested without ``--slow``, and one
+    for the others.
 
     Types and tiles take turns with the architectures, in all rungs alike, as the steps between them are compared.
     Without ``--slow`` there is only the last architecture.
@@ -141,7 +142,7 @@ def chosen(build, slow: bool) -> list[str]:
     name, dtype, tile = build.values
     known = architectures_of(name)
     if not slow or not build.marks:
-        return known if slow else known[-1:]
+        return [*known[:1], *known[1:][-1:]] if slow else known[-1:]
     turn = list(DTYPES).index(dtype) + (tile or 0).bit_length()
     own = f"sm_{CAPABILITIES[turn % len(CAPABILITIES)]}"
     return [own] if own in known else known[-1:]

@@ -39,7 +39,6 @@ def test_what_arrives_between_gpus_is_what_was_sent_cuda(gpu, mpiexec):
     assert re.search(r"\d+ exchanges over .*peer.*: right", done.stdout), done.stdout
 
 
-@pytest.mark.parametrize("how", ["", "fails"])
 @pytest.mark.parametrize(
     "device",
     [
@@ -50,11 +49,11 @@ def test_what_arrives_between_gpus_is_what_was_sent_cuda(gpu, mpiexec):
         ),
     ],
 )
-def test_a_process_opens_each_transport_once_and_again_after_a_failed_point(mpiexec, tmp_path, device, how):
-    done = mpiexec(2, PROGRAM.with_name("connections.py"), tmp_path, device, *filter(None, [how]), timeout=200)
+def test_a_process_opens_each_transport_once_and_again_after_a_failed_point(mpiexec, tmp_path, device):
+    done = mpiexec(2, PROGRAM.with_name("connections.py"), tmp_path, device, timeout=200)
     assert done.returncode == 0, done.stderr
     carriers = {"cpu": "mpi, mpi_rma", "cuda": "peer, nccl"}[device]
-    assert f"\n{', '.join([carriers] * (2 if how else 1))} opened for 23 points" in done.stdout
+    assert f"\n{carriers}, {carriers} opened for 23 points" in done.stdout
 
 
 @pytest.mark.parametrize("fault", ["lost", "swapped"])

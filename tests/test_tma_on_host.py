@@ -83,8 +83,14 @@ def run(build, name: str, dtype: str, point, order: str, text: str = "", pitch: 
     return arrays
 
 
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)])
+IN_EACH_TYPE = ("wgmma_shared", "persistent", "few_rows_wgmma")  # sources and headers with code of the type
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, "bfloat16") for name in SMALL]
+    + [pytest.param(name, "float16", marks=pytest.mark.slow) for name in IN_EACH_TYPE],
+)
 def test_a_rung_is_right_in_every_order(build, name, dtype):
     for point, order in in_orders(*POINTS) if dtype == "bfloat16" else zip(POINTS, ORDERS, strict=False):
         run(build, name, dtype, point, order)

@@ -1,10 +1,10 @@
 """Measure batches with several algorithms in one process, and count the transports that it opens and closes.
 
-mpiexec -n 2 python connections.py FOLDER cpu|cuda [fails]
+mpiexec -n 2 python connections.py FOLDER cpu|cuda
 
-With ``fails`` all ranks fail at the first point of the second batch, with a message of wrong values underway to each
-rank. The transports are then opened once more, and no later point receives that message. Exchanges alone have no
-baseline, products have one.
+All ranks fail at the first point of the second batch, with a message of wrong values underway to each rank. The
+transports are opened once before it and once after it, and no later point receives that message. Exchanges alone have
+no baseline, products have one.
 """
 
 import collections
@@ -23,7 +23,6 @@ from hpcmm.parallel.collectives import message
 from hpcmm.parallel.transports import choice
 
 COMM, FOLDER, DEVICE = MPI.COMM_WORLD, Path(sys.argv[1]), sys.argv[2]
-FAILS = len(sys.argv) > 3
 SIZE = 24  # of the first point that fails
 opened, closed, abandoned, timed = [], [], [], []
 sent = []  # buffers and requests of the messages that must not be received
@@ -53,7 +52,7 @@ def timing(transport, right=choice.exchange_times):
 
 def fails(self, comm, backend, point, *others, right=measure.Problem.__init__):
     right(self, comm, backend, point, *others)
-    if FAILS and point.shape[0] == SIZE and not sent:
+    if point.shape[0] == SIZE and not sent:
         wrong = np.full(10 * SIZE, -1, np.float32)
         sent.append((wrong, [comm.Isend(message(wrong), rank) for rank in range(comm.size) if rank != comm.rank]))
         raise RuntimeError("the message is underway")
@@ -83,13 +82,12 @@ files = {batch: FOLDER / f"{batch.sweep}.h5" for batch in planned.to_measure}
 for visit in range(planned.measuring.visits):
     for batch, output in files.items():
         missing = measure_batch(process, batch, planned.measuring, kept_in(output, planned.config))
-        assert len(missing) == (batch.sweep == "second" and FAILS and not visit), missing
+        assert len(missing) == (batch.sweep == "second" and not visit), missing
 process.close()
 
-times = 1 + FAILS
-assert collections.Counter(opened) == dict.fromkeys(carriers, times), opened
+assert collections.Counter(opened) == dict.fromkeys(carriers, 2), opened
 assert collections.Counter(closed) == dict.fromkeys(carriers, 1), closed  # abandoned transports are not closed
-assert abandoned == (carriers if FAILS else []), abandoned
+assert abandoned == carriers, abandoned
 assert COMM.allgather(closed) == [closed] * COMM.size
 assert timed == [carriers[0]], timed
 if COMM.rank == 0:
