@@ -53,6 +53,8 @@ def adopted(folder, text: str, name: str = "mine.cu", kernel: str = "") -> dict:
         (STYLES.by_columns, "mine.c", {"layout": "columns", "adds": True, "scalars": "none", "dtypes": ["float64"]}),
         (STYLES.of_structures, "mine.cu", {"multiples": {"m": 16, "n": 16, "k": 1}, "scalars": "none"}),
         (STYLES.of_constants, "mine.cu", {"operation": "vector_add", "call": "add(N=n, a=x, b=y, c=z)", "block": 1}),
+        (STYLES.of_arrays, "mine.c", {"call": "multiply(N=n, A=A, B=B, C=C)", "square": True}),
+        (STYLES.of_macro, "mine.cu", {"call": "product(N=n, A, B, C)", "square": True}),
         (STYLES.of_rows, "mine.c", {"call": "multiply(A, B, C, rowsA=m, colsA=k, colsB=n)", "scalars": "none"}),
         (STYLES.in_c, "mine.cpp", {"operation": "sum", "call": "sum(values=x, count=n)"}),
         (
@@ -75,8 +77,8 @@ def adopted(folder, text: str, name: str = "mine.cu", kernel: str = "") -> dict:
         (STYLES.coarse, "mine.cu", {"operation": "sum", "block": 1024, "per_thread": 4, "multiples": {"n": 4096}}),
     ],
     ids=[
-        "rows along x", "template", "grid-stride", "sum", "atomic", "add", "columns", "structures", "constants", "rows",
-        "C++", "strides", "blocks", "HIP", "samples", "coarse",
+        "rows along x", "template", "grid-stride", "sum", "atomic", "add", "columns", "structures", "constants",
+        "arrays", "macro", "rows", "C++", "strides", "blocks", "HIP", "samples", "coarse",
     ],
 )  # fmt: skip
 def test_arguments_launch_and_contract_are_found(tmp_path, text, name, wanted):
@@ -466,6 +468,8 @@ def test_a_file_of_each_style_has_a_verdict_or_says_what_is_missing(tmp_path, be
 def test_a_function_with_avx_gets_its_option_and_its_multiples(tmp_path):
     head = adopted(tmp_path, STYLES.with_avx, "mine.c")
     assert (head["options"], head["multiples"]) == (["-march=native"], {"m": 1, "n": 8, "k": 1})
+    head = adopted(tmp_path, STYLES.of_globals, "mine.c")
+    assert (head["call"], head["multiples"]) == ("multiply(N=n, A=A, B=B, C=C)", dict.fromkeys("mnk", 4))
 
 
 def test_a_function_of_a_program_is_the_product_and_its_races_are_searched(tmp_path, benched):

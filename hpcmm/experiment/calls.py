@@ -11,11 +11,21 @@ import functools
 import hashlib
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcmm.experiment.functions import Function, Parameter, Source, function_declarator
+from hpcmm.experiment.functions import (
+    Function,
+    Parameter,
+    Source,
+    called_by,
+    declared_by,
+    definition,
+    function_declarator,
+    text_of,
+    walk,
+)
 from hpcmm.kernels import FOLDER, modules
 from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
@@ -185,11 +195,9 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     if function is None:
         names = choices(name, source.functions) or "none"
         raise KernelFileError(f"{path}: call: the file has no function {name!r}; its functions are: {names}")
-    sizes = [each for each, _ in values if each and each in source.sizes()]
-    sizes = [size for size in sizes if size not in {own.name for own in function.parameters}]
-    function = dataclasses.replace(
-        function, parameters=(*(Parameter(size, "int", 0, False) for size in sizes), *function.parameters)
-    )
+    own = {each.name for each in function.parameters}
+    outside = [source.outside[each] for each, _ in values if each in source.outside and each not in own]
+    function = dataclasses.replace(function, parameters=(*outside, *function.parameters))
     given = arguments(path, function, values, device)
     called = source.qualified(name)
     called = called.removesuffix(name) + (OWN if name == kernels else "") + name
@@ -197,7 +205,7 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     if function.returns not in ("void", "static void") and "result" not in {value for _, value in values}:
         body = f"*result = {body}" if kernels == "reduction" else body
     accelerator = DEVICES[device].accelerator
-    own = needed(path, source, function, accelerator, sizes)
+    own = needed(path, source, function, accelerator, outside)
     own = re.sub(
         rf"^(\s*#\s*pragma.*)|\b{kernels}\b(?=\s*[<(])", lambda x: x[1] or OWN + kernels, own, flags=re.MULTILINE
     )
@@ -303,10 +311,10 @@ def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:
     return found
 
 
-def needed(path: Path, source: Source, function: Function, accelerator: bool, sizes: Sequence[str] = ()) -> str:
+def needed(path: Path, source: Source, function: Function, accelerator: bool, outside: Sequence[Parameter] = ()) -> str:
     """Return the text of a file without the parts that a function does not need, at the same lines.
 
-    ``sizes`` are constants of the file that become parameters.
+    ``outside`` are constants and variables of the file that become parameters.
     """
     content = bytearray(source.content)
 
@@ -322,16 +330,47 @@ def needed(path: Path, source: Source, function: Function, accelerator: bool, si
         changed = re.sub(rb"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", lambda x: b" " * len(x[0]), header)
         content[node.start_byte : body] = changed
         content = content.replace(b"__global__", b"__device__")  # of its declarations, too; other kernels are gone
-    for each in sizes:
-        blank(*source.sizes()[each])
-    if sizes:
-        start = function_declarator(node).child_by_field_name("parameters").start_byte + 1
-        own = function_declarator(node).child_by_field_name("parameters").named_children
-        content[start:start] = (", ".join(f"int {size}" for size in sizes) + (", " if own else "")).encode()
+    for place, inserted in sorted(passed_on(path, source, function.name, outside), reverse=True):
+        after = place + 4 if content[place:].startswith(b"void)") else place
+        content[place:after] = inserted.encode()
     text = bytes(content).decode(errors="replace")
     if accelerator:  # host and GPU read one text; declarations of other kernels are gone
         text = re.sub(r"^([ \t]*#[ \t]*pragma[ \t]+once)", lambda x: " " * len(x[0]), text, flags=re.MULTILINE)
     return with_headers(text, path, accelerator)
+
+
+def passed_on(path: Path, source: Source, name: str, outside: Sequence[Parameter]) -> Iterator[tuple[int, str]]:
+    """Yield what makes constants and variables of the file parameters of a function and of those that it calls."""
+    takers = source.takers(name, [each.name for each in outside])
+    declared = {each.name: declaration(each) for each in outside}
+
+    def joined(texts: Iterable[str], listed: Any) -> tuple[int, str]:
+        others = listed.named_children and text_of(listed) != "(void)"  # which is removed
+        return listed.start_byte + 1, ", ".join(texts) + (", " if others else "")
+
+    firsts = []
+    for item in source.items:
+        for each in declared_by(item) & takers.keys():
+            firsts.append(item)
+            node = source.nodes[each] if definition(item) else item
+            listed = function_declarator(node).child_by_field_name("parameters")
+            yield joined(map(declared.get, takers[each]), listed)
+    for each in takers:
+        for call in (x for x in walk(source.nodes[each]) if x.type == "call_expression"):
+            called = called_by(call)
+            if called in takers:
+                yield joined(takers[called], call.child_by_field_name("arguments"))
+    if macros := [each for each in declared if each in source.macros]:
+        first = min(firsts, key=lambda each: each.start_byte)
+        undefined = "".join(f"#undef {each}\n" for each in macros)
+        yield first.start_byte, f'\n{undefined}#line {first.start_point[0] + 1} "{path}"\n'
+
+
+def declaration(parameter: Parameter) -> str:
+    """Return the declaration of a parameter."""
+    lengths = "".join(f"[{each}]" for each in parameter.lengths)
+    name = f"(*{parameter.name}){lengths}" if lengths else "*" * parameter.pointers + parameter.name
+    return f"{parameter.type} {name}"
 
 
 def with_headers(text: str, path: Path, accelerator: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,9 @@ NO_VARIABLE = re.compile(r"\w+_cast|(float|double|half|int|uint|u?char|short|u?l
 RELATIONS = {"<", "<=", ">", ">="}
 WRITING_CALLS = re.compile(r"atomic\w+|\w*store\w*", re.IGNORECASE)
 TILE = re.compile(
-    r"TILE|BLOCK|THREAD|WARP|TPB|^BS|^BM|^BN|^BK|^TM|^TN|PAD|STRIDE|UNROLL|FACTOR|COARS|GRAIN|PER_|CHUNK|STAGE|VEC|ELEM|SEED|ITER|EPS"
+    r"^[MNK][BCR]$|LANE|TILE|BLOCK|THREAD|WARP|TPB|^BS|^BM|^BN|^BK|^TM|^TN|PAD|STRIDE|UNROLL|FACTOR|COARS|GRAIN|PER_|CHUNK|STAGE|VEC|ELEM|SEED|ITER|EPS"
 )
+SIZE = re.compile(r"((unsigned|long) ?)*(int|long|unsigned)?|size_t|u?int(32|64)_t")  # types
 CONDITIONALS = ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif")
 GROUPS = (*CONDITIONALS, "linkage_specification", "declaration_list", "namespace_definition")
 OF_THREAD = re.compile(r"threadIdx|thread_rank|thread_index|hipThreadIdx", re.IGNORECASE)
@@ -152,18 +153,20 @@ class Source:
                 content[end : other.end_byte] = b" " * (other.end_byte - end)
         return bytes(content).decode(errors="replace")
 
-    def sizes(self) -> dict[str, tuple[int, int]]:
-        """Return the bytes of the definition of each constant that may be a size: an integer, not that of a tile."""
+    @functools.cached_property
+    def outside(self) -> dict[str, Parameter]:
+        """The constants and variables of the file that may be arguments of its functions: sizes and arrays."""
         found = {}
-        for each in walk(self.tree.root_node):
-            if each.type == "preproc_def":
-                name, value = (text_of(each.child_by_field_name(part)) for part in ("name", "value"))
-                if re.fullmatch(r"[\d\s()*+<uUlL]+", value.split("//")[0].strip() or "-"):
-                    found[name] = (each.start_byte, each.end_byte)
+        for each in self.macro_nodes:
+            value = text_of(each.child_by_field_name("value")).split("//")[0].strip()
+            if re.fullmatch(r"[\d\s()*+<uUlL]+", value or "-"):
+                name = text_of(each.child_by_field_name("name"))
+                found[name] = Parameter(name, "int", 0, True)
         for item in self.items:
-            if item.type == "declaration" and len(own := definitions(item)) == 1 and "const" in text_of(item):
-                found[next(iter(own))] = (item.start_byte, item.end_byte)
-        return {name: place for name, place in found.items() if not TILE.search(name.upper())}
+            declares = item.type == "declaration" and function_declarator(item) is None
+            variables = [parameter(item, each) for each in item.children_by_field_name("declarator") if declares]
+            found |= {each.name: each for each in variables if each.pointers or SIZE.fullmatch(each.type)}
+        return {name: each for name, each in found.items() if name and (each.pointers or not TILE.search(name.upper()))}
 
     def structures(self) -> dict[str, list[Parameter]]:
         """Return the fields of each structure of the file, by the name of its type."""
@@ -185,30 +188,37 @@ class Source:
                 name = f"{text_of(own)}::{name}"
         return name
 
-    def used_sizes(self, name: str) -> list[str]:
-        """Return the constants of the file that a function uses as sizes, and in no declaration of its own."""
-        body = self.nodes[name].child_by_field_name("body")
-        declared = {
-            text_of(x)
-            for each in walk(body)
-            if each.type in ("array_declarator", "template_argument_list")
-            for x in walk(each)
-            if x.type == "identifier"
-        }
-        names = dict.fromkeys(text_of(each) for each in walk(body) if each.type == "identifier")
-        return [each for each in names if each in self.sizes() and each not in declared]
+    def used(self, name: str) -> list[Parameter]:
+        """Return what a function, or one that it calls, uses from outside: sizes that no declaration needs, arrays."""
+        kernel = "__global__" in text_of(self.nodes[name]).partition("{")[0]
+        names, others = set(re.findall(r"\w+", self.macros_of(name))), {x.name for x in self.parameters(name)}
+        for function in map(self.nodes.get, self.reached(name)):
+            for each in walk(function if kernel else function.child_by_field_name("body")):
+                if each.type in ("array_declarator", "template_argument_list"):
+                    others |= names_in(each)
+                elif each.type == "assignment_expression":
+                    others.add(text_of(each.child_by_field_name("left")))
+                elif each.type == "identifier":
+                    names.add(text_of(each))
+        return [each for each in self.outside.values() if each.name in names - others]
+
+    def takers(self, name: str, given: Iterable[str]) -> dict[str, list[str]]:
+        """Return which of the given names a function, and each that it calls, uses or passes on."""
+        words = {each: set(re.findall(r"\w+", self.text(each))) for each in self.reached(name)}
+        own = {each: {x.name for x in self.parameters(each)} for each in words}
+        found = {each: [x for x in given if x in words[each] - own[each] or each == name] for each in words}
+        return {each: names for each, names in found.items() if names}
+
+    def parameters(self, name: str) -> tuple[Parameter, ...]:
+        """Return the parameters of a function."""
+        return tuple(map(parameter, parameter_nodes(self.nodes[name])))
 
     # --- signatures
 
     def function(self, name: str) -> Function:
         node = self.nodes[name]
         template = template_of(node)
-        declarator = function_declarator(node)
-        parameters = tuple(
-            parameter(each)
-            for each in declarator.child_by_field_name("parameters").named_children
-            if each.type in ("parameter_declaration", "optional_parameter_declaration") and text_of(each) != "void"
-        )
+        parameters = self.parameters(name)
         body = node.child_by_field_name("body")
         bodies = [self.nodes[each].child_by_field_name("body") for each in self.reached(name)]
         bounds = [each for each in walk(node) if each.type == "launch_bounds"]
@@ -232,7 +242,10 @@ class Source:
             "__global__" in header,
             node.start_point[0] + 1,
             self.written(name, frozenset()),
-            self.compares(name, frozenset(each.name for each in parameters if not each.pointers) | set(self.macros)),
+            self.compares(
+                name,
+                frozenset(each.name for each in parameters if not each.pointers) | set(self.macros) | set(self.outside),
+            ),
             bool(loops) or any(re.search("shfl|atomic|reduce|sum", each, re.IGNORECASE) for each in combining),
             any(multiplies(each, scalars) for loop in loops for each in walk(loop)),
             text_of(bounds[0].named_children[0]) if bounds and bounds[0].named_children else "",
@@ -247,7 +260,7 @@ class Source:
         """Return a function and all functions of the file that it calls, directly or indirectly."""
         found = [name]
         for each in found:
-            called = (text_of(x).partition("<")[0].rpartition("::")[2] for x in calls(self.nodes[each]))
+            called = (called_by(x) for x in walk(self.nodes[each]) if x.type == "call_expression")
             found += [x for x in dict.fromkeys(called) if x in self.nodes and x not in found]
         return found
 
@@ -270,7 +283,7 @@ class Source:
         sizes = derived(body, set(given))
         threads = {each for each, value in self.macros.items() if OF_THREAD.search(value)}
         if seen:  # its other parameters may be indices
-            threads |= {each.name for each in map(parameter, parameter_nodes(self.nodes[name]))} - given
+            threads |= {each.name for each in self.parameters(name)} - given
         threads = of_threads(body, threads)
         if not OF_THREAD.search(self.content.decode(errors="replace")):  # a function for the CPU has no threads
             threads = {text_of(each) for each in walk(body) if each.type == "identifier"}
@@ -281,7 +294,7 @@ class Source:
             if called in self.nodes and called not in seen | {name}:
                 values = each.child_by_field_name("arguments").named_children
                 names = list(map(names_in, values))
-                own = map(parameter, parameter_nodes(self.nodes[called]))
+                own = self.parameters(called)
                 passed = frozenset(x.name for x, used in zip(own, names, strict=False) if used and used <= sizes)
                 if passed and self.compares(called, passed, seen | {name}):
                     return True
@@ -296,8 +309,10 @@ class Source:
         """Return the pointer parameters through which a function writes, itself or by functions that it calls."""
         node = self.nodes[name]
         structures = self.structures()
-        own = map(parameter, parameter_nodes(node))
+        own = self.parameters(name)
         pointers = [each.name for each in own if each.pointers or each.type in structures]
+        shared = {each.name for each in self.outside.values() if each.pointers} - {each.name for each in own}
+        pointers += shared
         roots = {each: each for each in pointers}
         references: set[str] = set()
         found: set[str] = set()
@@ -328,7 +343,9 @@ class Source:
                     found.add(roots.get(self.root_of(given[0]), ""))
                 elif called in self.nodes and called not in seen | {name}:
                     inner_written = self.written(called, seen | {name})
-                    for value, own in zip(given, map(parameter, parameter_nodes(self.nodes[called])), strict=False):
+                    inner = self.parameters(called)
+                    found |= inner_written & shared - {each.name for each in inner}
+                    for value, own in zip(given, inner, strict=False):
                         if own.name in inner_written:
                             found.add(roots.get(self.root_of(value), ""))
         return frozenset(found - {""})
@@ -461,9 +478,9 @@ def parameter_nodes(node: Node) -> list[Node]:
     return [each for each in listed if each.type.endswith("parameter_declaration") and text_of(each) != "void"]
 
 
-def parameter(node: Node) -> Parameter:
-    """Return the record of a parameter."""
-    declarator = node.child_by_field_name("declarator")
+def parameter(node: Node, declarator: Node | None = None) -> Parameter:
+    """Return the record of a parameter, or of a variable of a declaration that may have several."""
+    declarator = declarator or node.child_by_field_name("declarator")
     lengths, pointers, name = [], 0, ""
     while declarator:
         if declarator.type in ("pointer_declarator", "abstract_pointer_declarator"):
@@ -509,6 +526,11 @@ def template_of(node: Node) -> list[tuple[str, str, bool]]:
 
 def calls(node: Node) -> Iterator[Node]:
     return (each.child_by_field_name("function") for each in walk(node) if each.type == "call_expression")
+
+
+def called_by(node: Node) -> str:
+    """Return the name of the function that a call names, without namespaces and template arguments."""
+    return text_of(node.child_by_field_name("function")).partition("<")[0].rpartition("::")[2]
 
 
 def launches(node: Node) -> bool:

@@ -91,14 +91,15 @@ class ProductSearch(Search):
                 return self.described(candidate, way, keys | most)
         self.columns = False
         keys = self.meaning(self.multiply(candidate, self.ways[0], (48, 48, 48)))
-        if keys is not None and self.three_sizes:
-            self.guessed = True
-            call = self.call(self.ways[0], template)
-            return {"call": call} | ({"scalars": names} if (names := default_scalars(call)) else {})
-        if keys is not None:
+        if keys is not None and not self.three_sizes:
             return self.described(candidate, self.ways[0], keys | {"square": True})
         self.check_other()
-        raise NotAdopted(f"{self.path.name}: {self.function} gave no C = A B in trials{self.last_trial()}")
+        if not self.stated():
+            raise NotAdopted(f"{self.path.name}: {self.function} gave no C = A B in trials{self.last_trial()}")
+        self.guessed = True
+        call = self.call(self.ways[0], template)
+        head = {"call": call} | ({"scalars": names} if (names := default_scalars(call)) else {})
+        return head | ({"square": True} if len(self.integers) == 1 else {})
 
     def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:
         for block, shared in self.blocks(template):

@@ -239,16 +239,17 @@ class Search:
         sizes = dict(zip((each.name for each in self.integers), integers, strict=True))
         reals = dict(zip((each.name for each in self.reals), self.scalars(), strict=True))
         structures, rest = self.kernel.source.structures(), idle(self.kernel.source, self.function)
-        constants = [each for each in self.integers if each not in self.function.parameters]  # of the file
+        own = {each.name for each in self.function.parameters}
+        outside = [each for each in (*self.integers, *self.arrays) if each.name not in own]  # of the file
         parts = []
-        for each in (*constants, *self.function.parameters):
+        for each in (*outside, *self.function.parameters):
             if each.name in rest:
                 value = rest[each.name]
             elif fields := structures.get(each.type):
                 value = self.structure(each, fields)
             else:
                 value = sizes.get(each.name) or reals.get(each.name) or self.operands.get(each.name, "threads")
-            parts.append(value if value == each.name else f"{each.name}={value}")
+            parts.append(value if value == each.name and value in own else f"{each.name}={value}")
         return f"{self.function.name}{template}({', '.join(parts)})"
 
     def structure(self, parameter: Parameter, fields: Sequence[Parameter]) -> str:

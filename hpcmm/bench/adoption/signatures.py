@@ -76,6 +76,8 @@ def arrays_of(source: Source, function: Function) -> list[Parameter]:
             found += [dataclasses.replace(x, name=each.name, structure=each.type) for x in fields if x.pointers == 1]
         elif each.pointers == 1 or (each.pointers == 2 and not function.kernel):
             found.append(each)
+    if not found and not function.kernel:
+        found = [each for each in source.used(function.name) if each.pointers]
     return [each for each in found if type_of(source, each, function) and each.name not in function.unused]
 
 
@@ -90,7 +92,12 @@ def integers_of(source: Source, function: Function) -> list[Parameter]:
     found = [each for each in found if each.name not in function.flags]
     sizes = [each for each in found if hint(each.name) or each.name not in function.unused]
     found = sizes or found
-    return found or [Parameter(each, "int", 0, False) for each in source.used_sizes(function.name)]
+    one_block = function.kernel and not function.looped and "blockIdx" not in source.text(function.name)
+    if found or one_block:
+        return found
+    outside, values = [each for each in source.used(function.name) if not each.pointers], source.constants()
+    large = [each for each in outside if not re.fullmatch(r"[12]?\d", values.get(each.name, "").strip())]
+    return large or outside  # beside sizes, a small constant is that of a block or of registers
 
 
 def idle(source: Source, function: Function) -> dict[str, str]:
