@@ -22,9 +22,9 @@ class Check:
     advice: str = ""
 
     @classmethod
-    def of(cls, name: str, fine: bool, found: str, advice: str) -> Check:
-        """Return a check that warns, with advice, if something is not fine."""
-        return cls(name, "ok" if fine else "warning", found, "" if fine else advice)
+    def of(cls, name: str, fine: bool, found: str, advice: str, otherwise: str = "warning") -> Check:
+        """Return a check that warns or is an error, with advice, if something is not fine."""
+        return cls(name, "ok", found) if fine else cls(name, otherwise, found, advice)
 
 
 def one_line(error: object) -> str:

@@ -46,19 +46,14 @@ def check_gpus() -> Iterator[Check]:
     found = f"runtime {numbers['runtime']}, NVRTC {first['nvrtc']}, cuBLAS {first['cublas']}, CuPy {first['cupy']}"
     newer = first["cuda_runtime"] // 1000 > about["driver_cuda"] // 1000
     advice = "CuPy needs a newer CUDA than the driver supports: install the extra for the driver's CUDA version"
-    yield Check("CUDA", "error" if newer else "ok", found, advice if newer else "")
-    if about["nccl"]:
-        yield Check("NCCL", "ok", about["nccl"])
-    else:
-        major = first["cuda_runtime"] // 1000
-        yield Check("NCCL", "warning", "CuPy finds no NCCL", f"pip install nvidia-nccl-cu{major}")
+    yield Check.of("CUDA", not newer, found, advice, "error")
+    advice = f"pip install nvidia-nccl-cu{first['cuda_runtime'] // 1000}"
+    yield Check.of("NCCL", about["nccl"], about["nccl"] or "CuPy finds no NCCL", advice)
     if len(gpus) > 1:
-        without = about["without_peer_access"]
-        found = "every GPU can access the memory of every other GPU"
-        if without:
-            found = "no access from " + ", ".join(f"{i} to {j}" for i, j in without)
-        advice = "copies between these GPUs go through host memory; see nvidia-smi topo -m" if without else ""
-        yield Check("peer access", "warning" if without else "ok", found, advice)
+        without = ", ".join(f"{i} to {j}" for i, j in about["without_peer_access"])
+        found = f"no access from {without}" if without else "every GPU can access the memory of every other GPU"
+        advice = "copies between these GPUs go through host memory; see nvidia-smi topo -m"
+        yield Check.of("peer access", not without, found, advice)
 
 
 def check_gpu_settings(gpus: Sequence[Mapping[str, Any]], processes: Sequence[int]) -> Iterator[Check]:

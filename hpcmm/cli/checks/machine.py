@@ -7,9 +7,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -28,8 +27,7 @@ BUSY = 0.5  # of the cores
 
 def check_python() -> Iterator[Check]:
     text = f"{platform.python_version()}, {sys.executable}"
-    recent = sys.version_info >= (3, 11)
-    yield Check("Python", "ok" if recent else "error", text, "" if recent else "Python 3.11 or newer is needed")
+    yield Check.of("Python", sys.version_info >= (3, 11), text, "Python 3.11 or newer is needed", "error")
 
 
 def check_package() -> Iterator[Check]:
@@ -48,11 +46,9 @@ def check_kernels() -> Iterator[Check]:
             modules.module_of(Task(operation, variant, (), dtype))
         except (backends.DeviceError, OSError) as error:
             wrong.append(one_line(error))
-    if wrong:
-        yield Check("C kernels", "error", wrong[0], "run `make setup` or `pip install -e .`")
-    else:
-        paths = ", ".join(f"{name}: {path}" for name, path in device.simd_paths().items())
-        yield Check("C kernels", "ok", f"compiled and up to date; {paths}")
+    paths = "" if wrong else ", ".join(f"{name}: {path}" for name, path in device.simd_paths().items())
+    found = wrong[0] if wrong else f"compiled and up to date; {paths}"
+    yield Check.of("C kernels", not wrong, found, "run `make setup` or `pip install -e .`", "error")
 
 
 def check_cpu() -> Iterator[Check]:
@@ -66,63 +62,50 @@ def check_cpu() -> Iterator[Check]:
         for each in threadpoolctl.threadpool_info()
         if each["user_api"] == "blas"
     }
-    if libraries:
-        yield Check("BLAS", "ok", "; ".join(sorted(libraries)))
-    else:
-        yield Check("BLAS", "warning", "NumPy has no known BLAS", "the CPU baseline may be slow; reinstall NumPy")
+    found = "; ".join(sorted(libraries)) or "NumPy has no known BLAS"
+    yield Check.of("BLAS", libraries, found, "the CPU baseline may be slow; reinstall NumPy")
 
 
-# Properties of the machine that disturb measurements: the check, the key in the provenance, whether a value is
-# harmless, and advice.
-SETTINGS: tuple[tuple[str, str, Callable[[Any], bool], str], ...] = (
-    (
-        "CPU governor",
-        "governor",
-        lambda found: found == "performance",
+# Properties of the machine that disturb measurements: the key in the provenance, the check, the harmless values, and
+# advice.
+SETTINGS = {
+    "governor": (
+        *("CPU governor", ["performance"]),
         "clocks vary with the load: cpupower frequency-set -g performance",
     ),
-    (
-        "CPU turbo",
-        "turbo",
-        lambda found: not found,
+    "turbo": (
+        *("CPU turbo", [False]),
         "clocks vary with temperature and load: repeat runs, set intel_pstate/no_turbo to 1, or cpufreq/boost to 0",
     ),
-    (
-        "huge pages",
-        "transparent_hugepages",
-        lambda found: found != "always",
+    "transparent_hugepages": (
+        *("huge pages", ["madvise", "never"]),
         "the kernel merges pages while kernels run: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
     ),
-    (
-        "NUMA balancing",
-        "numa_balancing",
-        lambda found: found == "0",
+    "numa_balancing": (
+        *("NUMA balancing", ["0"]),
         "the kernel moves pages while kernels run: sysctl kernel.numa_balancing=0",
     ),
-)
+}
 
 
 def check_machine() -> Iterator[Check]:
     """Look for settings and other load that change times from run to run."""
     about, before = provenance.read(provenance.SOURCES), provenance.read(provenance.COUNTERS)
-    for name, key, harmless, advice in SETTINGS:
+    for key, (name, harmless, advice) in SETTINGS.items():
         if key in about:
             found = {True: "on", False: "off", "0": "off", "1": "on"}.get(about[key], about[key])
-            fine = harmless(about[key])
-            yield Check.of(name, fine, found, advice)
+            yield Check.of(name, about[key] in harmless, found, advice)
     if "cpu_times" in before:
         times = before["cpu_times"]
         share = times["steal_seconds"] / max(1e-9, times["busy_seconds"])
         if about.get("hypervisor") or share:
             found = f"{'virtual machine' if about.get('hypervisor') else 'no hypervisor'}, {percent(share)} steal"
             advice = "other guests take CPU time: measure on a dedicated host, and repeat runs"
-            fine = share < MUCH_STEAL
-            yield Check.of("hypervisor", fine, found, advice)
+            yield Check.of("hypervisor", share < MUCH_STEAL, found, advice)
     if "load_average" in before:
         cores, load = len(os.sched_getaffinity(0)), before["load_average"]
-        fine = load < BUSY * cores
         advice = "other processes run here: end them, or use another node"
-        yield Check.of("load", fine, f"{load:.2g} on {cores} cores", advice)
+        yield Check.of("load", load < BUSY * cores, f"{load:.2g} on {cores} cores", advice)
 
 
 def check_surroundings() -> Iterator[Check]:
@@ -141,6 +124,5 @@ def check_memory() -> Iterator[Check]:
     yield Check("memory", "ok", f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB available")
     shared = Path("/dev/shm")
     free = shutil.disk_usage(shared).free if shared.exists() else 0
-    enough = free >= ENOUGH_SHARED
     advice = "ranks of one node communicate through it: docker run --shm-size=8g, or remount it with a larger size"
-    yield Check.of("/dev/shm", enough, f"{free / 2**30:.1f} GiB free", advice)
+    yield Check.of("/dev/shm", free >= ENOUGH_SHARED, f"{free / 2**30:.1f} GiB free", advice)

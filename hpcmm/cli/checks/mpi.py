@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,19 +120,14 @@ def check_cores(ranks: list[tuple[str, set[int]]]) -> Check:
         nodes.setdefault(host, []).append(allowed)
     counts = {host: (len(sets), len(set().union(*sets))) for host, sets in nodes.items()}
     text = ", ".join(f"{count} ranks on {cores} cores of {host}" for host, (count, cores) in counts.items())
-    if all(count <= cores for count, cores in counts.values()):
-        return Check("cores", "ok", text)
-    return Check("cores", "warning", text, "ranks share cores: start fewer per node, or do not bind them to one core")
+    fine = all(count <= cores for count, cores in counts.values())
+    return Check.of("cores", fine, text, "ranks share cores: start fewer per node, or do not bind them to one core")
 
 
 def check_ranks(ranks: list[tuple[str, int, int]]) -> Check:
     """Compare the ranks of each node with its GPUs; ``ranks`` has (node name, local rank, number of GPUs)."""
-    nodes: dict[str, int] = {}
-    for host, _, _ in ranks:
-        nodes[host] = nodes.get(host, 0) + 1
+    nodes = Counter(host for host, _, _ in ranks)
     found = ", ".join(f"{count} on {host}" for host, count in nodes.items())
-    without = [(host, rank) for host, rank, gpus in ranks if 0 < gpus <= rank]
-    if without:
-        missing = ", ".join(f"rank {rank} of {host}" for host, rank in without)
-        return Check("ranks", "warning", f"{found}; without a GPU of its own: {missing}", "start fewer ranks per node")
-    return Check("ranks", "ok", found)
+    missing = ", ".join(f"rank {rank} of {host}" for host, rank, gpus in ranks if 0 < gpus <= rank)
+    found += f"; without a GPU of its own: {missing}" if missing else ""
+    return Check.of("ranks", not missing, found, "start fewer ranks per node")

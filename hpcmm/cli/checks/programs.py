@@ -16,6 +16,7 @@ from hpcmm.grading import sandbox
 from hpcmm.store import StoreError, require_writable
 
 ENOUGH_DISK = 1 << 30
+MAKE_ROOM = "make room, or write elsewhere: hpcmm run --directory"
 
 
 def check_slurm() -> Iterator[Check]:
@@ -60,7 +61,7 @@ def check_isolation() -> Iterator[Check]:
     """Check what `hpcmm grade` needs; nothing else does."""
     fault = sandbox.fault()
     found = f"does not work, hpcmm grade refuses native code: {fault}" if fault else f"by {sandbox.program()}"
-    yield Check("isolation", "warning" if fault else "ok", found, sandbox.INSTALL if fault else "")
+    yield Check.of("isolation", not fault, found, sandbox.INSTALL)
 
 
 def check_leftovers(clean: bool) -> Iterator[Check]:
@@ -75,10 +76,8 @@ def check_leftovers(clean: bool) -> Iterator[Check]:
 
 def check_results(folder: Path) -> Iterator[Check]:
     free = shutil.disk_usage(folder).free
-    enough = free >= ENOUGH_DISK
-    advice = "make room, or write elsewhere: hpcmm run --directory"
     found = f"{free / 2**30:.1f} GiB free at {folder}"
-    yield Check.of("disk", enough, found, advice)
+    yield Check.of("disk", free >= ENOUGH_DISK, found, MAKE_ROOM)
     try:
         require_writable(folder)
         journal.rehearse(folder)
@@ -94,7 +93,7 @@ def advice_on(error: Exception) -> str:
     cause = error.__cause__ if isinstance(error, StoreError) else error
     number = getattr(cause, "errno", None)
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return "make room, or write elsewhere: hpcmm run --directory"
+        return MAKE_ROOM
     if number in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
         return "journals need file locks: choose a folder on another file system"
     return "choose a folder that you may write to: hpcmm run --directory"
