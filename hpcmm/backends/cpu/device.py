@@ -178,14 +178,12 @@ class CpuBackend:
         return libraries.why_not(name)
 
     def why_no_amx(self) -> str:
-        """Return the reason why kernels that need AMX are not measured here; empty if they are."""
         amx = module_of(Task(OPERATIONS["matmul"], OPERATIONS["matmul"].variant("amx"), (), "int8"))
         amx.path.restype = ctypes.c_char_p
         found = amx.path().decode() == "amx"
         return "" if found else "this CPU has no AMX, or the system does not grant it; the kernel would emulate it"
 
     def prepare(self, task: Task, arrays: Mapping[str, np.ndarray]) -> Run:
-        """Return the run of a task on ``arrays``; compile its kernel."""
         if task.variant.library:
             return Run.of(task.variant.library(self, task, arrays))
         if task.variant.function:
@@ -280,7 +278,6 @@ class CpuBackend:
 
     @untimed
     def describe(self) -> dict[str, Any]:
-        """Return the provenance of the CPU."""
         last = self.caches.get(max(self.caches, default=0), 0)
         cache = {"last_level_bytes": last, "flush_bytes": flush_bytes(self.caches, self.threads)}
         about = {"threads_per_rank": self.threads, **libraries.describe(), "simd": simd_paths()}

@@ -162,21 +162,17 @@ class CudaBackend(Sensors):
         return cupy.asarray(array)
 
     def stream(self) -> cupy.cuda.Stream:
-        """Return a stream whose copies overlap with kernels of the default stream."""
         return cupy.cuda.Stream(non_blocking=True)
 
     def mark(self, stream: cupy.cuda.Stream | None = None) -> cupy.cuda.Event:
-        """Return an event after the work queued in a stream, by default the main one."""
         event = cupy.cuda.Event()
         event.record(stream)
         return event
 
     def wait(self, mark: cupy.cuda.Event, stream: cupy.cuda.Stream | None = None) -> None:
-        """Make a stream, by default the main one, wait for the work before a mark."""
         (stream or cupy.cuda.get_current_stream()).wait_event(mark)
 
     def finish(self, mark: cupy.cuda.Event) -> None:
-        """Make the host wait for the work before a mark."""
         mark.synchronize()
 
     def elapsed(self, first: cupy.cuda.Event, last: cupy.cuda.Event) -> float:
@@ -201,7 +197,6 @@ class CudaBackend(Sensors):
         return math.nan
 
     def register(self, array: np.ndarray) -> None:
-        """Page-lock host memory that was allocated elsewhere."""
         cupy.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, 0)
 
     def unregister(self, array: np.ndarray) -> None:
@@ -224,7 +219,6 @@ class CudaBackend(Sensors):
         return cupy.cuda.runtime.ipcGetMemHandle(array.data.ptr)
 
     def open_peer(self, handle: bytes, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
-        """Map another process's array; ``close_peer`` unmaps it."""
         pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
         size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
         memory = cupy.cuda.UnownedMemory(pointer, size, None, self.device.id)
@@ -258,7 +252,6 @@ class CudaBackend(Sensors):
         return bind(dtype, alpha, a, b, beta, c)
 
     def why_not_emulated(self, dtype: str) -> str:
-        """Return the reason why cuBLAS does not emulate a type on this GPU; empty if it does."""
         return emulation.why_missing(dtype, self.capability)
 
     def gemm_fastest(self, *product: Any) -> Run:
@@ -275,7 +268,6 @@ class CudaBackend(Sensors):
         return found | self.limits if found else {}
 
     def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
-        """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
         compile_ahead(map(self.placed, tasks), self.index, threads)
 
     def checksum(self, array: cupy.ndarray) -> int:
@@ -354,7 +346,6 @@ class CudaBackend(Sensors):
         return dataclasses.replace(run, once=watched)
 
     def allocate_separately(self) -> None:
-        """Allocate each further array separately, so that a sanitizer knows where it ends."""
         cupy.cuda.set_allocator(None)
 
     def synchronize(self) -> None:
@@ -374,5 +365,4 @@ class CudaBackend(Sensors):
 
     @untimed
     def describe(self) -> dict[str, Any]:
-        """Return the provenance of the GPU."""
         return {"gpu": described(self)}
