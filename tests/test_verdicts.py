@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from hpcmm.backends.cpu import searches
 from hpcmm.backends.cpu.device import CpuBackend
@@ -30,81 +31,9 @@ needs_gcc = pytest.mark.skipif(
 )
 
 OUT, VALUE = "read of 4 bytes out of bounds, at byte", r": \S+ - \S+ = "
-# By file and number of the mistake: what the verdict says. One file is compiled once for all of its mistakes.
-MISTAKES = {
-    "product": {
-        1: "17x33x1" + ".*" + VALUE,  # rows and columns exchanged
-        2: "17x33x1 .*" + OUT,  # a guard on the flat index
-        3: f"{OUT} 20 of the 4 of A, in line 5",
-        4: f"{OUT} 4 of the 4 of B, in line 5",
-        5: f"{OUT} 20 of the 4 of A, in line 5",
-        6: f"{OUT} 4 of the 4 of B, in line 5",
-        7: f"17x33x1 .*{OUT}",
-        8: "1x1x1 " + ".*" + VALUE,  # the last row is missing
-        9: "1x1x1 " + ".*" + VALUE,
-        10: "17x33x1 .*: 0:16: ",  # whole tiles are missing
-        11: "300x3x5 .*: 256:0: ",  # an index of a byte
-        12: "wrote to its input A at 0:0",
-        13: "write of 4 bytes out of bounds, at byte 4 of the 4 of C, in line 39",
-        14: r"no end after \d+ steps, the limit for these arrays, in line 4\d by thread",
-        15: r"no end after \d+ steps, the limit for these arrays, in line 4\d by thread",
-        16: "integer division by zero by thread",
-        17: r"assert\(m % 16 == 0\) failed in line 50, by thread",
-        18: VALUE,
-        19: VALUE,
-        20: OUT,
-        21: VALUE,
-        22: "5x3x300 ",
-        23: "17x33x1 .*: 1:0: nan - ",  # the leading dimension of A is ignored
-        24: "1x17x33 .*: 0:0: nan - ",
-        25: "17x33x1 .*: 1:0: nan - ",
-        26: OUT,
-        27: VALUE,
-        28: "17x33x1 .*wrote outside C, at 0:33",
-        29: "out of bounds",
-        30: r"beta 0: .*: 0:0: nan - ",
-        31: VALUE,
-        32: VALUE,
-        33: VALUE,
-        34: VALUE,
-        35: VALUE,
-        36: VALUE,
-        37: VALUE,
-    },
-    "tiled": {
-        1: "read of shared memory that nothing has written, in line 34",
-        2: VALUE,
-        4: VALUE,
-        5: OUT,
-        6: "read of shared memory that nothing has written, in line 34",
-        7: OUT,
-        8: "race in shared memory: no barrier between an access in line 25 by thread 0 and a read in line 34",
-        9: "read of shared memory that nothing has written, in line 34",
-        10: "index 16 out of bounds in line 34 by thread",
-        11: "race in shared memory: no barrier between an access in line 21 by thread 0 and a read in line 34",
-        12: "no end after",
-    },
-    "sum": {
-        1: "read of shared memory that nothing has written, in line 25",
-        2: f"{OUT} 4 of the 4 of x, in line 18",
-        3: f"{OUT} 4 of the 4 of x, in line 18",
-        4: VALUE,
-        5: "wrote to its input x at 0",
-        6: "read of shared memory that nothing has written, in line 25",
-        7: VALUE,
-        8: "out of bounds, of shared memory, in line 25",
-        10: "race in shared memory: no barrier between an access in line 25",
-        11: "race in shared memory: no barrier between an access in line 33",  # relies on warps in lockstep
-        12: "lane 0 reads from lane 16, but only lanes 0 to 15 take part in the shuffle .* in line 50",
-        13: VALUE,
-        14: "lane 0 reads from lane 16, but only lanes 0 to 15 take part in the shuffle .* in line 43",
-        15: "lane 0 reads from lane 16, but only lanes 0 to 15 take part in the shuffle .* in line 46",
-        16: "the mask 0000ffff of a warp barrier lacks the calling lane, in line 48",
-        17: "no end after",
-        18: "nan - ",
-        19: VALUE,
-        20: "nan - ",
-    },
+MISTAKES = {  # by file and number of the mistake
+    name: {number: says.replace("OUT", OUT).replace("VALUE", VALUE) for number, says in known.items()}
+    for name, known in yaml.safe_load((FOLDER / "mistakes.yaml").read_text()).items()
 }
 # Kernels that are right on current devices only: what the verdict notes.
 NOTED = {
