@@ -31,21 +31,7 @@ isolated = pytest.mark.skipif(bool(sandbox.fault()), reason=f"no isolation: {san
 
 # ---- counts ----
 
-GATHER = """
-extern "C" __global__ void gather(const T *x, const int *at, T *y)
-{
-    __shared__ T values[SIZE];
-    const int i = threadIdx.x + blockDim.x * threadIdx.y, threads = blockDim.x * blockDim.y;
-    for (int j = i; j < SIZE; j += threads)
-        values[j] = 0;
-    __syncthreads();
-    T sum = 0;
-    for (int turn = 0; turn < TURNS; ++turn)
-        if (at[turn * threads + i] >= 0)
-            sum += x[at[turn * threads + i]] + values[at[turn * threads + i]];
-    y[i] = sum;
-}
-"""
+GATHER = Path(__file__).with_name("gather.cu").read_text()
 SIZE, TURNS = 512, 3
 
 
