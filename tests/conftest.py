@@ -269,7 +269,7 @@ def drawn_here():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Show what refused the cheats, and what users saw of faults of a real Slurm, whichever process ran the tests."""
+    """Show what refused the cheats, whichever process ran the tests."""
     properties = [each for report in terminalreporter.getreports("passed") for each in report.user_properties]
     cheats = [value for name, value in properties if name == "cheat"]
     if cheats:
@@ -278,16 +278,3 @@ def pytest_terminal_summary(terminalreporter):
         reasons = [" ".join(re.split("[ :]+", why)[:3]) for each, why in cheats if each == mechanism]
         most = ", ".join(f"{count} x {why}" for why, count in Counter(reasons).most_common(6))
         terminalreporter.write_line(f"| {mechanism} | {len(reasons)} | {most} |")
-    faults = [value for name, value in properties if name == "fault"]
-    if not faults:
-        return
-    ways = list(dict.fromkeys(way for _, way, _, _ in faults))
-    times, texts = {}, {}
-    for fault, way, seen, seconds in faults:
-        times.setdefault(fault, {})[way] = f"{seconds:.0f} s"
-        texts.setdefault(fault, seen.replace("|", "\\|"))
-    rows = [["fault", *ways, "what the user sees"], ["---", *["---:"] * len(ways), "---"]]
-    rows += [[fault, *(times[fault].get(way, "") for way in ways), texts[fault]] for fault in times]
-    terminalreporter.section("faults on Slurm")
-    for row in rows:
-        terminalreporter.write_line(f"| {' | '.join(row)} |")
