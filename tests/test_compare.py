@@ -88,8 +88,7 @@ def test_many_normal_controls_give_the_normal_distribution_and_few_a_wider_one()
     assert evidence.Chance(values[::10], np.full(200, 0.1)).critical(0.005) > 1.2 * many.critical(0.005)
 
 
-@pytest.mark.parametrize("factor", [1.004, 0.996, 1.05, 0.95])
-@pytest.mark.parametrize("level", [1.0, 1.3])
+@pytest.mark.parametrize(("factor", "level"), [(1.004, 1.3), (0.996, 1.0), (1.05, 1.3), (0.95, 1.3)])
 def test_the_level_that_all_baselines_share_is_removed(tmp_path, factor, level):
     before, after = [timed(product(), 1.0)], [timed(product(), factor * level)]
     found = compared(tmp_path, before, after, (controls(1, spread=0.0005), controls(2, level, 0.0005)))

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -79,6 +80,7 @@ SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not mis
 # then.
 RACES_ONLY = {("matmul/mma_tiled", 0)}
 SMALLER = {"sum/invariant": ("LOADS = 8", "LOADS = 1")}  # batches, so that the longest vector of a test has two
+ALL = os.environ.get("HPCMM_TEST_ALL") == "1"  # also what CI has no time for
 MULTIPROCESSORS = 3  # few, so that blocks have more than one tile, and parts of some, however small these are
 
 RUNGS = [(o, v) for o in OPERATIONS.values() for v in o.ladder if v.device == "cuda" and v.compiled]
@@ -155,9 +157,11 @@ def is_representative(name: str, dtype: str, tile: int | None) -> bool:
 
 
 def some(values: Iterable, step: int = 4) -> list:
-    """Mark all but each ``step``-th of test parameters as slow."""
+    """Mark all but each ``step``-th of test parameters as slow; CI has every other one."""
     return [
-        pytest.param(value, id=str(value), marks=pytest.mark.slow if i % step else ()) for i, value in enumerate(values)
+        pytest.param(value, id=str(value), marks=pytest.mark.slow if i % step else ())
+        for i, value in enumerate(values)
+        if ALL or i % 2 == 0
     ]
 
 
@@ -506,6 +510,7 @@ SKINNY_TILES = [
     pytest.param(dtype, tile, id=f"{dtype}-{tile.rows}x{tile.columns}-{i}", marks=pytest.mark.slow if i % 4 else ())
     for dtype in SKINNY.geometry
     for i, tile in enumerate(SKINNY.geometry[dtype].choices)
+    if ALL or i % 2 == 0
 ]
 
 

@@ -924,7 +924,7 @@ OF_RANKS = {  # algorithms by operation, and a variant
     "sum": ("serial", ["all_reduce"]),
     "links": ("memcpy", ["pairs_mpi", "all_to_all_mpi_rma", "broadcast_mpi", "reduce_scatter_mpi"]),
 }
-IN_EACH_PHASE = [
+IN_TWO_PHASES = [  # each algorithm; each phase has half of them
     pytest.param(
         *(operation, variant, algorithm, phase),
         marks=() if (place + len(algorithm)) % 4 == 0 else pytest.mark.slow,
@@ -933,10 +933,11 @@ IN_EACH_PHASE = [
     for operation, (variant, algorithms) in OF_RANKS.items()
     for algorithm in algorithms
     for place, phase in enumerate(("open", "run", "verify", "close"))
+    if (place + len(algorithm)) % 2 == 0
 ]
 
 
-@pytest.mark.parametrize(("operation", "variant", "algorithm", "phase"), IN_EACH_PHASE)
+@pytest.mark.parametrize(("operation", "variant", "algorithm", "phase"), IN_TWO_PHASES)
 def test_a_job_ends_if_one_rank_fails_in_any_phase(mpiexec, planned, tmp_path, operation, variant, algorithm, phase):
     """The other ranks may wait for it, and its process may wait for them at its end."""
     arguments = planned(variant, 3, operation=operation, algorithms=[algorithm])
@@ -969,18 +970,18 @@ def test_a_job_ends_if_one_rank_fails_on_gpus_cuda(mpiexec, planned, tmp_path, a
 
 
 @pytest.mark.slow
-def test_a_job_of_64_ranks_on_a_few_cores_measures_a_point_of_each_algorithm(mpiexec, tmp_path):
+def test_a_job_of_16_ranks_on_a_few_cores_measures_a_point_of_each_algorithm(mpiexec, tmp_path):
     sweeps = {
         operation: {"operation": operation, "variants": [variant], "algorithms": algorithms, "sizes": [70]}
-        | {"dtypes": ["float32"], "ranks": [64]}
+        | {"dtypes": ["float32"], "ranks": [16]}
         for operation, (variant, algorithms) in OF_RANKS.items()
     }
     measuring = {"visits": 1, "warmups": 0, "min_repetitions": 1, "max_repetitions": 1}
     plan.make({"scale": "quick", "backends": "cpu", "measuring": measuring, "sweeps": sweeps}, machine()).write(
         tmp_path / "plan.json"
     )
-    batches = [f"{operation}/cpu-r64-1" for operation in OF_RANKS]
-    done = mpiexec(64, *MEASURE, "--results", tmp_path, "--batch", *batches, timeout=900)
+    batches = [f"{operation}/cpu-r16-1" for operation in OF_RANKS]
+    done = mpiexec(16, *MEASURE, "--results", tmp_path, "--batch", *batches, timeout=900)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" PASS ") == sum(len(algorithms) for _, algorithms in OF_RANKS.values())
 
@@ -1036,8 +1037,7 @@ def test_a_point_that_kills_its_job_is_tried_last_and_then_missing(mpiexec, plan
     assert list(rows["where"][failed]) == [f"not measured, tried 2 times: {CUT_OFF}"]
 
 
-@pytest.mark.parametrize("kind", ["kill", "RuntimeError"])
-def test_a_batch_that_fails_does_not_stop_the_others_of_its_job(tmp_path, kind):
+def test_a_batch_that_fails_does_not_stop_the_others_of_its_job(tmp_path):
     """Its processes are started again without it, and all visits of the others are made."""
     measuring = {name: value for name, value in dataclasses.asdict(THREE).items() if name not in OF_SWEEP}
     measuring["visits"] = 2
@@ -1055,7 +1055,7 @@ def test_a_batch_that_fails_does_not_stop_the_others_of_its_job(tmp_path, kind):
     def run(*program) -> subprocess.CompletedProcess:
         return subprocess.run([*command, *map(str, program), *arguments], capture_output=True, text=True, timeout=300)
 
-    bad = run(RANK_FAILS, kind, 2)
+    bad = run(RANK_FAILS, "kill", 2)
     assert bad.returncode != 0 and not done.exists(), bad.stdout + bad.stderr
     assert failed.read_text() == "b/cpu-r2-1\n"
     for name in "ac":

@@ -57,10 +57,11 @@ def test_a_transcript_says_where_it_was_recorded_and_has_its_commands(path):
 def recorded(names):
     """Return the names of the transcripts that are recorded; one is no slow test.
 
-    A whole check takes a minute, and test_new.py grades the same solutions.
+    A whole check takes a minute, test_new.py grades the same solutions, and test_bench.py tunes and runs Python.
     """
+    covered = re.compile("check|.*_(check|grade|tune|python)")
     for name in sorted({path.stem for path in RECORDED} & {*names}):
-        long = pytest.mark.skipif(name.endswith(("check", "grade")) and not ALL, reason="HPCMM_TEST_ALL=1 runs it")
+        long = pytest.mark.skipif(bool(covered.fullmatch(name)) and not ALL, reason="HPCMM_TEST_ALL=1 runs it")
         yield pytest.param(name, marks=long if name.endswith("bench") else [long, pytest.mark.slow])
 
 
