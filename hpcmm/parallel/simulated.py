@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -55,6 +55,43 @@ def closed_form(
     return ALGORITHMS[name].predict(operation, shape, itemsize, ranks, machine)
 
 
+class Traffic:
+    """Links that the flows of all ranks share: the flows of a step together, after those of earlier steps."""
+
+    def __init__(self, on: Platform):
+        self.on = on
+        self.free: defaultdict[tuple[str, int], float] = defaultdict(float)  # when a link in one direction is free
+
+    def _seconds(self, source: int, rank: int, nbytes: float) -> dict[tuple[str, int], float]:
+        """Return how long a flow alone keeps each of its links busy."""
+        nodes, on = (source // self.on.per_node, rank // self.on.per_node), self.on
+        inside = dict.fromkeys([("from", source), ("to", rank)], nbytes * on.inside.per_unit)
+        if nodes[0] == nodes[1]:
+            return inside
+        return inside | dict.fromkeys([("out", nodes[0]), ("in", nodes[1])], nbytes * on.between.per_unit)
+
+    def step(self, begins: Sequence[float], flows: Sequence[Sequence[tuple[int, float]]]) -> list[float]:
+        """Return when the flows of each rank have arrived: pairs of source and bytes, from when it asks for them."""
+        first: dict[tuple[str, int], float] = {}
+        load: Counter = Counter()
+        taken = []
+        for rank, (begin, own) in enumerate(zip(begins, flows, strict=True)):
+            busy: Counter = Counter()
+            for flow in own:
+                busy.update(self._seconds(flow[0], rank, flow[1]))
+            load.update(busy)
+            first.update({link: min(begin, first.get(link, begin)) for link in busy})
+            taken.append(busy)
+        for link, seconds in load.items():
+            self.free[link] = max(self.free[link], first[link]) + seconds
+        ends = []
+        for begin, busy in zip(begins, taken, strict=True):
+            far = any(name == "in" for name, _ in busy)
+            latency = (self.on.between if far else self.on.inside).latency if busy else 0.0
+            ends.append(max([begin, *(self.free[link] for link in busy)]) + latency)
+        return ends
+
+
 def _gathers(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
     """Predict ``resident``: all ranks of a node read from other nodes at the same time, and share its link."""
     _, n, k = shape
@@ -67,43 +104,24 @@ def _gathers(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> f
 
 
 def _panels(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
-    """Predict the steps of ``summa``: each flow of a step is as slow as its most loaded link.
-
-    Ranks start at different panels, so that links are loaded differently in each step.
-    """
+    """Predict ``summa``: the panels of a step arrive while those of the previous step are multiplied."""
     m, n, k = shape
     rows, columns = grid(ranks)
     heights, widths = ([count for _, count in block_rows(*pair)] for pair in ((m, rows), (n, columns)))
-    orders = [panels_of(panels(k, rows, columns), rows, columns, *divmod(rank, columns)) for rank in range(ranks)]
+    places = [divmod(rank, columns) for rank in range(ranks)]
+    cut, traffic = panels(k, rows, columns), Traffic(on)
     done, before, arrived = ([0.0] * ranks for _ in range(3))
-    for step in zip(*orders, strict=True):
-        load: Counter = Counter()  # seconds of each link in each direction
-        flows: list[list[tuple]] = []
-        for rank, panel in enumerate(step):
-            row, column = divmod(rank, columns)
-            sources = {(row * columns + panel.column, heights[row]), (panel.row * columns + column, widths[column])}
-            taken = []
-            for source, width in sources:
-                if source == rank:
-                    continue
-                nbytes, ends = panel.terms * width * itemsize, (source // on.per_node, rank // on.per_node)
-                links = [("from", source), ("to", rank)]
-                load.update(dict.fromkeys(links, nbytes * on.inside.per_unit))
-                if ends[0] != ends[1]:
-                    outside = [("out", ends[0]), ("in", ends[1])]
-                    load.update(dict.fromkeys(outside, nbytes * on.between.per_unit))
-                    links += outside
-                taken += links
-            flows.append(taken)
-        for rank, (panel, links) in enumerate(zip(step, flows, strict=True)):
-            row, column = divmod(rank, columns)
-            far = any(name == "out" for name, _ in links)
-            latency = (on.between if far else on.inside).latency if links else 0.0
-            arrived[rank] = (
-                max(arrived[rank], before[rank]) + latency + max((load[link] for link in links), default=0.0)
-            )
-            work = on.local(2 * heights[row] * widths[column] * panel.terms)
-            before[rank], done[rank] = done[rank], max(done[rank], arrived[rank]) + work
+    for step in zip(*(panels_of(cut, rows, columns, *place) for place in places), strict=True):
+        flows: list[list[tuple[int, float]]] = []
+        for rank, ((row, column), panel) in enumerate(zip(places, step, strict=True)):
+            sources = (row * columns + panel.column, heights[row]), (panel.row * columns + column, widths[column])
+            flows.append([(source, panel.terms * width * itemsize) for source, width in sources if source != rank])
+        arrived = traffic.step(list(map(max, arrived, before)), flows)
+        work = [
+            on.local(2 * heights[row] * widths[column] * panel.terms)
+            for (row, column), panel in zip(places, step, strict=True)
+        ]
+        before, done = done, [max(pair) + own for *pair, own in zip(done, arrived, work, strict=True)]
     return max(done)
 
 
