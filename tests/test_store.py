@@ -539,6 +539,14 @@ def test_merged_rows_keep_values_and_references(merged):
     assert list(np.bincount(samples["measurement"])) == [8] * 12
 
 
+def test_rows_are_selected_with_their_own_runs_and_ranks(merged):
+    whole = store.read(merged)
+    run = whole["measurements"]["run"]
+    part = store.select(whole, np.flatnonzero(run == run[-1]))
+    assert len(part["runs"]["batch"]) == 1 < len(whole["runs"]["batch"])
+    assert set(part["ranks"]["run"]) == {0} == set(part["measurements"]["run"])
+
+
 def test_merging_merged_files_gives_the_same_rows(merged, tmp_path):
     timings.merge([merged], tmp_path / "again.h5")
     before, after = store.read(merged), store.read(tmp_path / "again.h5")

@@ -171,10 +171,11 @@ def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]
     for (device, dtype), here in sorted(
         rows.groupby(["device", "dtype"], sort=False), key=lambda group: not analysis.on_accelerator(group[1]).any()
     ):
+        alike = (rows for _, rows in here.groupby(["machine", *base_columns(), "sweep"], sort=False))
+        here = max(alike, key=lambda rows: (rows["ranks"].nunique(), rows["algorithm"].nunique(), rows["flops"].max()))
         if here["ranks"].nunique() < 3:  # two points are a sentence
             continue
         most = here[here["ranks"] == here["ranks"].max()]
-        most = most[most["flops"] == most["flops"].max()]
         foreign = most["algorithm"].map(lambda name: bool(ALGORITHMS[name].package))
         ours = ~foreign & (most["algorithm"] != TEXTBOOK)
         chosen = {}  # label: the seconds that it is compared by
@@ -185,8 +186,6 @@ def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]
                     chosen[timed.loc[timed[prefix + "seconds"].idxmin(), "label"]] = prefix
         if not chosen:
             continue
-        base = most[base_columns()].iloc[0]
-        here = here[(here[base_columns()] == base).all(axis=1) & (here["sweep"] == most["sweep"].iloc[0])]
         yield _speedup(here, chosen, styles[most["sweep"].iloc[0]], device, dtype)
 
 

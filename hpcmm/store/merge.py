@@ -106,7 +106,7 @@ def joined(parts: Sequence[Groups]) -> Groups:
 
 
 def select(groups: Groups, rows: np.ndarray) -> Groups:
-    """Select measurements by row, in this order, with their samples and visits, and the runs that are still used."""
+    """Select measurements by row, in this order, with their samples and visits, and the runs and ranks still used."""
     place = np.full(row_count(groups["measurements"]), -1)
     place[rows] = np.arange(len(rows))
     chosen = groups | {"measurements": {name: values[rows] for name, values in groups["measurements"].items()}}
@@ -115,7 +115,10 @@ def select(groups: Groups, rows: np.ndarray) -> Groups:
         taken = np.flatnonzero(places >= 0)
         taken = taken[np.argsort(places[taken], kind="stable")]
         chosen[group] = {name: values[taken] for name, values in groups[group].items()} | {"measurement": places[taken]}
-    used = np.unique(np.concatenate([columns["run"] for columns in chosen.values() if "run" in columns]))
+    lists = [columns["run"] for group, columns in chosen.items() if "run" in columns and group != "ranks"]
+    used = np.unique(np.concatenate(lists))
+    there = np.isin(chosen["ranks"]["run"], used)
+    chosen["ranks"] = {name: values[there] for name, values in chosen["ranks"].items()}
     chosen["runs"] = {name: values[used] for name, values in groups["runs"].items()}
     return _with_runs(chosen, lambda run: np.searchsorted(used, run))
 
