@@ -275,20 +275,13 @@ for hole in [(block(size), block(6000))[0] for size in range(128, 1025, 16) for 
 """
 REQUESTS = {
     "literal": (["--cluster", "sbatch", "--jobs", "4"], SITE, {}),
-    "generic": ([*DIRECT, "--jobs", "4"], SITE, {}),
     "slurm": ([*SLURM_EXECUTOR, "--jobs", "4"], SITE, {}),
     "profile": (PROFILE, SITE, {}),
-    "profile, literal": ([*PROFILE, "--cluster", "sbatch"], SITE, {}),
     "profile, slurm": ([*PROFILE, *SLURM_EXECUTOR], SRUN, {}),
     "own flags": (["--cluster=" + OWN, "--jobs", "1"], SITE, BY_HAND),
 }
-# Ways that CI only tries up to sbatch, because they ask it for the same as others: two ways with the same options for
-# sbatch, and with the same script.
-ALIKE = {
-    "generic": ("literal", "literal"),
-    "profile": ("literal", "literal"),
-    "profile, literal": ("literal", "literal"),
-}
+# Only tried up to sbatch, because it asks for the same as another one; DIRECT is tried with a fault of sbatch.
+ALIKE = {"profile": "literal"}
 RUN = [way for way in REQUESTS if way not in ALIKE]
 # It keeps what it is asked for. A way that is not run gets a refusal.
 RECORDING = r"""#!/bin/bash
@@ -402,15 +395,11 @@ def asked(workflow: Workflow) -> dict[str, tuple[list[str], list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("way", ALIKE)
-def test_a_way_that_is_not_run_asks_for_the_same_jobs(requests, way):
-    same_options, same_script = map(requests.of, ALIKE[way])
-    jobs = asked(requests.of(way))
-    cases = {f"--job-name=measure-{sweep}-{batch}" for sweep, batch in (("cpu", "cpu-r3-1"), ("gpu", "cuda-r2-1"))}
-    assert set(jobs) == cases
-    for name, (options, script) in jobs.items():
-        assert options == asked(same_options)[name][0]
-        assert script == asked(same_script)[name][1]
+@pytest.mark.parametrize(("way", "same"), ALIKE.items())
+def test_a_way_that_is_not_run_asks_for_the_same_jobs(requests, way, same):
+    jobs, others = asked(requests.of(way)), asked(requests.of(same))
+    assert set(jobs) == {"--job-name=measure-cpu-cpu-r3-1", "--job-name=measure-gpu-cuda-r2-1"}
+    assert {name: jobs[name] for name in jobs} == {name: others[name] for name in jobs}
 
 
 @pytest.mark.parametrize("way", RUN)
@@ -550,9 +539,9 @@ def fill_its_disk(workflow: Workflow, sweep: str) -> None:
 FAULTS = {
     "cancelled": ("literal", 1, cancel, "CANCELLED"),
     "late": ("slurm", 1, end_its_time, r"TIMEOUT|DUE TO TIME LIMIT"),
-    "lost": ("slurm", 1, lose_its_node, None),
+    "lost": ("literal", 1, lose_its_node, None),
     "memory": ("literal", 1, let_it_grow, "exceeded memory limit|OUT_OF_MEMORY"),
-    "preempted": ("literal", 1, push_it_aside, None),
+    "preempted": ("slurm", 1, push_it_aside, None),
     "raising": ("literal", 2, signal_rank_1(signal.SIGINT), "KeyboardInterrupt"),
     "killed": ("slurm", 2, signal_rank_1(signal.SIGKILL), r"Killed \(signal 9\)"),
     "stuck": ("slurm", 2, signal_rank_1(signal.SIGSTOP), r"rank 0 of 2 .*stuck in stuck.*: serial \d+x.* for"),
@@ -675,13 +664,10 @@ def broken(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mended(broken):
-    """Once broken, all of it is asked for again."""
-    together = Together([copy.copy(workflow) for workflow in broken.workflows.values()])
-    try:
-        together.each(Broken.mend_all)
-        yield together
-    finally:
-        together.stop()
+    """Once broken, all of it is asked for again, in one way."""
+    workflow = copy.copy(broken.of("literal"))
+    workflow.mend_all()
+    return workflow
 
 
 @pytest.mark.parametrize("sweep", FAULTS)
@@ -719,39 +705,34 @@ def test_a_stuck_rank_is_found_by_the_others_with_their_positions(broken):
     assert re.search(r"File .*measure.py", log), log
 
 
-@pytest.mark.parametrize("way", TRIED)
-def test_the_same_command_completes_it_also_after_the_workflow_was_killed(mended, way):
-    workflow = mended.of(way)
-    assert workflow.code == 0, workflow.output
-    assert (workflow.folder / "results/report.html").exists()
-    for sweep in (*workflow.faults, "fine"):
-        points = store.read(next((workflow.folder / "results/raw" / sweep).glob("*.h5")))["measurements"]
+def test_the_same_command_completes_it_also_after_the_workflow_was_killed(mended):
+    assert mended.code == 0, mended.output
+    assert (mended.folder / "results/report.html").exists()
+    for sweep in (*mended.faults, "fine"):
+        points = store.read(next((mended.folder / "results/raw" / sweep).glob("*.h5")))["measurements"]
         assert points["passed"].all()
         assert set(points["n"]) == set(SWEEPS[sweep]["sizes"])
-    assert workflow.run(*workflow.arguments) == 0
-    assert "Nothing to be done" in workflow.output
+    assert mended.run(*mended.arguments) == 0
+    assert "Nothing to be done" in mended.output
 
 
-@pytest.mark.parametrize("way", TRIED)
-def test_a_job_that_failed_once_is_tried_again(mended, way):
-    assert "is over: FAILED" in mended.of(way).retried
+def test_a_job_that_failed_once_is_tried_again(mended):
+    assert "is over: FAILED" in mended.retried
 
 
-@pytest.mark.parametrize("way", TRIED)
-def test_finished_points_survive_and_are_not_measured_again(mended, way):
-    workflow = mended.of(way)
-    assert {*FAILING} & {*workflow.faults} <= set(workflow.finished)
-    for sweep, points in workflow.finished.items():
+def test_finished_points_survive_and_are_not_measured_again(mended):
+    assert {*FAILING} & {*mended.faults} <= set(mended.finished)
+    for sweep, points in mended.finished.items():
         kept = {s["seconds"]["kernel"] for samples in points.values() for each in samples for s in each}
         assert kept
-        columns = store.read(next((workflow.folder / "results/raw" / sweep).glob("*.h5")))
+        columns = store.read(next((mended.folder / "results/raw" / sweep).glob("*.h5")))
         assert kept <= set(columns["samples"]["kernel"]), sweep
         assert len(columns["runs"]["batch"]) > 1, "each start has its provenance"
 
 
 @pytest.mark.parametrize("way", TRIED)
-def test_no_partial_file_had_the_name_of_a_result(mended, way):
-    assert mended.of(way).partial == []
+def test_no_partial_file_had_the_name_of_a_result(broken, mended, way):
+    assert broken.of(way).partial == []
 
 
 # --- a scheduler that falters -------------------------------------------------------------------------------------
