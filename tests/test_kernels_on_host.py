@@ -521,6 +521,22 @@ DMMA_TILES = [  # of one slice, or with slices of one warp
 ]
 
 
+def multiplied(build, task: Task, order: str, text: str, macros, pads=(0, 0, 0), outside=0, rounded=None) -> dict:
+    """Run a product on the host, hold C to the bound, and return all arrays.
+
+    Rows of the operands are ``pads`` elements longer, which are ``outside``; the bound is that of ``rounded`` inputs.
+    """
+    inputs, arrays = task.operation.draw(np.random.default_rng(task.shape), task), {}
+    for (name, x), pad in zip(inputs.items(), pads, strict=True):
+        arrays[name] = on_device(np.pad(x, ((0, 0), (0, pad)), constant_values=outside))[:, : x.shape[1]]
+    arrays |= {name: poison(each.shape, each.dtype) for name, each in task.workspace.items()}
+    for launch in task.geometry.launches(task, arrays):
+        constants = tuple(f"-D{key}={value}" for key, value in macros.items())
+        build(text, launch.function or "matmul", constants)(launch, order, True, launch.shared_bytes)
+    check_matmul(rounded(inputs) if rounded else inputs, arrays, task.scalars, task.dtype)
+    return arrays
+
+
 def in_orders(first: tuple, *others: tuple) -> list[tuple[tuple, str]]:
     """A point in every order, and others in one each: a misuse of memory or of a barrier is reported in any order."""
     return [*itertools.product([first], ORDERS), *zip(others, itertools.cycle(ORDERS), strict=False)]
@@ -596,19 +612,14 @@ def test_tiles_of_split_k_access_rows_of_any_alignment(build, tile):
 def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, choice):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
     variant = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))
-    macros = Task(operation, variant, (), "float64", multiprocessors=MULTIPROCESSORS).macros
-    kernel = build(source("matmul/stream_k_dmma"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
     m, n, k = choice.rows, choice.columns, choice.depth
     whole, even, odd = (m, n, 5 * k), (m + 2, n + 6, 2 * k + 4), (m - 1, n + 5, k + 7)
     results = set()
     for shape, order in in_orders(whole, even, odd, (1, 2, 3), (m, n, 0)):
         scalars = {"alpha": 1.5, "beta": 0.0 if shape == even else 0.5}
         task = Task(operation, variant, shape, "float64", scalars, 0, MULTIPROCESSORS)
-        inputs = task.operation.draw(np.random.default_rng(shape), task)
-        arrays = {name: on_device(array) for name, array in inputs.items()}
-        for launch in variant.geometry.launches(task, arrays):
-            kernel(launch, order, True, launch.shared_bytes)
-        check_matmul(inputs, arrays, task.scalars, "float64")
+        macros = dataclasses.replace(task, shape=()).macros
+        arrays = multiplied(build, task, order, source("matmul/stream_k_dmma"), macros)
         if shape == whole:
             results.add(arrays["C"].tobytes())
     assert len(results) == 1
@@ -772,18 +783,10 @@ PICKED = {  # shapes at which ``best`` picks another tile for 46 SMs than for 17
 def test_what_best_picks_is_right_on_gpus_of_other_sm_counts(build, dtype):
     operation, best = OPERATIONS["matmul"], OPERATIONS["matmul"].variant("best")
     asked = Task(operation, best, PICKED[dtype], dtype, {"alpha": 1.5, "beta": 0.5})
-    inputs = operation.draw(np.random.default_rng(1), asked)
     few, many = (dataclasses.replace(asked, multiprocessors=sms).picked for sms in (46, 170))
     assert (few.variant.name, few.macros) != (many.variant.name, many.macros)
     for task, order in zip((few, many), ORDERS, strict=False):
-        macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
-        text = kernels.source(operation, task.variant).read_text()
-        arrays = {name: on_device(array) for name, array in inputs.items()}
-        arrays |= {name: poison(each.shape, each.dtype) for name, each in task.workspace.items()}
-        for launch in task.geometry.launches(task, arrays):
-            kernel = build(text, launch.function or operation.kernels, macros)
-            kernel(launch, order, True, launch.shared_bytes)
-        check_matmul(inputs, arrays, task.scalars, dtype)
+        multiplied(build, task, order, kernels.source(operation, task.variant).read_text(), task.macros)
 
 
 @pytest.mark.parametrize("sms", [46, pytest.param(78, marks=pytest.mark.slow), 170])
@@ -793,10 +796,6 @@ def test_parts_of_tiles_are_added_up_on_gpus_of_other_sm_counts(build, sms):
     choice, _ = variant.geometry.chosen(None)
     shape = (7 * choice.rows - 3, 6 * choice.columns - 8, 4 * choice.depth)
     task = Task(operation, variant, shape, "float64", {"alpha": 1.5, "beta": 0.5}, 0, sms)
-    inputs = operation.draw(np.random.default_rng(sms), task)
-    arrays = {name: on_device(array) for name, array in inputs.items()}
-    macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
-    (launch,) = task.geometry.launches(task, arrays)
+    (launch,) = task.geometry.launches(task, {each.name: np.empty(task.shape_of(each)) for each in operation.operands})
     assert launch.grid[0] > 7 * 6  # tiles are divided
-    build(source("matmul/stream_k_dmma"), "matmul", macros)(launch, "random", True, launch.shared_bytes)
-    check_matmul(inputs, arrays, task.scalars, "float64")
+    multiplied(build, task, "random", source("matmul/stream_k_dmma"), task.macros)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_kernels_on_host import check_matmul, in_orders, planted, with_fault, with_headers
+from test_kernels_on_host import in_orders, multiplied, planted, with_fault, with_headers
 
 from hpcmm.backends.emulated.launch import ORDERS, KernelError, on_device, poison
 from hpcmm.model import Task
@@ -65,23 +65,11 @@ def whole_source(name: str) -> str:
 
 
 def run(build, name: str, dtype: str, point, order: str, text: str = "", pitch: int = 0) -> dict[str, np.ndarray]:
-    """Run a rung, or a text in its place, at one point, hold its result to the bound, and return all arrays.
-
-    Rows of the operands are ``pitch`` elements, which are NaN, longer.
-    """
+    """Run a rung, or a text in its place, at one point, with rows that are ``pitch`` elements longer."""
     shape, alpha, beta = point
-    task = task_of(name, dtype, shape, alpha, beta)
     macros = {key: value for key, value in task_of(name, dtype).macros.items() if key not in ("REAL", "ACCUMULATOR")}
-    constants = tuple(f"-D{key}={value}" for key, value in macros.items())
-    inputs = MATMUL.draw(np.random.default_rng(shape), task)
-    wide = {key: np.pad(array, ((0, 0), (0, pitch)), constant_values=NAN_BITS) for key, array in inputs.items()}
-    arrays = {key: on_device(array)[:, : array.shape[1] - pitch] for key, array in wide.items()}
-    arrays |= {key: poison(each.shape, each.dtype) for key, each in task.workspace.items()}
-    for launch in task.geometry.launches(task, arrays):
-        kernel = build(text or whole_source(name), launch.function or "matmul", constants)
-        kernel(launch, order, True, launch.shared_bytes)
-    check_matmul(inputs, arrays, task.scalars, dtype)
-    return arrays
+    text = text or whole_source(name)
+    return multiplied(build, task_of(name, dtype, shape, alpha, beta), order, text, macros, (pitch,) * 3, NAN_BITS)
 
 
 IN_EACH_TYPE = ("wgmma_shared", "persistent", "few_rows_wgmma")  # sources and headers with code of the type
@@ -235,14 +223,8 @@ def run_dmma(build, tile: DmmaRing, shape, beta: float, order: str, pad: int = 0
     """Run persistent_dmma with a tile on matrices with ``pad`` more columns, hold C to the bound and return it."""
     variant = dataclasses.replace(MATMUL.variant("persistent_dmma"), geometry=PersistentDmma((tile,), group_rows=2))
     task = Task(MATMUL, variant, shape, "float64", {"alpha": 1.5, "beta": beta}, 0, MULTIPROCESSORS)
-    macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
-    kernel = build(text or whole_source("persistent_dmma"), "matmul", macros)
-    inputs = MATMUL.draw(np.random.default_rng(shape), task)
-    arrays = {key: on_device(np.pad(x, ((0, 0), (0, pad))))[:, : x.shape[1]] for key, x in inputs.items()}
-    for launch in variant.geometry.launches(task, arrays):
-        kernel(launch, order, True, launch.shared_bytes)
-    check_matmul(inputs, arrays, task.scalars, "float64")
-    return arrays["C"].tobytes()
+    text = text or whole_source("persistent_dmma")
+    return multiplied(build, task, order, text, task.macros, (pad,) * 3)["C"].tobytes()
 
 
 @pytest.mark.parametrize("tile", DMMA_TILES, ids=str)
@@ -291,19 +273,12 @@ def run_tf32(build, tile: SplitTile, shape, beta: float, order: str, pads=(0, 0,
     """
     variant = dataclasses.replace(MATMUL.variant("tf32"), geometry=Tf32((tile,), group_rows=2))
     task = Task(MATMUL, variant, shape, "float32", {"alpha": 1.5, "beta": beta}, 0, MULTIPROCESSORS)
-    macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
-    inputs = MATMUL.draw(np.random.default_rng(shape), task)
-    arrays = {}
-    for (key, x), pad in zip(inputs.items(), pads, strict=True):
-        wide = on_device(np.pad(x, ((0, 0), (0, pad)), constant_values=np.nan))
-        arrays[key] = wide[:, : x.shape[1]]
-    arrays |= {key: poison(each.shape, each.dtype) for key, each in task.workspace.items()}
-    for launch in variant.geometry.launches(task, arrays):
-        kernel = build(text or whole_source("tf32"), launch.function or "matmul", macros)
-        kernel(launch, order, True, launch.shared_bytes)
-    rounded = {"A": rounded_to_tf32(inputs["A"]), "B": rounded_to_tf32(inputs["B"]), "C": inputs["C"]}
-    check_matmul(rounded, arrays, task.scalars, "float32")
-    return arrays["C"].tobytes()
+
+    def rounded(inputs):
+        return {name: x if name == "C" else rounded_to_tf32(x) for name, x in inputs.items()}
+
+    text = text or whole_source("tf32")
+    return multiplied(build, task, order, text, task.macros, pads, np.nan, rounded)["C"].tobytes()
 
 
 @pytest.mark.parametrize("tile", TF32_TILES)
