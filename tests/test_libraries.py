@@ -212,7 +212,7 @@ def test_the_first_screen_answers_and_noise_withholds_all(tmp_path):
     assert ". Beside cublas 13.1: 1.00× (" in answer.text and answer.text.endswith(".")
     why_, belief = answer.more
     assert why_.startswith("Why: the limit is not known") and belief.startswith(
-        "Visits scatter by 1.0 %; no unexpected wrong results"
+        "Visits of a point differ by 1.0 %. 11 points have no unexpected wrong results."
     )
     lines = [each for panel in found.values() for each in panel.headlines]
     assert len(lines) == 2 and not [each for each in lines if each.value == headlines.WITHHELD]

@@ -401,3 +401,30 @@ def test_every_step_of_the_published_ladders_has_a_sentence():
             assert "{" not in text and "nan" not in text
             for reason in (*step.reasons, *step.despite):
                 assert len(reason.numbers) == reason.text.count("{}") > 0 or "computes with" in reason.text
+
+
+def test_of_many_steps_those_beside_the_climb_are_aside(tmp_path):
+    climb = ["naive_unguarded", "naive", "tiled_padded", "register_1d", "register_2d", "vectorized"]
+    beside = ["uncoalesced", "coalesced", "tiled_exact", "tiled_uncoalesced", "corner_turned", "tiled_overrun"]
+    beside += ["tiled_guarded", "tiled_remainder", "bank_conflict", "conflict_free"]
+
+    def aside(names: list[str]) -> set[str]:
+        seconds = {name: 8e-3 if name in beside else 4e-3 / (1 + climb.index(name)) for name in names}
+        rows = [
+            measurement(
+                Point("matmul", name, (64,) * 3, "float32", 1, {"alpha": 1.5, "beta": 0.5}),
+                samples=timings.kernel_samples([time * (1 + i / 1000) for i in range(8)]),
+            )
+            for name, time in seconds.items()
+        ]
+        (tmp_path / str(len(names))).mkdir()
+        columns = timings.merged(
+            tmp_path / str(len(names)), ({"gpus": [{"name": "NVIDIA H100", "uuid": "a"}]}, {"ladder": rows})
+        )
+        (series,) = analysis.series(frame := analysis.measurements(columns))
+        found = steps.rows(why.steps(series.points, why.Known.of(columns, frame)))
+        assert {row["rung"] for row in found} >= {*names} - {climb[0]}
+        return {row["rung"] for row in found if row["aside"]}
+
+    assert aside(climb + beside) == set(beside)
+    assert aside(climb) == set()

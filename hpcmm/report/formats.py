@@ -175,7 +175,7 @@ def ranks(count: int) -> str:
 def noise(title: str, visits: float, jobs: float) -> str:
     """Say how much the visits of one job scatter on a device, and how much jobs do beyond that."""
     of_visits = "unknown" if math.isnan(visits) else percent(visits)
-    of_jobs = "unknown" if math.isnan(jobs) else percent(jobs) if jobs else "none beyond that of their visits"
+    of_jobs = "unknown" if math.isnan(jobs) else percent(jobs) if jobs else "no more"
     return f"{title}: spread between visits of one job {of_visits}, between jobs {of_jobs}"
 
 

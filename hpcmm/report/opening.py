@@ -120,10 +120,10 @@ def _belief(rows: pd.DataFrame) -> str:
     noise, wrong = rows["spread"].median(), int(((rows["result"] == "FAIL") & ~rows["expected"]).sum())
     quiet = "unknown" if math.isnan(noise) else formats.percent(noise)
     results = f"{wrong or 'no'} unexpected wrong result{'' if wrong == 1 else 's'}"
-    text = f"Visits scatter by {quiet}; {results} in {len(rows)} points"
+    text = f"Visits of a point differ by {quiet}. {len(rows):,} points have {results}."
     if throttled := int(rows["throttled"].sum()):
-        text += f"; the device lowered its clock during {throttled}, whose rates are lower"
-    return f"{text}."
+        text += f" At {throttled:,} of them the device lowered its clock, so their rates are lower."
+    return text
 
 
 def _over_sizes(

@@ -51,7 +51,9 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
     """Draw clocks, temperature and power during the run; ``frame`` is from ``analysis.clock_samples``."""
     quantities = {"sm_clock": ("SM clock, MHz", 1e-6), "memory_clock": ("memory clock, MHz", 1e-6)}
     quantities |= {"temperature": ("temperature, °C", 1.0), "power": ("power, W", 1.0)}
-    for hue, (name, (title, unit)) in zip(PALETTE, quantities.items(), strict=False):
+    kinds = list(dict.fromkeys(frame["gpu"]))
+    hues = {"domain": kinds, "range": list(PALETTE[: len(kinds)])}
+    for name, (title, unit) in quantities.items():
         rows = frame[frame[name].notna()]
         if rows[name].nunique() < 2:  # a constant is not drawn
             continue
@@ -60,8 +62,6 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
         columns["value"] = rounded(rows[name] * unit)
         along = {"axis": {"format": ",d", "labelBound": True}, "scale": {"nice": False}}
         value = quantity("value", title=title, format=",.4r")
-        kinds = list(dict.fromkeys(columns["gpu"]))
-        hues = {"domain": kinds, "range": [hue, *(other for other in PALETTE if other != hue)][: len(kinds)]}
         spec = {
             "width": "container",
             "height": 120,

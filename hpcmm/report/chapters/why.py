@@ -19,6 +19,7 @@ from hpcmm.report.vega import BESIDE, DASHES, LINE, MARKERS, PALETTE, Figure
 
 HEIGHT, LEAST_WIDTH = 380, 260  # of a roofline, on a phone [pixels]
 SIDE = {"align": "datum.left ? 'right' : 'left'", "dx": "datum.left ? -9 : 9"}  # of a point, for its name
+MOST_STEPS = 12  # with more, those beside the climb are folded
 APART = 15  # pixels between the middles of two names
 
 
@@ -192,9 +193,11 @@ def sentence(step: Step) -> str:
 def rows(steps: Sequence[Step]) -> list[dict[str, str]]:
     """Return the lines of a ladder: names of both rungs, the effect, its cause, all sentences, and the rung's page.
 
-    The step with the largest effect of those that have a cause and a drawing has that drawing.
+    Of many steps, those beside the climb are ``aside``. Of the others, that with the largest effect has its drawing, if
+    it has a cause and a drawing.
     """
-    drawn = [step for step in steps if cause(step) and next(drawings.of(_page(step)), "")]
+    climb = _climb(steps) if len(steps) > MOST_STEPS else steps
+    drawn = [step for step in climb if cause(step) and next(drawings.of(_page(step)), "")]
     largest = max(drawn, key=lambda step: abs(math.log(step.ratio)), default=None)
     return [
         {
@@ -204,11 +207,25 @@ def rows(steps: Sequence[Step]) -> list[dict[str, str]]:
             "effect": effect(step),
             "cause": cause(step),
             "text": sentence(step),
+            "aside": not any(step is other for other in climb),
             "page": _page(step),
             "picture": next(drawings.of(_page(step))) if step is largest else "",
         }
         for step in steps
     ]
+
+
+def _climb(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps from the first rung to the fastest one in the arithmetic of the type, on each device."""
+    found = []
+    for device in dict.fromkeys(step.rung["device"] for step in steps):
+        by_rung = {step.rung["label"]: step for step in steps if step.rung["device"] == device}
+        own = [step for step in by_rung.values() if not step.rung["arithmetic"]]
+        at = min(own, key=lambda step: step.rung["seconds"], default=None)
+        while at:
+            found.append(at)
+            at = by_rung.get(at.below["label"])
+    return found
 
 
 def _page(step: Step) -> str:
