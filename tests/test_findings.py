@@ -378,9 +378,9 @@ def test_a_headline_is_the_median_over_the_visits_of_all_sweeps(tmp_path):
     ("spread", "visits", "told"),
     [
         (0.04, 9, ""),
-        (0.06, 9, "this machine is too noisy: visits scatter by 6.0 %; "),
+        (0.06, 9, "This machine is too noisy: visits of a point differ by 6.0 % (limit 5 %). End other processes"),
         (math.nan, 9, ""),
-        (math.nan, 1, f"{UNKNOWN}; "),
+        (math.nan, 1, f"N{UNKNOWN[1:]}. Measure with three or more visits."),
     ],
 )
 def test_an_uncertain_headline_is_withheld(tmp_path, spread, visits, told):

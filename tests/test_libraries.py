@@ -219,7 +219,10 @@ def test_the_first_screen_answers_and_noise_withholds_all(tmp_path):
     noisy = panels_of(frame.assign(spread=0.5))
     lines = [each for panel in noisy.values() for each in panel.headlines]
     assert [each.value for each in lines] == [headlines.WITHHELD] * 2
-    assert all(each.text.startswith("this machine is too noisy: visits scatter by 50 %; ") for each in lines)
+    assert all(
+        each.text.startswith("This machine is too noisy: visits of a point differ by 50 % (limit 5 %). ")
+        for each in lines
+    )
 
 
 @pytest.mark.parametrize("dirty", [False, True])

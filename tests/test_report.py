@@ -1198,7 +1198,7 @@ def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
     made, _ = report.build(tmp_path / "timings.h5", tmp_path)
     text = Page(html_of(made.parent)).text
     assert "The runs are from 2 kinds of machine." in text
-    assert "2 points have one visit only: an interval has the spread of other points" in text
+    assert "2 points have one visit only. Their intervals use the spread of points with similar times" in text
     assert "spread between visits of one job unknown, between jobs unknown" in text
     assert "1 point was measured again by a later run on the same kind of machine. The newest is shown" in text
     assert "Size matmul, machine with Model T" in text and "Size matmul, machine with Model S" in text

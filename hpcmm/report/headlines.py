@@ -159,10 +159,12 @@ def _ratios(best: pd.DataFrame) -> str:
 def _headline(name: str, value: str, text: str, low: float, noise: float) -> Headline:
     """A headline, or why it is withheld: ``low`` is the end of its interval, ``noise`` that of its machine."""
     if noise > visits.NOISY:
-        why = f"this machine is too noisy: visits scatter by {formats.percent(noise)}"
-        return Headline(name, WITHHELD, f"{why}; {text}")
+        limit = f"limit {100 * visits.NOISY:.0f} %"
+        why = f"This machine is too noisy: visits of a point differ by {formats.percent(noise)} ({limit})"
+        return Headline(name, WITHHELD, f"{why}. End other processes and measure again. Measured: {text}")
     if not math.isfinite(low):
-        return Headline(name, WITHHELD, f"{UNKNOWN}; {text}")
+        why = f"{UNKNOWN[:1].upper()}{UNKNOWN[1:]}"
+        return Headline(name, WITHHELD, f"{why}. Measure with three or more visits. Measured: {text}")
     return Headline(name, value, text)
 
 

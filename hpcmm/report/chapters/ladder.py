@@ -147,7 +147,8 @@ def _ladder(series: Series, rungs: Mapping[str, Row], climb: Sequence[str], othe
     if any(each is not None for each in columns["from"]):  # Vega warns about the extent of an empty layer
         interval = {"x": vega.quantity("from"), "x2": {"field": "to"}, "y": y}
         enough = [{"filter": "isValid(datum.from) && !datum.baseline"}]
-        layers.append({"mark": {"type": "rule", "strokeWidth": 1.5}, "transform": enough, "encoding": interval})
+        mark = {"type": "rule", "strokeWidth": 1.5, "clip": True}  # a wide interval would cross the labels
+        layers.append({"mark": mark, "transform": enough, "encoding": interval})
     if relative:
         layers.insert(1, {"mark": {"type": "rule", "opacity": 0.35}, "encoding": {"x": {"datum": 1}}})
     caption = f"{formats.device(rows['device'].iloc[0])} at {formats.size(rows.iloc[0])}, {described(series)}: {title}"
