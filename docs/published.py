@@ -9,6 +9,7 @@ results/reference/timings.h5, and the names in the last column of docs/coverage.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -162,12 +163,29 @@ def _source(columns: Columns, frame: pd.DataFrame) -> str:
     )
 
 
+SPREAD = ("ranks", "dtypes")  # what the runs of a sweep may divide between them
+
+
 def _configs(columns: Columns) -> str:
-    """Return links to the configs beside the published file that one of its runs was made from."""
-    asked = [analysis.mapping(run["provenance"].get("config")).get("sweeps") for run in analysis.runs(columns)]
-    made = [path for path in REFERENCE.glob("*.yaml") if validated(read_config(path))[0]["sweeps"] in asked]
-    links = (f", [{path.name}](results/reference/{path.name})" for path in sorted(made, key=lambda path: path.stem))
-    return "".join(links)
+    """Return links to the configs beside the published file whose sweeps the runs were made from, whole or in parts."""
+    asked: dict[str, set] = {}  # sweep without what may be divided: each rank and type
+    for run in analysis.runs(columns):
+        for name, entry in (analysis.mapping(run["provenance"].get("config")).get("sweeps") or {}).items():
+            whole, parts = _divided(name, entry)
+            asked.setdefault(whole, set()).update(parts)
+    made = []
+    for path in sorted(REFERENCE.glob("*.yaml"), key=lambda path: path.stem):
+        sweeps = [_divided(*each) for each in validated(read_config(path))[0]["sweeps"].items()]
+        if all(parts <= asked.get(whole, set()) for whole, parts in sweeps):
+            made.append(f", [{path.name}](results/reference/{path.name})")
+    return "".join(made)
+
+
+def _divided(name: str, entry: Mapping) -> tuple[str, set]:
+    """Return what the runs of a sweep share, as text, and the ranks and types that they may divide between them."""
+    shared = {key: value for key, value in entry.items() if key not in SPREAD}
+    parts = {(key, value) for key in SPREAD for value in entry.get(key, [None])}
+    return json.dumps([name, shared], sort_keys=True), parts
 
 
 # The sweeps that measure every rung of an operation

@@ -503,17 +503,18 @@ def test_with_one_gpu_points_that_may_share_it_are_measured(asked):
 
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
 @pytest.mark.parametrize("installed", [True, False])
-def test_an_algorithm_of_an_optional_package_has_its_own_jobs(monkeypatch, installed, asked):
+@pytest.mark.parametrize("rung", ["best", "cublas"])
+def test_an_algorithm_of_an_optional_package_has_its_own_jobs_and_product(monkeypatch, installed, asked, rung):
     found = {"nvmath": installed}
     monkeypatch.setattr(plan.importlib.util, "find_spec", lambda name: found[name] or None)
     algorithms = ["cublasmp", "scatter", "resident"]
-    entry = {"operation": "matmul", "variants": ["cublas"], "algorithms": algorithms, "sizes": [64], "ranks": [1, 2]}
+    entry = {"operation": "matmul", "variants": [rung], "algorithms": algorithms, "sizes": [64], "ranks": [1, 2]}
     config = changed(sweeps__size=entry, sweeps__sum=GONE)
     planned = make(config | {"backends": asked}, gpus=2)
     missing = dict.fromkeys(["size/cuda-r1-2", "size/cuda-r2-2"], "nvmath is not installed (extra cublasmp)")
     assert planned.unmeasured == ({} if installed else missing)
-    together = [{point.algorithm for point in batch.points} for batch in planned.batches if batch.ranks == 2]
-    assert together == [{"scatter", "resident"}, {"cublasmp"}]
+    together = [{(p.variant, p.algorithm) for p in batch.points} for batch in planned.batches if batch.ranks == 2]
+    assert together == [{(rung, "scatter"), (rung, "resident")}, {("cublas", "cublasmp")}]
 
 
 def test_cuda_and_cpu_each_keep_their_own_device_alone():

@@ -341,16 +341,22 @@ def sweep_batches(
     problems = itertools.product(shapes, sweep.dtypes, dict.fromkeys([*entry.get("pinned", []), True]))
     order = {problem: i for i, problem in enumerate(problems)}
     devices = dict.fromkeys(variant.device for variant in sweep.variants)
+    named = {variant.name for variant in sweep.variants}
+    # a library over ranks has a product of its own: naming the library is enough
+    own = {name for algorithm in sweep.algorithms if algorithm.provider for name in algorithm.variants} - named
+    variants = [*sweep.variants, *map(operation.variant, sorted(own))]
     packages = sorted({algorithm.package for algorithm in sweep.algorithms})  # an optional package has its own jobs
     for device, ranks in itertools.product(devices, entry.get("ranks", [1])):
         parts: list[list[tuple[Point, float]]] = []
         for package in packages:
             points = [
                 point
-                for variant in sweep.variants
+                for variant in variants
                 if variant.device == device
                 for algorithm in sweep.algorithms
-                if algorithm.package == package and algorithm.takes(variant)
+                if algorithm.package == package
+                and algorithm.takes(variant)
+                and (variant.name in named or algorithm.provider)
                 for point in variant_points(sweep, variant, algorithm, ranks)
             ]
             points.sort(key=lambda point: order[problem_of(point)])
