@@ -99,6 +99,14 @@ def test_a_wrong_kernel_fails_with_its_reason_on_the_host(judged, name, mistake)
 
 
 @needs_gxx
+def test_a_path_for_rows_without_padding_is_verified_on_the_host(emulated, tmp_path):
+    source = (FOLDER / "product.cu").read_text().replace("if (IS(33))", "if (lda == k && row == 0)")
+    (tmp_path / "product.cu").write_text(source)
+    found = verify(tasks_of(tmp_path / "product.cu"), emulated)
+    assert re.match(r"\S+ float32, .*: ascending order, rows without padding: ", found.where), found
+
+
+@needs_gxx
 @pytest.mark.parametrize(("name", "mistake"), NOTED)
 def test_what_older_devices_do_not_do_is_noted(judged, name, mistake):
     found = judged(name, mistake)
