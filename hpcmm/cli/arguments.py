@@ -80,7 +80,7 @@ def timings_file(text: str) -> Path:
     path = Path(text)
     inside = [path / TIMINGS, path / "results" / TIMINGS]
     if path.is_dir() and not any(each.exists() for each in inside):
-        raise HpcmmError(f"{text} is a folder without {TIMINGS}; allowed: a timings file")
+        raise HpcmmError(f"{text}: Is a directory without {TIMINGS}; allowed: a timings file")
     return next((each for each in inside if each.exists()), path)
 
 
