@@ -159,7 +159,7 @@ def _source(columns: Columns, frame: pd.DataFrame) -> str:
     return (
         f"Published run: {where}.\n[Report](results/reference/report.html), "
         f"[timings.h5](results/reference/timings.h5){_configs(columns)}. {summary.line}; "
-        f"{summary.single} with one visit."
+        f"{summary.single} have one visit."
     )
 
 

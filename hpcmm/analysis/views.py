@@ -331,11 +331,13 @@ class Summary:
 
     @property
     def line(self) -> str:
-        """A summary in one line."""
+        """A summary in one line, without counts that are zero."""
         points = f"{self.points} point" + ("s" if self.points != 1 else "")
-        counts = f"{self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled, {self.unmeasured} not measured"
+        counts = {"FAIL": self.failed, "throttled": self.throttled, "not measured": self.unmeasured}
+        known = [f"{self.passed} PASS", *(f"{count} {what}" for what, count in counts.items() if count)]
         variants = len(self.unplanned)
-        return f"{points}: {counts}; {variants} variant{'s' if variants != 1 else ''} of sweeps not measured"
+        more = f"; {variants} variant{'s' if variants != 1 else ''} of sweeps not measured" if variants else ""
+        return f"{points}: {', '.join(known)}{more}"
 
 
 def noise_of(rows: pd.DataFrame) -> list[tuple[str, float, float]]:

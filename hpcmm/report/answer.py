@@ -59,7 +59,7 @@ def _fastest(frame: pd.DataFrame) -> list[str]:
             + "".join(f", {each}" for each in _compared(row))
         )
     if rest := found[len(full) :]:
-        short = (f"{row['dtype']} {row['rung']} {formats.rate_text(row)}{_short(row)}" for row in rest)
+        short = (f"{row['dtype']}: {row['rung']} {formats.rate_text(row)}{_short(row)}" for row in rest)
         lines.append("; ".join(short))
     return lines
 
@@ -77,8 +77,10 @@ def _compared(row: Mapping) -> list[str]:
 
 
 def _short(row: Mapping) -> str:
-    ratios = [formats.times(row[name]) for name in ("ratio", "tuned_ratio") if math.isfinite(row[name])]
-    return f" ({', '.join(ratios)})" if ratios else ""
+    found = ""
+    for name, what in (("ratio", row["library"]), ("tuned_ratio", "tuned")):
+        found += f", {formats.times(row[name])} {what}" if math.isfinite(row[name]) else ""
+    return found
 
 
 def _noise(summary: Summary) -> str:
