@@ -100,7 +100,10 @@ def points(columns: Columns, frame: pd.DataFrame) -> str:
     rows = rows[rows["result"].isin(["PASS", "FAIL"])]
     if rows.empty:
         return ""
-    rows = rows.assign(size=formats.sizes(rows), where=rows["gpu"].where(analysis.on_accelerator(rows), "CPU"))
+    rows = rows.assign(
+        size=list(map(formats.size, analysis.row_dicts(rows))),
+        where=rows["gpu"].where(analysis.on_accelerator(rows), "CPU"),
+    )
     lines = []
     for sweep, own in sorted(rows.groupby("sweep", sort=False)):
         lines.append(f"- `{sweep}`: {_count(own)}")

@@ -280,7 +280,7 @@ WITHOUT_TUNED = f"{NONE}: the library has no tuned call, or it was not measured 
 
 def libraries(rows: pd.DataFrame) -> str:
     """Return the sentence below a table that says what its ratios are relative to."""
-    named = tables.libraries(rows)
+    named = tables.libraries(analysis.row_dicts(rows))
     shown = (rows["tuned_library"] != "").any()  # else no table has the column
     lacking = shown and (rows["tuned_ratio"].isna() & rows["ratio"].notna()).any()
     texts = (f"{named[:1].upper()}{named[1:]}." if named else "", WITHOUT_TUNED if lacking else "")
@@ -460,7 +460,7 @@ def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
     rows = rows[rows["dtype"] == rows["dtype"].iloc[0]]
     unit = formats.rate_unit("matmul", rows["dtype"].iloc[0], rows["flops_per_second"].max())
     cells = []
-    for row in analysis.row_dicts(analysis.ladder(rows)):
+    for row in analysis.ladder(analysis.row_dicts(rows)):
         variant = OPERATIONS["matmul"].variant(row["variant"])
         gain, clock = (
             formats.number(each) if math.isfinite(each) else "" for each in (row["step"], row["clock"] / 1e9)

@@ -23,7 +23,7 @@ from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions, drawings, heads
 from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes
-from hpcmm.report import formats, hardware, markup
+from hpcmm.report import findings, formats, hardware, markup
 from hpcmm.report.chapters import memory
 from hpcmm.report.chapters import why as steps
 from hpcmm.report.ratio import Ratio
@@ -101,10 +101,11 @@ class Published:
                 self._take(series)
 
     def _take(self, series: analysis.Series) -> None:
-        for device, points in series.points.groupby("device", sort=False):
-            at = analysis.largest(points).sort_values("seconds", kind="stable").drop_duplicates("variant")
+        for device in {row["device"] for row in series.rows}:
+            points = [row for row in series.rows if row["device"] == device]
             key = (series.operation, device, series.dtype)
-            self.rows |= {(*key, row["variant"]): row for row in analysis.row_dicts(at)}
+            for row in findings.fastest_first(analysis.largest(points)):
+                self.rows.setdefault((*key, row["variant"]), row)
             self.steps |= {(*key, step.rung["variant"]): step for step in why.steps(points, self.known)}
 
     def of(self, rung: Rung) -> list[Mapping[str, Any]]:

@@ -86,7 +86,7 @@ def test_phases_are_of_the_end_to_end_time_only(tmp_path):
     ]
     samples = (*kernel_samples([(0.25, 0.125)]), *call_samples(calls))
     rows = derive(tmp_path, measurement(matmul(ranks=2), samples=samples))
-    (row,) = analysis.phases(rows).to_dict("records")
+    (row,) = analysis.phases(analysis.row_dicts(rows))
     assert row["seconds"] == 0.25
     assert row["call_seconds"] == 7.5
     assert row["call_repetitions"] == 3
@@ -204,10 +204,10 @@ def test_series_are_split_by_dtype_and_ranks_in_ladder_order(tmp_path):
 
 def test_shapes_that_differ_in_one_dimension_are_different_sizes():
     for changed in dimensions():
-        rows = pd.DataFrame({name: [8, 16, 16] if name == changed else [8, 8, 8] for name in dimensions()})
-        rows = rows.assign(operation="matmul", flops=rows.prod(axis=1))
-        assert [row.index.tolist() for row in (analysis.sizes(rows), analysis.largest(rows))] == [[0, 1], [1, 2]]
-        assert [analysis.at_size(rows, row).index.tolist() for row in analysis.row_dicts(rows)] == [[0], [1, 2], [1, 2]]
+        sizes = [dict.fromkeys(dimensions(), 8) | {changed: length} for length in (8, 16, 16)]
+        rows = [size | {"operation": "matmul", "flops": math.prod(size.values())} for size in sizes]
+        assert list(analysis.by_size(rows).values()) == [rows[:1], rows[1:]]
+        assert analysis.largest(rows) == rows[1:] and analysis.largest([]) == []
 
 
 def test_ladder_steps_are_within_a_device_and_a_length(tmp_path):
@@ -216,7 +216,7 @@ def test_ladder_steps_are_within_a_device_and_a_length(tmp_path):
         measurement(reduction(v, n), samples=kernel_samples([t * n])) for n in (1024, 4096) for v, t in seconds.items()
     ]
     (found,) = analysis.series(derive(tmp_path, *rows))
-    table = analysis.ladder(found.points).set_index(["n", "label"])
+    table = pd.DataFrame(analysis.ladder(found.rows)).set_index(["n", "label"])
     for n in (1024, 4096):
         at = table.loc[n]
         assert np.isnan(at.loc["serial", "step"]) and np.isnan(at.loc["divergent", "step"])
@@ -235,7 +235,7 @@ def test_the_rung_after_a_fail_has_no_step(tmp_path):
         measurement(reduction("cub"), samples=kernel_samples([1.0])),
     ]
     (found,) = analysis.series(derive(tmp_path, *rows))
-    assert analysis.ladder(found.points)[["step", "cumulative"]].isna().all().all()
+    assert all(math.isnan(row[name]) for row in analysis.ladder(found.rows) for name in ("step", "cumulative"))
 
 
 def test_summary_counts_points_and_keeps_the_reasons(tmp_path):
@@ -377,8 +377,7 @@ def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch(tmp_path):
         measurement(matmul("pitched", n=128, tile=8), samples=kernel_samples(times)),
         measurement(matmul("tiled_padded", n=128, tile=8), verdict=FAIL),
     ]
-    found = analysis.pitch_pairs(analysis.points(derive(tmp_path, *rows)))
-    (row,) = found.to_dict("records")
+    (row,) = analysis.pitch_pairs(analysis.row_dicts(analysis.points(derive(tmp_path, *rows))))
     assert (row["variant"], row["n"], row["tile"], row["dtype"]) == ("pitched", 64, 8.0, "float32")
     half = math.log(row["seconds_high"] / row["seconds"])
     assert row["gain"] == pytest.approx(4.0)
@@ -469,10 +468,10 @@ def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
     assert list(points["ratio"]) == pytest.approx([0.25, 0.5, 1.0, 2.0, 4.0])
     assert list(points["ceiling"]) == ["float32 FMA units"] * 4 + ["TF32 on tensor cores"]
     (series,) = analysis.series(points.reset_index())
-    ladder = analysis.ladder(series.points).set_index("variant")
+    ladder = pd.DataFrame(analysis.ladder(series.rows)).set_index("variant")
     assert ladder["step"].dropna().to_dict() == pytest.approx({"large_thread_tile": 2.0})
-    assert "fastest rung of the GPU is large_thread_tile" in chapters.ladder.best(series.points)
-    found = headlines.by_size(series.points)
+    assert "fastest rung of the GPU is large_thread_tile" in chapters.ladder.best(series.rows)
+    found = headlines.by_size(series.rows)
     assert found.value == "0 of 1" and found.text == (
         "sizes where the fastest rung is ahead of cublas and of cublaslt, behind at 1: 0.250× at 512"
     )
@@ -485,7 +484,7 @@ def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart(tmp_p
             rows += [measurement(matmul(name, n=n), samples=lasting(seconds))]
             rows += [measurement(matmul(name, n=n), "cublas", samples=lasting(1e-3))]
     (series,) = analysis.series(limited(tmp_path, *rows))
-    found = headlines.by_size(series.points)
+    found = headlines.by_size(series.rows)
     both = " (three TF32 products against float32)"
     assert found.value == "0 of 3" and found.text == (
         "sizes where the fastest rung in float32 arithmetic is ahead of cublas, behind at 3: "

@@ -120,7 +120,7 @@ def step_of(tmp_path, events_of_openmp: dict) -> str:
     columns = merged(tmp_path, ({"cpu": cpu}, {"ladder": rows}))
     frame = analysis.measurements(columns)
     (series,) = analysis.series(frame)
-    (step,) = steps(series.points, Known.of(columns, frame))
+    (step,) = steps(series.rows, Known.of(columns, frame))
     return why.sentence(step)
 
 

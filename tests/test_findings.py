@@ -33,8 +33,8 @@ def timed(point, seconds, spread=FLAT, **rest):
 def seen(tmp_path, *rows, sweep="size", **provenance):
     columns = store.read(timings.write(tmp_path / "timings.h5", {sweep: rows}, provenance))
     frame = analysis.measurements(columns)
-    members = [series.points for series in analysis.series(frame)]
-    return [each.text for each in chapters.what_to_see(pd.concat(members))]
+    found = chapters.what_to_see([row for series in analysis.series(frame) for row in series.rows])
+    return [each.text for each in found]
 
 
 def about(sentences, *words):
@@ -266,12 +266,14 @@ def test_every_sweep_of_the_config_has_findings(modelled):
     frame = analysis.measurements(columns)
     by_sweep = {}
     for series in analysis.series(frame):
-        by_sweep.setdefault(series.sweep, []).append(series.points)
-    for sweep, members in by_sweep.items():
-        points = pd.concat(members)
-        found = chapters.what_to_see(points)
+        by_sweep.setdefault(series.sweep, []).extend(series.rows)
+    for sweep, rows in by_sweep.items():
+        found = chapters.what_to_see(rows)
         sentences = [text for each in found for text in (each.text, *each.at.values())]
-        levels = set(points["operation"]) <= {"latency", "bandwidth"}  # they have a table of the levels instead
+        levels = {row["operation"] for row in rows} <= {
+            "latency",
+            "bandwidth",
+        }  # they have a table of the levels instead
         assert bool(sentences) != levels and not [text for text in sentences if "nan" in text], sweep
 
 

@@ -117,7 +117,7 @@ def test_a_library_is_named_with_its_version(name, provider, provenance, text):
 def test_sentences_give_both_ratios_with_versions_and_arithmetics(tmp_path):
     frame = measured(tmp_path, *beside({"naive": 4.0, "tensor_core": 0.4, "cublaslt": 0.5}))
     (series,) = analysis.series(frame)
-    text = chapters.ladder.best(series.points)
+    text = chapters.ladder.best(series.rows)
     both = "three TF32 products against float32; "
     assert f"2.50× cublas 13.1 ({both}95 % CI 2.50 to 2.50), 1.25× cublaslt 13.1 ({both}95 % CI " in text
     assert "naive: " in text and "0.250× cublas 13.1 (95 % CI 0.250 to 0.250), 0.125× cublaslt 13.1 (95 % CI" in text
@@ -134,7 +134,7 @@ def test_every_ratio_of_two_points_names_both_arithmetics_if_they_differ(tmp_pat
     (series,) = analysis.series(measured(tmp_path / "two", *beside({"naive": 4.0, "tensor_core": 0.5})))
     shown = [cell for row in chapters.ladder.ladder_table(series).rows for cell in row if "against" in cell.text]
     assert [cell.text for cell in shown] == ["2.00× (three TF32 products against float32)"]
-    (ladder,) = chapters.figures_of(series, vega.styles(series.points), "ladder")
+    (ladder,) = chapters.figures_of(series, vega.styles(series.rows), "ladder")
     assert "2.00× (three TF32 products)" in ladder.columns["text"] and "float32" in ladder.caption
 
 
@@ -162,13 +162,13 @@ def test_ahead_means_faster_than_both_libraries(tmp_path):
     for n, tuned, library in ((128, 0.8, 1.0), (256, 0.9, 1.0), (512, 1.2, 1.0), (1024, 2.0, 1.2)):
         rows += beside({"split_k": 0.95, "cublaslt": tuned}, n, library=library)
     (series,) = analysis.series(measured(tmp_path, *rows))
-    found = headlines.by_size(series.points)
+    found = headlines.by_size(series.rows)
     assert found.value == "2 of 4"
     assert found.text == (
         "sizes where the fastest rung is ahead of cublas 13.1 and of cublaslt 13.1, behind at 2: "
         "0.842× at 128, 0.947× at 256, 1.05× at 512, 1.26× at 1024"
     )
-    text = chapters.sizes.over_sizes(series.points)
+    text = chapters.sizes.over_sizes(series.rows)
     means = [formats.times(each**0.25 / 0.95) for each in (1.2, 0.8 * 0.9 * 1.2 * 2.0)]
     assert text == (
         f"Over 4 sizes in float32, split_k has {means[0]} cublas 13.1 and {means[1]} cublaslt 13.1 (geometric means). "
@@ -193,7 +193,7 @@ def test_headlines_begin_with_float32_at_the_largest_size(tmp_path):
 
 def panels_of(frame):
     series = list(analysis.series(frame))
-    styles = {each.sweep: vega.styles(each.points) for each in series}
+    styles = {each.sweep: vega.styles(each.rows) for each in series}
     known = why.Known({}, {})
     return {each.title: each for each in opening.panels(frame, series, scaling.speedups(frame), styles, known)}
 

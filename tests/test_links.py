@@ -116,7 +116,7 @@ def test_the_table_has_the_bandwidths_of_nccl_tests(tmp_path):
         row("scatter", 2**20, 4, 1e-3),
     ]
     path = timings.write(tmp_path / "timings.h5", {"links": rows})
-    found = derived.exchanges(analysis.measurements(store.read(path))).to_dict("records")
+    found = derived.exchanges(analysis.row_dicts(analysis.measurements(store.read(path))))
     # nccl-tests: sendrecv moves size bytes a rank; the size of a collective is that of the longest buffer of a rank
     assert [(each["pattern"], each["message_bytes"]) for each in found] == [
         ("neighbours", 2**20), ("all_to_all", 2**18), ("all_reduce", 2**22), ("broadcast", 2**22), ("gather", 2**22),

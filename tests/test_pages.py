@@ -180,7 +180,7 @@ def sentences(tmp_path, *states: Visit, others=()):
         for each in others
     ]
     frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
-    return findings.disturbances(frame)
+    return findings.disturbances(analysis.row_dicts(frame))
 
 
 def test_different_pages_are_a_finding(tmp_path):

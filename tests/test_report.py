@@ -228,9 +228,8 @@ def test_rates_from_a_thousand_gigaflops_on_are_teraflops_and_those_of_integers_
     expected = {"TFLOP/s": "0.430 GFLOP/s", "TOP/s": "0.430 GOP/s", "GB/s": "0.430"}
     assert formats.rate(small, unit=beside) == expected[beside.name]
     assert formats.rate(small, unit=formats.rate_unit(operation, dtype, 2e9)) == "0.430"
-    points = pd.DataFrame({name: [each] * 2 for name, each in of.items()})
-    points = points.assign(**{column: [1e9, rate], f"call_{column}": [math.nan, 1e9]})
-    assert formats.rate_unit_of(points).name == text.split()[1]
+    rows = [{**of, column: 1e9, f"call_{column}": math.nan}, {**of, column: rate, f"call_{column}": 1e9}]
+    assert formats.rate_unit_of(rows).name == text.split()[1]
 
 
 @pytest.mark.parametrize(
@@ -525,7 +524,7 @@ def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
         for tile in tiles
     ]
     (series,) = analysis.series(analysis.measurements(store.read(timings.write(tmp_path / "t.h5", {"size": rows}))))
-    (drawn,) = sizes.rate_against_size(series, vega.styles(series.points))
+    (drawn,) = sizes.rate_against_size(series, vega.styles(series.rows))
     chart = drawn.spec
     encodings = [layer["encoding"] for layer in chart["layer"]]
     (shape,) = [e["shape"]["scale"] for e in encodings if "shape" in e]
@@ -550,7 +549,7 @@ def test_many_sizes_are_in_the_chapter_of_tiles_only_if_variants_have_tiles(tmp_
     points = [Point("matmul", variant, (n, 64, 64), "float32", 1, MATMUL, tile=tile) for n in range(1, count + 1)]
     rows = [measurement(each, samples=kernel_samples([1e-3, 1e-3])) for each in points]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"sweep": rows}))
-    assert chapters.chapter_of(analysis.measurements(columns)) == chapter
+    assert chapters.chapter_of(analysis.row_dicts(analysis.measurements(columns))) == chapter
 
 
 def test_each_shape_has_a_row(tmp_path):
@@ -618,7 +617,7 @@ def test_control_characters_and_formulas_are_removed(tmp_path, monkeypatch):
 
 def test_negative_numbers_stay_numbers_in_csv():
     frame = pd.DataFrame({"label": ["-rf"], "result": [-1.5]})
-    assert csv_files.csv([frame], ("label", "result")) == "label,result\n'-rf,-1.5\n"
+    assert csv_files.csv(analysis.row_dicts(frame), ("label", "result")) == "label,result\n'-rf,-1.5\n"
 
 
 def test_a_drawing_that_aborts_is_an_error_in_its_place(monkeypatch):
@@ -1224,7 +1223,7 @@ def first_sweeps(columns) -> dict[str, str]:
     for series in analysis.series(analysis.split_by_machine(frame)):
         members.setdefault(series.sweep, []).append(series)
     sweeps = chapters.in_order(members, counters)
-    order = {name: chapters.chapter_of(pd.concat([each.points for each in own])) for name, own in sweeps.items()}
+    order = {name: chapters.chapter_of([row for each in own for row in each.rows]) for name, own in sweeps.items()}
     return {chapter: name for name, chapter in reversed(order.items())}
 
 

@@ -64,7 +64,7 @@ def explained(tmp_path, rows, profiles=(), **provenance):
     frame = analysis.measurements(columns)
     known = why.Known.of(columns, frame)
     (series,) = analysis.series(frame)
-    return why.steps(series.points, known)
+    return why.steps(series.rows, known)
 
 
 def loads(per_multiply_add, sectors, seconds):
@@ -393,7 +393,7 @@ def test_every_step_of_the_published_ladders_has_a_sentence():
     ladders = [each for each in analysis.series(frame) if each.sweep in ("ladder", "reduction_ladder")]
     assert len(ladders) >= 5
     for each in ladders:
-        found = why.steps(each.points, known)
+        found = why.steps(each.rows, known)
         assert len(found) > 8
         for step in found:
             text = steps.sentence(step)

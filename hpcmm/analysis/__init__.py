@@ -25,7 +25,7 @@ from hpcmm.analysis.views import (
     Series,
     Summary,
     activities,
-    at_size,
+    by_size,
     climbs,
     clock_samples,
     ladder,
@@ -37,6 +37,5 @@ from hpcmm.analysis.views import (
     rooflines,
     series,
     shapes,
-    sizes,
     summary,
 )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from hpcmm import analysis
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.parallel.collective_links import COLLECTIVES
 from hpcmm.parallel.collective_links import PATTERNS as collectives
@@ -15,38 +14,38 @@ from hpcmm.parallel.links import EXCHANGES, bus_factor, message_elements
 BETWEEN_RANKS = (*EXCHANGES, *COLLECTIVES)
 
 
-def exchanges(frame: pd.DataFrame) -> pd.DataFrame:
+def exchanges(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the points that are exchanges, by pattern, transport, ranks and message size.
 
     Exchanges between ranks need several of them; those between host and device do not.
 
     Returns
     -------
-    DataFrame
+    list of dict
         The columns of ``analysis.measurements`` and ``pattern``; ``message_bytes``, of the longest message between two
         ranks, or of the whole vectors of a collective; ``algorithm_bytes_per_second``: bytes of a rank's part, or
         of such a vector, over the time of the slowest rank; ``bus_bytes_per_second``: the bytes that leave a rank, by
         the ring algorithm for an all-reduce. Both with ``_low`` and ``_high``.
     """
-    rows = analysis.points(frame)
-    moves = (rows["algorithm"].isin(BETWEEN_RANKS) & (rows["ranks"] > 1)) | rows["algorithm"].isin(DIRECTIONS)
-    rows = rows[moves & rows["seconds"].notna()].reset_index(drop=True)
-    names = ["pattern", "message_bytes", "part_bytes", "factor"]
     found = []
-    for row in analysis.row_dicts(rows[["algorithm", "n", "ranks", "dtype"]]):
-        itemsize, ranks = DTYPES[row["dtype"]].itemsize, row["ranks"]
-        if row["algorithm"] in COLLECTIVES:
-            whole, (pattern, _) = row["n"] * itemsize, COLLECTIVES[row["algorithm"]]
-            found.append((pattern, whole, whole, collectives[pattern][1](ranks)))
+    for row in rows:
+        algorithm, ranks = row["algorithm"], row["ranks"]
+        moves = algorithm in DIRECTIONS or (algorithm in BETWEEN_RANKS and ranks > 1)
+        if not moves or not row["seconds"] > 0:
             continue
-        pattern, _ = EXCHANGES.get(row["algorithm"], (row["algorithm"], ""))
-        message = message_elements(pattern, row["n"], ranks) * itemsize
-        found.append((pattern, message, row["n"] / ranks * itemsize, bus_factor(pattern, ranks)))
-    rows = rows.join(pd.DataFrame(found, columns=names, index=rows.index))
-    for end, other in (("", ""), ("_low", "_high"), ("_high", "_low")):
-        rate = rows["part_bytes"].to_numpy(float) / rows[f"seconds{other}"]
-        rows[f"algorithm_bytes_per_second{end}"] = rate
-        rows[f"bus_bytes_per_second{end}"] = rate * rows["factor"].to_numpy(float)
-    order = np.array([[*BETWEEN_RANKS, *DIRECTIONS].index(name) for name in rows["algorithm"]], int)
-    rows = rows.assign(order=order).sort_values(["order", "ranks", "dtype", "message_bytes"], kind="stable")
-    return rows.drop(columns=["order", "part_bytes", "factor"])
+        part = row["n"] * DTYPES[row["dtype"]].itemsize
+        if algorithm in COLLECTIVES:
+            pattern, message, factor = COLLECTIVES[algorithm][0], part, collectives[COLLECTIVES[algorithm][0]][1](ranks)
+        else:
+            pattern, _ = EXCHANGES.get(algorithm, (algorithm, ""))
+            message = message_elements(pattern, row["n"], ranks) * DTYPES[row["dtype"]].itemsize
+            part, factor = part / ranks, bus_factor(pattern, ranks)
+        rates = {}
+        for end, other in (("", ""), ("_low", "_high"), ("_high", "_low")):
+            rates[f"algorithm_bytes_per_second{end}"] = rate = part / row[f"seconds{other}"]
+            rates[f"bus_bytes_per_second{end}"] = rate * factor
+        found.append({**row, "pattern": pattern, "message_bytes": message, **rates})
+    order = [*BETWEEN_RANKS, *DIRECTIONS]
+    return sorted(
+        found, key=lambda row: (order.index(row["algorithm"]), row["ranks"], row["dtype"], row["message_bytes"])
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import functools
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,9 +40,15 @@ class Series:
     setting: str
     points: pd.DataFrame
 
-    def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows that belong to this series."""
-        return rows[np.logical_and.reduce([rows[key].to_numpy() == getattr(self, key) for key in SERIES])]
+    @property
+    def key(self) -> tuple:
+        """``SERIES`` of all points."""
+        return tuple(getattr(self, name) for name in SERIES)
+
+    @functools.cached_property
+    def rows(self) -> list[Row]:
+        """The points as mappings."""
+        return row_dicts(self.points)
 
 
 def series(frame: pd.DataFrame) -> Iterator[Series]:
@@ -72,40 +80,34 @@ def of_sweeps(columns: Columns, frame: pd.DataFrame, names: Sequence[str]) -> tu
     return part, frame.iloc[rows].reset_index(drop=True).assign(run=part["measurements"]["run"])
 
 
-# A report asks hundreds of times for sizes, of few rows each: comparing tuples and arrays takes a tenth of the time of
-# pandas' functions for several columns.
 def shapes(rows: pd.DataFrame) -> list[tuple[int, ...]]:
     """Return the shape of each row, in the order of ``dimensions``."""
     return list(zip(*(rows[name].tolist() for name in dimensions()), strict=True))
 
 
-def sizes(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the first row of each size."""
-    first: dict[tuple[int, ...], int] = {}
-    for i, shape in enumerate(shapes(rows)):
-        first.setdefault(shape, i)
-    return rows.iloc[list(first.values())]
+# A report asks hundreds of times for a few rows: as mappings they take a tenth of the time of pandas.
+def by_size(rows: Iterable[Row]) -> dict[tuple[int, ...], list[Row]]:
+    """Return the rows of each shape, in the order of their first rows."""
+    found: dict[tuple[int, ...], list[Row]] = {}
+    names = dimensions()
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in names), []).append(row)
+    return found
 
 
-def at_size(rows: pd.DataFrame, size: Mapping[str, int]) -> pd.DataFrame:
-    """Return the rows of one size; ``size`` has its dimensions, as a row has."""
-    return rows[np.logical_and.reduce([rows[name].to_numpy() == size[name] for name in dimensions()])]
+def largest(rows: Sequence[Row]) -> list[Row]:
+    """Return the points of one operation at the size with the most work; none of none."""
+    metric = OPERATIONS[rows[0]["operation"]].metric if rows else ""
+    return max(by_size(rows).values(), key=lambda at: at[0][metric], default=[])
 
 
-def largest(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the points of one operation at the size with the most work."""
-    most = rows[OPERATIONS[rows["operation"].iloc[0]].metric].argmax()
-    return at_size(rows, {name: rows[name].iat[most] for name in dimensions()})
+def climbs(row: Row) -> bool:
+    """Return whether a row is of a rung with code of its own: not of a library, or of one that runs another rung."""
+    ladder = OPERATIONS[row["operation"]].ladder
+    return row["role"] == "rung" and not any(each.picks for each in ladder if each.name == row["variant"])
 
 
-def climbs(rows: pd.DataFrame) -> pd.Series:
-    """Return whether each row is of a rung with code of its own: not of a library, or of one that runs another rung."""
-    ladders = (OPERATIONS[name].ladder for name in rows["operation"].unique())
-    picking = {variant.name for ladder in ladders for variant in ladder if variant.picks}
-    return (rows["role"] == "rung") & ~rows["variant"].isin(picking)
-
-
-def ladder(rows: pd.DataFrame) -> pd.DataFrame:
+def ladder(rows: Iterable[Row]) -> list[Row]:
     """Add the speedup of each rung to the points of one series, in the order of the ladder.
 
     Each size and each device has its own ladder. ``counterpart`` is the label of the rung that a rung is compared with:
@@ -114,44 +116,46 @@ def ladder(rows: pd.DataFrame) -> pd.DataFrame:
     seconds of the first rung divided by those of this rung. A library, a rung that runs another one, and a FAIL have no
     ``step``.
     """
-    order = list(zip(shapes(rows), rows["device"], rows["place"], strict=True))
-    rows = rows.iloc[sorted(range(len(rows)), key=order.__getitem__)].reset_index(drop=True)
+    names = (*dimensions(), "device")
+    found = sorted(rows, key=lambda row: tuple(row[name] for name in (*names, "place")))
+    places = [tuple(row[name] for name in names) for row in found]
     first: dict[tuple, float] = {}  # seconds; NaN where it failed
     known: dict[tuple, dict[int, Row]] = {}  # by tile
-    found: list[Row | None] = []
-    parents = {v.name: v.counterpart for name in rows["operation"].unique() for v in OPERATIONS[name].ladder}
-    climbing = climbs(rows).tolist()
-    ladders = [(*each[:2], memory) for each, memory in zip(sorted(order), rows["memory"], strict=True)]
-    listed = list(zip(ladders, climbing, row_dicts(rows), strict=True))
-    for own, climbs_, row in listed:
+    climbing = list(map(climbs, found))
+    for row, place, climbs_ in zip(found, places, climbing, strict=True):
         if climbs_:
-            first.setdefault(own[:2], row["seconds"])
-            known.setdefault((*own, row["variant"]), {})[row["tile"]] = row
-    for own, climbs_, row in listed:
+            first.setdefault(place, row["seconds"])
+            known.setdefault((place, row["memory"], row["variant"]), {})[row["tile"]] = row
+    parents = {v.name: v.counterpart for name in {row["operation"] for row in found} for v in OPERATIONS[name].ladder}
+    steps = []
+    for row, place, climbs_ in zip(found, places, climbing, strict=True):
         name = parents.get(row["variant"], "") if climbs_ else ""
-        while name and (*own, name) not in known:
+        while name and (place, row["memory"], name) not in known:
             name = parents.get(name, "")
-        tiles = known.get((*own, name), {})
+        tiles = known.get((place, row["memory"], name), {})
         passed = [each for each in tiles.values() if each["seconds"] > 0]
-        found.append(tiles.get(row["tile"]) or min(passed, key=lambda each: each["seconds"], default=None))
-    previous = np.array([each["seconds"] if each else np.nan for each in found], float)
-    return rows.assign(
-        step=previous / rows["seconds"],
-        cumulative=np.array([first.get(own[:2], np.nan) for own in ladders]) / rows["seconds"],
-        counterpart=[each["label"] if each else "" for each in found],
-        compared=pd.Series(found, dtype=object),
-    )
+        compared = tiles.get(row["tile"]) or min(passed, key=lambda each: each["seconds"], default=None)
+        seconds = row["seconds"] or math.nan
+        steps.append({
+            **row,
+            "step": compared["seconds"] / seconds if compared else math.nan,
+            "cumulative": first.get(place, math.nan) / seconds,
+            "counterpart": compared["label"] if compared else "",
+            "compared": compared,
+        })  # fmt: skip
+    return steps
 
 
-def phases(rows: pd.DataFrame) -> pd.DataFrame:
+def phases(rows: Sequence[Row]) -> list[Row]:
     """Return the points that were timed end to end, with the share of each phase.
 
     ``share_<phase>`` is the median of the phase divided by the median end-to-end time. A phase is timed on its slowest
     rank, so with several ranks the shares may add up to more than 1.
     """
-    rows = rows[rows["call_seconds"].notna()].reset_index(drop=True)
-    shares = {f"share_{phase}": rows["call_" + phase] / rows["call_seconds"] for phase in PHASES[:-1]}
-    return rows.assign(**shares)
+    timed = [row for row in rows if row["call_seconds"] > 0]
+    return [
+        row | {f"share_{phase}": row["call_" + phase] / row["call_seconds"] for phase in PHASES[:-1]} for row in timed
+    ]
 
 
 def pooled(rows: pd.DataFrame) -> pd.DataFrame:
@@ -168,30 +172,31 @@ def pooled(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**times, **rates)
 
 
-def pitch_pairs(rows: pd.DataFrame) -> pd.DataFrame:
+def pitch_pairs(rows: Sequence[Row]) -> list[Row]:
     """Compare pitched rungs with the rungs that run the same kernel on unpadded rows.
 
     Returns
     -------
-    DataFrame
+    list
         The pitched points of ``rows`` that have a partner; ``plain``, the variant of the partner; and ``gain``,
         ``gain_low``, ``gain_high``: seconds of the partner over seconds of the pitched point, with the extreme
         quotients of both intervals.
     """
     kernels = {v.name: v.counterpart for operation in OPERATIONS.values() for v in operation.ladder if v.pitched}
-    if not rows["variant"].isin(kernels).any():
-        return rows[:0].assign(plain="", gain=np.nan, gain_low=np.nan, gain_high=np.nan)
-    keys = ["plain", *dimensions(), "dtype", "ranks", "setting", "memory", "tile"]
-    times = ["seconds", "seconds_low", "seconds_high"]
-    passed = rows[rows["result"] == "PASS"]
-    plain = passed.assign(plain=passed["variant"])[[*keys, *times]].drop_duplicates(keys)
-    pitched = passed[passed["variant"].isin(kernels)]
-    both = pitched.assign(plain=pitched["variant"].map(kernels)).merge(plain, on=keys, suffixes=("", "_plain"))
-    return both.assign(
-        gain=both["seconds_plain"] / both["seconds"],
-        gain_low=both["seconds_low_plain"] / both["seconds_high"],
-        gain_high=both["seconds_high_plain"] / both["seconds_low"],
-    ).drop(columns=[time + "_plain" for time in times])
+    names = (*dimensions(), "dtype", "ranks", "setting", "memory", "tile")
+    plain: dict[tuple, Row] = {}
+    passed = [(row, tuple(row[name] for name in names)) for row in rows if row["result"] == "PASS"]
+    for row, at in passed:
+        plain.setdefault((row["variant"], *at), row)
+    found = []
+    for row, at in passed:
+        if other := plain.get((kernels.get(row["variant"]), *at)):
+            gains = {
+                f"gain{end}": other[f"seconds{end}"] / row[f"seconds{opposite}"]
+                for end, opposite in (("", ""), ("_low", "_high"), ("_high", "_low"))
+            }
+            found.append(row | {"plain": other["variant"]} | gains)
+    return found
 
 
 @dataclass(frozen=True)

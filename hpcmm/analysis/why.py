@@ -329,19 +329,17 @@ def _variant(row: Row) -> Variant | None:
     return next((each for each in OPERATIONS[row["operation"]].ladder if each.name == row["variant"]), None)
 
 
-def steps(rows: pd.DataFrame, known: Known) -> list[Step]:
-    """Explain each step of a ladder.
+def steps(rows: Sequence[Row], known: Known) -> list[Step]:
+    """Explain each step of a ladder, of the points of one series.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Points of one series. The steps are those at its largest size, from the counterpart of a rung to the rung, both
-        with their fastest tile. A rung that runs another one is no step.
+    The steps are those at its largest size, from the counterpart of a rung to the rung, both with their fastest tile. A
+    rung that runs another one is no step.
     """
-    here = largest(rows)
-    here = here[climbs(here) & (here["seconds"] > 0)]
-    fastest = here.sort_values("seconds", kind="stable").drop_duplicates(["device", "variant"])
-    return [_step(row["compared"], row, known) for row in row_dicts(ladder(fastest)) if row["step"] > 0]
+    fastest: dict[tuple, Row] = {}
+    timed = [row for row in largest(rows) if row["seconds"] > 0 and climbs(row)]
+    for row in sorted(timed, key=lambda row: row["seconds"]):
+        fastest.setdefault((row["device"], row["variant"]), row)
+    return [_step(row["compared"], row, known) for row in ladder(fastest.values()) if row["step"] > 0]
 
 
 def _step(below: Row, rung: Row, known: Known) -> Step:

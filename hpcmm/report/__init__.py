@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from markupsafe import escape
 from hpcmm import analysis, store
 from hpcmm.analysis import Series, Summary, documents, occupancy, scaling
 from hpcmm.analysis import why as analysis_why
+from hpcmm.analysis.views import SERIES
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, opening, page, tables, vega
 from hpcmm.report.chapters import courses, energy, ladder, memory, ranks, reductions, same_bits, sizes, transfers, why
 from hpcmm.report.chapters.chapter import Chapter, Experiment
@@ -114,10 +116,10 @@ def build(
         known = {}
         if overview:
             table = tables.sweeps_table(
-                [(sweep.title, chapters.CHAPTERS[sweep.chapter].title, sweep.points) for sweep in sweeps]
+                [(sweep.title, chapters.CHAPTERS[sweep.chapter].title, sweep.rows) for sweep in sweeps]
             )
             folder.tabulate(
-                "gpu.sweeps", [table], csv_files.written(pd.DataFrame(table.texts, columns=table.head))
+                "gpu.sweeps", [table], csv_files.written(table.head, table.texts)
             )  # a sweep name has no dot
             views[OVERVIEW.id] = [View("all-sweeps", "Sweeps", {"": Panel(tables=[table], open=True)})]
         else:
@@ -172,13 +174,21 @@ def _experiment(columns: analysis.Columns, frame: pd.DataFrame, overview: bool) 
     products = frame[frame["operation"] == "matmul"] if overview else frame
     some = frame[:0] if overview else frame
     return Experiment(
-        activities=some if overview else analysis.activities(columns, frame),
+        activities={} if overview else _activities(analysis.row_dicts(analysis.activities(columns, frame))),
         known=analysis_why.Known.of(columns, frame),
         resources=occupancy.resources(some),
         scaling=scaling.speedups(products),
         predictions=some if overview else scaling.predictions(columns, frame),
         profiles=analysis.profiles(columns),
     )
+
+
+def _activities(rows: Sequence[Mapping[str, Any]]) -> dict[tuple, list[Mapping[str, Any]]]:
+    """Return the rows of ``analysis.activities`` of each series, by its key."""
+    found: dict[tuple, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[name] for name in SERIES), []).append(row)
+    return found
 
 
 def _add_views(
@@ -215,15 +225,14 @@ class Sweep:
     name: str
     title: str
     series: Sequence[Series]
-    points: pd.DataFrame
+    rows: Sequence[Mapping[str, Any]]
     chapter: str
     styles: Mapping[str, Style]
 
     @classmethod
     def of(cls, name: str, series: Sequence[Series]) -> Sweep:
-        points = pd.concat([each.points for each in series])
-        title = chapters.title_of(name, points)
-        return cls(name, title, series, points, chapters.chapter_of(points), vega.styles(points))
+        rows = [row for each in series for row in each.rows]
+        return cls(name, chapters.title_of(name, rows[0]), series, rows, chapters.chapter_of(rows), vega.styles(rows))
 
     @property
     def stem(self) -> str:
@@ -232,7 +241,7 @@ class Sweep:
 
     def view(self, panels: Mapping[str, Panel], suffix: str = "", alone: bool = False) -> View:
         """Return a view of the sweep; ``suffix`` distinguishes several, in the title only if not alone in a chapter."""
-        operation, machine = self.series[0].operation, self.points["machine"].iloc[0]
+        operation, machine = self.series[0].operation, self.rows[0]["machine"]
         words = re.sub(r"(\d) bit\b", r"\1-bit", self.title.replace("_", " "))
         words = re.sub(r"\b(cpu|gpu|amx)\b", lambda found: found[0].upper(), words)
         name = self.title if "_" in self.title else ""  # as commands take it
@@ -242,7 +251,7 @@ class Sweep:
             panels,
             ", ".join(filter(None, (name, operation if operation != self.title else ""))),
             machine=machine,
-            devices=list(self.points["device"].unique()),
+            devices=list(dict.fromkeys(row["device"] for row in self.rows)),
             sweep=self.name,
         )
 
@@ -302,17 +311,18 @@ def _sweep(
     """Write the tables of one sweep; yield its views, each with its chapter."""
     made = [[sizes.size_table(series, most=MOST_SIZES)] for series in sweep.series]
     every = [
-        sizes.size_table(series) if len(set(analysis.shapes(series.points))) > MOST_SIZES else shown
+        sizes.size_table(series) if len(analysis.by_size(series.rows)) > MOST_SIZES else shown
         for series, (shown,) in zip(sweep.series, made, strict=True)
     ]
-    csv = csv_files.csv([sweep.points], sizes.POINT_COLUMNS)
+    csv = csv_files.csv(sweep.rows, sizes.POINT_COLUMNS)
     folder.tabulate(sweep.stem, [shown for (shown,) in made], csv, whole=every)
     watts: dict[str, list[Table]] = {}
     for each in chapters.TABLES:
         rows = [each.rows(series, whole) for series in sweep.series]
         own = [each.table(series, part) for series, part in zip(sweep.series, rows, strict=True)]
         if some := [table for table in own if table]:
-            folder.tabulate(f"{sweep.stem}.{each.kind}", some, csv_files.csv(rows, each.columns))
+            csv = csv_files.csv(list(chain.from_iterable(rows)), each.columns)
+            folder.tabulate(f"{sweep.stem}.{each.kind}", some, csv)
         for series, table, of_series in zip(sweep.series, own, made, strict=True):
             if table and each in energy.CHAPTER.tables:
                 watts.setdefault(series.dtype, []).append(table)
@@ -320,17 +330,18 @@ def _sweep(
                 # the ladder comes first if there is one size only
                 first = each is ladder.TABLE and len(of_series[0].rows) == 1
                 of_series.insert(0 if first else len(of_series), table)
-    over = ranks.over_ranks(sweep.name, sweep.points, whole)
+    over = ranks.over_ranks(sweep.name, sweep.rows, whole)
     for kind, table, rows, columns in over:
-        folder.tabulate(f"{sweep.stem}.{kind}", [table], csv_files.csv([rows], columns))
+        folder.tabulate(f"{sweep.stem}.{kind}", [table], csv_files.csv(rows, columns))
     scaled = [table for _, table, *_ in over]
     gains, predicted = (rows[rows["sweep"] == sweep.name] for rows in (whole.scaling, whole.predictions))
     efficiencies = folder.add(sweep.stem, ranks.scalings(gains, sweep.styles), sweep.name)
     models = folder.add(sweep.stem, ranks.predictions(predicted, sweep.styles), sweep.name)
     distributed = sweep.chapter == ranks.CHAPTER.id
     panels = {}
-    for dtype, rows in sweep.points.groupby("dtype", sort=False):
+    for dtype in dict.fromkeys(series.dtype for series in sweep.series):
         places = [i for i, series in enumerate(sweep.series) if series.dtype == dtype]
+        rows = [row for i in places for row in sweep.series[i].rows]
         # where ranks are compared, the most ranks are shown
         shown = max(places, key=lambda i: sweep.series[i].ranks) if distributed else places[0]
         panels[dtype] = Panel(
@@ -343,9 +354,9 @@ def _sweep(
         yield "ranks", sweep.view(_panels(efficiencies, scaled), "over ranks")
     if models:
         yield "ranks", sweep.view(_panels(models), "predicted")
-    of_one_size = len(set(analysis.shapes(sweep.points))) == 1
+    of_one_size = len(analysis.by_size(sweep.rows)) == 1
     if sweep.chapter == ladder.CHAPTER.id or (sweep.chapter == reductions.CHAPTER.id and of_one_size):
-        explained = {series.dtype: analysis_why.steps(series.points, whole.known) for series in sweep.series}
+        explained = {series.dtype: analysis_why.steps(series.rows, whole.known) for series in sweep.series}
         if some := {
             dtype: Panel(steps=why.rows(steps), notes=why.notes(steps)) for dtype, steps in explained.items() if steps
         }:
@@ -380,7 +391,7 @@ def _bits(frame: pd.DataFrame, folder: Folder) -> list[View]:
     views = []
     for operation, points in same_bits.compared(frame).groupby("operation", sort=False):
         made = same_bits.bits_table(points)
-        csv = csv_files.csv([points], same_bits.DIFFERENCE_COLUMNS)
+        csv = csv_files.csv(analysis.row_dicts(points), same_bits.DIFFERENCE_COLUMNS)
         folder.tabulate(f"{operation}.same_bits", [made], csv)  # a sweep name has no dot
         views.append(View(f"bits-{operation}", operation, {"": Panel(tables=[made], open=True)}))
     return views
@@ -396,8 +407,9 @@ def _resources(whole: Experiment, reasons: Mapping[str, str], folder: Folder) ->
         made[kind] = []
         # A sweep name has no dot, so these files collide with no sweep.
         for operation, part in rows.groupby("operation", sort=False):
-            own = [tabulate(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
-            folder.tabulate(f"{operation}.{kind}", own, csv_files.csv([part.dropna(axis=1, how="all")], columns))
+            known = analysis.row_dicts(part.dropna(axis=1, how="all"))
+            own = [tabulate(analysis.row_dicts(on_gpu)) for _, on_gpu in part.groupby("gpu", sort=False)]
+            folder.tabulate(f"{operation}.{kind}", own, csv_files.csv(known, columns))
             made[kind] += own
     without: dict[str, list[str]] = {}
     for operation, reason in reasons.items():
@@ -420,7 +432,7 @@ def _levels(rows: pd.DataFrame, folder: Folder) -> list[View]:
         for (owner, device), own in rows.groupby(["owner", "device"], sort=False)
     ]
     # A sweep name has no dot, so these files collide with no sweep.
-    folder.tabulate("memory.levels", shown, csv_files.csv([rows], memory.LEVEL_COLUMNS))
+    folder.tabulate("memory.levels", shown, csv_files.csv(analysis.row_dicts(rows), memory.LEVEL_COLUMNS))
     return [View("levels", "Levels of memory", {"": Panel(tables=shown, open=True)}, text=LEVELS)] if shown else []
 
 
@@ -430,7 +442,7 @@ def _courses(known: Sequence[documents.Document], folder: Folder) -> list[View]:
     for document in filter(courses.is_shown, known):
         stem = f"course.{document.number}"
         shown = [courses.course_table(table, document.number) for table in document.tables]
-        folder.tabulate(stem, shown, csv_files.written(courses.cells(document)))
+        folder.tabulate(stem, shown, csv_files.written(courses.COLUMNS, courses.cells(document)))
         sentences = [f"{table.caption}: {courses.sentence(table)}".replace("`", "") for table in document.tables]
         figures = folder.add(f"course-{document.number}", courses.curves(document))
         text = f"<p>{escape(document.title)}. {escape(document.source)}. Hardware: {escape(document.hardware)}.</p>"

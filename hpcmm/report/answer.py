@@ -11,8 +11,7 @@ from hpcmm import analysis
 from hpcmm.analysis import Columns, Series, Summary, visits
 from hpcmm.model import HpcmmError
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import findings, formats, tables
-from hpcmm.report.chapters import accuracy, energy, ladder, transfers
+from hpcmm.report import chapters, findings, formats, tables
 from hpcmm.report.headlines import at_told_sizes
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import Ratio, is_itself
@@ -20,10 +19,10 @@ from hpcmm.system.text import choices, printable
 
 MOST_TYPES = 4  # lines about types; one that has more of them shares the last line
 # Choices of points by their speed relative to the library or by their result
-ONLY: Mapping[str, Callable[[pd.DataFrame], pd.Series]] = {
-    "slower": lambda rows: (rows["result"] == "PASS") & (rows["ratio_high"] < 1),
-    "faster": lambda rows: (rows["result"] == "PASS") & (rows["ratio_low"] > 1),
-    "wrong": lambda rows: rows["result"] == "FAIL",
+ONLY: Mapping[str, Callable[[Mapping], bool]] = {
+    "slower": lambda row: row["result"] == "PASS" and row["ratio_high"] < 1,
+    "faster": lambda row: row["result"] == "PASS" and row["ratio_low"] > 1,
+    "wrong": lambda row: row["result"] == "FAIL",
 }
 
 
@@ -44,12 +43,9 @@ def _fastest(frame: pd.DataFrame) -> list[str]:
         return []
     rows = findings.on_accelerators(rows)
     operation = next(name for name in OPERATIONS if (rows["operation"] == name).any())
-    rows = analysis.pooled(rows[rows["operation"] == operation])
-    rows = rows[rows["ranks"] == rows["ranks"].min()]
-    found = []
-    for dtype in [name for name in OPERATIONS[operation].dtypes if (rows["dtype"] == name).any()]:
-        own = findings.in_own_arithmetic(rows[rows["dtype"] == dtype])
-        found.append(findings.fastest(at_told_sizes(own)[-1]))
+    known = findings.on_fewest_ranks(analysis.row_dicts(analysis.pooled(rows[rows["operation"] == operation])))
+    of_types = ([row for row in known if row["dtype"] == dtype] for dtype in OPERATIONS[operation].dtypes)
+    found = [findings.fastest(at_told_sizes(findings.in_own_arithmetic(own))[-1]) for own in of_types if own]
     full = found if len(found) <= MOST_TYPES else found[: MOST_TYPES - 1]
     lines = []
     for row in full:
@@ -119,12 +115,7 @@ def _reasons(counts: pd.Series) -> str:
     return printable(str(counts.index[0])).removeprefix("not measured: ") + more
 
 
-OTHERS: Mapping[str, Callable[[Series], Table | None]] = {
-    "ladder": ladder.ladder_table,
-    "phases": transfers.phase_table,
-    "energy": energy.energy_table,
-    "accuracy": accuracy.accuracy_table,
-}
+OTHERS = {each.kind: each for each in chapters.TABLES if each.kind != "activities"}
 
 
 def tables_of(frame: pd.DataFrame, name: str, only: str = "") -> list[Table]:
@@ -141,17 +132,20 @@ def tables_of(frame: pd.DataFrame, name: str, only: str = "") -> list[Table]:
         raise HpcmmError(f"sweep {sweep!r} is not in the file; allowed: {choices(sweep, known)}")
     if kind and kind not in OTHERS:
         raise HpcmmError(f"table {kind!r} is not allowed; allowed: {choices(kind, OTHERS)}")
-    make = OTHERS.get(kind, lambda series: point_table(series, only))
     rows = frame[frame["sweep"] == sweep] if sweep else frame
-    return [table for each in analysis.series(analysis.split_by_machine(rows)) if (table := make(each))]
+    found = []
+    for series in analysis.series(analysis.split_by_machine(rows)):
+        own = OTHERS[kind].rows(series, None) if kind else ()
+        found.append(OTHERS[kind].table(series, own) if kind else point_table(series, only))
+    return list(filter(None, found))
 
 
 def point_table(series: Series, only: str = "") -> Table | None:
     """Make the table of the points of a series, one per line; None if ``only`` selects none."""
-    points = series.points[ONLY[only](series.points)] if only else series.points
-    if points.empty:
+    points = [row for row in series.rows if not only or ONLY[only](row)]
+    if not points:
         return None
-    unit = formats.rate_unit_of(series.points)
+    unit = formats.rate_unit_of(series.rows)
 
     def ratio(column: str, form: Callable[[Mapping], str]) -> Callable[[Mapping], Cell]:
         return lambda row: Cell("" if row["result"] != "PASS" or is_itself(row, column) else form(row))
@@ -163,7 +157,7 @@ def point_table(series: Series, only: str = "") -> Table | None:
         "Library": ratio("ratio", lambda row: formats.times(row["ratio"])),
         "95 % CI": ratio("ratio", lambda row: formats.ends(row, "ratio", formats.number)),
     }
-    if points["tuned_ratio"].notna().any():
+    if any(row["tuned_ratio"] > 0 for row in points):
         columns["Tuned"] = ratio("tuned_ratio", lambda row: formats.times(row["tuned_ratio"]))
     passed = points["result"] == "PASS"
     if not passed.all():
@@ -171,5 +165,5 @@ def point_table(series: Series, only: str = "") -> Table | None:
             row["result"] if row["result"] == "PASS" else f"{row['result']} {row['where']}"
         )
     title = f"{series.sweep}: {formats.conditions(series)}"
-    captions = filter(None, (title, tables.libraries(series.points), "all PASS" if passed.all() else ""))
+    captions = filter(None, (title, tables.libraries(series.rows), "all PASS" if passed.all() else ""))
     return tables.table("; ".join(captions), points, columns, leading=1)

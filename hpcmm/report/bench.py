@@ -188,7 +188,7 @@ def profile_table(columns: analysis.Columns) -> str:
     rows = analysis.profiles(columns)
     if not len(rows):
         return ""
-    made = hardware.profile_table(rows)
+    made = hardware.profile_table(analysis.row_dicts(rows))
     labels = [row["label"] for row in analysis.row_dicts(rows)]
     columns_of_kernels = zip(*(texts[1:] for texts in made.texts), strict=True)
     lines = [[name, *texts] for name, texts in zip(made.head[1:], columns_of_kernels, strict=True)]

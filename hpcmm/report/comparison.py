@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcmm import store
+from hpcmm import analysis, store
 from hpcmm.analysis import compare
 from hpcmm.analysis.compare import Comparison
 from hpcmm.report import definitions, formats, sheet, tables
@@ -25,7 +25,7 @@ def figure(comparison: Comparison) -> Figure | None:
     columns = {
         "label": list(rows["label"]),
         "sweep": list(rows["sweep"]),
-        "size": formats.sizes(rows),
+        "size": list(map(formats.size, analysis.row_dicts(rows))),
         "dtype": list(rows["dtype"]),
         "verdict": list(rows["verdict"]),
         **{name: rounded(rows[name] * scale) for name in ("before", "after")},

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import csv as csv_module
 import io
-from collections.abc import Sequence
-
-import pandas as pd
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from hpcmm.operations import dimensions
 from hpcmm.store import DIMENSIONS
 from hpcmm.system.text import csv_cell
 
 
-def csv(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> str:
-    """Return CSV with one row per point, in plain units and with every digit; empty where there is no value."""
+def csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Return CSV with a line per row, in plain units and with every digit; empty where there is no value."""
     last = DIMENSIONS[-1]
     others = [name for name in dimensions() if name not in DIMENSIONS]
     columns = [name for column in columns for name in ([column, *others] if column == last else [column])]
-    frame = pd.concat([each[[name for name in columns if name in each]] for each in frames])
-    return written(frame[[name for name in columns if name in frame]])
+    columns = [name for name in columns if any(name in row for row in rows)]
+    return written(columns, ([row.get(name) for name in columns] for row in rows))
 
 
-def written(frame: pd.DataFrame) -> str:
+def written(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     """Return a table as CSV, its texts as cells that no spreadsheet evaluates."""
-    file = io.StringIO()  # pandas takes several times as long for so few rows
-    lines = csv_module.writer(file, lineterminator="\n")
-    lines.writerow(frame.columns)
-    for row in frame.to_numpy(object).tolist():
-        lines.writerow(["" if value is None or value != value else csv_cell(value) for value in row])
+    file = io.StringIO()
+    writer = csv_module.writer(file, lineterminator="\n")
+    writer.writerow(head)
+    for line in lines:
+        writer.writerow(["" if value is None or value != value else csv_cell(value) for value in line])
     return file.getvalue()

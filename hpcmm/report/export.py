@@ -112,7 +112,7 @@ def _points(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def as_csv(points: pd.DataFrame, unmeasured: int) -> str:
-    return csv_files.csv([points], tuple(COLUMNS))
+    return csv_files.csv(analysis.row_dicts(points), tuple(COLUMNS))
 
 
 def as_json(points: pd.DataFrame, unmeasured: int) -> str:

@@ -32,17 +32,18 @@ class Finding:
 MOST_SIZES = 16  # sizes of a sweep that the switch of the page offers
 
 
-def first_series(rows: pd.DataFrame) -> pd.DataFrame:
+def first_series(rows: Sequence[Row]) -> list[Row]:
     """Select the first element type, the fewest ranks and one setting, so that a sentence has one subject."""
-    rows = first_type(rows)
-    rows = rows[rows["ranks"] == rows["ranks"].min()]
-    return rows[rows["setting"] == rows["setting"].iloc[0]]
+    rows = on_fewest_ranks(first_type(rows))
+    return [row for row in rows if row["setting"] == rows[0]["setting"]]
 
 
-def first_type(rows: pd.DataFrame) -> pd.DataFrame:
+def first_type(rows: Sequence[Row]) -> list[Row]:
     """Select the points of the first element type of their operation that was measured."""
-    dtypes = (*OPERATIONS[rows["operation"].iloc[0]].dtypes, rows["dtype"].iloc[0])
-    return rows[rows["dtype"] == next(dtype for dtype in dtypes if (rows["dtype"] == dtype).any())]
+    dtypes = {row["dtype"] for row in rows}
+    order = (*OPERATIONS[rows[0]["operation"]].dtypes, rows[0]["dtype"]) if rows else ()
+    first = next((dtype for dtype in order if dtype in dtypes), "")
+    return [row for row in rows if row["dtype"] == first]
 
 
 def timed_rungs(frame: pd.DataFrame) -> pd.DataFrame:
@@ -52,10 +53,15 @@ def timed_rungs(frame: pd.DataFrame) -> pd.DataFrame:
     return rows[timed & (rows["role"] == "rung") & (rows["algorithm"] == TEXTBOOK)]
 
 
-def in_own_arithmetic(rows: pd.DataFrame) -> pd.DataFrame:
+def in_own_arithmetic(rows: Sequence[Row]) -> Sequence[Row]:
     """Select the points in the arithmetic of their element type, if there are any."""
-    plain = rows[rows["arithmetic"] == ""]
-    return rows if plain.empty else plain
+    return [row for row in rows if not row["arithmetic"]] or rows
+
+
+def on_fewest_ranks(rows: Sequence[Row]) -> list[Row]:
+    """Select the points on the fewest ranks."""
+    ranks = min((row["ranks"] for row in rows), default=0)
+    return [row for row in rows if row["ranks"] == ranks]
 
 
 def on_accelerators(rows: pd.DataFrame) -> pd.DataFrame:
@@ -64,14 +70,27 @@ def on_accelerators(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[accelerated] if accelerated.any() else rows
 
 
-def fastest(rows: pd.DataFrame) -> Row:
+def fastest(rows: Sequence[Row]) -> Row:
     """Return the fastest point; of several measurements of it, that with the most visits."""
-    return analysis.row_dicts(rows.sort_values(["seconds", "visits"], ascending=[True, False]).head(1))[0]
+    return min(rows, key=lambda row: (row["seconds"], -row["visits"]))
 
 
-def fastest_of(rows: pd.DataFrame, by: Sequence[str] = ("variant",)) -> list[dict[str, Any]]:
-    """Return the fastest point of each group, in the order of the ladder."""
-    return analysis.row_dicts(rows.loc[rows.groupby(list(by))["seconds"].idxmin()].sort_values("place", kind="stable"))
+def fastest_first(rows: Iterable[Row]) -> list[Row]:
+    """Sort points by their seconds of the kernel alone, those without at the end."""
+    return sorted(rows, key=lambda row: row["seconds"] if row["seconds"] > 0 else math.inf)
+
+
+def quickest(rows: Iterable[Row]) -> Row | None:
+    """Return the row with the least seconds of the kernel alone; None without one."""
+    return min((row for row in rows if row["seconds"] > 0), key=lambda row: row["seconds"], default=None)
+
+
+def fastest_of(rows: Iterable[Row], by: str = "variant") -> list[Row]:
+    """Return the fastest point of each value of a column, in the order of the ladder."""
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[by], []).append(row)
+    return sorted(filter(None, map(quickest, groups.values())), key=lambda row: row["place"])
 
 
 def listed(parts: Iterable[str]) -> str:
@@ -80,36 +99,44 @@ def listed(parts: Iterable[str]) -> str:
     return f"{', '.join(front)} and {last}" if front else last
 
 
-def failures(rows: pd.DataFrame) -> str:
+def failures(rows: Sequence[Row]) -> str:
     """Name the rungs that are wrong, their sizes, and the first wrong element."""
-    failed = rows[rows["result"] == "FAIL"]
     texts = []
-    for expected, part in failed.groupby("expected"):
-        sizes = listed(formats.sizes(part))
-        labels = listed(part.sort_values("place")["label"])
-        first = part.iloc[0]
-        where = f"First wrong element of {first['label']}: {first['where'].partition(': ')[0]}."
+    for expected in (False, True):
+        failed = [row for row in rows if row["result"] == "FAIL" and row["expected"] == expected]
+        if not failed:
+            continue
+        sizes = listed(map(formats.size, failed))
+        labels = listed(row["label"] for row in sorted(failed, key=lambda row: row["place"]))
+        where = f"First wrong element of {failed[0]['label']}: {failed[0]['where'].partition(': ')[0]}."
         why = ", as expected: without bounds checks the tile must divide the size" if expected else ""
         texts.append(f"FAIL at {sizes}: {labels}{why}. {where}")
     return " ".join(texts)
 
 
-def disturbances(rows: pd.DataFrame) -> str:
+def disturbances(rows: Sequence[Row]) -> str:
     """Name the sizes whose visits had arrays on different pages, and the points with much steal."""
     texts = []
-    pages = rows.groupby([*dimensions(), "dtype", "ranks"])[["huge_pages", "huge_pages_most"]]
-    extremes = pages.agg({"huge_pages": "min", "huge_pages_most": "max"})
-    apart = extremes[extremes["huge_pages_most"] - extremes["huge_pages"] > visits.NOISY]
-    if not apart.empty:
-        alike = apart.reset_index()
-        low, high = formats.percent(apart["huge_pages"].min()), formats.percent(apart["huge_pages_most"].max())
+    names = (*dimensions(), "dtype", "ranks")
+    pages: dict[tuple, list[Row]] = {}
+    for row in rows:
+        if not math.isnan(row["huge_pages"]):
+            pages.setdefault(tuple(row[name] for name in names), []).append(row)
+    extremes = [
+        (min(row["huge_pages"] for row in alike), max(row["huge_pages_most"] for row in alike), shape)
+        for shape, alike in sorted(pages.items())
+    ]
+    apart = [each for each in extremes if each[1] - each[0] > visits.NOISY]
+    if apart:
+        low, high = formats.percent(min(low for low, *_ in apart)), formats.percent(max(high for _, high, _ in apart))
+        sizes = listed(formats.size(dict(zip(names, shape, strict=True))) for *_, shape in apart)
         texts.append(
-            f"Visits differ in the pages of their arrays at {listed(formats.sizes(alike))}: {low} to {high} of the "
-            "bytes are on huge pages. Their times are not comparable."
+            f"Visits differ in the pages of their arrays at {sizes}: {low} to {high} of the bytes are on huge pages. "
+            "Their times are not comparable."
         )
-    stolen = rows[rows["steal"] > visits.NOISY]
-    if not stolen.empty:
-        worst = stolen.loc[stolen["steal"].idxmax()]
+    stolen = [row for row in rows if row["steal"] > visits.NOISY]
+    if stolen:
+        worst = max(stolen, key=lambda row: row["steal"])
         texts.append(
             f"The hypervisor gave more than {formats.percent(visits.NOISY)} of the CPU time to other guests during "
             f"{len(stolen)} of {len(rows)} points, at most {formats.percent(worst['steal'])} ({worst['label']} at "

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import pandas as pd
-
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.model.devices import DEVICES
@@ -47,12 +45,12 @@ def rate_unit(operation: str, dtype: str, largest: float = 0.0) -> RateUnit:
     return RateUnit(column, f"G{name}", GIGA)
 
 
-def rate_unit_of(points: pd.DataFrame) -> RateUnit:
+def rate_unit_of(rows: Sequence[Mapping]) -> RateUnit:
     """Return the unit of all rates of one operation and type, which a table or figure shows together."""
-    operation, dtype = points["operation"].iloc[0], points["dtype"].iloc[0]
+    operation, dtype = rows[0]["operation"], rows[0]["dtype"]
     column = rate_column(operation)
-    known = [points[name].max() for name in (column, f"call_{column}") if name in points]
-    return rate_unit(operation, dtype, max((each for each in known if each > 0), default=0.0))
+    rates = (row.get(name, 0.0) for row in rows for name in (column, f"call_{column}"))
+    return rate_unit(operation, dtype, max((each for each in rates if each > 0), default=0.0))
 
 
 def rate_text(row: Mapping, prefix: str = "") -> str:
@@ -123,29 +121,22 @@ def device(name: str) -> str:
 
 def size(row: Mapping) -> str:
     """Format a size: ``"4096"`` for a square product, ``"128 × 64 × 32"`` for another, ``"2²²"`` for a vector."""
-    return _size([row[name] for name in dimensions()])
-
-
-def sizes(rows: pd.DataFrame) -> list[str]:
-    """Format the size of each row."""
-    return list(map(_size, analysis.shapes(rows)))
-
-
-def _size(shape: Iterable[float]) -> str:
-    shape = [int(length) for length in shape if length > 0] or [0]
+    shape = [int(row[name]) for name in dimensions() if row[name] > 0] or [0]
     if len(shape) == 1 and shape[0] >= 1024 and shape[0].bit_count() == 1:
         return "2" + str(shape[0].bit_length() - 1).translate(SUPERSCRIPTS)
     return str(shape[0]) if len(set(shape)) == 1 else " × ".join(map(str, shape))
 
 
-def size_is_one_number(points: pd.DataFrame) -> bool:
+def size_is_one_number(rows: Iterable[Mapping]) -> bool:
     """Return whether all shapes are vectors or square products."""
-    return all(len(set(shape) - {0}) <= 1 for shape in set(analysis.shapes(points)))
+    return all(len(set(shape) - {0}) <= 1 for shape in analysis.by_size(rows))
 
 
-def size_title(points: pd.DataFrame) -> str:
+def size_title(rows: Sequence[Mapping]) -> str:
     """Return the heading for a column of their sizes."""
-    return "n" if size_is_one_number(points) else " × ".join(name for name in dimensions() if (points[name] > 0).any())
+    if size_is_one_number(rows):
+        return "n"
+    return " × ".join(name for name in dimensions() if any(row[name] > 0 for row in rows))
 
 
 def machines(names: Iterable[str]) -> dict[str, str]:
@@ -194,13 +185,12 @@ def spread(items: Sequence[T], most: int) -> Sequence[T]:
     return [items[round((i + 1) * len(items) / most) - 1] for i in range(most)]
 
 
-def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
+def at_sizes(rows: Sequence[Mapping], most: int) -> tuple[Sequence[Mapping], str]:
     """Return the rows at no more than ``most`` sizes, and a text about the sizes that were dropped, if any."""
-    shapes = analysis.shapes(rows)
-    known = list(dict.fromkeys(shapes))
-    some = spread(known, most)
+    known = analysis.by_size(rows)
+    some = spread(list(known), most)
     if len(some) == len(known):
         return rows, ""
-    kept = rows[[shape in some for shape in shapes]]
-    names = f" ({', '.join(map(_size, some))})" if len(some) <= 8 else ""
+    kept = [row for row in rows if tuple(row[name] for name in dimensions()) in some]
+    names = f" ({', '.join(size(known[shape][0]) for shape in some)})" if len(some) <= 8 else ""
     return kept, f", at {len(some)} of {len(known)} sizes{names}"

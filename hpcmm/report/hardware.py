@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-import pandas as pd
-
 from hpcmm.analysis import occupancy
 from hpcmm.model.quantities import COUNTERS, RESOURCES, STALLS
 from hpcmm.operations import OPERATIONS
 from hpcmm.report.csv_files import written
-from hpcmm.report.formats import amount, billions, number, percent, ranks, rate_text, size, sizes, whole
+from hpcmm.report.formats import amount, billions, number, percent, ranks, rate_text, size, whole
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.tables import Column, Row, failed, table, text, value
 from hpcmm.store import DIMENSIONS
 
 
-def resource_table(rows: pd.DataFrame) -> Table:
+def resource_table(rows: Sequence[Row]) -> Table:
     """Make the table of the resources of each kernel of one operation; ``rows`` are from ``occupancy.resources``."""
 
     def shared_memory(row: Row) -> Cell:
@@ -47,7 +45,7 @@ def resource_table(rows: pd.DataFrame) -> Table:
             for name, column in occupancy.LIMITS.items()
         },
     }
-    if "phase_loads" in rows and rows["phase_loads"].notna().any():
+    if any(row.get("phase_loads", 0) > 0 for row in rows):
         columns |= {
             "Loads per phase": value("phase_loads", whole),
             "Operations per phase": value("phase_flops", whole),
@@ -100,23 +98,23 @@ COUNTER_COLUMNS: dict[str, Column] = {
 }
 
 
-def profile_table(rows: pd.DataFrame) -> Table:
+def profile_table(rows: Sequence[Row]) -> Table:
     """Make the table of profiler counters of one operation; ``rows`` are from ``analysis.profiles``."""
-    libraries = {variant.name for variant in OPERATIONS[rows["operation"].iloc[0]].ladder if variant.library}
+    libraries = {variant.name for variant in OPERATIONS[rows[0]["operation"]].ladder if variant.library}
 
     def of_type(row: Row) -> Cell:
         kernel = row["kernel"] if row["variant"] in libraries else ""  # only a library chooses a kernel
         return words(row["dtype"], kernel if len(kernel) <= 32 else kernel[:31] + "…")
 
-    several = list(dict.fromkeys(sizes(rows)))
+    several = list(dict.fromkeys(map(size, rows)))
     at = {"Size": lambda row: words(size(row))} if len(several) > 1 else {}
     caption = f"Profile, {_operation_on(rows)} at {', '.join(several)}"
     return table(caption, rows, {"Variant": text("label"), "Type": of_type, **at, **COUNTER_COLUMNS}, leading=1)
 
 
-def _operation_on(rows: pd.DataFrame) -> str:
+def _operation_on(rows: Sequence[Row]) -> str:
     """Return ``"matmul on NVIDIA H200"``; each kind of GPU has its own table."""
-    operation, gpu = rows[["operation", "gpu"]].iloc[0]
+    operation, gpu = rows[0]["operation"], rows[0]["gpu"]
     return f"{operation} on {gpu}" if gpu else operation
 
 
@@ -170,8 +168,9 @@ def device_table(gpus: Sequence[Mapping]) -> Table | None:
 def device_csv(gpus: Sequence[Mapping]) -> str:
     """Return the same properties in plain units as CSV, one row per kind of GPU."""
     names = ["name", *(key for key, _, _ in DEVICE_ROWS)]
-    rows = [{name: gpu[name] for name in names if name in gpu} for gpu in gpus]
-    return written(pd.DataFrame([row for i, row in enumerate(rows) if row not in rows[:i]]))
+    lines = list(dict.fromkeys(tuple(str(gpu.get(name, "")) for name in names) for gpu in gpus))
+    known = [i for i in range(len(names)) if any(line[i] for line in lines)]
+    return written([names[i] for i in known], ([line[i] for i in known] for line in lines))
 
 
 def printed(value: object, form: Callable[..., str]) -> str:

@@ -20,6 +20,7 @@ from hpcmm.model import TEXTBOOK
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import findings, formats
 from hpcmm.report.ratio import UNKNOWN, Ratio
+from hpcmm.report.vega import extent
 
 WITHHELD = "withheld"  # the value of a headline that the measurements do not support
 COURSE_SIZES = {"matmul": 4096, "sum": 2**22}  # the largest of the tables in the courses' documents
@@ -63,9 +64,9 @@ def headlines(
         own = rows[rows["operation"] == operation]
         if own.empty:
             continue
-        own = findings.first_type(analysis.pooled(findings.on_accelerators(own)))
-        own = findings.in_own_arithmetic(own[own["ranks"] == own["ranks"].min()])
-        own = own[own["seconds_low"].notna()] if own["seconds_low"].notna().any() else own
+        own = findings.first_type(analysis.row_dicts(analysis.pooled(findings.on_accelerators(own))))
+        own = findings.in_own_arithmetic(findings.on_fewest_ranks(own))
+        own = [row for row in own if row["seconds_low"] > 0] or own
         shown = [findings.fastest(at) for at in reversed(at_told_sizes(own))]  # the largest size first
         text = _told(shown, machines[shown[0]["machine"]] if several else "")
         noise = noise_of(whole, shown[0])
@@ -94,66 +95,62 @@ def noise_of(frame: pd.DataFrame, at: Row) -> float:
     return rows["spread"].median()
 
 
-def at_told_sizes(rows: pd.DataFrame) -> list[pd.DataFrame]:
+def at_told_sizes(rows: Sequence[Row]) -> list[list[Row]]:
     """Return the points at the sizes of headlines: that of the courses, or the next smaller one, and the largest."""
-    work = rows[["flops", "bytes"]].sum(axis=1)
-    ordered = rows.assign(work=work).sort_values("work", kind="stable")
-    course = COURSE_SIZES.get(rows["operation"].iloc[0], math.inf)
-    sizes = [row for row in analysis.row_dicts(analysis.sizes(ordered)) if _is_square(row)]
-    sizes = sizes or analysis.row_dicts(analysis.sizes(ordered))[-1:]
-    small = [row for row in sizes if row["n"] <= course]
-    chosen = {formats.size(row): row for row in (*small[-1:], sizes[-1])}
-    return [analysis.at_size(rows, row) for row in chosen.values()]
+    ordered = sorted(analysis.by_size(rows).values(), key=lambda at: at[0]["flops"] + at[0]["bytes"])
+    course = COURSE_SIZES.get(rows[0]["operation"], math.inf)
+    square = [at for at in ordered if _is_square(at[0])] or ordered[-1:]
+    small = [at for at in square if at[0]["n"] <= course]
+    return [at for i, at in enumerate(square) if at is square[-1] or (small and at is small[-1])]
 
 
 def _is_square(row: Row) -> bool:
     return row["m"] in (0, row["n"]) and row["k"] in (0, row["n"])
 
 
-def by_size(rows: pd.DataFrame, noise: float = math.nan) -> Headline:
+def by_size(rows: Sequence[Row], noise: float = math.nan) -> Headline:
     """Compare the fastest rung at each size with the library; ``rows`` are of one device and type.
 
     A rung is ahead if it is faster than the library and the tuned library.
     """
-    rungs = rows[(rows["role"] == "rung") & rows["lead"].notna()]
-    plain = rungs[rungs["arithmetic"] == ""]
-    every, best = (_fastest_by_size(each if len(each) else rungs) for each in (rungs, plain))
-    others = (every["arithmetic"] != "").any() and not plain.empty  # faster, but not in the arithmetic of the library
-    of_type = f" in {best['dtype'].iloc[0]} arithmetic" if others else ""
+    rungs = [row for row in rows if row["role"] == "rung" and row["lead"] > 0]
+    plain = [row for row in rungs if not row["arithmetic"]]
+    every, best = (_fastest_by_size(each or rungs) for each in (rungs, plain))
+    others = any(row["arithmetic"] for row in every) and plain  # faster, but not in the arithmetic of the library
+    of_type = f" in {best[0]['dtype']} arithmetic" if others else ""
     text = f"sizes where the fastest rung{of_type} is ahead of {_libraries(best)}{_behind(best)}: {_ratios(best)}"
     if others:
         text += f". In any arithmetic {_ahead(every)}{_behind(every)}: {_ratios(every)}"
-    noise = noise if math.isfinite(noise) else rows["spread"].median()
-    return _headline("Rate over size", _ahead(best), text, best["lead_low"].max(), noise)
+    _, low = extent(row["lead_low"] for row in best)
+    return _headline("Rate over size", _ahead(best), text, low, noise)
 
 
-def _fastest_by_size(rungs: pd.DataFrame) -> pd.DataFrame:
-    return rungs.loc[rungs.groupby("n")["seconds"].idxmin()].sort_values("n")
+def _fastest_by_size(rungs: Sequence[Row]) -> list[Row]:
+    return sorted(findings.fastest_of(rungs, "n"), key=lambda row: row["n"])
 
 
-def _libraries(best: pd.DataFrame) -> str:
+def _libraries(best: Sequence[Row]) -> str:
     """Name the library, and the tuned library with the number of sizes at which it was measured."""
-    library, tuned = best["library"].iloc[0], best["tuned_library"].iloc[0]
-    known = int(best["tuned_ratio"].notna().sum())
+    library, tuned = best[0]["library"], best[0]["tuned_library"]
+    known = sum(row["tuned_ratio"] > 0 for row in best)
     if not known:
         return library
     return f"{library} and of {tuned}" + (f" (known at {known} sizes)" if known < len(best) else "")
 
 
-def _ahead(best: pd.DataFrame) -> str:
-    return f"{int((best['lead_low'] > 1).sum())} of {len(best)}"
+def _ahead(best: Sequence[Row]) -> str:
+    return f"{sum(row['lead_low'] > 1 for row in best)} of {len(best)}"
 
 
-def _behind(best: pd.DataFrame) -> str:
-    behind = int((best["lead_high"] < 1).sum())
+def _behind(best: Sequence[Row]) -> str:
+    behind = sum(row["lead_high"] < 1 for row in best)
     return f", behind at {behind}" if behind else ""
 
 
-def _ratios(best: pd.DataFrame) -> str:
+def _ratios(best: Sequence[Row]) -> str:
     """List the ratios to the faster library with their sizes; of many those at the sizes of headlines."""
-    shown = best if len(best) < 5 else pd.concat(at_told_sizes(best))
-    rows = analysis.row_dicts(shown)
-    return ", ".join(f"{Ratio.to_library(row, 'lead').short} at {formats.size(row)}" for row in rows)
+    shown = best if len(best) < 5 else [row for at in at_told_sizes(best) for row in at]
+    return ", ".join(f"{Ratio.to_library(row, 'lead').short} at {formats.size(row)}" for row in shown)
 
 
 def _headline(name: str, value: str, text: str, low: float, noise: float) -> Headline:
@@ -197,14 +194,13 @@ def most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
     foreign = [algorithm.name for algorithm in ALGORITHMS.values() if algorithm.package]
     last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]
     last = findings.on_accelerators(last[last["ranks"] == last["ranks"].max()])
-    last = last if last.empty else findings.first_type(last)
-    if (last["kind"] == "strong").any():
-        last = last[last["kind"] == "strong"]
-    if (last["base_ranks"] > 1).any():
-        last = last[last["base_ranks"] > 1]
-    last = last[last["flops"] == last["flops"].max()]
+    rows = findings.first_type(analysis.row_dicts(last))
+    rows = [row for row in rows if row["kind"] == "strong"] or rows
+    rows = [row for row in rows if row["base_ranks"] > 1] or rows
+    work = max((row["flops"] for row in rows), default=0)
     for prefix in ("", "call_"):
-        known = last[last[prefix + "efficiency"].notna() & ((prefix != "") | (last["algorithm"] != TEXTBOOK))]
-        if not known.empty:
-            return prefix, known.loc[known[prefix + "seconds"].idxmin()]
+        exchanging = (row for row in rows if row["flops"] == work and (prefix or row["algorithm"] != TEXTBOOK))
+        known = [row for row in exchanging if row[prefix + "efficiency"] > 0]
+        if known:
+            return prefix, min(known, key=lambda row: row[prefix + "seconds"])
     return None

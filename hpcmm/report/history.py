@@ -6,8 +6,6 @@ import math
 from pathlib import Path
 from statistics import geometric_mean
 
-import pandas as pd
-
 from hpcmm import store
 from hpcmm.analysis.history import History, Run, Step, Trend
 from hpcmm.report import definitions, formats, sheet, vega
@@ -97,8 +95,8 @@ def figure(history: History, trend: Trend, name: str) -> Figure:
         },
     }
     title = f"time, {unit}"
-    times = pd.DataFrame({"seconds": trend.seconds, "low": trend.low, "high": trend.high}, dtype=float) * scale
-    y = vega.framed(vega.rate_axis(times["seconds"].dropna(), title, zero=False), *(times[name] for name in times))
+    seconds, *ends = ([each * scale for each in values] for values in (trend.seconds, trend.low, trend.high))
+    y = vega.framed(vega.rate_axis(seconds, title, zero=False), seconds, *ends)
     x = {
         "field": "run",
         "type": "ordinal",

@@ -108,7 +108,7 @@ def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | N
         headline = told("Fastest product", frame, machine=machine, device=device, dtype=dtype)
         if headline is None:
             continue
-        best = findings.fastest(analysis.largest(findings.in_own_arithmetic(own)))
+        best = findings.fastest(analysis.largest(findings.in_own_arithmetic(analysis.row_dicts(own))))
         reason = clause(limit(best, known.facts(best)))
         more = [f"Why: {reason}.", _belief(frame[(frame["machine"] == machine) & (frame["device"] == device)])]
         yield replace(headline, more=more, machine=machine, device=device, dtype=dtype)
@@ -141,28 +141,29 @@ def _over_sizes(
 
     for each in sorted(alone, key=rank):
         points = each.points
-        if not formats.size_is_one_number(points):
+        if not formats.size_is_one_number(each.rows):
             continue
         shown = (points["algorithm"] == TEXTBOOK) & (points["result"] == "PASS") & (points["tile"] == 0)
         for device, here in sorted(
             analysis.pooled(points[shown]).groupby("device"),
             key=lambda group: not analysis.on_accelerator(group[1]).any(),
         ):  # fmt: skip
-            compared = here[(here["role"] == "rung") & here["ratio"].notna()]
-            machine = here["machine"].iloc[0]
-            if compared["n"].nunique() < 3 or (each.dtype, device, machine) in known:
+            rows = analysis.row_dicts(here)
+            compared = {row["n"] for row in rows if row["role"] == "rung" and row["ratio"] > 0}
+            machine, library = rows[0]["machine"], rows[0]["library"]
+            if len(compared) < 3 or (each.dtype, device, machine) in known:
                 continue
-            at = analysis.largest(here)
-            best = at[at["role"] == "rung"].sort_values("seconds").drop_duplicates("arithmetic")["label"]
+            rungs = (row for row in analysis.largest(rows) if row["role"] == "rung")
+            best = [row["label"] for row in findings.fastest_of(rungs, "arithmetic")]
             shown = here[here["label"].isin(best) | (here["role"] != "rung")].reset_index(drop=True)
             own = replace(each, points=shown.assign(fraction=np.nan))  # the first screen has no room for limits
             for figure in ratio_against_size(own, styles[each.sweep], HEIGHT):
                 known.add((each.dtype, device, machine))
-                caption = f"{each.dtype} on the {formats.device(device)}, relative to {here['library'].iloc[0]}"
+                caption = f"{each.dtype} on the {formats.device(device)}, relative to {library}"
                 caption += "".join(figure.caption.partition(";")[1:])
                 name = f"over-sizes-{device}-{each.dtype}"
                 drawn = replace(figure, name=name, caption=caption, device=device, machine=machine, group="over-sizes")
-                yield drawn, by_size(here, noise_of(frame, here.iloc[0]))
+                yield drawn, by_size(rows, noise_of(frame, rows[0]))
 
 
 def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]) -> Iterator[Figure]:

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from hpcmm import analysis
 from hpcmm.analysis import Summary, limits
 from hpcmm.model.devices import DEVICES
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import definitions, drawing, formats, tables
 from hpcmm.report.chapters import why
 from hpcmm.report.chapters.chapter import Chapter
@@ -103,11 +103,11 @@ class Choices:
         counts = points["dtype"].value_counts(sort=False)
         sizes: dict[str, dict[str, float]] = {}
         for _, series in points.groupby(["sweep", "dtype"], sort=False):
-            known = analysis.sizes(series)
+            known = analysis.by_size(analysis.row_dicts(series[["operation", "flops", "bytes", *dimensions()]]))
             if 1 < len(known) <= MOST_SIZES:
                 operation = OPERATIONS[series["operation"].iloc[0]]
                 kind = "Products" if operation.metric == "flops" else "Vectors"
-                work = {formats.size(row): row[operation.metric] for row in analysis.row_dicts(known)}
+                work = {formats.size(at[0]): at[0][operation.metric] for at in known.values()}
                 sizes.setdefault(kind, {}).update(work)
         return cls(
             formats.machines(points["machine"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Mapping, Sequence
 
 from hpcmm.analysis import Series
 from hpcmm.report import formats
@@ -18,30 +18,31 @@ def described(series: Series) -> str:
     return series.dtype + (f" on {formats.ranks(series.ranks)}" if series.ranks > 1 else "")
 
 
-def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
+def columns_of(rows: Sequence[Mapping], series: Series) -> dict[str, list]:
     """Return the columns that all figures of a series share."""
-    unit = formats.rate_unit_of(series.points)
-    column, scale = unit.column, unit.scale
+    unit = formats.rate_unit_of(series.rows)
+
+    def numbers(name: str, scale: float = 1.0) -> list[float | None]:
+        return rounded([row[name] / scale for row in rows])
+
     return {
-        "label": list(rows["label"]),
-        "device": list(rows["device"]),
-        "n": [int(n) for n in rows["n"]],
-        "size": formats.sizes(rows),
-        "rate": rounded(rows[column] / scale),
-        "low": rounded(rows[column + "_low"] / scale),
-        "high": rounded(rows[column + "_high"] / scale),
-        "seconds": rounded(rows["seconds"]),
-        "ratio": rounded(rows["ratio"]),
-        **({"tuned": rounded(rows["tuned_ratio"])} if _has_tuned(series) else {}),
-        "baseline": [int(each) for each in rows["baseline"]],
-        "library": [int(each != "rung") for each in rows["role"]],
-        "fraction": rounded(rows["fraction"]),
-        "ceiling": list(rows["ceiling"]),
+        **{name: [row[name] for row in rows] for name in ("label", "device", "n")},
+        "size": list(map(formats.size, rows)),
+        **{
+            name: numbers(unit.column + end, unit.scale)
+            for name, end in (("rate", ""), ("low", "_low"), ("high", "_high"))
+        },
+        **{name: numbers(name) for name in ("seconds", "ratio")},
+        **({"tuned": numbers("tuned_ratio")} if _has_tuned(series) else {}),
+        "baseline": [int(row["baseline"]) for row in rows],
+        "library": [int(row["role"] != "rung") for row in rows],
+        "fraction": numbers("fraction"),
+        "ceiling": [row["ceiling"] for row in rows],
     }
 
 
 def _has_tuned(series: Series) -> bool:
-    return bool(series.points["tuned_ratio"].notna().any())
+    return any(row["tuned_ratio"] > 0 for row in series.rows)
 
 
 def tooltips(unit: str, series: Series) -> list[Spec]:
@@ -71,10 +72,10 @@ def calculations(series: Series) -> list[Spec]:
 
 
 def titles_of(series: Series) -> dict[str, str]:
-    unit = formats.rate_unit_of(series.points).name
+    unit = formats.rate_unit_of(series.rows).name
     tuned = {"tuned": "Ratio to tuned library"} if _has_tuned(series) else {}
-    limit = {"fraction": "Of limit"} if series.points["fraction"].notna().any() else {}
+    limit = {"fraction": "Of limit"} if any(row["fraction"] > 0 for row in series.rows) else {}
     return {
-        **{"label": "Variant", "size": formats.size_title(series.points), "rate": unit, "low": "from", "high": "to"},
+        **{"label": "Variant", "size": formats.size_title(series.rows), "rate": unit, "low": "from", "high": "to"},
         **{"seconds": "Seconds", "ratio": "Ratio to baseline", **tuned, **limit},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from hpcmm.analysis import compare
 from hpcmm.analysis.tidy import MISSING, SHORT
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import dimensions
-from hpcmm.report.findings import fastest_of, first_series, name_of
+from hpcmm.report.findings import first_series, name_of
 from hpcmm.report.formats import duration, number, percent, rate_text, size, times, whole
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
 from hpcmm.report.ratio import Ratio
@@ -22,12 +23,11 @@ Row = Mapping[str, Any]
 Column = Callable[[Row], Cell]
 
 
-def table(caption: str, rows: pd.DataFrame, columns: Mapping[str, Column], leading: int = 0) -> Table:
+def table(caption: str, rows: Sequence[Row], columns: Mapping[str, Column], leading: int = 0) -> Table:
     """Make a table with one line per row; the first ``leading`` cells of a line are shown where they change."""
-    known = analysis.row_dicts(rows)
-    lines = [[cell(row) for cell in columns.values()] for row in known]
-    sized = set(dimensions()) <= set(rows)
-    of_rows = [(size(row) if sized else "", row.get("device", ""), row.get("dtype", "")) for row in known]
+    lines = [[cell(row) for cell in columns.values()] for row in rows]
+    sized = all(name in row for row in rows[:1] for name in dimensions())
+    of_rows = [(size(row) if sized else "", row.get("device", ""), row.get("dtype", "")) for row in rows]
     return Table(caption, tuple(columns), grouped(lines, leading), of_rows)
 
 
@@ -60,9 +60,9 @@ def marked(text: str, row: Row) -> str:
     return f"{text} {SHORT_MARK}" if row["short"] else text
 
 
-def marked_caption(caption: str, points: pd.DataFrame) -> str:
+def marked_caption(caption: str, rows: Sequence[Row]) -> str:
     """The caption of a table, with the meaning of the mark if a point has it."""
-    if not points["short"].any():
+    if not any(row["short"] for row in rows):
         return caption
     return f"{caption}; {SHORT_MARK} below {SHORT} times an empty pair of CUDA events"
 
@@ -77,12 +77,13 @@ def against_baseline(row: Row, prefix: str = "") -> str:
     return "baseline" if row["baseline"] else Ratio.to_library(row, prefix + "ratio").short
 
 
-def libraries(points: pd.DataFrame) -> str:
+def libraries(rows: Sequence[Row]) -> str:
     """Name the libraries of the ratios of a table, with their versions, ``"library: cublas 13.1"``."""
     texts = []
+    own = [row for row in rows if row["algorithm"] == TEXTBOOK and not row["baseline"]]
     for title, ratio, column in (("library", "ratio", "library"), ("tuned", "tuned_ratio", "tuned_library")):
-        compared = points[points[ratio].notna() & (points["algorithm"] == TEXTBOOK) & (points["baseline"] == 0)]
-        if known := " and ".join(name for name in dict.fromkeys(compared[column]) if name):
+        compared = (row[column] for row in own if not math.isnan(row[ratio]))
+        if known := " and ".join(dict.fromkeys(filter(None, compared))):
             texts.append(f"{title}: {known}")
     return "; ".join(texts)
 
@@ -95,7 +96,6 @@ def comparison_table(rows: pd.DataFrame) -> Table:
         return Cell(row["verdict"], row["where"] if wrong else "", "fail" if wrong else "text")
 
     order = {verdict: i for i, verdict in enumerate(compare.VERDICTS)}
-    rows = rows.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
     columns: dict[str, Column] = {
         "Verdict": verdict,
         "Sweep": text("sweep"),
@@ -112,24 +112,25 @@ def comparison_table(rows: pd.DataFrame) -> Table:
         "Adjusted p": value("adjusted", number),
         "Found from": value("least", percent),
     }
-    return table("Points of both files; speedup of the second file over the first", rows, columns)
+    ordered = sorted(analysis.row_dicts(rows), key=lambda row: order[row["verdict"]])
+    return table("Points of both files; speedup of the second file over the first", ordered, columns)
 
 
-def sweeps_table(sweeps: Sequence[tuple[str, str, pd.DataFrame]]) -> Table:
+def sweeps_table(sweeps: Sequence[tuple[str, str, Sequence[Row]]]) -> Table:
     """Make the table of all sweeps: name, chapter and points of each, and its fastest rung at the largest size."""
     rows = []
     for name, chapter, points in sweeps:
-        own = points[points["baseline"] == 0]
-        right = own[(own["result"] == "PASS") & own["seconds"].notna() & (own["role"] == "rung")]
-        row = fastest_of(analysis.largest(first_series(right)), ("operation",))[0] if len(right) else None
-        counts = [len(own), *((own["result"] == kind).sum() for kind in ("PASS", "FAIL", MISSING))]
+        own = [row for row in points if not row["baseline"]]
+        right = [row for row in own if row["result"] == "PASS" and row["seconds"] > 0 and row["role"] == "rung"]
+        row = min(analysis.largest(first_series(right)), key=lambda each: each["seconds"], default=None)
+        counts = [len(own), *(sum(row["result"] == kind for row in own) for kind in ("PASS", "FAIL", MISSING))]
         rows.append(
             [
                 words(name),
                 *([words(f"{name_of(row)} at {size(row)}"), Cell(rate_text(row))] if row else [EMPTY, EMPTY]),
                 Cell(Ratio.to_library(row).short if row else ""),
                 *(Cell(whole(count)) for count in counts),
-                *map(words, (", ".join(dict.fromkeys(points["dtype"])), chapter)),
+                *map(words, (", ".join(dict.fromkeys(row["dtype"] for row in points)), chapter)),
             ]
         )
     head = ("Sweep", "Fastest rung", "Rate", "× library", "Points", "PASS", "FAIL", "Not measured", "Types", "Chapter")
@@ -158,7 +159,7 @@ def throttling_table(frame: pd.DataFrame) -> Table:
 
 def _points_table(caption: str, frame: pd.DataFrame, what: str, cell: Column) -> Table:
     columns = {"Sweep": text("sweep"), "Variant": text("label"), "Size": of_size, what: cell}
-    return table(caption, frame, columns | {"Type": text("dtype"), "Ranks": value("ranks", str)})
+    return table(caption, analysis.row_dicts(frame), columns | {"Type": text("dtype"), "Ranks": value("ranks", str)})
 
 
 def unplanned_table(caption: str, frame: pd.DataFrame) -> Table:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, NamedTuple
 
-import numpy as np
-import pandas as pd
-
-from hpcmm import analysis
 from hpcmm.operations import dimensions
 from hpcmm.report import formats
 
@@ -106,23 +103,31 @@ class Style(NamedTuple):
     strokeDash: list[int]
 
 
-def styles(points: pd.DataFrame) -> dict[str, Style]:
+def styles(rows: Sequence[Mapping]) -> dict[str, Style]:
     """Choose colour, marker and dash of each label of a sweep, for all its figures.
 
     A pair of variant and algorithm has one colour. Its tile widths share the colour and differ in marker and dash.
     The pairs that lag least behind the fastest of their device choose first, so that no two that one figure shows have
     one colour. Baselines have the colour of the text, other libraries are grey.
     """
-    size = [name for name in ("operation", "dtype", "ranks", "device", *dimensions()) if name in points]
-    seconds = points["seconds"].fillna(points["call_seconds"])
-    lag = seconds / seconds.groupby([points[name] for name in size]).transform("min")
-    fastest = lag.fillna(math.inf).groupby([points["variant"], points["algorithm"]]).median().rank(method="first")
-    order = [fastest[pair] for pair in zip(points["variant"], points["algorithm"], strict=True)]
-    labels = points.assign(order=order).drop_duplicates("label").sort_values(["order", "place"], kind="stable")
+    size = ("operation", "dtype", "ranks", "device", *dimensions())
+    least: dict[tuple, float] = {}
+    timed = []
+    for row in rows:
+        seconds = row["seconds"] if row["seconds"] > 0 else row["call_seconds"]
+        at = tuple(row[name] for name in size)
+        timed.append(((row["variant"], row["algorithm"]), seconds if seconds > 0 else math.inf, at))
+        least[at] = min(timed[-1][1], least.get(at, math.inf))
+    lags: dict[tuple[str, str], list[float]] = {}
+    for pair, seconds, at in timed:
+        lags.setdefault(pair, []).append(seconds / least[at] if seconds < math.inf else math.inf)
+    ranked = sorted(lags, key=lambda pair: (median(lags[pair]), pair))
+    order = {pair: i for i, pair in enumerate(ranked)}
     found: dict[str, Style] = {}
     hues: dict[tuple[str, str], str] = {}
-    for baseline, rows in labels.groupby("baseline"):
-        for i, row in enumerate(analysis.row_dicts(rows)):
+    for baseline in (0, 1):
+        labels = [row for row in first_of_labels(rows) if row["baseline"] == baseline]
+        for i, row in enumerate(sorted(labels, key=lambda row: order[row["variant"], row["algorithm"]])):
             who = row["variant"], row["algorithm"]
             if row["role"] == "rung" and not baseline:
                 hue = hues.setdefault(who, PALETTE[len(hues) % len(PALETTE)])
@@ -132,10 +137,17 @@ def styles(points: pd.DataFrame) -> dict[str, Style]:
     return found
 
 
-def distinct(points: pd.DataFrame, style: Mapping[str, Style]) -> dict[str, Style]:
+def first_of_labels(rows: Iterable[Mapping]) -> list[Mapping]:
+    """Return the first row of each label, in the order of the ladder."""
+    first: dict[str, Mapping] = {}
+    for row in rows:
+        first.setdefault(row["label"], row)
+    return sorted(first.values(), key=lambda row: row["place"])
+
+
+def distinct(rows: Iterable[Mapping], style: Mapping[str, Style]) -> dict[str, Style]:
     """Return the styles of the labels of one figure: of two variants with one colour, the later takes an unused one."""
-    labels = points.drop_duplicates("label").sort_values("place", kind="stable")
-    who = dict(zip(labels["label"], zip(labels["variant"], labels["algorithm"], strict=True), strict=True))
+    who = {row["label"]: (row["variant"], row["algorithm"]) for row in first_of_labels(rows)}
     free = [hue for hue in PALETTE if hue not in {style[label].color for label in who}]
     hues: dict[tuple[str, str], str] = {}
     for label, pair in who.items():
@@ -174,12 +186,12 @@ def text_width(text: str) -> int:
     return 7 * len(text) + 12
 
 
-def size_axis(points: pd.DataFrame) -> Spec:
+def size_axis(rows: Sequence[Mapping]) -> Spec:
     """Return a log2 axis if all sizes are powers of two or span more than a factor of 64, else a linear one."""
-    sizes = sorted({int(n) for n in points["n"]})
+    sizes = sorted({row["n"] for row in rows})
     powers = all(n.bit_count() == 1 for n in sizes)
     if sizes[0] > 0 and (powers or sizes[-1] > 64 * sizes[0]):
-        names = dict(zip(map(str, points["n"]), formats.sizes(points), strict=True))
+        names = {str(row["n"]): formats.size(row) for row in rows}
         label = f"{json.dumps(names, ensure_ascii=False)}[datum.value]"
         axis = {"values": sizes, "labelExpr": label, "labelOverlap": "parity" if powers else "greedy"}
         # room for half of the label of the last size, such as 16384
@@ -196,25 +208,33 @@ def ranks_axis(ranks: Sequence[int]) -> Spec:
     return quantity("ranks", title="ranks", axis={"values": sorted(set(ranks)), "format": "d"}, scale=scale)
 
 
-def rate_axis(rates: pd.Series, unit: str, zero: bool = True) -> Spec:
+def rate_axis(rates: Sequence[float], unit: str, zero: bool = True) -> Spec:
     """Return a logarithmic axis if the rates span more than a factor of 20, else a linear one."""
-    if rates.min() > 0 and rates.max() > 20 * rates.min():
-        tens = tens_axis(math.floor(math.log10(rates.min())), math.ceil(math.log10(rates.max())) + 2)
+    low, high = extent(rates)
+    if low > 0 and high > 20 * low:
+        tens = tens_axis(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 2)
         return {"title": unit, "axis": tens, "scale": {"type": "log"}}
     return {"title": unit, "scale": {"zero": zero}}
 
 
-def framed(axis: Spec, values: pd.Series, low: pd.Series, high: pd.Series, top: float = 0.0) -> Spec:
+def extent(values: Iterable[float]) -> tuple[float, float]:
+    """Return the least and the largest value; NaN without one."""
+    known = [each for each in values if not math.isnan(each)]
+    return min(known, default=math.nan), max(known, default=math.nan)
+
+
+def framed(axis: Spec, values: Sequence[float], low: Sequence[float], high: Sequence[float], top: float = 0.0) -> Spec:
     """Return an axis for values whose intervals on a noisy machine would flatten them.
 
     Intervals are shown up to twice the largest value, and on a logarithmic axis down to half of the smallest one; their
     mark must be clipped. ``top`` is shown in any case.
     """
     scale = dict(axis["scale"])
-    if high.max() > 2 * values.max():
-        scale["domainMax"] = float(np.fmax(2 * values.max(), top))
-    if scale.get("type") == "log" and low.min() < values.min() / 2:
-        scale["domainMin"] = float(values.min() / 2)
+    (least, most), (lowest, _), (_, highest) = map(extent, (values, low, high))
+    if highest > 2 * most:
+        scale["domainMax"] = max(2 * most, top if top > 0 else 0.0)
+    if scale.get("type") == "log" and lowest < least / 2:
+        scale["domainMin"] = least / 2
     return axis | {"scale": scale}
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-
-import pandas as pd
+from statistics import median
+from typing import Any
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
@@ -44,36 +44,30 @@ DENSE = 24  # sizes of a sweep that shows the effect of tiles, such as every siz
 FEW = 6  # a sweep with as many variants is about their ladder
 
 
-def chapter_of(points: pd.DataFrame) -> str:
-    """Return the id of the chapter of a sweep, from what its points vary.
-
-    Parameters
-    ----------
-    points : DataFrame
-        All points of one sweep, from ``analysis.measurements``.
-    """
-    operation = OPERATIONS[points["operation"].iloc[0]]
-    sizes = len(set(analysis.shapes(points)))
-    if (points["algorithm"] != TEXTBOOK).any():
+def chapter_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the id of the chapter of a sweep, from what its points vary; ``rows`` are of ``analysis.measurements``."""
+    operation = OPERATIONS[rows[0]["operation"]]
+    sizes = len(analysis.by_size(rows))
+    if any(row["algorithm"] != TEXTBOOK for row in rows):
         return "ranks"
     if is_reduction(operation):
         return "reductions"
-    variants = set(points["variant"])
+    variants = {row["variant"] for row in rows}
     pitched = variants & {variant.name for variant in operation.ladder if variant.pitched}
     if operation.metric == "bytes" or (pitched and len(variants) < FEW):
         return "memory"
-    if points["memory"].nunique() > 1:
+    if len({row["memory"] for row in rows}) > 1:
         return "transfers"
-    tiles = points[points["tile"] > 0].groupby("variant")["tile"].nunique()
-    dense = sizes >= DENSE and not tiles.empty
-    if points["expected"].any() or dense or (sizes > 1 and (tiles > 1).any()):
+    tiles = {(row["variant"], row["tile"]) for row in rows if row["tile"]}
+    several = len(tiles) > len({variant for variant, _ in tiles})
+    if any(row["expected"] for row in rows) or (sizes >= DENSE and tiles) or (sizes > 1 and several):
         return "tiles"
     return "ladder" if sizes == 1 else "sizes"
 
 
-def title_of(name: str, points: pd.DataFrame) -> str:
+def title_of(name: str, row: Mapping[str, Any]) -> str:
     """Return the name of a sweep in the config: without the machine that ``analysis.split_by_machine`` adds."""
-    return name.removesuffix(f" ({points['machine'].iloc[0]})")
+    return name.removesuffix(f" ({row['machine']})")
 
 
 def in_order(sweeps: Mapping[str, Sequence[Series]], counted: Collection[tuple] = ()) -> dict[str, Sequence[Series]]:
@@ -82,7 +76,7 @@ def in_order(sweeps: Mapping[str, Sequence[Series]], counted: Collection[tuple] 
     ``counted`` are the rungs with counters, keys of ``Known.counters``.
     """
     places = {name: place(members, counted) for name, members in sweeps.items()}
-    titles = {name: title_of(name, members[0].points) for name, members in sweeps.items()}
+    titles = {name: title_of(name, members[0].rows[0]) for name, members in sweeps.items()}
     first: dict[str, tuple] = {}  # of each title; titles at the same place keep their order
     for name in sorted(sweeps, key=places.__getitem__):
         first.setdefault(titles[name], (places[name], len(first)))
@@ -95,62 +89,58 @@ def place(series: Sequence[Series], counted: Collection[tuple]) -> tuple:
     Deliberate failures are last. GPUs come first, algorithms over ranks before rungs on several ranks, several visits
     before one, rungs with counters before others, ladders of one rank and one size before others.
     """
-    points = pd.concat([each.points for each in series])
-    sizes = len(set(analysis.shapes(points)))
-    ranks, distributed = points["ranks"].nunique(), bool((points["algorithm"] != TEXTBOOK).any())
-    rungs = list(zip(*(points[name] for name in COUNTED), strict=True))
+    rows = [row for each in series for row in each.rows]
+    sizes, ranks = len(analysis.by_size(rows)), {row["ranks"] for row in rows}
+    distributed = any(row["algorithm"] != TEXTBOOK for row in rows)
+    with_counters = sum(tuple(row[name] for name in COUNTED) in counted for row in rows)
     return (
-        bool(points["expected"].any()),
+        any(row["expected"] for row in rows),
         list(OPERATIONS).index(series[0].operation),
-        not analysis.on_accelerator(points).any(),
-        -ranks if distributed else 0,
-        not points["visits"].median() > 1,
-        2 * sum(each in counted for each in rungs) < len(rungs),
-        points["ranks"].min() > 1,
-        ranks,
+        not any(DEVICES[row["device"]].accelerator for row in rows),
+        -len(ranks) if distributed else 0,
+        not median(row["visits"] for row in rows) > 1,
+        2 * with_counters < len(rows),
+        min(ranks) > 1,
+        len(ranks),
         sizes > 1,
-        -points["label"].nunique(),
+        -len({row["label"] for row in rows}),
         sizes,
     )
 
 
 def figures_of(series: Series, style: Mapping[str, Style], chapter: str) -> list[Figure]:
     """Return the figures of one series that answer the question of a chapter."""
-    several = len(set(analysis.shapes(series.points))) > 1
+    several = len(analysis.by_size(series.rows)) > 1
     if series.operation == LATENCY.name or (OPERATIONS[series.operation].cached and several):
         return []  # a latency is not a rate, and each size is one level of memory: their table shows them
     drawn = (list(draw(series, style)) for draw in CHAPTERS[chapter].figures)
     return next(filter(None, drawn), [])
 
 
-def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[Finding]:
+def what_to_see(rows: Sequence[Mapping[str, Any]], chapter: str = "") -> list[Finding]:
     """Return the findings of one sweep that answer the question of a chapter; of all of them without one.
 
     ``rows`` are its points, from ``analysis.measurements``. Of several element types the first is described.
     """
-    rows = rows.reset_index(drop=True)
-    right = rows[rows["result"] == "PASS"]
-    timed = right[right["seconds"].notna()]
-    rungs = timed[timed["algorithm"] == TEXTBOOK]  # an algorithm uses a rung, mostly the library
-    if not rungs.empty and OPERATIONS[rungs["operation"].iloc[0]].cached:
-        rungs = rungs[:0]  # the levels of memory are no steps of a ladder
-    points = {"right": right, "timed": timed, "rungs": rungs, "series": rungs if rungs.empty else first_series(rungs)}
+    right = [row for row in rows if row["result"] == "PASS"]
+    timed = [row for row in right if row["seconds"] > 0]
+    rungs = [row for row in timed if row["algorithm"] == TEXTBOOK]  # an algorithm uses a rung, mostly the library
+    if rungs and OPERATIONS[rungs[0]["operation"]].cached:
+        rungs = []  # the levels of memory are no steps of a ladder
+    points = {"right": right, "timed": timed, "rungs": rungs, "series": first_series(rungs)}
     found = [Finding(failures(rows)), Finding(disturbances(timed))]
     for answer in CHAPTERS[chapter].answers if chapter else ANSWERS:
-        of = points[answer.of]
         for device in DEVICES if answer.each_device else [""]:
-            here = of[of["device"] == device] if device else of
-            if not here.empty:
+            here = [row for row in points[answer.of] if device in ("", row["device"])]
+            if here:
                 found.append(_finding(answer, here, device))
     return [each for each in found if each.text]
 
 
-def _finding(answer: Answer, rows: pd.DataFrame, device: str) -> Finding:
+def _finding(answer: Answer, rows: Sequence[Mapping[str, Any]], device: str) -> Finding:
     """Return the sentence about some rows, and that about each size if it describes only the largest one."""
-    text = answer.sentence(rows)
-    if not text or not answer.each_size or not 1 < len(set(analysis.shapes(rows))) <= MOST_SIZES:
+    text, sizes = answer.sentence(rows), analysis.by_size(rows)
+    if not text or not answer.each_size or not 1 < len(sizes) <= MOST_SIZES:
         return Finding(text, device)
-    at = {}
-    for size in analysis.row_dicts(analysis.sizes(rows)):
-        at[formats.size(size)] = answer.sentence(analysis.at_size(rows, size))
+    at = {formats.size(here[0]): answer.sentence(here) for here in sizes.values()}
     return Finding(text, device, {size: other for size, other in at.items() if other and other != text})

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hpcmm.analysis import Series
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import DATA, ERRORS
 from hpcmm.report.chapters.chapter import Tabulated
 from hpcmm.report.formats import conditions, number, size_title
 from hpcmm.report.markup import Cell, Table
-from hpcmm.report.tables import Column, of_size, table, text
+from hpcmm.report.tables import Column, Row, of_size, table, text
 from hpcmm.store import DIMENSIONS
 
 ERROR_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "arithmetic", *ERRORS)
 
 
-def accuracy_table(series: Series) -> Table | None:
+def accuracy_table(series: Series, points: Sequence[Row]) -> Table | None:
     """Make the table of errors on each kind of data, in units of the unit roundoff; None without any."""
-    points = series.points[series.points["error_uniform"].notna()]
-    if points.empty:
+    if not points:
         return None
     unit = DTYPES[series.dtype].unit_roundoff
 
@@ -41,6 +42,6 @@ def accuracy_table(series: Series) -> Table | None:
 TABLE = Tabulated(
     "accuracy",
     ERROR_COLUMNS,
-    lambda series, whole: series.points[series.points["error_uniform"].notna()],
-    lambda series, rows: accuracy_table(series),
+    lambda series, whole: [row for row in series.rows if row["error_uniform"] >= 0],
+    accuracy_table,
 )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
 from hpcmm.analysis import Series, why
 from hpcmm.report.markup import Table
 from hpcmm.report.vega import Figure, Style
+
+Row = Mapping[str, Any]
 
 
 class Answer(NamedTuple):
@@ -21,7 +23,7 @@ class Answer(NamedTuple):
     ``each_size`` also for each size.
     """
 
-    sentence: Callable[[pd.DataFrame], str]
+    sentence: Callable[[Sequence[Row]], str]
     of: Literal["right", "timed", "rungs", "series"] = "series"
     each_device: bool = False
     each_size: bool = False
@@ -31,7 +33,7 @@ class Answer(NamedTuple):
 class Experiment:
     """The results over all sweeps, from ``analysis``, ``why`` and ``scaling``."""
 
-    activities: pd.DataFrame
+    activities: Mapping[tuple, Sequence[Row]]  # by ``Series.key``
     known: why.Known
     resources: pd.DataFrame
     scaling: pd.DataFrame
@@ -47,8 +49,8 @@ class Tabulated(NamedTuple):
 
     kind: str
     columns: Sequence[str]
-    rows: Callable[[Series, Experiment], pd.DataFrame]
-    table: Callable[[Series, pd.DataFrame], Table | None]
+    rows: Callable[[Series, Experiment], Sequence[Row]]
+    table: Callable[[Series, Sequence[Row]], Table | None]
 
 
 Draw = Callable[[Series, Mapping[str, Style]], Iterator[Figure]]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import pandas as pd
-
 from hpcmm.analysis.documents import Answered, Column, Curve, Document, Pair
 from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.formats import number, times
@@ -131,15 +129,14 @@ def _curve(curve: Curve) -> Figure:
 COLUMNS = ("document", "table", "row", "column", "unit", "in_document", "measured")
 
 
-def cells(document: Document) -> pd.DataFrame:
+def cells(document: Document) -> list[tuple]:
     """Return every cell of a document, with its number and ours."""
-    rows = [
+    return [
         (document.number, table.caption, row, column.name, pair.unit, pair.document, pair.ours)
         for table in document.tables
         for column in table.columns
         for row, pair in zip(table.rows, column.pairs, strict=False)
     ]
-    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 CHAPTER = Chapter(

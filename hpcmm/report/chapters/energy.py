@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
@@ -13,26 +13,23 @@ from hpcmm.report.chapters.chapter import Chapter, Tabulated
 from hpcmm.report.formats import billions, conditions, duration, number, rate, rate_unit, rate_unit_of, size_title
 from hpcmm.report.markup import Cell, Table
 from hpcmm.report.points import described
-from hpcmm.report.tables import Column, clock, of_size, table, text, value
-from hpcmm.report.vega import LINE, PALETTE, Figure, category, layered, quantity, rounded
+from hpcmm.report.tables import Column, Row, clock, of_size, table, text, value
+from hpcmm.report.vega import LINE, PALETTE, Figure, category, first_of_labels, layered, quantity, rounded
 from hpcmm.store import DIMENSIONS
 
 
 def efficiencies(series: Series) -> Iterator[Figure]:
     """Draw one bar per rung at the largest size with energy: its rate over the power of the device."""
-    for device, points in series.points.groupby("device", sort=False):
-        known = points[points["watts"].notna()]
-        if known.empty:
-            continue
-        size = analysis.largest(known).iloc[0]
-        rows = analysis.at_size(known, size).sort_values("place").drop_duplicates("label")
+    known = [row for row in series.rows if row["watts"] > 0]
+    for device in dict.fromkeys(row["device"] for row in known):
+        rows = first_of_labels(analysis.largest([row for row in known if row["device"] == device]))
         unit = formats.rate_unit(series.operation, series.dtype)
         column, title = unit.column.replace("_per_second", "_per_joule"), f"{unit.name} per W"
         columns = {
-            "label": list(rows["label"]),
-            "value": rounded(rows[column] / unit.scale),
-            "watts": rounded(rows["watts"]),
-            "baseline": [int(each) for each in rows["baseline"]],
+            "label": [row["label"] for row in rows],
+            "value": rounded([row[column] / unit.scale for row in rows]),
+            "watts": rounded([row["watts"] for row in rows]),
+            "baseline": [int(row["baseline"]) for row in rows],
         }
         color = {"condition": {"test": "datum.baseline == 1", "value": LINE}, "value": PALETTE[0]}
         encoding = {
@@ -43,7 +40,7 @@ def efficiencies(series: Series) -> Iterator[Figure]:
         }
         spec = layered([{"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": encoding}], 24 * len(rows) + 8)
         shown = {"label": "Rung", "value": title, "watts": "Power, W"}
-        caption = f"{formats.device(device)} at {formats.size(size)}, {described(series)}: {title}"
+        caption = f"{formats.device(device)} at {formats.size(rows[0])}, {described(series)}: {title}"
         yield Figure(f"energy-{device}", caption, columns, spec, shown, series.dtype, device)
 
 
@@ -83,10 +80,9 @@ ENERGY_COLUMNS += ("bytes_per_second", "clock", "energy", "energy_seconds", "ene
 ENERGY_COLUMNS += ("bytes_per_joule",)
 
 
-def energy_table(series: Series) -> Table | None:
+def energy_table(series: Series, points: Sequence[Row]) -> Table | None:
     """Make the table of points with energy: time, clock, power, and rate over power; None without any."""
-    points = series.points[series.points["watts"].notna()]
-    if points.empty:
+    if not points:
         return None
     unit = rate_unit_of(points)
     column = unit.column.replace("_per_second", "_per_joule")
@@ -97,7 +93,7 @@ def energy_table(series: Series) -> Table | None:
         "Time": lambda row: Cell(duration(row["seconds"])),
         unit.name: lambda row: Cell(rate(row, unit=unit)),
     }
-    if (points["clock"] > 0).any():
+    if any(row["clock"] > 0 for row in points):
         columns["SM clock"] = lambda row: Cell(clock(row))
     columns |= {
         "Power, W": value("watts", number),
@@ -114,8 +110,8 @@ CHAPTER = Chapter(
         Tabulated(
             "energy",
             ENERGY_COLUMNS,
-            lambda series, whole: series.points[series.points["watts"].notna()],
-            lambda series, rows: energy_table(series),
+            lambda series, whole: [row for row in series.rows if row["watts"] > 0],
+            energy_table,
         ),
     ),
 )

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-
-import pandas as pd
+from itertools import pairwise
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import formats, tables, vega
+from hpcmm.report import findings, formats, tables, vega
 from hpcmm.report.chapters.chapter import Answer, Chapter, Tabulated
 from hpcmm.report.findings import fastest_of, name_of, relative
 from hpcmm.report.markup import EMPTY, Cell, Table, words
@@ -35,34 +34,34 @@ def ladders(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     branch off the climb are in a second figure, each relative to its counterpart. The largest size is shown first; each
     of the others is a figure that the page can show instead. Where no rung has a ratio, the bars are rates.
     """
-    for device, points in series.points.groupby("device", sort=False):
-        sizes = formats.spread(analysis.row_dicts(analysis.sizes(points)), MOST_LADDERS)
-        first = formats.size(analysis.largest(points).iloc[0])
-        for at in sorted(sizes, key=lambda each: formats.size(each) != first):
-            here = analysis.at_size(points, at)
+    for device in dict.fromkeys(row["device"] for row in series.rows):
+        points = [row for row in series.rows if row["device"] == device]
+        first, sizes = formats.size(analysis.largest(points)[0]), list(analysis.by_size(points).values())
+        for here in sorted(formats.spread(sizes, MOST_LADDERS), key=lambda each: formats.size(each[0]) != first):
             # the fastest tile represents the rung; a wrong one does only if all are wrong
-            rungs = here.sort_values("seconds", kind="stable").drop_duplicates(["variant", "algorithm", "memory"])
-            if (exchanging := rungs["algorithm"] != TEXTBOOK).any():  # the kernel of TEXTBOOK exchanges nothing
-                rungs = rungs[exchanging & ((rungs["result"] != "PASS") | rungs["seconds"].notna())]
-            for figure in _climb(series, rungs.sort_values("place", kind="stable")):
-                size = formats.size(at)
+            rungs: dict[tuple, Row] = {}
+            for row in findings.fastest_first(here):
+                rungs.setdefault((row["variant"], row["algorithm"], row["memory"]), row)
+            shown = sorted(rungs.values(), key=lambda row: row["place"])
+            exchanging = [row for row in shown if row["algorithm"] != TEXTBOOK]
+            if exchanging:  # the kernel of TEXTBOOK exchanges nothing
+                shown = [row for row in exchanging if row["result"] != "PASS" or row["seconds"] > 0]
+            for figure in _climb(series, shown):
+                size = formats.size(here[0])
                 name = f"{figure.name}-{device}"
                 figure = replace(figure, dtype=series.dtype, device=device, name=name)
                 yield figure if size == first else replace(figure, name=f"{name}-at-{size}", size=size, group=name)
 
 
-def _climb(series: Series, rows: pd.DataFrame) -> Iterator[Figure]:
+def _climb(series: Series, rows: Sequence[Row]) -> Iterator[Figure]:
     """Draw the rungs at one size on one device: the climb with the others, and the branches."""
-    if rows.empty:
-        return
-    rungs = {row["label"]: row for row in analysis.row_dicts(rows)}
-    steps = {row["label"]: row for row in analysis.row_dicts(analysis.ladder(rows)) if row["step"] > 0}
+    rungs = {row["label"]: row for row in rows}
+    steps = {row["label"]: row for row in analysis.ladder(rows) if row["step"] > 0}
     climb = _chain(rungs, steps)
     branches = [label for label in steps if label not in climb and _is_lesson(rungs[label])]
     branches = branches if len(climb) > 2 and len(branches) >= LEAST_BRANCHES else []
-    if (
-        figure := _ladder(series, rungs, climb, [each for each in rungs if each not in (*climb, *branches)])
-    ) is not None:
+    labels = [*climb, *(each for each in rungs if each not in (*climb, *branches))]
+    if figure := _ladder(series, [rungs[label] for label in labels], len(climb)):
         yield figure
     if branches:
         yield _branches(series, [steps[label] for label in branches])
@@ -84,37 +83,34 @@ def _is_lesson(row: Row) -> bool:
     return any(each.name == row["variant"] and each.shelf == "lesson" for each in variants)
 
 
-def _ladder(series: Series, rungs: Mapping[str, Row], climb: Sequence[str], others: Sequence[str]) -> Figure | None:
-    rows = pd.DataFrame([rungs[label] for label in (*climb, *others)])
-    passed = rows["result"] == "PASS"
+def _ladder(series: Series, rows: Sequence[Row], climb: int) -> Figure | None:
+    """Draw the ``climb``, which is the first rows, and the others."""
     # the ratio of a distributed algorithm is to TEXTBOOK with the same variant, not to the library
-    own = (rows["baseline"] == 0) & (rows["algorithm"] == TEXTBOOK)
-    relative = bool(rows.loc[passed & own, "ratio"].notna().any())
-    rates = formats.rate_unit_of(series.points)
-    value = rows["ratio"] if relative else rows[rates.column] / rates.scale
-    if len(rows) < 2 or value.isna().all():
-        return None
-    texts = [_bar_text(row, relative, rates) for row in analysis.row_dicts(rows)]
+    own = [row for row in rows if row["result"] == "PASS" and not row["baseline"] and row["algorithm"] == TEXTBOOK]
+    relative = any(row["ratio"] > 0 for row in own)
+    rates = formats.rate_unit_of(series.rows)
     prefix, scale = ("ratio", 1.0) if relative else (rates.column, rates.scale)
-    seconds = rows["seconds"].to_numpy()
-    gains = [
-        "" if not 0 < i < len(climb) else f"↓ {formats.times(seconds[i - 1] / seconds[i])}" for i in range(len(rows))
-    ]
-    kinds = ["mark" if arithmetic else "bar" for arithmetic in rows["arithmetic"]]
+    value = [row[prefix] / scale for row in rows]
+    if len(rows) < 2 or not any(each > 0 for each in value):
+        return None
+    texts = [_bar_text(row, relative, rates) for row in rows]
+    gains = [""] + [f"↓ {formats.times(one['seconds'] / row['seconds'])}" for one, row in pairwise(rows[:climb])]
+    kinds = ["mark" if row["arithmetic"] else "bar" for row in rows]
     columns = columns_of(rows, series) | {
         "value": vega.rounded(value),
-        "from": vega.rounded(rows[prefix + "_low"] / scale),
-        "to": vega.rounded(rows[prefix + "_high"] / scale),
-        "gain": gains,
+        "from": vega.rounded([row[prefix + "_low"] / scale for row in rows]),
+        "to": vega.rounded([row[prefix + "_high"] / scale for row in rows]),
+        "gain": gains + [""] * (len(rows) - len(gains)),
         "kind": [kind if number > 0 else "none" for kind, number in zip(kinds, value, strict=True)],
         "text": texts,
     }
-    low = value[value > 0].min() / 1.5
-    labels = [*climb, *([OTHERS] if climb and others else []), *others]
+    climbing, others = columns["label"][:climb], columns["label"][climb:]
+    low = min(each for each in value if each > 0) / 1.5
+    labels = [*climbing, *([OTHERS] if climb and others else []), *others]
     # leaves room for the labels after the bars, and after the line at 1
     floor = 1.0 if relative else low
     ends = [max(filter(None, (*pair, floor))) for pair in zip(columns["value"], columns["to"], strict=True)]
-    baseline = rows["library"].iloc[0]
+    baseline = rows[0]["library"]
     title = f"speed relative to {baseline}" if relative else rates.name
     axis = f"over {baseline}" if relative else rates.name  # the caption says what it is; a narrow axis has no room
     x, y = _axes(axis, low, ends, texts, labels)
@@ -151,8 +147,8 @@ def _ladder(series: Series, rungs: Mapping[str, Row], climb: Sequence[str], othe
         layers.append({"mark": mark, "transform": enough, "encoding": interval})
     if relative:
         layers.insert(1, {"mark": {"type": "rule", "opacity": 0.35}, "encoding": {"x": {"datum": 1}}})
-    caption = f"{formats.device(rows['device'].iloc[0])} at {formats.size(rows.iloc[0])}, {described(series)}: {title}"
-    caption += "; between the bars the gain of a step" if len(climb) > 1 else ""
+    caption = f"{formats.device(rows[0]['device'])} at {formats.size(rows[0])}, {described(series)}: {title}"
+    caption += "; between the bars the gain of a step" if climb > 1 else ""
     caption += "; diamond: other arithmetic" if "mark" in columns["kind"] else ""
     caption += "; grey: for comparison, no rungs" if columns["library"].count(1) > sum(columns["baseline"]) else ""
     return Figure(
@@ -271,12 +267,12 @@ def ladder_table(series: Series) -> Table | None:
     def ratio_cell(row: Row) -> Cell:
         return Cell(tables.against_baseline(row), "" if row["baseline"] else formats.ends(row, "ratio", formats.number))
 
-    if OPERATIONS[series.operation].metric == "flops" and len(set(analysis.shapes(series.points))) > 1:
+    if OPERATIONS[series.operation].metric == "flops" and len(analysis.by_size(series.rows)) > 1:
         return None
-    some, which = formats.at_sizes(series.points, 4)
-    unit = formats.rate_unit_of(series.points)
+    some, which = formats.at_sizes(series.rows, 4)
+    unit = formats.rate_unit_of(series.rows)
     columns: dict[str, Column] = {
-        formats.size_title(series.points): tables.of_size,
+        formats.size_title(series.rows): tables.of_size,
         "Device": tables.text("device"),
         "Rung": tables.text("label"),
         "Time": lambda row: Cell(
@@ -287,9 +283,9 @@ def ladder_table(series: Series) -> Table | None:
         "Cumulative": tables.value("cumulative", formats.times),
         "Ratio to baseline": if_passed(ratio_cell),
     }
-    if (series.points["ratio"].notna() & (series.points["tuned_library"] != "")).any():
+    if any(row["ratio"] > 0 and row["tuned_library"] for row in series.rows):
         columns["Ratio to tuned library"] = if_passed(tuned_cell)
-    if series.points["fraction"].notna().any():
+    if any(row["fraction"] > 0 for row in series.rows):
         columns["Of limit"] = if_passed(lambda row: Cell(formats.percent(row["fraction"]), row["ceiling"]))
         columns["SM clock"] = if_passed(lambda row: Cell(tables.clock(row)))
     columns["Result"] = if_passed(lambda row: words(tables.result(row)), tables.failed)
@@ -303,36 +299,31 @@ def ladder_table(series: Series) -> Table | None:
     )
 
 
-def best(rows: pd.DataFrame) -> str:
+def best(rows: Sequence[Row]) -> str:
     """Name the fastest rung at the largest size, and also the fastest one in the arithmetic of the element type."""
-    here = analysis.largest(rows)
-    ours = here[here["role"] == "rung"]
-    if ours.empty:
+    ours = [row for row in analysis.largest(rows) if row["role"] == "rung"]
+    row = findings.quickest(ours)
+    if row is None:
         return ""
-    row = ours.loc[ours["seconds"].idxmin()]
     at = f"At {formats.size(row)} in {row['dtype']} the fastest rung of the {formats.device(row['device'])}"
-    if ours["variant"].nunique() == 1:
+    if len({each["variant"] for each in ours}) == 1:
         return f"{at.replace('fastest rung of', 'only rung measured on')} is {_reached(row)}."
     text = f"{at} is {_reached(row)}."
-    plain = ours[ours["arithmetic"] == ""]
-    if row["arithmetic"] and not plain.empty:
-        text += f" In {row['dtype']} arithmetic the fastest rung is {_reached(plain.loc[plain['seconds'].idxmin()])}."
+    plain = findings.quickest(each for each in ours if not each["arithmetic"])
+    if row["arithmetic"] and plain:
+        text += f" In {row['dtype']} arithmetic the fastest rung is {_reached(plain)}."
     return text
 
 
-def _reached(row: pd.Series) -> str:
+def _reached(row: Row) -> str:
     """Give a rung with its rate, its ratio to the baseline and its fraction of the limit."""
     return f"{name_of(row)}: {', '.join([formats.rate_text(row), *relative(row)])}"
 
 
-def order(rows: pd.DataFrame) -> str:
+def order(rows: Sequence[Row]) -> str:
     """Say how far the ladder climbs at the largest size and in how many steps, and name the largest ones."""
-    here = analysis.largest(rows)
-    fastest = {row["label"]: row for row in fastest_of(here[analysis.climbs(here)])}
-    if not fastest:
-        return ""
-    found = {row["label"]: row for row in analysis.row_dicts(analysis.ladder(pd.DataFrame(fastest.values())))}
-    steps = {label: row for label, row in found.items() if row["step"] > 0}
+    fastest = {row["label"]: row for row in fastest_of(filter(analysis.climbs, analysis.largest(rows)))}
+    steps = {row["label"]: row for row in analysis.ladder(fastest.values()) if row["step"] > 0}
     chain = _chain(fastest, steps)
     if len(chain) < 3:
         return ""
@@ -351,7 +342,7 @@ def order(rows: pd.DataFrame) -> str:
 TABLE = Tabulated(
     "ladder",
     LADDER_COLUMNS,
-    lambda series, whole: analysis.ladder(series.points),
+    lambda series, whole: analysis.ladder(series.rows),
     lambda series, rows: ladder_table(series),
 )
 CHAPTER = Chapter(

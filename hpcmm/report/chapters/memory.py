@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -21,22 +21,33 @@ from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.points import described
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, table
-from hpcmm.report.vega import AT_ONE, INTERVAL, Figure, Style, dots, layered, quantity, rounded, size_axis, styled
+from hpcmm.report.vega import (
+    AT_ONE,
+    INTERVAL,
+    Figure,
+    Style,
+    dots,
+    first_of_labels,
+    layered,
+    quantity,
+    rounded,
+    size_axis,
+    styled,
+)
 
 
 def pitch_gain(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     """Draw the speedup of padded rows over the same kernel without padding, at each size and tile."""
-    pairs = analysis.pitch_pairs(series.points)
-    if pairs["n"].nunique() < 3 or not formats.size_is_one_number(pairs):
+    pairs = analysis.pitch_pairs(series.rows)
+    if len({row["n"] for row in pairs}) < 3 or not formats.size_is_one_number(pairs):
         return
     columns = {
-        "label": list(pairs["label"]),
-        "n": [int(n) for n in pairs["n"]],
-        **{name: rounded(pairs[name]) for name in ("gain", "gain_low", "gain_high")},
+        **{name: [row[name] for row in pairs] for name in ("label", "n")},
+        **{name: rounded([row[name] for row in pairs]) for name in ("gain", "gain_low", "gain_high")},
     }
     axis = {"title": "speedup from pitch", "scale": {"zero": False}}
     x, y = size_axis(pairs), quantity("gain", **axis)
-    labels = pairs.sort_values("place", kind="stable")["label"].unique()
+    labels = [row["label"] for row in first_of_labels(pairs)]
     color, shape, dash = styled("label", labels, style, symbolOpacity=1)
     tooltip = [{"field": "label", "title": "variant"}, {"field": "n"}]
     titles = {"gain": "gain", "gain_low": "from", "gain_high": "to"}
@@ -47,12 +58,11 @@ def pitch_gain(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
         {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": color, "strokeDash": dash}},
         {"mark": dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
     ]
-    if pairs["gain_low"].notna().any():
+    if any(row["gain_low"] > 0 for row in pairs):
         layers.insert(2, {"mark": INTERVAL, "encoding": ends | {"color": color}})
     caption = f"Speedup from pitched rows, kernel alone, {described(series)}"
     shown = {"label": "Variant", "n": "n", "gain": "Gain", "gain_low": "from", "gain_high": "to"}
-    device = pairs["device"].iloc[0]
-    yield Figure("pitch", caption, columns, layered(layers, 260), shown, series.dtype, device)
+    yield Figure("pitch", caption, columns, layered(layers, 260), shown, series.dtype, pairs[0]["device"])
 
 
 # Columns in order, as far as the timings have them.
@@ -84,15 +94,12 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
     }
     if rows["latency_cycles"].isna().all():  # the clock of a CPU is not known
         del columns["Cycles"]
-    return table(f"Levels of memory of the {device}", rows, columns)
+    return table(f"Levels of memory of the {device}", analysis.row_dicts(rows), columns)
 
 
-def pitch(rows: pd.DataFrame) -> str:
+def pitch(rows: Sequence[Row]) -> str:
     """Give the speedup of padded rows over the same kernel without padding, and the cost of the copies."""
-    pairs = [
-        (Ratio(row["gain"], row["gain_low"], row["gain_high"]), row)
-        for row in analysis.row_dicts(analysis.pitch_pairs(rows))
-    ]
+    pairs = [(Ratio(row["gain"], row["gain_low"], row["gain_high"]), row) for row in analysis.pitch_pairs(rows)]
     if not pairs:
         return ""
     highest, where = max(pairs, key=lambda each: each[0].value)

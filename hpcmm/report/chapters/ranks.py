@@ -17,11 +17,11 @@ from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, Chapter, Experiment
 from hpcmm.report.chapters.ladder import ladders
-from hpcmm.report.findings import fastest_of, first_series, first_type
+from hpcmm.report.findings import fastest_of, first_series, first_type, quickest
 from hpcmm.report.formats import amount, at_sizes, duration, number, percent, size_title, times, whole
 from hpcmm.report.markup import Cell, Table, grouped, words
 from hpcmm.report.ratio import Ratio
-from hpcmm.report.tables import Column, of_size, table, text, value
+from hpcmm.report.tables import Column, Row, of_size, table, text, value
 from hpcmm.report.vega import AT_ONE, Figure, Style
 from hpcmm.store import DIMENSIONS
 
@@ -61,14 +61,14 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
         at_once = " of all devices at once" if (at["base_ranks"] > 1) else ""
         base = f"the fastest on one rank{at_once} in the same arithmetic"
         caption = f"{kind.capitalize()} scaling{where}, relative to {base}"
-        yield _scaling(rows[rows["label"].isin(best)], style, caption, f"{kind}-{device}-{dtype}")
+        yield _scaling(analysis.row_dicts(rows[rows["label"].isin(best)]), style, caption, f"{kind}-{device}-{dtype}")
 
 
-def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name: str, height: int = 300) -> Figure:
+def _scaling(rows: Sequence[Row], style: Mapping[str, Style], caption: str, name: str) -> Figure:
     shown = {"series": "Variant", "size": "Size", "of": "Timed", "ranks": "Ranks"}
     shown |= {"efficiency": "Efficiency", "speedup": "Speedup"}
     columns: dict[str, list] = {name: [] for name in shown}
-    for row in analysis.row_dicts(rows.sort_values(["place", "ranks"], kind="stable")):
+    for row in sorted(rows, key=lambda row: (row["place"], row["ranks"])):
         for prefix, what in (("", "kernel alone"), ("call_", "end to end")):
             if math.isfinite(row[prefix + "efficiency"]):
                 columns["series"].append(row["label"])
@@ -90,8 +90,7 @@ def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name:
         {"mark": vega.dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
     ]
     caption = f"{caption}, up to {max(columns['ranks'])} ranks"
-    of = rows["dtype"].iloc[0], rows["device"].iloc[0]
-    return Figure(name, caption, columns, vega.layered(layers, height), shown, *of)
+    return Figure(name, caption, columns, vega.layered(layers, 300), shown, rows[0]["dtype"], rows[0]["device"])
 
 
 def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
@@ -114,7 +113,7 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
             "predicted": vega.rounded(rows["work"] / rows["predicted_seconds"] / rates.scale),
             "rate": vega.rounded(rows["work"] / rows["seconds"] / rates.scale),
         }
-        hues = vega.distinct(rows, style)
+        hues = vega.distinct(analysis.row_dicts(rows), style)
         own = {shown: hues[label] for shown, label in zip(columns["label"], rows["label"], strict=True)}
         color, shape, dash = vega.styled("label", list(own), own, symbolStrokeWidth=0)
         x, log = (
@@ -162,15 +161,16 @@ PREDICTION_COLUMNS += ("predicted_seconds", "held_out")
 CONTRADICTING = 4  # measured ranks from which predictions of more ranks are shown
 
 
-def scaling_table(rows: pd.DataFrame) -> Table:
+def scaling_table(rows: Sequence[Row]) -> Table:
     """Make the table of speedup and efficiency over ranks of one sweep; ``rows`` are from ``scaling.speedups``."""
     by = ["kind", *base_columns(), "device", "place", "dtype", "setting", "ranks", *dimensions()]
-    rows = rows.sort_values(by, kind="stable", ignore_index=True)
-    bases, which = at_sizes(
-        rows.assign(**{d: rows[base] for d, base in zip(dimensions(), base_columns(), strict=True)}), 3
-    )
-    some = rows.loc[bases.index]
-    named = ["label", *(name for name in ("dtype", "setting") if some[name].nunique() > 1)]
+    lines = sorted(rows, key=lambda row: [row[name] for name in by])
+    bases = [
+        dict(zip(dimensions(), (row[base] for base in base_columns()), strict=True)) | {"line": row} for row in lines
+    ]
+    kept, which = at_sizes(bases, 3)
+    some = [each["line"] for each in kept]
+    named = ["label", *(name for name in ("dtype", "setting") if len({row[name] for row in some}) > 1)]
     amounts = {"Kernel alone": ("seconds", duration), "Speedup": ("speedup", times)}
     amounts |= {"Efficiency": ("efficiency", percent), "Of slowest": ("efficiency_of_slowest", percent)}
     amounts |= {"End to end": ("call_seconds", duration)}
@@ -181,23 +181,29 @@ def scaling_table(rows: pd.DataFrame) -> Table:
         size_title(some): of_size,
         "Variant": lambda row: words(", ".join(filter(None, [*(row[name] for name in named), row["arithmetic"]]))),
         "Ranks": value("ranks", whole),
-        **{title: value(name, form) for title, (name, form) in amounts.items() if some[name].notna().any()},
+        **{title: value(name, form) for title, (name, form) in amounts.items() if any(row[name] > 0 for row in some)},
     }
     return table(f"Scaling over ranks{which}", some, columns, leading=3)
 
 
-def prediction_table(rows: pd.DataFrame) -> Table:
+def prediction_table(rows: Sequence[Row]) -> Table:
     """Make the table of predicted and measured times of the largest problem, from ``scaling.predictions``.
 
     It has other numbers of ranks than the measured ones only if these could contradict the model.
     """
-    rows = rows[(rows["measured_ranks"] >= CONTRADICTING) | rows["seconds"].notna()]
-    rows = rows[rows["work"] == rows.groupby(["device", "dtype"])["work"].transform("max")]
-    rows = rows.sort_values(["device", "place", "dtype", "ranks", "seconds"], kind="stable")  # NaN is last
-    rows = rows.drop_duplicates(["label", "dtype", "ranks"])
-    rows = rows.assign(ratio=rows["predicted_seconds"] / rows["seconds"])
+    rows = [row for row in rows if row["measured_ranks"] >= CONTRADICTING or row["seconds"] > 0]
+    most: dict[tuple, float] = {}
+    for row in rows:
+        most[row["device"], row["dtype"]] = max(row["work"], most.get((row["device"], row["dtype"]), 0))
+    rows = [row | {"ratio": row["predicted_seconds"] / row["seconds"]} for row in rows]
+    kept: dict[tuple, Row] = {}
+    by = ("device", "place", "dtype", "ranks")
+    for row in sorted(rows, key=lambda row: (*(row[name] for name in by), not row["seconds"] > 0, row["seconds"])):
+        if row["work"] == most[row["device"], row["dtype"]]:
+            kept.setdefault((row["label"], row["dtype"], row["ranks"]), row)
+    lines = list(kept.values())
     columns: dict[str, Column] = {
-        size_title(rows): of_size,
+        size_title(lines): of_size,
         "Variant": text("label"),
         "Timed": text("of"),
         "Type": text("dtype"),
@@ -206,25 +212,25 @@ def prediction_table(rows: pd.DataFrame) -> Table:
         "Predicted": value("predicted_seconds", duration),
         "Predicted over measured": value("ratio", number),
     }
-    if rows["held_out"].notna().any():
+    if any(row["held_out"] >= 0 for row in lines):
         columns["Held-out error"] = lambda row: Cell("" if row["ratio"] > 0 else percent(row["held_out"]))
-    return table("Predicted by the cost model", rows, columns, leading=4)
+    return table("Predicted by the cost model", lines, columns, leading=4)
 
 
-def algorithms(rows: pd.DataFrame) -> str:
+def algorithms(rows: Sequence[Row]) -> str:
     """Compare algorithms with ``TEXTBOOK`` and the same variant, on the most ranks at the largest size."""
-    rows = rows[rows["algorithm"] != TEXTBOOK]
-    if rows.empty:
+    rows = first_type([row for row in rows if row["algorithm"] != TEXTBOOK])
+    most = max((row["ranks"] for row in rows), default=0)
+    here = sorted(analysis.largest([row for row in rows if row["ranks"] == most]), key=lambda row: row["place"])
+    if not here:
         return ""
-    rows = first_type(rows)
-    here = analysis.largest(rows[rows["ranks"] == rows["ranks"].max()]).sort_values("place", kind="stable")
     found: dict[str, list[str]] = {"call": [], "kernel": []}
-    for row in analysis.row_dicts(here):
+    for row in here:
         (kind,) = ALGORITHMS[row["algorithm"]].measures
         ratio = row["ratio" if kind == "kernel" else "call_ratio"]
         if ratio > 0:
             found[kind].append(f"{row['label']} {formats.times(ratio)}")
-    where = f"({here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, {formats.ranks(here['ranks'].iloc[0])})"
+    where = f"({here[0]['dtype']}, {formats.size(here[0])}, {formats.ranks(most)})"
     compared = {
         "call": f"End-to-end speedup over {TEXTBOOK} with the same variant {where}",
         # the kernel of TEXTBOOK exchanges nothing, so no algorithm is faster for its exchange
@@ -233,55 +239,55 @@ def algorithms(rows: pd.DataFrame) -> str:
     return " ".join(f"{compared[kind]}: {', '.join(labels)}." for kind, labels in found.items() if labels)
 
 
-def over_library(rows: pd.DataFrame) -> str:
+def over_library(rows: Sequence[Row]) -> str:
     """Compare the fastest product of each variant with that of the library, on the most ranks at the largest size."""
-    rows = rows[(rows["operation"] == "matmul") & (rows["algorithm"] != TEXTBOOK)]
-    foreign = rows["algorithm"].map(lambda name: bool(ALGORITHMS[name].package))
-    if not foreign.any():
+    rows = [row for row in rows if row["operation"] == "matmul" and row["algorithm"] != TEXTBOOK]
+    foreign = [row for row in rows if ALGORITHMS[row["algorithm"]].package]
+    if not foreign:
         return ""
-    most = rows.loc[foreign, "ranks"].max()
+    most = max(row["ranks"] for row in foreign)
     texts = []
-    at = rows[rows["ranks"] == most]
-    at = at[at["flops"] == at[foreign[at.index]].groupby("dtype")["flops"].max().reindex(at["dtype"]).to_numpy()]
-    for (dtype, *_), here in at.groupby(["dtype", *dimensions(), "setting"], sort=True):
-        library = here[foreign[here.index]]
-        ours = here[~foreign[here.index]]
-        if not library.empty and not ours.empty:
-            (library,) = analysis.row_dicts(library.nsmallest(1, "seconds"))
-            speedups = [f"{row['label']} {Ratio.of(row, library)}" for row in fastest_of(ours)]
-            texts.append(f"{formats.size(library)} in {dtype}: {', '.join(speedups)}")
-    name = rows.loc[foreign, "algorithm_library"].iloc[0]
+    for dtype in sorted({row["dtype"] for row in rows}):
+        work = max((row["flops"] for row in foreign if (row["ranks"], row["dtype"]) == (most, dtype)), default=0)
+        at = [row for row in rows if (row["ranks"], row["dtype"], row["flops"]) == (most, dtype, work)]
+        for setting in sorted({row["setting"] for row in at}):
+            for _, here in sorted(analysis.by_size(row for row in at if row["setting"] == setting).items()):
+                library = quickest(row for row in here if row in foreign)
+                ours = fastest_of(row for row in here if row not in foreign)
+                if library and ours:
+                    speedups = [f"{row['label']} {Ratio.of(row, library)}" for row in ours]
+                    texts.append(f"{formats.size(library)} in {dtype}: {', '.join(speedups)}")
     if not texts:
         return ""
+    name = foreign[0]["algorithm_library"]
     return f"Speedup over {name} on {formats.ranks(most)}, measured in separate jobs: {'; '.join(texts)}."
 
 
-def ranks(rows: pd.DataFrame) -> str:
+def ranks(rows: Sequence[Row]) -> str:
     """Give the speedup from more ranks, at the largest size."""
     texts = []
     for device in DEVICES:
-        here = rows[rows["device"] == device]
-        if here.empty:
-            continue
+        here = [row for row in rows if row["device"] == device]
         first = first_series(here)
-        alike = (here["dtype"] == first["dtype"].iloc[0]) & (here["setting"] == first["setting"].iloc[0])
-        most = analysis.largest(here[alike])
-        one = {row["label"]: row for row in analysis.row_dicts(analysis.at_size(first, most.iloc[0]))}
-        last = most[(most["ranks"] == most["ranks"].max()) & (most["role"] == "rung") & most["label"].isin(list(one))]
-        if last.empty or last["ranks"].iloc[0] == first["ranks"].iloc[0]:
+        if not first:
             continue
-        exchanging = last[last["algorithm"] != TEXTBOOK]
-        last = last if exchanging.empty else exchanging
-        row = last.loc[last["seconds"].idxmin()]
+        alike = [row for row in here if all(row[name] == first[0][name] for name in ("dtype", "setting"))]
+        most = analysis.largest(alike)
+        (shape,) = analysis.by_size(most)
+        one = {row["label"]: row for row in analysis.by_size(first).get(shape, ())}
+        count = max(row["ranks"] for row in most)
+        last = [row for row in most if row["ranks"] == count and row["role"] == "rung" and row["label"] in one]
+        if not last or count == first[0]["ranks"]:
+            continue
+        exchanging = [row for row in last if row["algorithm"] != TEXTBOOK]
+        row = min(exchanging or last, key=lambda row: row["seconds"])
         found = []
         if math.isfinite(row["call_seconds"]):
             found.append(f"end to end {Ratio.of(row, one[row['label']], 'call_seconds')}")
-        alone = f"kernel alone {Ratio.of(row, one[row['label']])}"
-        found.append(
-            alone if not exchanging.empty else f"local kernels without exchange {Ratio.of(row, one[row['label']])}"
-        )
+        what = "kernel alone" if exchanging else "local kernels without exchange"
+        found.append(f"{what} {Ratio.of(row, one[row['label']])}")
         where = f"{row['label']} at {formats.size(row)}"
-        texts.append(f"Speedup of {row['ranks']} ranks over {first['ranks'].iloc[0]}, {where}: {', '.join(found)}.")
+        texts.append(f"Speedup of {row['ranks']} ranks over {first[0]['ranks']}, {where}: {', '.join(found)}.")
     return " ".join(texts)
 
 
@@ -291,10 +297,10 @@ EXCHANGE_HEAD = ("Pattern", "Transport", "Ranks", "Type", "Message", "Time")
 EXCHANGE_HEAD += ("Algorithm bandwidth, GB/s", "Bus bandwidth, GB/s")
 
 
-def exchange_table(rows: pd.DataFrame) -> Table:
+def exchange_table(rows: Sequence[Row]) -> Table:
     """Make the table of ``analysis.links.exchanges``."""
     lines = []
-    for row in analysis.row_dicts(rows):
+    for row in rows:
         rates = [Cell(number(row[name] / 1e9)) for name in ("algorithm_bytes_per_second", "bus_bytes_per_second")]
         lines.append(
             [
@@ -308,16 +314,18 @@ def exchange_table(rows: pd.DataFrame) -> Table:
 
 
 def over_ranks(
-    sweep: str, points: pd.DataFrame, experiment: Experiment
-) -> list[tuple[str, Table, pd.DataFrame, Sequence[str]]]:
+    sweep: str, rows: Sequence[Row], experiment: Experiment
+) -> list[tuple[str, Table, Sequence[Row], Sequence[str]]]:
     """Return the tables of a sweep over ranks, each with the name of its files, its rows and the columns of its CSV."""
-    gains, predicted = (rows[rows["sweep"] == sweep] for rows in (experiment.scaling, experiment.predictions))
+    gains, predicted = (
+        analysis.row_dicts(each[each["sweep"] == sweep]) for each in (experiment.scaling, experiment.predictions)
+    )
     known = (
         ("scaling", scaling_table, gains, SCALING_COLUMNS),
         ("predictions", prediction_table, predicted, PREDICTION_COLUMNS),
-        ("exchanges", exchange_table, links.exchanges(points), EXCHANGE_COLUMNS),
+        ("exchanges", exchange_table, links.exchanges(rows), EXCHANGE_COLUMNS),
     )
-    return [(kind, make(rows), rows, columns) for kind, make, rows, columns in known if not rows.empty]
+    return [(kind, make(own), own, columns) for kind, make, own, columns in known if own]
 
 
 CHAPTER = Chapter(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Sequence
 
 from hpcmm import analysis
 from hpcmm.operations import OPERATIONS
@@ -10,26 +10,27 @@ from hpcmm.report import formats
 from hpcmm.report.chapters.chapter import Answer, Chapter
 from hpcmm.report.chapters.ladder import best, ladders, order
 from hpcmm.report.chapters.sizes import over_sizes, rate_against_size
+from hpcmm.report.findings import quickest
+from hpcmm.report.tables import Row
 
 
-def reach(rows: pd.DataFrame) -> str:
+def reach(rows: Sequence[Row]) -> str:
     """Give the length at which the fastest rung reaches half of its highest rate, for operations bound by memory."""
-    operation = rows["operation"].iloc[0]
-    if OPERATIONS[operation].metric != "bytes" or rows["n"].nunique() < 3:
+    operation = rows[0]["operation"]
+    if OPERATIONS[operation].metric != "bytes" or len({row["n"] for row in rows}) < 3:
         return ""
-    here = analysis.largest(rows)
-    ours = here[here["role"] == "rung"]
-    if ours.empty:
+    fastest = quickest(row for row in analysis.largest(rows) if row["role"] == "rung")
+    if fastest is None:
         return ""
-    label = ours.loc[ours["seconds"].idxmin(), "label"]
-    own = rows[rows["label"] == label].sort_values("n")
-    rates = own[formats.rate_column(operation)]
-    enough = (rates >= rates.max() / 2).to_numpy().argmax()
-    if enough == len(own) - 1:  # the highest rate itself
-        before, last = (formats.size(own.iloc[i]) for i in (-2, -1))
-        share = formats.percent(rates.iloc[-2] / rates.iloc[-1])
-        return f"At n = {before}, {label} reaches {share} of its rate at {last}."
-    return f"{label} reaches half of its highest rate at n = {formats.size(own.iloc[enough])}."
+    label, column = fastest["label"], formats.rate_column(operation)
+    own = sorted((row for row in rows if row["label"] == label), key=lambda row: row["n"])
+    most = max(row[column] for row in own)
+    enough = next(row for row in own if row[column] >= most / 2)
+    if enough is own[-1] and own[1:]:  # the highest rate itself
+        before, last = own[-2:]
+        share = formats.percent(before[column] / last[column])
+        return f"At n = {formats.size(before)}, {label} reaches {share} of its rate at {formats.size(last)}."
+    return f"{label} reaches half of its highest rate at n = {formats.size(enough)}."
 
 
 CHAPTER = Chapter(

@@ -29,7 +29,7 @@ def bits_table(frame: pd.DataFrame) -> Table:
     points = compared(frame)
     alike = [part for _, part in points.groupby(["dtype", *DIMENSIONS], sort=False, dropna=False)]
     groups = [group for part in alike for _, group in part.groupby(ONE_RESULT, sort=False, dropna=False)]
-    lines = pd.DataFrame([line_of(group) for group in groups])
+    lines = [line_of(group) for group in groups]
     several = points["machine"].nunique() > 1
     columns = {"Type": text("dtype"), "Size": of_size, "Device": text("machine" if several else "device")}
     columns |= {"Rung": text("label")}

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from itertools import groupby
-from operator import itemgetter
-from statistics import geometric_mean
-
-import pandas as pd
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import geometric_mean, median
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
@@ -37,10 +33,13 @@ def ratio_against_size(series: Series, style: Mapping[str, Style], height: int =
 
     Nothing is drawn for one or two sizes, or where no rung has a ratio.
     """
-    known = series.points[series.points["ratio"].notna() & (series.points["baseline"] == 0)]
-    known = known[(known["role"] == "rung") | (known["arithmetic"] == "")]
-    known = known[known["algorithm"] == TEXTBOOK]
-    if (known["role"] == "rung").any():
+    known = [
+        row
+        for row in series.rows
+        if row["ratio"] > 0 and not row["baseline"] and row["algorithm"] == TEXTBOOK
+        and (row["role"] == "rung" or not row["arithmetic"])
+    ]  # fmt: skip
+    if any(row["role"] == "rung" for row in known):
         yield from _against_size(series, known, style, height, RATIOS, "ratio")
 
 
@@ -51,35 +50,37 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
     Nothing is drawn for one or two sizes, which do not make a curve.
     """
     column = formats.rate_column(series.operation)
-    yield from _against_size(series, series.points[series.points[column].notna()], style, height, LINES, "rate")
+    timed = [row for row in series.rows if row[column] > 0]
+    yield from _against_size(series, timed, style, height, LINES, "rate")
 
 
 def _against_size(
-    series: Series, known: pd.DataFrame, style: Mapping[str, Style], height: int, lines: int, field: str
+    series: Series, known: Sequence[Row], style: Mapping[str, Style], height: int, lines: int, field: str
 ) -> Iterator[Figure]:
-    rates = formats.rate_unit_of(series.points)
+    rates = formats.rate_unit_of(series.rows)
     relative = field == "ratio"
     column, scaled = ("ratio", 1.0) if relative else (rates.column, rates.scale)
     known, which = formats.at_sizes(known, 128)
     known, among = _fastest(known, lines)
     multiples = {} if relative else _multiples(known)
     if multiples:  # the baseline, far above, would flatten the steps at the multiples
-        known = known[known["baseline"] == 0]
-    one_number = formats.size_is_one_number(known)
-    if len(set(analysis.shapes(known))) < 3:
+        known = [row for row in known if not row["baseline"]]
+    one_number, sizes = formats.size_is_one_number(known), analysis.by_size(known)
+    if len(sizes) < 3:
         return
-    baseline = known["library"].iloc[0]
+    baseline = known[0]["library"]
     unit = f"speed relative to {baseline}" if relative else rates.name
-    known = known.assign(low_known=known[column + "_low"].notna())
-    labels = known.sort_values("place", kind="stable")["label"].unique()
+    labels = [row["label"] for row in vega.first_of_labels(known)]
     style = vega.distinct(known, style)
     color, shape, dash = vega.styled("label", labels, style, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=0)
-    values, limit = known[column] / scaled, (known[column] / known["fraction"]).max() / scaled
+    values, *ends = ([row[column + end] / scaled for row in known] for end in ("", "_low", "_high"))
     if relative:
         axis, limit = {"title": f"over {baseline}", "scale": {"zero": True}}, 1.0
     else:
         axis = vega.rate_axis(values, unit, zero=not multiples)
-    axis = vega.framed(axis, values, *(known[column + end] / scaled for end in ("_low", "_high")), limit)
+        _, limit = vega.extent(row[column] / (row["fraction"] or math.nan) / scaled for row in known)
+    axis = vega.framed(axis, values, *ends, limit)
+    some_ends = any(each > 0 for each in ends[0])
     first, last = ("from", "to") if relative else ("low", "high")
     rate, low, high = vega.quantity(field, **axis), vega.quantity(first, **axis), {"field": last}
     at_one = {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"y" if one_number else "x": {"datum": 1}}}
@@ -94,7 +95,7 @@ def _against_size(
             layers += limits
         # the library last: lines of rungs that are as fast must not hide it
         for baseline, own in ((0, {"strokeWidth": 1.75}), (1, {"strokeWidth": 3, "strokeDash": [7, 4]})):
-            if (known["baseline"] == baseline).any():
+            if any(row["baseline"] == baseline for row in known):
                 encoding = {**position, "color": color} | ({} if baseline else {"strokeDash": dash})
                 layers.append({
                     "mark": {"type": "line"} | own,
@@ -103,12 +104,12 @@ def _against_size(
                 })  # fmt: skip
     else:
         # Shapes have no order for a line, and long names: one row each.
-        shapes = formats.sizes(analysis.sizes(known))
+        shapes = [formats.size(at[0]) for at in sizes.values()]
         y = vega.category("size", title=None, sort=shapes, axis={"grid": True})
         position = {"x": rate | {"axis": axis.get("axis", {}) | {"labelBound": True}}, "y": y}
         ends, height = {"x": low, "x2": high, "y": y}, max(120, 44 * len(shapes))
-    marker = 60 if known["n"].nunique() <= 24 else 12  # a dense sweep's markers would hide its lines
-    if known["low_known"].any():  # Vega warns about the extent of an empty layer
+    marker = 60 if len({row["n"] for row in known}) <= 24 else 12  # a dense sweep's markers would hide its lines
+    if some_ends:  # Vega warns about the extent of an empty layer
         enough = [{"filter": f"isValid(datum.{first})"}]
         interval = {"mark": INTERVAL | {"clip": True}, "transform": enough, "encoding": ends | {"color": color}}
         layers.append(interval | {"name": f"needs_{first}"})
@@ -123,46 +124,51 @@ def _against_size(
     if multiples:
         widths = ", ".join(str(tile) for tile in sorted(set(multiples.values())))
         caption += f", without the baseline; vertical lines at the multiples of the tiles ({widths})"
-    devices = known["device"].unique()
+    devices = list({row["device"] for row in known})
     columns = columns_of(known, series)
     if relative:
-        columns |= {"from": vega.rounded(known["ratio_low"]), "to": vega.rounded(known["ratio_high"])}
+        lows, highs = ([row[f"ratio_{end}"] for row in known] for end in ("low", "high"))
+        columns |= {"from": vega.rounded(lows), "to": vega.rounded(highs)}
     yield Figure(
         field, caption + which, columns, vega.layered(layers, height), titles_of(series), series.dtype,
         devices[0] if len(devices) == 1 else "",
     )  # fmt: skip
 
 
-def _arithmetics(known: pd.DataFrame, series: Series) -> str:
+def _arithmetics(known: Sequence[Row], series: Series) -> str:
     """Return what differs in the arithmetic of contenders, each after a semicolon."""
-    rows = analysis.row_dicts(known.drop_duplicates("label"))
-    named = [f"{row['label']}: {differing(row, {'dtype': series.dtype})}" for row in rows if row["arithmetic"]]
-    return "".join(f"; {each}" for each in named)
+    differs = {row["label"]: differing(row, {"dtype": series.dtype}) for row in known if row["arithmetic"]}
+    return "".join(f"; {label}: {text}" for label, text in differs.items())
 
 
-def _fastest(known: pd.DataFrame, lines: int) -> tuple[pd.DataFrame, str]:
+def _fastest(known: Sequence[Row], lines: int) -> tuple[Sequence[Row], str]:
     """Return the rows of the libraries and of at most ``lines`` rungs, and a text about the rungs that are not shown.
 
     These are the rungs that lag least behind the fastest of their device, in the median over sizes.
     """
-    rungs = known[known["role"] == "rung"]
-    if rungs["label"].nunique() <= lines:
+    names = ("device", *dimensions())
+    rungs = [(row, tuple(row[name] for name in names)) for row in known if row["role"] == "rung"]
+    if len({row["label"] for row, _ in rungs}) <= lines:
         return known, ""
-    size = [rungs[name] for name in ("device", *dimensions())]
-    lag = (rungs["seconds"] / rungs.groupby(size)["seconds"].transform("min")).groupby(rungs["label"]).median()
-    kept = lag.nsmallest(lines, keep="first").index
-    among = f"; the {len(kept)} fastest of {len(lag)} rungs, the table has all"
-    return known[(known["role"] != "rung") | known["label"].isin(kept)], among
+    least: dict[tuple, float] = {}
+    for row, at in rungs:
+        least[at] = min(row["seconds"], least.get(at, math.inf))
+    lags: dict[str, list[float]] = {}
+    for row, at in rungs:
+        lags.setdefault(row["label"], []).append(row["seconds"] / least[at])
+    kept = sorted(lags, key=lambda label: (median(lags[label]), label))[:lines]
+    among = f"; the {len(kept)} fastest of {len(lags)} rungs, the table has all"
+    return [row for row in known if row["role"] != "rung" or row["label"] in kept], among
 
 
-def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
+def _limit_layers(known: Sequence[Row], x: Spec, axis: Spec) -> list[Spec]:
     """Draw the hardware limit of each arithmetic as a dotted line with its name."""
-    limited = known[known["fraction"].notna()]  # the CPU, whose limits are unknown, may have larger sizes
-    if limited.empty:
+    limited = [row for row in known if row["fraction"] > 0]  # the CPU, whose limits are unknown, may have larger sizes
+    if not limited:
         return []
     # a limit is named at its largest size; one that holds at smaller sizes only would be a line without a name
-    largest = limited["n"].max()
-    named = json.dumps(sorted(set(limited["ceiling"][limited["n"] == largest])), ensure_ascii=False)
+    largest = max(row["n"] for row in limited)
+    named = json.dumps(sorted({row["ceiling"] for row in limited if row["n"] == largest}), ensure_ascii=False)
     median = [
         {"filter": f"isValid(datum.fraction) && indexof({named}, datum.ceiling) >= 0"},
         {"calculate": "datum.rate / datum.fraction", "as": "limit"},
@@ -170,7 +176,7 @@ def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
     ]
     y = vega.quantity("limit", **axis)
     tooltip = [{"field": "ceiling", "title": "limit"}, {"field": "size"}, vega.quantity("limit", format=",.3r")]
-    last = {"filter": f"datum.n == {int(largest)}"}
+    last = {"filter": f"datum.n == {largest}"}
     return [
         {
             "name": "needs_fraction_1",  # the page leaves a layer out if the chosen rows lack what it needs
@@ -187,16 +193,12 @@ def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
     ]
 
 
-def _multiples(known: pd.DataFrame) -> dict[int, int]:
+def _multiples(known: Sequence[Row]) -> dict[int, int]:
     """Map sizes that are multiples of a tile to the widest such tile; empty unless the sweep has every size."""
-    if (
-        not (known["tile"] > 0).any()
-        or len(sizes := sorted(set(known["n"]))) < 24
-        or sizes[-1] - sizes[0] >= len(sizes)
-    ):
+    tiles, sizes = sorted({row["tile"] for row in known if row["tile"]}), sorted({row["n"] for row in known})
+    if not tiles or len(sizes) < 24 or sizes[-1] - sizes[0] >= len(sizes):
         return {}
-    tiles = sorted({int(tile) for tile in known.loc[known["tile"] > 0, "tile"]})
-    return {int(n): max(t for t in tiles if n % t == 0) for n in sizes if any(n % t == 0 for t in tiles)}
+    return {n: max(t for t in tiles if n % t == 0) for n in sizes if any(n % t == 0 for t in tiles)}
 
 
 def _multiple_layers(multiples: Mapping[int, int], x: Spec) -> list[Spec]:
@@ -230,17 +232,19 @@ def size_table(series: Series, most: int | None = None) -> Table:
 
     It has at most ``most`` sizes, if that is given.
     """
-    labels = series.points.sort_values("place")["label"].unique()
-    points, which = at_sizes(series.points, most or len(series.points))
-    unit, lines = rate_unit_of(series.points), []
-    for _, at in groupby(analysis.row_dicts(points), key=itemgetter(*dimensions())):
+    labels = vega.first_of_labels(series.rows)
+    points, which = at_sizes(series.rows, most or len(series.rows))
+    unit, lines = rate_unit_of(series.rows), []
+    for at in analysis.by_size(points).values():
         rows = {row["label"]: row for row in at}
-        known = [_rate_cell(rows[label], unit) if label in rows else EMPTY for label in labels]
-        lines.append([of_size(next(iter(rows.values()))), *known])
-    caption = "; ".join(filter(None, (f"{unit.name}, {conditions(series)}{which}", libraries(series.points))))
-    head, of_rows = (size_title(series.points), *labels), [(line[0].text, "", "") for line in lines]
-    devices = series.points.drop_duplicates("label").set_index("label")["device"]
-    return Table(marked_caption(caption, points), head, lines, of_rows, ("", *(devices[label] for label in labels)))
+        known = [_rate_cell(rows[row["label"]], unit) if row["label"] in rows else EMPTY for row in labels]
+        lines.append([of_size(at[0]), *known])
+    caption = "; ".join(filter(None, (f"{unit.name}, {conditions(series)}{which}", libraries(series.rows))))
+    head, of_rows = (
+        (size_title(series.rows), *(row["label"] for row in labels)),
+        [(line[0].text, "", "") for line in lines],
+    )
+    return Table(marked_caption(caption, points), head, lines, of_rows, ("", *(row["device"] for row in labels)))
 
 
 def _rate_cell(row: Row, unit: RateUnit) -> Cell:
@@ -257,49 +261,51 @@ def _rate_cell(row: Row, unit: RateUnit) -> Cell:
 SEVERAL_SIZES = 4  # sizes over which a mean says more than each of them
 
 
-def over_sizes(rows: pd.DataFrame) -> str:
+def over_sizes(rows: Sequence[Row]) -> str:
     """Give the speed of a rung relative to the library over all sizes, for each element type.
 
     Of the rungs in the arithmetic of the type that were measured at each size, it is the one with the highest geometric
     mean of the speed relative to the faster of the library and the tuned library.
     """
     texts = []
-    for dtype in dict.fromkeys(rows["dtype"]):
-        here = first_series(rows[rows["dtype"] == dtype])
-        sizes = set(analysis.shapes(here))
-        ours = here[(here["role"] == "rung") & (here["arithmetic"] == "") & (here["ratio"] > 0)]
-        whole = [own for _, own in ours.groupby("label") if set(analysis.shapes(own)) == sizes]
+    for dtype in dict.fromkeys(row["dtype"] for row in rows):
+        here = first_series([row for row in rows if row["dtype"] == dtype])
+        sizes, of_rung = analysis.by_size(here), {}
+        for row in here:
+            if row["role"] == "rung" and not row["arithmetic"] and row["ratio"] > 0:
+                of_rung.setdefault(row["label"], []).append(row)
+        whole = [own for _, own in sorted(of_rung.items()) if len(analysis.by_size(own)) == len(sizes)]
         if len(sizes) < SEVERAL_SIZES or not whole:
             continue
-        own = max(whole, key=lambda own: geometric_mean(own["lead"]))
-        of_rung = analysis.row_dicts(own.sort_values("lead", kind="stable"))
+        own = max(whole, key=lambda own: geometric_mean(row["lead"] for row in own))
+        of_rung = sorted(own, key=lambda row: row["lead"])
         means = [
-            f"{formats.times(geometric_mean(own[ratio]))} {own[library].iloc[0]}"
+            f"{formats.times(geometric_mean(row[ratio] for row in own))} {own[0][library]}"
             for ratio, library in (("ratio", "library"), ("tuned_ratio", "tuned_library"))
-            if own[ratio].notna().all()
+            if all(row[ratio] > 0 for row in own)
         ]
         several = len(means) > 1
         least, most = (f"{formats.times(row['lead'])} at {formats.size(row)}" for row in (of_rung[0], of_rung[-1]))
-        text = f"Over {len(sizes)} sizes in {dtype}, {own['label'].iloc[0]} has {listed(means)} (geometric mean"
+        text = f"Over {len(sizes)} sizes in {dtype}, {own[0]['label']} has {listed(means)} (geometric mean"
         text += f"{'s). Relative to the faster of both it is' if several else '),'} from {least} to {most}"
         slower = [formats.size(row) for row in of_rung if row["lead_high"] < 1]
         texts.append(f"{text}; significantly slower at {listed(slower)}." if slower else f"{text}.")
     return " ".join(texts)
 
 
-def shapes(rows: pd.DataFrame) -> str:
+def shapes(rows: Sequence[Row]) -> str:
     """Compare the rate of other shapes with that of the square product of equal work."""
-    if OPERATIONS[rows["operation"].iloc[0]].dimensions != DIMENSIONS:
+    if OPERATIONS[rows[0]["operation"]].dimensions != DIMENSIONS:
         return ""
     texts = []
     for label in _listed_first(rows):
-        own = rows[rows["label"] == label]
-        square = (own["m"] == own["n"]) & (own["k"] == own["n"])
+        own = [row for row in rows if row["label"] == label]
+        square = [row for row in own if row["m"] == row["n"] == row["k"]]
         found = [
             (rate_ratio(row, equal), row, equal)
-            for row in analysis.row_dicts(own[~square])
-            for equal in analysis.row_dicts(own[square])
-            if abs(row["flops"] / equal["flops"] - 1) < 0.01
+            for row in own
+            for equal in square
+            if not row["m"] == row["n"] == row["k"] and abs(row["flops"] / equal["flops"] - 1) < 0.01
         ]
         if found:
             (low, at_low, square_row), (high, at_high, _) = (
@@ -315,14 +321,10 @@ def shapes(rows: pd.DataFrame) -> str:
     return f"Rate relative to the square product of equal work ({sizes}): {rates}."
 
 
-def _listed_first(rows: pd.DataFrame) -> list[str]:
+def _listed_first(rows: Sequence[Row]) -> list[str]:
     """Return the label of the fastest rung at the largest size and that of the baseline, for each device."""
-    labels = []
-    for device in DEVICES:
-        here = rows[rows["device"] == device]
-        if not here.empty:
-            labels += [row["label"] for row in fastest_of(analysis.largest(here), ("baseline",))]
-    return labels
+    here = [[row for row in rows if row["device"] == device] for device in DEVICES]
+    return [row["label"] for own in here for row in fastest_of(analysis.largest(own), "baseline")]
 
 
 CHAPTER = Chapter(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-import pandas as pd
-
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.report import formats
+from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, Chapter
 from hpcmm.report.chapters.ladder import ladders
 from hpcmm.report.chapters.sizes import rate_against_size
 from hpcmm.report.findings import rate_ratio
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio
+from hpcmm.report.tables import Row
 from hpcmm.report.vega import Figure, Style, category, layered, quantity, rounded
 
 HEAT = ("#eef3f9", "#1f5fa8")  # slowest, fastest
@@ -24,25 +24,27 @@ MOST_SIZES = 8  # of a map: more columns are too narrow for their numbers on a p
 
 def tile_map(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     """Draw rates by tile and size, coloured relative to the fastest at that size; wrong results are marked."""
-    points = series.points
-    if not (points["tile"] > 0).any():
+    rows = [row for row in series.rows if row["tile"]]
+    sizes = analysis.by_size(rows)
+    kinds = {(row["variant"], row["tile"]) for row in rows}
+    if len(kinds) == len({variant for variant, _ in kinds}) or not 2 <= len(sizes) <= MOST_SIZES:
         return
-    rows = points[points["tile"] > 0]
-    sizes = analysis.sizes(rows)
-    if rows.groupby("variant")["tile"].nunique().max() in (0, 1) or not 2 <= len(sizes) <= MOST_SIZES or rows.empty:
-        return
-    unit = formats.rate_unit_of(series.points).name
+    unit = formats.rate_unit_of(series.rows).name
     columns = columns_of(rows, series)
-    rates = pd.Series(columns["rate"], dtype=float)
-    wrong = rows["result"] == "FAIL"
+    most: dict[str, float] = {}
+    for size, rate in zip(columns["size"], columns["rate"], strict=True):
+        most[size] = max(rate or 0.0, most.get(size, 0.0))
+    rates = [math.nan if rate is None else rate for rate in columns["rate"]]
     columns |= {
-        "relative": rounded(rates / rates.groupby(pd.Series(columns["size"])).transform("max")),
-        "text": ["FAIL" if bad else formats.number(rate) for bad, rate in zip(wrong, rates, strict=True)],
+        "relative": rounded([rate / (most[size] or 1.0) for rate, size in zip(rates, columns["size"], strict=True)]),
+        "text": [
+            "FAIL" if row["result"] == "FAIL" else formats.number(rate) for row, rate in zip(rows, rates, strict=True)
+        ],
     }
-    labels = list(rows.sort_values("place")["label"].unique())
+    labels = [row["label"] for row in vega.first_of_labels(rows)]
     top = {"labelAngle": 0, "orient": "top", "domain": False, "ticks": False}
     position = {
-        "x": category("size", sort=formats.sizes(sizes), title="n", axis=top),
+        "x": category("size", sort=[formats.size(at[0]) for at in sizes.values()], title="n", axis=top),
         "y": category("label", sort=labels, title=None, axis={"domain": False, "ticks": False, "labelLimit": 200}),
     }
     legend = {"title": "relative to the fastest", "titleLimit": 300, "format": ".0%", "gradientLength": 160}
@@ -71,38 +73,34 @@ def tile_map(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     ]
     caption = f"{unit} by tile and size, {described(series)}; an empty cell was not measured"
     whole = layered(layers, 26 * len(labels) + 20)
-    yield Figure("tiles", caption, columns, whole, titles_of(series), series.dtype, rows["device"].iloc[0])
+    yield Figure("tiles", caption, columns, whole, titles_of(series), series.dtype, rows[0]["device"])
 
 
-def tiles(rows: pd.DataFrame) -> str:
+def tiles(rows: Sequence[Row]) -> str:
     """Name the fastest tile of each rung that was measured with several, at the largest size."""
-    if not (rows["tile"] > 0).any():
-        return ""
-    here = analysis.largest(rows)
+    here = [row for row in analysis.largest(rows) if row["tile"]]
     texts = []
-    for variant, group in here[here["tile"] > 0].sort_values("place").groupby("variant", sort=False):
-        ranked = analysis.row_dicts(group.sort_values("seconds"))
+    for variant in dict.fromkeys(row["variant"] for row in sorted(here, key=lambda row: row["place"])):
+        ranked = sorted((row for row in here if row["variant"] == variant), key=lambda row: row["seconds"])
         others = [row for row in ranked if row["tile"] != ranked[0]["tile"] and row["memory"] == ranked[0]["memory"]]
         if others:
             speedup = Ratio.of(ranked[0], others[0]).over(f"tile {others[0]['tile']:.0f}")
             texts.append(f"{ranked[0]['tile']:.0f} for {variant}, {speedup}")
-    return f"Fastest tile at {formats.size(here.iloc[0])}: {'; '.join(texts)}." if texts else ""
+    return f"Fastest tile at {formats.size(here[0])}: {'; '.join(texts)}." if texts else ""
 
 
-def remainders(rows: pd.DataFrame) -> str:
+def remainders(rows: Sequence[Row]) -> str:
     """Give the cost of one row and column beyond a multiple of the tile, and how many peaks are at multiples."""
-    if not (rows["tile"] > 0).any():
-        return ""
-    squares = rows[(rows["tile"] > 0) & (rows["m"] == rows["n"]) & (rows["k"] == rows["n"])]
+    squares = [row for row in rows if row["tile"] and row["m"] == row["n"] == row["k"]]
     texts = []
-    for label, group in squares.sort_values("place").groupby("label", sort=False):
-        at = {int(row["n"]): row for row in analysis.row_dicts(group)}
-        tile = int(group["tile"].iloc[0])
+    for first in vega.first_of_labels(squares):
+        at = {row["n"]: row for row in squares if row["label"] == first["label"]}
+        tile = first["tile"]
         multiples = [n for n in at if n % tile == 0]
         falls = [rate_ratio(at[n + 1], at[n]) for n in multiples if n + 1 in at]
         if not falls:
             continue
-        text = f"{label}: {_spread(falls)}"
+        text = f"{first['label']}: {_spread(falls)}"
         around = {n: range(n - tile // 2, n + tile // 2 + 1) for n in multiples}
         whole = {n: near for n, near in around.items() if all(each in at for each in near)}
         if whole:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import pandas as pd
-
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.model import TEXTBOOK
@@ -30,46 +28,45 @@ from hpcmm.store import DIMENSIONS
 
 def calls(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     """Draw end-to-end times by phase: of each label at the largest size, and of the fastest one at all sizes."""
-    frame = analysis.phases(series.points)
-    if frame.empty:
-        return
-    largest = analysis.largest(frame)
-    for device, rows in largest.groupby("device", sort=False):
+    timed = analysis.phases(series.rows)
+    largest = analysis.largest(timed)
+    for device in dict.fromkeys(row["device"] for row in largest):
         if not DEVICES[device].accelerator and series.ranks == 1:
             continue  # nothing is copied
-        rows = rows.sort_values("place")
-        what = f"{formats.size(largest.iloc[0])}, {described(series)}"
+        rows = sorted((row for row in largest if row["device"] == device), key=lambda row: row["place"])
+        what = f"{formats.size(largest[0])}, {described(series)}"
         caption = f"End-to-end time on the {formats.device(device)} by phase at {what}{_overlapping(rows)}"
         yield replace(
-            _stacked(f"calls-{device}", caption, rows, list(rows["label"]), share=False),
+            _stacked(f"calls-{device}", caption, rows, [row["label"] for row in rows], share=False),
             dtype=series.dtype, device=device,
         )  # fmt: skip
-    shapes = analysis.shapes(frame)
-    some = formats.spread(list(dict.fromkeys(shapes)), 8)
-    ours = largest[(largest["role"] == "rung") & analysis.on_accelerator(largest)]
-    if len(some) < 3 or ours.empty:
+    some = formats.spread(list(analysis.by_size(timed).values()), 8)
+    ours = [row for row in largest if row["role"] == "rung" and DEVICES[row["device"]].accelerator]
+    if len(some) < 3 or not ours:
         return
-    rung = ours.loc[ours["call_seconds"].idxmin(), "rung"]
-    rows = frame[[own == rung and shape in some for own, shape in zip(frame["rung"], shapes, strict=True)]]
-    names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in analysis.row_dicts(rows)]
+    rung = min(ours, key=lambda row: row["call_seconds"])["rung"]
+    rows = [row for at in some for row in at if row["rung"] == rung]
+    names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in rows]
     caption = f"Share of each phase in the end-to-end time of {rung}, by size{_overlapping(rows)}"
     yield replace(
         _stacked("shares", caption, rows, names, share=True),
-        dtype=series.dtype, device=rows["device"].iloc[0],
+        dtype=series.dtype, device=rows[0]["device"],
     )  # fmt: skip
 
 
-def _overlapping(rows: pd.DataFrame) -> str:
+def _overlapping(rows: Sequence[Row]) -> str:
     """Return the part of a caption that names algorithms with overlapping phases."""
-    names = [name for name in rows["algorithm"].unique() if name != TEXTBOOK]
+    names = dict.fromkeys(row["algorithm"] for row in rows if row["algorithm"] != TEXTBOOK)
     who = " and ".join(names)
     return f"; phases of {who} overlap, so the end-to-end time is shorter than the bar" if names else ""
 
 
-def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], share: bool) -> Figure:
+def _stacked(name: str, caption: str, rows: Sequence[Row], names: Sequence[str], share: bool) -> Figure:
     columns: dict[str, list] = {"name": [], "phase": [], "start": [], "end": [], "seconds": [], "share": []}
-    unit, scale = ("share of the end-to-end time", 1.0) if share else formats.unit_of(rows["call_seconds"].max())
-    for label, row in zip(names, analysis.row_dicts(rows), strict=True):
+    unit, scale = (
+        ("share of the end-to-end time", 1.0) if share else formats.unit_of(max(row["call_seconds"] for row in rows))
+    )
+    for label, row in zip(names, rows, strict=True):
         start = 0.0
         for phase in PHASES[:-1]:
             seconds = row["call_" + phase]
@@ -122,7 +119,7 @@ ACTIVITY_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "memory", 
 ACTIVITY_COLUMNS += ("mean", "least", "most")
 
 
-def phase_table(series: Series) -> Table | None:
+def phase_table(series: Series, rows: Sequence[Row]) -> Table | None:
     """Make the table of end-to-end times by phase, with both rates; None if no call was timed."""
 
     def of_phase(phase: str) -> Column:
@@ -132,12 +129,14 @@ def phase_table(series: Series) -> Table | None:
 
         return cell
 
-    rows, which = at_sizes(analysis.phases(series.points), 3)
-    if rows.empty:
+    rows, which = at_sizes(rows, 3)
+    if not rows:
         return None
-    unit = rate_unit_of(series.points)
+    unit = rate_unit_of(series.rows)
     columns: dict[str, Column] = {size_title(rows): of_size, "Variant": text("label")}
-    columns |= {phase.capitalize(): of_phase(phase) for phase in PHASES[:-1] if rows["call_" + phase].notna().any()}
+    columns |= {
+        phase.capitalize(): of_phase(phase) for phase in PHASES[:-1] if any(row["call_" + phase] >= 0 for row in rows)
+    }
     columns |= {
         "Total": value("call_seconds", duration),
         f"{unit.name}, kernel alone": lambda row: Cell(rate(row, unit=unit)),
@@ -146,6 +145,7 @@ def phase_table(series: Series) -> Table | None:
     return table(f"End-to-end times, {conditions(series)}{which}", rows, columns, leading=1)
 
 
+MEMORIES = ("pinned", "pageable", "")
 # Phases of a call, under the names that profilers use
 ACTIVITIES = {
     "scatter": "scatter (MPI)",
@@ -158,22 +158,26 @@ ACTIVITIES = {
 }
 
 
-def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
+def activity_table(series: Series, activities: Sequence[Row]) -> Table | None:
     """Make the table of copies and kernels as a profiler lists them; None if no call moved anything.
 
     ``activities`` are the rows of ``analysis.activities`` that belong to the series. For each activity, page-locked
     and pageable memory are in adjacent rows.
     """
-    activities = activities[analysis.on_accelerator(activities) | (activities["ranks"] > 1)]
-    if activities.empty:
+    activities = [row for row in activities if DEVICES[row["device"]].accelerator or row["ranks"] > 1]
+    if not activities:
         return None
-    with_memory = bool((activities["memory"] != "").any())
-    activities = activities.assign(
-        position=activities["activity"].map({phase: i for i, phase in enumerate(PHASES)}),
-        first=activities.groupby("rung")["place"].transform("min"),
-    ).sort_values(
-        [*dimensions(), "first", "position", "memory"], ascending=[*[True] * 5, False], kind="stable", ignore_index=True
-    )
+    with_memory = any(row["memory"] for row in activities)
+    first: dict[str, int] = {}
+    for row in activities:
+        first[row["rung"]] = min(row["place"], first.get(row["rung"], row["place"]))
+
+    def place(row: Row) -> tuple:
+        """By size, rung and phase; page-locked memory first."""
+        sizes = (row[name] for name in dimensions())
+        return *sizes, first[row["rung"]], PHASES.index(row["activity"]), MEMORIES.index(row["memory"])
+
+    activities = sorted(activities, key=place)
     some, which = at_sizes(activities, 4 if with_memory else 1)
     columns: dict[str, Column] = {
         size_title(activities): of_size,
@@ -188,10 +192,10 @@ def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
     return table(f"Copies and kernel, {conditions(series)}{which}", some, columns, leading=3)
 
 
-def host_memory(rows: pd.DataFrame) -> str:
+def host_memory(rows: Sequence[Row]) -> str:
     """Give the speedup from page-locked host memory, end to end and of the copies, at the largest size."""
-    here = analysis.largest(rows[rows["call_seconds"].notna()]) if rows["call_seconds"].notna().any() else rows[:0]
-    kinds = {kind: fastest_of(here[here["memory"] == kind], ("rung",)) for kind in ("pinned", "pageable")}
+    here = analysis.largest([row for row in rows if row["call_seconds"] > 0])
+    kinds = {kind: fastest_of((row for row in here if row["memory"] == kind), "rung") for kind in MEMORIES}
     pageable = {row["rung"]: row for row in kinds["pageable"]}
     both = [
         (row, pageable[row["rung"]]) for row in kinds["pinned"] if row["rung"] in pageable and row["role"] == "rung"
@@ -218,12 +222,9 @@ CHAPTER = Chapter(
     (calls, rate_against_size, ladders),
     (Answer(host_memory, each_size=True),),
     (
+        Tabulated("phases", PHASE_COLUMNS, lambda series, whole: analysis.phases(series.rows), phase_table),
         Tabulated(
-            "phases",
-            PHASE_COLUMNS,
-            lambda series, whole: analysis.phases(series.points),
-            lambda series, rows: phase_table(series),
+            "activities", ACTIVITY_COLUMNS, lambda series, whole: whole.activities.get(series.key, ()), activity_table
         ),
-        Tabulated("activities", ACTIVITY_COLUMNS, lambda series, whole: series.of(whole.activities), activity_table),
     ),
 )

@@ -37,7 +37,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         columns = {
             "label": list(rows["label"]),
             "operation": list(rows["operation"]),
-            "size": formats.sizes(rows),
+            "size": list(map(formats.size, analysis.row_dicts(rows))),
             "intensity": vega.rounded(intensity),
             "rate": vega.rounded(rows["flops_per_second"] / unit.scale),
             "fraction": vega.rounded(rows["fraction"]),
