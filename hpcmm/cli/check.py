@@ -140,7 +140,7 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
             *("matmul", "cublas", [2048, 4096], [ALONE]), device="cuda", dtypes=["float32", "float64", "bfloat16"]
         ),
         "gpu_memory": work("vector_add", "cupy", [2**22, 2**24, 2**26], [ALONE]),
-        # The end of a copy is seen in steps of up to 2 us, the same for each pair: short copies would name healthy cards.
+        # The end of a copy is seen in steps of up to 2 us, so short copies would name healthy cards.
         "gpu_links": work("links", "device_copy", lengths(22, 24, 26), [*between, *DIRECTIONS]),
         # each rank holds the whole vectors
         "gpu_all_reduce": work("links", "device_copy", [2**12, 2**18, 2**24], ["all_reduce_nccl"]),
