@@ -16,7 +16,6 @@ from typing import Any
 
 import rungs
 import transcripts
-import worked
 from tabulate import tabulate
 
 from hpcmm import store
@@ -24,6 +23,7 @@ from hpcmm.cli.main import parser
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.grading import rubric as rubrics
 from hpcmm.grading.counts import PROPERTIES
+from hpcmm.model.capabilities import CAPABILITIES, block_limits, block_on, capability
 from hpcmm.operations import OPERATIONS, drawings, heads
 from hpcmm.parallel import ALGORITHMS, algorithms_of
 from hpcmm.report import definitions, export, formats
@@ -212,6 +212,50 @@ def _names(values: Sequence[Any], last: str = ", ") -> str:
     return last.join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
 
 
+def _numbers(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
+    sides = ["left", *["right"] * (len(head) - 1)]
+    return tabulate(rows, head, tablefmt="pipe", colalign=sides, disable_numparse=True)
+
+
+def limits() -> str:
+    """List the limits of each compute capability."""
+    head = ["compute capability", "threads per block", "threads per SM", "warps per SM", "blocks per SM"]
+    head += ["registers per SM", "registers per thread", "shared memory per SM [KiB]", "per block [KiB]"]
+    rows = [
+        [
+            each.names.replace(" ", ", "),
+            *map("{:,}".format, (each.block_threads, each.threads, each.warps, each.blocks, each.registers)),
+            *map("{:,}".format, (each.thread_registers, each.shared, each.block_shared)),
+        ]
+        for each in CAPABILITIES
+    ]
+    return _numbers(rows, head)
+
+
+def resident(tile: int, like: str, sm_shared: int = 0) -> tuple[int, str]:
+    """Return the blocks of a tiled product per SM, and what limits them."""
+    device = capability(like)
+    block = block_on(device, (tile, tile), 2 * tile**2 * 4, sm_shared=sm_shared)
+    found = block_limits(block, device)
+    least = min(found.values())
+    return least, ", ".join(name for name, count in found.items() if count == least)
+
+
+def occupancies() -> str:
+    """List the occupancy of a tiled product by the width of its tile."""
+    rows = []
+    for tile in (8, 16, 32):
+        for like in ("1.0", "2.0", "3.5", "9.0"):
+            device = capability(like)
+            if tile**2 > device.block_threads:
+                rows.append([f"{tile}", like, "-", "-", "-", f"more than {device.block_threads} threads in a block"])
+                continue
+            count, binding = resident(tile, like)
+            share = count * tile**2 / device.threads
+            rows.append([f"{tile}", like, f"{count}", f"{count * tile**2:,}", f"{share:.0%}", binding])
+    return _numbers(rows, ["tile", "like", "blocks per SM", "threads", "occupancy", "limited by"])
+
+
 PARTS = {
     "algorithms": algorithms,
     "commands": commands,
@@ -224,5 +268,6 @@ PARTS = {
     "exported": exported,
     "definitions": definitions.markdown,
     "rungs": rungs.contents,
-    **worked.PARTS,
+    "by_hand_limits": limits,
+    "by_hand_occupancies": occupancies,
 }

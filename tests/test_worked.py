@@ -1,51 +1,47 @@
 """The page "Worked by hand" and ``hpcmm occupancy``, against the documents' numbers and independent computations."""
 
+import math
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
-import worked
 
 from hpcmm import store
 from hpcmm.cli.main import main
 from hpcmm.model.capabilities import CAPABILITIES, capability
 
 
+def table(*heads: str) -> list[list[str]]:
+    """Return the cells of a table of the page, by the first of its heads, and those of the tables behind it."""
+    lines = (Path(__file__).parents[1] / "docs" / "by-hand.md").read_text("utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    (first,) = (i for i, line in enumerate(cells) if line[: len(heads)] == list(heads))
+    return cells[first + 2 :]
+
+
 def test_the_products_in_both_orders_differ():
-    rows = [re.findall(r"-?\d+", line)[-4:] for line in worked.order().splitlines()[2:]]
-    a, b, ab, ba = (np.array(row, int).reshape(2, 2) for row in rows)
-    assert (ab == [[sum(a[i] * b[:, j]) for j in (0, 1)] for i in (0, 1)]).all()
-    assert (ba == [[sum(b[i] * a[:, j]) for j in (0, 1)] for i in (0, 1)]).all()
-    assert (ab != ba).any()
+    a, b, ab, ba = (np.array([cell.split() for cell in row[1:]], int) for row in table("matrix")[:4])
+    assert (ab == a @ b).all() and (ba == b @ a).all() and (ab != ba).any()
 
 
-@pytest.mark.parametrize(("n", "tile"), [(4, 2), (9, 3)])
-def test_the_phases_of_a_block_add_up_to_the_product(n, tile):
-    a, b = np.random.default_rng(1).integers(-9, 9, (2, n, n))
-    values = {f"A{i}{j}": a[i, j] for i in range(n) for j in range(n)}
-    values |= {f"B{i}{j}": b[i, j] for i in range(n) for j in range(n)}
-    rows = worked.phases(n, tile)
+def test_the_phases_of_a_block_add_up_to_the_product():
+    a, b = np.random.default_rng(1).integers(-9, 9, (2, 4, 4))
+    values = {f"A{i}{j}": a[i, j] for i in range(4) for j in range(4)}
+    values |= {f"B{i}{j}": b[i, j] for i in range(4) for j in range(4)}
+    rows = table("thread (y, x)")[:4]
     for thread, *phases in rows:
         y, x = map(int, re.findall(r"\d", thread))
-        sums = [eval(text.replace("·", "*"), {}, values) for text in phases[1::2]]
-        assert sum(sums) == (a @ b)[y, x]
-    for phase in range(n // tile):  # what the threads load in a phase is what they use in it
+        assert sum(eval(text.replace("·", "*"), {}, values) for text in phases[1::2]) == (a @ b)[y, x]
+    for phase in (0, 1):  # what the threads load in a phase is what they use in it
         loaded = {name for row in rows for name in row[1 + 2 * phase].split(", ")}
-        used = {name for row in rows for name in re.findall(r"[AB]\d\d", row[2 + 2 * phase])}
-        assert loaded == used
+        assert loaded == {name for row in rows for name in re.findall(r"[AB]\d\d", row[2 + 2 * phase])}
 
 
-@pytest.mark.parametrize("name", ["divergent", "strided", "sequential"])
-def test_the_steps_of_a_reduction_keep_the_sum(name):
-    steps = worked.reductions()[name]
-    assert [len(active) for _, active in steps] == [8, 4, 2, 1]
-    assert steps[-1][0][0] == sum(range(1, 17))
-    warps = [len({t // 4 for t in active}) for _, active in steps]
-    assert warps == ([4, 4, 2, 1] if name == "divergent" else [2, 1, 1, 1])
+def test_the_steps_of_a_reduction_keep_the_sum():
+    steps = table("rung", "step")[:12]
+    assert [len(row[2].split()) for row in steps] == [8, 4, 2, 1] * 3
+    assert [int(row[3].split()[0]) for row in steps[3::4]] == [sum(range(1, 17))] * 3
 
 
 def test_the_hand_count_of_a_reduction_is_that_of_the_published_counters():
@@ -53,36 +49,32 @@ def test_the_hand_count_of_a_reduction_is_that_of_the_published_counters():
     if not path.exists():
         pytest.skip("no run is published")
     rows = store.read(path)["profiles"]
+    by_hand = {row[0].strip("`"): int(row[3]) for row in table("rung", "warps, over all steps")[:3]}
     for name, loads, factor in (("divergent", 47, 1.015), ("strided", 17, 2.833), ("sequential", 17, 1.030)):
         (at,) = np.flatnonzero((rows["variant"] == name) & (rows["operation"] == "sum") & (rows["dtype"] == "float32"))
         counted = rows["shared_load_wavefronts"][at] - rows["shared_load_conflicts"][at]
-        warps, threads = worked.combining(name)
-        assert (2 * warps + 1, threads) == (loads, 127)
+        assert by_hand[name] == loads
         assert rows["n"][at] == 2**22 and counted == pytest.approx(loads * 2**15)
         assert rows["shared_load_wavefronts"][at] / counted == pytest.approx(factor, abs=0.02)
 
 
 def test_a_warp_touches_the_sectors_of_its_bytes():
-    for stride in range(1, 40):
+    for stride, sectors, _, ways in table("stride in elements")[:8]:
         touched = np.zeros(40 * 32 * 4, bool)
         for lane in range(32):
-            touched[4 * lane * stride : 4 * lane * stride + 4] = True
-        assert worked.sectors(stride) == touched.reshape(-1, 32).any(axis=1).sum()
-        banks = np.bincount(np.arange(32) * stride % 32)
-        assert worked.ways(stride) == banks.max()
+            touched[4 * lane * int(stride) : 4 * lane * int(stride) + 4] = True
+        assert int(sectors) == touched.reshape(-1, 32).any(axis=1).sum()
+        assert int(ways) == np.bincount(np.arange(32) * int(stride) % 32).max()
 
 
-def test_the_elements_of_all_tiles_are_those_of_the_matrices():
-    for m, n, k, tile in ((10, 11, 12, 4), (10, 11, 10, 4), (641, 641, 640, 32)):
-        found = list(worked.ragged(m, n, k, tile))
-        across, down = worked.blocks(n, tile), worked.blocks(m, tile)
-        assert sum(a for _, _, a, _, _ in found) == m * k * across
-        assert sum(b for _, _, _, b, _ in found) == k * n * down
-        assert sum(c for _, phase, _, _, c in found if phase == 0) == m * n
-
-
-def test_rows_are_pitched_to_whole_units():
-    assert [worked.pitch(width, 4) for width in (1, 128, 129)] == [512, 512, 1024]
+def test_grids_are_rounded_up_and_rows_are_pitched_to_whole_units():
+    for size, tile, grid, beyond in table("C", "block")[:6]:
+        n, width = (int(each.split(" x ")[0]) for each in (size, tile))
+        assert grid.startswith(f"{math.ceil(n / width)} x")
+        assert int(beyond.replace(",", "")) == (math.ceil(n / width) * width) ** 2 - n**2
+    for row in table("columns")[:5]:
+        columns, itemsize, nbytes, pitch, ld = (int(cell.replace(",", "")) for cell in row)
+        assert nbytes == columns * itemsize <= pitch < nbytes + 512 and pitch % 512 == 0 and ld == pitch // itemsize
 
 
 @pytest.mark.parametrize(

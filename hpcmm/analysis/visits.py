@@ -130,19 +130,6 @@ def priors(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray) -> dic
     }
 
 
-def moderated(
-    frame: pd.DataFrame, known: Mapping[str, noise.Prior], centre: np.ndarray, variance: np.ndarray, freedom: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return variance of one visit and its degrees of freedom for each row, by the prior of the row's device."""
-    found, total = np.full((2, len(frame)), np.nan)
-    for device in frame["device"].unique():
-        here = (frame["device"] == device).to_numpy() & np.isfinite(centre)
-        prior = known.get(device) or noise.Prior(*np.empty((3, 0)))
-        found[here], total[here] = prior.moderated(centre[here], variance[here], freedom[here])
-    found[~(total > 0)] = np.nan  # one visit, and nothing to compare it with
-    return found, total
-
-
 def half_widths(variances: np.ndarray, freedom: np.ndarray) -> np.ndarray:
     """Return the half-width of the interval of each logarithm; NaN above ``WIDEST``, or without a degree of freedom."""
     found = np.full(len(variances), np.nan)
