@@ -1,10 +1,150 @@
-"""Processes killed at random moments of a local run, see ``kills.py``."""
+"""Processes of a local run that are killed at random moments: every planned point is measured once, and none stays.
 
+After some kills the config changes, also back to an earlier one.
+"""
+
+import contextlib
+import json
 import os
+import random
+import re
 import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
 
+import psutil
 import pytest
-from kills import LIMIT, campaign
+import yaml
+
+from hpcmm import store
+from hpcmm.bench.journal import whole_lines
+
+ROOT = Path(__file__).parents[1]
+TOKEN = "HPCMM_TEST_TOKEN"  # marks every process of the test, also those that lost their parent
+
+CONFIG = {
+    "backends": "cpu",
+    "measuring": {"visits": 2, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05},
+    "sweeps": {
+        "products": {
+            "operation": "matmul",
+            "variants": ["serial", "openmp", "numpy"],
+            "sizes": [32, 48, 64, 80],
+            "dtypes": ["float32"],
+            "ranks": [1, 2],
+        },
+        "sums": {"operation": "sum", "variants": ["serial", "numpy"], "sizes": [1000, 5000], "ranks": [1, 2]},
+    },
+}
+POINTS = 2 * (3 * 4 + 2 * 2 * 3)  # ranks, variants, sizes; the sum has three types
+
+LIMIT = 600  # seconds for a whole run, also beside other tests on two busy cores; it takes some 20 on an idle machine
+
+
+def marked(token: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(TOKEN) == token and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def part(process: psutil.Process) -> str:
+    """Return which part of a run a process is: a module of hpcmm, or a program."""
+    command = process.cmdline()
+    return next((each for each in command if re.match(r"(hpcmm\.\w+\.\w+|snakemake)$", each)), process.name())
+
+
+def random_moment(run: subprocess.Popen, chance: random.Random, token: str) -> int | None:
+    """Wait until a random moment, mostly after the start of a job; return the exit status if the run ends before.
+
+    Beside other tests, the start of Snakemake alone may take longer than everything else.
+    """
+    in_job = chance.random() < 0.8
+    while in_job and run.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            in_job = not any(part(process) == "hpcmm.jobs.measure" for process in marked(token))
+        time.sleep(0.5)  # looking at all processes takes a part of a core
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return run.wait(chance.uniform(0, 9))
+    return None
+
+
+def campaign(folder: Path, seed: int, kills: int) -> dict[str, int]:
+    """Kill processes of runs in a folder, let the last run end, and return the kills by the part of a run."""
+    chance, token = random.Random(seed), uuid.uuid4().hex
+    config = folder / "experiment.yaml"
+    results, log = folder / "results", folder / "log"
+    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--cores", "2"]
+    command += ["--directory", folder, "--configfile", config]
+    killed: Counter[str] = Counter()
+    count = runs = 0
+
+    def plan_again(inputs: int) -> None:
+        """Write a config with another seed of the inputs, with which all points are measured anew."""
+        config.write_text(yaml.safe_dump(CONFIG | {"measuring": CONFIG["measuring"] | {"seed": inputs}}))
+
+    try:
+        while not runs or count < kills:
+            runs += 1
+            plan_again(runs)
+            failed = 0  # runs in succession that nobody killed
+            while True:
+                with log.open("wb") as output:
+                    run = subprocess.Popen(command, env=os.environ | {TOKEN: token}, stdout=output, stderr=output)
+                status = random_moment(run, chance, token) if count < kills else run.wait(LIMIT)
+                if status is None:
+                    # a run that was just started has no mark yet, and one that just ended none any more
+                    victims = marked(token) or [psutil.Process(run.pid)]
+                    # jobs are at work for the smaller part of the time, and Snakemake always is
+                    in_job = [process for process in victims if process.pid != run.pid]
+                    victim = chance.choice(in_job if in_job and chance.random() < 0.8 else victims)
+                    try:
+                        name = part(victim)
+                        victim.kill()
+                    except psutil.NoSuchProcess:
+                        continue
+                    finally:
+                        # the other processes of the run end, or they continue beside the next run
+                        if victim.pid != run.pid and chance.random() < 0.5:
+                            run.kill()
+                        run.wait(LIMIT)
+                    killed[name] += 1
+                    count, failed = count + 1, 0
+                    if chance.random() < 0.3:
+                        plan_again(chance.randint(1, runs + 1))
+                    continue
+                if status == 0:
+                    break
+                failed += 1
+                if failed == 5 or re.search("Traceback|LockException", log.read_text()):
+                    raise AssertionError(log.read_text())
+            columns = store.read(results / "timings.h5")
+            own = columns["measurements"]["contender"] == columns["measurements"]["variant"]
+            fingerprints = columns["measurements"]["fingerprint"][own]
+            assert len(fingerprints) == len(set(fingerprints)) == POINTS, "every planned point once"
+            assert columns["measurements"]["passed"].all(), "every point verified"
+            assert set(columns["samples"]["visit"]) == {0, 1}, "both visits"
+            lines = [line for path in results.rglob("*.journal") for _, line in whole_lines(path.read_bytes())]
+            begun = {json.loads(line).get("fingerprint") for line in lines}  # of another config that may come back
+            assert not begun & set(fingerprints), "no point is in a journal, too"
+        deadline = time.monotonic() + 30
+        while marked(token) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        assert not marked(token), "no process left"
+    finally:
+        for process in marked(token):
+            process.kill()
+        run.wait()
+    return dict(killed)
+
 
 ALL = os.environ.get("HPCMM_TEST_ALL") == "1"
 KILLS = 34 if ALL else 2  # for each seed
