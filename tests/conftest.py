@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import functools
 import gc
-import itertools
+import hashlib
 import json
 import os
 import re
@@ -20,7 +20,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from hpcmm import backends
+from hpcmm import backends, store
 from hpcmm.backends.cpu import device
 from hpcmm.backends.emulated import launch
 from hpcmm.cli import main
@@ -201,16 +201,19 @@ def emulated(shared_folder) -> Path:
 
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory, emulated):
+def build(emulated):
     """Compile a kernel's source for the host, each text and set of constants once: ``build(text, symbol, options)``."""
     if launch.COMPILER is None:
         pytest.skip("no g++ on this machine")
-    folder, numbers = tmp_path_factory.mktemp("kernels"), itertools.count()
+    folder = emulated / "sources"  # by their contents, so that all test processes share what one has compiled
+    folder.mkdir(exist_ok=True)
 
     @functools.cache
     def build(text: str, symbol: str, options: tuple[str, ...] = ()) -> launch.HostKernel:
-        source = folder / f"{next(numbers)}.cu"
-        source.write_text(text)
+        source = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.cu"
+        if not source.exists():
+            with store.replacing(source) as temporary:
+                temporary.write_text(text)
         return launch.compile_kernel(source, symbol, options, emulated)
 
     return build

@@ -18,7 +18,8 @@ from hpcmm.system.reader import ConfigError
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
 # Kernels as their authors wrote them
-STYLES = SimpleNamespace(**{path.stem: path.read_text() for path in (Path(__file__).parent / "adopted").iterdir()})
+ADOPTED = Path(__file__).with_name("adopted")
+STYLES = SimpleNamespace(**{path.stem: path.read_text() for path in ADOPTED.iterdir()})
 
 
 def adopted(folder, text: str, name: str = "mine.cu", kernel: str = "") -> dict:
@@ -27,63 +28,41 @@ def adopted(folder, text: str, name: str = "mine.cu", kernel: str = "") -> dict:
     return adopt(path, kernel).head
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "wanted"),
-    [
-        (
-            *(STYLES.by_rows, "by_rows.cuh"),
-            {
-                "call": "mine(out=C, B, A, rows=m, inner=k, cols=n)",
-                "grid": ["ceil(m / 8)", "ceil(n / 8)"],
-                "scalars": "none",
-            },
-        ),
-        (
-            *(STYLES.tiled, "tiled.hip"),
-            {"call": "tiled<16, hpcmm_real>(A, B, C, width=n)", "square": True, "multiples": dict.fromkeys("mnk", 16)},
-        ),
-        (STYLES.scaled, "mine.cu", {"call": "scaled(M=m, N=n, K=k, alpha, a=A, b=B, beta, c=C)", "reads": True}),
-        (STYLES.sum, "mine.cu", {"operation": "sum", "dtypes": ["int32"], "block": 128, "per_thread": 2}),
-        (
-            STYLES.atomic,
-            "mine.cu",
-            {"operation": "sum", "call": "add_all(x, n, sum=result)", "one_launch": True, "adds": True},
-        ),
-        (STYLES.add, "mine.cu", {"operation": "vector_add", "call": "add(c=z, a=x, b=y, n)"}),
-        (STYLES.by_columns, "mine.c", {"layout": "columns", "adds": True, "scalars": "none", "dtypes": ["float64"]}),
-        (STYLES.of_structures, "mine.cu", {"multiples": {"m": 16, "n": 16, "k": 1}, "scalars": "none"}),
-        (STYLES.of_constants, "mine.cu", {"operation": "vector_add", "call": "add(N=n, a=x, b=y, c=z)", "block": 1}),
-        (STYLES.of_arrays, "mine.c", {"call": "multiply(N=n, A=A, B=B, C=C)", "square": True}),
-        (STYLES.of_macro, "mine.cu", {"call": "product(N=n, A, B, C)", "square": True}),
-        (STYLES.of_rows, "mine.c", {"call": "multiply(A, B, C, rowsA=m, colsA=k, colsB=n)", "scalars": "none"}),
-        (STYLES.in_c, "mine.cpp", {"operation": "sum", "call": "sum(values=x, count=n)"}),
-        (
-            *(STYLES.of_strides, "mine.c"),
-            {
-                "call": "gemm(m, n, k, alpha, A, incRowA=lda, incColA=1, B, incRowB=ldb, incColB=1, beta, C, "
-                "incRowC=ldc, incColC=1)"
-            },
-        ),
-        (
-            *(STYLES.in_blocks, "mine.c"),
-            {"dtypes": ["int32"], "adds": True, "square": True, "multiples": dict.fromkeys("mnk", 32)},
-        ),
-        (STYLES.for_hip, "mine.hip", {"operation": "vector_add", "block": 192}),
-        (
-            STYLES.of_samples,
-            "mine.cu",
-            {"operation": "sum", "block": 256, "call": "reduce<hpcmm_real, 256, false>(in=x, out=result, n)"},
-        ),
-        (STYLES.coarse, "mine.cu", {"operation": "sum", "block": 1024, "per_thread": 4, "multiples": {"n": 4096}}),
-    ],
-    ids=[
-        "rows along x", "template", "grid-stride", "sum", "atomic", "add", "columns", "structures", "constants",
-        "arrays", "macro", "rows", "C++", "strides", "blocks", "HIP", "samples", "coarse",
-    ],
-)  # fmt: skip
-def test_arguments_launch_and_contract_are_found(tmp_path, text, name, wanted):
-    head = adopted(tmp_path, text, name)
-    assert {key: head.get(key) for key in wanted} == wanted
+HEADS = {  # by the name of the file in the folder ``adopted``
+    "by_rows": {
+        "call": "mine(out=C, B, A, rows=m, inner=k, cols=n)",
+        "grid": ["ceil(m / 8)", "ceil(n / 8)"],
+        "scalars": "none",
+    },
+    "tiled": {"call": "tiled<16, hpcmm_real>(A, B, C, width=n)", "square": True, "multiples": dict.fromkeys("mnk", 16)},
+    "scaled": {"call": "scaled(M=m, N=n, K=k, alpha, a=A, b=B, beta, c=C)", "reads": True},
+    "sum": {"operation": "sum", "dtypes": ["int32"], "block": 128, "per_thread": 2},
+    "atomic": {"operation": "sum", "call": "add_all(x, n, sum=result)", "one_launch": True, "adds": True},
+    "add": {"operation": "vector_add", "call": "add(c=z, a=x, b=y, n)"},
+    "by_columns": {"layout": "columns", "adds": True, "scalars": "none", "dtypes": ["float64"]},
+    "of_structures": {"multiples": {"m": 16, "n": 16, "k": 1}, "scalars": "none"},
+    "of_constants": {"operation": "vector_add", "call": "add(N=n, a=x, b=y, c=z)", "block": 1},
+    "of_arrays": {"call": "multiply(N=n, A=A, B=B, C=C)", "square": True},
+    "of_macro": {"call": "product(N=n, A, B, C)", "square": True},
+    "of_rows": {"call": "multiply(A, B, C, rowsA=m, colsA=k, colsB=n)", "scalars": "none"},
+    "in_c": {"operation": "sum", "call": "sum(values=x, count=n)"},
+    "of_strides": {
+        "call": "gemm(m, n, k, alpha, A, incRowA=lda, incColA=1, B, incRowB=ldb, incColB=1, beta, C, "
+        "incRowC=ldc, incColC=1)"
+    },
+    "in_blocks": {"dtypes": ["int32"], "adds": True, "square": True, "multiples": dict.fromkeys("mnk", 32)},
+    "for_hip": {"operation": "vector_add", "block": 192},
+    "of_samples": {"operation": "sum", "block": 256, "call": "reduce<hpcmm_real, 256, false>(in=x, out=result, n)"},
+    "coarse": {"operation": "sum", "block": 1024, "per_thread": 4, "multiples": {"n": 4096}},
+}
+
+
+@pytest.mark.parametrize("style", HEADS)
+def test_arguments_launch_and_contract_are_found(tmp_path, style):
+    (path,) = ADOPTED.glob(f"{style}.*")
+    name = {"by_rows": "mine.cuh", "tiled": "mine.hip", "in_c": "mine.cpp"}.get(style, f"mine{path.suffix}")
+    head = adopted(tmp_path, path.read_text(), name)
+    assert {key: head.get(key) for key in HEADS[style]} == HEADS[style]
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from test_kernels_on_host import (
     RUNG_OF,
     RUNGS,
     SKINNY,
-    SKINNY_TILES,
     defines,
     some,
     source,
@@ -236,24 +235,9 @@ def check_fit(name: str, macros, architecture: str, threads: int, resident: int 
     assert resident * (shared + 1024) <= 228 * 1024
 
 
-@pytest.mark.parametrize(
-    ("name", "choice"),
-    [
-        pytest.param(name, *choice.values, id=f"{name}-{choice.id}", marks=choice.marks)
-        for name in ("matmul/split_k", "matmul/split_k_dmma")
-        for choice in some(RUNG_OF[name][1].geometry.choices)
-    ],
-)
-def test_every_tile_of_split_k_fits(name, choice):
-    tile, parts = choice.tile, choice.max_parts
-    macros = {"REAL": "float" if name == "matmul/split_k" else "double", **tile.macros, "PARTS": parts}
-    exchanged = parts * -(-tile.vectors // parts) * tile.threads * 16 if parts > 1 else 0
-    check_fit(name, macros, "sm_90", tile.threads, getattr(tile, "resident", 1), tile.ring_bytes + exchanged)
-
-
 def ends(name: str) -> list[tuple]:
     """Candidates with the fewest and the most parts of each tile, by their number; the others have the same code."""
-    candidates = RUNG_OF[name][1].geometry.candidates()
+    candidates = RUNG_OF[f"matmul/{name}"][1].geometry.candidates()
     parts = {tile: [parts for other, parts in candidates if other == tile] for tile, _ in candidates}
     return [(i, *each) for i, each in enumerate(candidates) if each[1] in (min(parts[each[0]]), max(parts[each[0]]))]
 
@@ -265,51 +249,50 @@ def of_geometry(name: str, **changes) -> Task:
     return Task(operation, variant, (), variant.dtypes[-1], multiprocessors=132)
 
 
-@pytest.mark.parametrize(
-    ("name", "tile"),
-    [
-        pytest.param(name, *tile.values, id=f"{name}-{tile.id}", marks=tile.marks)
-        for name in ("matmul/split_k_wgmma", "matmul/stream_k_wgmma", "matmul/tf32")
-        for tile in some([replace(tile, parts=(parts,)) for _, tile, parts in ends(name)])
-    ],
-)
-def test_every_tile_of_split_k_with_tma_fits(name, tile):
-    task = of_geometry(name, choices=(tile,))
-    # a quarter of the SM has the registers of the others
-    threads = -(-task.geometry.threads(tile, *tile.parts) // 128) * 128
-    check_fit(name, task.macros, "sm_90a", threads, shared=task.geometry.shared_bytes(tile, *tile.parts))
+BY_CHOICE = ("split_k", "split_k_dmma", "stream_k_dmma", "persistent_dmma")
+BY_PARTS, BY_NUMBER = ("split_k_wgmma", "stream_k_wgmma", "tf32"), ("few_rows_wgmma", "short_k_wgmma")
+TILES = {
+    **{name: RUNG_OF[f"matmul/{name}"][1].geometry.choices for name in BY_CHOICE},
+    **{name: [replace(tile, parts=(parts,)) for _, tile, parts in ends(name)] for name in BY_PARTS},
+    **{name: [i for i, *_ in ends(name)] for name in BY_NUMBER},
+    "skinny": [(dtype, tile) for dtype in SKINNY.geometry for tile in SKINNY.geometry[dtype].choices],
+}
 
 
 @pytest.mark.parametrize(
-    ("name", "build"),
+    ("rung", "choice"),
     [
-        pytest.param(f"matmul/{name}", *build.values, id=f"{name}-{build.id}", marks=build.marks)
-        for name in ("few_rows_wgmma", "short_k_wgmma")
-        for build in some([i for i, *_ in ends(f"matmul/{name}")], 5)
+        pytest.param(rung, *each.values, id=f"{rung}-{each.id}", marks=each.marks)
+        for rung, choices in TILES.items()
+        for each in some(choices)
     ],
 )
-def test_builds_for_few_rows_and_few_steps_do_not_spill(name, build):
-    check_fit(name, of_geometry(name, build=build).macros, "sm_90a", 1)
-
-
-@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))
-def test_every_tile_of_stream_k_dmma_fits(choice):
-    macros, spills = of_geometry("matmul/stream_k_dmma", choices=(choice,)).macros, 16 * (choice.warp_columns >= 56)
-    check_fit("matmul/stream_k_dmma", macros, "sm_90", choice.threads, choice.resident, choice.ring_bytes, spills)
-
-
-@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/persistent_dmma"][1].geometry.choices))
-def test_every_tile_of_persistent_dmma_fits(choice):
-    """Spills are in the copies of single elements, and sums between the mainloop and the epilogue of large tiles."""
-    macros = of_geometry("matmul/persistent_dmma", choices=(choice,)).macros
-    check_fit("matmul/persistent_dmma", macros, "sm_90a", 1, shared=choice.shared_bytes, spills=400)
-
-
-@pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)
-def test_every_tile_of_skinny_fits(dtype, tile):
-    macros = tile_macros(dtype, tile, SKINNY.geometry[dtype].parts[-1])
-    shared = tile.ring_bytes(np.dtype(dtype).itemsize)
-    check_fit("matmul/skinny", macros, "sm_90", tile.threads, tile.resident, shared)
+def test_every_tile_fits(rung, choice):
+    name = f"matmul/{rung}"
+    if rung in ("split_k", "split_k_dmma"):
+        tile, parts = choice.tile, choice.max_parts
+        macros = {"REAL": "float" if rung == "split_k" else "double", **tile.macros, "PARTS": parts}
+        exchanged = parts * -(-tile.vectors // parts) * tile.threads * 16 if parts > 1 else 0
+        check_fit(name, macros, "sm_90", tile.threads, getattr(tile, "resident", 1), tile.ring_bytes + exchanged)
+    elif rung in BY_PARTS:
+        task = of_geometry(name, choices=(choice,))
+        # a quarter of the SM has the registers of the others
+        threads = -(-task.geometry.threads(choice, *choice.parts) // 128) * 128
+        check_fit(name, task.macros, "sm_90a", threads, shared=task.geometry.shared_bytes(choice, *choice.parts))
+    elif rung in BY_NUMBER:
+        check_fit(name, of_geometry(name, build=choice).macros, "sm_90a", 1)
+    elif rung == "stream_k_dmma":
+        macros, spills = of_geometry(name, choices=(choice,)).macros, 16 * (choice.warp_columns >= 56)
+        check_fit(name, macros, "sm_90", choice.threads, choice.resident, choice.ring_bytes, spills)
+    elif rung == "persistent_dmma":
+        # spills are in the copies of single elements, and between the mainloop and the epilogue of large tiles
+        macros = of_geometry(name, choices=(choice,)).macros
+        check_fit(name, macros, "sm_90a", 1, shared=choice.shared_bytes, spills=400)
+    else:
+        dtype, tile = choice
+        shared = tile.ring_bytes(np.dtype(dtype).itemsize)
+        macros = tile_macros(dtype, tile, SKINNY.geometry[dtype].parts[-1])
+        check_fit(name, macros, "sm_90", tile.threads, tile.resident, shared)
 
 
 def test_spills_warnings_and_errors_of_the_compiler_are_found():

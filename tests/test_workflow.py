@@ -318,12 +318,6 @@ def test_run_shows_the_plan_its_progress_and_the_answer_without_messages_of_snak
     assert errors == ""
 
 
-@pytest.mark.slow
-def test_a_dry_run_shows_what_snakemake_would_do(hpcmm_run):
-    output, errors = hpcmm_run("--dry-run").communicate(timeout=600)
-    assert "rule report:" in output + errors
-
-
 def test_a_failed_job_is_one_sentence_and_is_named_in_the_report_of_the_others_and_tried_again(hpcmm_run):
     results = hpcmm_run.folder / "results"
     with locked(results / "raw" / "sum" / "cpu-r2-1.journal"):
