@@ -15,10 +15,7 @@ from hpcmm.operations.vector_add import VECTOR_ADD
 
 PACKAGE = Path(hpcmm.__file__).parent
 OUTSIDE = [each for each in sorted(PACKAGE.rglob("*.py")) if "backends" not in each.relative_to(PACKAGE).parts]
-PROTOCOLS = {
-    "cpu": (base.Backend, base.CpuLibraries),
-    "cuda": (base.Backend, base.Accelerator, base.GpuLibraries),
-}
+PROTOCOLS = {"cpu": (base.Backend, base.CpuLibraries), "cuda": (base.Backend, base.Accelerator, base.GpuLibraries)}
 
 
 def members(protocol: type) -> set[str]:

@@ -336,10 +336,7 @@ def test_the_command_lists_the_largest_changes_and_no_ambiguous_point(command, t
     after += [measurement(product(n=500), verdict=FAIL), timed(product(n=999), 1.0, [0.9, 1.3] * 6)]
     (tmp_path / "b").mkdir()
     beside = controls(1, spread=0.02), controls(2, spread=0.02)
-    paths = (
-        written(tmp_path / "a.h5", *before, *beside[0]),
-        written(tmp_path / "b" / "b.h5", *after, *beside[1]),
-    )
+    paths = (written(tmp_path / "a.h5", *before, *beside[0]), written(tmp_path / "b" / "b.h5", *after, *beside[1]))
     out = command("compare", *paths).stdout
     assert "30 points in both: 1 broken, 27 slower, 1 ambiguous, 1 faster" in out
     rows = [line.split() for line in out.splitlines() if " naive " in line]

@@ -186,11 +186,7 @@ def make(tmp_path):
     ("versions", "chosen", "note"),
     [
         ({"python3": 11, "python3.13": 13}, "3.11", ""),
-        (
-            {"python3": 10, "python3.12": 12, "python3.11": 11},
-            "3.12",
-            " (python3.12, python3 is too old)",
-        ),
+        ({"python3": 10, "python3.12": 12, "python3.11": 11}, "3.12", " (python3.12, python3 is too old)"),
         ({"python3.14": 14}, "3.14", " (python3.14, python3 is too old)"),
     ],
 )

@@ -85,12 +85,7 @@ def edit(monkeypatch, tmp_path):
         # inputs, judge, and the baseline beside a variant
         ("operations/truth.py", r"^ROUNDINGS = 6", "ROUNDINGS = 7", PRODUCTS),
         ("operations/accuracy.py", r"^GUARD_BITS = 8", "GUARD_BITS = 9", PRODUCTS),
-        (
-            "backends/cpu/libraries.py",
-            r"np.multiply\(c, beta, out=c\)",
-            "np.multiply(beta, c, out=c)",
-            CPU,
-        ),
+        ("backends/cpu/libraries.py", r"np.multiply\(c, beta, out=c\)", "np.multiply(beta, c, out=c)", CPU),
         ("backends/cuda/libraries.py", r"if m == 0:", "if m <= 0:", ALL - CPU),
         # what prepares, launches, times
         ("backends/cuda/device.py", r"^SPIN_NANOSECONDS = .*", "SPIN_NANOSECONDS = 1", ALL - CPU),

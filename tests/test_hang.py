@@ -47,10 +47,7 @@ LAUNCH = r" \(matmul, grid \(1, 1\), block \(16, 16\), 0 bytes of dynamic shared
 
 @pytest.mark.parametrize(
     ("device", "name", "text", "launch"),
-    [
-        ("cpu", "loops.c", ON_CPU, ""),
-        pytest.param("cuda", "loops.cu", ON_GPU, LAUNCH, marks=pytest.mark.gpu),
-    ],
+    [("cpu", "loops.c", ON_CPU, ""), pytest.param("cuda", "loops.cu", ON_GPU, LAUNCH, marks=pytest.mark.gpu)],
     ids=["cpu", "cuda"],
 )
 def test_a_kernel_that_never_ends_is_named_and_ends_the_job(forgotten, tmp_path, device, name, text, launch):

@@ -54,8 +54,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     ),
     "matmul/three_fp16": "a source of two functions; test_parts.py runs it",
     **dict.fromkeys(
-        ("matmul/ozaki_14", "matmul/ozaki_15", "matmul/int8_transposed"),
-        "the same; test_residues.py runs them",
+        ("matmul/ozaki_14", "matmul/ozaki_15", "matmul/int8_transposed"), "the same; test_residues.py runs them"
     ),
     **dict.fromkeys(
         ("matmul/strassen_1", "matmul/strassen_2"),

@@ -624,9 +624,7 @@ def test_inputs_are_drawn_once_for_all_variants_of_a_problem(measure, monkeypatc
     drawn = []
     right = OPERATIONS["matmul"].reference
     counted = dataclasses.replace(
-        OPERATIONS["matmul"],
-        reference=lambda task, arrays: drawn.append(1) or right(task, arrays),
-        reference_on=None,
+        OPERATIONS["matmul"], reference=lambda task, arrays: drawn.append(1) or right(task, arrays), reference_on=None
     )
     monkeypatch.setitem(OPERATIONS, "matmul", counted)
     assert measure([*OTHERS, *(dataclasses.replace(point, shape=(3, 4, 5)) for point in OTHERS)]) == []
@@ -853,10 +851,7 @@ def planned(tmp_path):
             "sweeps": {"size": entry | {"dtypes": ["float32"]}},
         }
         plan.make(config).write(tmp_path / "plan.json")
-        return [
-            *("--results", tmp_path),
-            *("--batch", f"size/{device}-r{ranks}-1"),
-        ]
+        return [*("--results", tmp_path), *("--batch", f"size/{device}-r{ranks}-1")]
 
     return write
 

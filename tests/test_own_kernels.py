@@ -176,10 +176,7 @@ def test_the_comment_may_have_any_form(tmp_path, comment):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "#include <stdio.h>\n// hpcmm:\n//   rows: 8\n",
-            "my.cu:2: 'hpcmm:' is not read; move it up: a head",
-        ),
+        ("#include <stdio.h>\n// hpcmm:\n//   rows: 8\n", "my.cu:2: 'hpcmm:' is not read; move it up: a head"),
         ("#pragma once\n\n/* Mine.\n * hpcmm:\n *   rows: 8 */\n", "my.cu:4: 'hpcmm:' is not read"),
         ("// HPCMM:\n//   rows: 8\n", "my.cu:1: 'HPCMM:' is not read; write 'hpcmm:'"),
         ("// hpcmm :\n//   rows: 8\n", "my.cu:1: 'hpcmm :' is not read; write 'hpcmm:'"),
@@ -187,10 +184,7 @@ def test_the_comment_may_have_any_form(tmp_path, comment):
         ("// A\n// hpcmm\n//   rows: 8\n", "my.cu:2: 'hpcmm' begins no head; did you mean 'hpcmm:'?"),
         ("// hpcmm:\n// rows: 8\n", "my.cu:1: hpcmm: is followed by keys with values, indented"),
         ("/*\nhpcmm:\nrows: 8\n*/\n", "my.cu:2: hpcmm: is followed by keys with values, indented"),
-        (
-            "// hpcmm:\n//   rows: 8\n//\n//   block: 16\n",
-            "my.cu:4: block: not read: the head ends at the empty",
-        ),
+        ("// hpcmm:\n//   rows: 8\n//\n//   block: 16\n", "my.cu:4: block: not read: the head ends at the empty"),
         ("// hpcmm:\n\n//   block: 16\n", "my.cu:3: block: not read: the head ends at the empty line 2"),
         ("// hpcmm:rows\n", "my.cu:1: hpcmm: is followed by keys"),
     ],

@@ -200,8 +200,7 @@ def test_a_rank_that_holds_the_lock_of_python_is_found_too(mpiexec):
 
 
 @pytest.mark.parametrize(
-    ("kind", "reports"),
-    [("asleep_at_end", 2), ("stopped", 2), ("killed", 0), ("orphaned", 0), ("asleep_after", 0)],
+    ("kind", "reports"), [("asleep_at_end", 2), ("stopped", 2), ("killed", 0), ("orphaned", 0), ("asleep_after", 0)]
 )
 def test_no_rank_stays_when_one_does_not_end(mpiexec, kind, reports):
     """The end of MPI waits for all ranks."""

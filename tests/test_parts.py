@@ -26,9 +26,7 @@ def small(name: str, **changes) -> Variant:
     return dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,), **changes))
 
 
-VARIANTS = {
-    "three_fp16": small("three_fp16", split_parts=2, split_block=64),
-}
+VARIANTS = {"three_fp16": small("three_fp16", split_parts=2, split_block=64)}
 
 
 @pytest.fixture(scope="module")

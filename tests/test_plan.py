@@ -209,13 +209,7 @@ def test_a_batch_holds_all_variants_of_a_sweep_on_one_device_problem_by_problem(
     assert [(point.shape[0], point.variant, point.tile) for point in batch.points] == [
         (size, variant, tile)
         for size in (64, 128)
-        for variant, tile in (
-            ("naive", 8),
-            ("naive", 32),
-            ("tiled_padded", 8),
-            ("tiled_padded", 32),
-            ("cublas", 0),
-        )
+        for variant, tile in (("naive", 8), ("naive", 32), ("tiled_padded", 8), ("tiled_padded", 32), ("cublas", 0))
     ]
     assert {point.ranks for point in batch.points} == {2}
     of_sum = planned.batch("sum/cuda-r1-1").points
@@ -288,11 +282,7 @@ def test_the_default_length_is_from_the_schema():
     assert len(planned.batches) > 3
 
 
-@given(
-    operation=st.sampled_from(list(OPERATIONS.values())),
-    size=st.integers(1, 4000),
-    data=st.data(),
-)
+@given(operation=st.sampled_from(list(OPERATIONS.values())), size=st.integers(1, 4000), data=st.data())
 def test_more_work_more_time_or_more_repetitions_never_shorten_what_is_planned(operation, size, data):
     variant = data.draw(st.sampled_from(operation.ladder))
     dtype = data.draw(st.sampled_from(operation.dtypes_of(variant)))
