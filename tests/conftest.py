@@ -54,9 +54,9 @@ def pytest_configure(config):
 # pytest-xdist gives each process two modules at first: those after slurm and workflow are short.
 LONGEST = (
     "slurm", "cluster", "workflow", "kernels_on_host", "parallel", "page", "kernels_compiled", "distributed", "report",
-    "tma_on_host", "main", "alone", "published", "docs", "bench", "measure", "hang", "check", "wheel", "kills", "store",
-    "transcripts", "history", "plan", "compare", "links", "findings", "kernels", "grade", "residues", "why", "analysis",
-    "extending", "cpu_rungs", "noise", "operations",
+    "measure", "tma_on_host", "main", "alone", "published", "docs", "adopting", "same_bits", "bench", "hang", "check",
+    "wheel", "kills", "verdicts", "store", "transcripts", "history", "plan", "compare", "links", "findings", "kernels",
+    "grade", "residues", "why", "analysis", "extending", "cpu_rungs", "noise", "operations",
 )  # fmt: skip
 
 
