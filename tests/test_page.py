@@ -543,3 +543,22 @@ def test_a_sheet_draws_its_figures_and_has_no_serious_fault(visit, tmp_path, kin
     assert seen.page.locator(".chart svg").count() == {"history": 1, "check": 5}[kind]
     assert seen.page.evaluate("document.documentElement.scrollWidth") == 1280
     assert seen.troubles == [] and seen.requests == [seen.url] and faults_of_views(seen.page) == {}
+
+
+def test_of_many_switches_most_are_folded_and_still_choose(tmp_path, visit):
+    def rows(n: int) -> list:
+        sizes = ((n,) * 3, (2 * n,) * 3)
+        points = [Point("matmul", name, size, "float32", 1, {"alpha": 1.5, "beta": 0.5}) for name in ("naive", "cublas")
+                  for size in sizes]  # fmt: skip
+        return [measurement(point, samples=kernel_samples([1e-3] * 9)) for point in points]
+
+    path = timings.write(tmp_path / "timings.h5", {f"size_{i:02}": rows(64 + i) for i in range(12)})
+    report.build(path, tmp_path)
+    page = visit(tmp_path / "report.html").page
+    switches = page.locator("fieldset.views").first.locator("label")
+    shown = [each for each in switches.all() if each.is_visible()]
+    assert switches.count() == 12 and len(shown) == 8
+    page.locator("fieldset.views summary").first.click()
+    switches.last.locator("input").check()
+    chosen = switches.last.locator("input").get_attribute("value")
+    page.wait_for_function(f"!document.getElementById('{chosen}').hidden")
