@@ -178,7 +178,7 @@ def measure(arguments: argparse.Namespace, experiment: dict[str, Any], folder: P
     store.write_text(file, yaml.safe_dump(experiment, sort_keys=False))
     own = [] if Path("Snakefile").exists() else ["--snakefile", str(init.shipped() / "Snakefile")]
     rest = [str(RESULTS / TIMINGS), *own, *arguments.rest]  # without the report of a run
-    options = argparse.Namespace(rest=rest, configfile=[file.resolve()], directory=folder, verbose=False)
+    options = argparse.Namespace(rest=rest, configfile=[file.resolve()], directory=folder, verbose=False, answers=False)
     with messages_to_stderr():  # standard output has the findings only
         code = workflow.run(options)
         if not timings.exists() and (timings.parent / "plan.json").exists():  # it was ended, as by Ctrl-C

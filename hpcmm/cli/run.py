@@ -69,7 +69,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--directory", "-d", type=Path, metavar="DIR", help="folder of results/ (default: the current one)"
     )
     parser.add_argument("--verbose", action="store_true", help="show the messages of Snakemake and of each job, too")
-    parser.set_defaults(takes_rest=True)
+    parser.set_defaults(takes_rest=True, answers=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -108,7 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
         print("hpcmm: ended; finished points are kept, and the same command measures the others", file=sys.stderr)
         return code
     with suppress(HpcmmError, OSError):  # some options of Snakemake write no plan
-        conclude(results, began, code == 0, shown.begun)
+        if arguments.answers:
+            conclude(results, began, code == 0, shown.begun)
     return code
 
 
