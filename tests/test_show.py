@@ -94,6 +94,14 @@ def test_a_table_is_not_wider_than_the_terminal(said, columns, arguments):
     assert sum(line.lstrip().startswith("naive") or " naive " in line for line in lines) >= 1
 
 
+@pytest.mark.parametrize("columns", [60, 100])
+def test_a_long_reason_is_folded_in_its_column(said, columns):
+    verdict = dataclasses.replace(FAIL, where="0:640: " + "a long reason " * 12)
+    lines = said([product("naive", 4e-3, verdict=verdict), product("tiled_padded", 4e-3)], "size", columns=columns)
+    assert max(map(len, lines[1:])) <= columns
+    assert " ".join(lines).count("reason") == 12
+
+
 def test_a_terminal_without_utf_8_gets_similar_characters(tmp_path):
     path = written(tmp_path, [product("large_thread_tile", 8e-4)])
     command = [sys.executable, "-m", "hpcmm", "show", path]

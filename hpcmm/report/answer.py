@@ -162,7 +162,7 @@ def point_table(series: Series, only: str = "") -> Table | None:
     passed = points["result"] == "PASS"
     if not passed.all():
         columns["Result"] = lambda row: words(
-            row["result"] if row["result"] == "PASS" else f"{row['result']} {row['where']}"
+            f"{row['result']} {row['where']}".removeprefix("missing ") if row["result"] != "PASS" else "PASS"
         )
     title = f"{series.sweep}: {formats.conditions(series)}"
     captions = filter(None, (title, tables.libraries(series.rows), "all PASS" if passed.all() else ""))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TextIO
 
 from hpcmm.system.text import folded
+
+LEAST_OF_TEXT = 12  # columns of a terminal for a text in a table, which is folded
 
 
 class Output(io.FileIO):
@@ -61,7 +64,8 @@ def width(stream: TextIO | None = None) -> int:
 def tabulated(head: Sequence[str], rows: Sequence[Sequence[object]], names: int, is_text: Sequence[bool]) -> str:
     """Format a table. Columns beyond the width of the terminal follow below, beside the first columns again.
 
-    Columns of text are flush left, others right. The first columns, ``names`` of them, name the row.
+    Columns of text are flush left, others right. The first columns, ``names`` of them, name the row. A long
+    text is folded.
     """
     from tabulate import tabulate  # takes a while to import
 
@@ -77,6 +81,11 @@ def tabulated(head: Sequence[str], rows: Sequence[Sequence[object]], names: int,
         if most and len(parts[-1]) > len(first) and sum(widths[j] for j in parts[-1]) + widths[i] > most + 2:
             parts.append(first.copy())
         parts[-1].append(i)
+    for part in parts:
+        text = max((i for i in part if is_text[i]), key=widths.__getitem__, default=None)
+        room = most + 2 - sum(widths[i] for i in part if i != text) - 2
+        if most and text is not None and LEAST_OF_TEXT <= room < widths[text] - 2:
+            columns[text][1:] = [textwrap.fill(each, room, break_on_hyphens=False) for each in columns[text][1:]]
     return "\n\n".join(
         tabulate(
             [[columns[i][line] for i in part] for line in range(1, len(rows) + 1)],
