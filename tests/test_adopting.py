@@ -279,6 +279,8 @@ FROM_OUTSIDE = (
 )
 
 
+OWN = "int main() {{ const int {0}; tiled<16><<<dim3({1}, {1}), dim3(16, 16)>>>(a, b, c, N); }}"
+OWN_OF_FLAGS = "int main() {{ int n = {0}; multiply<<<dim3({1}, {1}), dim3(16, 16)>>>(a, b, c, 0, n, false, 0); }}"
 VERDICTS = {  # the text, and what the verdict says
     "no length": (STYLES.no_length, "mine.cu: PASS at 15 points to 4352 (multiples of 256), exact"),
     "first value": (STYLES.initial, "taken as fold(x, y=result, n, init=identity)", "mine.cu: PASS"),
@@ -426,6 +428,33 @@ VERDICTS = {  # the text, and what the verdict says
         re.sub(r"s\[t\] = .*0\);", "if (i < size) s[t] = in[i] + in[i + 128];", STYLES.sum),
         "mine.cu: FAIL 1 int32",
         "right at multiples of 256: compare with n, or state multiples: {n: 256}",
+    ),
+    # no contract excuses what the file shows to be a mistake
+    "exchanged in structures": (
+        STYLES.of_structures.replace("C.elements[row * C", "C.elements[row * A"),
+        "mine.cu: FAIL",
+    ),
+    "tail": (STYLES.with_tail, "mine.cu: PASS at 27 points"),
+    "wrong tail": (STYLES.with_tail.replace("c[n - 1", "c[n"), "mine.cu: FAIL", "right at multiples of 4"),
+    "own size": (STYLES.tiled + OWN.format("N = 1000", "N / 16"), "mine.cu: FAIL", "right at multiples of 16"),
+    "own multiple": (
+        STYLES.tiled + OWN.format("N = 1024", "N / 16"),
+        "only at multiples of 16: found by trials, as it has no check for other sizes",
+        "mine.cu: PASS",
+    ),
+    "own grid": (
+        STYLES.with_flags + OWN_OF_FLAGS.format("atoi(text)", "n / 16"),
+        "grid [n / 16, n / 16], block [16, 16]; the grid is that of its own launch, which has too few blocks",
+        "mine.cu: FAIL",
+        "no element of C is written",
+    ),
+    "own constant grid": (STYLES.with_flags + OWN_OF_FLAGS.format("512", "n / 16"), "mine.cu: PASS"),
+    "exchanged sizes": (
+        STYLES.with_flags.replace("int n, bool add, int unused", "int rows, int n")
+        .replace("if (i >= n || j >= n)", "if (i >= n || j >= rows)")
+        .replace("if (add) C[i * n + j] += sum;\n    else ", ""),
+        "mine.cu: FAIL",
+        "right only if m = n = k",
     ),
     "one block": (
         STYLES.sum.replace("out[blockIdx.x]", "out[0]"),

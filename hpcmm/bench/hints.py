@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from hpcmm.model import Task
 
 SECONDS = 10  # of a run
 WHOLE, RAGGED, SQUARE = 64, (33, 21, 45), (37, 37, 37)
+MOST_COMPARED = 2**23  # elements
+UNWRITTEN = "no element of C is written: check the grid, and a return before the store"
 Run = Callable[[Task, Mapping[str, np.ndarray]], "np.ndarray | None"]  # None for a run that ends with an error
 
 
@@ -49,6 +52,10 @@ def of_product(task: Task, run: Run) -> str:
     """
     inputs = task.operation.draw(np.random.default_rng(task.shape), task)
     got = run(task, inputs)
+    if got is not None and not task.element.is_integer and np.isnan(task.element.results.numbers(got)).all():
+        again = run(task, inputs | {"C": np.zeros_like(inputs["C"])})
+        if again is not None and not again.any():
+            return UNWRITTEN
     if got is not None and (found := of_result(task, inputs, got)):
         return found
     tile = max([WHOLE, *(task.macros.get(name, 0) for name in ("ROWS", "COLUMNS"))])
@@ -172,10 +179,22 @@ def of_result(task: Task, inputs: Mapping[str, np.ndarray], got: np.ndarray) -> 
     if k > 1:
         for what, part in (("first", slice(1, None)), ("last", slice(None, -1))):
             guesses[f"the {what} of the k products is left out"] = alpha * (a[:, part] @ b[part]) + beta * old
-    for hint, guess in guesses.items():
+    for hint, guess in itertools.chain(guesses.items(), in_another_order(result, right, beta * old)):
         if same(guess) and not np.allclose(guess, right, 1e-3, 1e-3):
             return hint
     return ""
+
+
+def in_another_order(result: np.ndarray, right: np.ndarray, old: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield a hint and C, where rows or columns of A B, or of the whole right C, seem to be exchanged."""
+    for added, (what, turned) in itertools.product((old, 0 * old), (("rows", (0, 1)), ("columns", (1, 0)))):
+        found, written = (result - added).transpose(turned), (right - added).transpose(turned)
+        if len(found) * found.size > MOST_COMPARED or not np.isfinite(found).all():
+            continue
+        order = np.abs(found[:, None] - written[None]).max(axis=2).argmin(axis=1)  # the nearest line
+        lines = [str(i) for i, line in enumerate(order) if line != i]
+        said = f"{' and '.join(lines)} are exchanged" if len(lines) == 2 else "are in another order"
+        yield f"{what} {said}", written[order].transpose(turned) + added
 
 
 def of_place(task: Task, got: np.ndarray, inputs: Mapping[str, np.ndarray]) -> str:
@@ -192,9 +211,10 @@ def of_place(task: Task, got: np.ndarray, inputs: Mapping[str, np.ndarray]) -> s
     if not wrong.any():
         return ""
     if got.tobytes() == inputs["C"].tobytes():
-        return "no element of C is written: check the grid, and a return before the store"
+        return UNWRITTEN
     rows, columns = wrong.any(axis=1), wrong.any(axis=0)
     start = np.ascontiguousarray(inputs["C"])
+    got = np.ascontiguousarray(got)
     left = (got.view(np.uint8).reshape(m, n, -1) == start.view(np.uint8).reshape(m, n, -1)).all(axis=2)
     if (left | ~wrong).all():
         for what, size, lines, whole in (

@@ -60,6 +60,7 @@ class Function:
     line: int
     written: frozenset[str]  # the pointers through which it writes
     guarded: bool  # whether a condition compares something with a size
+    remainders: bool  # whether it handles what no multiple of a width has: it claims to take any size
     looped: bool  # whether a loop or a shuffle combines values
     multiplies: bool  # whether it multiplies elements in a loop
     threads: str  # the number of threads in its launch bounds; empty without
@@ -75,11 +76,12 @@ class Function:
 
 @dataclass(frozen=True)
 class LaunchSite:
-    """A launch in the host code: the texts of its template arguments and configuration, and definitions before it."""
+    """A launch in the host code: texts of template arguments, configuration, arguments, and of definitions before."""
 
     function: str
     template: tuple[str, ...]
     configuration: tuple[str, ...]
+    arguments: tuple[str, ...]
     definitions: Mapping[str, str]
 
 
@@ -226,6 +228,7 @@ class Source:
         combining = [text_of(x) for each in bodies for x in calls(each)]
         scalars = {each.name for each in parameters if not each.pointers} | {each for each, _, _ in template}
         scalars |= {*self.macros, "blockDim", "gridDim", "blockIdx", "threadIdx"}
+        sizes = frozenset(each.name for each in (*parameters, *self.outside.values()) if not each.pointers)
         macros = set(re.findall(r"\w+", self.macros_of(name)))
         uses = {
             x.name: [is_condition(y) for y in walk(body) if y.type == "identifier" and text_of(y) == x.name]
@@ -246,6 +249,7 @@ class Source:
                 name,
                 frozenset(each.name for each in parameters if not each.pointers) | set(self.macros) | set(self.outside),
             ),
+            any(has_remainder(each, sizes) for one in bodies for each in walk(one)),
             bool(loops) or any(re.search("shfl|atomic|reduce|sum", each, re.IGNORECASE) for each in combining),
             any(multiplies(each, scalars) for loop in loops for each in walk(loop)),
             text_of(bounds[0].named_children[0]) if bounds and bounds[0].named_children else "",
@@ -396,6 +400,7 @@ class Source:
             text_of(named[0]) if named else text_of(function),
             tuple(text_of(each) for each in arguments[0].named_children) if arguments else (),
             tuple(text_of(each) for each in configuration or given[:4]),
+            tuple(map(text_of, given[5:] or node.child_by_field_name("arguments").named_children)),
             known,
         )
 
@@ -590,6 +595,26 @@ def compares(node: Node, sizes: set[str], threads: set[str]) -> bool:
         and names_in(each) & threads
         for each in walk(condition)
     )
+
+
+def has_remainder(node: Node, sizes: frozenset[str]) -> bool:
+    """Whether a node is for the rest of a size: ``n % 4``, ``min(..., n)``, or a loop that goes on to ``n``."""
+    if node.type == "for_statement":
+        before = [each.type for each in node.parent.named_children if each.end_byte <= node.start_byte]
+        begins = re.search(r"=\s*\d+\s*;?$", text_of(node.child_by_field_name("initializer")))
+        inner = any(each.type in LOOPS for each in walk(node.child_by_field_name("body")))
+        condition = node.child_by_field_name("condition")
+        return not (begins or inner) and bool({*before} & {*LOOPS}) and bool(condition and names_in(condition) & sizes)
+    if node.type == "call_expression":
+        named = called_by(node).lower() in ("min", "imin", "min2")
+        return named and bool(names_in(node.child_by_field_name("arguments")) & sizes)
+    if node.type != "binary_expression" or node.child_by_field_name("operator").type != "%":
+        return False
+    asks = node  # a check such as if (n % 4) return; states multiples
+    while asks and asks.type not in ("if_statement", "call_expression", "compound_statement"):
+        asks = asks.parent
+    refuses = asks and re.search(r"return|assert|exit|trap", text_of(asks)) and asks.type != "compound_statement"
+    return not refuses and bool(names_in(node.child_by_field_name("left")) & sizes)
 
 
 def is_condition(node: Node) -> bool:

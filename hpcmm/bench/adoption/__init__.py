@@ -19,7 +19,9 @@ from hpcmm.bench.adoption.vectors import VectorSearch
 from hpcmm.experiment import calls, functions
 from hpcmm.experiment.functions import Function, Parameter, Source, declared_by
 from hpcmm.experiment.returning import LEADERBOARD, NAMES
+from hpcmm.kernels import FOLDER as KERNELS
 from hpcmm.kernels import modules
+from hpcmm.model import NotTested
 from hpcmm.model.devices import DEVICES, Device
 from hpcmm.operations import heads
 from hpcmm.system import files
@@ -41,6 +43,7 @@ class Adopted:
     text: str  # the file's text
     suffix: str  # suffix of a copy: that of the device's kernels
     exported: bool = False  # whether its function had C linkage before
+    notes: tuple[str, ...] = ()  # what else was found
 
     def __str__(self) -> str:
         """Describe what was found, in one line."""
@@ -50,7 +53,7 @@ class Adopted:
         if "call" not in head:
             return f'{self.path.name}: its function is given C linkage (extern "C")'
         launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block", "constants") if key in head)
-        return f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}"
+        return "; ".join([f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}", *self.notes])
 
     def write(self, target: Path, lines_of_file: bool = False) -> None:
         """Write a copy with the head; with ``lines_of_file``, messages give the lines of the file."""
@@ -270,7 +273,7 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
                 (kind, {**given, "constants": guessed | dict.fromkeys(names, each)}) for each in widths if names
             ]
             continue
-        found = Adopted(path, head | stated, without_mark(text, given), device.suffix)
+        found = Adopted(path, head | stated, without_mark(text, given), device.suffix, notes=(*tried.notes,))
         if not tried.guessed:
             return found
         guesses.append(found)
@@ -279,15 +282,16 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         return guesses[0]
     error = (wrong or failures)[0]
     if (missing := not_found(source, path)) and UNDECLARED.search(str(error)):
-        raise NotAdopted(f"{error}; {missing} not found, which may declare it")
+        raise NotTested(f"{error}; {missing} not found, which may declare it") from error
     raise error
 
 
 def not_found(source: Source, path: Path) -> str:
-    """Return the headers beside the file that are not there."""
-    near = re.findall(r'#\s*include\s*"([^"]+)"', source.content.decode(errors="replace"))
-    known = EMULATED / "include"
-    return ", ".join(each for each in near if not (path.parent / each).is_file() and not (known / each).is_file())
+    """Return the headers that are neither beside the file nor on this machine."""
+    named = re.findall(r'#\s*include\s*[<"]([^">]+)[">]', source.content.decode(errors="replace"))
+    places = (path.parent, EMULATED / "include", KERNELS)
+    missing = [each for each in dict.fromkeys(named) if not any((place / each).is_file() for place in places)]
+    return ", ".join(each for each in missing if each not in calls.on_this_machine((*missing,)))
 
 
 def without_mark(text: str, given: Mapping[str, Any]) -> str:

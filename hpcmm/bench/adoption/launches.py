@@ -50,8 +50,7 @@ def evaluate(text: str, known: Mapping[str, str], depth: int = 0) -> int | None:
 
 def sizes_of_block(text: str, known: Mapping[str, str]) -> tuple[int, ...]:
     """Return the threads of a block of a launch in host code; empty if they are not constant."""
-    for _ in range(4):
-        text = known.get(text.strip(), text.strip())
+    text = followed(text, known)
     inner = re.fullmatch(r"(?:dim3\s*\w*\s*)?[({](.*)[)}]", text, re.DOTALL)
     values = [evaluate(each, known) for each in split(inner[1] if inner else text)]
     while len(values) > 1 and values[-1] == 1:
@@ -113,6 +112,52 @@ def of_sites(source: Source, function: Function, template: str) -> dict[tuple[in
             shared = evaluate(site.configuration[2], known) if len(site.configuration) > 2 else None
             found[sizes_of_block(site.configuration[1], known)] = shared
     return found
+
+
+def own_grid(
+    source: Source, function: Function, template: str, sizes: Mapping[str, str]
+) -> tuple[list[str], dict[str, int]]:
+    """Return the grid of the launch of a function in its file, in terms of the dimensions, and the sizes that it has.
+
+    ``sizes`` are the dimensions by the names of parameters. The grid is empty if it is unknown.
+    """
+    for site in source.launches:
+        if site.function != function.name or not site.configuration:
+            continue
+        known = constants_of(source, function, template) | dict(site.definitions)
+        named, given = {}, {}
+        for each, text in zip(function.parameters, site.arguments, strict=False):
+            if each.name in sizes and re.fullmatch(r"[A-Za-z_]\w*", text):
+                named[text] = sizes[each.name]
+            if each.name in sizes and (value := evaluate(text, known)) is not None:
+                given[sizes[each.name]] = value
+        inner = re.fullmatch(
+            r"(?:dim3\s*\w*\s*)?[({](.*)[)}]", text := followed(site.configuration[0], known), re.DOTALL
+        )
+        grid = [expanded(each, {**known, **named}, set(named.values())) for each in split(inner[1] if inner else text)]
+        return (grid if None not in grid else []), given
+    return [], {}
+
+
+def followed(text: str, known: Mapping[str, str]) -> str:
+    """Return the definition of a name, of a name of a name, and so on."""
+    for _ in range(4):
+        text = known.get(text.strip(), text.strip())
+    return text
+
+
+def expanded(text: str, known: Mapping[str, str], dimensions: set[str]) -> str | None:
+    """Return an expression of C with the values of its names; None if it has other names than the dimensions."""
+
+    def value(name: re.Match) -> str:
+        return name[0] if name[0] in dimensions else f"({known.get(name[0], '?')})"
+
+    for _ in range(12):
+        text = re.sub(r"\((?:unsigned|int|size_t|unsigned int)\)|(?<=\d)[uUlL]+\b", "", text)
+        text, before = re.sub(r"\((\w+)\)", r"\1", re.sub(r"[A-Za-z_]\w*", value, text)), text
+        if text == before:
+            return text if re.fullmatch(r"[\w\s+\-*/%()]+", text) else None
+    return None
 
 
 def blocks(source: Source, function: Function, template: str, itemsize: int) -> Iterator[tuple[tuple[int, ...], int]]:

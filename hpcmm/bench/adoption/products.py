@@ -91,7 +91,7 @@ class ProductSearch(Search):
                 return self.described(candidate, way, keys | most)
         self.columns = False
         keys = self.meaning(self.multiply(candidate, self.ways[0], (48, 48, 48)))
-        if keys is not None and not self.three_sizes:
+        if keys is not None and not self.mixes(candidate, (48, 48, 48)):
             return self.described(candidate, self.ways[0], keys | {"square": True})
         self.check_other()
         if not self.stated():
@@ -130,10 +130,19 @@ class ProductSearch(Search):
         launched = any(site.function == self.function.name for site in self.kernel.source.launches)
         return named or launched or "block" in self.kernel.given
 
-    @property
-    def three_sizes(self) -> bool:
-        """Whether its integers are m, n and k: a kernel that is right for square matrices only is then wrong."""
-        return set("mnk") <= set(self.ways[0])
+    def mixes(self, candidate: Candidate, shape: tuple[int, int, int]) -> bool:
+        """Return whether a kernel that is right for square matrices only, such as of ``shape``, is wrong.
+
+        So is one that receives m, n and k. One of two sizes may be that of a tile, or two dimensions may have one size.
+        """
+        if set("mnk") <= set(self.ways[0]) or all(each.structure for each in self.arrays):
+            return True
+        if len(self.integers) != 2 or self.of_rows:
+            return False
+        m, n, k = (each + self.function.guarded for each in oblong(candidate))
+        partly = itertools.product(self.ways, ((m, n, n), (m, n, m), (m, m, k)))
+        tried = [*partly, (("n", "half"), shape), (("half", "n"), shape)]
+        return all(self.meaning(self.multiply(candidate, way, one)) is None for way, one in tried)
 
     # --- products
 
@@ -151,6 +160,7 @@ class ProductSearch(Search):
         """
         sizes = dict(zip("mnk", shape, strict=True))
         m, n, k = shape
+        sizes |= {"half": m // 2}
         sizes |= dict(zip(("lda", "ldb", "ldc"), (m, k, m) if self.columns else (k, n, n), strict=True))
         values = [sizes[each] for each in (SLOTS if self.of_rows else way) if each in sizes]
         slots = dict(zip(SLOTS, map(np.int32, [*values, *[0] * len(SLOTS)]), strict=False))
@@ -233,7 +243,7 @@ class ProductSearch(Search):
             for each in self.ways:
                 if self.meaning(self.multiply(candidate, each, shape)) == keys:
                     return self.described(candidate, each, keys)
-            if self.three_sizes:
+            if self.mixes(candidate, square):
                 self.guessed = True
                 return self.unproven(candidate) | {"grid": list(candidate.grid)}
             keys |= {"square": True}
@@ -263,7 +273,7 @@ class ProductSearch(Search):
             found |= {"block": list(launch.block)}
             if not any("m * n" in each for each in launch.grid):
                 found |= {"rows": launch.rows, "columns": launch.columns}
-            found["grid"] = list(launch.grid)
+            found["grid"] = self.own_grid(way, candidate.template, launch.grid) or list(launch.grid)
             found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
         found |= {"scalars": names} if (names := default_scalars(call)) else {}
         found |= keys
@@ -273,10 +283,15 @@ class ProductSearch(Search):
         found |= {"arithmetic": self.arithmetic} if self.arithmetic else {}
         found |= {"square": True} if square else {}
         multiples = {} if "most" in found else self.multiples(candidate, way, square)
+        own = self.own_sizes(way, candidate.template)
+        if any(size % multiples.get(each, 1) for each, size in own.items()):
+            multiples = {}  # its own sizes are none
         return found | ({"multiples": multiples} if multiples else {})
 
     def multiples(self, candidate: Candidate, way: Sequence[str], square: bool) -> dict[str, int]:
         """Return the divisors of the sizes that a kernel without bounds checks takes; empty if it takes any."""
+        if self.function.remainders:
+            return {}
         checked = self.function.guarded and "load_matrix_sync" not in self.kernel.text  # which takes whole tiles
         if checked and not WIDE.search(self.body):
             return {}

@@ -134,6 +134,7 @@ class Search:
         self.why, self.ran, self.start = "", False, trials.seconds_used()
         self.likely: dict[str, Any] | None = None  # the head to judge the kernel with if no trial is right
         self.guessed = False  # whether ``head`` returned that one
+        self.notes: list[str] = []  # what to say of the head beside its keys
         self.arrays, self.integers, self.reals = (
             each(kernel.source, kernel.function) for each in (arrays_of, integers_of, reals_of)
         )
@@ -175,6 +176,13 @@ class Search:
             if not self.device.accelerator:
                 raise
             found = self.refused()
+        if self.guessed:
+            self.notes = [f"no trial was right{self.last_trial()}"]
+        elif multiples := found.get("multiples"):
+            several = " x ".join(
+                map(str, dict.fromkeys(multiples.values()) if found.get("square") else multiples.values())
+            )
+            self.notes.append(f"only at multiples of {several}: found by trials, as it has no check for other sizes")
         head = {"operation": self.operation.name, "call": found.pop("call")}
         head |= {} if self.any_type else {"dtypes": [self.dtype]}
         return head | found | ({"options": self.options} if self.options else {})
@@ -231,6 +239,38 @@ class Search:
             yield block, shared
             if block in own and FAULT.search(self.why):
                 wrong.add(block)
+
+    def own_grid(self, way: Sequence[str], template: str, ours: Sequence[str]) -> list[str]:
+        """Return the grid of the file's launch if it has too few blocks; empty if it has enough, or is unknown.
+
+        Its sizes decide if they are constant, else any sizes.
+        """
+        sizes = dict(zip((each.name for each in self.integers), way, strict=True))
+        grid, given = launches.own_grid(self.kernel.source, self.function, template, sizes)
+
+        def counts(expressions: Sequence[str], known: Mapping[str, int]) -> list[int]:
+            return [number(each, known) for each in expressions] + [1] * (3 - len(expressions))
+
+        order = self.operation.dimensions
+        whole = dict.fromkeys(order, 1 << 13)
+        ragged = [{name: (1 << 13) + 1 + 977 * i for i, name in enumerate(names)} for names in (order, order[::-1])]
+        try:
+            few = any(
+                a < b
+                for known in ([given] if given else ragged)
+                for a, b in zip(counts(grid, known), counts(ours, known), strict=True)
+            )
+            if not (grid and few and counts(grid, whole) == counts(ours, whole)):
+                return []
+            self.notes.append("the grid is that of its own launch, which has too few blocks")
+            return grid
+        except ValueError:
+            return []
+
+    def own_sizes(self, way: Sequence[str], template: str) -> dict[str, int]:
+        """Return the constant sizes of the file's launch by dimension."""
+        sizes = dict(zip((each.name for each in self.integers), way, strict=True))
+        return launches.own_grid(self.kernel.source, self.function, template, sizes)[1]
 
     # --- the call
 

@@ -33,14 +33,17 @@ class VectorSearch(Search):
 
     def called(self, run: Compiled, template: str) -> dict[str, Any]:
         candidate = Candidate(run, template)
-        trial = self.run(candidate, RAGGED, 1)
-        if trial is None:
-            found = None
-        elif self.kind == "reduction":
-            found = self.combined(trial[0], trial[2])
-        else:
-            found = {} if self.right(trial, RAGGED) else self.wrong()
-        return self.refused() if found is None else {"call": self.call_of(template)} | found
+        self.likely = {"call": self.call_of(template)}
+        for each in (1,) if self.function.remainders else (1, *WIDTHS):
+            n = each * -(-RAGGED // each)
+            trial = self.run(candidate, n, 1)
+            keys = {"multiples": {"n": each}} if each > 1 else {}
+            if trial and self.kind != "reduction" and self.right(trial, n):
+                return self.likely | keys
+            if trial and self.kind == "reduction" and (found := self.combined(trial[0], trial[2])) is not None:
+                return self.likely | found | keys
+            self.why = self.why if trial is None else f"{WRONG} of {self.operation.name}"
+        return self.refused()
 
     def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:
         flat = self.function.flat
@@ -174,6 +177,9 @@ class VectorSearch(Search):
         if self.kind == "copy" and (again := self.run(candidate, n, n // (threads * per_thread), initial=5)):
             self.check_other(again, 5)
         keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
+        if not self.function.strides and "n" in self.sizes:
+            own = self.own_grid(self.sizes, candidate.template, [f"ceil(n / {threads * per_thread})"])
+            keys |= {"grid": own} if own else {}
         return keys | self.multiples(candidate, threads * per_thread, self.right)
 
     def covers(self, candidate: Candidate) -> dict[str, Any] | None:
@@ -193,12 +199,15 @@ class VectorSearch(Search):
     def multiples(self, candidate: Candidate, taken: int, right: Callable[..., bool]) -> dict[str, Any]:
         """Return the key ``multiples`` of the length: the elements of a block or of a vector access; empty for any."""
         checks = bool(self.integers) and (self.function.guarded or (self.function.looped and self.kind != "reduction"))
-        for each in (1, *(WIDTHS if WIDE.search(self.body) else ()), *(() if checks else (taken,))):
+        checks = checks or self.function.remainders
+        own = self.own_sizes(self.sizes, candidate.template).get("n", 0)  # of no multiple: they are none
+        wide = WIDTHS if WIDE.search(self.body) and not self.function.remainders else ()
+        for each in (1, *wide, *(() if checks else (taken,))):
             n = each * -(-RAGGED // each)
             trial = self.run(candidate, n, -(-n // taken))
             if trial is not None and right(trial, n):
-                return {"multiples": {"n": each}} if each > 1 else {}
-        return {} if checks else {"multiples": {"n": taken}}
+                return {"multiples": {"n": each}} if each > 1 and not own % each else {}
+        return {} if checks or own % taken else {"multiples": {"n": taken}}
 
     def reduces(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the keys of a launch of a reduction; None if it is wrong."""
