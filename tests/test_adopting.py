@@ -183,8 +183,9 @@ def test_a_message_says_what_is_missing(tmp_path, text, message):
 
 
 def test_the_search_stops_at_a_kernel_without_an_end(tmp_path, benched, monkeypatch):
-    monkeypatch.setattr(search, "SECONDS", 1)
-    with pytest.raises(NotAdopted, match="multiply, in a trial with small arrays: it took longer than 1 s"):
+    late = pytest.raises(NotAdopted, match="multiply, in a trial with small arrays: it took longer than 1 s")
+    with monkeypatch.context() as patched, late:
+        patched.setattr(search, "SECONDS", 1)
         adopted(tmp_path, STYLES.of_rows.replace("for (int i", "while (rowsA) {}\n    for (int i"), "mine.c")
     (tmp_path / "mine.cu").write_text(STYLES.add.replace("if (i < n)", "while (true);\nif (i < n)"))
     assert "an empty loop without an end in line 5 by thread (0, 0, 0)" in benched(tmp_path / "mine.cu").stdout
@@ -401,6 +402,11 @@ VERDICTS = {  # the text, and what the verdict says
     "string of Python": (RAW_KERNEL, "mine.cu: PASS at 24 points", "square, C = A B"),
     "constants from outside": (FROM_OUTSIDE, "block [16, 16], constants TILE_X = 16, TILE_Y = 16", "mine.cu: PASS"),
     "header not found": ('#include "types.h"\nvoid f(real *a, real *b, int n) {}', "not tested: types.h not found"),
+    "header of a type not found": (
+        '#include "types.h"\n' + STYLES.add.replace("if (i", "if (value_of(i)"),
+        "not tested: ",
+        "types.h not found",
+    ),
     "sum of matrices": (
         STYLES.of_matrices,
         "grid [ceil(root / 32), ceil(root / 4)], block [32, 4]",

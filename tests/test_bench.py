@@ -323,6 +323,26 @@ def test_without_a_gpu_cuda_kernels_are_verified_on_the_cpu_and_others_are_not_t
     assert done.returncode == 3 and "triton_tile.py: not tested: needs " in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("mine.c", ()), ("mine.cu", ("--on-host",)), pytest.param("mine.cu", (), marks=pytest.mark.gpu)],
+)
+def test_a_header_that_this_machine_lacks_is_no_mistake_of_the_kernel(inside, folder, name, options):
+    (folder / "near.h").write_text("#include <of/no/package.h>\n")
+    add = (
+        "void add(const float *a, const float *b, float *c, int n) { for (int i = 0; i < n; ++i) c[i] = a[i] + b[i]; }"
+    )
+    (folder / name).write_text(f'#include "near.h"\n{"__global__ " if name.endswith("u") else ""}{add}\n')
+    done = inside(name, *options, cwd=folder)
+    assert (done.returncode, f"{name}: not tested: needs the header of/no/package.h" in done.stdout) == (3, True)
+
+
+def test_a_kernel_of_triton_without_a_launch_says_so(inside, folder):
+    (folder / "alone.py").write_text("import triton\n@triton.jit\ndef add_kernel(x, y, z, n):\n    pass\n")
+    done = inside("alone.py", cwd=folder)
+    assert done.returncode == 3 and "alone.py: not tested: no function launches its kernels of Triton" in done.stdout
+
+
 # --- the workflow --------------------------------------------------------------------------------------------------
 
 

@@ -117,6 +117,9 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
     A kernel that cannot be adopted is noted in ``broken``.
     """
     path = file.resolve()
+    if path.suffix == heads.PYTHON and (missing := adoption.unlaunched(path)):
+        broken[str(path)] = str(NotTested(missing))
+        return []
     if path.suffix == heads.PYTHON and not adoption.is_adopted(path):
         return [path]
     if not adoption.is_adopted(path):

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import kernels
-from hpcmm.model import DeviceError, Task, untimed
+from hpcmm.model import DeviceError, NotTested, Task, untimed
 from hpcmm.system import files
 
 # what gcc and clang say of instructions, such as those of AVX, that no option allows
 NEEDS_OPTION = re.compile(r"target specific option mismatch|requires target feature|without AVX|not enabled")
+NO_HEADER = re.compile(r'cannot open source file "([^"]+)"|fatal error: (\S+): No such file')  # of NVRTC and of gcc
 ADD_OPTION = "; add options: [-mavx2, -mfma] to the head, or those that the instructions need"
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-pthread")
 
@@ -134,11 +135,19 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
         if done.returncode:
             wrong = done.stderr.strip()
             more = ADD_OPTION if NEEDS_OPTION.search(wrong) else ""
-            raise DeviceError(f"{source}: {shlex.join(command_line)} failed:\n{wrong}{more}")
+            raise compile_error(f"{source}: {shlex.join(command_line)} failed:\n{wrong}{more}")
         target = folder / f"{source.stem}-{of_contents(key, read)}.so"
         temporary.replace(target)  # atomic, because several ranks may compile it at once
         read.replace(listed)
     return target
+
+
+def compile_error(said: str) -> DeviceError:
+    """Return the error for what a compiler said; a header that this machine lacks is no mistake of a kernel."""
+    missing = NO_HEADER.search(said)
+    if not missing:
+        return DeviceError(said)
+    return NotTested(f"needs the header {missing[1] or missing[2]}, which this machine does not have")
 
 
 def run_compiler(command: Sequence[str], text: str = "", seconds: float | None = None) -> subprocess.CompletedProcess:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import re
 import shutil
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +17,12 @@ from cupy.cuda import nvrtc
 
 from hpcmm import kernels
 from hpcmm.backends.cuda import cache
-from hpcmm.model import DeviceError, NotTested, Operation, Task, Variant
+from hpcmm.kernels.modules import compile_error
+from hpcmm.model import DeviceError, Operation, Task, Variant
 
 # Every kernel is compiled with these options, followed by its constants and its own options. cupy.RawKernel adds the
 # last two as well, so a kernel that was written for it compiles without a change.
 OPTIONS = ("--std=c++17", "-lineinfo", "-ftz=true", "--device-as-default-execution-space")
-NO_HEADER = re.compile(r'cannot open source file "([^"]+)"')
 INCLUDED = ("cudart", "cccl")  # parts of the CUDA Toolkit whose headers a kernel may include
 
 
@@ -112,10 +111,7 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
         nvrtc.compileProgram(program, tuple(options))
         code = nvrtc.getCUBIN(program)
     except nvrtc.NVRTCError as error:
-        log = nvrtc.getProgramLog(program)
-        if missing := NO_HEADER.search(log):
-            raise NotTested(f"needs the header {missing[1]}, which this machine does not have") from error
-        raise DeviceError(f"NVRTC: {error}\n{log}") from error
+        raise compile_error(f"NVRTC: {error}\n{nvrtc.getProgramLog(program)}") from error
     finally:
         nvrtc.destroyProgram(program)
     cache.write(path, code + b"\0")  # CuPy leaves out the last byte, a zero of the program headers

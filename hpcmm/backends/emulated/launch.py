@@ -314,7 +314,7 @@ def build(
     Without ``listing``, ``content`` has all files that g++ reads.
     """
     if COMPILER is None:
-        raise DeviceError("there is no C++ compiler: install g++ to run CUDA kernels on the host")
+        raise NotTested("there is no C++ compiler: install g++ to run CUDA kernels on the host")
     key = hashlib.sha256("\0".join([COMPILER, *FLAGS, *arguments, content]).encode()).hexdigest()[:16]
     listed = folder / f"{key}.d"
     target = folder / (modules.of_contents(key, listed) if listing else key) / name
@@ -328,7 +328,7 @@ def build(
         except subprocess.TimeoutExpired:
             raise DeviceError(f"took longer than {seconds:g} s to compile") from None
         if done.returncode:
-            raise DeviceError(f"g++, for the host: {done.stderr.strip()}")
+            raise modules.compile_error(f"g++, for the host: {done.stderr.strip()}")
         if listing:
             target = folder / modules.of_contents(key, read) / name
             read.replace(listed)

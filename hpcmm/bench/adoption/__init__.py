@@ -29,7 +29,7 @@ from hpcmm.system.text import choices
 
 GPU = next(each for each in DEVICES.values() if each.accelerator)
 CPU = next(each for each in DEVICES.values() if not each.accelerator)
-UNDECLARED = re.compile(r"not declared|not defined|does not name a type|undeclared|unknown type")
+UNDECLARED = re.compile(r"not (been )?declared|not defined|does not name a type|undeclared|unknown type")
 SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
 SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".h", ".hpp"), CPU)
 
@@ -104,6 +104,20 @@ def embedded(path: Path) -> str:
     for line, source in sources:
         text += "\n" * (line - 1 - text.count("\n")) + source
     return text
+
+
+def unlaunched(path: Path) -> str:
+    """Return what a Python file lacks that has kernels of Triton only; empty if it has other functions."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        functions = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    launched = [each for each in functions if not any("jit" in ast.unparse(x) for x in each.decorator_list)]
+    if launched or not functions or not re.search(r"^\s*(import|from) triton\b", text, re.MULTILINE):
+        return ""
+    names = ", ".join(each.name for each in functions)
+    return f"no function launches its kernels of Triton: {names}; add one that returns the result, as vector_add(x, y)"
 
 
 def decoded(path: Path) -> str:

@@ -216,7 +216,8 @@ class Search:
             try:
                 run = self.compiled(template)
             except NotTested as error:
-                raise NotTested(f"{error}; give call, block and grid in a head") from error
+                more = "; give call, block and grid in a head" if "needs a GPU" in str(error) else ""
+                raise NotTested(f"{error}{more}") from error
             except DeviceError as error:
                 errors.append(compiler_error(str(error)))
                 continue
