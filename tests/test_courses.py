@@ -133,6 +133,20 @@ def test_a_table_has_the_numbers_of_one_machine(tmp_path):
     assert found["256", "CPU"] == NOT_MEASURED
 
 
+@pytest.mark.parametrize(
+    ("part", "caption", "named"),
+    [
+        ("", "Seconds on the CPU", "Y, 16 cores, H100"),
+        ("4 of 16 CPUs", "Seconds on the CPU", "Y, 16 cores, H100; on the CPU 4 of 16 CPUs"),
+        ("4 of 16 CPUs", "Kernel alone", "H100"),
+    ],
+)
+def test_a_table_names_the_part_of_the_cpu_that_its_points_had(tmp_path, part, caption, named):
+    own = GPU | {"gpus": [], "surroundings": {"limits": {"CPU affinity": part} if part else {}}}
+    rows, kernels = [timed(point("serial", 512), 3.0, call=3.0)], [timed(point("naive_unguarded", 512, 16), 1.0)]
+    assert answered(tmp_path, "000", caption, (GPU, {"a": kernels}), (own, {"b": rows})).machine == named
+
+
 def test_wrong_results_have_no_time_and_memories_are_apart(tmp_path):
     resources = kernel(HOPPER, (32, 32), 2, grid_x=20, grid_y=20)
     rows = [
@@ -183,7 +197,8 @@ def test_the_throughput_of_shared_memory_is_its_share_of_the_wavefronts():
     counted = {"shared_pipe": 0.5, "sm_clock": 1e9, "shared_load_wavefronts": 300.0, "shared_store_wavefronts": 100.0}
     rate, of = documents.COUNTED["shared_load_bytes_per_second"], {"multiprocessors": 10}
     assert rate(counted, of) == pytest.approx(0.5 * 10 * 1e9 * 0.75 * 128)
-    assert math.isnan(rate(counted | {"shared_load_wavefronts": 0.0}, of))
+    assert rate(counted | {"shared_load_wavefronts": 0.0}, of) == 0
+    assert math.isnan(rate(counted | {"shared_load_wavefronts": math.nan}, of))
 
 
 def made(*pairs: Pair, why: str = "Because.") -> Answered:

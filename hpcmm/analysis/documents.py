@@ -14,7 +14,7 @@ import pandas as pd
 
 from hpcmm.analysis import occupancy
 from hpcmm.analysis.levels import levels
-from hpcmm.analysis.tidy import Columns, points, profiles, row_dicts
+from hpcmm.analysis.tidy import Columns, mapping, points, profiles, row_dicts, runs
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.capabilities import WARP, block_limits, block_on, capability, tile_phase
 from hpcmm.model.devices import DEVICES
@@ -125,10 +125,14 @@ def documents(columns: Columns, frame: pd.DataFrame) -> list[Document]:
 
 @dataclass(frozen=True)
 class Points:
-    """The points of one machine, its profiles and its levels of memory; ``gpu`` is the name of its GPU."""
+    """The points of one machine, its profiles and its levels of memory; ``gpu`` is the name of its GPU.
+
+    ``part`` is the part of its CPU that the points on the CPU had, if they had one.
+    """
 
     machine: str
     gpu: str
+    part: str
     points: Mapping[tuple, Sequence[Row]]
     counters: Mapping[tuple, Row]
     levels: Mapping[str, Row]
@@ -140,6 +144,8 @@ class Points:
         rows = rows[(rows["ranks"] == 1) & (rows["algorithm"] == TEXTBOOK) & rows["operation"].isin(OPERATIONS)]
         profiled = [row for row in row_dicts(profiles(columns)) if row["result"] == "PASS"]
         of_levels = row_dicts(levels(frame))
+        surroundings = [mapping(run["provenance"].get("surroundings")) for run in runs(columns)]
+        parts = [str(mapping(each.get("limits")).get("CPU affinity") or "") for each in surroundings]
         found = []
         for machine, own in rows.groupby("machine", sort=False):
             known: dict[tuple, list[Row]] = {}
@@ -149,9 +155,10 @@ class Points:
             gpus = set(own["gpu"]) - {""}
             counters = {_counted(row): row for row in profiled if row["gpu"] in gpus}
             level = {row["level"]: row for row in of_levels if row["owner"] in gpus}
-            found.append(cls(str(machine), " and ".join(gpus), known, counters, level))
+            part = " and ".join(sorted({parts[run] for run in own.loc[own["gpu"] == "", "run"]} - {""}))
+            found.append(cls(str(machine), " and ".join(gpus), part, known, counters, level))
         found.sort(key=lambda each: -sum(map(len, each.points.values())))
-        return found or [cls("", "", {}, {}, {})]
+        return found or [cls("", "", "", {}, {}, {})]
 
     def find(self, at: Row) -> Row | None:
         """Return the point of a cell: of several runs that with the most visits, of several tiles the fastest."""
@@ -235,7 +242,7 @@ def _shared_loads(counted: Row, row: Row) -> float:
     """Return the bytes per second of shared-memory loads; an SM has at most one wavefront in a cycle."""
     loads, stores = counted["shared_load_wavefronts"], counted["shared_store_wavefronts"]
     peak = WAVEFRONT_BYTES * row["multiprocessors"] * counted["sm_clock"]
-    return counted["shared_pipe"] * peak * loads / (loads + stores) if loads else math.nan
+    return counted["shared_pipe"] * peak * loads / (loads + stores) if loads else loads
 
 
 COUNTED: Mapping[str, Callable[[Row, Row], float]] = {
@@ -289,7 +296,10 @@ def _answered(table: Row, machines: Sequence[Points]) -> Answered:
 def _named(machine: Points, devices: Iterable[str]) -> str:
     """Return the name of the GPU if no number is of the CPU, else that of the machine."""
     on_gpu = all(DEVICES[device].accelerator for device in devices)
-    return machine.gpu if on_gpu and machine.gpu else machine.machine
+    if on_gpu and machine.gpu:
+        return machine.gpu
+    named = not machine.part or machine.part in machine.machine
+    return machine.machine if named else f"{machine.machine}; on the CPU {machine.part}"
 
 
 def _columns(table: Row, machine: Points) -> list[Column]:
