@@ -662,3 +662,10 @@ def test_of_several_gpus_the_busy_one_is_named_cuda(mpiexec, tmp_path, capsys, b
     assert code == (0 if busy is None else command.SLOW), out
     slow = {each.subject.rank for each in checked(timings).slow if not each.source}
     assert slow == (set() if busy is None else {busy}), out
+
+
+def test_a_check_whose_jobs_failed_says_that_nothing_was_measured(tmp_path, capsys):
+    reason = {"sweep": "cpu_product", "variant": "numpy", "ranks": 4, "reason": "sbatch: error", "points": 3}
+    path = timings.write(tmp_path / "timings.h5", {"cpu_product": []}, {}, [reason])
+    assert main(["check", str(path)]) == 1
+    assert "nothing was measured" in capsys.readouterr().err
