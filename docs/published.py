@@ -198,7 +198,7 @@ LADDERS = {
 # The sweeps that measure the rungs of the other element types
 LADDERS_OF_TYPES = {"matmul": ("ladder_16_bit", "ladder_8_bit")}
 # The sweeps with the largest sizes
-LARGE = {"matmul": ("size", "best", "size_16_bit")}
+LARGE = {"matmul": ("size", "best", "size_16_bit", "strassen")}
 SHORT = ("copy",)  # operations whose table is in docs/ladder.md alone
 USUAL = ("float32", "float64", "bfloat16", "int8", "int32")  # types of the rows of README.md
 SCREENSHOT = "[![Report of the published run](results/reference/report.png)](results/reference/report.html)"
@@ -255,7 +255,7 @@ def _fastest_rungs(frame: pd.DataFrame) -> list[dict[str, object]]:
         rows, large = rows[rows["role"] == "rung"], _large(frame, operation)
         most = rows[analysis.on_accelerator(rows)].groupby("dtype")["n"].max()
         large = large[large["n"] >= large["dtype"].map(most).fillna(0)]
-        rows = pd.concat([rows, large]).sort_values("seconds", kind="stable")
+        rows = analysis.pooled(pd.concat([rows, large])).sort_values("seconds", kind="stable")
         best = rows.drop_duplicates(["device", "dtype", "arithmetic", "n"])
         place = {dtype: i for i, dtype in enumerate(OPERATIONS[operation].dtypes)}
         best = best.assign(place=best["dtype"].map(place), other=best["arithmetic"] != "")

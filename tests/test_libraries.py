@@ -16,7 +16,7 @@ from hpcmm import analysis, store
 from hpcmm.analysis import libraries, scaling, why
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import chapters, formats, headlines, opening, page, vega
+from hpcmm.report import chapters, formats, headlines, opening, page, tables, vega
 from hpcmm.report.ratio import Ratio
 
 MATMUL, SUM = OPERATIONS["matmul"], OPERATIONS["sum"]
@@ -155,6 +155,20 @@ def test_a_table_has_both_ratios_or_the_reason_of_a_dash(tmp_path):
                  timed(product("cub", operation="sum", dtype="int32"), 1.0))
     )  # fmt: skip
     assert "Ratio to tuned library" not in chapters.ladder.ladder_table(series).head
+
+
+def test_tables_of_bits_and_of_sweeps_have_both_ratios_and_name_what_they_are_of(tmp_path):
+    frame = measured(tmp_path, *beside({"naive": 4.0, "tensor_core": 0.4, "cublaslt": 0.5}))
+    bits = chapters.same_bits.bits_table(analysis.points(frame).assign(first_run=-1.0))
+    assert bits.caption.endswith("library: cublas 13.1; tuned: cublaslt 13.1")
+    (line,) = (line for line in bits.texts if "tensor_core" in line)
+    of_type = "three TF32 products against float32"
+    assert line[-2:] == [f"2.50× ({of_type})", f"1.25× ({of_type})"]
+    (line,) = tables.sweeps_table([("size", "Sizes", analysis.points(frame))]).rows
+    assert [(cell.text, cell.note) for cell in line[3:5]] == [
+        (f"2.50× ({of_type})", "cublas 13.1"),
+        (f"1.25× ({of_type})", "cublaslt 13.1"),
+    ]
 
 
 def test_ahead_means_faster_than_both_libraries(tmp_path):

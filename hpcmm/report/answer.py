@@ -55,7 +55,7 @@ def _fastest(frame: pd.DataFrame) -> list[str]:
             + "".join(f", {each}" for each in _compared(row))
         )
     if rest := found[len(full) :]:
-        short = (f"{row['dtype']}: {row['rung']} {formats.rate_text(row)}{_short(row)}" for row in rest)
+        short = (f"{row['dtype']} at {formats.size(row)}: {row['rung']} {formats.rate_text(row)}{_short(row)}" for row in rest)
         lines.append("; ".join(short))
     return lines
 
@@ -87,9 +87,11 @@ def _noise(summary: Summary) -> str:
     listed = ", ".join(f"{formats.percent(spread)} on the {title}" for title, spread in known)
     found = f"visits of a point differ by {listed} (limit {100 * visits.NOISY:.0f} %)"
     found += f"; {summary.throttled} points throttled" if summary.throttled else ""
-    if max(spread for _, spread in known) <= visits.NOISY:
+    noisy = [title for title, spread in known if spread > visits.NOISY]
+    if not noisy:
         return f"Quiet enough to believe: {found}."
-    return f"Too noisy to believe: {found}. End other processes and measure again."
+    where = f" on the {' and '.join(noisy)} alone" if len(noisy) < len(known) else ""
+    return f"Too noisy to believe{where}: {found}. End other processes and measure again."
 
 
 def _counts(summary: Summary) -> str:

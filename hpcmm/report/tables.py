@@ -128,12 +128,16 @@ def sweeps_table(sweeps: Sequence[tuple[str, str, Sequence[Row]]]) -> Table:
             [
                 words(name),
                 *([words(f"{name_of(row)} at {size(row)}"), Cell(rate_text(row))] if row else [EMPTY, EMPTY]),
-                Cell(Ratio.to_library(row).short if row else ""),
+                *(
+                    Cell(Ratio.to_library(row, ratio).short, row[library]) if row and row[ratio] > 0 else EMPTY
+                    for ratio, library in (("ratio", "library"), ("tuned_ratio", "tuned_library"))
+                ),
                 *(Cell(whole(count)) for count in counts),
                 *map(words, (", ".join(dict.fromkeys(row["dtype"] for row in points)), chapter)),
             ]
         )
-    head = ("Sweep", "Fastest rung", "Rate", "× library", "Points", "PASS", "FAIL", "Not measured", "Types", "Chapter")
+    head = ("Sweep", "Fastest rung", "Rate", "× library", "× tuned library")
+    head += ("Points", "PASS", "FAIL", "Not measured", "Types", "Chapter")
     return Table("All sweeps", head, rows)
 
 

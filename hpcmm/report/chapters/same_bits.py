@@ -9,12 +9,14 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.model.quantities import DIFFERENCES
 from hpcmm.report.chapters.chapter import Chapter
-from hpcmm.report.formats import number, times
+from hpcmm.report.formats import number
 from hpcmm.report.markup import EMPTY, Cell, Table
-from hpcmm.report.tables import Row, of_size, table, text
+from hpcmm.report.ratio import Ratio
+from hpcmm.report.tables import Row, libraries, of_size, table, text
 from hpcmm.store import DIMENSIONS
 
 QUESTIONS = {"run": "Any run", "rows": "Any m", "ranks": "Any ranks", "tile": "Any tile", "device": "CPU and GPU"}
+RATIOS = {"ratio": "library", "tuned_ratio": "tuned library"}
 ONE_RESULT = ["machine", "operation", "dtype", *DIMENSIONS, "device", "label"]  # of all numbers of ranks
 DIFFERENCE_COLUMNS = ("sweep", "operation", "dtype", "ranks", *DIMENSIONS, "device", "label", *DIFFERENCES)
 
@@ -35,18 +37,21 @@ def bits_table(frame: pd.DataFrame) -> Table:
     columns |= {"Rung": text("label")}
     asked = [question for question in QUESTIONS if points[f"first_{question}"].notna().any()]
     columns |= {QUESTIONS[question]: (lambda row, question=question: row[of(question)]) for question in asked}
-    columns["× library, 1 rank"] = lambda row: Cell("" if pd.isna(row["ratio"]) else times(row["ratio"]))
-    operation = points["operation"].iloc[0]
-    return table(f"Equal bits of {operation}, and the speed over the library", lines, columns, leading=3)
+    for column, library in RATIOS.items():
+        if lines[column].notna().any():
+            columns[f"× {library}, 1 rank"] = lambda row, column=column: Cell(Ratio.to_library(row, column).short)
+    title = f"Equal bits of {points['operation'].iloc[0]}, and the speed over the library"
+    alone = points[points["ranks"] == 1]
+    return table("; ".join(filter(None, (title, libraries(alone)))), lines, columns, leading=3)
 
 
 def line_of(group: pd.DataFrame) -> dict:
     """Return the line of one variant and algorithm: the answer to each question, from its numbers of ranks."""
     first = analysis.row_dicts(group)[0]
     alone = group[group["ranks"] == 1]
-    ratio = alone["ratio"].iloc[0] if len(alone) else float("nan")
+    ratios = {column: alone[column].iloc[0] if len(alone) else float("nan") for column in RATIOS}
     answers = {of(question): answer(analysis.row_dicts(group), question) for question in QUESTIONS}
-    return {name: first[name] for name in ONE_RESULT} | {"ratio": ratio} | answers
+    return {name: first[name] for name in (*ONE_RESULT, "arithmetic")} | ratios | answers
 
 
 def of(question: str) -> str:
