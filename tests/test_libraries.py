@@ -164,7 +164,7 @@ def test_tables_of_bits_and_of_sweeps_have_both_ratios_and_name_what_they_are_of
     (line,) = (line for line in bits.texts if "tensor_core" in line)
     of_type = "three TF32 products against float32"
     assert line[-2:] == [f"2.50× ({of_type})", f"1.25× ({of_type})"]
-    (line,) = tables.sweeps_table([("size", "Sizes", analysis.points(frame))]).rows
+    (line,) = tables.sweeps_table([("size", "Sizes", analysis.row_dicts(analysis.points(frame)))]).rows
     assert [(cell.text, cell.note) for cell in line[3:5]] == [
         (f"2.50× ({of_type})", "cublas 13.1"),
         (f"1.25× ({of_type})", "cublaslt 13.1"),

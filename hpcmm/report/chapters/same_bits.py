@@ -38,10 +38,10 @@ def bits_table(frame: pd.DataFrame) -> Table:
     asked = [question for question in QUESTIONS if points[f"first_{question}"].notna().any()]
     columns |= {QUESTIONS[question]: (lambda row, question=question: row[of(question)]) for question in asked}
     for column, library in RATIOS.items():
-        if lines[column].notna().any():
+        if any(line[column] == line[column] for line in lines):
             columns[f"× {library}, 1 rank"] = lambda row, column=column: Cell(Ratio.to_library(row, column).short)
     title = f"Equal bits of {points['operation'].iloc[0]}, and the speed over the library"
-    alone = points[points["ranks"] == 1]
+    alone = analysis.row_dicts(points[points["ranks"] == 1])
     return table("; ".join(filter(None, (title, libraries(alone)))), lines, columns, leading=3)
 
 
