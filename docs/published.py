@@ -109,7 +109,7 @@ def filled(path: Path, columns: Columns, frame: pd.DataFrame) -> str:
     above = "../" * (len(path.relative_to(ROOT).parts) - 1)
 
     def section(mark: re.Match) -> str:
-        content = SECTIONS[mark["name"]](columns, frame).replace("](results/", f"]({above}results/")
+        content = re.sub(r"\]\((?=results/|examples/)", f"]({above}", SECTIONS[mark["name"]](columns, frame))
         return f"{mark[1]}{content}\n{mark[3]}" if content else f"{mark[1]}{mark[3]}"
 
     return MARKED.sub(section, path.read_text("utf-8"))
@@ -167,17 +167,18 @@ SPREAD = ("ranks", "dtypes")  # what the runs of a sweep may divide between them
 
 
 def _configs(columns: Columns) -> str:
-    """Return links to the configs beside the published file whose sweeps the runs were made from, whole or in parts."""
+    """Return links to configs whose sweeps the runs were made from, whole or in parts: beside the file, and examples."""
     asked: dict[str, set] = {}  # sweep without what may be divided: each rank and type
     for run in analysis.runs(columns):
         for name, entry in (analysis.mapping(run["provenance"].get("config")).get("sweeps") or {}).items():
             whole, parts = _divided(name, entry)
             asked.setdefault(whole, set()).update(parts)
     made = []
-    for path in sorted(REFERENCE.glob("*.yaml"), key=lambda path: path.stem):
+    folders = {"results/reference": REFERENCE, "examples": ROOT / "examples"}
+    for folder, path in [(name, path) for name, each in folders.items() for path in sorted(each.glob("*.yaml"))]:
         sweeps = [_divided(*each) for each in validated(read_config(path))[0]["sweeps"].items()]
         if all(parts <= asked.get(whole, set()) for whole, parts in sweeps):
-            made.append(f", [{path.name}](results/reference/{path.name})")
+            made.append(f", [{path.name}]({folder}/{path.name})")
     return "".join(made)
 
 
