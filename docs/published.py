@@ -129,9 +129,11 @@ def first(columns: Columns, frame: pd.DataFrame) -> str:
     row = next((row for row in _fastest_rungs(frame) if not row["arithmetic"]), None)
     if row is None:
         return ""
+    beside = f" and {tuned(row)} times that of {row['tuned_library']}"
     text = (
         f"On the {row['gpu'] or row['machine']}, the rung `{row['variant']}` multiplies {row['dtype']} matrices of "
-        f"size {formats.size(row)} at {formats.rate_text(row)}, {_ratio(row)} times the rate of {row['library']}."
+        f"size {formats.size(row)} at {formats.rate_text(row)}, {_ratio(row)} times the rate of {row['library']}"
+        f"{beside if math.isfinite(row['tuned_ratio']) else ''}."
     )
     return f"{text}\n\n{_figure('ladder')}"
 

@@ -60,6 +60,7 @@ def test_the_answer_has_the_fastest_rung_of_each_type_its_ratio_and_whether_to_b
     assert double.startswith("float64 at 512 on the NVIDIA H100: large_thread_tile 134 GFLOP/s, 0.500× cublas")
     low, high = map(float, single[single.index("(") + 1 : single.index(")")].split(" to "))
     assert low < 1.25 < high and high - low < 0.1
+    assert single.endswith("), tuned cublaslt not measured"), "a headline has both libraries"
     assert noise.startswith("Quiet enough to believe")
     assert counts == "3 points: 3 PASS. 1 variant of sweeps not measured: no CPU."
     assert sweeps.endswith("Sweeps: size")

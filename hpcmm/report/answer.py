@@ -67,8 +67,8 @@ def _compared(row: Mapping) -> list[str]:
         ratio = Ratio.to_library(row, column)
         if math.isfinite(ratio.value):
             found.append(f"{formats.times(ratio.value)} {kind}{library} ({ratio.ends or 'no interval'})")
-        elif library and not kind:
-            found.append(f"ratio to {library} unknown")
+        elif library:
+            found.append(f"{kind}{library} not measured" if kind else f"ratio to {library} unknown")
     return found
 
 
