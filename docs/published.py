@@ -169,7 +169,7 @@ SPREAD = ("ranks", "dtypes")  # what the runs of a sweep may divide between them
 
 
 def _configs(columns: Columns) -> str:
-    """Return links to configs whose sweeps the runs were made from, whole or in parts: beside the file, and examples."""
+    """Return links to configs, also examples, whose sweeps the runs were made from, whole or in parts."""
     asked: dict[str, set] = {}  # sweep without what may be divided: each rank and type
     for run in analysis.runs(columns):
         for name, entry in (analysis.mapping(run["provenance"].get("config")).get("sweeps") or {}).items():

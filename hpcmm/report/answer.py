@@ -55,7 +55,10 @@ def _fastest(frame: pd.DataFrame) -> list[str]:
             + "".join(f", {each}" for each in _compared(row))
         )
     if rest := found[len(full) :]:
-        short = (f"{row['dtype']} at {formats.size(row)}: {row['rung']} {formats.rate_text(row)}{_short(row)}" for row in rest)
+        short = (
+            f"{row['dtype']} at {formats.size(row)}: {row['rung']} {formats.rate_text(row)}{_short(row)}"
+            for row in rest
+        )
         lines.append("; ".join(short))
     return lines
 
