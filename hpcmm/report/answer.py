@@ -164,11 +164,11 @@ def point_table(series: Series, only: str = "") -> Table | None:
     }
     if any(row["tuned_ratio"] > 0 for row in points):
         columns["Tuned"] = ratio("tuned_ratio", lambda row: formats.times(row["tuned_ratio"]))
-    passed = points["result"] == "PASS"
-    if not passed.all():
+    passed = all(row["result"] == "PASS" for row in points)
+    if not passed:
         columns["Result"] = lambda row: words(
             f"{row['result']} {row['where']}".removeprefix("missing ") if row["result"] != "PASS" else "PASS"
         )
     title = f"{series.sweep}: {formats.conditions(series)}"
-    captions = filter(None, (title, tables.libraries(series.rows), "all PASS" if passed.all() else ""))
+    captions = filter(None, (title, tables.libraries(series.rows), "all PASS" if passed else ""))
     return tables.table("; ".join(captions), points, columns, leading=1)
