@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import statistics
@@ -124,25 +125,30 @@ def test_without_enough_baselines_no_point_has_a_verdict(tmp_path, count):
     assert any(f"{count} baseline" in note and "more than 20 are needed" in note for note in found.noise)
 
 
+@pytest.mark.parametrize("algorithm", ["scatter", "ring"], ids=["a CPU", "a ring of GPUs"])
 @pytest.mark.parametrize(("likely", "visits"), [(0.3, 3), (0, 3), (0, 1)], ids=["states", "calm", "one visit"])
-def test_kernels_on_a_cpu_may_have_states_that_their_library_has_not(tmp_path, likely, visits):
-    """A process may be half as fast, as with other pages. Visits show that; with one each, no kernel is judged."""
+def test_points_may_have_states_that_no_baseline_has(tmp_path, likely, visits, algorithm):
+    """A process may be half as fast, as with other pages. Visits show that; with one each, no point is judged."""
+    variant, library, ranks = ("serial", "numpy", 1) if algorithm == "scatter" else ("naive", "cublas", 2)
     sizes, sides = range(100, 140), []
     for seed in range(2):
         rng = np.random.default_rng(seed)
         beside, own = [], []
         for n in sizes:
             samples = visit_samples(np.exp(0.01 * rng.standard_normal(3)))
-            beside.append(measurement(product("serial", n), "numpy", samples=samples))
+            beside.append(measurement(product(variant, n), library, samples=samples))
             times = np.exp(0.01 * rng.standard_normal(visits)) * np.where(rng.random(visits) < likely, 2.0, 1.0)
             times *= 1.4 if seed and n == sizes[0] else 1.0
-            own.append(measurement(product("serial", n), samples=visit_samples(times)))
+            point = dataclasses.replace(product(variant, n, ranks=ranks), algorithm=algorithm)
+            own.append(measurement(point, samples=visit_samples(times), algorithm=algorithm))
         sides.append([*own, *beside])
     (tmp_path / "more").mkdir()
     found = compared(tmp_path / "more", *sides, beside=((), ()))
     verdicts = found.rows.loc[found.rows["baseline"] == 0, "verdict"]
     if visits == 1:
-        assert set(verdicts) == {"not judged"} and any("kernels have one visit" in each for each in found.noise)
+        assert set(verdicts) == {"not judged"} and any(
+            "have one visit, so that none is" in each for each in found.noise
+        )
         return
     called = set(found.rows.loc[found.rows["verdict"].isin(["faster", "slower"]), "n"])
     assert called == (set() if likely else {sizes[0]})
@@ -212,7 +218,8 @@ def test_an_algorithm_timed_end_to_end_is_compared_end_to_end(tmp_path):
         return [measurement(point, samples=call_samples(calls), algorithm="staged")]
 
     for total, verdict in ((5.0, "same"), (6.0, "slower")):
-        beside = [measurement(product(n=n), "cublas", samples=rows(1.0)[0].samples) for n in CONTROLS]
+        samples = rows(1.0)[0].samples
+        beside = [measurement(product(n=n), "cublas", samples=samples, algorithm="staged") for n in CONTROLS]
         (row,) = compared(tmp_path, rows(5.0), rows(total), (beside, beside)).rows.to_dict("records")
         assert (row["verdict"], row["label"]) == (verdict, "cublas staged, end to end")
 

@@ -5,8 +5,9 @@ another clock. The baselines beside the variants ran the same code in both, so t
 what unchanged points show by chance, whatever its cause. No model of the noise is needed, also not of states that last
 for several runs.
 
-On a CPU, a kernel may have states that its library has not: the pages of its arrays, the places of its threads. There
-its visits, each in a process of its own, show how heavy the tails of its differences are, too.
+Some points have states that no control has: on a CPU the pages of a kernel's arrays and the places of its threads,
+elsewhere links, exchanges between ranks, and operations without a library. Their own visits, each in a process of its
+own, show how heavy the tails of their differences are, too.
 """
 
 from __future__ import annotations
@@ -155,6 +156,8 @@ class Controls:
         Whether the level is removed.
     """
 
+    work: frozenset[str] = frozenset()  # operations and algorithms of the controls
+
     def __init__(
         self, times: np.ndarray, differences: np.ndarray, errors: np.ndarray, kinds: np.ndarray, centred: bool
     ):
@@ -250,7 +253,9 @@ class Evidence:
         self.device = both["device"].to_numpy()
         self._own = (both["baseline"] == 0).to_numpy()
         self._contrasts = self._contrasted(taken)
-        self._tails: dict[str, Chance | None] = {}
+        self._alone: dict[tuple[str, frozenset[str]], np.ndarray] = {}
+        self._tails: dict[tuple[str, frozenset[str]], Chance | None] = {}
+        self._work = (both["operation"] + " " + both["contender_algorithm"]).to_numpy()
         self._kinds = visits.alike(both, added)
         self._libraries = libraries
         self._rows = self._baselines(frames) if libraries is not None else []
@@ -286,13 +291,21 @@ class Evidence:
             found[here] /= np.sqrt(np.maximum(variance, noise.LEAST**2) * spreads[here])
         return pd.DataFrame({"row": rows, "size": found})[self._own[rows]]
 
-    def tails(self, device: str) -> Chance | None:
-        """Return the chance of differences of kernels on a device by their visits; None if too few are known."""
-        if device not in self._tails:
-            part = self._contrasts[self.device[self._contrasts["row"].to_numpy()] == device]
-            sizes = part["size"].to_numpy()
-            self._tails[device] = Chance(sizes, np.ones(len(sizes))) if len(sizes) > CONTROLS else None
-        return self._tails[device]
+    def alone(self, device: str, controls: Controls) -> np.ndarray:
+        """Return which rows of a device have states that no control has."""
+        key = device, controls.work
+        if key not in self._alone:
+            own = ~np.isin(self._work, list(controls.work)) if DEVICES[device].accelerator else self._own
+            self._alone[key] = own & (self.device == device)
+        return self._alone[key]
+
+    def tails(self, device: str, controls: Controls) -> Chance | None:
+        """Return the chance of differences of points that are ``alone`` by their visits; None if too few are known."""
+        key = device, controls.work
+        if key not in self._tails:
+            sizes = self._contrasts["size"].to_numpy()[self.alone(device, controls)[self._contrasts["row"]]]
+            self._tails[key] = Chance(sizes, np.ones(len(sizes))) if len(sizes) > CONTROLS else None
+        return self._tails[key]
 
     def controls(self, before: tuple[int, ...], after: tuple[int, ...], device: str) -> Controls | None:
         """Return the controls between two sets of files on a device; None with fewer than ``CONTROLS``."""
@@ -315,7 +328,9 @@ class Evidence:
             return None
         differences, errors = self.differences(rows[:, : len(before)], rows[:, len(before) :], device)
         same = len({self._libraries[i] for i in (*before, *after)}) == 1
-        return Controls(self.centre[rows].mean(axis=1), differences, errors, self._kinds[rows[:, 0]], same)
+        controls = Controls(self.centre[rows].mean(axis=1), differences, errors, self._kinds[rows[:, 0]], same)
+        controls.work = frozenset(self._work[rows[:, 0]])
+        return controls
 
     def differences(self, first: np.ndarray, second: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
         """Return log ratios of measurements of one device, and the errors that their visits explain.
@@ -344,8 +359,8 @@ class Evidence:
             return Change(math.exp(log))
         time = float(self.centre[rows].mean())
         chances = [(controls.chance, controls.error(time, error))]
-        if self._own[rows[0]] and not DEVICES[device].accelerator:
-            chances.append((self.tails(device), error))
+        if self.alone(device, controls)[rows[0]]:
+            chances.append((self.tails(device, controls), error))
         if chances[-1][0] is None or not controls.reach(time):
             return Change(math.exp(log))
         log -= controls.level
@@ -377,8 +392,9 @@ class Evidence:
             if len(known) == 1 and abs(level := known[0].level) > 0.001:
                 less = "less" if level > 0 else "more"
                 text += f", and all take {percent(abs(math.expm1(-level)))} {less} time in the second one (removed)"
-            if not DEVICES[device].accelerator and self.tails(device) is None:
-                text += "; too many kernels have one visit, so that none is called faster, slower or same"
+            if self.alone(device, known[0]).any() and self.tails(device, known[0]) is None:
+                what = "links, exchanges and operations without a library" if DEVICES[device].accelerator else "kernels"
+                text += f"; too many {what} have one visit, so that none is called faster, slower or same"
             if max(0.0 if math.isnan(spread) else spread, drift) > visits.NOISY:
                 text += f"; above {100 * visits.NOISY:.0f} % this machine is too noisy to detect small changes"
             found.append(text)
