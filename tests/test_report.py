@@ -711,7 +711,7 @@ def test_many_points_give_an_overview_and_a_page_of_each_sweep(tmp_path, monkeyp
     assert warnings == [f"5 points are too many for one page: hpcmm report {path} SWEEP makes the page of a sweep"]
     assert summary.points == 5 and not (tmp_path / "over" / "tables" / "size.csv").exists()
     _, *lines = markdown_rows(tmp_path / "over" / "tables" / "gpu.sweeps.md")
-    assert {line[0]: line[4:8] for line in lines} == {  # points, PASS, FAIL, not measured
+    assert {line[0]: line[5:9] for line in lines} == {  # points, PASS, FAIL, not measured
         "size": ["2", "2", "0", "0"], "sums": ["2", "2", "0", "0"], "guard": ["1", "0", "1", "0"],
     }  # fmt: skip
     assert lines[0][1:4] == ["naive 8 at 128", "1.28 TFLOP/s", ""]
