@@ -190,6 +190,14 @@ def test_blocks_compute_the_transpose_of_a_c_of_few_rows(build, monkeypatch, til
         run(build, "few_rows_wgmma", "bfloat16", point, order)
 
 
+def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
+    """One part of k has more steps than the ring has stages."""
+    monkeypatch.setitem(SMALL, "split_k_wgmma", SplitWgmma((SPLITS[0],), group_rows=2))
+    text = with_fault("matmul/split_k_wgmma", "mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);", "")
+    with pytest.raises(KernelError, match="race in shared memory"):
+        run(build, "split_k_wgmma", "bfloat16", POINTS[0], ORDERS[0], text)
+
+
 @pytest.mark.parametrize("pitch", [1, 8])
 def test_rows_need_not_start_at_multiples_of_16_bytes(build, pitch):
     """A workspace follows from the shape alone, so threads load what has another leading dimension."""
