@@ -368,6 +368,11 @@ class ProductSearch(Search):
             self.why = "a block leaves elements of its tile unwritten"
             return None
         further = [extents(each) for each in (along_x, along_y)]
+        if any(
+            rows < taller < min(2 * rows, side) or columns < wider < min(2 * columns, side) for taller, wider in further
+        ):
+            self.why = f"blocks of {candidate.threads} threads write the same elements"
+            return None
         x, y = ("m" if taller > rows else "n" if wider > columns else "" for taller, wider in further)
         per = {"m": f"ceil(m / {rows})", "n": f"ceil(n / {columns})"}
         if columns == side and rows < side and flat == candidate.threads and x == "m":
