@@ -96,7 +96,7 @@ def _with_visits(measured: Sequence[Times], more: Sequence[Times], order: Sequen
 def _subjects(columns: Columns) -> tuple[Subject, ...]:
     """Return the devices of the ranks; all runs with the most ranks must have the same."""
     ranks = pd.DataFrame(dict(columns["ranks"])).drop_duplicates(["run", "rank"])
-    if not len(columns["measurements"]["variant"]):
+    if not len(columns["measurements"]["variant"]) and not len(columns["sustained"]["rank"]):
         raise CheckError("nothing was measured; the errors of the jobs are above or in the logs")
     if ranks.empty:
         raise CheckError("the timings file does not name the node of each rank; measure again with this version")
