@@ -422,7 +422,7 @@ def test_of_many_steps_those_beside_the_climb_are_aside(tmp_path):
             tmp_path / str(len(names)), ({"gpus": [{"name": "NVIDIA H100", "uuid": "a"}]}, {"ladder": rows})
         )
         (series,) = analysis.series(frame := analysis.measurements(columns))
-        found = steps.rows(why.steps(series.points, why.Known.of(columns, frame)))
+        found = steps.rows(why.steps(series.rows, why.Known.of(columns, frame)))
         assert {row["rung"] for row in found} >= {*names} - {climb[0]}
         return {row["rung"] for row in found if row["aside"]}
 
