@@ -106,7 +106,7 @@ def test_values_replace_those_of_the_head(tmp_path):
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        ("rowz: 3", r"my.cu:4: unknown key 'rowz'; allowed: operation, call,"),
+        ("rowz: 3", r"my.cu:4: unknown key 'rowz'; allowed: rows and \d+ more; did you mean 'rows'\?$"),
         ("operation: matmal", r"my.cu:4: operation: 'matmal' is not allowed; allowed: matmul, sum,"),
         (
             "block: 32\ndtypes: [int64]",

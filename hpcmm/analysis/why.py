@@ -434,7 +434,10 @@ def _changes(before: Row, after: Row, work: str, least: float) -> Iterator[_Chan
         helps = (change < 0) == each.less
         use = (before if helps else after)[UNITS[each.unit]] if each.unit else math.nan
         numbers = ((after[each.name], each.form), (before[each.name], each.form))
-        yield _Change(each.name, each.text.replace("{work}", work), numbers, helps, abs(change), each.unit, use)
+        size = abs(change)
+        if each.name.startswith("stalled_"):  # a wait explains no more of the time than its share
+            size = abs(after[each.name] - before[each.name])
+        yield _Change(each.name, each.text.replace("{work}", work), numbers, helps, size, each.unit, use)
 
 
 def _shown(changes: Sequence[_Change], most: int) -> Iterator[Evidence]:

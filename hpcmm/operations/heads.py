@@ -257,8 +257,6 @@ def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         for each in schema_problems(error):
             unknown = re.match(r"unknown key '([^']*)'", each)
             key = unknown[1] if unknown else str(error.absolute_path[0])
-            meant = difflib.get_close_matches(key, SCHEMA["properties"], 1) if unknown else []
-            each += f"; did you mean {meant[0]}?" if meant else ""
             problems.found.append(f"{path}:{places.get(key, start)}: {each}")
     problems.check()
     return inner, places
