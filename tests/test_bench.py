@@ -268,7 +268,8 @@ def test_a_saved_file_is_run_again_until_ctrl_c(folder):
             assert job.stderr.readline() == "waiting for a change of racy.cu; end with Ctrl-C\n"
             (folder / "racy.cu").unlink()  # as an editor may, before it writes the file
             time.sleep(3 * SECONDS_BETWEEN_LOOKS)
-            (folder / "racy.cu").write_text((folder / "tiled.cu").read_text())
+            (folder / "new.cu").write_text((folder / "tiled.cu").read_text())
+            (folder / "new.cu").rename(folder / "racy.cu")  # at once: it is changed a single time
             assert job.stdout.readline().startswith("racy.cu: PASS at 12 points")
             assert job.stderr.readline() == "waiting for a change of racy.cu; end with Ctrl-C\n"
             os.killpg(job.pid, signal.SIGINT)  # as a terminal does
