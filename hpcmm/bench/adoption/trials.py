@@ -10,6 +10,7 @@ import re
 import resource
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -39,12 +40,20 @@ def guarded(function: Callable[[], Any], seconds: float) -> Any:
             devnull = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(devnull, stream)
-            try:
-                content = pickle.dumps(function())
-            except KernelError as error:
-                content = pickle.dumps(str(error))
+            content = []
+
+            def call() -> None:
+                try:
+                    content.append(pickle.dumps(function()))
+                except KernelError as error:
+                    content.append(pickle.dumps(str(error)))
+
+            # a thread of its own: those of OpenMP that the forked one had are not there, and it would wait for them
+            thread = threading.Thread(target=call)
+            thread.start()
+            thread.join()
             with os.fdopen(writing, "wb") as file:
-                file.write(content)
+                file.write(b"".join(content))
         finally:
             os._exit(0)
     os.close(writing)
