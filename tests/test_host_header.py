@@ -14,7 +14,7 @@ BODIES = yaml.safe_load(Path(__file__).with_name("bodies.yaml").read_text())
 
 
 def run_body(build, body: str, order: str, blocks: int = 1, cluster: int = 0) -> tuple[list[int], str]:
-    """Return the result of a body, and what the run notes."""
+    """Run the body of a kernel; return its result and the messages of the run."""
     of_cluster = f"__cluster_dims__({cluster}, 1, 1) " if cluster else ""
     text = f'#include "ptx.cuh"\nextern "C" __global__ void {of_cluster}planted(int n, const int *in, int *out)\n{{\n'
     text += f"    const int t = threadIdx.x, lane = t % warpSize, rank = blockIdx.x;\n    {body}\n}}\n"

@@ -85,7 +85,7 @@ def special(value):
     return SPECIAL.get(value, value) if isinstance(value, str) else value
 
 
-# what is changed, and what the message must name: the key, the value, what is allowed
+# a change of the config, and the message: it names the key, the value and the allowed values
 REFUSED = [
     *((special(changes), named) for changes, named in yaml.safe_load((TESTS / "refused_configs.yaml").read_text())),
     ({"sweeps__size__alpha": 10**400}, ["sweeps.size.alpha", "000...", "a number"]),

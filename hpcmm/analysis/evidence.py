@@ -154,13 +154,20 @@ class Controls:
         The problem of each control. Controls of one problem are not independent, and count as one in ``Chance``.
     centred : bool
         Whether the level is removed.
+    work : frozenset of str
+        The operations and algorithms of the controls.
     """
 
-    work: frozenset[str] = frozenset()  # operations and algorithms of the controls
-
     def __init__(
-        self, times: np.ndarray, differences: np.ndarray, errors: np.ndarray, kinds: np.ndarray, centred: bool
+        self,
+        times: np.ndarray,
+        differences: np.ndarray,
+        errors: np.ndarray,
+        kinds: np.ndarray,
+        centred: bool,
+        work: frozenset[str],
     ):
+        self.work = work
         times = pd.Series(times).groupby(kinds).transform("mean").to_numpy()  # not in the order of their differences
         order = np.argsort(times, kind="stable")
         times, differences, self._errors = times[order], differences[order], errors[order]
@@ -328,9 +335,9 @@ class Evidence:
             return None
         differences, errors = self.differences(rows[:, : len(before)], rows[:, len(before) :], device)
         same = len({self._libraries[i] for i in (*before, *after)}) == 1
-        controls = Controls(self.centre[rows].mean(axis=1), differences, errors, self._kinds[rows[:, 0]], same)
-        controls.work = frozenset(self._work[rows[:, 0]])
-        return controls
+        first = rows[:, 0]
+        times, work = self.centre[rows].mean(axis=1), frozenset(self._work[first])
+        return Controls(times, differences, errors, self._kinds[first], same, work)
 
     def differences(self, first: np.ndarray, second: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
         """Return log ratios of measurements of one device, and the errors that their visits explain.

@@ -181,7 +181,7 @@ def combinations(arguments: argparse.Namespace, broken: dict[str, str]) -> tuple
 
 
 def loaded(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Load kernels; return the names of those that can be imported, and the errors of the others by path."""
+    """Import kernels; return the names of those that were imported, and the error of each other path."""
     found, errors = [], {}
     for name in names:
         try:

@@ -191,7 +191,7 @@ class Source:
         return name
 
     def used(self, name: str) -> list[Parameter]:
-        """Return what a function, or one that it calls, uses from outside: sizes that no declaration needs, arrays."""
+        """Return the sizes and arrays of the file that a function, or one that it calls, uses in no declaration."""
         kernel = "__global__" in text_of(self.nodes[name]).partition("{")[0]
         names, others = set(re.findall(r"\w+", self.macros_of(name))), {x.name for x in self.parameters(name)}
         for function in map(self.nodes.get, self.reached(name)):

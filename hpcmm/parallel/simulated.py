@@ -56,7 +56,7 @@ def closed_form(
 
 
 class Traffic:
-    """Links that the flows of all ranks share: the flows of a step together, after those of earlier steps."""
+    """Links that all ranks share. The flows of a step start together, after those of earlier steps on a link."""
 
     def __init__(self, on: Platform):
         self.on = on

@@ -15,7 +15,7 @@ LEAST_OF_TEXT = 12  # columns of a terminal for a text in a table, which is fold
 
 
 class Output(io.FileIO):
-    """A standard stream; errors of standard output have a file name, like those of other files."""
+    """A standard stream whose errors name it, as the errors of a file name the file."""
 
     NAME = "standard output"
 
