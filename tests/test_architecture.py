@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import hpcmm
-from hpcmm.cli.main import COMMANDS
+from hpcmm.cli.arguments import COMMANDS
 
 PACKAGE = Path(hpcmm.__file__).parent
 MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.parent.name != "course"]  # exercises are no modules

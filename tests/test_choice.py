@@ -404,8 +404,8 @@ def test_the_grid_has_shapes_of_three_kinds_and_reads_c_at_some():
 @pytest.mark.parametrize("text", ["", "1x2", "0x1x1", "axbxc", "1x2x3x4", "-1x2x3"])
 def test_a_shape_that_is_none_is_refused(text):
     with pytest.raises(Exception, match="is not a shape"):
-        tune._shape(text)
-    assert tune._shape("512x4096x1000") == (512, 4096, 1000)
+        tune.shape(text)
+    assert tune.shape("512x4096x1000") == (512, 4096, 1000)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import timings
 from timings import FAIL, call_samples, kernel_samples, measurement, visit_samples
 
 from hpcmm import analysis, store
-from hpcmm.cli import export as command
+from hpcmm.cli.arguments import COMMANDS
 from hpcmm.cli.main import main
 from hpcmm.model.measurement import Point
 from hpcmm.report import export
@@ -63,7 +63,7 @@ def exported(path, form, capsys):
 
 
 def test_the_command_has_the_formats_of_the_report():
-    assert set(command.FORMATS) == set(export.FORMS)
+    assert set(COMMANDS["export"]["arguments"]["--format"]["choices"]) == set(export.FORMS)
 
 
 def test_csv_has_every_digit_of_each_point(path, points, capsys):

@@ -15,7 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 from test_main import ALONE, run_of
 
-from hpcmm.cli.main import COMMANDS
+from hpcmm.cli.arguments import COMMANDS
 from hpcmm.experiment import plan
 from hpcmm.model.devices import ANY
 from hpcmm.parallel import INSTALL

@@ -33,11 +33,11 @@ from hpcmm.bench import status as tool_status
 from hpcmm.bench.journal import Journal, glance
 from hpcmm.cli import main as cli_main
 from hpcmm.cli import run as cli_run
+from hpcmm.cli.arguments import COMMANDS
 from hpcmm.cli.checks import mpi, programs
 from hpcmm.cli.checks.check import SECONDS, Check
 from hpcmm.cli.checks.mpi import SIZE_VARIABLES, check_ranks
 from hpcmm.cli.doctor import combine
-from hpcmm.cli.main import COMMANDS
 from hpcmm.cluster import slurm
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into, read_config

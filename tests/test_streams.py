@@ -13,7 +13,8 @@ import pytest
 from test_display import drained
 from test_main import ALONE
 
-from hpcmm.cli.main import COMMANDS, main
+from hpcmm.cli.arguments import COMMANDS
+from hpcmm.cli.main import main
 from hpcmm.system.text import folded
 
 ANSWERS = [

@@ -16,9 +16,9 @@ from hpcmm.bench.journal import is_complete
 from hpcmm.experiment.config import ConfigError
 from hpcmm.experiment.fingerprint import digest
 from hpcmm.experiment.plan import Plan, read, turns
+from hpcmm.model.measurement import PAGE, TIMINGS
 from hpcmm.system import files
 
-TIMINGS, PAGE = "timings.h5", "report.html"  # in the folder of the results
 HEAD_BYTES = 4096  # of a page, with ``store.page_source``
 
 

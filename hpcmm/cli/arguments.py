@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import re
 import textwrap
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hpcmm.model import HpcmmError
+from hpcmm.model.measurement import TIMINGS
+from hpcmm.system.reader import schema_of
 from hpcmm.system.text import choices
 
-TIMINGS = "timings.h5"  # as in hpcmm.bench.done, which takes a while to import
-Run = Callable[[argparse.Namespace], int]
+COMMANDS = schema_of(Path(__file__).with_name("commands.yaml"))  # the commands, each a module of this package
 
 
 class Help(argparse.HelpFormatter):
@@ -54,18 +55,25 @@ def corrected(message: str, known: str) -> str:
     return message
 
 
-def command(
-    commands: argparse._SubParsersAction, name: str, run: Run, text: str, more: str, exits: Mapping[int, str]
-) -> argparse.ArgumentParser:
-    """Add a command whose help has ``text``, and below the options ``more`` and the exit statuses.
-
-    ``exits`` adds to or replaces the default meanings: 0 is success, and argparse uses 2 for wrong arguments.
-    """
-    meanings = {0: "success", 2: "wrong arguments"} | exits
+def add(commands: argparse._SubParsersAction, name: str) -> None:
+    """Add a command, as ``commands.yaml`` describes it."""
+    about, module = COMMANDS[name], importlib.import_module(f"hpcmm.cli.{name}")
+    meanings = {0: "success", 2: "wrong arguments"} | about["exits"]
     statuses = "; ".join(f"{status}: {meanings[status]}" for status in sorted(meanings))
-    parser = commands.add_parser(name, help=text, description=text, epilog=f"{more} Exit status: {statuses}.".strip())
-    parser.set_defaults(run=run, wrong=parser.error)
-    return parser
+    parser = commands.add_parser(
+        *(name,),
+        **{"help": about["text"], "description": about["text"], "allow_abbrev": not about.get("rest")},
+        epilog=f"{about['more']} Exit status: {statuses}.",
+    )
+    parser.set_defaults(run=module.run, wrong=parser.error, takes_rest=about.get("rest", False))
+    named = {"path": Path, "int": int, "float": float} | globals() | vars(module)
+    either = about.get("either", ())  # one of these must be given
+    group = parser.add_mutually_exclusive_group(required=True) if either else parser
+    for names, given in about["arguments"].items():
+        keys = {"action": "store_true", "help": given} if isinstance(given, str) else dict(given)
+        keys |= {key: named[keys[key]] for key in ("type", "choices") if isinstance(keys.get(key), str)}
+        keys["help"] = keys["help"].replace("{choices}", ", ".join(keys.get("choices", ())))
+        (group if names in either else parser).add_argument(*names.split(), **keys)
 
 
 def positive(text: str) -> int:
@@ -90,24 +98,3 @@ def folder(text: str) -> Path:
     if path.is_file() and path.name != TIMINGS:
         raise HpcmmError(f"--results: {text} is a file; allowed: the folder of the results")
     return path.parent if path.is_file() else path
-
-
-def add_extensions(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the extensions that a timings file needs."""
-    parser.add_argument(
-        "--extension",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="Python file from the key extensions of the experiment's config; may be given several times",
-    )
-
-
-def add_results(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--results",
-        metavar="DIR",
-        type=folder,
-        default=Path("results"),
-        help="folder of the results (default: results)",
-    )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcmm import backends, kernels
 from hpcmm.bench import adoption, disassembly, sanitizing, tools
-from hpcmm.cli.arguments import command, positive
+from hpcmm.cli.arguments import positive
 from hpcmm.cli.selection import SMS_ON_HOST, Chosen, NothingToRun, alone, choose, config_of, verifying_sweeps
 from hpcmm.model import DeviceError, HpcmmError, NotTested, Task, Variant
 from hpcmm.model.devices import DEVICES
@@ -39,73 +39,11 @@ MOST_ON_HOST = 2**22  # products of sizes that multiples may lead to
 SECONDS_BETWEEN_LOOKS = 0.3
 
 
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "bench",
-        run,
-        "Verify kernels from files at ragged shapes, and time them beside the library.",
-        "Languages: C, C++, CUDA, Python. The arguments and the launch of a kernel are found, or stated in its head.",
-        {
-            0: "all results are correct",
-            1: "a wrong result, a kernel that does not compile, or another error",
-            3: "nothing is wrong, but not all kernels can be tested on this machine",
-        },
-    )
-    parser.add_argument("files", metavar="FILE", nargs="+", help="kernels, all of one operation and device")
-    parser.add_argument("--kernel", metavar="NAME", help="function of the files, if they have several kernels")
-    parser.add_argument(
-        "--adopt", metavar="COPY", type=Path, help="only write a copy of the file with the head that was found"
-    )
-    parser.add_argument("--operation", metavar="NAME", help="operation, if the kernels are of several")
-    parser.add_argument("--against", metavar="RUNG|FILE", help="also time this variant, and show the ratio to it")
-    parser.add_argument(
-        "--sizes", metavar="N", type=positive, nargs="+", help="sizes to time; all dimensions are equal"
-    )
-    parser.add_argument("--shapes", metavar="MxNxK", type=shape, nargs="+", help="shapes to time, such as 4096x64x512")
-    parser.add_argument("--dtype", metavar="TYPE", nargs="+", help="element types (default: float32, else the first)")
-    parser.add_argument(
-        "--tune",
-        metavar="NAME=A,B",
-        type=choices,
-        nargs="+",
-        default=[],
-        help="try all combinations of values of constants, and show the best",
-    )
-    parser.add_argument(
-        "--on-host",
-        action="store_true",
-        help="only verify CUDA kernels, on the CPU; finds races and accesses out of bounds",
-    )
-    parser.add_argument(
-        "--output", metavar="FILE", type=Path, help="also write the timings file, for report and compare"
-    )
-    parser.add_argument("--html", metavar="FILE", type=Path, help="also write the page of the report")
-    parser.add_argument(
-        "--sanitize",
-        action="store_true",
-        help="also run CUDA kernels under compute-sanitizer: " + ", ".join(sanitizing.TOOLS),
-    )
-    parser.add_argument(
-        "--profile", action="store_true", help="also show the counters of Nsight Compute, at the largest size"
-    )
-    parser.add_argument(
-        "--sass", metavar="FILE", help="also write the machine code with source lines (-: print it), and count it"
-    )
-    parser.add_argument(
-        "--bits",
-        action="store_true",
-        help="also show whether the bits of results depend on the run, on m, on the tile or on the device",
-    )
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    parser.add_argument("--watch", action="store_true", help="run again when a file changes, until interrupted")
-
-
 def shape(text: str) -> tuple[int, ...]:
     return tuple(positive(each) for each in text.split("x"))
 
 
-def choices(text: str) -> tuple[str, list[int]]:
+def constants(text: str) -> tuple[str, list[int]]:
     """Return ``"ROWS=64,128"`` as a name and its values."""
     name, _, values = text.partition("=")
     if not name.isidentifier() or not all(each.isdecimal() for each in values.split(",")):

@@ -21,7 +21,7 @@ from hpcmm.backends import this_machine
 from hpcmm.bench.done import TIMINGS
 from hpcmm.cli import init
 from hpcmm.cli import run as workflow
-from hpcmm.cli.arguments import command, timings_file
+from hpcmm.cli.arguments import timings_file
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.jobs import collect
@@ -40,62 +40,6 @@ ROUNDS = 4  # of measuring: the first, and more visits of the sweeps that cannot
 BETWEEN_GPUS = ["neighbours_nccl", "all_to_all_nccl"]
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
 MOST_RANKS = 8  # without --ranks, on a machine without GPUs
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "check",
-        run,
-        "Compare each node and GPU with its peers: products, memory, links. Reports slow devices and links, with the "
-        "slowdown and the probability of such a difference by chance.",
-        "hpcmm check TIMINGS compares the devices of an existing file, of a check or of another run on several ranks; "
-        "the visits of further files of the same devices are added. "
-        "Without a file it measures first, with the workflow of this folder, or that of hpcmm if there is none. All "
-        "other options are those of Snakemake, as for run: hpcmm check --ranks 8 --cluster sbatch --jobs 1.",
-        {
-            1: "nothing can be compared, or another error",
-            SLOW: "a device or link is slow, a result is wrong, or a point was not measured",
-            INCONCLUSIVE: "nothing was found, but a slowdown of the size of --detect may have been missed",
-        },
-    )
-    parser.allow_abbrev = False
-    parser.add_argument(
-        "--ranks",
-        type=int,
-        metavar="N",
-        help="devices to measure (default: the GPUs, or up to 8 cores, of this machine)",
-    )
-    parser.add_argument(
-        "--directory", "-d", type=Path, metavar="DIR", help="folder to measure in (default: check/ and the time)"
-    )
-    parser.add_argument(
-        "--detect",
-        type=share,
-        metavar="P%",
-        help="the slowdown that each sweep must be able to show in 95 %% of checks; more visits are measured until it "
-        "can (default: 5%% for GPUs, nothing for CPUs)",
-    )
-    parser.add_argument("--reference", type=Path, metavar="FILE", help="also compare with the times of a good machine")
-    parser.add_argument(
-        "--write-reference", type=Path, metavar="FILE", help="write the times of this machine to a file"
-    )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        default=0,
-        metavar="N",
-        help="then repeat products for N minutes and verify each; Ctrl-C stops and keeps the measurements",
-    )
-    parser.add_argument(
-        "--history",
-        type=Path,
-        metavar="FILE",
-        help="add this check to a file, a line of JSON each, and show the devices that were ever slow in it",
-    )
-    parser.add_argument("--json", action="store_true", help="print all findings as JSON instead of a table")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the check as a page")
-    parser.set_defaults(takes_rest=True)  # with TIMINGS: argparse would take a value of Snakemake's options for it
 
 
 def share(text: str) -> float:

@@ -3,53 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-
-from hpcmm.cli.arguments import add_extensions, command, timings_file
 
 REGRESSION, UNJUDGED = 3, 4  # exit statuses
 LISTED = 20  # changed points, without --all
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "compare",
-        run,
-        "Compare two timings files point by point: faster, slower, same or ambiguous.",
-        "The baselines beside the variants show how much unchanged points differ between the files. Without enough of "
-        "them, no point has a verdict.",
-        {
-            1: "files that cannot be compared, or another error",
-            REGRESSION: "with --fail-on-regression: a point is slower by more than SHARE, or newly wrong",
-            UNJUDGED: "with --fail-on-regression: no point has a verdict",
-        },
-    )
-    parser.add_argument("before", metavar="A", type=timings_file, help="timings file, or folder of a run")
-    parser.add_argument(
-        "after", metavar="B", type=timings_file, help="the one to compare with A, of the same kind of machine"
-    )
-    parser.add_argument(
-        "--of",
-        choices=("kernel", "call"),
-        default="kernel",
-        help="compare kernel times (default) or end-to-end times (call)",
-    )
-    parser.add_argument(
-        "--fail-on-regression",
-        type=share,
-        metavar="SHARE",
-        help="fail if a point is slower by more than this, such as 5%%; for unchanged code the chance of failing is "
-        "at most 5%%",
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="list all points, also those without a significant difference"
-    )
-    parser.add_argument(
-        "--anyway", action="store_true", help="also compare files that differ in kind, such as in the GPU"
-    )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the comparison as a page")
-    add_extensions(parser)
 
 
 def share(text: str) -> float:

@@ -11,25 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hpcmm.backends.cuda import presence
-from hpcmm.cli.arguments import add_results, command
 from hpcmm.cli.checks import gpus, machine, mpi, programs
 from hpcmm.cli.checks.check import Check, one_line
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "doctor",
-        run,
-        "Check everything that measuring needs on this machine, with advice for each problem.",
-        "Started by a launcher (mpiexec -n 2 python -m hpcmm doctor) it checks all nodes and ranks.",
-        {0: "no check found an error", 1: "a check found one"},
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--clean", action="store_true", help="delete the files of killed ranks that no process uses any more"
-    )
-    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
-from pathlib import Path
 from typing import Any
 
 from hpcmm import store
-from hpcmm.cli.arguments import command
 from hpcmm.grading import rubric, sandbox, submissions
 from hpcmm.grading.exercise import NOT_HANDED_IN, Grade
 from hpcmm.system import surroundings
@@ -17,48 +15,6 @@ from hpcmm.system.text import printable
 
 NOT_RIGHT = 3  # exit status
 MOST_LINES = 20  # of a reason
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "grade",
-        run,
-        "Grade kernels by a rubric: each in an isolated process, on random shapes and inputs.",
-        "DIR has the files of one submission, or one folder per submission. Points are for a correct kernel, and for "
-        "its speed as a ratio to a rung or the library. Without a GPU, CUDA kernels are emulated on the CPU and get no "
-        "points for speed.",
-        {
-            0: "every exercise is correct",
-            1: "a rubric with errors, or another error",
-            NOT_RIGHT: "an exercise is not correct",
-        },
-    )
-    parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a submission, or of folders of submissions")
-    parser.add_argument(
-        "--rubric", metavar="FILE", type=Path, required=True, help="exercises and their points, in YAML"
-    )
-    parser.add_argument(
-        "--json", metavar="FILE", type=Path, help="also write the grades as JSON, anew after each exercise"
-    )
-    parser.add_argument("--html", metavar="FILE", type=Path, help="also write the grades as a page")
-    parser.add_argument(
-        "--csv", metavar="FILE", type=Path, help="also write the points for a grade book, one row per submission"
-    )
-    parser.add_argument(
-        "--sheets", metavar="DIR", type=Path, help="also write a page for each submission, named like its folder"
-    )
-    parser.add_argument(
-        "--seed",
-        metavar="N",
-        type=natural,
-        help="draw the shapes and inputs of an earlier grading: its JSON file has the number (default: new ones)",
-    )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="grade also where isolation does not work: submitted code then has the rights of your account",
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:

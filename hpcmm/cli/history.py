@@ -4,37 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 from hpcmm import store
-from hpcmm.cli.arguments import add_extensions, command
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "history",
-        run,
-        "Show the points that changed over many runs, and since which date and revision.",
-        "Runs are ordered by the dates in the files. Changes are found by the test of compare.",
-        {1: "files that have no history, or another error"},
-    )
-    parser.add_argument(
-        "timings",
-        metavar="TIMINGS",
-        type=Path,
-        nargs="+",
-        help="HDF5 files, each of an experiment, or folders of such files (*.h5)",
-    )
-    parser.add_argument(
-        "--of",
-        choices=("kernel", "call"),
-        default="kernel",
-        help="follow kernel times (default) or end-to-end times (call)",
-    )
-    parser.add_argument("--json", action="store_true", help="print all points and changes as JSON instead of a table")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the history as a page")
-    add_extensions(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,24 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import hpcmm
-from hpcmm.cli.arguments import command
 from hpcmm.model import HpcmmError
 
 CONTENT = ("Snakefile", "config.yaml", "jobs", "profiles")
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    """Add the command to the parser."""
-    parser = command(
-        commands,
-        "init",
-        run,
-        "Write a working folder: config.yaml to edit, and the workflow that runs it.",
-        "In the folder: hpcmm run, or snakemake --cores all, or on a cluster snakemake --cluster sbatch --jobs 4, "
-        "after profiles/slurm/site.yaml has been edited. Results appear in the subfolder results/.",
-        {1: "a file exists already, or another error"},
-    )
-    parser.add_argument("folder", metavar="DIR", type=Path, help="folder to write; it may exist, the files must not")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,28 +15,6 @@ from hpcmm.system import surroundings
 from hpcmm.system.streams import Output, drop_output, open_streams
 from hpcmm.system.text import printable
 
-# Modules of this package, in the order in which the help lists them
-COMMANDS = (
-    "init",
-    "plan",
-    "run",
-    "new",
-    "bench",
-    "tune",
-    "grade",
-    "status",
-    "show",
-    "report",
-    "merge",
-    "compare",
-    "check",
-    "history",
-    "predict",
-    "export",
-    "occupancy",
-    "doctor",
-)
-
 # With less, Python's own start fails in many ways, and may hang: a MemoryError inside an import is lost.
 ADDRESS_SPACE_MB = 512
 
@@ -85,7 +63,7 @@ def run(argv: Sequence[str] | None) -> int:
             outer.print_help(sys.stderr)
             return 2
         arguments, arguments.rest = outer.parse_known_args(argv)
-        if arguments.rest and not getattr(arguments, "takes_rest", False):
+        if arguments.rest and not arguments.takes_rest:
             arguments.wrong(f"unrecognized arguments: {' '.join(arguments.rest)}")
         if named := getattr(arguments, "extension", ()):
             from hpcmm.experiment import extensions
@@ -103,7 +81,7 @@ def parser(command: str = "") -> argparse.ArgumentParser:
 
     The other commands are not imported: that takes longer than many commands.
     """
-    from hpcmm.cli.arguments import Parser
+    from hpcmm.cli.arguments import COMMANDS, Parser, add
 
     outer = Parser(
         prog="hpcmm" if Path(sys.argv[0]).name == "hpcmm" else "python -m hpcmm",
@@ -113,7 +91,7 @@ def parser(command: str = "") -> argparse.ArgumentParser:
     outer.add_argument("--version", action=Version, nargs=0, help="print version and revision, and exit")
     commands = outer.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in [command] if command in COMMANDS else COMMANDS:
-        importlib.import_module(f"hpcmm.cli.{name}").add(commands)
+        add(commands, name)
     return outer
 
 

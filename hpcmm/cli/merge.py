@@ -3,28 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from hpcmm import store
-from hpcmm.cli.arguments import command, timings_file
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "merge",
-        run,
-        "Merge the timings of several runs or clusters into one file, each with its own provenance.",
-        "Rows of the same run in several files are kept once; the same point of different runs is kept once per run. "
-        "A point that one run did not measure and another one did is not listed. Points that the config of a run "
-        "requests and no file contains are listed.",
-        {1: "a file that cannot be read, or another error; then nothing is written"},
-    )
-    parser.add_argument(
-        "timings", metavar="TIMINGS", type=timings_file, nargs="+", help="timings file, or folder of a run"
-    )
-    parser.add_argument("-o", "--output", type=Path, required=True, help="HDF5 file to write, which must not exist")
-    parser.add_argument("--single", action="store_true", help="store times in single precision, in half the space")
 
 
 def run(arguments: argparse.Namespace) -> int:

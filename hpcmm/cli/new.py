@@ -10,7 +10,6 @@ from pathlib import Path
 
 import hpcmm.grading
 from hpcmm import kernels, store
-from hpcmm.cli.arguments import command
 from hpcmm.model import HpcmmError, Operation, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import heads, with_kernels
@@ -19,25 +18,6 @@ from hpcmm.system.text import choices
 
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
 README = "README.md"
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "new",
-        run,
-        "Write a kernel to change into the current folder: a copy of a rung with its head, and a line in README.md.",
-        "With --course, write exercises from a loop to tensor cores: skeletons, hints and a rubric for hpcmm grade.",
-        {1: "a file exists already, an unknown rung, or another error"},
-    )
-    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the kernel, without a suffix")
-    parser.add_argument(
-        "--like", metavar="RUNG", help="rung to copy, such as tiled_padded; OPERATION/RUNG if several have it"
-    )
-    parser.add_argument(
-        "--course", metavar="DIR", type=Path, help="folder for the exercises; it must not have them yet"
-    )
-    parser.set_defaults(wrong=parser.error)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -4,40 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from hpcmm.cli.arguments import command, positive
 from hpcmm.model import HpcmmError
 from hpcmm.model.capabilities import WARP, block_limits, block_on, capability, tile_phase
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.system.streams import tabulated
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "occupancy",
-        run,
-        "Show how many blocks of a kernel an SM of any compute capability has room for, and what limits them.",
-        "A block of a tiled product has one thread per element of its tile, and stages a tile of A and one of B.",
-        {1: "a block that cannot be launched, or an unknown compute capability"},
-    )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--tile", type=positive, metavar="WIDTH", help="a block of a tiled product, with such a tile")
-    what.add_argument("--threads", type=positive, metavar="N", help="a block of N threads")
-    parser.add_argument(
-        "--shared", type=positive, metavar="BYTES", help="shared memory per block; default of --tile: both tiles"
-    )
-    parser.add_argument("--registers", type=positive, default=0, metavar="N", help="registers per thread")
-    parser.add_argument(
-        "--dtype",
-        choices=tuple(DTYPES),
-        default="float32",
-        metavar="TYPE",
-        help=f"elements of the tile: {', '.join(DTYPES)} (default: float32)",
-    )
-    parser.add_argument("--like", default="9.0", metavar="X.Y", help="compute capability (default: 9.0)")
-    parser.add_argument(
-        "--sm-shared", type=positive, default=0, metavar="BYTES", help="shared memory per SM, if configured"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:

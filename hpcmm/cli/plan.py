@@ -12,7 +12,6 @@ from typing import Any
 from hpcmm import backends
 from hpcmm.bench.pace import Pace, learned
 from hpcmm.cli import init
-from hpcmm.cli.arguments import add_results, command
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into, read_config
 from hpcmm.experiment.durations import EXPECTED_SHARE, estimate
@@ -22,34 +21,10 @@ from hpcmm.system.reader import ConfigError, naming, parse
 from hpcmm.system.streams import tabulated
 
 
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "plan",
-        run,
-        "Show the points and jobs of a run, their expected times and upper bounds, and what is not measured.",
-        "Expected times follow from the finished jobs of the results folder, upper bounds from the plan alone. "
-        "Overrides are written as for Snakemake: python -m hpcmm plan --config scale=full backends=cuda.",
-        {1: "a config that cannot be run, or another error"},
-    )
-    parser.add_argument(
-        "--configfile",
-        "--config-file",
-        type=Path,
-        default=init.config(),
-        metavar="FILE",
-        help="the experiment (default: config.yaml of this folder, else the one that comes with hpcmm)",
-    )
-    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="replace values of the file")
-    parser.add_argument(
-        "--cluster", action="store_true", help="plan for a cluster, regardless of the GPUs of this machine"
-    )
-    add_results(parser)
-
-
 def run(arguments: argparse.Namespace) -> int:
-    config = overridden(arguments.configfile, arguments.config)
-    with naming(arguments.configfile):
+    path = arguments.configfile or init.config()
+    config = overridden(path, arguments.config)
+    with naming(path):
         machine = ANY if arguments.cluster else backends.this_machine()
         planned = plan.make(config, machine)
     rows, records = [], learned(arguments.results)

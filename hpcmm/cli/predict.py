@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import store
-from hpcmm.cli.arguments import command, timings_file
 from hpcmm.cluster.site import read
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
@@ -19,52 +18,6 @@ from hpcmm.system.streams import tabulated
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "GB/s": 1e9, "TB/s": 1e12}
 SITE = Path("profiles/slurm/site.yaml")
-SIMULATED = 256  # ranks; 1,024 take minutes
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "predict",
-        run,
-        "Predict distributed products on several nodes, by closed forms and by simulated schedules.",
-        "The closed forms are the cost models of the report, with links inside a node and between nodes. With the "
-        "package simgrid, SimGrid also plays each schedule. The rates come from the options below, a timings file, or "
-        "the keys inside_link, between_link and ranks_per_node of profiles/slurm/site.yaml.",
-        {1: "a rate that is not known, or another error"},
-    )
-    parser.add_argument(
-        "timings",
-        metavar="TIMINGS",
-        type=timings_file,
-        nargs="?",
-        help="timings file with products and exchanges over GPUs",
-    )
-    parser.add_argument("--size", type=int, default=65536, metavar="N", help="rows of each matrix (default: 65536)")
-    parser.add_argument(
-        "--dtype",
-        choices=tuple(DTYPES),
-        default="float32",
-        metavar="TYPE",
-        help=f"{', '.join(DTYPES)} (default: float32)",
-    )
-    parser.add_argument(
-        "--ranks",
-        type=lambda text: [int(each) for each in text.split(",")],
-        default=[2**power for power in range(3, 11)],
-        metavar="R,...",
-        help="default: the powers of two from 8 to 1024",
-    )
-    parser.add_argument("--per-node", type=int, metavar="N", help="ranks of a node (default: that of the site, or 8)")
-    parser.add_argument("--rate", type=float, metavar="TFLOPS", help="10^12 operations per second of a local product")
-    for name, where in (("inside", "of a rank to its node"), ("between", "of a node to the other nodes")):
-        help_text = f"the link {where}: latency and rate, such as 10us,350GB/s"
-        parser.add_argument(f"--{name}", type=link, metavar="LINK", help=help_text)
-    parser.add_argument(
-        "--simulate", type=int, default=SIMULATED, metavar="R", help=f"up to R ranks (default: {SIMULATED}; 0: none)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the predictions as JSON instead of a table")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="also draw both")
 
 
 def link(text: str) -> tuple[float, float]:
@@ -79,6 +32,10 @@ def link(text: str) -> tuple[float, float]:
             f"{text!r} is not allowed; allowed: a latency and a rate, such as 10us,350GB/s"
         )
     return float(f"{float(match[1]) * UNITS[match[2]]:.12g}"), float(match[3]) * UNITS[match[4]]
+
+
+def ranks(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from hpcmm import parallel
 from hpcmm.bench import status
 from hpcmm.bench.done import PAGE, TIMINGS, is_done
 from hpcmm.cli import display, show
-from hpcmm.cli.arguments import Parser, command, corrected
+from hpcmm.cli.arguments import Parser, corrected
 from hpcmm.cluster import slurm
 from hpcmm.experiment import extensions, plan
 from hpcmm.experiment.config import read_config
@@ -38,38 +38,6 @@ QUESTIONS = (
 )
 SECONDS_BETWEEN_REPORTS = 60
 INTERRUPTED = 130  # exit status of Ctrl-C, as of shells
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    """Add the command to the parser."""
-    parser = command(
-        commands,
-        "run",
-        run,
-        "Run the experiment of this folder: measure what is missing, then write results/report.html.",
-        "All other options are those of Snakemake, which runs the workflow: hpcmm run --cores 4 --config scale=full; "
-        "hpcmm run --cluster sbatch --jobs 4. Without --cores or --jobs the run takes all cores of this machine.",
-        {
-            0: "every job is done",
-            1: "points are not measured because a job failed, or another error; measured points are kept",
-        },
-    )
-    parser.allow_abbrev = False  # --config is Snakemake's
-    parser.add_argument(
-        "--configfile",
-        "--config-file",
-        "--configfiles",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="the experiment (default: config.yaml of this folder)",
-    )
-    parser.add_argument(
-        "--directory", "-d", type=Path, metavar="DIR", help="folder of results/ (default: the current one)"
-    )
-    parser.add_argument("--verbose", action="store_true", help="show the messages of Snakemake and of each job, too")
-    parser.set_defaults(takes_rest=True, answers=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -108,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("hpcmm: ended; finished points are kept, and the same command measures the others", file=sys.stderr)
         return code
     with suppress(HpcmmError, OSError):  # some options of Snakemake write no plan
-        if arguments.answers:
+        if getattr(arguments, "answers", True):  # not of hpcmm check
             conclude(results, began, code == 0, shown.begun)
     return code
 

@@ -7,44 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcmm import store
-from hpcmm.cli.arguments import TIMINGS, add_extensions, command, timings_file
 
 if TYPE_CHECKING:
     import pandas
-
-ONLY = ("slower", "faster", "wrong")  # repeated here because pandas takes a while to import
-
-
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "show",
-        run,
-        "Show what a timings file says: the fastest rungs beside the libraries, the noise, what was not measured.",
-        "With a sweep: its points, one per line.",
-        {1: "a file that cannot be read, a sweep that it does not have, or another error"},
-    )
-    parser.add_argument(
-        "timings",
-        metavar="FILE",
-        type=timings_file,
-        nargs="?",
-        default=Path("results") / TIMINGS,
-        help=f"timings file, or folder of a run (default: results/{TIMINGS})",
-    )
-    parser.add_argument(
-        "table",
-        metavar="SWEEP",
-        nargs="?",
-        help="a sweep for its points, or another table of it: SWEEP.ladder, SWEEP.phases, SWEEP.energy, SWEEP.accuracy",
-    )
-    parser.add_argument(
-        "--only",
-        choices=ONLY,
-        help="only points that are significantly slower or faster than the library, or wrong; of all sweeps, or of "
-        "SWEEP",
-    )
-    add_extensions(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

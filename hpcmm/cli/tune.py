@@ -5,52 +5,24 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
-from pathlib import Path
 
 from hpcmm.backends.cuda import presence
-from hpcmm.cli.arguments import command
 from hpcmm.model import HpcmmError
 from hpcmm.operations import OPERATIONS
 
 VARIANT = "best"
+TYPES = OPERATIONS["matmul"].variant(VARIANT).dtypes
 AHEAD = 200  # shapes of the grid whose builds are compiled before the first is timed
 
 
-def add(commands: argparse._SubParsersAction) -> None:
-    parser = command(
-        commands,
-        "tune",
-        run,
-        "Time the builds of kernels over a grid of shapes on this GPU, or at some shapes; best picks by these times.",
-        "Times are added to the user's own table of this GPU, and its path is printed. Without shapes, the shapes of a "
-        "grid are timed until the time is over. What was timed is kept if the command is interrupted.",
-        {1: "no GPU, or one that cannot run the builds"},
-    )
-    types = OPERATIONS["matmul"].variant(VARIANT).dtypes
-    parser.add_argument(
-        "shapes", nargs="*", type=_shape, metavar="SHAPE", help="sizes m x n x k, such as 512x4096x1000"
-    )
-    parser.add_argument(
-        "--types",
-        nargs="+",
-        choices=types,
-        default=types[:2],
-        metavar="TYPE",
-        help=f"{', '.join(types)} (default: {' '.join(types[:2])})",
-    )
-    parser.add_argument("--minutes", type=_minutes, default=2.0, help="for the grid, all types together (default: 2)")
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the GPU (default: 0)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="another table (default: the user's own)")
-
-
-def _shape(text: str) -> tuple[int, int, int]:
+def shape(text: str) -> tuple[int, int, int]:
     if not re.fullmatch(r"[1-9]\d*x[1-9]\d*x[1-9]\d*", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write m x n x k as 512x4096x1000")
     m, n, k = map(int, text.split("x"))
     return m, n, k
 
 
-def _minutes(text: str) -> float:
+def minutes(text: str) -> float:
     if not re.fullmatch(r"\d+\.?\d*|\.\d+", text) or not float(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a number of minutes above 0")
     return float(text)

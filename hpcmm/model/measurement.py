@@ -12,7 +12,8 @@ from typing import Literal
 
 from hpcmm.model import TEXTBOOK, Verdict, contender_name
 
-FILE = "raw/{}.h5"  # of a batch, by its name, in the folder of the results
+# Files in the folder of the results: of a batch, by its name, and of a run
+FILE, TIMINGS, PAGE = "raw/{}.h5", "timings.h5", "report.html"
 
 
 @dataclass(frozen=True)
