@@ -5,90 +5,186 @@
 #define SUM int
 #include "matmul/amx_product.h"
 #include <math.h>
+#ifdef __GNUC__ /* on vectors as arguments: these functions are inlined */
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
+/* Vectors of 64 bytes: one register of AVX-512; the compiler divides them among shorter ones. */
+typedef int32_t ints __attribute__((vector_size(64)));
+typedef float floats __attribute__((vector_size(64)));
+typedef REAL reals __attribute__((vector_size(64)));
+typedef int8_t bytes __attribute__((vector_size(16)));
 
 #define BITS JOIN(BITS_, REAL)
 #define BITS_float int32_t
 #define BITS_double int64_t
-enum { NOT_FINITE = INT32_MAX }; /* the exponent of a row or column with an infinity or a NaN */
+typedef BITS bits __attribute__((vector_size(64)));
 
-/* Of a source: divide `count` integers among layers that are `stride` bytes apart. */
-INLINE void split(int count, const REAL *x, int8_t *to, size_t stride);
+enum {
+    NOT_FINITE = INT32_MAX,                  /* the exponent of a row or column with an infinity or a NaN */
+    PARTS = EDGE * sizeof(REAL) / 64,        /* vectors of 16 elements */
+    STRIP = 4 * SIDE,                        /* columns of B that are packed together, so that rows are read along */
+    MANTISSA = sizeof(REAL) == 4 ? 23 : 52,  /* bits */
+    BIAS = sizeof(REAL) == 4 ? 127 : 1023,
+};
+
+/* 16 elements of a row. */
+struct sixteen {
+    reals part[PARTS];
+};
+
+/* Of a source: divide 16 integers, given as floating-point numbers, among layers: the lowest byte of an int is used. */
+INLINE void split(const struct sixteen *x, ints *layers);
 /* Of a source: the exponent of the scale for elements below 2^exponent, with a sum of squares over 4^exponent. */
-static int scale_for(int exponent, double squares);
+INLINE int scale_for(int exponent, double squares);
 
-/* Copy elements times a power of two, and zeros behind them. */
-INLINE void load(int size, const REAL *from, int count, const REAL *first, const REAL *second, int stride, REAL *x)
+/* The first `count` of 16 elements, and zeros. */
+INLINE struct sixteen take(const REAL *from, int count)
 {
-    if (count < size)
-        memset(x, 0, size * sizeof *x);
-    if (count > 0)
-        memcpy(x, from, (count < size ? count : size) * sizeof *x);
-    for (int j = 0; j < size; ++j)
-        x[j] = x[j] * first[j * stride] * second[j * stride];
+    struct sixteen x = {0};
+    if (count >= EDGE)
+        memcpy(&x, from, sizeof x);
+    else if (count > 0)
+        memcpy(&x, from, count * sizeof(REAL));
+    return x;
 }
 
-/* 2^exponent as two factors, because it may be out of range. */
+/* The same times two factors of each. */
+INLINE struct sixteen take_scaled(const REAL *from, int count, const struct sixteen *factors)
+{
+    struct sixteen x = take(from, count);
+    for (int i = 0; i < PARTS; ++i)
+        x.part[i] = x.part[i] * factors[0].part[i] * factors[1].part[i];
+    return x;
+}
+
+INLINE void put(const struct sixteen *x, REAL *to, int count)
+{
+    if (count >= EDGE)
+        memcpy(to, x, sizeof *x);
+    else
+        memcpy(to, x, count * sizeof(REAL));
+}
+
+/* Four rows of 16 integers as words of four bytes: a byte of each row, which are `stride` vectors apart. */
+INLINE ints interleaved(const ints *rows, int stride)
+{
+    return (rows[0] & 255) | (rows[stride] & 255) << 8 | (rows[2 * stride] & 255) << 16 | rows[3 * stride] << 24;
+}
+
+/* 2^exponent as two factors, because it may be out of range; 0 for NOT_FINITE. */
 INLINE void factors(int exponent, REAL *first, REAL *second)
 {
-    *first = ldexp(1, exponent / 2), *second = ldexp(1, exponent - exponent / 2);
+    const BITS half = exponent / 2, one = (half + BIAS) << MANTISSA, two = (exponent - half + BIAS) << MANTISSA;
+    *first = *second = 0;
+    if (exponent != NOT_FINITE) {
+        memcpy(first, &one, sizeof one);
+        memcpy(second, &two, sizeof two);
+    }
+}
+
+/* The same for 16 exponents of neighbours, or for one of all. */
+INLINE void factors_of(const int *exponents, int stride, struct sixteen *to)
+{
+    REAL both[2][EDGE];
+    for (int j = 0; j < EDGE; ++j)
+        factors(exponents[j * stride], &both[0][j], &both[1][j]);
+    memcpy(to, both, sizeof both);
+}
+
+/* Factors of the inverses of scales; NaN for a row or column that is not finite. */
+INLINE void inverse_factors(int count, const int *scales, REAL *first, REAL *second)
+{
+    for (int j = 0; j < count; ++j) {
+        factors(scales[j] == NOT_FINITE ? NOT_FINITE : -scales[j], &first[j], &second[j]);
+        first[j] = scales[j] == NOT_FINITE ? NAN : first[j];
+    }
 }
 
 /* The exponent above a magnitude that is given by its bits; these compare like magnitudes, and those of a NaN are largest. */
-static int exponent_of(BITS bits)
+static int exponent_of(BITS magnitude)
 {
     REAL x;
     int exponent;
-    memcpy(&x, &bits, sizeof x);
+    memcpy(&x, &magnitude, sizeof x);
     frexp(x, &exponent);
-    return !isfinite(x) ? NOT_FINITE : x == 0 ? -1100 : exponent;
+    return !isfinite(x) ? NOT_FINITE : x == 0 ? -BIAS : exponent;
 }
 
-/* Return the exponents of the scales of `size` rows that are interleaved: element p of row j is at x[p * ld + j]. */
-INLINE void scales_of(int size, int k, const REAL *x, size_t ld, int count, int *scales)
+/* Largest magnitudes and sums of squares. */
+struct norms {
+    bits most[PARTS];
+    reals squares[PARTS];
+};
+
+INLINE void compare(struct norms *norms, const REAL *from, int count)
 {
-    BITS most[SIDE] = {0};
-    REAL squares[SIDE] = {0}, first[SIDE], second[SIDE], row[SIDE];
-    const REAL one[1] = {1};
-    for (int p = 0; p < k; ++p) {
-        BITS bits[SIDE];
-        load(size, x + p * ld, count, one, one, 0, row);
-        memcpy(bits, row, size * sizeof *row);
-        for (int j = 0; j < size; ++j) {
-            bits[j] &= (BITS)(~(uint64_t)0 >> (65 - 8 * sizeof(REAL)));
-            most[j] = bits[j] > most[j] ? bits[j] : most[j];
-        }
+    const struct sixteen x = take(from, count);
+    for (int i = 0; i < PARTS; ++i) {
+        const bits magnitude = (bits)x.part[i] & (BITS)(~(uint64_t)0 >> (65 - 8 * sizeof(REAL)));
+        const bits larger = magnitude > norms->most[i];
+        norms->most[i] = (magnitude & larger) | (norms->most[i] & ~larger);
     }
-    for (int j = 0; j < size; ++j) {
-        scales[j] = exponent_of(most[j]);
-        factors(scales[j] == NOT_FINITE ? 0 : -scales[j], &first[j], &second[j]);
-    }
-    for (int p = 0; p < k; ++p) {
-        load(size, x + p * ld, count, first, second, 1, row);
-        for (int j = 0; j < size; ++j)
-            squares[j] += row[j] * row[j];
-    }
-    for (int j = 0; j < size; ++j)
-        scales[j] = scales[j] == NOT_FINITE ? NOT_FINITE : scale_for(scales[j], squares[j]);
 }
 
-/* Pack the layers of up to 32 columns of B. */
-VECTORIZED static void layers_of_b(int columns, int k, const REAL *B, size_t ldb, struct packed to, int panel,
-                                    int *scales)
+INLINE void add_squares(struct norms *norms, const REAL *from, int count, const struct sixteen *factors)
 {
-    REAL first[SIDE], second[SIDE], x[SIDE];
-    scales_of(SIDE, k, B, ldb, columns, scales);
-    for (int j = 0; j < SIDE; ++j)
-        factors(scales[j] == NOT_FINITE ? 0 : scales[j], &first[j], &second[j]);
-    for (int p = 0; p < to.steps * DEPTH; p += GROUP) {
-        int8_t rows[LAYERS][GROUP][SIDE];
-        for (int g = 0; g < GROUP; ++g) {
-            load(SIDE, B + (p + g) * ldb, p + g < k ? columns : 0, first, second, 1, x);
-            split(SIDE, x, rows[0][g], sizeof rows[0]);
+    const struct sixteen x = take_scaled(from, count, factors);
+    for (int i = 0; i < PARTS; ++i)
+        norms->squares[i] += x.part[i] * x.part[i];
+}
+
+/* Return the exponent of the scale of a row of A. */
+VECTORIZED static int scale_of_row(int k, const REAL *a)
+{
+    struct norms norms = {0};
+    BITS most = 0, magnitudes[EDGE];
+    REAL squares = 0, of[EDGE];
+    for (int p = 0; p < k; p += EDGE)
+        compare(&norms, a + p, k - p);
+    memcpy(magnitudes, norms.most, sizeof magnitudes);
+    for (int q = 0; q < EDGE; ++q)
+        most = magnitudes[q] > most ? magnitudes[q] : most;
+    const int exponent = exponent_of(most), down = -exponent;
+    if (exponent == NOT_FINITE)
+        return NOT_FINITE;
+    struct sixteen scale[2];
+    factors_of(&down, 0, scale);
+    for (int p = 0; p < k; p += EDGE)
+        add_squares(&norms, a + p, k - p, scale);
+    memcpy(of, norms.squares, sizeof of);
+    for (int q = 0; q < EDGE; ++q)
+        squares += of[q];
+    return scale_for(exponent, squares);
+}
+
+/* Find the exponents of the scales of up to STRIP columns of B. There is room for whole panels. */
+VECTORIZED static void scales_of_columns(int columns, int k, const REAL *B, size_t ldb, int *scales)
+{
+    struct norms norms[STRIP / EDGE] = {0};
+    struct sixteen scale[STRIP / EDGE][2];
+    const int groups = divided_up(columns, EDGE), all = divided_up(columns, SIDE) * SIDE;
+    for (int p = 0; p < k; ++p)
+        for (int j = 0; j < groups; ++j)
+            compare(&norms[j], B + p * ldb + j * EDGE, columns - j * EDGE);
+    for (int j = 0; j < all; j += EDGE) {
+        BITS magnitudes[EDGE];
+        int down[EDGE];
+        memcpy(magnitudes, norms[j / EDGE].most, sizeof magnitudes);
+        for (int q = 0; q < EDGE; ++q) {
+            scales[j + q] = exponent_of(magnitudes[q]);
+            down[q] = scales[j + q] == NOT_FINITE ? NOT_FINITE : -scales[j + q];
         }
-        char *tile = place(to, panel, p / DEPTH) + p % DEPTH / GROUP * ROW_BYTES;
-        for (int l = 0; l < LAYERS; ++l, tile += layer_bytes(to))
-            for (int half = 0; half < 2; ++half)
-                interleave(rows[l][0] + half * EDGE, SIDE, (int8_t *)tile + half * TILE_BYTES);
+        factors_of(down, 1, scale[j / EDGE]);
+    }
+    for (int p = 0; p < k; ++p)
+        for (int j = 0; j < groups; ++j)
+            add_squares(&norms[j], B + p * ldb + j * EDGE, columns - j * EDGE, scale[j]);
+    for (int j = 0; j < all; j += EDGE) {
+        REAL squares[EDGE];
+        memcpy(squares, norms[j / EDGE].squares, sizeof squares);
+        for (int q = 0; q < EDGE; ++q)
+            scales[j + q] = scales[j + q] == NOT_FINITE ? NOT_FINITE : scale_for(scales[j + q], squares[q]);
     }
 }
 
@@ -96,32 +192,65 @@ VECTORIZED static void layers_of_b(int columns, int k, const REAL *B, size_t ldb
 VECTORIZED static void layers_of_a(int rows, int k, const REAL *A, size_t lda, struct packed to, int panel, int *scales)
 {
     for (int i = 0; i < SIDE; ++i) {
-        const REAL *a = A + i * lda;
-        REAL first = 0, second = 0, x[DEPTH];
+        const REAL *a = A + (i < rows ? i * lda : 0);
+        struct sixteen scale[2] = {0};
         if (i < rows) {
-            BITS most = 0;
-            REAL squares[EDGE] = {0};
-            for (int p = 0; p < k; ++p) {
-                BITS bits;
-                memcpy(&bits, a + p, sizeof bits);
-                bits &= (BITS)(~(uint64_t)0 >> (65 - 8 * sizeof(REAL)));
-                most = bits > most ? bits : most;
-            }
-            const int exponent = exponent_of(most);
-            factors(exponent == NOT_FINITE ? 0 : -exponent, &first, &second);
-            for (int p = 0; p < k; p += EDGE) {
-                load(EDGE, a + p, k - p, &first, &second, 0, x);
-                for (int q = 0; q < EDGE; ++q)
-                    squares[q] += x[q] * x[q];
-            }
-            for (int q = 1; q < EDGE; ++q)
-                squares[0] += squares[q];
-            scales[i] = exponent == NOT_FINITE ? NOT_FINITE : scale_for(exponent, squares[0]);
-            factors(scales[i] == NOT_FINITE ? 0 : scales[i], &first, &second);
+            scales[i] = scale_of_row(k, a);
+            factors_of(&scales[i], 0, scale);
         }
         for (int step = 0; step < to.steps; ++step) {
-            load(DEPTH, a + step * DEPTH, i < rows ? k - step * DEPTH : 0, &first, &second, 0, x);
-            split(DEPTH, x, (int8_t *)place(to, panel, step) + i * ROW_BYTES, layer_bytes(to));
+            bytes narrow[LAYERS][DEPTH / EDGE];
+            for (int q = 0; q < DEPTH / EDGE; ++q) {
+                const int p = step * DEPTH + q * EDGE;
+                ints layers[LAYERS];
+                const struct sixteen x = take_scaled(a + p, i < rows ? k - p : 0, scale);
+                split(&x, layers);
+                for (int l = 0; l < LAYERS; ++l)
+                    narrow[l][q] = __builtin_convertvector(layers[l], bytes);
+            }
+            char *row = place(to, panel, step) + i * ROW_BYTES;
+            for (int l = 0; l < LAYERS; ++l, row += layer_bytes(to)) /* whole lines: those of layers share their sets */
+                memcpy(row, narrow[l], ROW_BYTES);
         }
     }
+}
+
+/* Pack the layers of a step of up to STRIP columns of B. */
+VECTORIZED static void layers_of_b(int columns, int k, const REAL *B, size_t ldb, struct packed to, int panel, int step,
+                                   const int *scales)
+{
+    struct sixteen scale[STRIP / EDGE][2];
+    const int all = divided_up(columns, SIDE) * SIDE;
+    for (int j = 0; j < all; j += EDGE)
+        factors_of(scales + j, 1, scale[j / EDGE]);
+    for (int q = 0; q < DEPTH; q += GROUP)
+        for (int j = 0; j < all; j += EDGE) {
+            ints layers[GROUP][LAYERS];
+            for (int g = 0; g < GROUP; ++g) {
+                const int p = step * DEPTH + q + g;
+                const struct sixteen x = take_scaled(B + (p < k ? p * ldb + j : 0), p < k ? columns - j : 0, scale[j / EDGE]);
+                split(&x, layers[g]);
+            }
+            char *row = place(to, panel + j / SIDE, step) + j % SIDE / EDGE * TILE_BYTES + q / GROUP * ROW_BYTES;
+            for (int l = 0; l < LAYERS; ++l, row += layer_bytes(to)) {
+                const ints words = interleaved(&layers[0][l], LAYERS);
+                memcpy(row, &words, sizeof words);
+            }
+        }
+}
+
+/* Pack the layers of A and B, by all threads. */
+static void pack_layers(int m, int n, int k, const REAL *A, size_t lda, struct packed a, int *scales_a, const REAL *B,
+                        size_t ldb, struct packed b, int *scales_b)
+{
+#pragma omp for nowait
+    for (int i = 0; i < m; i += SIDE)
+        layers_of_a(smaller(SIDE, m - i), k, A + i * lda, lda, a, i / SIDE, scales_a + i);
+#pragma omp for
+    for (int j = 0; j < n; j += STRIP)
+        scales_of_columns(smaller(STRIP, n - j), k, B + j, ldb, scales_b + j);
+#pragma omp for collapse(2)
+    for (int step = 0; step < b.steps; ++step)
+        for (int j = 0; j < n; j += STRIP)
+            layers_of_b(smaller(STRIP, n - j), k, B + j, ldb, b, j / SIDE, step, scales_b + j);
 }

@@ -11,6 +11,9 @@
 #define MC 256
 #define NC 512
 #endif
+#ifndef ORDERS
+#define ORDERS 1 /* sums of a block of C: order o adds the products of layers l of A and o - l of B */
+#endif
 enum {
     SIDE = 2 * EDGE,              /* rows or columns of a panel */
     STEP_BYTES = 2 * TILE_BYTES, /* of a panel and step */
@@ -27,7 +30,7 @@ static inline size_t divided_up(size_t a, size_t b)
     return (a + b - 1) / b;
 }
 
-static _Thread_local _Alignas(64) SUM sums[MC * NC]; /* of a block of C: [MC / SIDE][NC / SIDE][2][2] tiles */
+static _Thread_local _Alignas(64) SUM sums[ORDERS][MC * NC]; /* of a block of C: [MC / SIDE][NC / SIDE][2][2] tiles */
 
 /* Index of a row of a tile in a block of sums. */
 static inline size_t sum_at(int i, int j)
@@ -100,29 +103,29 @@ static void multiply_panels(bool given, int steps, int pairs, const char *a, ptr
 }
 
 /* sums = A B, or sums += A B, for `rows` panels of A from panel i0 on, `columns` panels of B from j0 on, and the steps
-   from `begin`, a multiple of KC, to `end`. A and B are the sum of products of pairs of layers: of layer 0 of A with
-   layer pairs - 1 of B, and so on. */
-static void multiply_block(int pairs, struct packed a, int i0, int rows, struct packed b, int j0, int columns, int begin,
-                           int end, bool fresh)
+   from `begin`, a multiple of KC, to `end`. All orders of a pair of panels follow each other, the highest one, which
+   loads all layers, first. */
+static void multiply_block(struct packed a, int i0, int rows, struct packed b, int j0, int columns, int begin, int end,
+                           bool fresh)
 {
-    SUM *const c = sums;
     const bool given = amx;
-    const ptrdiff_t to_a = layer_bytes(a), to_b = -(ptrdiff_t)layer_bytes(b);
-    b.bytes -= (pairs - 1) * to_b;
+    const ptrdiff_t of_layer_a = layer_bytes(a), of_layer_b = layer_bytes(b);
     for (int first = begin; first < end; first += KC) {
         const int count = smaller(KC, end - first), next = smaller(KC, end - first - count);
-        const int of_a = rows * next, of_pair = of_a + columns * next; /* steps of the next slice */
-        const int share = divided_up((size_t)pairs * of_pair, rows * columns);
+        const int of_a = rows * next, of_layer = of_a + columns * next; /* steps of the next slice */
+        const int share = divided_up((size_t)ORDERS * of_layer, rows * columns);
         for (int j = 0, ahead = 0; j < columns; ++j)
             for (int i = 0; i < rows; ++i, ahead += share) {
-                const char *later = a.bytes;
-                const int pair = next ? ahead / of_pair : pairs, at = next ? ahead % of_pair : 0;
-                if (pair < pairs)
-                    later = at < of_a ? place(a, i0, first + count) + pair * to_a + (size_t)at * STEP_BYTES
-                                      : place(b, j0, first + count) + pair * to_b + (size_t)(at - of_a) * STEP_BYTES;
-                multiply_panels(given, count, pairs, place(a, i0 + i, first), to_a, place(b, j0 + j, first), to_b,
-                                fresh && first == begin, c + ((size_t)i * (NC / SIDE) + j) * SIDE * SIDE, later,
-                                pair < pairs ? share * (STEP_BYTES / LINE) : 0);
+                const char *later = a.bytes, *left = place(a, i0 + i, first), *right = place(b, j0 + j, first);
+                const int layer = next ? ahead / of_layer : ORDERS, at = next ? ahead % of_layer : 0;
+                if (layer < ORDERS)
+                    later = at < of_a
+                                ? place(a, i0, first + count) + layer * of_layer_a + (size_t)at * STEP_BYTES
+                                : place(b, j0, first + count) + layer * of_layer_b + (size_t)(at - of_a) * STEP_BYTES;
+                for (int order = ORDERS - 1; order >= 0; --order)
+                    multiply_panels(given, count, order + 1, left, of_layer_a, right + order * of_layer_b, -of_layer_b,
+                                    fresh && first == begin, sums[order] + ((size_t)i * (NC / SIDE) + j) * SIDE * SIDE,
+                                    later, order == ORDERS - 1 && layer < ORDERS ? share * (STEP_BYTES / LINE) : 0);
             }
     }
 }

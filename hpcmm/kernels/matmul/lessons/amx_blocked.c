@@ -32,8 +32,8 @@ void matmul(int m, int n, int k, SUM alpha, const element *A, int lda, const ele
         for (int step = 0; step < steps; ++step)
             pack_a(smaller(SIDE, m - i), k, A + (size_t)i * lda, lda, a, 0, step);
         for (int j = 0; j < n; j += SIDE) {
-            multiply_block(1, a, 0, 1, b, j / SIDE, 1, 0, steps, true);
-            write_block(smaller(SIDE, m - i), smaller(SIDE, n - j), alpha, sums, beta, C + (size_t)i * ldc + j, ldc);
+            multiply_block(a, 0, 1, b, j / SIDE, 1, 0, steps, true);
+            write_block(smaller(SIDE, m - i), smaller(SIDE, n - j), alpha, sums[0], beta, C + (size_t)i * ldc + j, ldc);
         }
     }
     tiles_end();

@@ -38,9 +38,9 @@ void matmul(int m, int n, int k, SUM alpha, const element *A, int lda, const ele
                 pack_b(smaller(SIDE, n - j), k, B + j, ldb, b, j / SIDE, step);
         int i, j, height, width;
         for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);) {
-            multiply_block(1, a, i / SIDE, divided_up(height, SIDE), b, j / SIDE, divided_up(width, SIDE), 0, steps,
+            multiply_block(a, i / SIDE, divided_up(height, SIDE), b, j / SIDE, divided_up(width, SIDE), 0, steps,
                            true);
-            write_block(height, width, alpha, sums, beta, C + (size_t)i * ldc + j, ldc);
+            write_block(height, width, alpha, sums[0], beta, C + (size_t)i * ldc + j, ldc);
         }
         tiles_end();
     }

@@ -26,47 +26,76 @@ static const float NEGATIVE_MODULUS[] = {NEGATIVE_MODULI}, INVERSE_MODULUS[] = {
 static const float POWER_1[] = {POWERS_1}, POWER_2[] = {POWERS_2}, POWER_3[] = {POWERS_3}; /* of 2^DIGIT_BITS */
 static const double WEIGHT_HIGH[] = {WEIGHTS_HIGH}, WEIGHT_LOW[] = {WEIGHTS_LOW};
 
+typedef double doubles __attribute__((vector_size(64)));
+typedef float half_floats __attribute__((vector_size(32)));
+typedef int32_t half_ints __attribute__((vector_size(32)));
+
 /* By the Cauchy-Schwarz inequality, integers of A B are below half the product of the moduli, if norms are below the
    root of LIMIT. */
-static int scale_for(int exponent, double squares)
+INLINE int scale_for(int exponent, double squares)
 {
     int most;
     frexp(LIMIT / squares, &most);
     return squares == 0 ? 0 : ((most - 1) >> 1) - exponent;
 }
 
-/* Round integers to digits, and these to residues, between minus and plus half of a modulus. The sums of digits are
-   integers below 2^24, so float is exact. */
-INLINE void split(int count, const REAL *given, int8_t *to, size_t stride)
+/* Return the residues of integers below 2^24, between minus and plus half of the l-th modulus. */
+INLINE ints residue(const floats *z, int l)
 {
-    const double round = 3ll << 51, base = 1 << DIGIT_BITS;
-    const float round_float = 3 << 22;
-    float digits[4][DEPTH];
-    for (int j = 0; j < count; ++j) {
-        double x = given[j], power = base * base * base;
-        for (int digit = 3; digit >= 0; --digit, power /= base) {
-            const double multiple = (x * (1 / power) + round) - round;
-            digits[digit][j] = multiple;
-            x -= power * multiple;
-        }
-    }
-    for (int l = 0; l < LAYERS; ++l, to += stride)
-        for (int j = 0; j < count; ++j) {
-            const float z = digits[3][j] * POWER_3[l] + (digits[2][j] * POWER_2[l] + (digits[1][j] * POWER_1[l] + digits[0][j]));
-            const float quotient = (z * INVERSE_MODULUS[l] + round_float) - round_float;
-            to[j] = (int)(z + quotient * NEGATIVE_MODULUS[l]);
-        }
+    const float round = 3 << 22;
+    const floats quotient = (*z * INVERSE_MODULUS[l] + round) - round;
+    return __builtin_convertvector(*z + quotient * NEGATIVE_MODULUS[l], ints);
 }
 
-static _Thread_local _Alignas(64) int8_t residues[LAYERS][MC * NC]; /* of a block of C */
-
-/* Reduce sums modulo the l-th modulus; add those of earlier terms. */
-VECTORIZED static void reduce(int count, int l, bool fresh, const int *s, int8_t *to)
+/* Round integers to digits, and these to residues. The sums of digits are integers below 2^24, so float is exact. */
+INLINE void split(const struct sixteen *x, ints *layers)
 {
-    const double modulus = -(double)NEGATIVE_MODULUS[l], inverse = 1 / modulus, round = 3ll << 51;
-    for (int i = 0; i < count; ++i) {
-        const double x = s[i] + (fresh ? 0. : to[i]);
-        to[i] = (int)(x - modulus * ((x * inverse + round) - round));
+    const double round = 3ll << 51, base = 1 << DIGIT_BITS;
+    floats digits[4];
+    for (int part = 0; part < PARTS; ++part) {
+        double power = base * base * base;
+        doubles rest = x->part[part];
+        for (int digit = 3; digit >= 0; --digit, power /= base) {
+            const doubles multiple = (rest * (1 / power) + round) - round;
+            const half_floats narrow = __builtin_convertvector(multiple, half_floats);
+            memcpy((char *)&digits[digit] + part * sizeof narrow, &narrow, sizeof narrow);
+            rest -= power * multiple;
+        }
+    }
+    for (int l = 0; l < LAYERS; ++l) {
+        const floats z = digits[3] * POWER_3[l] + (digits[2] * POWER_2[l] + (digits[1] * POWER_1[l] + digits[0]));
+        layers[l] = residue(&z, l);
+    }
+}
+
+/* Residues of a block of C: four rows of a tile of sums are 16 words, a byte of each row. */
+static _Thread_local _Alignas(64) ints residues[LAYERS][MC * NC / 4 / EDGE];
+
+/* The residues of a row of words, with their signs. */
+INLINE ints row_of(const ints *words, int row)
+{
+    return *words << (24 - 8 * row) >> 24;
+}
+
+/* Reduce sums modulo the l-th modulus; add those of earlier terms. A sum is 2^16 times its upper half and the lower one:
+   the residue of 2^16 times the former, and the latter, are below 2^23. */
+VECTORIZED static void reduce(int tiles, int l, bool fresh, const int *s)
+{
+    const float modulus = -NEGATIVE_MODULUS[l];
+    const int remainder = (1 << 16) % (int)modulus;
+    const float power = remainder > modulus / 2 ? remainder - modulus : remainder;
+    ints *words = residues[l];
+    for (ints *end = words + tiles * EDGE / 4; words < end; ++words) {
+        ints result[4];
+        for (int row = 0; row < 4; ++row, s += EDGE) {
+            ints x;
+            memcpy(&x, s, sizeof x);
+            floats z = __builtin_convertvector(x >> 16, floats) * power + __builtin_convertvector(x & 0xffff, floats);
+            if (!fresh)
+                z += __builtin_convertvector(row_of(words, row), floats);
+            result[row] = residue(&z, l);
+        }
+        *words = interleaved(result, 1);
     }
 }
 
@@ -76,38 +105,43 @@ VECTORIZED static void write_block(int rows, int columns, double alpha, const in
                                    double beta, double *C, size_t ldc)
 {
     const double round = 3ll << 51;
-    double factors_b[2][NC];
-    for (int j = 0; j < columns; ++j)
-        factors(scales_b[j] == NOT_FINITE ? 0 : -scales_b[j], &factors_b[0][j], &factors_b[1][j]);
-    for (int j = columns; j % EDGE; ++j)
-        factors_b[0][j] = factors_b[1][j] = 0;
-    for (int j = 0; j < columns; ++j)
-        if (scales_b[j] == NOT_FINITE)
-            factors_b[0][j] = NAN;
-    for (int i = 0; i < rows; ++i) {
-        double one, two;
-        factors(scales_a[i] == NOT_FINITE ? 0 : -scales_a[i], &one, &two);
-        if (scales_a[i] == NOT_FINITE)
-            one = NAN;
+    double factors_a[2][MC], factors_b[2][NC];
+    inverse_factors(rows, scales_a, factors_a[0], factors_a[1]);
+    inverse_factors(columns, scales_b, factors_b[0], factors_b[1]);
+    for (int i = 0; i < rows; i += 4)
         for (int j = 0; j < columns; j += EDGE) {
-            const size_t at = sum_at(i, j);
-            const int width = smaller(EDGE, columns - j);
-            double high[EDGE] = {0}, low[EDGE] = {0}, row[EDGE] = {0};
-            for (int l = 0; l < LAYERS; ++l)
-                for (int q = 0; q < EDGE; ++q) {
-                    high[q] += residues[l][at + q] * WEIGHT_HIGH[l];
-                    low[q] += residues[l][at + q] * WEIGHT_LOW[l];
+            const ints *words = residues[0] + sum_at(i, j) / 4 / EDGE;
+            doubles high[4][PARTS] = {0}, low[4][PARTS] = {0};
+            for (int l = 0; l < LAYERS; ++l, words += sizeof *residues / sizeof *words)
+#pragma GCC unroll 4
+                for (int row = 0; row < 4; ++row) {
+                    const ints whole = row_of(words, row);
+                    half_ints half[PARTS];
+                    memcpy(half, &whole, sizeof half);
+#pragma GCC unroll 2
+                    for (int part = 0; part < PARTS; ++part) {
+                        const doubles residue = __builtin_convertvector(half[part], doubles);
+                        high[row][part] += residue * WEIGHT_HIGH[l];
+                        low[row][part] += residue * WEIGHT_LOW[l];
+                    }
                 }
-            if (beta != 0)
-                memcpy(row, C + i * ldc + j, width * sizeof *C);
-            for (int q = 0; q < EDGE; ++q) {
-                const double multiple = ((high[q] + low[q]) * (1 / PRODUCT_HIGH) + round) - round;
-                const double x = (high[q] - PRODUCT_HIGH * multiple) + (low[q] - PRODUCT_LOW * multiple);
-                row[q] = alpha * (x * one * factors_b[0][j + q] * two * factors_b[1][j + q]) + beta * row[q];
+            for (int row = 0; row < smaller(4, rows - i); ++row) {
+                double *c = C + (i + row) * ldc + j;
+                const int width = smaller(EDGE, columns - j);
+                struct sixteen x = take(c, beta != 0 ? width : 0);
+                for (int part = 0; part < PARTS; ++part) {
+                    const doubles multiple = ((high[row][part] + low[row][part]) * (1 / PRODUCT_HIGH) + round) - round;
+                    doubles sum = (high[row][part] - PRODUCT_HIGH * multiple) + (low[row][part] - PRODUCT_LOW * multiple);
+                    for (int f = 0; f < 2; ++f) {
+                        doubles factor;
+                        memcpy(&factor, factors_b[f] + j + part * sizeof factor / sizeof(double), sizeof factor);
+                        sum = sum * factors_a[f][i + row] * factor;
+                    }
+                    x.part[part] = alpha * sum + beta * x.part[part];
+                }
+                put(&x, c, width);
             }
-            memcpy(C + i * ldc + j, row, width * sizeof *C);
         }
-    }
 }
 
 void matmul(int m, int n, int k, double alpha, const double *A, int lda, const double *B, int ldb, double beta, double *C,
@@ -119,12 +153,7 @@ void matmul(int m, int n, int k, double alpha, const double *A, int lda, const d
 #pragma omp parallel num_threads(threads)
     {
         tiles_begin();
-#pragma omp for nowait
-        for (int i = 0; i < m; i += SIDE)
-            layers_of_a(smaller(SIDE, m - i), k, A + (size_t)i * lda, lda, a, i / SIDE, scales_a + i);
-#pragma omp for
-        for (int j = 0; j < n; j += SIDE)
-            layers_of_b(smaller(SIDE, n - j), k, B + j, ldb, b, j / SIDE, scales_b + j);
+        pack_layers(m, n, k, A, lda, a, scales_a, B, ldb, b, scales_b);
         int i, j, height, width;
         for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);) {
             const int rows = divided_up(height, SIDE), columns = divided_up(width, SIDE);
@@ -132,9 +161,9 @@ void matmul(int m, int n, int k, double alpha, const double *A, int lda, const d
                 const struct packed left = {a.bytes + l * layer_bytes(a), a.panels, steps};
                 const struct packed right = {b.bytes + l * layer_bytes(b), b.panels, steps};
                 for (int first = 0; first < steps; first += EXACT_STEPS) {
-                    multiply_block(1, left, i / SIDE, rows, right, j / SIDE, columns, first,
+                    multiply_block(left, i / SIDE, rows, right, j / SIDE, columns, first,
                                    smaller(steps, first + EXACT_STEPS), true);
-                    reduce(rows * (NC / SIDE) * SIDE * SIDE, l, first == 0, sums, residues[l]);
+                    reduce(rows * (NC / SIDE) * 4, l, first == 0, sums[0]);
                 }
             }
             write_block(height, width, alpha, scales_a + i, scales_b + j, beta, C + (size_t)i * ldc + j, ldc);
