@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.model.devices import Machine
+from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.tabled import Tabled
 
 
 def task(
@@ -30,6 +32,15 @@ def task_on(operation: Operation, arrays: Mapping, scalars: Mapping[str, float] 
             sizes |= dict(zip(operand.dimensions, arrays[operand.name].shape, strict=True))
     shape = tuple(sizes[name] for name in operation.dimensions)
     return task(operation, shape, str(arrays[operation.operands[0].name].dtype), scalars, **more)
+
+
+def tabled(name: str, *tiles: list, constants: Mapping[str, int] | None = None, **of_task: int) -> Tabled:
+    """Return the geometry of a rung with other tiles, constants and macros of a task than in its table."""
+    geometry = MATMUL.variant(name).geometry
+    record = geometry.record | {"tiles": tiles}
+    for key, changes in (("constants", constants), ("of_task", of_task)):
+        record[key] = {**record.get(key, {}), **(changes or {})}
+    return type(geometry).of(record)
 
 
 def machine(missing: str = "", gpus: int = 8, cpus: int = 10**6, memory: int = 2**60) -> Machine:

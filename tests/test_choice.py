@@ -14,19 +14,7 @@ from hpcmm.bench import tuning
 from hpcmm.cli import tune
 from hpcmm.experiment import fingerprint
 from hpcmm.model import DeviceError, HpcmmError, Task
-from hpcmm.operations import (
-    OPERATIONS,
-    blocks,
-    choice,
-    matmul_ladder,
-    split_k,
-    split_k_tma,
-    stream_k,
-    tables,
-    tma,
-    trials,
-    waves,
-)
+from hpcmm.operations import OPERATIONS, blocks, choice, copies, matmul_ladder, tabled, tables, trials, waves
 from hpcmm.operations import builds as builds_module
 from hpcmm.operations.builds import builds
 from hpcmm.operations.tables import Entry
@@ -78,14 +66,14 @@ def test_the_model_has_at_most_ten_constants():
     """In all: no module of a geometry, and no record of a tile, has one of its own."""
     assert len(waves.CONSTANTS) <= 10
     fractions = {}
-    for module in (waves, blocks, split_k, split_k_tma, stream_k, tma, builds_module, matmul_ladder, choice):
+    for module in (waves, blocks, copies, tabled, builds_module, matmul_ladder, choice):
         tree = ast.parse(inspect.getsource(module))
         fractions[module.__name__] = [
             each.value for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, float)
         ]
     of_model = fractions.pop(waves.__name__)
     assert set(of_model) <= {*waves.CONSTANTS, 0.0}
-    others = {choice.UNALIKE, tma.CACHED_BYTES, 0.0, 1.0}  # of the distance of shapes, of a cache, and scalars
+    others = {choice.UNALIKE, tabled.CACHED_BYTES, 0.0, 1.0}  # of the distance of shapes, of a cache, and scalars
     assert set().union(*fractions.values()) <= others
 
 

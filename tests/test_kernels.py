@@ -32,10 +32,6 @@ from hpcmm.operations.amx import Packed
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
-from hpcmm.operations.split_k import Skinny, SplitK
-from hpcmm.operations.split_k_tma import SplitWgmma, StreamKWgmma
-from hpcmm.operations.stream_k import StreamK, StreamKDmma, StreamKFma
-from hpcmm.operations.tma import PersistentTma
 from hpcmm.operations.vector_add import VECTOR_ADD
 from hpcmm.report import hardware, page
 from hpcmm.system import files
@@ -43,11 +39,10 @@ from hpcmm.system import files
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
 RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.library]
 SOURCES = [(operation, variant) for operation, variant in RUNGS if variant.compiled]
-SPLITS = [  # rungs whose tile depends on the shape, and each of their tiles
-    pytest.param(variant, choice, id=f"{variant.name}-{choice.tile.rows}x{choice.tile.columns}-{i}")
-    for variant in MATMUL.ladder
-    if isinstance(variant.geometry, SplitK)
-    for i, choice in enumerate(variant.geometry.choices)
+SPLITS = [  # rungs whose tile depends on the shape, and each of their builds
+    pytest.param(dataclasses.replace(MATMUL.variant(name), geometry=build), id=f"{name}-{i}")
+    for name in ("split_k", "fixed_parts_fma", "split_k_dmma")
+    for i, build in enumerate(MATMUL.variant(name).geometry.builds())
 ]
 SKINNY = MATMUL.variant("skinny")
 REDUCTIONS = (SUM, MINIMUM, MAXIMUM)
@@ -568,9 +563,7 @@ def check_divided(gpu, product: Task, runs: int) -> None:
 @pytest.mark.parametrize(
     "shape", [(129, 257, 300), (1537, 1500, 170), (1664, 1664, 200), (2300, 2304, 256), (1408, 1536, 64)], ids=str
 )
-@pytest.mark.parametrize(
-    "variant", [v for v in MATMUL.ladder if isinstance(v.geometry, (StreamK, StreamKFma, StreamKWgmma))], ids=ident
-)
+@pytest.mark.parametrize("variant", map(MATMUL.variant, ("stream_k", "stream_k_fma", "stream_k_wgmma")), ids=ident)
 def test_cuda_tiles_are_divided(gpu, variant, shape):
     for geometry in variant.geometry.builds():
         build = dataclasses.replace(variant, geometry=geometry)
@@ -609,15 +602,11 @@ def test_cuda_a_task_is_placed_on_the_sms_of_its_gpu(gpu):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("variant", "choice"), SPLITS)
-def test_cuda_every_tile_of_split_k(gpu, variant, choice):
+@pytest.mark.parametrize("variant", SPLITS)
+def test_cuda_every_tile_of_split_k(gpu, variant):
     (dtype,) = variant.dtypes
-    for build in range(
-        len(SplitK((choice,)).candidates())
-    ):  # more parts would need more shared memory than a block has
-        divided = dataclasses.replace(variant, geometry=SplitK((choice,), build=build))
-        for shape, (alpha, beta) in itertools.product(((130, 201, 77), (100, 132, 640)), ((1.5, 0.5), (-2.0, 0.0))):
-            check_matmul(gpu, divided, dtype, shape, alpha, beta, 1)
+    for shape, (alpha, beta) in itertools.product(((130, 201, 77), (100, 132, 640)), ((1.5, 0.5), (-2.0, 0.0))):
+        check_matmul(gpu, variant, dtype, shape, alpha, beta, 1)
 
 
 @pytest.mark.gpu
@@ -627,17 +616,18 @@ def test_cuda_every_tile_of_split_k(gpu, variant, choice):
 def test_cuda_builds_for_few_rows_and_few_steps(gpu, name, dtype, data):
     """Builds also run what they do not suit: more rows than of a tile, and rows that are not aligned to 16 bytes."""
     rung = MATMUL.variant(name)
-    build = data.draw(st.integers(0, len(rung.geometry.candidates()) - 1))
+    build = data.draw(st.sampled_from(rung.geometry.builds()))
     m = data.draw(st.integers(1, 200))
     n, k = (data.draw(st.integers(1, 500).map(lambda x: 8 * x) | st.integers(1, 400)) for _ in range(2))
-    variant = dataclasses.replace(rung, geometry=dataclasses.replace(rung.geometry, build=build))
+    variant = dataclasses.replace(rung, geometry=build)
     check_matmul(gpu, variant, dtype, (m, n, k), 1.5, data.draw(st.sampled_from((0.0, 0.5))), 1)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("choice", MATMUL.variant("stream_k_dmma").geometry.choices, ids=str)
-def test_cuda_every_tile_of_stream_k_dmma(gpu, choice):
-    variant = dataclasses.replace(MATMUL.variant("stream_k_dmma"), geometry=StreamKDmma((choice,), build=1))
+@pytest.mark.parametrize("build", [each for each in MATMUL.variant("stream_k_dmma").geometry.builds()][1::2], ids=str)
+def test_cuda_every_tile_of_stream_k_dmma(gpu, build):
+    variant = dataclasses.replace(MATMUL.variant("stream_k_dmma"), geometry=build)
+    assert build.choices[0].divided
     for shape, (alpha, beta) in itertools.product(
         ((130, 202, 76), (101, 133, 641), (64, 128, 0)), ((1.5, 0.5), (-2.0, 0.0))
     ):
@@ -689,12 +679,12 @@ def skinny_tiles() -> list:
 @pytest.mark.parametrize(("dtype", "tile"), skinny_tiles())
 def test_cuda_every_tile_of_skinny(gpu, dtype, tile):
     """Whole tiles whose rows are aligned to 16 bytes, and ragged ones of each alignment."""
-    for parts in (1, 2, 4, 8):
-        variant = dataclasses.replace(SKINNY, geometry={dtype: Skinny((tile,), (parts,))})
-        m, n, k = tile.rows, tile.columns, tile.depth * tile.slices * parts
-        check_matmul(gpu, variant, dtype, (m, n, 4 * k), 1.5, 0.5, 1)
-        check_matmul(gpu, variant, dtype, (m + 1, n + 3, 2 * k + 37), -2.0, 0.0, 1)
-        check_matmul(gpu, variant, dtype, (max(1, m - 1), max(1, n - 1), k - 2), 1.0, 1.0, 1)
+    geometry = dataclasses.replace(SKINNY.geometry[dtype], choices=(tile,))
+    variant = dataclasses.replace(SKINNY, geometry={dtype: geometry})
+    m, n, k = tile.rows, tile.columns, tile.depth * tile.slices * tile.parts
+    check_matmul(gpu, variant, dtype, (m, n, 4 * k), 1.5, 0.5, 1)
+    check_matmul(gpu, variant, dtype, (m + 1, n + 3, 2 * k + 37), -2.0, 0.0, 1)
+    check_matmul(gpu, variant, dtype, (max(1, m - 1), max(1, n - 1), k - 2), 1.0, 1.0, 1)
 
 
 @pytest.mark.gpu
@@ -710,34 +700,21 @@ def test_skinny_picks_a_tile_as_narrow_as_c():
         for narrow, length in itertools.product((1, 2, 3, 8, 16, 17), (40, 4096, 16384)):
             for shape in ((narrow, length, 4096), (length, narrow, 4096)):
                 of = task(MATMUL, shape, dtype, variant=SKINNY)
-                tile, parts = SKINNY.geometry[dtype].chosen(of)
+                tile = SKINNY.geometry[dtype].chosen(of)
                 assert tile.few_rows == (shape[0] == narrow)
-                assert narrow <= 2 * tile.narrow or narrow > 16
-                assert 1 <= parts <= 8 and (parts == 1 or parts * tile.slices * tile.depth <= 4096)
+                assert narrow <= 2 * min(tile.rows, tile.columns) or narrow > 16
+                assert 1 <= tile.parts <= 8 and (tile.parts == 1 or tile.parts * tile.slices * tile.depth <= 4096)
 
 
-def builds_of(geometry) -> list:
-    """Return a geometry with each of its tiles, and numbers of parts if it has any, whatever the shape."""
-    choices = [
-        dataclasses.replace(choice, parts=(parts,)) if parts else choice
-        for choice in geometry.choices
-        for parts in getattr(choice, "parts", (0,))
-    ]
-    return [dataclasses.replace(geometry, choices=(choice,)) for choice in choices]
-
-
-def geometries(geometry) -> list:
-    """Return the geometry of a 16-bit rung with each of its tiles and numbers of parts, whatever the shape."""
-    if isinstance(geometry, PersistentTma):
-        return [PersistentTma((choice,), geometry.cluster) for choice in geometry.choices]
-    return builds_of(geometry) if isinstance(geometry, SplitWgmma) else [geometry]
+# 16-bit rungs of which each build is run whatever the shape
+EVERY_BUILD = ("persistent", "multicast", "split_k_wgmma", "undivided_wgmma", "stream_k_wgmma")
 
 
 SIXTEEN_BIT_RUNGS = [
     pytest.param(dataclasses.replace(variant, geometry=geometry), id=f"{variant.name}-{i}")
     for variant in MATMUL.ladder
     if variant.dtypes == ("float16", "bfloat16")
-    for i, geometry in enumerate(geometries(variant.geometry))
+    for i, geometry in enumerate(variant.geometry.builds() if variant.name in EVERY_BUILD else [variant.geometry])
 ]
 
 
@@ -756,7 +733,7 @@ IN_OTHER_ARITHMETIC = [  # each tile and number of parts, whatever the shape
     pytest.param(dataclasses.replace(variant, geometry=geometry), id=f"{name}-{i}")
     for name in ("tf32", "three_fp16", "int8_transposed")
     for variant in [MATMUL.variant(name)]
-    for i, geometry in enumerate(builds_of(variant.geometry))
+    for i, geometry in enumerate(variant.geometry.builds())
 ]
 
 

@@ -15,7 +15,6 @@ import signal
 from dataclasses import replace
 from importlib import metadata
 
-import numpy as np
 import pytest
 from tabulate import tabulate
 from test_kernels_on_host import (
@@ -28,13 +27,13 @@ from test_kernels_on_host import (
     some,
     source,
     task_of,
-    tile_macros,
 )
 
 from hpcmm import kernels
 from hpcmm.backends.cuda import cache
 from hpcmm.model import DeviceError, Task
 from hpcmm.model.dtypes import DTYPES
+from hpcmm.operations.tabled import Tabled, Tile
 
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
 SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
@@ -235,27 +234,21 @@ def check_fit(name: str, macros, architecture: str, threads: int, resident: int 
     assert resident * (shared + 1024) <= 228 * 1024
 
 
-def ends(name: str) -> list[tuple]:
-    """Candidates with the fewest and the most parts of each tile, by their number; the others have the same code."""
-    candidates = RUNG_OF[f"matmul/{name}"][1].geometry.candidates()
-    parts = {tile: [parts for other, parts in candidates if other == tile] for tile, _ in candidates}
-    return [(i, *each) for i, each in enumerate(candidates) if each[1] in (min(parts[each[0]]), max(parts[each[0]]))]
+def ends(geometry: Tabled) -> list[Tile]:
+    """Builds with the fewest and the most parts of each tile; the others have the same code."""
+    builds: dict[tuple, list[Tile]] = {}
+    for tile in geometry.choices:
+        builds.setdefault(tile.numbers[: len(geometry.record["fields"])], []).append(tile)
+    return [tile for own in builds.values() for tile in dict.fromkeys([own[0], own[-1]])]
 
 
-def of_geometry(name: str, **changes) -> Task:
-    """The task of a rung whose geometry has these changes, on an H100."""
-    operation, variant = RUNG_OF[name]
-    variant = replace(variant, geometry=replace(variant.geometry, **changes))
-    return Task(operation, variant, (), variant.dtypes[-1], multiprocessors=132)
-
-
-BY_CHOICE = ("split_k", "split_k_dmma", "stream_k_dmma", "persistent_dmma")
-BY_PARTS, BY_NUMBER = ("split_k_wgmma", "stream_k_wgmma", "tf32"), ("few_rows_wgmma", "short_k_wgmma")
+# rungs whose warpgroups share the registers of a block unevenly; those of which the test does not know how
+BY_WARPGROUPS = ("split_k_wgmma", "stream_k_wgmma", "tf32")
+UNEVEN = ("few_rows_wgmma", "short_k_wgmma", "persistent_dmma")
+RUNGS_OF_TILES = ("split_k", "split_k_dmma", "stream_k_dmma", *BY_WARPGROUPS, *UNEVEN)
 TILES = {
-    **{name: RUNG_OF[f"matmul/{name}"][1].geometry.choices for name in BY_CHOICE},
-    **{name: [replace(tile, parts=(parts,)) for _, tile, parts in ends(name)] for name in BY_PARTS},
-    **{name: [i for i, *_ in ends(name)] for name in BY_NUMBER},
-    "skinny": [(dtype, tile) for dtype in SKINNY.geometry for tile in SKINNY.geometry[dtype].choices],
+    **{name: ends(RUNG_OF[f"matmul/{name}"][1].geometry) for name in RUNGS_OF_TILES},
+    "skinny": [(dtype, tile) for dtype in SKINNY.geometry for tile in ends(SKINNY.geometry[dtype])],
 }
 
 
@@ -268,31 +261,15 @@ TILES = {
     ],
 )
 def test_every_tile_fits(rung, choice):
-    name = f"matmul/{rung}"
-    if rung in ("split_k", "split_k_dmma"):
-        tile, parts = choice.tile, choice.max_parts
-        macros = {"REAL": "float" if rung == "split_k" else "double", **tile.macros, "PARTS": parts}
-        exchanged = parts * -(-tile.vectors // parts) * tile.threads * 16 if parts > 1 else 0
-        check_fit(name, macros, "sm_90", tile.threads, getattr(tile, "resident", 1), tile.ring_bytes + exchanged)
-    elif rung in BY_PARTS:
-        task = of_geometry(name, choices=(choice,))
-        # a quarter of the SM has the registers of the others
-        threads = -(-task.geometry.threads(choice, *choice.parts) // 128) * 128
-        check_fit(name, task.macros, "sm_90a", threads, shared=task.geometry.shared_bytes(choice, *choice.parts))
-    elif rung in BY_NUMBER:
-        check_fit(name, of_geometry(name, build=choice).macros, "sm_90a", 1)
-    elif rung == "stream_k_dmma":
-        macros, spills = of_geometry(name, choices=(choice,)).macros, 16 * (choice.warp_columns >= 56)
-        check_fit(name, macros, "sm_90", choice.threads, choice.resident, choice.ring_bytes, spills)
-    elif rung == "persistent_dmma":
-        # spills are in the copies of single elements, and between the mainloop and the epilogue of large tiles
-        macros = of_geometry(name, choices=(choice,)).macros
-        check_fit(name, macros, "sm_90a", 1, shared=choice.shared_bytes, spills=400)
-    else:
-        dtype, tile = choice
-        shared = tile.ring_bytes(np.dtype(dtype).itemsize)
-        macros = tile_macros(dtype, tile, SKINNY.geometry[dtype].parts[-1])
-        check_fit(name, macros, "sm_90", tile.threads, tile.resident, shared)
+    operation, variant = RUNG_OF[f"matmul/{rung}"]
+    dtype, tile = choice if rung == "skinny" else (variant.dtypes[-1], choice)
+    geometry = replace(variant.geometry_of(dtype), choices=(tile,))
+    macros = Task(operation, replace(variant, geometry=geometry), (), dtype, multiprocessors=132).macros
+    threads = -(-tile.block // 128) * 128 if rung in BY_WARPGROUPS else 1 if rung in UNEVEN else tile.block
+    # spills are in the copies of single elements, and between the mainloop and the epilogue of large tiles
+    spills = 400 if rung == "persistent_dmma" else 16 * (rung == "stream_k_dmma" and tile.warp_columns >= 56)
+    resident = getattr(tile, "resident", 1)
+    check_fit(f"matmul/{rung}", macros, variant.architecture, threads, resident, tile.shared_bytes, spills)
 
 
 def test_spills_warnings_and_errors_of_the_compiler_are_found():

@@ -26,9 +26,8 @@ from hpcmm.grading import counts
 from hpcmm.model import Task
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Launch
-from hpcmm.operations import OPERATIONS, stream_k
+from hpcmm.operations import OPERATIONS, tabled
 from hpcmm.operations.reduction import Passes
-from hpcmm.operations.stream_k import StreamKDmma
 
 NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
@@ -86,18 +85,18 @@ RUNGS = [(o, v) for o in OPERATIONS.values() for v in o.ladder if v.device == "c
 RUNG_OF = {f"{operation.name}/{variant.name}": (operation, variant) for operation, variant in RUNGS}
 
 
-class OneDmmaTile(StreamKDmma):
+class OneDmmaTile(tabled.Tabled):
     """The geometry of stream_k_dmma with its first tile; tiles are divided if they have few terms."""
 
     def chosen(self, task):
-        return self.choices[0], bool(task.shape) and task.shape[2] <= 3 * self.choices[0].depth
+        return self.choices[bool(task.shape) and task.shape[2] <= 3 * self.choices[0].depth]
 
 
 # A build has one tile, whatever the shape.
 operation, variant = RUNG_OF["matmul/stream_k_dmma"]
 RUNG_OF["matmul/stream_k_dmma"] = (
     operation,
-    dataclasses.replace(variant, geometry=OneDmmaTile(variant.geometry.choices)),
+    dataclasses.replace(variant, geometry=OneDmmaTile(variant.geometry.record, variant.geometry.choices)),
 )
 
 
@@ -218,8 +217,8 @@ def widest_tile(name: str) -> int | None:
 
 @pytest.fixture(autouse=True)
 def small_tiles_are_divided(monkeypatch):
-    monkeypatch.setattr(stream_k, "MIN_SAVED_STEPS", 0)
-    monkeypatch.setattr(stream_k, "MIN_STEPS", 1)
+    monkeypatch.setattr(tabled, "MIN_SAVED_STEPS", 0)
+    monkeypatch.setattr(tabled, "MIN_STEPS", 1)
 
 
 # ---- on the host ----
@@ -504,19 +503,24 @@ def numbers_of(build, name: str, tile: int | None, shape: tuple[int, ...]) -> di
     return numbers
 
 
+def undivided(geometry: tabled.Tabled) -> list[tabled.Tile]:
+    """The tiles of a geometry in one part each."""
+    return [tile for tile in geometry.choices if tile.parts == 1]
+
+
 SKINNY = RUNG_OF["matmul/skinny"][1]
 SKINNY_TILES = [
     pytest.param(dtype, tile, id=f"{dtype}-{tile.rows}x{tile.columns}-{i}", marks=pytest.mark.slow if i % 4 else ())
     for dtype in SKINNY.geometry
-    for i, tile in enumerate(SKINNY.geometry[dtype].choices)
+    for i, tile in enumerate(undivided(SKINNY.geometry[dtype]))
     if ALL or i % 4 in (0, 3)  # of pairs one or the other
 ]
 
 
 DMMA_TILES = [  # of one slice, or with slices of one warp
     tile
-    for tile in dict.fromkeys(choice.tile for choice in RUNG_OF["matmul/split_k_dmma"][1].geometry.choices)
-    if 1 in (tile.slices, tile.threads // (32 * tile.slices))
+    for tile in undivided(RUNG_OF["matmul/split_k_dmma"][1].geometry)
+    if 1 in (tile.slices, tile.block // (32 * tile.slices))
 ]
 
 
@@ -542,7 +546,8 @@ def in_orders(first: tuple, *others: tuple) -> list[tuple[tuple, str]]:
 
 
 def tile_macros(dtype: str, tile, parts: int) -> dict[str, object]:
-    return {"REAL": {"float32": "float", "float64": "double"}[dtype], **tile.macros, "PARTS": parts}
+    own = {name: value for name, value in tile.numbers if name.isupper()}
+    return {"REAL": {"float32": "float", "float64": "double"}[dtype], **own, "PARTS": parts}
 
 
 def results_of_tile(build, name: str, dtype: str, tile, points, shared: int, ragged=(), parts: int = 1) -> set[bytes]:
@@ -558,7 +563,7 @@ def results_of_tile(build, name: str, dtype: str, tile, points, shared: int, rag
         inputs = task.operation.draw(np.random.default_rng(shape), task)
         arrays = {key: on_device(array) for key, array in inputs.items()}
         grid = (-(-shape[1] // tile.columns), -(-shape[0] // tile.rows), parts)
-        kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, shared)
+        kernel(Launch(grid, (tile.block,), task.operation.arguments(task, arrays)), order, True, shared)
         check_matmul(inputs, arrays, parameters, dtype)
         if shape == points[0][0]:
             results.add(arrays["C"].tobytes())
@@ -569,7 +574,7 @@ def results_of_tile(build, name: str, dtype: str, tile, points, shared: int, rag
 def test_every_tile_of_skinny_is_right_in_every_order_and_stays_in_bounds(build, dtype, tile):
     m, n, k = tile.rows, tile.columns, tile.depth * tile.slices
     ragged, least = (m + 2, n + 5, k + 7), (max(1, m - 1), max(1, n - 2), 3)
-    points, shared = in_orders((m, n, 4 * k), ragged, least, (m, n, 0)), tile.ring_bytes(DTYPES[dtype].itemsize)
+    points, shared = in_orders((m, n, 4 * k), ragged, least, (m, n, 0)), tile.shared_bytes
     assert len(results_of_tile(build, "skinny", dtype, tile, points, shared, ragged)) == 1
 
 
@@ -583,8 +588,8 @@ def test_tiles_of_split_k_dmma_are_right_in_every_order_and_stay_in_bounds(build
 
 
 PARTS = [
-    pytest.param("split_k", RUNG_OF["matmul/split_k"][1].geometry.choices[0].tile, id="split_k"),
-    pytest.param("skinny", SKINNY.geometry["float32"].choices[4], id="skinny"),
+    pytest.param("split_k", RUNG_OF["matmul/split_k"][1].geometry.choices[0], id="split_k"),
+    pytest.param("skinny", undivided(SKINNY.geometry["float32"])[4], id="skinny"),
 ]
 
 
@@ -595,10 +600,10 @@ def test_blocks_of_a_cluster_add_up_their_parts_in_every_order(build, name, tile
     assert len(results_of_tile(build, name, "float32", tile, points, 200 * 1024, parts=2)) == 1
 
 
-SPLIT_TILES = [each.tile for each in RUNG_OF["matmul/split_k"][1].geometry.choices]
+SPLIT_TILES = undivided(RUNG_OF["matmul/split_k"][1].geometry)
 
 
-@pytest.mark.parametrize("tile", some([each for each in SPLIT_TILES if each.threads <= 128] + SPLIT_TILES[:1]), ids=str)
+@pytest.mark.parametrize("tile", some([each for each in SPLIT_TILES if each.block <= 128] + SPLIT_TILES[:1]), ids=str)
 def test_tiles_of_split_k_access_rows_of_any_alignment(build, tile):
     """The last stage has few k, or is whole; rows of C are whole vectors, or begin anywhere."""
     m, n, stage = tile.rows, tile.columns, tile.slices * tile.depth
@@ -607,11 +612,12 @@ def test_tiles_of_split_k_access_rows_of_any_alignment(build, tile):
     assert results_of_tile(build, "split_k", "float32", tile, points, tile.ring_bytes, shapes[0])
 
 
-@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))
-def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, choice):
+@pytest.mark.parametrize("number", some(range(len(tabled.TABLE["stream_k_dmma"]["tiles"]))))
+def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, number):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
-    variant = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))
-    m, n, k = choice.rows, choice.columns, choice.depth
+    whole, divided = variant.geometry.choices[2 * number : 2 * number + 2]
+    variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(whole, divided)))
+    m, n, k = whole.rows, whole.columns, whole.depth
     whole, even, odd = (m, n, 5 * k), (m + 2, n + 6, 2 * k + 4), (m - 1, n + 5, k + 7)
     results = set()
     for shape, order in in_orders(whole, even, odd, (1, 2, 3), (m, n, 0)):
@@ -791,8 +797,8 @@ def test_what_best_picks_is_right_on_gpus_of_other_sm_counts(build, dtype):
 @pytest.mark.parametrize("sms", [46, pytest.param(78, marks=pytest.mark.slow), 170])
 def test_parts_of_tiles_are_added_up_on_gpus_of_other_sm_counts(build, sms):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
-    variant = dataclasses.replace(variant, geometry=StreamKDmma(variant.geometry.choices, build=1))
-    choice, _ = variant.geometry.chosen(None)
+    choice = variant.geometry.choices[1]
+    variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,) * 2))
     shape = (7 * choice.rows - 3, 6 * choice.columns - 8, 4 * choice.depth)
     task = Task(operation, variant, shape, "float64", {"alpha": 1.5, "beta": 0.5}, 0, sms)
     (launch,) = task.geometry.launches(task, {each.name: np.empty(task.shape_of(each)) for each in operation.operands})

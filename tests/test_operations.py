@@ -18,8 +18,7 @@ from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, accuracy, cores, sums, truth
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
-from hpcmm.operations.stream_k import MIN_SAVED_STEPS, MIN_STEPS, stream_k_blocks
-from hpcmm.operations.tma import CACHED_BYTES, NEAR
+from hpcmm.operations.tabled import CACHED_BYTES, MIN_SAVED_STEPS, MIN_STEPS, NEAR, stream_k_blocks
 from hpcmm.operations.vector_add import VECTOR_ADD
 
 PARAMETERS = {"alpha": 1.5, "beta": 0.5}

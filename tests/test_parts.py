@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tasks import task
+from tasks import tabled, task
 
 from hpcmm import kernels
 from hpcmm.backends.emulated.launch import COMPILER, ORDERS, compile_kernel, on_device, poison
@@ -22,11 +22,11 @@ sizes = st.integers(1, 70)
 def small(name: str, **changes) -> Variant:
     """A rung with small blocks and its narrowest tile in few stages, so that the host runs each loop several times."""
     variant = MATMUL.variant(name)
-    choice = dataclasses.replace(variant.geometry.choices[-1], stages=3)
-    return dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,), **changes))
+    tile = [variant.geometry.choices[-1].columns, 3]
+    return dataclasses.replace(variant, geometry=tabled(name, tile, constants=changes))
 
 
-VARIANTS = {"three_fp16": small("three_fp16", split_parts=2, split_block=64)}
+VARIANTS = {"three_fp16": small("three_fp16", SPLIT_PARTS=2, SPLIT_BLOCK=64)}
 
 
 @pytest.fixture(scope="module")

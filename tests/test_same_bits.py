@@ -14,7 +14,7 @@ import timings
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
-from tasks import machine
+from tasks import machine, tabled
 from test_kernels_on_host import source
 from timings import kernel_samples, measurement
 
@@ -32,7 +32,6 @@ from hpcmm.model.measurement import Measuring, Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import whole
 from hpcmm.operations.reduction import identity
-from hpcmm.operations.tma import PersistentDmma, PersistentTma, TmaChoice
 from hpcmm.parallel.all_reduce import of_tree
 from hpcmm.parallel.schedules import CUT, block_tree, tree_nodes
 
@@ -153,9 +152,9 @@ UNDIVIDED = [
 ]
 # the same sums in the same order: of another source where there is one
 COUNTERPARTS = {
-    "undivided_dmma": ("undivided_dmma", PersistentDmma(MATMUL.variant("undivided_dmma").geometry.choices[:1])),
+    "undivided_dmma": ("undivided_dmma", MATMUL.variant("undivided_dmma").geometry.builds()[0]),
     **dict.fromkeys(
-        ("undivided_wgmma", "undivided_few_rows"), ("persistent", PersistentTma((TmaChoice(64, 2, 1),), group_rows=2))
+        ("undivided_wgmma", "undivided_few_rows"), ("persistent", tabled("persistent", [64, 2, 1], GROUP_ROWS=2))
     ),
 }
 
@@ -226,7 +225,7 @@ def test_rows_of_a_product_in_fixed_parts_are_sums_of_four_products(build, sums_
 def test_a_division_of_k_that_depends_on_m_is_found(build):
     """As split_k divides them for few rows: the tests above would fail."""
     split = MATMUL.variant("split_k").geometry
-    few = dataclasses.replace(split, choices=split.choices[:1])
+    few = dataclasses.replace(split, choices=split.choices[:4])  # of one tile, in one part to four
     rows = product(build, "naive", "float32", (MOST_ROWS, 72, 136))
     assert product(build, "split_k", "float32", (3, 72, 136), few).tobytes() != rows[:3].tobytes()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tasks import tabled
 from test_kernels_on_host import in_orders, multiplied, planted, with_fault, with_headers
 
 from hpcmm.backends.emulated.launch import ORDERS, KernelError, on_device, poison
@@ -19,8 +20,7 @@ from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Boxes, Launch
 from hpcmm.operations.blocks import Tiled
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.operations.split_k_tma import FewRows, ShortK, ShortTile, SplitTile, SplitWgmma, StreamKWgmma, Tf32
-from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, TmaChoice
+from hpcmm.operations.tabled import Tabled
 
 NAN_BITS = 0x7FFF  # in both 16-bit types
 HANG = "waits for ever at the mbarrier at byte"
@@ -38,12 +38,12 @@ SMALL = {  # as few columns and stages as the sources take
     "wgmma_shared": ring(128, 64, 64, 3),
     "tma": ring(128, 64, 64, 3, {"A": 64, "B": 64}),
     "warp_specialized": ring(384, 128, 64, 2, {"A": 128, "B": 64}),
-    "persistent": PersistentTma((TmaChoice(128, 2, 1),), group_rows=2),
-    "multicast": PersistentTma((TmaChoice(64, 2, 1),), cluster=2, group_rows=2),
-    "split_k_wgmma": SplitWgmma((SplitTile(64, 64, 2, (2,)),), group_rows=2),
-    "few_rows_wgmma": FewRows((SplitTile(16, 64, 2, (2,)),)),
-    "stream_k_wgmma": StreamKWgmma((SplitTile(64, 64, 2, (1,)),), group_rows=2),
-    "short_k_wgmma": ShortK((ShortTile(128, 64, 2, 1),)),
+    "persistent": tabled("persistent", [128, 2, 1], GROUP_ROWS=2),
+    "multicast": tabled("multicast", [64, 2, 1], GROUP_ROWS=2),
+    "split_k_wgmma": tabled("split_k_wgmma", [64, 64, 2, [2]], GROUP_ROWS=2),
+    "few_rows_wgmma": tabled("few_rows_wgmma", [-1, 16, 64, 2, [2]]),
+    "stream_k_wgmma": tabled("stream_k_wgmma", [64, 64, 2, [1]], GROUP_ROWS=2),
+    "short_k_wgmma": tabled("short_k_wgmma", [128, 64, 2, 1]),
 }
 # m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
 POINTS = [
@@ -102,8 +102,7 @@ def test_blocks_are_no_more_than_their_waves_need():
 
 @pytest.mark.parametrize("name", ["persistent", pytest.param("multicast", marks=pytest.mark.slow)])
 def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch, name):
-    geometry = PersistentTma((TmaChoice(256, 2, 4),), SMALL[name].cluster, group_rows=2)
-    monkeypatch.setitem(SMALL, name, geometry)
+    monkeypatch.setitem(SMALL, name, tabled(name, [256, 2, 4], GROUP_ROWS=2))
     shape = (140, 264, 200)
     for beta, order in zip((0.5, 0.0, 0.0), ORDERS, strict=True):  # two tiles for each block
         run(build, name, "bfloat16", (shape, 1.5, beta), order)
@@ -114,8 +113,8 @@ def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch, name):
 
 
 def test_a_tile_of_64_rows_has_one_consumer(build, monkeypatch):
-    monkeypatch.setitem(SMALL, "persistent", PersistentTma((TmaChoice(64, 3, 1, rows=64),), group_rows=2))
-    assert task_of("persistent", "bfloat16").geometry.choices[0].threads == 256
+    monkeypatch.setitem(SMALL, "persistent", tabled("persistent", [64, 3, 1, 64], GROUP_ROWS=2))
+    assert task_of("persistent", "bfloat16").geometry.choices[0].block == 256
     for point, order in in_orders(*POINTS):
         run(build, "persistent", "bfloat16", point, order)
 
@@ -129,7 +128,7 @@ def test_a_tile_of_64_rows_has_one_consumer(build, monkeypatch):
     ],
 )
 def test_of_a_narrow_tile_one_thread_loads_a_and_another_one_b(build, monkeypatch, old, new, said):
-    monkeypatch.setitem(SMALL, "persistent", PersistentTma((TmaChoice(64, 3, 1, rows=64),), group_rows=2))
+    monkeypatch.setitem(SMALL, "persistent", tabled("persistent", [64, 3, 1, 64], GROUP_ROWS=2))
     text = whole_source("persistent")
     assert text.count(old) == 1
     with pytest.raises(KernelError, match=said):
@@ -138,8 +137,7 @@ def test_of_a_narrow_tile_one_thread_loads_a_and_another_one_b(build, monkeypatc
 
 
 def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
-    geometry = PersistentTma((TmaChoice(64, 2, 1, shares_a=True),), cluster=2, group_rows=2)
-    monkeypatch.setitem(SMALL, "multicast", geometry)
+    monkeypatch.setitem(SMALL, "multicast", tabled("multicast", [64, 2, 1, 1], GROUP_ROWS=2))
     for point, order in in_orders(*POINTS):
         run(build, "multicast", "bfloat16", point, order)
     text = whole_source("multicast")
@@ -157,42 +155,42 @@ def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
 
 # several tiles per block, two consumers, parts that do not divide the rows, more blocks than steps
 SPLITS = [
-    SplitTile(64, 64, 2, (1,)),
-    SplitTile(128, 64, 3, (3,)),
-    SplitTile(64, 128, 3, (8,)),
-    pytest.param(SplitTile(128, 192, 3, (1,)), marks=pytest.mark.slow),
-    pytest.param(SplitTile(128, 128, 3, (2,)), marks=pytest.mark.slow),
-    pytest.param(SplitTile(64, 256, 2, (6,)), marks=pytest.mark.slow),
-    pytest.param(SplitTile(128, 256, 2, (1,)), marks=pytest.mark.slow),
-    pytest.param(SplitTile(192, 64, 3, (1,)), marks=pytest.mark.slow),
+    [64, 64, 2, [1]],
+    [128, 64, 3, [3]],
+    [64, 128, 3, [8]],
+    pytest.param([128, 192, 3, [1]], marks=pytest.mark.slow),
+    pytest.param([128, 128, 3, [2]], marks=pytest.mark.slow),
+    pytest.param([64, 256, 2, [6]], marks=pytest.mark.slow),
+    pytest.param([128, 256, 2, [1]], marks=pytest.mark.slow),
+    pytest.param([192, 64, 3, [1]], marks=pytest.mark.slow),
 ]
 
 
 @pytest.mark.parametrize("tile", SPLITS)
 def test_blocks_of_a_cluster_divide_the_terms_of_a_tile(build, monkeypatch, tile):
-    monkeypatch.setitem(SMALL, "split_k_wgmma", SplitWgmma((tile,), group_rows=2))
+    monkeypatch.setitem(SMALL, "split_k_wgmma", tabled("split_k_wgmma", tile, GROUP_ROWS=2))
     for point, order in in_orders(((70, 200, 328), 1.5, 0.5), *POINTS):
         run(build, "split_k_wgmma", "bfloat16", point, order)
 
 
 # one group of 8 rows, several warpgroups, more blocks than steps, more rows than of a tile
 FEW_ROWS = [
-    SplitTile(8, 64, 3, (1,)),
-    SplitTile(48, 128, 2, (3,)),
-    *(pytest.param(SplitTile(rows, 64, 2, (8,)), marks=pytest.mark.slow) for rows in (32, 64, 96, 128, 160)),
+    [8, 64, 3, [1]],
+    [48, 128, 2, [3]],
+    *(pytest.param([rows, 64, 2, [8]], marks=pytest.mark.slow) for rows in (32, 64, 96, 128, 160)),
 ]
 
 
 @pytest.mark.parametrize("tile", FEW_ROWS)
 def test_blocks_compute_the_transpose_of_a_c_of_few_rows(build, monkeypatch, tile):
-    monkeypatch.setitem(SMALL, "few_rows_wgmma", FewRows((tile,)))
+    monkeypatch.setitem(SMALL, "few_rows_wgmma", tabled("few_rows_wgmma", [-1, *tile]))
     for point, order in zip([*POINTS, ((7, 200, 328), 1.5, 0.5)], itertools.cycle(ORDERS), strict=False):
         run(build, "few_rows_wgmma", "bfloat16", point, order)
 
 
 def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
     """One part of k has more steps than the ring has stages."""
-    monkeypatch.setitem(SMALL, "split_k_wgmma", SplitWgmma((SPLITS[0],), group_rows=2))
+    monkeypatch.setitem(SMALL, "split_k_wgmma", tabled("split_k_wgmma", SPLITS[0], GROUP_ROWS=2))
     text = with_fault("matmul/split_k_wgmma", "mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);", "")
     with pytest.raises(KernelError, match="race in shared memory"):
         run(build, "split_k_wgmma", "bfloat16", POINTS[0], ORDERS[0], text)
@@ -211,52 +209,55 @@ def test_a_split_product_has_the_same_bits_in_every_order(build):
 
 
 DMMA_TILES = [  # with one team, two and three; with one slice, two and four, and rows that slices share unevenly
-    DmmaRing(64, 64, 32, 32, 1, 1, most_stages=3),
-    DmmaRing(64, 32, 32, 16, 1, 2, most_stages=3),
-    DmmaRing(24, 96, 24, 48, 2, 2, most_stages=4),
-    DmmaRing(16, 64, 16, 32, 2, 3, most_stages=4),
-    DmmaRing(24, 32, 24, 32, 4, 1, most_stages=4),
+    [64, 64, 32, 32, 1, 1, 3],
+    [64, 32, 32, 16, 1, 2, 3],
+    [24, 96, 24, 48, 2, 2, 4],
+    [16, 64, 16, 32, 2, 3, 4],
+    [24, 32, 24, 32, 4, 1, 4],
 ]
 
 
-def run_dmma(build, tile: DmmaRing, shape, beta: float, order: str, pad: int = 0, text: str = "") -> bytes:
+def dmma(*numbers: int, **values: int) -> Tabled:
+    """The geometry of persistent_dmma with one tile, the most stages last, and other values."""
+    *row, most = numbers
+    geometry = tabled("persistent_dmma", row, constants={"most": most}, GROUP_ROWS=2)
+    return Tabled.of(geometry.record | {"values": geometry.record["values"] | values})
+
+
+def run_dmma(build, geometry: Tabled, shape, beta: float, order: str, pad: int = 0, text: str = "") -> bytes:
     """Run persistent_dmma with a tile on matrices with ``pad`` more columns, hold C to the bound and return it."""
-    variant = dataclasses.replace(MATMUL.variant("persistent_dmma"), geometry=PersistentDmma((tile,), group_rows=2))
+    variant = dataclasses.replace(MATMUL.variant("persistent_dmma"), geometry=geometry)
     task = Task(MATMUL, variant, shape, "float64", {"alpha": 1.5, "beta": beta}, 0, MULTIPROCESSORS)
     text = text or whole_source("persistent_dmma")
     return multiplied(build, task, order, text, task.macros, (pad,) * 3)["C"].tobytes()
 
 
-@pytest.mark.parametrize("tile", DMMA_TILES, ids=str)
-def test_persistent_dmma_is_right_in_every_order(build, tile):
-    m, n, k = tile.rows, tile.columns, tile.depth
+@pytest.mark.parametrize("numbers", DMMA_TILES, ids=str)
+def test_persistent_dmma_is_right_in_every_order(build, numbers):
+    tile = dmma(*numbers)
+    (m, n, *_), k = numbers, tile.choices[0].depth
     for shape, beta in [((3 * m, 2 * n, 5 * k), 0.5), ((m + 9, n + 6, 2 * k + 4), 0.0), ((m + 1, n + 3, k + 1), 0.5)]:
         assert len({run_dmma(build, tile, shape, beta, order) for order in ORDERS}) == 1
     for shape, pad in [((1, 2, 3), 0), ((m, n, 0), 0), ((m - 3, n, 4 * k), 1), ((m + 5, n, 3 * k), 2)]:
         run_dmma(build, tile, shape, 0.5, ORDERS[0], pad)
 
 
-class FiveStages(DmmaRing):
-    """A tile with a number of stages that is no multiple of that of its slices."""
-
-    stages = 5
-
-
 def dmma_attempts(build, text: str, old: str) -> Iterator[Callable[[], object]]:
-    tiles = [FiveStages(**vars(tile)) if "STAGES %" in old else tile for tile in DMMA_TILES[1:]]
-    for tile, pad, stages, order in itertools.product(tiles, (0, 1), (12, 2), ORDERS):
+    values = {"STAGES": 5} if "STAGES %" in old else {}  # no multiple of the number of slices
+    geometries = [dmma(*numbers, **values) for numbers in DMMA_TILES[1:]]
+    for geometry, pad, stages, order in itertools.product(geometries, (0, 1), (12, 2), ORDERS):
+        (tile,) = geometry.choices
         shape = 4 * tile.rows, 2 * tile.columns, stages * tile.depth
-        yield functools.partial(run_dmma, build, tile, shape, 0.5, order, pad, text)
+        yield functools.partial(run_dmma, build, geometry, shape, 0.5, order, pad, text)
 
 
 TF32_TILES = [  # every tile with each number of parts, in few stages, so that the ring wraps around
     pytest.param(
-        dataclasses.replace(tile, stages=4 - i % 2, parts=(parts,)),
-        id=f"{tile.rows}x{tile.columns}-{parts}",
+        [tile.rows, tile.columns, 4 - i % 2, [tile.parts]],
+        id=f"{tile.rows}x{tile.columns}-{tile.parts}",
         marks=() if tile.rows in (32, 192) else pytest.mark.slow,
     )
     for i, tile in enumerate(MATMUL.variant("tf32").geometry.choices)
-    for parts in tile.parts
 ]
 
 
@@ -266,12 +267,12 @@ def rounded_to_tf32(x: np.ndarray) -> np.ndarray:
     return np.ldexp(np.trunc(fraction * 2**11 + np.copysign(0.5, fraction)), exponent - 11)
 
 
-def run_tf32(build, tile: SplitTile, shape, beta: float, order: str, pads=(0, 0, 0), text="") -> bytes:
+def run_tf32(build, tile: list, shape, beta: float, order: str, pads=(0, 0, 0), text="") -> bytes:
     """Run tf32 with a tile on matrices with ``pads`` more columns, of NaN.
 
     C is held to the bound of float32 for the product of the rounded matrices, and returned.
     """
-    variant = dataclasses.replace(MATMUL.variant("tf32"), geometry=Tf32((tile,), group_rows=2))
+    variant = dataclasses.replace(MATMUL.variant("tf32"), geometry=tabled("tf32", tile, GROUP_ROWS=2))
     task = Task(MATMUL, variant, shape, "float32", {"alpha": 1.5, "beta": beta}, 0, MULTIPROCESSORS)
 
     def rounded(inputs):
@@ -287,7 +288,7 @@ def test_tf32_is_right_in_every_order(build, tile):
 
     They have all orders for the fewest terms only: the others take long, and a race is reported in any order.
     """
-    m, n = tile.rows, tile.columns
+    m, n, *_ = tile
     for shape, beta in [((2 * m, 2 * n, 168), 0.5), ((m + 9, n + 4, 100), 0.0), ((m + 1, n + 3, 33), 0.5)]:
         orders = ORDERS if shape[2] == 33 else ORDERS[:1]
         assert len({run_tf32(build, tile, shape, beta, order) for order in orders}) == 1
@@ -299,12 +300,12 @@ def test_tf32_is_right_in_every_order(build, tile):
 
 
 def tf32_attempts(build, text: str) -> Iterator[Callable[[], object]]:
-    tiles = [SplitTile(32, 64, 3, (1,)), SplitTile(128, 64, 4, (2,)), SplitTile(256, 128, 4, (1,))]
+    tiles = [32, 64, 3, [1]], [128, 64, 4, [2]], [256, 128, 4, [1]]
     # the smallest tile first, and TMA and threads in turns: together they report most faults at once
     for order, beta, tile, odd in itertools.product(ORDERS, (0.5, 0), tiles, (0, 1)):
         # rows that TMA takes; padded ones, which threads copy; rows that the first launch copies
         for pad, less in [(odd, 0), (0, odd)][: 1 + odd]:
-            shape, pads = (2 * tile.rows, 2 * tile.columns - less, 168 - less), (pad, pad, odd)
+            shape, pads = (2 * tile[0], 2 * tile[1] - less, 168 - less), (pad, pad, odd)
             yield functools.partial(run_tf32, build, tile, shape, beta, order, pads, text)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hpcmm.model import Geometry, HpcmmError, Task
 from hpcmm.model.launch import Boxes, Launch
-from hpcmm.operations import choice, trials
 from hpcmm.operations.heads import number, sizes_of
 from hpcmm.operations.waves import Work
 
@@ -25,15 +24,9 @@ def rounded_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def tiles_of(shape: tuple[int, ...], tile: Any) -> int:
-    """Return the number of tiles of ``tile.rows`` x ``tile.columns`` that cover C."""
-    m, n, _ = shape
-    return -(-m // tile.rows) * -(-n // tile.columns)
-
-
-def macros_of(tile: Any, *fields: str) -> dict[str, int]:
-    """Return fields of the record of a tile as macros: ``{"WARP_ROWS": 64}`` for ``"warp_rows"``."""
-    return {name.upper(): int(getattr(tile, name)) for name in fields}
+def of_type(task: Task) -> dict[str, int]:
+    """Return the macro by which a source distinguishes both 16-bit types."""
+    return {"BFLOAT16": int(task.dtype == "bfloat16")} if task.element.itemsize == 2 else {}
 
 
 @dataclass(frozen=True)
@@ -65,81 +58,6 @@ class OverC(Geometry):
     def work(self, task: Task) -> Work:
         """Return what the time model knows of the launch."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class ChosenTile(OverC):
-    """Blocks whose tile of C, and the division of its terms, depend on the shape of a task and on the GPU.
-
-    Each candidate is a build of the kernel. ``hpcmm.operations.choice`` chooses one.
-    """
-
-    build: int | None = field(default=None, kw_only=True)  # number of the only candidate that is used
-
-    @property
-    def several(self) -> bool:
-        """Whether it may have several builds, and none is chosen."""
-        return self.build is None
-
-    def candidates(self) -> list[tuple[Any, int]]:
-        """Return each of ``choices``, with each division of its terms: a number of parts, or whether they are divided.
-
-        The terms of a tile without ``parts`` are not divided.
-        """
-        return [(tile, parts) for tile in self.choices for parts in getattr(tile, "parts", (0,))]
-
-    def able(self, task: Task, tile: Any, divided: int) -> bool:
-        """Return whether a candidate can run a task, and may be the fastest one."""
-        return True
-
-    def builds(self) -> tuple[ChosenTile, ...]:
-        return (
-            tuple(replace(self, build=number) for number in range(len(self.candidates()))) if self.several else (self,)
-        )
-
-    def suits(self, task: Task) -> bool:
-        return self.able(task, *self.chosen(task))
-
-    def work_of(self, tile: Any, divided: int) -> Work:
-        """Return what the time model knows of a candidate."""
-        raise NotImplementedError
-
-    def work(self, task: Task) -> Work:
-        return self.work_of(*self.chosen(task))
-
-    def chosen(self, task: Task) -> tuple[Any, int]:
-        """Return the tile and the division of its terms."""
-        build = self.build if self.build is not None else choice.chosen(task).build.task.geometry.build
-        return self.candidates()[build]
-
-    def by(self, task: Task) -> str:
-        return choice.chosen(task).by if self.build is None else ""
-
-    def decide(self, backend: Any, task: Task) -> None:
-        trials.decide(backend, task)
-
-    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        return self.launched(task, arrays, *self.chosen(task)) if all(self.over_c(task)) else []
-
-    def launched(self, task: Task, arrays: Mapping[str, Any], tile: Any, divided: int) -> list[Launch]:
-        """Return the launches of a candidate, for a C with elements."""
-        raise NotImplementedError
-
-    def details(self, tile: Any, divided: int) -> str:
-        """Describe what distinguishes a candidate from others with as many rows and columns; empty if nothing does."""
-        return f"parts {divided}"
-
-    def pick(self, task: Task) -> str:
-        tile, divided = self.chosen(task)
-        return ", ".join(filter(None, (f"{tile.rows}x{tile.columns}", self.details(tile, divided))))
-
-    def covered(self, task: Task) -> tuple[int, int]:
-        tile, _ = self.chosen(task)
-        return tile.rows, tile.columns
-
-    def phase(self, task: Task) -> Staged | None:
-        work = self.work(task)
-        return Staged(work.rows, work.columns, work.depth)
 
 
 @dataclass(frozen=True)
@@ -191,8 +109,7 @@ class Tiled(OverC):
         return tuple(number(each, known) for each in self.grid)
 
     def macros(self, task: Task) -> dict[str, int]:
-        sixteen_bit = {"BFLOAT16": int(task.dtype == "bfloat16")} if task.element.itemsize == 2 else {}
-        return {**self._macros(task.tile), **sixteen_bit}
+        return {**self._macros(task.tile), **of_type(task)}
 
     def covered(self, task: Task) -> tuple[int, int]:
         return (task.tile, task.tile) if self.tiles else (self.rows, self.columns)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
+import functools
 import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,7 @@ ARITHMETIC = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+RELATIONS = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.Eq: operator.eq}
 
 
 class KernelFileError(ConfigError):
@@ -355,17 +358,25 @@ def number(given: Any, known: Mapping[str, int]) -> int:
     if not isinstance(given, str) or len(given) > 500:
         raise ValueError(given)
     try:
-        return value_of(ast.parse(given.strip(), mode="eval").body, known)
+        return value_of(expression(given), known)
     except (SyntaxError, ZeroDivisionError, KeyError, RecursionError, MemoryError) as error:
         raise ValueError(given) from error
 
 
-def value_of(node: ast.expr, known: Mapping[str, int]) -> int:
-    """Return the value of a parsed expression of integers and known names; raise a ValueError for any other."""
+@functools.lru_cache(1024)
+def expression(text: str) -> ast.expr:
+    return ast.parse(text.strip(), mode="eval").body
+
+
+def value_of(node: ast.expr, known: Mapping[str, Any]) -> int:
+    """Return the value of a parsed expression of integers and known names; raise a ValueError for any other.
+
+    Known names are numbers, or functions of numbers.
+    """
     match node:
         case ast.Constant(value=int(value)) if type(value) is int and abs(value) <= MOST:
             return value
-        case ast.Name(id=name):
+        case ast.Name(id=name) if not callable(known[name]):
             return known[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -value_of(operand, known)
@@ -373,6 +384,15 @@ def value_of(node: ast.expr, known: Mapping[str, int]) -> int:
             return -(-value_of(left, known) // value_of(right, known))
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[_, *_] as several, keywords=[]):
             return {"min": min, "max": max}[name](value_of(each, known) for each in several)
+        case ast.Call(func=ast.Name(id=name), args=several, keywords=[]) if callable(known.get(name)):
+            return known[name](*(value_of(each, known) for each in several))
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            return value_of(body if value_of(test, known) else orelse, known)
+        case ast.BoolOp(op=op, values=several):
+            return int({ast.And: all, ast.Or: any}[type(op)](value_of(each, known) for each in several))
+        case ast.Compare(left=left, ops=ops, comparators=others) if {type(op) for op in ops} <= set(RELATIONS):
+            values = [value_of(each, known) for each in (left, *others)]
+            return int(all(RELATIONS[type(op)](*pair) for op, pair in zip(ops, pairwise(values), strict=True)))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
             return ARITHMETIC[type(op)](value_of(left, known), value_of(right, known))
     raise ValueError(ast.dump(node))

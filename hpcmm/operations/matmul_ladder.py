@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from hpcmm.model import Task, Variant
 from hpcmm.model.launch import Workspace
+from hpcmm.operations.after_launches import ThreeFp16, TransposedInt8
 from hpcmm.operations.amx import Packed, PackedResidues
 from hpcmm.operations.blocks import Tiled, rounded_up
 from hpcmm.operations.heads import ladder
 from hpcmm.operations.picks import Fastest
 from hpcmm.operations.residues import Residues
-from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyTile, SplitChoice, SplitK
-from hpcmm.operations.split_k_tma import FewRows, ShortK, ShortTile, SplitTile, SplitWgmma, StreamKWgmma, Tf32
 from hpcmm.operations.strassen import Strassen
-from hpcmm.operations.stream_k import DmmaChoice, StreamK, StreamKDmma, StreamKFma
-from hpcmm.operations.tma import NEAR, DmmaRing, PersistentDmma, SixteenBitTma, ThreeFp16, TmaChoice, TransposedInt8
-from hpcmm.system.reader import schema_of
+from hpcmm.operations.tabled import TABLE, Tabled
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EIGHT_BIT = ("int8", "float8_e4m3")
@@ -77,52 +73,15 @@ def workspace_of_emulation(task: Task) -> dict[str, Workspace]:
     return {"library": Workspace((emulation_bytes(task.dtype, task.shape),), "uint8")}
 
 
-ROWS = schema_of(Path(__file__).with_name("matmul_tiles.yaml"))
-
-
-def tiles(name: str, record: type) -> tuple[Any, ...]:
-    """Return the tiles that a rung can choose, from their table."""
-    return tuple(record(*row) for row in ROWS[name])
-
-
-def divided(name: str, record: type) -> SplitK:
-    """Return the launch of tiles that so many blocks may divide."""
-    return SplitK(tuple(SplitChoice(record(*row), parts) for parts, *row in ROWS[name]))
-
-
-def split(name: str) -> tuple[SplitTile, ...]:
-    """Return the tiles that one of several numbers of blocks may divide."""
-    return tuple(SplitTile(*row[:3], tuple(row[3:])) for row in ROWS[name])
-
-
 # Launches that a head cannot describe: their tiles depend on the shape, or there are several
+BEFORE = {"three_fp16": ThreeFp16, "int8_transposed": TransposedInt8}
 LAUNCHES = {
-    "split_k": divided("split_k", FmaTile),
-    "skinny": {dtype: Skinny(tuple(SkinnyTile(*row) for row in rows)) for dtype, rows in ROWS["skinny"].items()},
-    "stream_k_fma": StreamKFma(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), group_rows=8),
-    "fixed_parts_fma": divided("fixed_parts_fma", FmaTile),
-    "split_k_dmma": divided("split_k_dmma", DmmaTile),
-    "stream_k_dmma": StreamKDmma(tiles("stream_k_dmma", DmmaChoice)),
-    "persistent_dmma": PersistentDmma(tiles("persistent_dmma", DmmaRing)),
-    "undivided_dmma": PersistentDmma(tiles("undivided_dmma", DmmaRing)),
-    "stream_k": StreamK(
-        rows=128,
-        columns=128,
-        depth=32,
-        block=(256,),
-        shared_bytes=65536,
-        constants={"STAGES": 2, "GROUP_ROWS": 8, "PARTS": 2},
-    ),
-    "persistent": SixteenBitTma(tiles("persistent", TmaChoice), group_rows=NEAR),
-    "multicast": SixteenBitTma(tiles("multicast", TmaChoice), cluster=2),
-    "split_k_wgmma": SplitWgmma(split("split_k_wgmma")),
-    "few_rows_wgmma": FewRows(split("few_rows_wgmma")),
-    "stream_k_wgmma": StreamKWgmma(split("stream_k_wgmma")),
-    "short_k_wgmma": ShortK(tiles("short_k_wgmma", ShortTile)),
-    "undivided_wgmma": SplitWgmma(split("undivided_wgmma")),
-    "undivided_few_rows": FewRows(split("undivided_few_rows")),
-    "tf32": Tf32(split("tf32")),
-    "three_fp16": ThreeFp16(tiles("three_fp16", TmaChoice)),
+    **{
+        name: BEFORE.get(name, Tabled).of(record)
+        if "tiles" in record
+        else {dtype: Tabled.of(each) for dtype, each in record.items()}
+        for name, record in TABLE.items()
+    },
     "amx_blocked": Packed(),
     "amx": Packed(),
     "int8_slices": Packed(3, scaled=True),
@@ -131,7 +90,6 @@ LAUNCHES = {
     "strassen_2": Strassen(2),
     "ozaki_14": Residues(14),
     "ozaki_15": Residues(15),
-    "int8_transposed": TransposedInt8(tiles("int8_transposed", TmaChoice)),
 }
 
 LADDER = ladder(

@@ -1,0 +1,63 @@
+"""Copies of A and B in rows that TMA takes, made by a launch before the product."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hpcmm.model import Task
+from hpcmm.model.launch import Launch, Workspace
+from hpcmm.operations.blocks import rounded_up
+
+# Launches overlap up to this size of A and B together, and of the operands that the kernel reads without a copy.
+OVERLAPPED_BYTES, DIRECT_BYTES = 30 << 20, 10 << 20
+
+
+def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
+    """Return the copies of A and B that a product needs because TMA does not take their rows, by name.
+
+    TMA takes rows of a multiple of 16 bytes. Those of a copy are a multiple of ``line`` elements.
+    """
+    m, n, k = task.shape
+    sizes = {"copy_a": (m, k), "copy_b": (k, n)}
+    return {
+        name: Workspace((rows, rounded_up(columns, line)), task.element.storage.name)
+        for name, (rows, columns) in sizes.items()
+        if rows and columns * task.element.itemsize % 16
+    }
+
+
+def copied(task: Task, arrays: Mapping[str, Any], threads: int) -> tuple[list[Launch], tuple[Any, ...]]:
+    """Return the launch of ``copy`` if the workspace of a product has copies, and the arguments of the product.
+
+    These have the copies in place of A and B. Each thread of ``copy`` copies 8 elements.
+    """
+    m, n, k, alpha, a, lda, b, ldb, *rest = task.operation.arguments(task, arrays)
+    workspace, copies, blocks = task.workspace, [], 0
+    for name, matrix, ld, height, width in (("copy_a", a, lda, m, k), ("copy_b", b, ldb, k, n)):
+        copy = arrays[name] if name in workspace else matrix
+        copies.append((height if name in workspace else np.int32(0), width, matrix, ld, copy))
+        blocks += -(-int(height) * copy.shape[1] // (8 * threads)) if name in workspace else 0
+    if not blocks:
+        return [], (m, n, k, alpha, a, lda, b, ldb, *rest)
+    (*_, a), (*_, b) = copies
+    a, b = a[:, : int(k)], b[:, : int(n)]
+    lda, ldb = (np.int32(each.strides[0] // each.itemsize) for each in (a, b))
+    launch = Launch((blocks,), (threads,), (*copies[0], *copies[1]), function="copy")
+    return [launch], (m, n, k, alpha, a, lda, b, ldb, *rest)
+
+
+def may_overlap(task: Task, *copied: str) -> bool:
+    """Return whether a product starts before the launch that copies operands ends: those named, or those of TMA.
+
+    With large operands, an overlapping product takes longer.
+    """
+    names = copied or [name.removeprefix("copy_").upper() for name in task.workspace]
+    sizes = {
+        operand.name: math.prod(task.shape_of(operand)) * task.element.itemsize for operand in task.operation.operands
+    }
+    direct = sum(sizes[name] for name in "AB" if name not in names)
+    return sizes["A"] + sizes["B"] <= OVERLAPPED_BYTES and direct <= DIRECT_BYTES
