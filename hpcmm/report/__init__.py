@@ -118,9 +118,7 @@ def build(
             table = tables.sweeps_table(
                 [(sweep.title, chapters.CHAPTERS[sweep.chapter].title, sweep.rows) for sweep in sweeps]
             )
-            folder.tabulate(
-                "gpu.sweeps", [table], csv_files.written(table.head, table.texts)
-            )  # a sweep name has no dot
+            folder.tabulate("gpu.sweeps", [table], csv_files.written(table.head, table.texts))
             views[OVERVIEW.id] = [View("all-sweeps", "Sweeps", {"": Panel(tables=[table], open=True)})]
         else:
             for sweep, figures in zip(sweeps, drawn, strict=True):
@@ -276,7 +274,10 @@ class Folder:
                 (self.path / name).unlink(missing_ok=True)
 
     def tabulate(self, stem: str, shown: Sequence[Table], csv: str, whole: Sequence[Table] = ()) -> None:
-        """Write tables as Markdown, LaTeX and CSV; the Markdown has the ``whole`` tables if they are given."""
+        """Write tables as Markdown, LaTeX and CSV; the Markdown has the ``whole`` tables if they are given.
+
+        A sweep name has no dot, so tables whose stem has one collide with no sweep.
+        """
         if shown:
             self.write(f"tables/{stem}.csv", csv)
             self.write(f"tables/{stem}.md", markup.markdown(whole or shown))
@@ -314,15 +315,15 @@ def _sweep(
         sizes.size_table(series) if len(analysis.by_size(series.rows)) > MOST_SIZES else shown
         for series, (shown,) in zip(sweep.series, made, strict=True)
     ]
-    csv = csv_files.csv(sweep.rows, sizes.POINT_COLUMNS)
-    folder.tabulate(sweep.stem, [shown for (shown,) in made], csv, whole=every)
+    folder.tabulate(sweep.stem, [shown for (shown,) in made], csv_files.of_kind("points", sweep.rows), whole=every)
     watts: dict[str, list[Table]] = {}
     for each in chapters.TABLES:
         rows = [each.rows(series, whole) for series in sweep.series]
         own = [each.table(series, part) for series, part in zip(sweep.series, rows, strict=True)]
         if some := [table for table in own if table]:
-            csv = csv_files.csv(list(chain.from_iterable(rows)), each.columns)
-            folder.tabulate(f"{sweep.stem}.{each.kind}", some, csv)
+            folder.tabulate(
+                f"{sweep.stem}.{each.kind}", some, csv_files.of_kind(each.kind, list(chain.from_iterable(rows)))
+            )
         for series, table, of_series in zip(sweep.series, own, made, strict=True):
             if table and each in energy.CHAPTER.tables:
                 watts.setdefault(series.dtype, []).append(table)
@@ -331,9 +332,9 @@ def _sweep(
                 first = each is ladder.TABLE and len(of_series[0].rows) == 1
                 of_series.insert(0 if first else len(of_series), table)
     over = ranks.over_ranks(sweep.name, sweep.rows, whole)
-    for kind, table, rows, columns in over:
-        folder.tabulate(f"{sweep.stem}.{kind}", [table], csv_files.csv(rows, columns))
-    scaled = [table for _, table, *_ in over]
+    for kind, table, rows in over:
+        folder.tabulate(f"{sweep.stem}.{kind}", [table], csv_files.of_kind(kind, rows))
+    scaled = [table for _, table, _ in over]
     gains, predicted = (rows[rows["sweep"] == sweep.name] for rows in (whole.scaling, whole.predictions))
     efficiencies = folder.add(sweep.stem, ranks.scalings(gains, sweep.styles), sweep.name)
     models = folder.add(sweep.stem, ranks.predictions(predicted, sweep.styles), sweep.name)
@@ -391,8 +392,7 @@ def _bits(frame: pd.DataFrame, folder: Folder) -> list[View]:
     views = []
     for operation, points in same_bits.compared(frame).groupby("operation", sort=False):
         made = same_bits.bits_table(points)
-        csv = csv_files.csv(analysis.row_dicts(points), same_bits.DIFFERENCE_COLUMNS)
-        folder.tabulate(f"{operation}.same_bits", [made], csv)  # a sweep name has no dot
+        folder.tabulate(f"{operation}.same_bits", [made], csv_files.of_kind("same_bits", analysis.row_dicts(points)))
         views.append(View(f"bits-{operation}", operation, {"": Panel(tables=[made], open=True)}))
     return views
 
@@ -400,16 +400,15 @@ def _bits(frame: pd.DataFrame, folder: Folder) -> list[View]:
 def _resources(whole: Experiment, reasons: Mapping[str, str], folder: Folder) -> list[View]:
     """Write the tables of kernel resources and counters; return their views."""
     made: dict[str, list[Table]] = {}
-    for kind, rows, columns, tabulate in (
-        ("resources", whole.resources, hardware.RESOURCE_COLUMNS, hardware.resource_table),
-        ("profile", whole.profiles, hardware.PROFILE_COLUMNS, hardware.profile_table),
+    for kind, rows, tabulate in (
+        ("resources", whole.resources, hardware.resource_table),
+        ("profile", whole.profiles, hardware.profile_table),
     ):
         made[kind] = []
-        # A sweep name has no dot, so these files collide with no sweep.
         for operation, part in rows.groupby("operation", sort=False):
             known = analysis.row_dicts(part.dropna(axis=1, how="all"))
             own = [tabulate(analysis.row_dicts(on_gpu)) for _, on_gpu in part.groupby("gpu", sort=False)]
-            folder.tabulate(f"{operation}.{kind}", own, csv_files.csv(known, columns))
+            folder.tabulate(f"{operation}.{kind}", own, csv_files.of_kind(kind, known))
             made[kind] += own
     without: dict[str, list[str]] = {}
     for operation, reason in reasons.items():
@@ -431,8 +430,7 @@ def _levels(rows: pd.DataFrame, folder: Folder) -> list[View]:
         memory.level_table(own, formats.device(device) + (f", {owner}" if several[device] > 1 else ""))
         for (owner, device), own in rows.groupby(["owner", "device"], sort=False)
     ]
-    # A sweep name has no dot, so these files collide with no sweep.
-    folder.tabulate("memory.levels", shown, csv_files.csv(analysis.row_dicts(rows), memory.LEVEL_COLUMNS))
+    folder.tabulate("memory.levels", shown, csv_files.of_kind("levels", analysis.row_dicts(rows)))
     return [View("levels", "Levels of memory", {"": Panel(tables=shown, open=True)}, text=LEVELS)] if shown else []
 
 

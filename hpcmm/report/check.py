@@ -12,7 +12,7 @@ from hpcmm import analysis, store
 from hpcmm.analysis.health import Check, Finding
 from hpcmm.report import formats, page, sheet, sustained
 from hpcmm.report.markup import Cell, Table, words
-from hpcmm.report.vega import Figure, category, layered, quantity, rounded
+from hpcmm.report.vega import Figure, category, layer, layered, quantity, rounded
 
 HEAD = ("Node", "Slot", "UUID", "Measurement", "Received from", "Against", "Time", "Slower by", "Chance", "Verdict")
 LEAST = 10  # per cent that the axis of differences shows in each direction
@@ -78,14 +78,11 @@ def overview(findings: list[Finding]) -> Figure:
     heat = quantity("slower", title="slower than the median of the peers, %", scale=scale, legend={"titleLimit": 300})
     shown = {"device": "Device", "measurement": "Measurement", "slower": "Slower, %", "verdict": "Verdict"}
     tooltip = [category(key, title=title) for key, title in shown.items()]
+    border = {"type": "rect", "filled": False, "stroke": "#b3141d", "strokeWidth": 2}
     layers = [
-        {"mark": {"type": "rect", "stroke": "#ffffff"}, "encoding": {**place, "color": heat, "tooltip": tooltip}},
-        {
-            "mark": {"type": "rect", "filled": False, "stroke": "#b3141d", "strokeWidth": 2},
-            "transform": [{"filter": "datum.verdict == 'slow'"}],
-            "encoding": place,
-        },
-        {"mark": {"type": "text", "color": "#16202c"}, "encoding": {**place, "text": category("text")}},
+        layer({"type": "rect", "stroke": "#ffffff"}, **place, color=heat, tooltip=tooltip),
+        layer(border, "datum.verdict == 'slow'", **place),
+        layer({"type": "text", "color": "#16202c"}, **place, text=category("text")),
     ]
     return Figure("devices", "Slowdown by device and measurement", columns, layered(layers, 26 * len(devices)), shown)
 
@@ -105,10 +102,7 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
         "verdict": ["slow" if each.slow else "" for each in findings],
     }
     shown = {"source": "From", "receiver": "To", "speed": "Speed over the median link", "verdict": "Verdict"}
-    order = {
-        "type": "nominal",
-        "sort": list(dict.fromkeys(columns["receiver"])),
-    }  # that of the ranks, in both directions
+    order = {"type": "nominal", "sort": list(dict.fromkeys(columns["receiver"]))}  # of the ranks, in both directions
     place = {
         "x": {"field": "source", "title": "from", "axis": {"labelAngle": -40}, **order},
         "y": {"field": "receiver", "title": "to", **order},
@@ -116,8 +110,8 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
     heat = quantity("speed", title="speed over the median link", scale={"range": list(HEAT[::-1]), "domainMin": 0})
     tooltip = [category(key, title=title) for key, title in shown.items()]
     layers = [
-        {"mark": {"type": "rect"}, "encoding": {**place, "color": heat, "tooltip": tooltip}},
-        {"mark": {"type": "text", "color": "#16202c"}, "encoding": {**place, "text": category("verdict")}},
+        layer("rect", **place, color=heat, tooltip=tooltip),
+        layer({"type": "text", "color": "#16202c"}, **place, text=category("verdict")),
     ]
     return Figure(name, caption, columns, layered(layers, max(120, 30 * len(findings))), shown)
 

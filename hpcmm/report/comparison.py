@@ -7,8 +7,8 @@ from pathlib import Path
 from hpcmm import analysis, store
 from hpcmm.analysis import compare
 from hpcmm.analysis.compare import Comparison
-from hpcmm.report import definitions, formats, sheet, tables
-from hpcmm.report.vega import AT_ONE, GREY, PALETTE, Figure, category, dots, layered, quantity, rate_axis, rounded
+from hpcmm.report import definitions, formats, sheet, tables, vega
+from hpcmm.report.vega import GREY, PALETTE, Figure
 from hpcmm.system.text import printable
 
 # Verdicts with a time, with their colours; the others are behind
@@ -28,28 +28,30 @@ def figure(comparison: Comparison) -> Figure | None:
         "size": list(map(formats.size, analysis.row_dicts(rows))),
         "dtype": list(rows["dtype"]),
         "verdict": list(rows["verdict"]),
-        **{name: rounded(rows[name] * scale) for name in ("before", "after")},
-        **{name: rounded(rows[name]) for name in ("ratio", "low", "high")},
+        **{name: vega.rounded(rows[name] * scale) for name in ("before", "after")},
+        **{name: vega.rounded(rows[name]) for name in ("ratio", "low", "high")},
     }
     shown = {"label": "Variant", "sweep": "Sweep", "size": "Size", "dtype": "Type", "verdict": "Verdict"}
     shown |= {"before": f"Before, {unit}", "after": f"After, {unit}", "ratio": "Speedup", "low": "from", "high": "to"}
     present = [verdict for verdict in HUES if verdict in columns["verdict"]]
-    color = category("verdict", legend={"title": None}, scale={"domain": present, "range": [HUES[v] for v in present]})
-    x = quantity("before", **rate_axis(rows["before"] * scale, f"time before, {unit}", zero=False))
-    y = rate_axis(rows["ratio"], "speedup", zero=False)
+    color = vega.category(
+        "verdict", legend={"title": None}, scale={"domain": present, "range": [HUES[v] for v in present]}
+    )
+    x = vega.quantity("before", **vega.rate_axis(rows["before"] * scale, f"time before, {unit}", zero=False))
+    y = vega.rate_axis(rows["ratio"], "speedup", zero=False)
     texts = {key: title for key, title in shown.items() if key not in ("low", "high")}
-    tooltip = [category(key, title=title.lower()) for key, title in texts.items()]
+    tooltip = [vega.category(key, title=title.lower()) for key, title in texts.items()]
     layers = [
-        AT_ONE,
-        {"mark": dots(45, 0.8), "encoding": {"x": x, "y": quantity("ratio", **y), "color": color, "tooltip": tooltip}},
+        vega.AT_ONE,
+        vega.layer(vega.dots(45, 0.8), x=x, y=vega.quantity("ratio", **y), color=color, tooltip=tooltip),
     ]
     changed = rows["verdict"].isin(("faster", "slower"))
     if (rows["low"].notna() & changed).any():  # intervals of all would hide the points
-        some = [{"filter": "datum.verdict == 'faster' || datum.verdict == 'slower'"}, {"filter": "isValid(datum.low)"}]
-        ends = {"x": x, "y": quantity("low", **y), "y2": {"field": "high"}, "color": color}
-        layers.append({"mark": {"type": "rule", "strokeWidth": 1.5}, "transform": some, "encoding": ends})
+        some = [{"filter": "datum.verdict == 'faster' || datum.verdict == 'slower'"}]
+        ends = {"x": x, "y": vega.quantity("low", **y), "y2": {"field": "high"}, "color": color}
+        layers.append(vega.layer({"type": "rule", "strokeWidth": 1.5}, "isValid(datum.low)", some, **ends))
     caption = "Speedup of each point over its time before; intervals of the faster and slower ones"
-    return Figure("speedups", caption, columns, layered(layers, 300), shown)
+    return Figure("speedups", caption, columns, vega.layered(layers, 300), shown)
 
 
 def build(comparison: Comparison, before: Path, after: Path, scope: str, target: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from importlib.resources import files
 from typing import Any
 
 import pandas as pd
@@ -15,72 +16,13 @@ from hpcmm.analysis import Columns
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import csv_files, formats
 from hpcmm.store import DIMENSIONS
+from hpcmm.system.reader import trusted
 
 VERSION = 1  # of the columns: a column that is removed or changes its meaning raises it
 
-# Columns of CSV and keys of JSON, in order, each with its meaning
-COLUMNS = {
-    "sweep": "name of the sweep in the config",
-    "operation": "operation",
-    "variant": "variant",
-    "algorithm": "distributed algorithm",
-    "label": "variant, algorithm, tile and host memory, as the report shows them",
-    "setting": "scalars of the operation, `alpha 1.5, beta 0.5`",
-    "dtype": "element type",
-    "m": "rows of C (0: no such dimension)",
-    "n": "columns of C, or length of the vector",
-    "k": "columns of A (0: no such dimension)",
-    "tile": "width of the thread block (0: none)",
-    "memory": "`pinned` or `pageable`, if the sweep sets it",
-    "ranks": "MPI ranks",
-    "device": "device",
-    "machine": "kind of machine: CPU, cores, GPU",
-    "gpu": "model of the GPU; empty on a CPU",
-    "host": "host of rank 0",
-    "utc": "start of the job (ISO 8601)",
-    "revision": "commit of hpcmm",
-    "result": "`PASS`, `FAIL`, or `missing`; only `PASS` has the numbers below",
-    "where": "first wrong element, or why it is missing",
-    "seconds": "kernel alone: median [s]",
-    "seconds_low": "lower end of its 95 % interval",
-    "seconds_high": "upper end of its 95 % interval",
-    "visits": "number of visits",
-    "repetitions": "number of repetitions",
-    "rate": "kernel alone: `flops_per_second` or `bytes_per_second`, whichever its operation is counted in",
-    "rate_low": "lower end of its 95 % interval",
-    "rate_high": "upper end of its 95 % interval",
-    "flops_per_second": "kernel alone: rate of arithmetic [s⁻¹]",
-    "bytes_per_second": "kernel alone: rate of compulsory traffic [B/s]",
-    "ratio": "seconds of the baseline over `seconds`",
-    "ratio_low": "lower end of its 95 % interval",
-    "ratio_high": "upper end of its 95 % interval",
-    "library": "name and version of the baseline",
-    "tuned_ratio": "seconds of the tuned library over `seconds`",
-    "tuned_ratio_low": "lower end of its 95 % interval",
-    "tuned_ratio_high": "upper end of its 95 % interval",
-    "tuned_library": "name and version of the tuned library",
-    "call_seconds": "end to end: median [s]",
-    "call_seconds_low": "lower end of its 95 % interval",
-    "call_seconds_high": "upper end of its 95 % interval",
-    "fraction": "fraction of the hardware limit",
-    "pick": "rung and tile that a variant such as `best` picked for the shape",
-    "error": "largest error relative to the sum of magnitudes",
-    "bound": "rounding error bound of that error",
-    "throttled": "whether the GPU throttled during the point",
-}
-
-# Gauges of Prometheus: the column of the point and the help text. A gauge without a value has no line.
-GAUGES = {
-    "hpcmm_passed": ("passed", "1 if the result is right, 0 if it is wrong or was not measured."),
-    "hpcmm_measured_timestamp_seconds": ("timestamp", "Start of the job, Unix time."),
-    "hpcmm_kernel_seconds": ("seconds", "Kernel alone, median."),
-    "hpcmm_kernel_seconds_low": ("seconds_low", "Kernel alone, lower end of the 95 % interval of the median."),
-    "hpcmm_kernel_seconds_high": ("seconds_high", "Kernel alone, upper end of the 95 % interval of the median."),
-    "hpcmm_kernel_flops_per_second": ("flops_per_second", "Kernel alone, rate of arithmetic."),
-    "hpcmm_kernel_bytes_per_second": ("bytes_per_second", "Kernel alone, rate of compulsory memory traffic."),
-    "hpcmm_call_seconds": ("call_seconds", "End to end, median."),
-    "hpcmm_baseline_ratio": ("ratio", "Time of the library divided by the time of the kernel."),
-}
+_TABLES = trusted(files(__package__).joinpath("export.yaml").read_text("utf-8"))
+COLUMNS: dict[str, str] = _TABLES["columns"]  # of CSV, and keys of JSON, each with its meaning
+GAUGES: dict[str, list[str]] = _TABLES["gauges"]  # of Prometheus: the column of the point and the help text
 UNMEASURED = "hpcmm_unmeasured_points"  # a gauge of the whole file: points of jobs that failed have no row
 LABELS = ("sweep", "operation", "variant", "algorithm", "setting", "dtype", "size", "tile", "memory", "ranks")
 LABELS += ("device", "machine")

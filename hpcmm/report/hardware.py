@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from hpcmm.analysis import occupancy
-from hpcmm.model.quantities import COUNTERS, RESOURCES, STALLS
+from hpcmm.model.quantities import STALLS
 from hpcmm.operations import OPERATIONS
 from hpcmm.report.csv_files import written
 from hpcmm.report.formats import amount, billions, number, percent, ranks, rate_text, size, whole
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.tables import Column, Row, failed, table, text, value
-from hpcmm.store import DIMENSIONS
 
 
 def resource_table(rows: Sequence[Row]) -> Table:
@@ -179,10 +178,3 @@ def printed(value: object, form: Callable[..., str]) -> str:
         return form(value) if value is not None else ""
     except (TypeError, ValueError, IndexError):
         return ""
-
-
-RESOURCE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DIMENSIONS, "ranks", *RESOURCES)
-RESOURCE_COLUMNS += ("occupancy", *occupancy.LIMITS.values(), "limited_by", "computed_blocks", "phase_loads")
-RESOURCE_COLUMNS += ("phase_flops", "pending_loads", "bound_flops_per_second")
-PROFILE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DIMENSIONS, "result", "where", "kernel")
-PROFILE_COLUMNS += ("launches", *COUNTERS, "load_conflict_factor", "store_conflict_factor")

@@ -97,35 +97,22 @@ def figure(history: History, trend: Trend, name: str) -> Figure:
     title = f"time, {unit}"
     seconds, *ends = ([each * scale for each in values] for values in (trend.seconds, trend.low, trend.high))
     y = vega.framed(vega.rate_axis(seconds, title, zero=False), seconds, *ends)
-    x = {
-        "field": "run",
-        "type": "ordinal",
-        "sort": None,
-        "title": "run",
-        "axis": {"labelAngle": -40, "labelOverlap": True},
-    }
+    along = {"labelAngle": -40, "labelOverlap": True}
+    x = {"field": "run", "type": "ordinal", "sort": None, "title": "run", "axis": along}
     shown = {"run": "Run", "revision": "Revision", "seconds": title, "low": "from", "high": "to", "result": "Result"}
     tooltip = [vega.category(key, title=text) for key, text in shown.items()]
-    spec = vega.layered(
-        [
-            {
-                "mark": {"type": "line", "interpolate": "step", "color": LINE, "opacity": 0.5},
-                "encoding": {"x": x, "y": vega.quantity("level", **y)},
-            },
-            {
-                "mark": INTERVAL | {"color": PALETTE[0], "clip": True},
-                "encoding": {"x": x, "y": vega.quantity("low", **y), "y2": {"field": "high"}},
-            },
-            {
-                "mark": {**vega.dots(45), "color": PALETTE[0]},
-                "encoding": {"x": x, "y": vega.quantity("seconds", **y), "tooltip": tooltip},
-            },
-        ],
-        220,
-    )
+    step = {"type": "line", "interpolate": "step", "color": LINE, "opacity": 0.5}
+    interval = INTERVAL | {"color": PALETTE[0], "clip": True}
+    layers = [
+        vega.layer(step, x=x, y=vega.quantity("level", **y)),
+        vega.layer(interval, x=x, y=vega.quantity("low", **y), y2={"field": "high"}),
+        vega.layer(vega.dots(45) | {"color": PALETTE[0]}, x=x, y=vega.quantity("seconds", **y), tooltip=tooltip),
+    ]
     point = trend.point
     parts = (trend.label, formats.size(point), point["dtype"], formats.ranks(point["ranks"]), point["setting"])
-    return Figure(name, f"{point['sweep']}: {', '.join(filter(None, parts))}", columns, spec, shown)
+    return Figure(
+        name, f"{point['sweep']}: {', '.join(filter(None, parts))}", columns, vega.layered(layers, 220), shown
+    )
 
 
 def build(history: History, target: Path) -> None:

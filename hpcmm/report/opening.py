@@ -17,11 +17,11 @@ from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.report import findings, formats
+from hpcmm.report import findings, formats, vega
 from hpcmm.report.chapters.sizes import ratio_against_size
 from hpcmm.report.chapters.why import clause
 from hpcmm.report.headlines import Headline, by_size, headlines, noise_of
-from hpcmm.report.vega import LINE, PALETTE, Figure, Style, dots, layered, quantity, ranks_axis, rounded, styled
+from hpcmm.report.vega import LINE, PALETTE, Figure, Style
 
 HEIGHT = 190  # of a figure; two of them, each with a sentence, fit on one screen beside the first answer
 
@@ -206,23 +206,16 @@ def _speedup(rows: pd.DataFrame, chosen: Mapping[str, str], style: Mapping, devi
             if math.isfinite(row[prefix + "speedup"]):
                 for column, value in (("label", name), ("ranks", int(row["ranks"]))):
                     columns[column].append(value)
-                columns["speedup"].extend(rounded([row[prefix + "speedup"]]))
+                columns["speedup"].extend(vega.rounded([row[prefix + "speedup"]]))
     ranks = sorted({1, *columns["ranks"]})
-    x, y = ranks_axis(ranks), quantity("speedup", title="speedup", scale={"domainMin": 0})
-    color, shape, dash = styled("label", list(own), own)
-    tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}, quantity("speedup", format=".3r")]
-    ideal = [{"ranks": count, "speedup": count} for count in ranks]
-    layers = [
-        {
-            "data": {"values": ideal},
-            "mark": {"type": "line", "strokeDash": [2, 3], "color": LINE},
-            "encoding": {"x": x, "y": y},
-        },
-        {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": color, "strokeDash": dash}},
-        {"mark": dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
-    ]
+    x, y = vega.ranks_axis(ranks), vega.quantity("speedup", title="speedup", scale={"domainMin": 0})
+    color, shape, dash = vega.styled("label", list(own), own)
+    tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}, vega.quantity("speedup", format=".3r")]
+    ideal = {"data": {"values": [{"ranks": count, "speedup": count} for count in ranks]}}
+    dotted = vega.layer({"type": "line", "strokeDash": [2, 3], "color": LINE}, x=x, y=y)
+    layers = [ideal | dotted, *vega.curves(x, y, color, shape, dash, tooltip)]
     on = rows["gpu"].iloc[0] or f"{formats.device(device)}s"
     caption = f"{dtype}, size {formats.size(rows.iloc[0])} on {on}; dotted: ideal"
     shown = {"label": "Variant", "ranks": "Ranks", "speedup": "Speedup"}
-    whole = layered(layers, HEIGHT)
+    whole = vega.layered(layers, HEIGHT)
     return Figure(f"over-ranks-{device}-{dtype}", caption, columns, whole, shown, dtype, device, group="over-ranks")

@@ -12,7 +12,7 @@ from hpcmm import analysis
 from hpcmm.analysis import throttling_names
 from hpcmm.report import formats
 from hpcmm.report.markup import Cell, Table, words
-from hpcmm.report.vega import DASHES, PALETTE, Figure, category, layered, quantity, rounded
+from hpcmm.report.vega import DASHES, PALETTE, Figure, category, layer, layered, quantity, rounded
 
 MOST_POINTS = 300  # of a line; a longer course is drawn by medians
 COURSES = (
@@ -70,7 +70,7 @@ def course(
     if len(dtypes) > 1:
         dashes = {"domain": dtypes, "range": list(DASHES[: len(dtypes)])}
         encoding["strokeDash"] = category("dtype", title=None, scale=dashes)
-    line = {"mark": {"type": "line", "point": len(thinned) <= 6 * len(names)}, "encoding": encoding}
+    line = layer({"type": "line", "point": len(thinned) <= 6 * len(names)}, **encoding)
     shown = {"minutes": "Time, min", "device": "Device", "dtype": "Type", "value": unit}
     return Figure(f"sustained-{name}", caption, columns, layered([line], 220), shown)
 
@@ -89,12 +89,9 @@ def reasons(rows: pd.DataFrame, names: Sequence[str]) -> Figure:
         "device": [names[rank] for rank in slowed["rank"]],
         "reason": list(slowed["reason"]),
     }
-    encoding = {
-        "x": quantity("minutes", title="time, min"),
-        "y": category("device", title=None, axis={"labelLimit": 220}),
-        "color": category("reason", title=None),
-    }
-    spec = layered([{"mark": {"type": "tick"}, "encoding": encoding}], max(60, 24 * slowed["rank"].nunique()))
+    y = category("device", title=None, axis={"labelLimit": 220})
+    ticks = layer("tick", x=quantity("minutes", title="time, min"), y=y, color=category("reason", title=None))
+    spec = layered([ticks], max(60, 24 * slowed["rank"].nunique()))
     shown = {"minutes": "Time, min", "device": "Device", "reason": "Reason"}
     return Figure("sustained-throttling", "Throttled clocks during sustained products", columns, spec, shown)
 

@@ -177,6 +177,27 @@ def dots(size: int, opacity: float = 1) -> Spec:
     return {"type": "point", "filled": True, "size": size, "opacity": opacity}
 
 
+def layer(mark: str | Spec, where: str = "", transform: Sequence[Spec] = (), **channels: Spec) -> Spec:
+    """Return a layer: a mark with its channels, for the rows of which an expression is true after a transform."""
+    steps = [*transform, *([{"filter": where}] if where else [])]
+    made = {"mark": {"type": mark} if isinstance(mark, str) else mark}
+    return made | ({"transform": steps} if steps else {}) | {"encoding": channels}
+
+
+def curves(x: Spec, y: Spec, color: Spec, shape: Spec, dash: Spec, tooltip: Sequence[Spec]) -> list[Spec]:
+    """Return a layer of lines and one of dots."""
+    return [
+        layer("line", x=x, y=y, color=color, strokeDash=dash),
+        layer(dots(60), x=x, y=y, color=color, shape=shape, tooltip=tooltip),
+    ]
+
+
+def greyed(test: str) -> dict[str, Spec]:
+    """Return the colour and opacity of bars, with those of a test in the colour of the text."""
+    hues = {"color": (LINE, PALETTE[0]), "opacity": (0.45, 1)}
+    return {name: {"condition": {"test": test, "value": one}, "value": other} for name, (one, other) in hues.items()}
+
+
 def layered(layers: Sequence[Spec], height: int) -> Spec:
     return {"width": "container", "height": height, "layer": list(layers)}
 

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 
 from hpcmm.analysis import Series
 from hpcmm.model.dtypes import DTYPES
-from hpcmm.model.quantities import DATA, ERRORS
+from hpcmm.model.quantities import DATA
 from hpcmm.report.chapters.chapter import Tabulated
 from hpcmm.report.formats import conditions, number, size_title
 from hpcmm.report.markup import Cell, Table
 from hpcmm.report.tables import Column, Row, of_size, table, text
-from hpcmm.store import DIMENSIONS
-
-ERROR_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "arithmetic", *ERRORS)
 
 
 def accuracy_table(series: Series, points: Sequence[Row]) -> Table | None:
@@ -41,7 +38,6 @@ def accuracy_table(series: Series, points: Sequence[Row]) -> Table | None:
 
 TABLE = Tabulated(
     "accuracy",
-    ERROR_COLUMNS,
     lambda series, whole: [row for row in series.rows if row["error_uniform"] >= 0],
     accuracy_table,
 )

@@ -44,11 +44,10 @@ class Experiment:
 class Tabulated(NamedTuple):
     """A table of each series: ``rows`` selects its rows, ``table`` makes it, or returns None.
 
-    The files of a sweep have the name of the sweep, then ``kind``; the CSV file has these ``columns``.
+    The files of a sweep have the name of the sweep, then ``kind``, a key of ``csv_files.COLUMNS``.
     """
 
     kind: str
-    columns: Sequence[str]
     rows: Callable[[Series, Experiment], Sequence[Row]]
     table: Callable[[Series, Sequence[Row]], Table | None]
 

@@ -8,7 +8,7 @@ from hpcmm.analysis.documents import Answered, Column, Curve, Document, Pair
 from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.formats import number, times
 from hpcmm.report.markup import EMPTY, Cell, Table, words
-from hpcmm.report.vega import DASHES, PALETTE, Figure, category, quantity, rounded
+from hpcmm.report.vega import DASHES, PALETTE, Figure, category, layer, quantity, rounded
 
 TIMES, RATES, COUNTS = ("s", "ms", "µs"), ("GFLOP/s", "GB/s"), ("", "K", "KB")
 ENOUGH = 0.5  # share of the cells of a document that are measured, from which the page shows it
@@ -111,17 +111,12 @@ def _curve(curve: Curve) -> Figure:
     lines = list(curve.lines)
     scales = {channel: {"domain": lines, "range": list(each[: len(lines)])} for channel, each in ranges.items()}
     tooltip = [{"field": "line"}, {"field": "n"}, quantity("value", title=curve.unit, format=",.4r")]
-    spec = {
-        "width": "container",
-        "height": 280,
-        "mark": {"type": "line", "strokeWidth": 1.75},
-        "encoding": {
-            "x": quantity("n", title="N", **along),
-            "y": quantity("value", title=curve.unit, scale={"zero": not dense}),
-            **{channel: category("line", legend={"title": None}, scale=scale) for channel, scale in scales.items()},
-            "tooltip": tooltip,
-        },
-    }
+    hues = {channel: category("line", legend={"title": None}, scale=scale) for channel, scale in scales.items()}
+    y = quantity("value", title=curve.unit, scale={"zero": not dense})
+    line = layer(
+        {"type": "line", "strokeWidth": 1.75}, x=quantity("n", title="N", **along), y=y, **hues, tooltip=tooltip
+    )
+    spec = {"width": "container", "height": 280} | line
     shown = {"line": "Line", "n": "N", "value": curve.unit}
     return Figure(curve.name, f"{curve.caption}; {curve.machine}", columns, spec, shown)
 

@@ -14,8 +14,7 @@ from hpcmm.report.formats import billions, conditions, duration, number, rate, r
 from hpcmm.report.markup import Cell, Table
 from hpcmm.report.points import described
 from hpcmm.report.tables import Column, Row, clock, of_size, table, text, value
-from hpcmm.report.vega import LINE, PALETTE, Figure, category, first_of_labels, layered, quantity, rounded
-from hpcmm.store import DIMENSIONS
+from hpcmm.report.vega import PALETTE, Figure, category, first_of_labels, greyed, layer, layered, quantity, rounded
 
 
 def efficiencies(series: Series) -> Iterator[Figure]:
@@ -31,14 +30,9 @@ def efficiencies(series: Series) -> Iterator[Figure]:
             "watts": rounded([row["watts"] for row in rows]),
             "baseline": [int(row["baseline"]) for row in rows],
         }
-        color = {"condition": {"test": "datum.baseline == 1", "value": LINE}, "value": PALETTE[0]}
-        encoding = {
-            "x": quantity("value", title=title),
-            "y": category("label", sort=columns["label"], title=None, axis={"labelLimit": 200}),
-            "color": color,
-            "opacity": {"condition": {"test": "datum.baseline == 1", "value": 0.45}, "value": 1},
-        }
-        spec = layered([{"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": encoding}], 24 * len(rows) + 8)
+        y = category("label", sort=columns["label"], title=None, axis={"labelLimit": 200})
+        bar, shades = {"type": "bar", "height": {"band": 0.7}}, greyed("datum.baseline == 1")
+        spec = layered([layer(bar, x=quantity("value", title=title), y=y, **shades)], 24 * len(rows) + 8)
         shown = {"label": "Rung", "value": title, "watts": "Power, W"}
         caption = f"{formats.device(device)} at {formats.size(rows[0])}, {described(series)}: {title}"
         yield Figure(f"energy-{device}", caption, columns, spec, shown, series.dtype, device)
@@ -59,25 +53,16 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
         columns["value"] = rounded(rows[name] * unit)
         along = {"axis": {"format": ",d", "labelBound": True}, "scale": {"nice": False}}
         value = quantity("value", title=title, format=",.4r")
-        spec = {
-            "width": "container",
-            "height": 120,
-            "mark": {"type": "line", "strokeWidth": 1, "point": {"size": 14}},
-            "encoding": {
-                "x": quantity("sample", title="sample, in the order of the file", **along),
-                "y": quantity("value", title=title, scale={"zero": False}, axis={"tickCount": 4}),
-                "color": category("gpu", scale=hues, legend={"title": None} if len(kinds) > 1 else None),
-                "detail": {"field": "part"},
-                "tooltip": [*({"field": field} for field in ("sample", "sweep", "gpu")), value],
-            },
-        }
+        spec = {"width": "container", "height": 120} | layer(
+            {"type": "line", "strokeWidth": 1, "point": {"size": 14}},
+            x=quantity("sample", title="sample, in the order of the file", **along),
+            y=quantity("value", title=title, scale={"zero": False}, axis={"tickCount": 4}),
+            color=category("gpu", scale=hues, legend={"title": None} if len(kinds) > 1 else None),
+            detail={"field": "part"},
+            tooltip=[*({"field": field} for field in ("sample", "sweep", "gpu")), value],
+        )
         caption = f"{title[0].upper()}{title[1:]}, GPU of rank 0 during the run, medians of adjacent samples"
         yield Figure(name, caption, columns, spec, {"sample": "Sample", "sweep": "Sweep", "gpu": "GPU", "value": title})
-
-
-ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")
-ENERGY_COLUMNS += ("bytes_per_second", "clock", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")
-ENERGY_COLUMNS += ("bytes_per_joule",)
 
 
 def energy_table(series: Series, points: Sequence[Row]) -> Table | None:
@@ -109,7 +94,6 @@ CHAPTER = Chapter(
     tables=(
         Tabulated(
             "energy",
-            ENERGY_COLUMNS,
             lambda series, whole: [row for row in series.rows if row["watts"] > 0],
             energy_table,
         ),

@@ -19,8 +19,7 @@ from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
 from hpcmm.report.tables import Column, Row
-from hpcmm.report.vega import BESIDE, LINE, PALETTE, Figure, Spec, Style
-from hpcmm.store import DIMENSIONS
+from hpcmm.report.vega import BESIDE, PALETTE, Figure, Spec, Style
 
 OTHERS = "others:"  # the label between the climb and the other rungs
 MOST_LADDERS = 8  # sizes of one ladder that can be chosen
@@ -114,39 +113,24 @@ def _ladder(series: Series, rows: Sequence[Row], climb: int) -> Figure | None:
     title = f"speed relative to {baseline}" if relative else rates.name
     axis = f"over {baseline}" if relative else rates.name  # the caption says what it is; a narrow axis has no room
     x, y = _axes(axis, low, ends, texts, labels)
-    color = {"condition": {"test": "datum.library == 1", "value": LINE}, "value": PALETTE[0]}
-    opacity = {"condition": {"test": "datum.library == 1", "value": 0.45}, "value": 1}
     tooltip = tooltips(rates.name, series)
     end = f"max(isValid(datum.to) ? datum.to : 0, isValid(datum.value) ? datum.value : 0, {floor:.6g})"
     bars = [*calculations(series), {"filter": "datum.kind == 'bar'"}]
+    above = {"type": "text", "align": "left", "dx": 6, "dy": {"expr": f"-height / {2 * len(labels)}"}, "fontSize": 10}
     layers: list[Spec] = [
-        _bars(x, y, low, {"color": color, "opacity": opacity, "tooltip": tooltip}, bars),
+        _bars(x, y, low, vega.greyed("datum.library == 1") | {"tooltip": tooltip}, bars),
         _beside(y, end),
-        {
-            "mark": {
-                "type": "text",
-                "align": "left",
-                "dx": 6,
-                "dy": {"expr": f"-height / {2 * len(labels)}"},
-                "fontSize": 10,
-            },
-            "transform": [{"filter": "datum.gain != ''"}],
-            "encoding": {"x": {"datum": floor}, "y": y, "text": {"field": "gain"}},
-        },
+        vega.layer(above, "datum.gain != ''", x={"datum": floor}, y=y, text={"field": "gain"}),
     ]
     if "mark" in columns["kind"]:
-        layers.append({
-            "mark": {"type": "point", "shape": "diamond", "filled": True, "size": 90, "color": PALETTE[1]},
-            "transform": [*calculations(series), {"filter": "datum.kind == 'mark'"}],
-            "encoding": {"x": x, "y": y, "tooltip": tooltip},
-        })  # fmt: skip
+        mark = {"type": "point", "shape": "diamond", "filled": True, "size": 90, "color": PALETTE[1]}
+        layers.append(vega.layer(mark, "datum.kind == 'mark'", calculations(series), x=x, y=y, tooltip=tooltip))
     if any(each is not None for each in columns["from"]):  # Vega warns about the extent of an empty layer
-        interval = {"x": vega.quantity("from"), "x2": {"field": "to"}, "y": y}
-        enough = [{"filter": "isValid(datum.from) && !datum.baseline"}]
         mark = {"type": "rule", "strokeWidth": 1.5, "clip": True}  # a wide interval would cross the labels
-        layers.append({"mark": mark, "transform": enough, "encoding": interval})
+        enough = "isValid(datum.from) && !datum.baseline"
+        layers.append(vega.layer(mark, enough, x=vega.quantity("from"), x2={"field": "to"}, y=y))
     if relative:
-        layers.insert(1, {"mark": {"type": "rule", "opacity": 0.35}, "encoding": {"x": {"datum": 1}}})
+        layers.insert(1, vega.layer({"type": "rule", "opacity": 0.35}, x={"datum": 1}))
     caption = f"{formats.device(rows[0]['device'])} at {formats.size(rows[0])}, {described(series)}: {title}"
     caption += "; between the bars the gain of a step" if climb > 1 else ""
     caption += "; diamond: other arithmetic" if "mark" in columns["kind"] else ""
@@ -173,21 +157,15 @@ def _axes(
 
 def _bars(x: Spec, y: Spec, start: float, channels: Spec, transform: Sequence[Spec] = ()) -> Spec:
     """Return a layer of bars from ``start``."""
-    return {
-        "mark": {"type": "bar", "height": {"band": 0.55}},
-        "transform": [*transform, {"calculate": f"{start:.6g}", "as": "start"}],
-        "encoding": {"x": x, "x2": {"field": "start"}, "y": y, **channels},
-    }
+    steps = [*transform, {"calculate": f"{start:.6g}", "as": "start"}]
+    bar = {"type": "bar", "height": {"band": 0.55}}
+    return vega.layer(bar, transform=steps, x=x, x2={"field": "start"}, y=y, **channels)
 
 
 def _beside(y: Spec, end: str) -> Spec:
     """Return a layer with the text of each bar after its end, an expression."""
-    return {
-        "name": BESIDE,
-        "mark": {"type": "text", "align": "left", "dx": 6},
-        "transform": [{"calculate": end, "as": "end"}],
-        "encoding": {"x": vega.quantity("end"), "y": y, "text": {"field": "text"}},
-    }
+    mark, steps = {"type": "text", "align": "left", "dx": 6}, [{"calculate": end, "as": "end"}]
+    return vega.layer(mark, transform=steps, x=vega.quantity("end"), y=y, text={"field": "text"}) | {"name": BESIDE}
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -212,7 +190,7 @@ def _branches(series: Series, steps: Sequence[Row]) -> Figure:
     tooltip = [{"field": "label"}, {"field": "text"}, *(vega.quantity(name, format=".3r") for name in ("low", "high"))]
     layers: list[Spec] = [
         _bars(x, y, 1.0, {"color": color, "tooltip": tooltip}),
-        {"mark": {"type": "rule", "opacity": 0.35}, "encoding": {"x": {"datum": 1}}},
+        vega.layer({"type": "rule", "opacity": 0.35}, x={"datum": 1}),
         _beside(y, "max(datum.value, 1)"),
     ]
     shown = {"label": "Rung", "text": "Speed over its counterpart", "low": "from", "high": "to"}
@@ -234,11 +212,6 @@ def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
         return rate
     # the library's arithmetic is that of the element type, which the caption names; more would not fit beside a bar
     return f"{formats.times(ratio.value)} ({arithmetic_of(row) if ratio.arithmetics else rate})"
-
-
-LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
-LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "tuned_ratio", "fraction")
-LADDER_COLUMNS += ("ceiling",)
 
 
 def tuned_cell(row: Row) -> Cell:
@@ -341,7 +314,6 @@ def order(rows: Sequence[Row]) -> str:
 
 TABLE = Tabulated(
     "ladder",
-    LADDER_COLUMNS,
     lambda series, whole: analysis.ladder(series.rows),
     lambda series, rows: ladder_table(series),
 )

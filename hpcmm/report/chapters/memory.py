@@ -11,7 +11,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.report import formats
+from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, Chapter
 from hpcmm.report.chapters.ladder import best, ladders
 from hpcmm.report.chapters.reductions import reach
@@ -21,19 +21,7 @@ from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.points import described
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, table
-from hpcmm.report.vega import (
-    AT_ONE,
-    INTERVAL,
-    Figure,
-    Style,
-    dots,
-    first_of_labels,
-    layered,
-    quantity,
-    rounded,
-    size_axis,
-    styled,
-)
+from hpcmm.report.vega import Figure, Style
 
 
 def pitch_gain(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
@@ -43,34 +31,22 @@ def pitch_gain(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
         return
     columns = {
         **{name: [row[name] for row in pairs] for name in ("label", "n")},
-        **{name: rounded([row[name] for row in pairs]) for name in ("gain", "gain_low", "gain_high")},
+        **{name: vega.rounded([row[name] for row in pairs]) for name in ("gain", "gain_low", "gain_high")},
     }
     axis = {"title": "speedup from pitch", "scale": {"zero": False}}
-    x, y = size_axis(pairs), quantity("gain", **axis)
-    labels = [row["label"] for row in first_of_labels(pairs)]
-    color, shape, dash = styled("label", labels, style, symbolOpacity=1)
+    x, y = vega.size_axis(pairs), vega.quantity("gain", **axis)
+    labels = [row["label"] for row in vega.first_of_labels(pairs)]
+    color, shape, dash = vega.styled("label", labels, style, symbolOpacity=1)
     tooltip = [{"field": "label", "title": "variant"}, {"field": "n"}]
     titles = {"gain": "gain", "gain_low": "from", "gain_high": "to"}
-    tooltip += [quantity(name, format=".3r", title=title) for name, title in titles.items()]
-    ends = {"x": x, "y": quantity("gain_low", **axis), "y2": {"field": "gain_high"}}
-    layers = [
-        AT_ONE,
-        {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": color, "strokeDash": dash}},
-        {"mark": dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
-    ]
+    tooltip += [vega.quantity(name, format=".3r", title=title) for name, title in titles.items()]
+    ends = {"x": x, "y": vega.quantity("gain_low", **axis), "y2": {"field": "gain_high"}}
+    layers = [vega.AT_ONE, *vega.curves(x, y, color, shape, dash, tooltip)]
     if any(row["gain_low"] > 0 for row in pairs):
-        layers.insert(2, {"mark": INTERVAL, "encoding": ends | {"color": color}})
+        layers.insert(2, {"mark": vega.INTERVAL, "encoding": ends | {"color": color}})
     caption = f"Speedup from pitched rows, kernel alone, {described(series)}"
     shown = {"label": "Variant", "n": "n", "gain": "Gain", "gain_low": "from", "gain_high": "to"}
-    yield Figure("pitch", caption, columns, layered(layers, 260), shown, series.dtype, pairs[0]["device"])
-
-
-# Columns in order, as far as the timings have them.
-LEVEL_COLUMNS = (
-    *("owner", "device", "level", "latency_seconds", "latency_seconds_low", "latency_seconds_high"),
-    *("latency_cycles", "latency_bytes", "latency_variant", "bytes_per_second", "bytes_per_second_low"),
-    *("bytes_per_second_high", "bandwidth_bytes", "bandwidth_variant"),
-)
+    yield Figure("pitch", caption, columns, vega.layered(layers, 260), shown, series.dtype, pairs[0]["device"])
 
 
 def level_table(rows: pd.DataFrame, device: str) -> Table:

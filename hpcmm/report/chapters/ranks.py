@@ -23,7 +23,6 @@ from hpcmm.report.markup import Cell, Table, grouped, words
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, of_size, table, text, value
 from hpcmm.report.vega import AT_ONE, Figure, Style
-from hpcmm.store import DIMENSIONS
 
 PREDICTED = "predicted"  # group of the figures of a model
 
@@ -84,11 +83,7 @@ def _scaling(rows: Sequence[Row], style: Mapping[str, Style], caption: str, name
     dash = vega.category("of", legend={"title": None}, scale={"domain": list(dashes), "range": list(dashes.values())})
     tooltip = [{"field": field, "title": shown[field].lower()} for field in ("series", "size", "of", "ranks")]
     tooltip += [vega.quantity("efficiency", format=".1%"), vega.quantity("speedup", format=".3r")]
-    layers = [
-        AT_ONE,
-        {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": color, "strokeDash": dash}},
-        {"mark": vega.dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
-    ]
+    layers = [AT_ONE, *vega.curves(x, y, color, shape, dash, tooltip)]
     caption = f"{caption}, up to {max(columns['ranks'])} ranks"
     return Figure(name, caption, columns, vega.layered(layers, 300), shown, rows[0]["dtype"], rows[0]["device"])
 
@@ -116,31 +111,18 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
         hues = vega.distinct(analysis.row_dicts(rows), style)
         own = {shown: hues[label] for shown, label in zip(columns["label"], rows["label"], strict=True)}
         color, shape, dash = vega.styled("label", list(own), own, symbolStrokeWidth=0)
-        x, log = (
-            vega.ranks_axis(columns["ranks"]),
-            {"title": unit, "scale": {"type": "log"}, "axis": vega.tens_axis(0, 10)},
-        )
+        x = vega.ranks_axis(columns["ranks"])
+        log = {"title": unit, "scale": {"type": "log"}, "axis": vega.tens_axis(0, 10)}
         tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}]
         tooltip += [
             vega.quantity(field, title=f"{title}, {unit}", format=",.3r")
             for field, title in (("rate", "measured"), ("predicted", "predicted"))
         ]
+        predicted, rate = (vega.quantity(name, **log) for name in ("predicted", "rate"))
+        marks = {"shape": shape, "tooltip": tooltip}
         layers = [
-            {
-                "mark": {"type": "line"},
-                "encoding": {"x": x, "y": vega.quantity("predicted", **log), "color": color, "strokeDash": dash},
-            },
-            {
-                "mark": vega.dots(60),
-                "transform": [{"filter": "isValid(datum.rate)"}],
-                "encoding": {
-                    "x": x,
-                    "y": vega.quantity("rate", **log),
-                    "color": color,
-                    "shape": shape,
-                    "tooltip": tooltip,
-                },
-            },
+            vega.layer("line", x=x, y=predicted, color=color, strokeDash=dash),
+            vega.layer(vega.dots(60), "isValid(datum.rate)", x=x, y=rate, color=color, **marks),
         ]
         caption = (
             f"Predicted rates on the {formats.device(device)}, {dtype}, at {formats.size(rows.iloc[0])}. Lines are "
@@ -149,13 +131,6 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
         shown = {"label": "Variant", "ranks": "Ranks", "rate": f"Measured, {unit}", "predicted": f"Predicted, {unit}"}
         name, whole = f"predicted-{device}-{dtype}", vega.layered(layers, 300)
         yield Figure(name, caption, columns, whole, shown, dtype, device, group=PREDICTED)
-
-
-SCALING_COLUMNS = ("kind", "setting", "dtype", *DIMENSIONS, "device", "label", "ranks", "seconds", "speedup")
-SCALING_COLUMNS += ("efficiency", "efficiency_of_slowest", "base_ranks", "base_card", "call_seconds", "call_speedup")
-SCALING_COLUMNS += ("call_efficiency",)
-PREDICTION_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "of", "measured_ranks", "ranks", "seconds")
-PREDICTION_COLUMNS += ("predicted_seconds", "held_out")
 
 
 CONTRADICTING = 4  # measured ranks from which predictions of more ranks are shown
@@ -291,8 +266,6 @@ def ranks(rows: Sequence[Row]) -> str:
     return " ".join(texts)
 
 
-EXCHANGE_COLUMNS = ("pattern", "transport", "ranks", "dtype", "message_bytes", "seconds", "seconds_low", "seconds_high")
-EXCHANGE_COLUMNS += ("algorithm_bytes_per_second", "bus_bytes_per_second", "machine")
 EXCHANGE_HEAD = ("Pattern", "Transport", "Ranks", "Type", "Message", "Time")
 EXCHANGE_HEAD += ("Algorithm bandwidth, GB/s", "Bus bandwidth, GB/s")
 
@@ -313,19 +286,17 @@ def exchange_table(rows: Sequence[Row]) -> Table:
     return Table("Exchanges, all ranks at once", EXCHANGE_HEAD, grouped(lines, 4))
 
 
-def over_ranks(
-    sweep: str, rows: Sequence[Row], experiment: Experiment
-) -> list[tuple[str, Table, Sequence[Row], Sequence[str]]]:
-    """Return the tables of a sweep over ranks, each with the name of its files, its rows and the columns of its CSV."""
+def over_ranks(sweep: str, rows: Sequence[Row], experiment: Experiment) -> list[tuple[str, Table, Sequence[Row]]]:
+    """Return the tables of a sweep over ranks, each with the kind of its files and its rows."""
     gains, predicted = (
         analysis.row_dicts(each[each["sweep"] == sweep]) for each in (experiment.scaling, experiment.predictions)
     )
     known = (
-        ("scaling", scaling_table, gains, SCALING_COLUMNS),
-        ("predictions", prediction_table, predicted, PREDICTION_COLUMNS),
-        ("exchanges", exchange_table, links.exchanges(rows), EXCHANGE_COLUMNS),
+        ("scaling", scaling_table, gains),
+        ("predictions", prediction_table, predicted),
+        ("exchanges", exchange_table, links.exchanges(rows)),
     )
-    return [(kind, make(own), own, columns) for kind, make, own, columns in known if own]
+    return [(kind, make(own), own) for kind, make, own in known if own]
 
 
 CHAPTER = Chapter(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.model.quantities import DIFFERENCES
 from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.formats import number
 from hpcmm.report.markup import EMPTY, Cell, Table
@@ -18,7 +17,6 @@ from hpcmm.store import DIMENSIONS
 QUESTIONS = {"run": "Any run", "rows": "Any m", "ranks": "Any ranks", "tile": "Any tile", "device": "CPU and GPU"}
 RATIOS = {"ratio": "library", "tuned_ratio": "tuned library"}
 ONE_RESULT = ["machine", "operation", "dtype", *DIMENSIONS, "device", "label"]  # of all numbers of ranks
-DIFFERENCE_COLUMNS = ("sweep", "operation", "dtype", "ranks", *DIMENSIONS, "device", "label", *DIFFERENCES)
 
 
 def compared(frame: pd.DataFrame) -> pd.DataFrame:

@@ -83,7 +83,7 @@ def _against_size(
     some_ends = any(each > 0 for each in ends[0])
     first, last = ("from", "to") if relative else ("low", "high")
     rate, low, high = vega.quantity(field, **axis), vega.quantity(first, **axis), {"field": last}
-    at_one = {"mark": {"type": "rule", "strokeWidth": 1.5}, "encoding": {"y" if one_number else "x": {"datum": 1}}}
+    at_one = vega.layer({"type": "rule", "strokeWidth": 1.5}, **{"y" if one_number else "x": {"datum": 1}})
     layers: list[Spec] = [at_one] if relative else []
     if one_number:
         position = {"x": vega.size_axis(known), "y": rate}
@@ -97,11 +97,7 @@ def _against_size(
         for baseline, own in ((0, {"strokeWidth": 1.75}), (1, {"strokeWidth": 3, "strokeDash": [7, 4]})):
             if any(row["baseline"] == baseline for row in known):
                 encoding = {**position, "color": color} | ({} if baseline else {"strokeDash": dash})
-                layers.append({
-                    "mark": {"type": "line"} | own,
-                    "transform": [{"filter": f"datum.baseline == {baseline}"}],
-                    "encoding": encoding,
-                })  # fmt: skip
+                layers.append(vega.layer({"type": "line"} | own, f"datum.baseline == {baseline}", **encoding))
     else:
         # Shapes have no order for a line, and long names: one row each.
         shapes = [formats.size(at[0]) for at in sizes.values()]
@@ -110,14 +106,10 @@ def _against_size(
         ends, height = {"x": low, "x2": high, "y": y}, max(120, 44 * len(shapes))
     marker = 60 if len({row["n"] for row in known}) <= 24 else 12  # a dense sweep's markers would hide its lines
     if some_ends:  # Vega warns about the extent of an empty layer
-        enough = [{"filter": f"isValid(datum.{first})"}]
-        interval = {"mark": INTERVAL | {"clip": True}, "transform": enough, "encoding": ends | {"color": color}}
+        interval = vega.layer(INTERVAL | {"clip": True}, f"isValid(datum.{first})", **ends, color=color)
         layers.append(interval | {"name": f"needs_{first}"})
-    layers.append({
-        "mark": vega.dots(marker),
-        "transform": calculations(series),
-        "encoding": {**position, "color": color, "shape": shape, "tooltip": tooltips(rates.name, series)},
-    })  # fmt: skip
+    marks = {"color": color, "shape": shape, "tooltip": tooltips(rates.name, series)}
+    layers.append(vega.layer(vega.dots(marker), transform=calculations(series), **position, **marks))
     what = unit[:1].upper() + unit[1:] if relative else f"{unit} of the kernel alone"
     caption = f"{what} by {'size' if one_number else 'shape'}, {described(series)}{among}"
     caption += _arithmetics(known, series) if relative else ""
@@ -177,20 +169,15 @@ def _limit_layers(known: Sequence[Row], x: Spec, axis: Spec) -> list[Spec]:
     y = vega.quantity("limit", **axis)
     tooltip = [{"field": "ceiling", "title": "limit"}, {"field": "size"}, vega.quantity("limit", format=",.3r")]
     last = {"filter": f"datum.n == {largest}"}
-    return [
-        {
-            "name": "needs_fraction_1",  # the page leaves a layer out if the chosen rows lack what it needs
-            "mark": {"type": "line", "strokeDash": [1, 3], "strokeWidth": 2, "color": LINE, "point": False},
-            "transform": median,
-            "encoding": {"x": x, "y": y, "detail": {"field": "ceiling"}, "tooltip": tooltip},
-        },
-        {
-            "name": "needs_fraction_2",
-            "mark": {"type": "text", "align": "right", "dy": -8, "fontSize": 11},
-            "transform": [*median, last, {"calculate": "'limit of ' + datum.ceiling", "as": "name"}],
-            "encoding": {"x": x, "y": y, "text": {"field": "name"}},
-        },
+    line = {"type": "line", "strokeDash": [1, 3], "strokeWidth": 2, "color": LINE, "point": False}
+    name = [*median, last, {"calculate": "'limit of ' + datum.ceiling", "as": "name"}]
+    text = {"type": "text", "align": "right", "dy": -8, "fontSize": 11}
+    layers = [
+        vega.layer(line, transform=median, x=x, y=y, detail={"field": "ceiling"}, tooltip=tooltip),
+        vega.layer(text, transform=name, x=x, y=y, text={"field": "name"}),
     ]
+    # the page leaves a layer out if the chosen rows lack what it needs
+    return [layer | {"name": f"needs_fraction_{i}"} for i, layer in enumerate(layers, 1)]
 
 
 def _multiples(known: Sequence[Row]) -> dict[int, int]:
@@ -206,19 +193,6 @@ def _multiple_layers(multiples: Mapping[int, int], x: Spec) -> list[Spec]:
     values = [{"n": n, "width": 2 if tile == widest else 1} for n, tile in multiples.items()]
     mark, width = {"type": "rule", "opacity": 0.25}, vega.quantity("width", scale=None, legend=None)
     return [{"data": {"values": values}, "mark": mark, "encoding": {"x": x, "strokeWidth": width}}]
-
-
-POINT_COLUMNS = (
-    *("sweep", "operation", "setting", "dtype", "ranks", *DIMENSIONS, "device", "machine", "variant", "tile"),
-    *("label", "result", "where"),
-    *("seconds", "seconds_low", "seconds_high", "repetitions"),
-    *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
-    *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
-    *("ratio", "ratio_low", "ratio_high", "library", "tuned_ratio", "tuned_ratio_low", "tuned_ratio_high"),
-    *("tuned_library", "fraction", "ceiling", "clock"),
-    *("error", "bound", "reference", "arithmetic", "pick", "schedule", "throttled", "event_seconds"),
-    *("huge_pages", "huge_pages_most", "steal"),
-)
 
 
 def against_tuned(row: Row) -> str:

@@ -16,7 +16,7 @@ from hpcmm.report.findings import rate_ratio
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Row
-from hpcmm.report.vega import Figure, Style, category, layered, quantity, rounded
+from hpcmm.report.vega import Figure, Style, category, layer, layered, quantity, rounded
 
 HEAT = ("#eef3f9", "#1f5fa8")  # slowest, fastest
 MOST_SIZES = 8  # of a map: more columns are too narrow for their numbers on a phone
@@ -51,25 +51,14 @@ def tile_map(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     color = quantity("relative", scale={"domain": [0, 1], "range": list(HEAT)}, legend=legend)
     ink = {"test": "datum.text == 'FAIL'", "value": "#b3141d"}
     light = {"test": "datum.relative > 0.77", "value": "#ffffff"}
+    cell = {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1}
+    wrong = {"type": "rect", "fill": "#ffffff", "stroke": "#b3141d", "strokeWidth": 2}
+    shades = {"color": color, "tooltip": tooltips(unit, series)}
+    inks = {"condition": [ink, light], "value": "#16202c"}
     layers = [
-        {
-            "mark": {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1},
-            "transform": [*calculations(series), {"filter": "isValid(datum.relative)"}],
-            "encoding": {**position, "color": color, "tooltip": tooltips(unit, series)},
-        },
-        {
-            "mark": {"type": "rect", "fill": "#ffffff", "stroke": "#b3141d", "strokeWidth": 2},
-            "transform": [{"filter": "datum.text == 'FAIL'"}],
-            "encoding": position,
-        },
-        {
-            "mark": {"type": "text", "fontSize": 11},
-            "encoding": {
-                **position,
-                "text": {"field": "text"},
-                "color": {"condition": [ink, light], "value": "#16202c"},
-            },
-        },
+        layer(cell, "isValid(datum.relative)", calculations(series), **position, **shades),
+        layer(wrong, "datum.text == 'FAIL'", **position),
+        layer({"type": "text", "fontSize": 11}, **position, text={"field": "text"}, color=inks),
     ]
     caption = f"{unit} by tile and size, {described(series)}; an empty cell was not measured"
     whole = layered(layers, 26 * len(labels) + 20)

@@ -22,8 +22,7 @@ from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.points import SECONDS, described
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, of_size, table, text, value
-from hpcmm.report.vega import PALETTE, Figure, Style, category, layered, quantity
-from hpcmm.store import DIMENSIONS
+from hpcmm.report.vega import PALETTE, Figure, Style, category, layer, layered, quantity
 
 
 def calls(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
@@ -91,32 +90,20 @@ def _stacked(name: str, caption: str, rows: Sequence[Row], names: Sequence[str],
     bar = "Size" if share else "Variant"
     tooltip = [{"field": "name", "title": bar.lower()}, {"field": "phase"}, {"field": "time"}]
     tooltip.append(quantity("share", format=".1%"))
+    stacked = {"type": "bar", "stroke": "#ffffff", "strokeWidth": 1, "height": {"band": 0.75}}
+    time = [{"calculate": SECONDS, "as": "time"}]
+    inside = {"type": "text", "color": "#ffffff", "fontSize": 11, "fontWeight": "bold"}
+    middle = [
+        # only where the label fits into the bar
+        {"filter": f"(datum.end - datum.start) * width / {longest:.6g} > 8 * length(datum.phase)"},
+        {"calculate": "(datum.start + datum.end) / 2", "as": "middle"},
+    ]
     layers = [
-        {
-            "mark": {"type": "bar", "stroke": "#ffffff", "strokeWidth": 1, "height": {"band": 0.75}},
-            "transform": [{"calculate": SECONDS, "as": "time"}],
-            "encoding": {"x": x, "x2": {"field": "end"}, "y": y, "color": color, "tooltip": tooltip},
-        },
-        {
-            "mark": {"type": "text", "color": "#ffffff", "fontSize": 11, "fontWeight": "bold"},
-            "transform": [
-                # only where the label fits into the bar
-                {"filter": f"(datum.end - datum.start) * width / {longest:.6g} > 8 * length(datum.phase)"},
-                {"calculate": "(datum.start + datum.end) / 2", "as": "middle"},
-            ],
-            "encoding": {"x": quantity("middle"), "y": y, "text": {"field": "phase"}},
-        },
+        layer(stacked, transform=time, x=x, x2={"field": "end"}, y=y, color=color, tooltip=tooltip),
+        layer(inside, transform=middle, x=quantity("middle"), y=y, text={"field": "phase"}),
     ]
     shown = {"name": bar, "phase": "Phase", "seconds": "Seconds", "share": "Share"}
     return Figure(name, caption, columns, layered(layers, 26 * len(set(names)) + 8), shown)
-
-
-PHASE_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "call_seconds", "call_seconds_low")
-PHASE_COLUMNS += ("call_seconds_high", "call_repetitions", *(f"call_{phase}" for phase in PHASES[:-1]))
-PHASE_COLUMNS += (*(f"share_{phase}" for phase in PHASES[:-1]), "seconds", "flops_per_second", "bytes_per_second")
-PHASE_COLUMNS += ("call_flops_per_second", "call_bytes_per_second", "call_ratio")
-ACTIVITY_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "memory", "activity", "share", "total", "calls")
-ACTIVITY_COLUMNS += ("mean", "least", "most")
 
 
 def phase_table(series: Series, rows: Sequence[Row]) -> Table | None:
@@ -222,9 +209,7 @@ CHAPTER = Chapter(
     (calls, rate_against_size, ladders),
     (Answer(host_memory, each_size=True),),
     (
-        Tabulated("phases", PHASE_COLUMNS, lambda series, whole: analysis.phases(series.rows), phase_table),
-        Tabulated(
-            "activities", ACTIVITY_COLUMNS, lambda series, whole: whole.activities.get(series.key, ()), activity_table
-        ),
+        Tabulated("phases", lambda series, whole: analysis.phases(series.rows), phase_table),
+        Tabulated("activities", lambda series, whole: whole.activities.get(series.key, ()), activity_table),
     ),
 )

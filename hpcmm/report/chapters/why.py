@@ -55,14 +55,8 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         log = {"scale": {"type": "log", "nice": False, "padding": 8}, "axis": vega.tens_axis(-3, 9)}
         x, y = log | {"title": "operations per byte of compulsory traffic"}, log | {"title": unit.name}
         operations = list(dict.fromkeys(rows["operation"]))
-        color, shape = (
-            vega.category(
-                "operation",
-                scale={"domain": operations, "range": list(values[: len(operations)])},
-                legend={"title": None},
-            )
-            for values in (PALETTE, MARKERS)
-        )
+        ranges = [{"domain": operations, "range": list(each[: len(operations)])} for each in (PALETTE, MARKERS)]
+        color, shape = (vega.category("operation", scale=scale, legend={"title": None}) for scale in ranges)
         names = [name for name, *_ in roof.ceilings]
         dashes = {"domain": names, "range": list(DASHES[: len(names)])}
         dash = vega.category("of", scale=dashes, legend={"title": None})
@@ -70,21 +64,13 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         tooltip.append(vega.quantity("rate", title=unit.name, format=",.3r"))
         tooltip.append(vega.quantity("fraction", title="of limit", format=".0%"))
         position = {"x": vega.quantity("intensity", **x), "y": vega.quantity("rate", **y)}
+        line = {"type": "line", "color": LINE, "strokeWidth": 2}
+        limits = vega.layer(line, x=vega.quantity("x", **x), y=vega.quantity("y", **y), strokeDash=dash)
+        beside = {"type": "text", "fontSize": 11} | {name: {"expr": each} for name, each in SIDE.items()}
         layers = [
-            {
-                "data": {"values": lines},
-                "mark": {"type": "line", "color": LINE, "strokeWidth": 2},
-                "encoding": {"x": vega.quantity("x", **x), "y": vega.quantity("y", **y), "strokeDash": dash},
-            },
-            {
-                "mark": vega.dots(70, opacity=0.85),
-                "encoding": {**position, "tooltip": tooltip, "color": color, "shape": shape},
-            },
-            {
-                "name": BESIDE,
-                "mark": {"type": "text", "fontSize": 11} | {name: {"expr": each} for name, each in SIDE.items()},
-                "encoding": {**position, "text": {"field": "name"}},
-            },
+            limits | {"data": {"values": lines}},
+            vega.layer(vega.dots(70, opacity=0.85), **position, tooltip=tooltip, color=color, shape=shape),
+            vega.layer(beside, **position, text={"field": "name"}) | {"name": BESIDE},
         ]
         caption = f"Roofline of the {formats.device(roof.device)} in {roof.dtype}: every rung at its fastest size"
         number = f"-{machines.index(roof.machine) + 1}" if len(machines) > 1 else ""
