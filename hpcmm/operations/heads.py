@@ -14,7 +14,7 @@ import functools
 import math
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -404,16 +404,32 @@ def value_of(node: ast.expr, known: Mapping[str, Any]) -> int:
 def ladder(
     folder: str,
     dtypes: Sequence[str],
-    *records: Variant,
+    *functions: Callable[..., Any],
     geometry: type[Geometry] | None = None,
     launches: Mapping[str, Geometry | Mapping[str, Geometry]] | None = None,
+    picks: Callable[[Mapping[str, Sequence[str]]], Any] | None = None,
 ) -> tuple[Variant, ...]:
     """Return the records of a ladder, in the order of ``ladders.yaml``.
 
-    ``records`` are those of libraries and picks; the heads of the sources in ``folder`` are the records of the other
-    rungs, as ``rung`` reads them. ``launches`` are by name.
+    The heads of the sources in ``folder`` are the records of rungs, as ``rung`` reads them. ``functions`` are those
+    that the records of libraries name, ``launches`` are by name, and ``picks`` makes a pick of its rungs.
     """
     suffixes = [device.suffix for device in DEVICES.values()]
     paths = {path.stem: path for path in (kernels.FOLDER / folder).glob("*/*") if path.suffix in suffixes}
-    named, launches = {each.name: each for each in records}, launches or {}
-    return tuple(named.get(name) or rung(paths[name], geometry, dtypes, launches.get(name)) for name in LADDERS[folder])
+    known, launches = {each.__name__: each for each in functions}, launches or {}
+
+    def beside(name: str, head: Mapping[str, Any]) -> Variant:
+        given = {key: known[head[key]] for key in ("library", "unsupported", "workspace") if key in head}
+        given |= {key: head[key] for key in ("provider", "tunes") if key in head}
+        if "call" in head:
+            given["library"] = functools.partial(given["library"], call=head["call"])
+        if "picks" in head:
+            given["picks"] = picks({dtype: tuple(names) for dtype, names in head["picks"].items()})
+        return dataclasses.replace(record(name, head["device"], head), **given)
+
+    return tuple(
+        rung(paths[each], geometry, dtypes, launches.get(each))
+        if isinstance(each, str)
+        else beside(*next(iter(each.items())))
+        for each in LADDERS[folder]
+    )

@@ -10,14 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hpcmm.model import Task, Variant
+from hpcmm.model import Task
 from hpcmm.operations import cores
+from hpcmm.operations.heads import ladder
 from hpcmm.operations.memory import COPY, copy_of_library
-
-LADDER = (
-    Variant("memcpy", "cpu", "NumPy's copy", library=copy_of_library, provider="numpy"),
-    Variant("device_copy", "cuda", "CuPy's copy on the device", library=copy_of_library, provider="cupy"),
-)
 
 
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
@@ -34,7 +30,7 @@ LINKS = replace(
     name="links",
     kernels="links",
     dtypes=("int32", "float32", "float64"),
-    ladder=LADDER,
+    ladder=ladder("links", COPY.dtypes, copy_of_library),
     draw=draw,
     macros={},
     geometry=None,

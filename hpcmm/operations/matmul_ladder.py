@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
-from hpcmm.model import Task, Variant
+from hpcmm.model import Task
 from hpcmm.model.launch import Workspace
 from hpcmm.operations.after_launches import ThreeFp16, TransposedInt8
 from hpcmm.operations.amx import Packed, PackedResidues
@@ -30,6 +29,18 @@ def blas(backend: Any, task: Task, arrays: Mapping[str, Any], call: str = "gemm"
     """C = alpha A B + beta C in one call of a library, which a function of the device binds."""
     alpha, beta = task.scalars["alpha"], task.scalars["beta"]
     return getattr(backend, call)(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
+
+
+def no_mkl(backend: Any, dtype: str) -> str:
+    return backend.why_no_library("mkl")
+
+
+def no_onednn(backend: Any, dtype: str) -> str:
+    return backend.why_no_library("onednn")
+
+
+def not_emulated(backend: Any, dtype: str) -> str:
+    return backend.why_not_emulated(dtype)
 
 
 def workspace_of_blas(task: Task) -> dict[str, Workspace]:
@@ -95,122 +106,8 @@ LAUNCHES = {
 LADDER = ladder(
     "matmul",
     ("float32", "float64"),
-    Variant(
-        "numpy",
-        "cpu",
-        "NumPy's BLAS",
-        dtypes=(*EVERY, "int8", "int32"),
-        library=blas,
-        deterministic=False,
-        provider="blas",
-    ),
-    Variant(
-        "mkl",
-        "cpu",
-        "MKL",
-        library=partial(blas, call="gemm_mkl"),
-        provider="mkl",
-        unsupported=lambda backend, dtype: backend.why_no_library("mkl"),
-        deterministic=False,
-        context=True,
-    ),
-    Variant(
-        "onednn",
-        "cpu",
-        "oneDNN",
-        dtypes=("float32", "bfloat16", "int8"),
-        library=partial(blas, call="gemm_onednn"),
-        provider="onednn",
-        unsupported=lambda backend, dtype: backend.why_no_library("onednn"),
-        deterministic=False,
-        context=True,
-    ),
-    Variant(
-        "best",
-        "cuda",
-        "runs the rung that is predicted to be fastest for the shape, in the arithmetic of the type",
-        dtypes=EVERY,
-        architecture="sm_90",
-        picks=Fastest(
-            {
-                "float32": ("large_thread_tile", "split_k", "skinny", "stream_k_fma"),
-                "float64": ("persistent_dmma", "stream_k_dmma", "split_k_dmma", "skinny"),
-                **dict.fromkeys(
-                    SIXTEEN_BIT, ("persistent", "multicast", "split_k_wgmma", "few_rows_wgmma", "short_k_wgmma")
-                ),
-            }
-        ),
-    ),
-    Variant(
-        "best_invariant",
-        "cuda",
-        "the same among rungs of one order of k: the bits of a row of C depend on neither m nor the number of ranks",
-        dtypes=EVERY,
-        architecture="sm_90",
-        invariant=True,
-        picks=Fastest(
-            {
-                "float32": ("fixed_parts_tile", "fixed_parts_fma"),
-                "float64": ("undivided_dmma",),
-                **dict.fromkeys(SIXTEEN_BIT, ("persistent", "multicast", "undivided_wgmma", "undivided_few_rows")),
-            }
-        ),
-    ),
-    Variant(
-        "best_three_tf32",
-        "cuda",
-        "the same among the rungs with three TF32 products",
-        dtypes=("float32",),
-        architecture="sm_90a",
-        arithmetic={"float32": "three TF32 products"},
-        picks=Fastest({"float32": ("tensor_core", "warpgroup", "stream_k")}),
-    ),
-    Variant(
-        "cublas",
-        "cuda",
-        "cuBLAS, without TF32",
-        dtypes=(*EVERY, *TO_FLOAT32, *EIGHT_BIT),
-        source="001",
-        library=blas,
-        provider="cublas",
-        workspace=workspace_of_blas,
-    ),
-    Variant(
-        "cublaslt",
-        "cuda",
-        "the fastest algorithm of cuBLASLt's heuristics",
-        library=partial(blas, call="gemm_fastest"),
-        tunes="cublas",
-        provider="cublas",
-        workspace=workspace_of_fastest,
-        dtypes=(*EVERY, *TO_FLOAT32, *EIGHT_BIT),
-        deterministic=False,
-        context=True,
-    ),
-    Variant(
-        "cublas_tf32",
-        "cuda",
-        "cuBLAS with inputs rounded to TF32",
-        library=partial(blas, call="gemm_tf32"),
-        provider="cublas",
-        dtypes=("float32",),
-        architecture="sm_80",
-        arithmetic={"float32": "TF32"},
-        context=True,
-    ),
-    Variant(
-        "cublas_emulated",
-        "cuda",
-        "cuBLAS with emulation: float64 by int8 products, float32 by BF16 products",
-        library=partial(blas, call="gemm_emulated"),
-        provider="cublas",
-        unsupported=lambda backend, dtype: backend.why_not_emulated(dtype),
-        workspace=workspace_of_emulation,
-        dtypes=("float32", "float64"),
-        architecture="sm_80",
-        arithmetic={"float32": "nine BF16 products", "float64": "int8 products of cuBLAS"},
-        context=True,
-    ),
+    *(blas, workspace_of_blas, workspace_of_fastest, workspace_of_emulation, no_mkl, no_onednn, not_emulated),
     geometry=Tiled,
     launches=LAUNCHES,
+    picks=Fastest,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Geometry, Operand, Operation, Task, Variant, Verdict
+from hpcmm.model import Geometry, Operand, Operation, Task, Verdict
 from hpcmm.model.launch import Launch, Workspace
 from hpcmm.operations import accuracy, cores
 from hpcmm.operations.heads import ladder
@@ -95,13 +95,7 @@ def copy_of_library(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Call
     return lambda: np.multiply(x, factor, out=y)
 
 
-COPY_LADDER = ladder(
-    "copy",
-    ("float32", "float64"),
-    Variant("numpy", "cpu", "NumPy's copy or product", library=copy_of_library, provider="numpy"),
-    Variant("cupy", "cuda", "CuPy's copy or product", library=copy_of_library, provider="cupy"),
-    geometry=OverVector,
-)
+COPY_LADDER = ladder("copy", ("float32", "float64"), copy_of_library, geometry=OverVector)
 
 
 # --- latency: the element after k steps through a cycle of n elements ------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Geometry, Operand, Operation, Task, Variant, Verdict
+from hpcmm.model import Geometry, Operand, Operation, Task, Verdict
 from hpcmm.model.launch import Launch, Workspace
 from hpcmm.operations import accuracy, cores
 from hpcmm.operations.heads import ladder
@@ -97,13 +97,7 @@ def cub(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Non
 
 DTYPES = ("int32", "float32", "float64")
 
-LADDER = ladder(
-    "reduction",
-    DTYPES,
-    Variant("numpy", "cpu", "NumPy's reduction", library=numpy_reduction, provider="numpy", deterministic=False),
-    Variant("cub", "cuda", "CUB's device-wide reduction", library=cub, provider="cub"),
-    geometry=Passes,
-)
+LADDER = ladder("reduction", DTYPES, numpy_reduction, cub, geometry=Passes)
 
 OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("result", (), "combined", "out"))
 IDENTITIES = {"sum": 0, "minimum": np.inf, "maximum": -np.inf}

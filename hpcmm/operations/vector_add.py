@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Geometry, Operand, Operation, Task, Variant, Verdict
+from hpcmm.model import Geometry, Operand, Operation, Task, Verdict
 from hpcmm.model.launch import Launch
 from hpcmm.operations import accuracy, cores
 from hpcmm.operations.heads import ladder, number
@@ -66,22 +66,7 @@ def cublas_geam(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable
 
 DTYPES = ("int32", "float32", "float64")
 
-LADDER = ladder(
-    "vector_add",
-    DTYPES,
-    Variant("numpy", "cpu", "NumPy's add", library=numpy_add, provider="numpy"),
-    Variant("cupy", "cuda", "CuPy's elementwise add", library=cupy_add, provider="cupy"),
-    Variant(
-        "geam",
-        "cuda",
-        "cuBLAS's sum of two matrices",
-        library=cublas_geam,
-        provider="cublas",
-        dtypes=("float32", "float64"),
-        context=True,
-    ),
-    geometry=OverVector,
-)
+LADDER = ladder("vector_add", DTYPES, numpy_add, cupy_add, cublas_geam, geometry=OverVector)
 
 OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("y", ("n",), "rows", "in"), Operand("z", ("n",), "rows", "out"))
 
