@@ -230,18 +230,21 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
     comparable: dict[tuple, list[dict[str, Any]]] = {}
     for row in row_dicts(frame[[*timed, *(f"call_{phase}" for phase in MOVES)]]):
         comparable.setdefault(tuple(row[name] for name in alike), []).append(row)
-    own = points(frame)
-    others, at = own["algorithm"] != TEXTBOOK, [own[name] for name in ("sweep", "operation", "variant", "dtype")]
-    compared = others.groupby(at).transform("any") & (own["ranks"].groupby(at).transform("max") > 1)
-    own = own[others | compared]
-    own = own.assign(work=_work(own))
+    current = points(frame)
+    others, at = (
+        current["algorithm"] != TEXTBOOK,
+        [current[name] for name in ("sweep", "operation", "variant", "dtype")],
+    )
+    compared = others.groupby(at).transform("any") & (current["ranks"].groupby(at).transform("max") > 1)
+    current = current[others | compared]
+    current = current.assign(work=_work(current))
     exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
     shortest = frame.groupby(["device", "machine"])["seconds"].min()
-    noise = _noise(columns, own)
+    noise = _noise(columns, current)
     copies: dict[tuple, Copies] = {}
     machines: dict[tuple, cost.Machine | None] = {}
     found = []
-    for index, row in zip(own.index, row_dicts(own), strict=True):
+    for index, row in zip(current.index, row_dicts(current), strict=True):
         operation, algorithm = OPERATIONS[row["operation"]], ALGORITHMS[row["algorithm"]]
         if algorithm.predict is None:
             continue

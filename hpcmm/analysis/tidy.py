@@ -364,11 +364,11 @@ def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, ph
     is_baseline = (frame["baseline"] == 1) & ~is_own(frame)
     baseline_of = pd.Series(frame.index[is_baseline], index=point[is_baseline])
     baseline_of = baseline_of[~baseline_of.index.duplicated()]
-    own = slowest.loc[~is_baseline.to_numpy()[slowest["measurement"]], ["measurement", "repetition", phase]]
-    own = own.assign(partner=point.to_numpy()[own["measurement"]])
-    own["partner"] = own["partner"].map(baseline_of)
+    variants = slowest.loc[~is_baseline.to_numpy()[slowest["measurement"]], ["measurement", "repetition", phase]]
+    variants = variants.assign(partner=point.to_numpy()[variants["measurement"]])
+    variants["partner"] = variants["partner"].map(baseline_of)
     other = slowest[["measurement", "repetition", phase]]
-    both = own.dropna(subset="partner").merge(
+    both = variants.dropna(subset="partner").merge(
         other, left_on=["partner", "repetition"], right_on=["measurement", "repetition"], suffixes=("", "_baseline")
     )
     return pd.DataFrame({"measurement": both["measurement"], "ratio": both[phase + "_baseline"] / both[phase]})

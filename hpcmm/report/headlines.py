@@ -61,13 +61,13 @@ def headlines(
     several = len(machines) > 1
     found = []
     for operation, name in (("matmul", "Fastest product"), ("sum", "Fastest sum")):
-        own = rows[rows["operation"] == operation]
-        if own.empty:
+        timed = rows[rows["operation"] == operation]
+        if timed.empty:
             continue
-        own = findings.first_type(analysis.row_dicts(analysis.pooled(findings.on_accelerators(own))))
-        own = findings.in_own_arithmetic(findings.on_fewest_ranks(own))
-        own = [row for row in own if row["seconds_low"] > 0] or own
-        shown = [findings.fastest(at) for at in reversed(at_told_sizes(own))]  # the largest size first
+        timed = findings.first_type(analysis.row_dicts(analysis.pooled(findings.on_accelerators(timed))))
+        timed = findings.in_own_arithmetic(findings.on_fewest_ranks(timed))
+        timed = [row for row in timed if row["seconds_low"] > 0] or timed
+        shown = [findings.fastest(at) for at in reversed(at_told_sizes(timed))]  # the largest size first
         text = _told(shown, machines[shown[0]["machine"]] if several else "")
         noise = noise_of(whole, shown[0])
         found.append(_headline(name, formats.rate_text(shown[0]), text, shown[0]["seconds_low"], noise))

@@ -248,19 +248,19 @@ def over_sizes(rows: Sequence[Row]) -> str:
         for row in here:
             if row["role"] == "rung" and not row["arithmetic"] and row["ratio"] > 0:
                 of_rung.setdefault(row["label"], []).append(row)
-        whole = [own for _, own in sorted(of_rung.items()) if len(analysis.by_size(own)) == len(sizes)]
+        whole = [points for _, points in sorted(of_rung.items()) if len(analysis.by_size(points)) == len(sizes)]
         if len(sizes) < SEVERAL_SIZES or not whole:
             continue
-        own = max(whole, key=lambda own: geometric_mean(row["lead"] for row in own))
-        of_rung = sorted(own, key=lambda row: row["lead"])
+        points = max(whole, key=lambda points: geometric_mean(row["lead"] for row in points))
+        of_rung = sorted(points, key=lambda row: row["lead"])
         means = [
-            f"{formats.times(geometric_mean(row[ratio] for row in own))} {own[0][library]}"
+            f"{formats.times(geometric_mean(row[ratio] for row in points))} {points[0][library]}"
             for ratio, library in (("ratio", "library"), ("tuned_ratio", "tuned_library"))
-            if all(row[ratio] > 0 for row in own)
+            if all(row[ratio] > 0 for row in points)
         ]
         several = len(means) > 1
         least, most = (f"{formats.times(row['lead'])} at {formats.size(row)}" for row in (of_rung[0], of_rung[-1]))
-        text = f"Over {len(sizes)} sizes in {dtype}, {own[0]['label']} has {listed(means)} (geometric mean"
+        text = f"Over {len(sizes)} sizes in {dtype}, {points[0]['label']} has {listed(means)} (geometric mean"
         text += f"{'s). Relative to the faster of both it is' if several else '),'} from {least} to {most}"
         slower = [formats.size(row) for row in of_rung if row["lead_high"] < 1]
         texts.append(f"{text}; significantly slower at {listed(slower)}." if slower else f"{text}.")
