@@ -110,7 +110,7 @@ def rubric() -> str:
     parts += [("speed", speed["properties"], _names(speed["required"]))]
     parts += [("steps", step["properties"], _names(step["required"]))]
     text = "\n\n".join(f"### {name}\n\nRequired: {needed}.\n\n{_keys(keys)}" for name, keys, needed in parts)
-    counted = "\n".join(f"| `{name}` | {each.about} |" for name, each in PROPERTIES.items())
+    counted = "\n".join(f"| `{name}` | {about} |" for name, (about, _) in PROPERTIES.items())
     return f"{text}\n\n### What is counted\n\n| name | number of |\n|---|---|\n{counted}"
 
 

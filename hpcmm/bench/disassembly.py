@@ -15,30 +15,12 @@ from typing import NamedTuple
 
 from hpcmm.bench import tools
 from hpcmm.model import DeviceError
+from hpcmm.system.reader import schema_of
 
 PROGRAM = "nvdisasm"
 NOT_INSTALLED = tools.not_installed("The CUDA disassembler", PROGRAM)
 
-# Class of an instruction -> its names with the modifiers that matter; the first match counts. A leading U belongs to
-# the uniform datapath, which works for the whole warp at once.
-CLASSES = {
-    "tensor": r"[HIDBQO]G?MMA|UTC\w*MMA",
-    "float64": r"D(FMA|ADD|MUL|SETP|MNMX)",
-    "float32": r"F(FMA|ADD|MUL|MNMX|SEL|SET|SETP|CHK|SWZADD)[23]?|MUFU",
-    "float16": r"H(FMA|ADD|MUL|SET|SETP|MNMX)2",
-    "conversion": r"[FI]2[FI]P?|[FI]2FP|FRND",
-    "global load": r"LDG?",
-    "global store": r"STG?|RED|ATOMG?",
-    "shared load": r"LDSM?",
-    "shared store": r"STSM?|ATOMS",
-    "local memory": r"LDL|STL",
-    "asynchronous copy": r"LDGSTS|UBLK\w+|UTMA\w+|LDGDEPBAR|DEPBAR|SYNCS|ARRIVES",
-    "constant load": r"U?LDCU?",
-    "move": r"IMAD\.MOV|U?MOV|U?SEL|U?PRMT|SHFL|S2U?R|CS2R|R2UR|[PR]2[PR]|U?PLOP3|MOVM|REDUX|VOTEU?|MATCH",
-    "control": r"BAR|BRA|BRX|BSSY|BSYNC|BREAK|CALL|ELECT|EXIT|JMP|NANOSLEEP|NOP|RET|WARPSYNC|YIELD|BMOV|MEMBAR|ERRBAR"
-    r"|CCTL|WARPGROUP|ENDCOLLECTIVE|FENCE|UCGABAR_\w+|ACQBULK|USETMAXREG|KILL|BPT",
-    "integer": r"U?(I(MAD|ADD|MUL|SETP|SCADD|MNMX|ABS|DP)|LEA|LOP|SHF|SHL|SHR|POPC|FLO|BREV|BMSK|SGXT|V\w+)\w*",
-}
+CLASSES = schema_of(Path(__file__).with_suffix(".yaml"))
 OTHER = "other"
 ARITHMETIC = ("tensor", "float64", "float32", "float16")
 FUNCTION = re.compile(r"^\.text\.([\w$.]+):")

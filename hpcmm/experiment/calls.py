@@ -31,18 +31,12 @@ from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations.heads import KernelFileError
 from hpcmm.system import files
+from hpcmm.system.reader import schema_of
 from hpcmm.system.text import choices, split
 
-# By the operation's function: its parameters, before those of the device
-SIGNATURES = {
-    "matmul": (
-        *("int m", "int n", "int k", "{scalar} alpha", "const {real} *A", "int lda", "const {real} *B", "int ldb"),
-        *("{scalar} beta", "{real} *C", "int ldc"),
-    ),
-    "reduction": ("const {real} *x", "size_t n", "{real} *result", "{real} identity"),
-    "vector_add": ("const {real} *x", "const {real} *y", "{real} *z", "size_t n"),
-    "copy": ("const {real} *x", "{real} *y", "size_t n", "{real} scale"),
-}
+TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
+SIGNATURES, ROWS = TABLES["signatures"], TABLES["rows"]
+OF_TYPES = re.compile(r"cuda_(fp16|bf16|fp8)\.h")  # the headers of element types
 # Each launch of a reduction takes the results of the one before: where these are no multiple, one thread a block adds
 REST_OF_REDUCTION = """if (n % {taken}) {{
         const size_t begin = (size_t)blockIdx.x * {taken}, end = begin + {taken} < n ? begin + {taken} : n;
@@ -53,66 +47,8 @@ REST_OF_REDUCTION = """if (n % {taken}) {{
             result[blockIdx.x] = value;
         return;
     }}"""
-OF_OPERAND = {"A": "matmul", "B": "matmul", "C": "matmul", "result": "reduction", "z": "vector_add"}
-DIMENSIONS = ("m", "n", "k")
-EXCHANGED = {
-    "A": "B",
-    "B": "A",
-    "lda": "ldb",
-    "ldb": "lda",
-    "m": "n",
-    "n": "m",
-}  # C' = B' A' if matrices are by columns
-ROWS = {"A": ("m", "lda"), "B": ("k", "ldb"), "C": ("m", "ldc")}  # of arrays of rows
 OWN = "hpcmm_own_"  # before the names of the user's functions that are named as the operation's
-MACROS = (
-    "BLOCK",
-    "PER_THREAD",
-    "MAX_BLOCKS",
-    "ROWS",
-    "COLUMNS",
-    "DEPTH",
-    "TILE",
-    "REAL",
-    "ACCUMULATOR",
-    "COMBINE",
-    "APPLY",
-)
-LIMITS = {  # of <cfloat> and <climits>, which NVRTC does not have
-    "FLT_MAX": "3.402823466e+38f",
-    "FLT_MIN": "1.175494351e-38f",
-    "FLT_EPSILON": "1.192092896e-07f",
-    "DBL_MAX": "1.7976931348623158e+308",
-    "INT_MAX": "2147483647",
-    "INT_MIN": "(-2147483647 - 1)",
-    "UINT_MAX": "0xffffffffu",
-}
-INTEGERS = {  # of <cstdint>
-    "int8_t": "signed char",
-    "uint8_t": "unsigned char",
-    "int16_t": "short",
-    "uint16_t": "unsigned short",
-    "int32_t": "int",
-    "uint32_t": "unsigned",
-    "int64_t": "long",
-    "uint64_t": "unsigned long",
-}
-OF_TYPES = re.compile(r"cuda_(fp16|bf16|fp8)\.h")  # the headers of element types
-TYPES_OF_HEADERS = {
-    "cuda_fp16.h": r"\b(__)?half2?\b",
-    "cuda_bf16.h": r"\b(__)?nv_bfloat16",
-}  # which mma.h includes, too
-HEADERS_OF_DEVICE = {  # what a kernel uses of them
-    OF_TYPES.pattern: "",
-    r"cooperative_groups(/\w+)?\.h": "",
-    r"cuda_pipeline(_primitives)?\.h": r"\b__pipeline_|\bnvcuda\b",
-    r"mma\.h": r"\bnvcuda\b",
-    r"math_constants\.h": r"\bCUDART_",
-    r"cuda/[\w/]+": r"\bcuda::",
-    r"cub/[\w/]+\.cuh": r"\bcub::",
-}
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"].*$', re.MULTILINE)
-CONSTANT_SCALARS = {"none": {"alpha": 1.0, "beta": 0.0}, "alpha": {"beta": 0.0}, "beta": {"alpha": 1.0}}
 
 
 def parts_of(call: str) -> tuple[str, str, list[tuple[str, str]]]:
@@ -143,7 +79,7 @@ def operation_of(call: str) -> str:
     'matmul'
     """
     names = passed(call)
-    found = [OF_OPERAND[name] for name in names if name in OF_OPERAND]
+    found = [TABLES["of_operand"][name] for name in names if name in TABLES["of_operand"]]
     if not found and {"x", "y"} <= names:
         return "copy"
     if not found and "x" in names:
@@ -154,7 +90,7 @@ def operation_of(call: str) -> str:
 def contract_of(head: Mapping[str, Any]) -> Contract | None:
     """Return the contract of a head; None without any limit."""
     call = head.get("call", "")
-    scalars = dict(CONSTANT_SCALARS.get(head.get("scalars", ""), {}))
+    scalars = dict(TABLES["scalars"].get(head.get("scalars", ""), {}))
     product = operation_of(call) in ("matmul", "")
     if head.get("adds") and product:
         scalars = {"alpha": 1.0, **scalars, "beta": 1.0}
@@ -189,7 +125,9 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
             "sgemm(m, n, k, A, B, C)"
         ) from None
     if head.get("layout") == "columns":
-        values = [(each, re.sub(r"\b\w+\b", lambda x: EXCHANGED.get(x[0], x[0]), value)) for each, value in values]
+        values = [
+            (each, re.sub(r"\b\w+\b", lambda x: TABLES["exchanged"].get(x[0], x[0]), value)) for each, value in values
+        ]
     source = Source(text)
     function = source.functions.get(name)
     if function is None:
@@ -268,7 +206,7 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
     """Return the lines before the user's text: types, and macros of hpcmm whose names the text defines itself."""
     own = [
         name
-        for name in MACROS
+        for name in TABLES["macros"]
         if name not in head.get("constants", {})
         and re.search(
             rf"(#\s*define\s+|\b(int|unsigned|uint|size_t|auto|typename|class|const|enum|float|double|\w+_t)[\s*]+){name}\b|[}},{{]\s*{name}\s*[=;]|\b{name}\s*=[^=]",
@@ -278,16 +216,20 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
     real = ["typedef REAL hpcmm_real;", "typedef ACCUMULATOR hpcmm_scalar;"]
     if accelerator:  # what nvcc has without an include, and NVRTC has not
         types = dict.fromkeys(f"#include <{each}>" for _, each in INCLUDE.findall(text) if OF_TYPES.fullmatch(each))
-        types |= {f"#include <{each}>": None for each, pattern in TYPES_OF_HEADERS.items() if re.search(pattern, text)}
+        types |= {f"#include <{each}>": None for each, pattern in TABLES["types"].items() if re.search(pattern, text)}
         real = [
             *types,
             *real,
-            *(f"#define {name} {value}" for name, value in LIMITS.items() if re.search(rf"\b{name}\b", text)),
+            *(f"#define {name} {value}" for name, value in TABLES["limits"].items() if re.search(rf"\b{name}\b", text)),
         ]
         of_hip = dict.fromkeys(re.findall(r"\bhip(Block|Thread|Grid)(Idx|Dim)_([xyz])\b", text))
         real += [f"#define hip{a}{b}_{c} {a.lower()}{b}.{c}" for a, b, c in of_hip]
-        if used := [each for each in INTEGERS if re.search(rf"\b{each}\b", text)]:  # NVRTC has no stdint.h
-            real += ["#ifdef __CUDACC_RTC__", *(f"typedef {INTEGERS[each]} {each};" for each in used), "#endif"]
+        if used := [each for each in TABLES["integers"] if re.search(rf"\b{each}\b", text)]:  # NVRTC has no stdint.h
+            real += [
+                "#ifdef __CUDACC_RTC__",
+                *(f"typedef {TABLES['integers'][each]} {each};" for each in used),
+                "#endif",
+            ]
         if re.search(r"\bwarpSize\s*=[^=]", text):  # a name of CUDA that the file defines again
             real.append("#define warpSize hpcmm_own_warpSize")
         return ["typedef unsigned int uint;", "#ifndef assert", "#define assert(condition) ((void)0)", "#endif", *real,
@@ -383,7 +325,7 @@ def with_headers(text: str, path: Path, accelerator: bool) -> str:
         if (FOLDER / found[2]).is_file():
             return found[0]
         if accelerator and not any(
-            re.fullmatch(x, found[2]) and re.search(y, text) for x, y in HEADERS_OF_DEVICE.items()
+            re.fullmatch(x, found[2]) and re.search(y, text) for x, y in TABLES["headers"].items()
         ):
             return ""
         if accelerator and found[2] == "cub/cub.cuh":  # the whole of CUB does not compile by NVRTC

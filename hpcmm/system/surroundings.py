@@ -64,7 +64,7 @@ class Condition:
     title: str
     done: str
     why: str
-    look: Callable[[], str] = lambda: ""
+    look: Callable[[], str]
 
 
 # --- limits of this process -------------------------------------------------------------------------------------------
@@ -161,47 +161,21 @@ def reading_is_forbidden() -> bool:
     return getattr(libc, "process_vm_readv", lambda *_: 1)(os.getpid(), local, one, remote, one, none) != 1
 
 
+def look_at_reading() -> str:
+    return "forbidden" if reading_is_forbidden() else ""
+
+
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
 _TEXT = Path(__file__).with_suffix(".yaml").read_text("utf-8")
 _TABLE = yaml.load(_TEXT, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+_CONDITIONS = _TABLE.pop("conditions")
 # The first record that matches a variable counts.
 VARIABLES = tuple(Variable(part=part, **record) for part, records in _TABLE.items() for record in records)
 
-CONDITIONS: tuple[Condition, ...] = (
-    Condition(
-        "CPU quota",
-        WARNED,
-        "the control group stops all threads until the period ends; a rank starts no more threads than whole CPUs of "
-        "the quota, and the file has the stopped periods",
-        look_at_quota,
-    ),
-    Condition(
-        "CPU affinity",
-        RECORDED,
-        "threads run on these CPUs only, those of kernels and of libraries; ranks with the same CPUs divide them",
-        look_at_affinity,
-    ),
-    Condition(
-        "CPU priority",
-        WARNED,
-        "other processes get the CPUs of this one, or it keeps theirs, so times depend on their work",
-        look_at_priority,
-    ),
-    Condition(
-        "memory policy",
-        RECORDED,
-        "arrays lie on the NUMA nodes that `numactl` names, not beside the threads that use them",
-        look_at_memory_policy,
-    ),
-    Condition(
-        "process_vm_readv",
-        RECORDED,
-        "MPICH copies through shared memory instead: `MPIR_CVAR_CH4_CMA_ENABLE=0`",
-        lambda: "forbidden" if reading_is_forbidden() else "",
-    ),
-    Condition("standard input", "set to /dev/null", "`mpiexec` would read the terminal, and stop in the background"),
+CONDITIONS = tuple(
+    Condition(*about, globals().get(f"look_at_{name}", lambda: "")) for name, about in _CONDITIONS.items()
 )
 
 

@@ -18,6 +18,7 @@ from hpcmm.cli.checks.check import Check, one_line
 from hpcmm.model import Task
 from hpcmm.operations import built
 from hpcmm.system import surroundings
+from hpcmm.system.reader import schema_of
 from hpcmm.system.text import percent
 
 ENOUGH_SHARED = 1 << 30
@@ -66,32 +67,10 @@ def check_cpu() -> Iterator[Check]:
     yield Check.of("BLAS", libraries, found, "the CPU baseline may be slow; reinstall NumPy")
 
 
-# Properties of the machine that disturb measurements: the key in the provenance, the check, the harmless values, and
-# advice.
-SETTINGS = {
-    "governor": (
-        *("CPU governor", ["performance"]),
-        "clocks vary with the load: cpupower frequency-set -g performance",
-    ),
-    "turbo": (
-        *("CPU turbo", [False]),
-        "clocks vary with temperature and load: repeat runs, set intel_pstate/no_turbo to 1, or cpufreq/boost to 0",
-    ),
-    "transparent_hugepages": (
-        *("huge pages", ["madvise", "never"]),
-        "the kernel merges pages while kernels run: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-    ),
-    "numa_balancing": (
-        *("NUMA balancing", ["0"]),
-        "the kernel moves pages while kernels run: sysctl kernel.numa_balancing=0",
-    ),
-}
-
-
 def check_machine() -> Iterator[Check]:
     """Look for settings and other load that change times from run to run."""
     about, before = provenance.read(provenance.SOURCES), provenance.read(provenance.COUNTERS)
-    for key, (name, harmless, advice) in SETTINGS.items():
+    for key, (name, harmless, advice) in schema_of(Path(__file__).with_suffix(".yaml")).items():
         if key in about:
             found = {True: "on", False: "off", "0": "off", "1": "on"}.get(about[key], about[key])
             yield Check.of(name, about[key] in harmless, found, advice)
