@@ -9,10 +9,10 @@ import os
 import socket
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hpcmm.backends import open_backend, visible
 from hpcmm.bench import pace, provenance
@@ -99,85 +99,6 @@ def process_of(comm, planned: Plan, batches: Sequence[Batch], expect: Callable[.
     return process
 
 
-class Bench:
-    """The ranks of a job with their devices, and the problem of the current point on them.
-
-    All methods are collective.
-    """
-
-    def __init__(self, process: Process, batch: Batch, measuring: Measuring):
-        comm, backend, self.connections = process.comm, process.backend, process.connections
-        self.comm, self.backend, self.measuring = comm, backend, measuring
-        self.operation = operation = OPERATIONS[batch.operation]
-        names = dict.fromkeys(point.algorithm for point in batch.points)
-        algorithms = [algorithm_of(operation, name) for name in names]
-        self.problem: Problem | None = None
-        self.placed: tuple | None = None
-        self.step = ""  # of the measurement of a point; empty outside of one
-        self.stopwatch = pace.Stopwatch()
-        # exchanges: times of its exchanges, as ``exchange_times`` measures them
-        # transport: name of the transport of the config, and the reasons why those tried before it do not work; empty
-        # if no algorithm of the batch uses it
-        self.transport, self.exchanges = "", None
-        choosing = [algorithm for algorithm in algorithms if algorithm.transport is not None and not algorithm.fixed]
-        if choosing:
-            transport, others = self.connections.of(choosing[0])
-            self.exchanges = self.connections.times_of(transport)
-            self.transport = transport.name + (f" ({others})" if others else "")
-        # transports take device memory, so they are opened before the free memory is read
-        self.unopened = {
-            algorithm.name: self.connections.missing(algorithm.transport) if algorithm.fixed else ""
-            for algorithm in algorithms
-        }
-        self.memory = preflight(comm, backend, operation, batch.points, algorithms_of(operation))
-        self.refused = {}
-        for name, dtype in dict.fromkeys((point.variant, point.dtype) for point in batch.points):
-            reason = operation.why_not_run_on(backend, operation.variant(name), dtype)
-            self.refused[name, dtype] = next(filter(None, comm.allgather(reason)), "")
-
-    def why_not(self, point: Point) -> str:
-        """Return the reason why these ranks cannot measure a point; empty if they can."""
-        return (
-            self.refused[point.variant, point.dtype] or self.unopened.get(point.algorithm) or self.memory[point.key][0]
-        )
-
-    def measure(self, point: Point, visit: int, verdicts: Mapping[tuple[str, str], Verdict]) -> list[Measurement]:
-        """Measure one visit of a point that fits into memory; reuse the previous problem if it is the same."""
-        _, beside = self.memory[point.key]
-        key = Problem.key(point)
-        if self.placed != key:
-            if self.problem:
-                self.problem.close()
-            self.clear(before_next=True)
-            ranks, seed = self.connections.ranks, self.measuring.seed
-            seconds = TIMED * self.measuring.max_seconds
-            self.problem = Problem(ranks, self.backend, point, seed, self.connections, seconds)
-            self.problem.begin = self.begin
-            self.placed = key
-        return measure_point(self.problem, point, self.measuring, beside, visit, verdicts)
-
-    def begin(self, step: str, of: str = "") -> None:
-        """Note the step of a measurement, for its time, and for the message if it does not end."""
-        self.stopwatch.begin(step)
-        self.step = f"{step} of {of}" if of else step
-
-    def clear(self, before_next: bool = False) -> None:
-        """Free the memory of the problem, before another one is allocated."""
-        self.problem = self.placed = None
-        self.backend.release(before_next)  # raises if the device can no longer be used
-
-    def start_afresh(self) -> None:
-        """Continue after a failed point with new connections, so that its pending messages are not received."""
-        self.connections.start_afresh()  # first: the device may wait for an exchange
-        self.clear()
-
-    def close(self) -> None:
-        """Free the memory of the problem."""
-        if self.problem:
-            self.problem.close()
-        self.clear()
-
-
 def measure_batch(
     process: Process,
     batch: Batch,
@@ -205,23 +126,14 @@ def measure_batch(
     """
     process.expect(f"{batch.name}: start-up", STARTUP_SECONDS)
     visit = BatchVisit(process, batch, measuring, opened, elsewhere or Elsewhere())
-    visit.announce()
     visit.compile()
-    failed = [f"{planned.point.name}: {reason}" for planned in visit.waiting if (reason := visit.measure(planned))]
+    failed = [f"{planned[0].name}: {reason}" for planned in visit.waiting if (reason := visit.measure(*planned))]
     visit.end(results, complete=not failed)
     return failed
 
 
-class Planned(NamedTuple):
-    """A point of a batch, with its fingerprint and expected seconds."""
-
-    point: Point
-    fingerprint: str
-    seconds: float
-
-
 class BatchVisit:
-    """One visit of the points of a batch that need it. Collective."""
+    """One visit of the points of a batch that need it, and the problem of the current point. Collective."""
 
     def __init__(
         self,
@@ -231,58 +143,92 @@ class BatchVisit:
         opened: Callable[[Batch, dict[str, Any]], Events],
         elsewhere: Elsewhere,
     ):
-        self.process, self.batch, self.measuring = process, batch, measuring
+        self.process, self.batch, self.measuring, self.connections = process, batch, measuring, process.connections
+        self.comm, self.backend, self.operation = process.comm, process.backend, OPERATIONS[batch.operation]
         self.began = process.free_since
         self.described = process.described | provenance.moment()
-        self.bench = Bench(process, batch, measuring)
+        self.problem: Problem | None = None
+        self.step = ""  # of the measurement of a point; empty outside of one
+        self.stopwatch = pace.Stopwatch()
+        transport, exchanges = self.open_transports()
+        self.memory = preflight(self.comm, self.backend, self.operation, batch.points, algorithms_of(self.operation))
+        self.refused = {}
+        for name, dtype in dict.fromkeys((point.variant, point.dtype) for point in batch.points):
+            reason = self.operation.why_not_run_on(self.backend, self.operation.variant(name), dtype)
+            self.refused[name, dtype] = next(filter(None, self.comm.allgather(reason)), "")
         # journal: on rank 0
-        self.journal, self.why_no_energy = None, why_unreadable(process.backend) if measuring.energy else ""
-        if process.comm.rank == 0:
+        self.journal, why_no_energy = None, why_unreadable(self.backend) if measuring.energy else ""
+        if self.comm.rank == 0:
             self.described |= {"measuring": dataclasses.asdict(measuring)}
-            self.described |= {"exchanges": self.bench.exchanges} if self.bench.exchanges else {}
-            self.described |= {"energy": self.why_no_energy} if self.why_no_energy else {}
+            self.described |= {"exchanges": exchanges} if exchanges else {}
+            self.described |= {"energy": why_no_energy} if why_no_energy else {}
             self.journal = opened(batch, self.described)
-        shared = process.comm.bcast(journal_state(self.journal, measuring), root=0)
-        self.measured, self.attempts, visits, self.verdicts = shared
-        # Counted from 0
-        self.visit = min(
-            (visits.get(fingerprint, 0) for fingerprint in batch.fingerprints if fingerprint not in self.measured),
-            default=0,
-        )
-        every = map(Planned, batch.points, batch.fingerprints, batch.predicted)
-        # The points to measure, in this order
-        self.waiting = [
-            each
-            for each in every
-            if each.fingerprint not in self.measured and visits.get(each.fingerprint, 0) == self.visit
-        ]
+        shared = self.comm.bcast(journal_state(self.journal, measuring), root=0)
+        measured, self.attempts, visits, self.verdicts = shared
+        every = zip(batch.points, batch.fingerprints, batch.predicted, strict=True)
+        every = [(visits.get(planned[1], 0), planned) for planned in every if planned[1] not in measured]
+        self.visit = min((number for number, _ in every), default=0)  # counted from 0
+        # The points to measure, in this order, with their fingerprints and expected seconds
+        self.waiting = [planned for number, planned in every if number == self.visit]
         if measuring.job_of(self.visit) % 2:
             self.waiting.reverse()  # other neighbours, and another time since the start
-        self.waiting.sort(key=lambda each: len(self.attempts.get(each.fingerprint, ())))  # else in the plan's order
-        predicted = [each.seconds for each in self.waiting]
-        self.progress = Progress(batch, predicted, elsewhere, self.visit, measuring.visits)
+        self.waiting.sort(key=lambda planned: len(self.attempts.get(planned[1], ())))  # else in the plan's order
+        self.progress = Progress(batch, [each[2] for each in self.waiting], elsewhere, self.visit, measuring.visits)
         self.startup = self.compiling = self.timed = 0.0
         self.late_runs = 0
+        for text in (
+            transport and f"transport: {transport}",
+            why_no_energy and f"no energy: {why_no_energy}",
+            measured and f"{len(measured)} points were measured before and are kept",
+            self.visit and f"visit {self.visit + 1} of {measuring.visits}, {len(self.waiting)} points",
+        ):
+            if text:
+                self.report(text)
+
+    def open_transports(self) -> tuple[str, Any]:
+        """Open the transports, before the free memory is read, as they take device memory.
+
+        Return the name of the config's transport with the reasons why those tried before it do not work, and the times
+        of its exchanges; empty if no algorithm of the batch uses it.
+        """
+        names = dict.fromkeys(point.algorithm for point in self.batch.points)
+        algorithms = [algorithm_of(self.operation, name) for name in names]
+        transport, exchanges = "", None
+        choosing = [algorithm for algorithm in algorithms if algorithm.transport is not None and not algorithm.fixed]
+        if choosing:
+            chosen, others = self.connections.of(choosing[0])
+            exchanges = self.connections.times_of(chosen)
+            transport = chosen.name + (f" ({others})" if others else "")
+        self.unopened = {
+            algorithm.name: self.connections.missing(algorithm.transport) if algorithm.fixed else ""
+            for algorithm in algorithms
+        }
+        return transport, exchanges
+
+    def why_not(self, point: Point) -> str:
+        """Return the reason why these ranks cannot measure a point; empty if they can."""
+        return (
+            self.refused[point.variant, point.dtype] or self.unopened.get(point.algorithm) or self.memory[point.key][0]
+        )
 
     def report(self, text: str) -> None:
         """Report a line about the batch, on rank 0."""
         if self.journal:
-            self.progress.report(text)
+            print(f"{self.batch.name}: {text}", flush=True)
 
-    def announce(self) -> None:
-        """Report what this visit measures, and how."""
-        if self.bench.transport:
-            self.report(f"transport: {self.bench.transport}")
-        if self.why_no_energy:
-            self.report(f"no energy: {self.why_no_energy}")
-        if self.measured:
-            self.report(f"{len(self.measured)} points were measured before and are kept")
-        if self.visit:
-            self.report(f"visit {self.visit + 1} of {self.measuring.visits}, {len(self.waiting)} points")
+    def begin(self, step: str, of: str = "") -> None:
+        """Note the step of a measurement, for its time, and for the message if it does not end."""
+        self.stopwatch.begin(step)
+        self.step = f"{step} of {of}" if of else step
+
+    def clear(self, before_next: bool = False) -> None:
+        """Free the memory of the problem, before another one is allocated."""
+        self.problem = None
+        self.backend.release(before_next)  # raises if the device can no longer be used
 
     def compile(self) -> None:
         """Compile the kernels of the points that these ranks can measure."""
-        able = [each.point for each in self.waiting if not self.bench.why_not(each.point)]
+        able = [point for point, *_ in self.waiting if not self.why_not(point)]
         begin, device = time.perf_counter(), DEVICES[self.batch.device]
         seconds = STARTUP_SECONDS + len(self.process.uncompiled) * device.prepare_seconds
         self.process.expect(f"{self.batch.name}: compiling", seconds)
@@ -290,19 +236,17 @@ class BatchVisit:
         now = time.perf_counter()
         self.compiling, self.startup = now - begin, now - self.began
 
-    def measure(self, planned: Planned) -> str:
+    def measure(self, point: Point, fingerprint: str, seconds: float) -> str:
         """Measure a point and record it; return the reason why it could not be measured, empty if it was."""
-        point, fingerprint, seconds = planned
-        overdue = functools.partial(record_overdue, self.bench, point, self.journal)
+        overdue = functools.partial(self.record_overdue, point)
         self.process.expect(f"{self.batch.name}: {point.name}", seconds, overdue)
         tried, reason = self.attempts.get(fingerprint, ()), ""
-        if why := self.bench.why_not(point):
+        if why := self.why_not(point):
             measurements = [unmeasured(point, f"not measured: {why}")]
         elif len(tried) >= ATTEMPTS:
             measurements = [unmeasured(point, f"not measured, tried {len(tried)} times: {tried[-1]}")]
         else:
-            verdicts = self.verdicts.get(fingerprint, {})
-            measurements, reason = attempt(self.bench, point, self.journal, self.visit, verdicts)
+            measurements, reason = self.attempt(point, fingerprint)
         if self.journal and reason:
             self.progress.done(f"{point.name} not measured: {reason}")
         elif self.journal:
@@ -310,19 +254,76 @@ class BatchVisit:
             self.journal.append(point, measurements, left if worth_another(measurements[0], self.measuring) else 0)
             self.timed += sum(map(timed_seconds, measurements))
             self.late_runs += sum(measurement.late_runs for measurement in measurements)
-            self.progress.done(line(self.bench.operation, measurements))
+            self.progress.done(line(self.operation, measurements))
         return reason
+
+    def record_overdue(self, point: Point, seconds: float) -> str:
+        """Record in the journal that a point did not end in its time; return the step that it is in."""
+        if self.journal and self.step:
+            self.journal.fail(point, f"{self.step} did not end within {seconds:.0f} s", counts=True)
+        return self.step
+
+    def attempt(self, point: Point, fingerprint: str) -> tuple[list[Measurement], str]:
+        """Measure one visit of a point; return on every rank also the reason why it could not be, empty if it was.
+
+        The journal on rank 0 records its start. Rank 0 raises PointError if it failed on some ranks only.
+        """
+        comm, measurements, failure = self.comm, [], None
+        if self.journal:
+            self.journal.begin(point)
+        comm.Barrier()  # the journal has the point before it can end the job
+        self.begin("preparation")
+        try:
+            how = self.measuring, self.memory[point.key][1], self.visit, self.verdicts.get(fingerprint, {})
+            measurements = measure_point(self.problem_of(point), point, *how)
+        except Exception as error:
+            # the user can fix an HpcmmError; other errors may come from the point itself
+            failure = world.describe_error(error), not isinstance(error, HpcmmError)
+        except SystemExit:
+            if self.journal:  # Slurm ended the job; the point is not the cause
+                self.journal.fail(point, "the job was ended from outside", counts=False)
+            raise
+        finally:
+            self.begin("")
+        failures = world.gather_failures(comm, failure)
+        failed = [rank for rank, each in enumerate(failures) if each]
+        if not failed:
+            return measurements, ""
+        reason = "; ".join(dict.fromkeys(failures[rank][0] for rank in failed))
+        if self.journal:
+            self.journal.fail(point, reason, counts=any(failures[rank][1] for rank in failed))
+        if len(failed) < comm.size:
+            if self.journal:
+                which = ", ".join(map(str, failed))
+                raise PointError(f"{point.name}: {reason} (on rank {which}; the others had no error)")
+            comm.Barrier()  # rank 0 ends the job
+        # New connections, so that pending messages of the point are not received; first: the device may wait for one
+        self.connections.start_afresh()
+        self.clear()
+        return [], reason
+
+    def problem_of(self, point: Point) -> Problem:
+        """Return the problem of a point that fits into memory: the previous one if it is the same."""
+        if self.problem is None or self.placed != Problem.key(point):
+            if self.problem:
+                self.problem.close()
+            self.clear(before_next=True)
+            seconds = TIMED * self.measuring.max_seconds
+            place = self.connections.ranks, self.backend, point, self.measuring.seed, self.connections
+            self.problem, self.placed = Problem(*place, seconds), Problem.key(point)
+            self.problem.begin = self.begin
+        return self.problem
 
     def end(self, results: Path | None, complete: bool) -> None:
         """Free the devices, and end the journal; ``complete`` is whether all points were measured."""
-        self.bench.close()
+        if self.problem:
+            self.problem.close()
+        self.clear()
         if self.journal:
             whole = time.perf_counter() - self.began
             if results and self.waiting:
-                bound = (
-                    sum(each.seconds for each in self.waiting) / self.measuring.visits
-                )  # predictions are of all visits
-                parts = self.startup, self.compiling, self.timed, self.visit, self.bench.stopwatch.seconds
+                bound = sum(each[2] for each in self.waiting) / self.measuring.visits  # predictions are of all visits
+                parts = self.startup, self.compiling, self.timed, self.visit, self.stopwatch.seconds
                 of_batch = self.batch.name, self.batch.operation, self.batch.device
                 pace.record(results, pace.Record(*of_batch, bound, whole - self.startup, *parts))
             self.report_disturbances()
@@ -350,13 +351,6 @@ class BatchVisit:
             self.report(f"the CPU quota stopped processes in {stops} of {periods} periods: times are too long")
         if self.late_runs:
             self.report(f"{self.late_runs} kernel runs were repeated because the host queued them too late")
-
-
-def record_overdue(bench: Bench, point: Point, journal: Events | None, seconds: float) -> str:
-    """Record in the journal that a point did not end in its time; return the step that it is in."""
-    if journal and bench.step:
-        journal.fail(point, f"{bench.step} did not end within {seconds:.0f} s", counts=True)
-    return bench.step
 
 
 def journal_state(journal: Events | None, measuring: Measuring) -> tuple | None:
@@ -396,45 +390,6 @@ def process_age() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
-def attempt(
-    bench: Bench, point: Point, journal: Events | None, visit: int, verdicts: Mapping[tuple[str, str], Verdict]
-) -> tuple[list[Measurement], str]:
-    """Measure one visit of a point; return on every rank also the reason why it could not be measured, empty if it was.
-
-    The journal on rank 0 records its start. Rank 0 raises PointError if it failed on some ranks only.
-    """
-    comm, measurements, failure = bench.comm, [], None
-    if journal:
-        journal.begin(point)
-    comm.Barrier()  # the journal has the point before it can end the job
-    bench.begin("preparation")
-    try:
-        measurements = bench.measure(point, visit, verdicts)
-    except Exception as error:
-        # the user can fix an HpcmmError; other errors may come from the point itself
-        failure = world.describe_error(error), not isinstance(error, HpcmmError)
-    except SystemExit:
-        if journal:  # Slurm ended the job; the point is not the cause
-            journal.fail(point, "the job was ended from outside", counts=False)
-        raise
-    finally:
-        bench.begin("")
-    failures = world.gather_failures(comm, failure)
-    failed = [rank for rank, each in enumerate(failures) if each]
-    if not failed:
-        return measurements, ""
-    reason = "; ".join(dict.fromkeys(failures[rank][0] for rank in failed))
-    if journal:
-        journal.fail(point, reason, counts=any(failures[rank][1] for rank in failed))
-    if len(failed) < comm.size:
-        if journal:
-            which = ", ".join(map(str, failed))
-            raise PointError(f"{point.name}: {reason} (on rank {which}; the others had no error)")
-        comm.Barrier()  # rank 0 ends the job
-    bench.start_afresh()
-    return [], reason
-
-
 class Progress:
     """Print the progress of a batch, or of its whole experiment, with an estimate of the remaining time.
 
@@ -446,9 +401,6 @@ class Progress:
         self.visit, self.visits = visit, visits
         self.start = self.last = time.perf_counter()
         self.number = 0
-
-    def report(self, text: str) -> None:
-        print(f"{self.batch.name}: {text}", flush=True)
 
     def done(self, text: str) -> None:
         """Report a finished point, with the progress and the remaining time."""
