@@ -171,7 +171,7 @@ def test_a_kernel_without_an_end_is_given_up_before_long(tmp_path, forgotten):
 
     chosen = selection.choose(parser().parse_args(["bench", str(EXAMPLES / "tiled.cu")]))
     planned = make(
-        selection.config_of(chosen, chosen.names, bench_command.VERIFYING, selection.verifying_sweeps(chosen))
+        selection.config_of(chosen, chosen.kernels, bench_command.VERIFYING, selection.verifying_sweeps(chosen))
     )
     longest = max(point_seconds(point, planned.measuring) for batch in planned.to_measure for point in batch.points)
     assert longest + trial.PATIENCE_SECONDS < 40

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from hpcmm import backends, kernels
 from hpcmm.bench import adoption, disassembly, sanitizing, tools
 from hpcmm.cli.arguments import positive
-from hpcmm.cli.selection import SMS_ON_HOST, Chosen, NothingToRun, alone, choose, config_of, verifying_sweeps
+from hpcmm.cli.selection import SMS_ON_HOST, Chosen, NothingToRun, choose, config_of, verifying_sweeps
 from hpcmm.model import DeviceError, HpcmmError, NotTested, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.system import files, surroundings
@@ -65,14 +65,13 @@ def run(arguments: argparse.Namespace) -> int:
         chosen = chosen_or_said(arguments)
         if isinstance(chosen, int):
             return chosen
-        device = chosen.kernels[0].device
-        if missing := backends.missing(device):
-            if backends.this_machine().count[device]:
+        if missing := backends.missing(chosen.device.name):
+            if backends.this_machine().count[chosen.device.name]:
                 raise HpcmmError(f"{missing}; --on-host verifies CUDA kernels on the CPU")
-            if all(map(is_cuda, chosen.kernels)):
+            if all(map(is_cuda, chosen.kernels.values())):
                 print("hpcmm: this machine has no GPU: verified on the CPU, as by --on-host", file=sys.stderr)
                 return on_host(arguments, dataclasses.replace(chosen, asked=[]))  # sizes to time
-            return unrun(arguments, dict.fromkeys(chosen.names, str(NotTested("needs a GPU"))))
+            return unrun(arguments, dict.fromkeys(chosen.kernels, str(NotTested("needs a GPU"))))
         surroundings.say()
         return measured(arguments, chosen, first)
 
@@ -123,7 +122,7 @@ def require_tools(arguments: argparse.Namespace, chosen: Chosen) -> None:
     for option, module in needed.items():
         if not getattr(arguments, option[2:]):
             continue
-        for variant in chosen.kernels:
+        for variant in chosen.kernels.values():
             if not is_cuda(variant):
                 arguments.wrong(f"{option}: {variant.name} is not a CUDA source")
         if arguments.on_host:
@@ -146,6 +145,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
             print(text, flush=True)
 
     operation = chosen.operation
+    device = chosen.device.name
     results = [verdicts.failed(Path(path).name, why) for path, why in chosen.broken.items()] + uncompiled(chosen)
     for each in results:
         say(verdicts.line_of(each))
@@ -153,12 +153,11 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
         if arguments.json:
             print(json.dumps({"operation": operation.name, "kernels": results}, indent=1))
         return verdicts.status(results)
-    device = chosen.kernels[0].device
     judged = verified(chosen, first, lambda verdict: say(verdicts.line_of(verdict)))
     if not arguments.sanitize:
         for line in races(chosen, judged):
             say(line)
-    right = [name for name, each in zip(chosen.names, judged, strict=True) if each["passed"]]
+    right = [name for name, each in zip(chosen.kernels, judged, strict=True) if each["passed"]]
     results += judged
     from hpcmm import analysis  # with pandas, which takes a while to import
     from hpcmm.report import bench as benched
@@ -173,18 +172,19 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
         say(benched.instruction_table(found["instructions"]))
     rows = []
     if right:
-        sizes = {"shapes": [list(each) for each in chosen.shapes], "same_bits": arguments.bits}
-        shapes = {"bench": sizes | scalars(chosen)}
+        entry = {"shapes": [list(each) for each in chosen.shapes], "same_bits": arguments.bits}
+        for kernel in chosen.kernels.values():
+            entry |= kernel.contract.scalars if kernel.contract else {}
         tuned = [each.name for dtype in chosen.dtypes if (each := operation.tuned(device, dtype))]
         names = list(dict.fromkeys([*right, *filter(None, [chosen.against]), *tuned]))
-        config = config_of(chosen, names, TIMING, shapes, arguments.profile)
+        config = config_of(chosen, names, TIMING, {"bench": entry}, arguments.profile)
         columns = trial.measure(config, show=progress)
         for each in judged:
             timed = verdicts.verdict_of(operation, each["kernel"], columns)
             if each["passed"] and not timed["passed"]:
                 each |= timed
                 say(verdicts.line_of(each))
-        rows = benched.timed_rows(operation, chosen.kernels, chosen.title, analysis.measurements(columns))
+        rows = benched.timed_rows(operation, [*chosen.kernels.values()], chosen.title, analysis.measurements(columns))
         write(arguments, columns)
     elif arguments.output or arguments.html:
         print("hpcmm: no kernel is correct, so there are no times to write", file=sys.stderr)
@@ -217,11 +217,11 @@ def verified(chosen: Chosen, first: Visit | None, show: Callable[[dict[str, Any]
     from hpcmm.bench import verdicts
     from hpcmm.jobs import trial
 
-    waiting = dict(zip(chosen.names, chosen.kernels, strict=True))
+    waiting = chosen.kernels
     found: dict[str, dict[str, Any]] = {}
     while waiting:
-        sweeps = verifying_sweeps(dataclasses.replace(chosen, kernels=[*waiting.values()], names=[*waiting]))
-        columns = trial.measure(config_of(chosen, list(waiting), VERIFYING, sweeps), alone=False, first=first)
+        sweeps = verifying_sweeps(dataclasses.replace(chosen, kernels=waiting))
+        columns = trial.measure(config_of(chosen, waiting, VERIFYING, sweeps), alone=False, first=first)
         first = None
         lost = {name: each for name, each in waiting.items() if verdicts.lost_to_others(each.name, columns)}
         if len(lost) == len(waiting):  # none of them is the cause
@@ -236,7 +236,7 @@ def verified(chosen: Chosen, first: Visit | None, show: Callable[[dict[str, Any]
                     found[name] |= verdicts.searched(chosen.operation, variant, chosen.dtypes[0])
                 show(found[name])
         waiting = lost
-    return [found[name] for name in chosen.names]
+    return [found[name] for name in chosen.kernels]
 
 
 def contract_of(variant: Variant) -> str:
@@ -294,7 +294,7 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]]) -> Iterator[str]:
     program = tools.find(sanitizing.PROGRAM)
 
     def under_tools(name: str, variant: Variant) -> Sequence[sanitizing.Report]:
-        one = alone(chosen, variant)  # others have other tiles
+        one = dataclasses.replace(chosen, kernels={name: variant})  # others have other tiles
         entry = verifying_sweeps(one)["ragged"]
         shapes = sorted(entry["shapes"], key=math.prod)[-2:]
         config = config_of(one, [name], VERIFYING, {"races": {**entry, "shapes": shapes}})
@@ -309,7 +309,7 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]]) -> Iterator[str]:
     with futures.ThreadPoolExecutor(backends.this_machine().count["cpu"]) as pool:
         searches = [
             (variant, verdict, pool.submit(under_tools, name, variant))
-            for name, variant, verdict in zip(chosen.names, chosen.kernels, judged, strict=True)
+            for (name, variant), verdict in zip(chosen.kernels.items(), judged, strict=True)
             if verdict["passed"] and is_cuda(variant)
         ]
         for variant, verdict, watched in searches:
@@ -324,11 +324,9 @@ def sanitized(chosen: Chosen) -> list[dict[str, Any]]:
     from hpcmm.jobs import trial
 
     found = []
-    for name, variant in zip(chosen.names, chosen.kernels, strict=True):
-        reports = trial.sanitized(
-            config_of(chosen, [name], VERIFYING, verifying_sweeps(alone(chosen, variant))),
-            tools.find(sanitizing.PROGRAM),
-        )
+    for name, variant in chosen.kernels.items():
+        sweeps = verifying_sweeps(dataclasses.replace(chosen, kernels={name: variant}))
+        reports = trial.sanitized(config_of(chosen, [name], VERIFYING, sweeps), tools.find(sanitizing.PROGRAM))
         found += [{"kernel": variant.name, **dataclasses.asdict(each)} for each in reports]
     return found
 
@@ -338,7 +336,7 @@ def disassembled(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[
     from hpcmm import store
 
     texts, found = [], []
-    own = [variant for variant, name in zip(chosen.kernels, chosen.names, strict=True) if name in right]
+    own = [chosen.kernels[name] for name in right]
     for variant, dtype in itertools.product(own, chosen.dtypes):
         for tile in variant.tiles or (0,):
             task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile)
@@ -360,15 +358,14 @@ def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
     from hpcmm.kernels.modules import compile_module
 
     found = []
-    for variant, name in zip(tuple(chosen.kernels), tuple(chosen.names), strict=True):
+    for name, variant in [*chosen.kernels.items()]:
         if variant.compiled and not DEVICES[variant.device].accelerator:
             try:
                 for dtype in chosen.dtypes:
                     macros = Task(chosen.operation, variant, (), dtype).macros
                     compile_module(kernels.source(chosen.operation, variant), macros, variant.options)
             except DeviceError as error:
-                chosen.kernels.remove(variant)
-                chosen.names.remove(name)
+                del chosen.kernels[name]
                 found.append(verdicts.failed(variant.name, str(error)))
     return found
 
@@ -405,7 +402,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
             print(f"{verdicts.line_of(each)} (on the host, not timed)", flush=True)
         for name, why in chosen.refused.items():
             print(f"{name}: not tried: {why}")
-    for variant in chosen.kernels:
+    for variant in chosen.kernels.values():
         if not is_cuda(variant):
             arguments.wrong(f"--on-host: {variant.name} is not a CUDA source")
         try:
@@ -435,7 +432,7 @@ def bits_on_host(chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
     from hpcmm.bench.on_host import same_bits
 
     found = []
-    for variant in (kernel for kernel in chosen.kernels if kernel.name in right):
+    for variant in (kernel for kernel in chosen.kernels.values() if kernel.name in right):
         largest: dict[tuple[str, int], Task] = {}
         for task in tasks_on_host(chosen, variant):
             key = task.dtype, task.tile
@@ -450,16 +447,9 @@ def bits_on_host(chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
     return found
 
 
-def scalars(chosen: Chosen) -> dict[str, float]:
-    """Return the scalar arguments that the contracts of the kernels fix."""
-    return {
-        name: value for kernel in chosen.kernels if kernel.contract for name, value in kernel.contract.scalars.items()
-    }
-
-
 def tasks_on_host(chosen: Chosen, variant: Variant, asked: bool = True) -> Iterator[Task]:
     """Yield the tasks to run on the host: at ragged shapes, or at those that are ``asked`` for."""
-    for entry in verifying_sweeps(alone(chosen, variant)).values():
+    for entry in verifying_sweeps(dataclasses.replace(chosen, kernels={variant.name: variant})).values():
         for dtype, tile in itertools.product(chosen.dtypes, variant.tiles or (0,)):
             small = [each for each in entry["shapes"] if math.prod(each) <= MOST_ON_HOST]
             for each in (asked and chosen.asked) or small or [min(entry["shapes"], key=math.prod)]:

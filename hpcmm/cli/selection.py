@@ -6,7 +6,7 @@ import argparse
 import itertools
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from hpcmm.experiment.config import of_file
 from hpcmm.experiment.returning import FOR_GPUS
 from hpcmm.model import HpcmmError, NotTested, Operation, Task, Variant
 from hpcmm.model.contract import Contract
-from hpcmm.model.devices import DEVICES
+from hpcmm.model.devices import DEVICES, Device
 from hpcmm.operations import OPERATIONS, heads
 from hpcmm.operations.heads import KernelFileError
 from hpcmm.operations.shapes import ragged
@@ -44,14 +44,18 @@ class Chosen:
     """What the command measures."""
 
     operation: Operation
-    kernels: list[Variant]
-    names: list[str]  # the name of each kernel in a config
+    kernels: dict[str, Variant]  # by their names in a config
     against: str  # the name in a config of the variant to compare with; empty for none
     dtypes: list[str]
     shapes: list[tuple[int, ...]]
     asked: list[tuple[int, ...]]  # the shapes from the command line
     refused: dict[str, str]  # by kernel name, the reason why it is not tried
     broken: dict[str, str]  # by path of a Python file, the error that its import raises
+
+    @property
+    def device(self) -> Device:
+        """The device of all kernels."""
+        return DEVICES[next(iter(self.kernels.values())).device]
 
     @property
     def title(self) -> str:
@@ -108,7 +112,7 @@ def choose(arguments: argparse.Namespace) -> Chosen:
         if variant.contract and (why := variant.contract.refuses(sizes, {})):
             raise HpcmmError(f"{variant.name} {why}; {'x'.join(map(str, each))} is not allowed")
     shapes = asked or [taken(operation, contracts, (SIZES[device.accelerator].get(count, 256),) * count)]
-    return Chosen(operation, own, names, against, dtypes, shapes, asked, refused, broken)
+    return Chosen(operation, dict(zip(names, own, strict=True)), against, dtypes, shapes, asked, refused, broken)
 
 
 def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -> list[Path]:
@@ -208,15 +212,15 @@ def unavailable(error: extensions.RaisedError, path: Path) -> str:
 
 
 def config_of(
-    chosen: Chosen, names: Sequence[str], measuring: Mapping[str, Any], sweeps: Mapping[str, Any], profile: bool = False
+    chosen: Chosen, names: Iterable[str], measuring: Mapping[str, Any], sweeps: Mapping[str, Any], profile: bool = False
 ) -> dict:
     """Return a config whose sweeps have these entries and the common ones."""
-    widths = sorted({tile for variant in chosen.kernels for tile in variant.tiles})
+    widths = sorted({tile for variant in chosen.kernels.values() for tile in variant.tiles})
     whole = {"operation": chosen.operation.name, "variants": list(names), "dtypes": chosen.dtypes}
     whole |= {"tiles": widths} if widths else {}
     return {
         "scale": "quick",
-        "backends": chosen.kernels[0].device,
+        "backends": chosen.device.name,
         "job_minutes": 525600,
         "measuring": dict(measuring),
         "profile": profile,
@@ -224,34 +228,29 @@ def config_of(
     }
 
 
-def alone(chosen: Chosen, variant: Variant) -> Chosen:
-    """Return what to measure of one kernel."""
-    return replace(chosen, kernels=[variant], names=[chosen.names[chosen.kernels.index(variant)]])
-
-
 def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
     """Return sweeps over ragged shapes; for a product also with beta = 0, where C must not be read.
 
     Kernels of different contracts have sweeps of their own, so that none is verified at fewer shapes.
     """
-    contracts = [kernel.contract for kernel in chosen.kernels]
-    first = [contracts.index(contract) for contract in contracts]
-    if len(set(first)) == 1:
+    contracts = [kernel.contract for kernel in chosen.kernels.values()]
+    groups: dict[int, dict[str, Variant]] = {}
+    for name, kernel in chosen.kernels.items():
+        groups.setdefault(contracts.index(kernel.contract), {})[name] = kernel
+    if len(groups) == 1:
         return sweeps_of(chosen)
-    found = {}
-    for i in dict.fromkeys(first):
-        alike = [j for j, each in enumerate(first) if each == i]
-        kernels, names = [chosen.kernels[j] for j in alike], [chosen.names[j] for j in alike]
-        for name, entry in sweeps_of(replace(chosen, kernels=kernels, names=names)).items():
-            found[f"{name}-{i}"] = entry | {"variants": names}
-    return found
+    return {
+        f"{name}-{i}": entry | {"variants": list(alike)}
+        for i, alike in groups.items()
+        for name, entry in sweeps_of(replace(chosen, kernels=alike)).items()
+    }
 
 
 def sweeps_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
     """Return the sweeps of kernels that take the same problems."""
     shapes: dict[tuple[int, ...], None] = {}
-    contracts = [kernel.contract for kernel in chosen.kernels if kernel.contract]
-    for variant, dtype in itertools.product(chosen.kernels, chosen.dtypes):
+    contracts = [kernel.contract for kernel in chosen.kernels.values() if kernel.contract]
+    for variant, dtype in itertools.product(chosen.kernels.values(), chosen.dtypes):
         for tile in variant.tiles or (0,):
             task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile, SMS_ON_HOST)
             shapes |= dict.fromkeys(ragged(chosen.operation, task.macros))
