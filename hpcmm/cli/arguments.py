@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from hpcmm.model import HpcmmError
 from hpcmm.model.measurement import TIMINGS
+from hpcmm.system import options
 from hpcmm.system.reader import schema_of
 from hpcmm.system.text import choices
 
@@ -66,14 +67,7 @@ def add(commands: argparse._SubParsersAction, name: str) -> None:
         epilog=f"{about['more']} Exit status: {statuses}.",
     )
     parser.set_defaults(run=module.run, wrong=parser.error, takes_rest=about.get("rest", False))
-    named = {"path": Path, "int": int, "float": float} | globals() | vars(module)
-    either = about.get("either", ())  # one of these must be given
-    group = parser.add_mutually_exclusive_group(required=True) if either else parser
-    for names, given in about["arguments"].items():
-        keys = {"action": "store_true", "help": given} if isinstance(given, str) else dict(given)
-        keys |= {key: named[keys[key]] for key in ("type", "choices") if isinstance(keys.get(key), str)}
-        keys["help"] = keys["help"].replace("{choices}", ", ".join(keys.get("choices", ())))
-        (group if names in either else parser).add_argument(*names.split(), **keys)
+    options.add(parser, about, globals() | vars(module))
 
 
 def positive(text: str) -> int:

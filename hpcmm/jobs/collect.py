@@ -1,6 +1,5 @@
 """Merge the results of all jobs of a plan into one file, with the reasons for points that were not measured."""
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -13,18 +12,13 @@ from hpcmm.bench.journal import so_far
 from hpcmm.experiment import plan
 from hpcmm.model import HpcmmError, contender_name
 from hpcmm.model.measurement import Batch
-from hpcmm.system import files
+from hpcmm.system import files, options
 from hpcmm.system.logs import first_errors
 from hpcmm.system.text import printable
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, epilog="Exit status: 0, or 1 if a job failed; the file then has all other points."
-    )
-    parser.add_argument("--results", type=Path, required=True, help="folder with plan.json, raw/, profiles/ and logs/")
-    parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
-    arguments = parser.parse_args()
+    arguments = options.of_program(__file__, __doc__)
     try:
         failed = collect(plan.read(arguments.results / "plan.json"), arguments.results, arguments.output)
     except HpcmmError as error:

@@ -23,47 +23,12 @@ from hpcmm.experiment.durations import STARTUP_SECONDS
 from hpcmm.model import HpcmmError
 from hpcmm.model.measurement import Batch
 from hpcmm.parallel import world
-from hpcmm.system import files
+from hpcmm.system import files, options
 from hpcmm.system.reader import ConfigError
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, required=True, help="folder with plan.json; batches are files in raw/")
-    parser.add_argument(
-        "--batch",
-        dest="batches",
-        nargs="+",
-        required=True,
-        metavar="NAME",
-        help="batches on one device with one number of ranks: <sweep>/<device>-r<ranks>-<part>",
-    )
-    parser.add_argument(
-        "--visits", type=int, help="number of visits of each point after which this job is done (default: all)"
-    )
-    parser.add_argument("--done", type=Path, help="file to write when all batches have these visits")
-    parser.add_argument(
-        "--failed",
-        type=Path,
-        help="file with the batches that failed, one per line; they are not measured, and further ones are added",
-    )
-    parser.add_argument(
-        "--patience",
-        metavar="SECONDS",
-        type=float,
-        default=300,
-        help="time that a point may exceed its expected time before all ranks are ended (default: 300)",
-    )
-    parser.add_argument(
-        "--whole",
-        action="store_true",
-        help="count the points of all batches of the plan; no other job runs at the same time",
-    )
-    return parser.parse_args()
-
-
 def main() -> None:
-    arguments = parse()
+    arguments = options.of_program(__file__, __doc__)
     name = arguments.batches[0]
     try:
         comm = world.world()

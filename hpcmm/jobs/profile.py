@@ -1,20 +1,15 @@
 """Profile each GPU variant of an operation once with Nsight Compute; or record why it was not profiled."""
 
-import argparse
 import sys
-from pathlib import Path
 
 from hpcmm.bench import profiling
 from hpcmm.experiment import plan
 from hpcmm.model import HpcmmError
+from hpcmm.system import options
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--plan", type=Path, required=True, help="plan.json, as the workflow writes it")
-    parser.add_argument("--operation", required=True, help="operation whose GPU variants are profiled")
-    parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
-    arguments = parser.parse_args()
+    arguments = options.of_program(__file__, __doc__)
     watched = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.watched"]
     watched += ["--plan", arguments.plan, "--profile", arguments.operation]
     try:

@@ -3,10 +3,8 @@
 Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.sustain ...``. A job that is ended keeps its measurements.
 """
 
-import argparse
 import signal
 import sys
-from pathlib import Path
 
 from hpcmm.system import surroundings
 
@@ -16,22 +14,12 @@ from hpcmm.bench.sustain import sustain
 from hpcmm.experiment import plan
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
+from hpcmm.system import options
 from hpcmm.system.reader import ConfigError
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--plan", type=Path, required=True, help="plan.json, as the workflow writes it")
-    parser.add_argument("--batch", required=True, help="name of the batch: sustained/<device>-r<ranks>-1")
-    parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
-    parser.add_argument(
-        "--patience",
-        metavar="SECONDS",
-        type=float,
-        default=300,
-        help="time that the job may exceed its expected time before all ranks are ended (default: 300)",
-    )
-    arguments = parser.parse_args()
+    arguments = options.of_program(__file__, __doc__)
     signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: signals.append(number))

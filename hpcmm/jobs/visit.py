@@ -4,7 +4,6 @@
 into journals is sent through a pipe, one JSON line for each event.
 """
 
-import argparse
 import dataclasses
 import functools
 import json
@@ -21,15 +20,13 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
+from hpcmm.system import options
 
 STARTED: dict = {}  # the first event
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, required=True, help="file descriptor that receives the events")
-    parser.add_argument("--patience", type=float, required=True, help="as in hpcmm.jobs.measure")
-    arguments = parser.parse_args()
+    arguments = options.of_program(__file__, __doc__)
     comm = world.world()
     line = sys.stdin.readline()
     if not line:

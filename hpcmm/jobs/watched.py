@@ -1,9 +1,7 @@
 """Launch the kernel of each point once: of a part of a profile, or of all points of a plan under a sanitizer."""
 
-import argparse
 import dataclasses
 import json
-from pathlib import Path
 
 from hpcmm import store
 from hpcmm.backends import open_backend
@@ -12,15 +10,11 @@ from hpcmm.bench.measure import run_for_profiler, run_for_sanitizer
 from hpcmm.experiment import plan
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
+from hpcmm.system import options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--plan", type=Path, required=True, help="plan.json, as the workflow writes it")
-    parser.add_argument("--profile", metavar="OPERATION", help="operation whose GPU variants are profiled")
-    parser.add_argument("--part", help="name of a part of the points to profile")
-    parser.add_argument("output", type=Path, nargs="?", help="JSON file of a profile: provenance and verdicts")
-    arguments = parser.parse_args()
+    arguments = options.of_program(__file__, __doc__)
     try:
         comm = world.world()
         planned = plan.read(arguments.plan)
