@@ -1,7 +1,6 @@
 """Grading: cheats, the processes of submissions, rubrics, grades and their page."""
 
 import csv
-import ctypes
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated import launch
 from hpcmm.cli.checks import programs
 from hpcmm.cli.main import main
-from hpcmm.grading import device, exercise, native, rubric, runners, sandbox, session
+from hpcmm.grading import device, exercise, rubric, runners, sandbox, session
 from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.model import Task
 from hpcmm.operations import MATMUL, OPERATIONS, SUM, guards, with_kernels
@@ -364,12 +363,6 @@ def test_another_operation_than_the_rubrics_is_refused(tmp_path):
 
 
 # ---- processes and their memory ----
-
-
-def test_the_structures_of_a_launch_are_those_of_the_emulation():
-    for mine, theirs in ((native.Launch, launch.CLaunch), (native.Array, launch.CArray)):
-        assert ctypes.sizeof(mine) == ctypes.sizeof(theirs)
-        assert [each[0] for each in mine._fields_] == [each[0] for each in theirs._fields_]
 
 
 @pytest.mark.parametrize(("operation", "shape"), [(MATMUL, (5, 7, 3)), (SUM, (9,))])

@@ -13,8 +13,9 @@ It runs isolated by bubblewrap, as ``python -I -S native.py SETUP`` with a JSON 
 ``runtime``
     Module of the host emulation of CUDA; for a Python file whose function each of several MPI ranks calls,
     ``ranks.py``; empty for other functions of the CPU.
-``harness``, ``place``, ``sizes``
-    In the emulation, how to launch the symbol: see ``hpcmm.backends.emulated.launch.Entry``.
+``harness``, ``place``, ``sizes``, ``passing``
+    In the emulation, how to launch the symbol: see ``hpcmm.backends.emulated.launch.Entry``, and the file of the
+    function ``passed``.
 ``packages``
     Folder of NumPy, for a Python file.
 ``address_space``
@@ -56,24 +57,6 @@ CLONE_THREAD, NOT_PERMITTED, NO_SUCH_CALL = 0x10000, 1, 38
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data
 KILL, ERROR, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
-
-
-class Array(ctypes.Structure):  # this and Launch mirror the structures of cuda_on_host.h
-    _fields_ = (("begin", ctypes.c_size_t), ("end", ctypes.c_size_t))
-
-
-class Launch(ctypes.Structure):
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("order", ctypes.c_int),
-        ("seed", ctypes.c_int),
-        ("checked", ctypes.c_int),
-        ("counted", ctypes.c_int),
-        ("arrays", ctypes.c_int),
-        ("array", ctypes.POINTER(Array)),
-        ("dynamic_bytes", ctypes.c_size_t),
-    )
 
 
 class Instruction(ctypes.Structure):
@@ -135,6 +118,7 @@ class Kernel(Function):
     def __init__(self, setup: dict, base: int):
         runtime, harness = ctypes.CDLL(setup["runtime"], ctypes.RTLD_GLOBAL), ctypes.CDLL(setup["harness"])
         self.base, self.place, self.sizes = base, setup["place"], setup["sizes"]
+        self.passed = loaded(setup["passing"]).passed
         self.function, self.counts = harness.launch, runtime.cuda_counts
         self.function.restype = self.counts.restype = ctypes.c_char_p
         self.module = ctypes.CDLL(setup["library"])  # last: the others find no function in it
@@ -145,26 +129,14 @@ class Kernel(Function):
         values = self.values(call)
         if (sizes := [ctypes.sizeof(value) for value in values]) != self.sizes:
             return f"parameters of {self.sizes} bytes receive arguments of {sizes} bytes"
-        bounds = [Array(self.base + begin, self.base + end) for begin, end in call["bounds"]]
-        launch = Launch(
-            *((ctypes.c_uint * 3)(*size, *(1,) * (3 - len(size))) for size in (call["grid"], call["block"])),
-            *(
-                call["order"],
-                1,
-                True,
-                call["counted"],
-                len(bounds),
-                (Array * len(bounds))(*bounds),
-                call["dynamic_bytes"],
-            ),
+        return self.passed(
+            (self.function, self.module, self.place),
+            [ctypes.addressof(value) for value in values],
+            (call["grid"], call["block"]),
+            (call["order"], True, call["counted"]),
+            [(self.base + begin, self.base + end) for begin, end in call["bounds"]],
+            call["dynamic_bytes"],
         )
-        error = self.function(
-            ctypes.c_void_p(self.module._handle),
-            ctypes.c_ssize_t(self.place),
-            (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values)),
-            ctypes.byref(launch),
-        )
-        return error.decode(errors="replace") if error else ""
 
 
 class PythonFunction:
@@ -176,18 +148,9 @@ class PythonFunction:
 
         self.memory, self.array, self.ranks, self.sent = memory, np.ndarray, None, 0
         if setup["runtime"]:
-            self.ranks = self.loaded(setup["runtime"])
+            self.ranks = loaded(setup["runtime"])
             self.ranks.install()
-        self.function = getattr(self.loaded(setup["library"]), setup["symbol"])
-
-    @staticmethod
-    def loaded(path: str):
-        import importlib.util
-
-        found = importlib.util.spec_from_file_location("submission", path)
-        module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
-        return module
+        self.function = getattr(loaded(setup["library"]), setup["symbol"])
 
     def __call__(self, call: dict) -> str:
         if call == "counts":
@@ -202,6 +165,15 @@ class PythonFunction:
         others = {name: None if isinstance(value, self.array) else value for name, value in arrays.items()}
         error, self.sent = self.ranks.run(self.function, call["ranks"], arrays, others)
         return error
+
+
+def loaded(path: str):
+    import importlib.util
+
+    found = importlib.util.spec_from_file_location("submission", path)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
 
 
 def described(error: BaseException) -> str:

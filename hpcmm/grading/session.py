@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
+from hpcmm.backends.emulated import passing
 from hpcmm.grading import sandbox
 from hpcmm.grading.sandbox import Sandbox
 from hpcmm.system import surroundings
 
+PASSING = passing.__file__  # of a kernel in the emulation
 STOP_SECONDS = 5.0
 LOOK_SECONDS = 0.02  # between two looks at the number of threads
 MOST_REPLY = 1 << 16  # bytes
@@ -242,12 +244,19 @@ def native(
     """
     python = library.suffix == ".py"
     packages = str(Path(np.__file__).parents[1]) if python else ""
-    setup = {"library": str(library), "symbol": symbol, "runtime": "", "packages": packages, **helpers}
+    setup = {
+        "library": str(library),
+        "symbol": symbol,
+        "runtime": "",
+        "packages": packages,
+        "passing": PASSING,
+        **helpers,
+    }
     files = [helpers[name] for name in ("runtime", "harness") if helpers.get(name)]
     modules = () if python else tuple(files) or (sandbox.plain_module(),)
     program = isolation.wrap(
         [sandbox.PYTHON, "-I", "-S", str(sandbox.NATIVE)],
-        [*sandbox.of_native(packages, modules), library, *files],
+        [*sandbox.of_native(packages, modules), library, PASSING, *files],
         hidden=sandbox.packages(),
     )
     environment = {"OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}

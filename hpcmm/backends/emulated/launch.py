@@ -21,6 +21,7 @@ import numpy as np
 
 from hpcmm import kernels
 from hpcmm.backends.emulated.assembly import without_assembly
+from hpcmm.backends.emulated.passing import passed
 from hpcmm.kernels import modules
 from hpcmm.model import DeviceError, HpcmmError, NotTested
 from hpcmm.model.launch import Boxes, Launch
@@ -63,24 +64,6 @@ PLACE = re.compile(r"@0x([0-9a-f]+)")  # in messages of the header: an address i
 
 class KernelError(HpcmmError):
     """A fault of a launch, reported by the header."""
-
-
-class CArray(ctypes.Structure):  # these two mirror the structures of the header
-    _fields_ = (("begin", ctypes.c_size_t), ("end", ctypes.c_size_t))
-
-
-class CLaunch(ctypes.Structure):
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("order", ctypes.c_int),
-        ("seed", ctypes.c_int),
-        ("checked", ctypes.c_int),
-        ("counted", ctypes.c_int),
-        ("arrays", ctypes.c_int),
-        ("array", ctypes.POINTER(CArray)),
-        ("dynamic_bytes", ctypes.c_size_t),
-    )
 
 
 @dataclass(frozen=True)
@@ -158,27 +141,17 @@ class HostKernel:
         sizes = tuple(value.nbytes for value in values)
         if self.entry.sizes != sizes:
             raise KernelError(f"parameters of {[*self.entry.sizes]} bytes receive arguments of {[*sizes]} bytes")
-        bounds = [CArray(x.ctypes.data, x.ctypes.data + extent(x)) for x in arrays]
         self.note = ""
-        message = self.launch(
-            ctypes.c_void_p(self.library._handle),
-            ctypes.c_ssize_t(self.entry.place),
-            (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)),
-            ctypes.byref(
-                CLaunch(
-                    *((ctypes.c_uint * 3)(*size, *(1,) * (3 - len(size))) for size in (launch.grid, launch.block)),
-                    ORDERS.index(order),
-                    1,
-                    checked,
-                    self.counted,
-                    len(bounds),
-                    (CArray * len(bounds))(*bounds),
-                    dynamic_bytes,
-                )
-            ),
+        message = passed(
+            (self.launch, self.library, self.entry.place),
+            [value.ctypes.data for value in values],
+            (launch.grid, launch.block),
+            (ORDERS.index(order), checked, self.counted),
+            [(x.ctypes.data, x.ctypes.data + extent(x)) for x in arrays],
+            dynamic_bytes,
         )
         if message:
-            raise KernelError(f"{order} order: {located(message.decode(), self.path, self.source)}")
+            raise KernelError(f"{order} order: {located(message, self.path, self.source)}")
         if note := self.cuda_note():
             self.note = located(note.decode(), self.path, self.source)
 
