@@ -779,7 +779,7 @@ def test_a_switch_can_be_text_from_a_command_line(text, value):
 
 def test_a_profile_is_taken_again_when_its_points_or_sources_change(monkeypatch, tmp_path):
     def fingerprint(**changes):
-        return make(changed(sweeps=PROFILED, profile=True, **changes)).profile_fingerprint("matmul")
+        return list(make(changed(sweeps=PROFILED, profile=True, **changes)).profile_parts("matmul"))
 
     before = fingerprint()
     assert fingerprint(measuring__min_repetitions=3) == before

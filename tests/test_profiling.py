@@ -103,19 +103,10 @@ def test_a_refusal_is_distinguished_from_a_failed_program():
 # --- whose kernels they are ----------------------------------------------------------------------------------------
 
 
-def test_launches_belong_to_the_mark_before_them():
-    launches = [
-        *(launch("other", 9), launch("spin", 2), launch("matmul", 4)),
-        *(launch("spin", 11), launch("matmul", 1), launch("matmul", 2), launch("spin", 3)),
-    ]
-    marked = {number: [kernel.blocks for kernel in kernels] for number, kernels in profiling.by_mark(launches).items()}
-    assert marked == {2: [4], 11: [1, 2], 3: []}
-
-
 def test_each_point_has_the_longest_of_its_kernels_and_a_wrong_one_none():
     points = [point("naive"), point("tiled_padded", tile=16), point("cublas")]
     launches = [
-        *(launch("spin", 1), launch("matmul", 7, 2.0, load_sectors=4.0)),
+        *(launch("before", 9), launch("spin", 1), launch("matmul", 7, 2.0, load_sectors=4.0)),
         *(launch("spin", 3), launch("split", 1, 1.0), launch("gemm", 8, 5.0, load_sectors=8.0), launch("sum", 1, 2.0)),
     ]
     assert profiling.profiles(points, [RIGHT, WRONG, RIGHT], launches) == [

@@ -30,8 +30,8 @@ def jobs(planned: Plan, results: Path) -> dict[str, bool]:
         found |= dict.fromkeys(turns(job, planned.measuring), whole)
     found |= {batch.name: store.source(batch.file(results)) == batch.fingerprint for batch in planned.sustained}
     for operation in planned.profiled:
-        fingerprint = planned.profile_fingerprint(operation)
-        found[profile_job(operation)] = store.source(profile_file(results, operation)) == fingerprint
+        parts = digest(list(planned.profile_parts(operation)))
+        found[profile_job(operation)] = store.source(profile_file(results, operation)) == parts
     return found
 
 

@@ -9,6 +9,7 @@ import os
 import socket
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -148,8 +149,9 @@ class BatchVisit:
         self.began = process.free_since
         self.described = process.described | provenance.moment()
         self.problem: Problem | None = None
-        self.step = ""  # of the measurement of a point; empty outside of one
-        self.stopwatch = pace.Stopwatch()
+        self.step = self.name = ""  # of the measurement of a point, with and without its contender; empty outside
+        self.steps: dict[str, float] = defaultdict(float)  # seconds of the steps that have ended, by name
+        self.since = 0.0
         transport, exchanges = self.open_transports()
         self.memory = preflight(self.comm, self.backend, self.operation, batch.points, algorithms_of(self.operation))
         self.refused = {}
@@ -218,7 +220,10 @@ class BatchVisit:
 
     def begin(self, step: str, of: str = "") -> None:
         """Note the step of a measurement, for its time, and for the message if it does not end."""
-        self.stopwatch.begin(step)
+        now = time.perf_counter()
+        if self.name:
+            self.steps[self.name] += now - self.since
+        self.name, self.since = step, now
         self.step = f"{step} of {of}" if of else step
 
     def clear(self, before_next: bool = False) -> None:
@@ -323,7 +328,7 @@ class BatchVisit:
             whole = time.perf_counter() - self.began
             if results and self.waiting:
                 bound = sum(each[2] for each in self.waiting) / self.measuring.visits  # predictions are of all visits
-                parts = self.startup, self.compiling, self.timed, self.visit, self.stopwatch.seconds
+                parts = self.startup, self.compiling, self.timed, self.visit, dict(self.steps)
                 of_batch = self.batch.name, self.batch.operation, self.batch.device
                 pace.record(results, pace.Record(*of_batch, bound, whole - self.startup, *parts))
             self.report_disturbances()

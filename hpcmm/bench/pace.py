@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -25,21 +24,6 @@ PARTS = {
     AROUND_RUNS: ("first call", "warm-up", "timing"),
     "clock and errors": ("clock", "energy", "events", "errors", "bits"),
 }
-
-
-class Stopwatch:
-    """The seconds of steps that follow each other."""
-
-    def __init__(self):
-        self.seconds: dict[str, float] = {}  # by step, of those that have ended
-        self._step, self._since = "", 0.0
-
-    def begin(self, step: str) -> None:
-        """End the current step and begin another one; a step without a name is not counted."""
-        now = time.perf_counter()
-        if self._step:
-            self.seconds[self._step] = self.seconds.get(self._step, 0.0) + now - self._since
-        self._step, self._since = step, now
 
 
 @dataclass(frozen=True)

@@ -126,21 +126,16 @@ def number(text: str) -> float:
         return math.nan
 
 
-def by_mark(launches: Iterable[Kernel]) -> dict[int, list[Kernel]]:
-    """Return the launches after each marker, by the number of the marker."""
-    found: dict[int, list[Kernel]] = {}
+def profiles(points: Sequence[Point], verdicts: Sequence[Verdict], launches: Iterable[Kernel]) -> list[Profile]:
+    """Return the counters of each point, numbered from 1; a point with a wrong result has none."""
+    marked: dict[int, list[Kernel]] = {}  # the launches after each marker, by its number
     after: list[Kernel] = []
     for kernel in launches:
         if kernel.name == MARK:
-            after = found.setdefault(kernel.blocks, [])
+            after = marked.setdefault(kernel.blocks, [])
         else:
             after.append(kernel)
-    return found
-
-
-def profiles(points: Sequence[Point], verdicts: Sequence[Verdict], launches: Iterable[Kernel]) -> list[Profile]:
-    """Return the counters of each point, numbered from 1; a point with a wrong result has none."""
-    marked, found = by_mark(launches), []
+    found = []
     for i, (point, verdict) in enumerate(zip(points, verdicts, strict=True), 1):
         if not verdict.passed:
             found.append(Profile(point, verdict))

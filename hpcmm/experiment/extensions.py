@@ -86,18 +86,19 @@ def load(paths: Iterable[str | Path]) -> None:
         if key in LOADED:
             continue
         if path.suffix in SOURCES:
-            LOADED[key] = load_kernel(own_kernels.read(path, values))
+            LOADED[key] = kernel = own_kernels.read(path, values)
+            add_kernels([kernel])
         elif values:
             raise ExtensionError(f"extension {path}: values are for {' and '.join(SOURCES)} files: {name}")
         else:
             LOADED[key] = load_module(path)
 
 
-def load_kernel(kernel: OwnKernel) -> OwnKernel:
-    """Add a kernel to the ladders of its operations."""
-    for name in kernel.operations:
-        add_variants(name, (kernel.variant,), kernel.path)
-    return kernel
+def add_kernels(kernels: Iterable[OwnKernel]) -> None:
+    """Add kernels to the ladders of their operations."""
+    for kernel in kernels:
+        for name in kernel.operations:
+            add_variants(name, (kernel.variant,), kernel.path)
 
 
 def load_module(path: Path) -> ModuleType:
@@ -110,8 +111,7 @@ def load_module(path: Path) -> ModuleType:
             f"operation: {', '.join(OPERATIONS)}"
         )
     add(module, path)
-    for kernel in own:
-        load_kernel(kernel)
+    add_kernels(own)
     return module
 
 

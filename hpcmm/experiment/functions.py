@@ -213,7 +213,9 @@ class Source:
 
     def parameters(self, name: str) -> tuple[Parameter, ...]:
         """Return the parameters of a function."""
-        return tuple(map(parameter, parameter_nodes(self.nodes[name])))
+        listed = function_declarator(self.nodes[name]).child_by_field_name("parameters").named_children
+        own = (each for each in listed if each.type.endswith("parameter_declaration") and text_of(each) != "void")
+        return tuple(map(parameter, own))
 
     # --- signatures
 
@@ -415,11 +417,8 @@ class Source:
             uses[i] = names
             for each in declared_by(item):
                 declares.setdefault(each, []).append(i)
-        bodies = {
-            text_of(each.child_by_field_name("name")): set(re.findall(r"\w+", text_of(each)))
-            for each in walk(self.tree.root_node)
-            if each.type in ("preproc_def", "preproc_function_def")
-        }
+        bodies = {each: set(re.findall(r"\w+", value)) for each, value in self.macros.items()}
+        bodies |= {each: set(re.findall(r"\w+", body)) for each, (_, body) in self.macro_functions.items()}
         waiting, seen, kept = [name], set(), set()
         while waiting:
             each = waiting.pop()
@@ -476,11 +475,6 @@ def function_declarator(node: Node) -> Node | None:
 def name_in(node: Node) -> Node | None:
     """Return the name of a function definition."""
     return function_declarator(node).child_by_field_name("declarator")
-
-
-def parameter_nodes(node: Node) -> list[Node]:
-    listed = function_declarator(node).child_by_field_name("parameters").named_children
-    return [each for each in listed if each.type.endswith("parameter_declaration") and text_of(each) != "void"]
 
 
 def parameter(node: Node, declarator: Node | None = None) -> Parameter:

@@ -127,8 +127,12 @@ class Plan:
             sweeps: dict[str, list[Point]] = {}
             for batch in self.to_measure:
                 if (batch.operation, batch.ranks) == (operation, 1) and DEVICES[batch.device].accelerator:
-                    own = [point for point in batch.points if point.algorithm == TEXTBOOK]
-                    sweeps.setdefault(batch.sweep, []).extend(filter(is_profiled, own))
+                    any_type = OPERATIONS[operation].metric == "flops"
+                    sweeps.setdefault(batch.sweep, []).extend(
+                        point
+                        for point in batch.points
+                        if point.algorithm == TEXTBOOK and (any_type or not task_of(point).element.is_integer)
+                    )
             chosen: list[Point] = []
             for points in sorted(sweeps.values(), key=lambda points: -len({point.variant for point in points})):
                 others = {point.variant for point in points} - {point.variant for point in chosen}
@@ -148,10 +152,6 @@ class Plan:
         points = profiled[operation]
         parts = [points[first : first + PROFILE_POINTS] for first in range(0, len(points), PROFILE_POINTS)]
         return {of_profile(part, self.measuring.cache, self.measuring.seed): part for part in parts}
-
-    def profile_fingerprint(self, operation: str) -> str:
-        """Return a digest that changes when a part of a profile must be repeated."""
-        return digest(list(self.profile_parts(operation)))
 
     def unprofiled(self) -> list[dict[str, str]]:
         """Return the rows of the group ``unprofiled`` of the timings file: operations without a profile, and why."""
@@ -413,12 +413,6 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
             )
         points = divisible
     return points
-
-
-def is_profiled(point: Point) -> bool:
-    """Return whether the type of a point is profiled: a floating-point type, or any type of a product."""
-    task = task_of(point)
-    return not task.element.is_integer or task.operation.metric == "flops"
 
 
 def problem_of(point: Point) -> tuple:

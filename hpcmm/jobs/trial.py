@@ -94,25 +94,11 @@ def measure(
     show: Callable[[str], None] = lambda line: None,
     first: Visit | None = None,
 ) -> store.Groups:
-    """Measure all points of a config on this machine, each visit in a process of its own.
+    """Measure all points of a config, whose jobs have one rank, on this machine; each visit has its own process.
 
-    Points that fail, and the points after one that ends its process, are in the group ``omitted`` with the reason.
-
-    Parameters
-    ----------
-    config : mapping
-        Contents of a config.yaml; each of its jobs has one rank.
-    alone : bool
-        Whether to wait until no other measurement runs on this machine.
-    show : callable
-        Receives each line of progress.
-    first : Visit, optional
-        A process that was started before.
-
-    Returns
-    -------
-    Groups
-        As in a timings file.
+    Points that fail, and the points after one that ends its process, are in the group ``omitted`` with the reason. If
+    it is ``alone``, it waits until no other measurement runs here. ``show`` receives each line of progress. The
+    ``first`` process was started before.
     """
     planned = plan.make(config, backends.this_machine())
     entries: dict[str, list[dict]] = {batch.name: [] for batch in planned.to_measure}
