@@ -187,22 +187,22 @@ class Solution:
         """Compile the file for an element type, and start its process; in the emulation where there is no GPU."""
         exercise, tools, tasks = self.exercise, self.tools, [self.task(shape, dtype) for shape in shapes]
         size, symbol = max(guards.most_bytes(task) for task in tasks), self.operation.kernels
-        of_process = {"seconds": exercise.seconds, "space": exercise.address_space}
-        start = functools.partial(session.native, tools.isolation, **of_process)
+        limits = exercise.seconds, exercise.address_space
+        start = functools.partial(session.native, tools.isolation, limits=limits)
         if tools.source.suffix == PYTHON:
             mpi = {"runtime": str(RANKS)} if exercise.ranks else {}
-            with start(tools.source, self.operation.name, mpi, size, threads=cores()) as process:
+            with start(tools.source, {"symbol": self.operation.name, **mpi}, size, threads=cores()) as process:
                 yield Interpreted(process, exercise.ranks)
         elif not exercise.device.accelerator:
             sources.compiled(tools, tasks[0].macros)
-            with start(tools.library, symbol, {}, size, threads=cores()) as process:
+            with start(tools.library, {"symbol": symbol}, size, threads=cores()) as process:
                 yield Native(process)
         elif emulate or self.missing:
             size = max([size, *(place.end for task in tasks for place in workspace(task, size))])
             if math.prod(getattr(tasks[0].geometry, "cluster", (1,))) > 1:
                 raise Refused("clusters of several blocks do not run in the host emulation")
-            entry = dataclasses.asdict(sources.emulated(tools, symbol, tasks[0].macros))
-            with start(tools.library, symbol, entry, size, threads=1) as process:
+            entry = {"symbol": symbol} | dataclasses.asdict(sources.emulated(tools, symbol, tasks[0].macros))
+            with start(tools.library, entry, size, threads=1) as process:
                 yield Emulated(process, self.rng, tools)
         else:
             with self.on_device({"file": str(tools.source)}, size, exercise.seconds + START_SECONDS) as own:

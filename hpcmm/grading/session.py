@@ -44,6 +44,14 @@ class Reply(NamedTuple):
     seconds: float
 
 
+class Start(NamedTuple):
+    """How a program starts: its command, its environment, and the number of processes of bubblewrap around it."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    levels: int
+
+
 class Session:
     """A process with shared memory of ``size`` bytes that answers requests.
 
@@ -51,23 +59,21 @@ class Session:
     inputs are written then. Its CPU clock shows whether all of its threads stopped; CPU time between its reply and its
     stop is added to the time of the reply, and what is counted while it is stopped to that of the next one.
 
-    ``program`` gets its descriptors and ``setup`` as one more argument. ``levels`` is the number of processes between
-    this one and the program: those of bubblewrap. Its time limit of ``seconds`` counts from its start to its end, while
-    it runs. At each stop it may use ``stopped_cpu_seconds``; ``math.inf`` if all of its code is trusted.
+    The program gets its descriptors and ``setup`` as one more argument. Its time limit of ``seconds`` counts from its
+    start to its end, while it runs. At each stop it may use ``stopped_cpu_seconds``; ``math.inf`` if all of its code is
+    trusted.
     """
 
     def __init__(
         self,
-        program: Sequence[str],
+        start: Start,
         size: int,
         setup: Mapping[str, Any],
         seconds: float,
-        environment: Mapping[str, str],
-        levels: int,
         stopped_cpu_seconds: float = STOPPED_CPU_SECONDS,
     ):
         self.left = self.limit = seconds
-        self.levels, self.stopped_cpu_seconds = levels, stopped_cpu_seconds
+        self.levels, self.stopped_cpu_seconds = start.levels, stopped_cpu_seconds
         file = os.memfd_create("hpcmm", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(file, size)
         # memory that is gone would end this process
@@ -77,12 +83,12 @@ class Session:
         self.replies, replies = os.pipe()
         given = {**setup, "requests": theirs, "replies": replies, "memory": file, "bytes": size}
         self.started = subprocess.Popen(
-            [*program, json.dumps(given)],
+            [*start.command, json.dumps(given)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=(theirs, replies, file),
-            env=dict(environment),
+            env=dict(start.environment),
         )
         self.process: psutil.Process | None = None  # known from its first reply on
         self.stopped_at = 0.0  # its CPU clock
@@ -229,29 +235,16 @@ class Session:
 
 
 def native(
-    isolation: Sandbox,
-    library: Path,
-    symbol: str,
-    helpers: Mapping[str, Any],
-    size: int,
-    seconds: float,
-    space: int,
-    threads: int,
+    isolation: Sandbox, library: Path, helpers: Mapping[str, Any], size: int, limits: tuple[float, int], threads: int
 ) -> Session:
-    """Start a process that runs a kernel in native code or in Python, with ``space`` bytes of memory.
+    """Start a process that runs a kernel in native code or in Python, with ``limits`` of seconds and bytes of memory.
 
-    ``helpers`` has the entries of ``native.py`` from ``runtime`` on, as far as the kernel needs them.
+    ``helpers`` has the entries of ``native.py`` from ``symbol`` on, as far as the kernel needs them.
     """
     python = library.suffix == ".py"
     packages = str(Path(np.__file__).parents[1]) if python else ""
-    setup = {
-        "library": str(library),
-        "symbol": symbol,
-        "runtime": "",
-        "packages": packages,
-        "passing": PASSING,
-        **helpers,
-    }
+    seconds, space = limits
+    setup = {"library": str(library), "runtime": "", "packages": packages, "passing": PASSING, **helpers}
     files = [helpers[name] for name in ("runtime", "harness") if helpers.get(name)]
     modules = () if python else tuple(files) or (sandbox.plain_module(),)
     program = isolation.wrap(
@@ -263,7 +256,8 @@ def native(
     environment |= surroundings.settings("threads")
     if path := os.environ.get("LD_LIBRARY_PATH"):  # Python and OpenMP may come from there
         environment["LD_LIBRARY_PATH"] = path
-    return Session(program, size, {**setup, "address_space": space}, seconds, environment, isolation.levels)
+    start = Start(program, environment, isolation.levels)
+    return Session(start, size, {**setup, "address_space": space}, seconds)
 
 
 def device(isolation: Sandbox, setup: Mapping[str, Any], size: int, seconds: float) -> Session:
@@ -275,4 +269,4 @@ def device(isolation: Sandbox, setup: Mapping[str, Any], size: int, seconds: flo
     if "file" in setup:
         read = (*read, Path(setup["file"]).parent)
     program = isolation.wrap([sys.executable, "-P", "-m", "hpcmm.grading.device"], read, scratch="/tmp", whole=True)
-    return Session(program, size, setup, seconds, isolation.environment(), isolation.levels, math.inf)
+    return Session(Start(program, isolation.environment(), isolation.levels), size, setup, seconds, math.inf)
