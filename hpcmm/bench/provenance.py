@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import math
@@ -21,17 +22,9 @@ import psutil
 from hpcmm.experiment.fingerprint import versions
 from hpcmm.model import untimed
 from hpcmm.system import surroundings
+from hpcmm.system.reader import schema_of
 
-ARM_CORES = {  # by implementer and part, for servers
-    ("0x41", "0xd0c"): "Neoverse N1",
-    ("0x41", "0xd40"): "Neoverse V1",
-    ("0x41", "0xd49"): "Neoverse N2",
-    ("0x41", "0xd4f"): "Neoverse V2",
-    ("0x46", "0x001"): "A64FX",
-    ("0x48", "0xd01"): "Kunpeng 920",
-    ("0xc0", "0xac3"): "Ampere One",
-}
-PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "nvmath-python", "mpich", "openmpi", "snakemake")
+TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
 ROOT = Path("/")  # of the files below
 CPU = "sys/devices/system/cpu"
 
@@ -107,6 +100,19 @@ def turbo() -> bool:
     return text(f"{CPU}/cpufreq/boost") == "1"
 
 
+def numa_nodes() -> dict[str, str]:
+    """Return the CPUs of each NUMA node."""
+    files = sorted(ROOT.glob("sys/devices/system/node/node[0-9]*/cpulist"))
+    return {path.parent.name: path.read_text().strip() for path in files}
+
+
+def hypervisor() -> bool:
+    return "hypervisor" in field("proc/cpuinfo", "flags").split()
+
+
+SOURCES = {name: functools.partial(globals()[how], *of) for name, (how, *of) in TABLES["sources"].items()}
+
+
 def cpu_times() -> dict[str, float]:
     """Return the CPU seconds since the boot that were used, and that a hypervisor stole."""
     ticks = [int(each) for each in text("proc/stat").splitlines()[0].split()[1:9]]
@@ -119,27 +125,6 @@ def context_switches() -> dict[str, int]:
     switches = psutil.Process().num_ctx_switches()
     return {"voluntary": switches.voluntary, "involuntary": switches.involuntary}
 
-
-# Properties of a machine that affect times: key in the provenance, and how it is read. Unreadable ones have no entry.
-SOURCES: dict[str, Callable[[], Any]] = {
-    "governor": lambda: values(f"{CPU}/cpu[0-9]*/cpufreq/scaling_governor"),
-    "frequency_driver": lambda: values(f"{CPU}/cpu[0-9]*/cpufreq/scaling_driver"),
-    "most_kilohertz": lambda: values(f"{CPU}/cpu[0-9]*/cpufreq/scaling_max_freq"),
-    "turbo": turbo,
-    "smt": lambda: text(f"{CPU}/smt/control"),
-    "isolated_cpus": lambda: text(f"{CPU}/isolated"),
-    "idle_driver": lambda: text(f"{CPU}/cpuidle/current_driver"),
-    "transparent_hugepages": lambda: chosen("sys/kernel/mm/transparent_hugepage/enabled"),
-    "numa_balancing": lambda: text("proc/sys/kernel/numa_balancing"),
-    "numa_nodes": lambda: {path.parent.name: text(str(path.relative_to(ROOT))) for path in numa_nodes()},
-    "allowed_cpus": lambda: field("proc/self/status", "Cpus_allowed_list"),
-    "allowed_numa_nodes": lambda: field("proc/self/status", "Mems_allowed_list"),
-    "clocksource": lambda: text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
-    "microcode": lambda: field("proc/cpuinfo", "microcode"),
-    "hypervisor": lambda: "hypervisor" in field("proc/cpuinfo", "flags").split(),
-    "vendor": lambda: text("sys/devices/virtual/dmi/id/sys_vendor"),
-    "product": lambda: text("sys/devices/virtual/dmi/id/product_name"),
-}
 
 # Counters that grow while a job runs; the difference of two readings describes the time between them
 COUNTERS: dict[str, Callable[[], Any]] = {
@@ -171,11 +156,6 @@ def throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[int,
     return tuple(counts[1][name] - counts[0][name] for name in ("throttled", "periods"))
 
 
-def numa_nodes() -> list[Path]:
-    """Return the files with the CPUs of each NUMA node."""
-    return sorted(ROOT.glob("sys/devices/system/node/node[0-9]*/cpulist"))
-
-
 def read(sources: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     """Return the values of the sources, without missing, unreadable and empty ones."""
     found = {}
@@ -201,7 +181,7 @@ def cpu_model(cpuinfo: str) -> str:
     for name, _, value in (line.partition(":") for line in cpuinfo.splitlines()):
         fields.setdefault(name.strip(), []).append(value.strip())
     cores = dict.fromkeys(zip(fields.get("CPU implementer", []), fields.get("CPU part", []), strict=False))
-    names = [f"ARM {ARM_CORES.get((by, part), f'implementer {by} part {part}')}" for by, part in cores]
+    names = [f"ARM {TABLES['arm_cores'].get(f'{by} {part}', f'implementer {by} part {part}')}" for by, part in cores]
     return " and ".join(names) or next(iter(fields.get("model name", [])), "")
 
 
@@ -261,7 +241,7 @@ def collect() -> dict[str, Any]:
         "job": os.environ.get("HPCMM_JOB", ""),
         "python": platform.python_version(),
         "hpcmm": every.get("hpcmm", ""),
-        "packages": versions(PACKAGES),
+        "packages": versions(tuple(TABLES["packages"])),
         "installed": every,
         "cpu": cpu(),
         "machine": read(SOURCES),
