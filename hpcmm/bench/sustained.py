@@ -11,7 +11,7 @@ from typing import Any
 
 from hpcmm.model.measurement import Batch
 from hpcmm.model.quantities import ERROR_COUNTERS, VITALS
-from hpcmm.store import GROUPS, Groups, as_column, joined
+from hpcmm.store import Groups, as_groups, joined, placed
 from hpcmm.system import files
 
 
@@ -48,14 +48,8 @@ def groups_of(batch: Batch, everyone: Iterable[Sequence[Mapping[str, Any]]]) -> 
         for name in ERROR_COUNTERS:
             counted.append((first["rank"], name, first["errors"].get(name, math.nan), last.get(name, math.nan)))
     names = ("dtype", "n", "flops", "seconds", "products", "wrong", "busy")
-    placed = list(enumerate(provenance["ranks"]))
     groups: dict[str, dict[str, list]] = {
-        "runs": {"batch": [batch.name], "provenance": [json.dumps(provenance)]},
-        "ranks": {
-            "run": [0 for _ in placed],
-            "rank": [rank for rank, _ in placed],
-            **{name: [each[name] for _, each in placed] for name in ("node", "device")},
-        },
+        **placed(batch.name, [provenance]),
         "sustained": {
             "run": [0 for _ in intervals],
             "rank": [rank for rank, _ in intervals],
@@ -67,8 +61,4 @@ def groups_of(batch: Batch, everyone: Iterable[Sequence[Mapping[str, Any]]]) -> 
             **{name: [row[i] for row in counted] for i, name in enumerate(("rank", "counter", "before", "after"))},
         },
     }
-    found = {
-        group: {name: as_column(values, GROUPS[group][name]) for name, values in columns.items()}
-        for group, columns in groups.items()
-    }
-    return joined([found])  # with all other groups, empty
+    return joined([as_groups(groups)])  # with all other groups, empty

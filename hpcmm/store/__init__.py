@@ -14,7 +14,7 @@ from hpcmm.store.file import (
     write_text,
 )
 from hpcmm.store.merge import distinct, joined, merged, select
-from hpcmm.store.rows import columns_of, write_profiles
+from hpcmm.store.rows import as_groups, columns_of, placed, write_profiles
 from hpcmm.store.schema import (
     DIMENSIONS,
     FORMAT,

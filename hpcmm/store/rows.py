@@ -53,25 +53,35 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "visit": [visit.number for _, visit in visits],
         **fields_of([visit for _, visit in visits], *list(VISITS)[2:]),
     }
-    provenance = {"batch": [batch.name] * len(runs), "provenance": [json.dumps(run) for run in runs]}
-    placed = [(i, rank, each) for i, run in enumerate(runs) for rank, each in enumerate(run.get("ranks", ()))]
-    ranks = {
-        "run": [i for i, _, _ in placed],
-        "rank": [rank for _, rank, _ in placed],
-        "node": [each["node"] for _, _, each in placed],
-        "device": [each["device"] for _, _, each in placed],
+    return as_groups(
+        {
+            "measurements": measurements,
+            "samples": columns,
+            "visits": of_visits,
+            "omitted": {name: [] for name in UNMEASURED},
+            **placed(batch.name, runs),
+        }
+    )
+
+
+def placed(name: str, runs: Sequence[Mapping]) -> dict[str, dict[str, list]]:
+    """Return the groups of the runs of a batch, and of their ranks."""
+    ranks = [(i, rank, each) for i, run in enumerate(runs) for rank, each in enumerate(run.get("ranks", ()))]
+    return {
+        "runs": {"batch": [name] * len(runs), "provenance": [json.dumps(run) for run in runs]},
+        "ranks": {
+            "run": [i for i, _, _ in ranks],
+            "rank": [rank for _, rank, _ in ranks],
+            **{name: [each[name] for _, _, each in ranks] for name in ("node", "device")},
+        },
     }
-    groups = {
-        "measurements": measurements,
-        "samples": columns,
-        "visits": of_visits,
-        "ranks": ranks,
-        "runs": provenance,
-        "omitted": {name: [] for name in UNMEASURED},
-    }
+
+
+def as_groups(lists: Mapping[str, Mapping[str, Sequence]]) -> Groups:
+    """Return groups of lists as groups of columns."""
     return {
         group: {name: as_column(values, GROUPS[group].get(name)) for name, values in columns.items()}
-        for group, columns in groups.items()
+        for group, columns in lists.items()
     }
 
 
