@@ -14,6 +14,7 @@ from hpcmm import store
 from hpcmm.cluster.site import read
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
+from hpcmm.system.reader import schema_of
 from hpcmm.system.streams import tabulated
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "GB/s": 1e9, "TB/s": 1e12}
@@ -120,26 +121,8 @@ def drawing(rows: list[dict[str, Any]], shape) -> str:
     """Return a figure of both predictions as SVG: lines for closed forms, points for simulations."""
     from hpcmm.report.drawing import svgs
 
-    axes = {
-        "x": {"field": "ranks", "type": "quantitative", "scale": {"type": "log", "base": 2}, "title": "Ranks"},
-        "color": {"field": "algorithm", "type": "nominal", "title": "Algorithm"},
-    }
-    layers = []
-    for field, mark in (
-        ("closed_form", {"type": "line"}),
-        ("simulated", {"type": "point", "filled": True, "size": 60}),
-    ):
-        y = {"field": field, "type": "quantitative", "scale": {"type": "log"}, "title": "Seconds"}
-        layers.append({"mark": mark, "encoding": axes | {"y": y}})
     title = f"Products of size {shape[0]}: closed forms (lines) and simulated schedules (points)"
-    spec = {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "title": {"text": title},
-        "data": {"values": rows},
-        "width": 520,
-        "height": 340,
-        "layer": layers,
-    }
+    spec = schema_of(Path(__file__).with_suffix(".yaml")) | {"title": {"text": title}, "data": {"values": rows}}
     (drawn,) = svgs([json.dumps(spec)])
     if isinstance(drawn, Exception):
         raise drawn
