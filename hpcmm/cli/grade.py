@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     for submission, grade in submissions.graded(handed_in, asked, isolation, seed):
         if not grades or grades[-1][0] != submission:
-            print(printable(submission.name), flush=True)
+            print(printable(submission), flush=True)
         grades.append((submission, grade))
         print(f"  {line(grade)}", flush=True)
         for each in shortened(grade.why):

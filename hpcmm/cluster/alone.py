@@ -8,6 +8,7 @@ than ``SECONDS_FOR_OTHERS``.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pwd
@@ -78,14 +79,10 @@ def identify_holder(connection: socket.socket, name: str) -> tuple[int, str]:
     except OSError:  # the socket does not listen, or its queue is full
         return -1, "an unknown process"
     process, owner, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return owner, f"PID {process}" + (f" of {user(owner)}" if owner != os.getuid() else "")
-
-
-def user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
+    user = f"user {owner}"
+    with contextlib.suppress(KeyError):
+        user = pwd.getpwuid(owner).pw_name
+    return owner, f"PID {process}" + (f" of {user}" if owner != os.getuid() else "")
 
 
 if __name__ == "__main__":

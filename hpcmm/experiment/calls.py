@@ -167,22 +167,26 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
 def arguments(path: Path, function: Function, values: list[tuple[str, str]], device: str) -> list[str]:
     """Return the arguments of a function, converted to the types of its parameters."""
     wanted = [parameter.name for parameter in function.parameters]
-    by_name = {name: value for name, value in values if name}
-    in_order = [value for name, value in values if not name]
-    if unknown := [each for each in by_name if each not in wanted]:
+    if unknown := [name for name, _ in values if name and name not in wanted]:
         allowed = choices(unknown[0], wanted)
         raise KernelFileError(
             f"{path}: call: {function.name} has no parameter {unknown[0]!r}; its parameters are: {allowed}"
         )
-    found = []
-    for each in function.parameters:
-        value = by_name.get(each.name) or (in_order.pop(0) if in_order else "")
+    pairs, rest = matched(function, values)
+    for each, value in pairs:
         if not value:
             raise KernelFileError(f"{path}: call: no value for {each.name!r}; its call is {function}")
-        found.append(converted(each, value, function, device))
-    if in_order:
-        raise KernelFileError(f"{path}: call: {len(in_order)} arguments too many; its call is {function}")
-    return found
+    if rest:
+        raise KernelFileError(f"{path}: call: {rest} arguments too many; its call is {function}")
+    return [converted(each, value, function, device) for each, value in pairs]
+
+
+def matched(function: Function, values: list[tuple[str, str]]) -> tuple[list[tuple[Parameter, str]], int]:
+    """Return each parameter with its value, by name or else in order, and the number of values that are left."""
+    by_name = {name: value for name, value in values if name}
+    in_order = [value for name, value in values if not name]
+    pairs = [(each, by_name.get(each.name) or (in_order.pop(0) if in_order else "")) for each in function.parameters]
+    return pairs, len(in_order)
 
 
 def converted(parameter: Parameter, value: str, function: Function, device: str) -> str:
@@ -239,11 +243,8 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
 
 def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:
     """Return the statements that give each parameter like ``float **a`` the addresses of rows."""
-    by_name = dict(values)
-    in_order = [value for name, value in values if not name]
     found = []
-    for parameter in function.parameters:
-        value = by_name.get(parameter.name) or (in_order.pop(0) if in_order else "")
+    for parameter, value in matched(function, values)[0]:
         if parameter.pointers == 2 and value in ROWS:
             (rows, leading), kind = ROWS[value], f"{parameter.type} *"
             found.append(f"{kind}hpcmm_{value}[{rows} + 1];")

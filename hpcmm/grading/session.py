@@ -134,7 +134,9 @@ class Session:
             if left <= 0:
                 raise Refused(f"took longer than {self.limit:g} s")
             if not select.select([self.replies], [], [], min(left, LOOK_SECONDS))[0]:
-                self._look_at_threads()
+                with contextlib.suppress(psutil.Error):
+                    if (process := self._find()) and process.num_threads() > MOST_THREADS:
+                        raise Refused(f"starts more than {MOST_THREADS} threads")
                 continue
             part = os.read(self.replies, MOST_REPLY)
             text += part
@@ -178,11 +180,6 @@ class Session:
         if process := self._find():
             with contextlib.suppress(psutil.Error):
                 process.send_signal(number)
-
-    def _look_at_threads(self) -> None:
-        with contextlib.suppress(psutil.Error):
-            if (process := self._find()) and process.num_threads() > MOST_THREADS:
-                raise Refused(f"starts more than {MOST_THREADS} threads")
 
     def _states(self) -> set[str]:
         """Return the states of all threads of the process; empty if it is gone."""

@@ -8,7 +8,6 @@ import datetime
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,51 +26,43 @@ UNISOLATED = (
 )
 
 
-@dataclass(frozen=True)
-class Submission:
-    """A folder with files of exercises, and its name."""
-
-    name: str
-    folder: Path
-
-
-def found_in(folder: Path, rubric: Rubric) -> list[Submission]:
-    """Return the submission in a folder, or those in its subfolders."""
+def found_in(folder: Path, rubric: Rubric) -> dict[str, Path]:
+    """Return the submission in a folder, or those in its subfolders, by name."""
     files = [each.file for each in rubric.exercises]
     if not folder.is_dir():
         raise HpcmmError(f"{folder}: no such folder")
     if any((folder / file).exists() for file in files):
-        return [Submission(folder.resolve().name, folder)]
+        return {folder.resolve().name: folder}
     folders = (each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
     inner = sorted(each for each in folders if not each.name.startswith("."))
     if not any((each / file).exists() for each in inner for file in files):
         raise HpcmmError(
             f"{folder}: neither it nor a folder in it has a file of the rubric, such as {', '.join(files[:3])}"
         )
-    return [Submission(each.name, each) for each in inner]
+    return {each.name: each for each in inner}
 
 
 def graded(
-    submissions: Sequence[Submission], rubric: Rubric, isolation: Sandbox, seed: int
-) -> Iterator[tuple[Submission, Grade]]:
-    """Grade all exercises of all submissions, one after the other: a kernel that runs beside another is slower.
+    submissions: Mapping[str, Path], rubric: Rubric, isolation: Sandbox, seed: int
+) -> Iterator[tuple[str, Grade]]:
+    """Grade all exercises of all submissions by name, one after the other: a kernel beside another one is slower.
 
     All submissions of an exercise get the same shapes and inputs, which depend on the seed.
     """
-    for submission in submissions:
+    for name, folder in submissions.items():
         for i, each in enumerate(rubric.exercises):
             rng = np.random.default_rng([seed, i])
-            yield submission, exercise.grade(submission.folder / each.file, each, rng, isolation)
+            yield name, exercise.grade(folder / each.file, each, rng, isolation)
 
 
-def result(rubric: Rubric, grades: Sequence[tuple[Submission, Grade]], isolation: Sandbox, seed: int) -> dict[str, Any]:
+def result(rubric: Rubric, grades: Sequence[tuple[str, Grade]], isolation: Sandbox, seed: int) -> dict[str, Any]:
     """Return the grades as values of JSON: numbers that do not exist are null."""
     submissions = []
-    for submission in dict.fromkeys(each for each, _ in grades):
-        own = [grade for each, grade in grades if each == submission]
+    for name in dict.fromkeys(each for each, _ in grades):
+        own = [grade for each, grade in grades if each == name]
         submissions.append(
             {
-                "name": submission.name,
+                "name": name,
                 "points": sum(each.points for each in own),
                 "passed": sum(each.passed for each in own),
                 "exercises": [values(each) for each in own],

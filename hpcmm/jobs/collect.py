@@ -1,5 +1,6 @@
 """Merge the results of all jobs of a plan into one file, with the reasons for points that were not measured."""
 
+import functools
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -42,11 +43,15 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
     complete = done.jobs(planned, results)
     job_of = {batch.name: job.name for job in planned.jobs for batch in job.batches}
     for batch in planned.to_measure:
-        finished, reasons, short = salvaged(results, batch, job_of[batch.name])
-        parts += finished
+        why = functools.partial(why_it_ended, results, job_of[batch.name], batch.name)
+        try:
+            groups, reasons, short = so_far(batch.file(results), batch)
+            parts.append(groups)
+            reasons = reasons_of(batch, reasons, why()) if reasons else {}
+        except store.StoreError as error:
+            reasons, short = dict.fromkeys(batch.fingerprints, str(error)), 0
         if short and not reasons:
-            why = why_it_ended(results, job_of[batch.name], batch.name)
-            incomplete.setdefault(("have fewer visits than planned", why), []).append((batch, short))
+            incomplete.setdefault(("have fewer visits than planned", why()), []).append((batch, short))
         if reasons:
             reason = next(iter(reasons.values())).removeprefix(f"{batch.name}: ")
             incomplete.setdefault(("not measured", reason), []).append((batch, len(reasons)))
@@ -96,15 +101,6 @@ def reasons_of(batch: Batch, failed: Mapping[str, str], ending: str) -> dict[str
     """Return by fingerprint why points failed; those that were not begun failed because the job ended."""
     names = {fingerprint: point.name for fingerprint, point in zip(batch.fingerprints, batch.points, strict=True)}
     return {each: f"{names[each]}: {why}" if why else f"{batch.name}: {ending}" for each, why in failed.items()}
-
-
-def salvaged(results: Path, batch: Batch, job: str) -> tuple[list[store.Groups], dict[str, str], int]:
-    """Return the visited points of a batch, by fingerprint why others are missing, and how many lack visits."""
-    try:
-        groups, failed, short = so_far(batch.file(results), batch)
-    except store.StoreError as error:
-        return [], dict.fromkeys(batch.fingerprints, str(error)), 0
-    return [groups], reasons_of(batch, failed, why_it_ended(results, job, batch.name)), short
 
 
 def why_it_ended(results: Path, job: str, name: str = "") -> str:

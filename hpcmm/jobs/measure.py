@@ -52,8 +52,11 @@ def measure(comm, arguments: argparse.Namespace) -> int:
     measuring = planned.measuring
     visits = min(arguments.visits or measuring.visits, measuring.visits)
     share = visits / measuring.visits
-    found = so_far(arguments.failed, batches, share) if comm.rank == 0 else None
-    failed, complete = comm.bcast(found, root=0)
+    failed: list[str] = []
+    if comm.rank == 0 and arguments.failed and arguments.failed.is_file():
+        failed = files.text_of(arguments.failed, errors="replace").splitlines()
+    complete = [batch.name for batch, output in batches if comm.rank == 0 and is_visited(output, batch, share)]
+    failed, complete = comm.bcast((failed, complete), root=0)
     before = len(failed)
     waiting = [(batch, output) for batch, output in batches if batch.name not in (*failed, *complete)]
     if measuring.job_of(visits - 1) % 2:
@@ -83,12 +86,6 @@ def measure(comm, arguments: argparse.Namespace) -> int:
             arguments.done.touch()
     # without work only the batches that failed before are left
     return 1 if len(failed) > before or (failed and process is None) else 0
-
-
-def so_far(failed: Path | None, batches: Sequence[tuple[Batch, Path]], share: float) -> tuple[list[str], list[str]]:
-    """Return the names of the failed batches, and of those whose points have this share of their visits."""
-    names = files.text_of(failed, errors="replace").splitlines() if failed and failed.is_file() else []
-    return names, [batch.name for batch, output in batches if is_visited(output, batch, share)]
 
 
 def write_names(comm, path: Path | None, names: Sequence[str]) -> None:
