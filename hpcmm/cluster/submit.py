@@ -25,42 +25,15 @@ from hpcmm.cluster import commands, queue, records
 from hpcmm.cluster.commands import Reply, report
 from hpcmm.cluster.records import LIMIT_REPORTED, Record
 from hpcmm.model import HpcmmError
+from hpcmm.system.reader import schema_of
 
 LOGS = Path(".snakemake/slurm_logs")
 SECONDS_TO_ARRIVE = 5  # until a submission that timed out is in the queue
 
-# resource of a rule -> option of sbatch; Snakemake's slurm executor reads the same resources
-OPTIONS = {
-    "tasks": "--ntasks={}",
-    "nodes": "--nodes={}",
-    "gres": "--gres={}",
-    "mem_mb": "--mem={}M",
-    "runtime": "--time={}",
-    "slurm_partition": "--partition={}",
-    "slurm_account": "--account={}",
-    "qos": "--qos={}",
-    "constraint": "--constraint={}",
-    "slurm_extra": "{}",
-}
+TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
+OPTIONS, REPLACED_BY = TABLES["options"], TABLES["replaced_by"]
 REQUESTS = tuple(option.partition("=")[0] + "=" for option in OPTIONS.values() if "=" in option)
-# The workflow's option is dropped if the user gives one of these: sbatch does not accept both
-REPLACED_BY = {"gres": ("-G", "--gpus", "--gres"), "mem_mb": ("--mem",)}
-
-# What sbatch prints of a job, with --parsable and without it. Sites add lines of their own.
-SUBMITTED = re.compile(r"^(\d+)(?:;(\S+))?$|^Submitted batch job (\d+)(?: on cluster (\S+))?$", re.MULTILINE)
-MARKER = re.compile(r"touch (['\"])((?:(?!\1).)*\.jobfailed)\1")
-REFUSED = re.compile(r"Batch job submission failed: (.*)")
-# A limit on the number of submitted jobs ends when jobs end. Slurm has one message for it and for limits on the size of
-# a job; most versions name the limit in a line before it.
-POLICY = re.compile(r"violates accounting/QOS policy|QOS policy")
-LIMIT = re.compile(r"\b(?:Assoc|QOS)\w*Limit\b|\bMaxJobCount\b")
-# It has as many jobs as it keeps (MaxJobCount); sbatch itself repeats the call for two minutes
-BUSY = re.compile("temporarily un(?:able to accept|available)")
-# Transient errors of Slurm (slurm_errno.c), which say nothing about the job
-TRANSIENT = re.compile(
-    r"Unable to contact slurm|timed out|Zero Bytes|[Cc]onnection|connect failure|Transport endpoint|"
-    r"temporarily un|standby mode|authentication error|Unexpected message|Message (?:send|receive) failure|Munge"
-)
+PATTERNS = {name: re.compile(pattern, re.MULTILINE) for name, pattern in TABLES["patterns"].items()}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -89,7 +62,7 @@ def options(properties: Mapping[str, Any], given: Sequence[str]) -> list[str]:
     resources = properties.get("resources", {})
     chosen = [f"--job-name={job_name(properties)}", f"--cpus-per-task={properties.get('threads', 1)}"]
     for name, option in OPTIONS.items():
-        replaced = any(each.startswith(REPLACED_BY.get(name, "\0")) for each in given)
+        replaced = any(each.startswith(tuple(REPLACED_BY.get(name, ()))) for each in given)
         if resources.get(name) and not replaced:
             chosen.append(option.format(resources[name]))
     return chosen
@@ -138,7 +111,7 @@ def submit(arguments: Sequence[str]) -> int:
         shebang, _, rest = script.read_text().partition("\n")
         # without a marker if Slurm ends it, as that would report a failure of a job that Slurm requeues
         script.write_text(quoted(f"{shebang}\ntrap 'exit 143' TERM\n{rest}"))
-        match = MARKER.search(rest)
+        match = PATTERNS["marker"].search(rest)
         marker = match[2] if match else ""  # none if Snakemake uses a status command
     given = [*chosen, *map(quoted, arguments)]
     record = record_of(token, given, properties, marker)
@@ -226,10 +199,10 @@ def submit_once(arguments: Sequence[str], record: Record, text: bytes) -> tuple[
                     jobs.append(find(record, clusters, late=False) or jobs[-1])
             return jobs[-1], reply
         # the last of several messages counts: sbatch itself repeats some calls
-        refusal = REFUSED.search(reply.errors)
+        refusal = PATTERNS["refused"].search(reply.errors)
         said = refusal[1] if refusal else reply.errors
-        transient = reply.status is None or reply.status <= 0 or TRANSIENT.search(said)
-        limit = submit_limit(said, reply.errors, clusters) if refusal or BUSY.search(said) else ""
+        transient = reply.status is None or reply.status <= 0 or PATTERNS["transient"].search(said)
+        limit = submit_limit(said, reply.errors, clusters) if refusal or PATTERNS["busy"].search(said) else ""
         if refusal and not transient and not limit:
             return "", reply
         if not limit:
@@ -263,11 +236,11 @@ def submit_limit(refusal: str, errors: str, clusters: Sequence[str]) -> str:
 
     A limit that Slurm does not name can only be one on the number of jobs if the user has other jobs.
     """
-    if BUSY.search(refusal):
+    if PATTERNS["busy"].search(refusal):
         return "MaxJobCount"
-    if not POLICY.search(refusal):
+    if not PATTERNS["policy"].search(refusal):
         return ""
-    named = LIMIT.search(errors)
+    named = PATTERNS["limit"].search(errors)
     if named and "Submit" not in named[0]:
         return ""
     listed = commands.retry(partial(queue.states, clusters))
@@ -284,7 +257,7 @@ def submitted_jobs(output: str) -> list[str]:
     >>> submitted_jobs("2026-12-24 maintenance\\n"), submitted_jobs("note 7\\n12\\n2026\\n")
     ([], ['12', '2026'])
     """
-    return [";".join(filter(None, each)) for each in SUBMITTED.findall(output)]
+    return [";".join(filter(None, each)) for each in PATTERNS["submitted"].findall(output)]
 
 
 def find(record: Record, clusters: Sequence[str], late: bool) -> str:

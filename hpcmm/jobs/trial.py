@@ -142,17 +142,13 @@ def profiles(planned: plan.Plan, show: Callable[[str], None]) -> list[store.Grou
         for operation in planned.profiled:
             folder = Path(name, operation)
             planned.write(folder / "plan.json")
-            with start(profiling(folder, operation), alone=True) as job:
+            command = [sys.executable, "-m", "hpcmm.jobs.profile", "--plan", str(folder / "plan.json")]
+            command += ["--operation", operation, "--output", str(folder / "profiles" / f"{operation}.h5")]
+            with start(command, alone=True) as job:
                 for line in job.stdout:
                     show(line.rstrip("\n"))
             found.append(store.read(folder / "profiles" / f"{operation}.h5"))
     return found
-
-
-def profiling(folder: Path, operation: str) -> list[str]:
-    """Return the command of a job that profiles the kernels of an operation."""
-    command = [sys.executable, "-m", "hpcmm.jobs.profile", "--plan", str(folder / "plan.json")]
-    return [*command, "--operation", operation, "--output", str(folder / "profiles" / f"{operation}.h5")]
 
 
 def start(command: Sequence[str], alone: bool = False, **options: Any) -> subprocess.Popen:

@@ -28,6 +28,9 @@ TYPES = {
     "number": "a number, such as 0.001",
     "string": "a name",
 }
+# What keywords of JSON Schema allow
+LIMITS = {"maxLength": "at most {} characters", "minimum": "at least {}", "maximum": "at most {}"}
+LIMITS |= {"exclusiveMinimum": "more than {}", **dict.fromkeys(("minItems", "minProperties"), "at least {} entry")}
 
 MOST_PROBLEMS = 20  # listed in one error
 MOST_BYTES = 1_000_000  # of a YAML file: reading it takes a second
@@ -235,15 +238,9 @@ def schema_problems(error: jsonschema.ValidationError) -> list[str]:
             return [value + "letters, digits, '-' and '_', beginning with a letter or digit"]
         case "not":
             return [value + f"all but {', '.join(limit['enum'])}"]
-        case "maxLength":
-            return [value + f"at most {limit} characters"]
-        case "minimum" | "maximum":
-            return [value + f"at {'least' if error.validator == 'minimum' else 'most'} {limit}"]
-        case "exclusiveMinimum":
-            return [value + f"more than {limit}"]
         case "uniqueItems":
             return [f"{place}{error.message}; allowed: each value once"]
-        case "minItems" | "minProperties":
-            return [value + f"at least {limit} entry"]
+        case other if other in LIMITS:
+            return [value + LIMITS[other].format(limit)]
         case _:
             return [f"{place}{error.message}"]
