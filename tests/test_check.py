@@ -182,7 +182,9 @@ def test_many_devices_show_smaller_slowdowns_and_skewed_ones_name_nobody(ranks, 
     if shape == "normal":
         assert found.verdict == "passed" and least < most
     else:  # a long tail hides smaller slowdowns
-        assert most < least and (found.verdict == "passed" or "healthy devices may differ" in found.blind["memory"])
+        assert most < least and (found.verdict == "passed") is (max(found.detectable.values()) <= 0.05)
+        links = gpus(3, ranks, shape, "links").slow  # one device is behind in all of them
+        assert {(each.subject.rank, each.sweep) for each in links} == {(1, "links")}
     if ranks == 512:
         slow = gpus(2, ranks, shape, "memory", factor=1.05 if shape == "normal" else 1.15).slow
         assert {each.subject.rank for each in slow} == {1}

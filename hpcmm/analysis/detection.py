@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +27,12 @@ BETWEEN_RUNS = 0.005  # further deviation of the times of a run from those of a 
 POWER = 1.645  # quantile: a slowdown by so many deviations above the threshold is named in 95 % of the checks
 NOISY = 100.0  # a measurement that could show larger slowdowns only is reported as too noisy
 MEDIAN = math.pi / 2  # variance of the median of many values over that of their mean
+TOGETHER = 2 / 3  # part of the false alarms of joined measurements that is left to all of them together
+FAULTY = 40  # one of so many devices, the slowest, may be at fault
+SKEWED = 0.45, 0.1  # prior of the skewness of healthy devices and its deviation: about exponential or lognormal(0.5)
+SHOWN = 2.8  # deviation of the skewness that one value shows (simulated, for skewnesses of 0 to 0.8)
 NORMAL = statistics.NormalDist()
-FAR = NORMAL.inv_cdf(1 - 1 / 40)  # the slowest of many devices may be at fault
-SKEWED = 0.3, 0.3  # prior of the skewness of healthy devices and its deviation: from normal to exponential
-LETTERS = 3.5  # deviation of the skewness that one value shows (simulated, for skewnesses of 0 to 0.5)
+SKEWNESSES = np.linspace(0.01, 2, 200)
 MOST = 700.0  # logarithm that a float64 holds
 SCATTER = "the visits scatter, so more of them would help"
 
@@ -55,7 +57,8 @@ def compared(
             for some in (measured, comparison.groups)
         )
         for times in measured:
-            findings += map(_with_group, one[times.name], group.get(times.group, one[times.name]))
+            whole = (group.get(name, one[times.name]) for name in (times.group, times.kind))
+            findings += map(_with_groups, one[times.name], *whole)
     robust = {times.name: robust_variance(times.centre) for times in measured if len(subjects) > 2}
     differ = {name: (float(variance), freedom) for name, (variance, freedom) in robust.items()}
     notes = [*comparison.notes(measured, reference is None), *_named_from(findings)]
@@ -83,13 +86,21 @@ class Comparison:
         whole = [*measured, *self.groups]
         # By measurement, the variance between healthy devices, and its degrees of freedom
         self.priors = {times.name: tuple(self.shown.get(times.name, (times.healthy**2, WEIGHT))) for times in whole}
-        tests = sum((len(subjects) > 1 and times.comparable) + (times.name in self.known) for times in whole)
-        # Probability that a healthy device is called slow in one of the tests
-        self.share = ALPHA / max(1, tests * len(subjects))
-        shown = [times for times in measured if times.comparable] if len(subjects) >= MANY else []
-        self.skewness = _skewness(
-            [times.behind for times in shown], len({times.group or times.name for times in shown})
-        )
+        joined = {times.name for times in self.groups}
+        alone = [times for times in measured if times.comparable and times.group not in joined]
+        standards = [name for name, used in {"peers": len(subjects) > 1, "reference": self.known}.items() if used]
+        # By standard and measurement, the probability that a healthy device is called slow by chance
+        self.shares = {
+            each: _divided(
+                ALPHA / len(standards) / len(subjects),
+                ["sweep", "kind", "group", "name"],
+                measured,
+                joined if each == "peers" else (),  # a reference has single measurements only
+            )
+            for each in standards
+        }
+        shapes = [times.behind for times in [*self.groups, *alone] if times.name != times.kind]
+        self.skewness = _skewness(shapes) if len(subjects) >= MANY else 0.0
 
     def notes(self, measured: Sequence[Times], without_reference: bool) -> list[str]:
         """Return sentences about what cannot be compared."""
@@ -136,9 +147,9 @@ class Comparison:
             prior = prior[0] + BETWEEN_RUNS**2, prior[1]
         judged = more and np.isfinite(differences).all()
         if judged:
-            spread = times.spread(shared, prior)
+            spread, share = times.spread(shared, prior), self.shares[against][times.name]
             if shared and len(self.subjects) >= MANY:
-                floor = max(floor, _tail(differences, self.skewness, self.share))
+                floor = max(floor, _tail(differences, self.skewness, share))
         found = []
         for subject, difference, level in zip(self.subjects, differences, times.centre, strict=True):
             source = self.subjects[times.sources[subject.rank]] if times.sources else None
@@ -147,7 +158,7 @@ class Comparison:
             if judged:
                 # of few devices nobody knows the tail: the threshold is as high as the requested slowdown permits
                 permitted = limit if shared and len(self.subjects) < MANY else 0.0
-                threshold = Threshold(spread.of_rank(subject.rank), more, floor, permitted, self.share)
+                threshold = Threshold(spread.of_rank(subject.rank), more, floor, permitted, share)
                 found.append(
                     Finding(*values, threshold.p(difference), threshold.exceeded(difference), *threshold.sizes())
                 )
@@ -196,38 +207,72 @@ class Threshold:
         return tuple(math.expm1(min(each, MOST)) for each in ends)
 
 
-def _with_group(finding: Finding, group: Finding) -> Finding:
-    """Return the finding of a size, which is slow, too, if all sizes together are."""
+def _divided(
+    share: float, levels: Sequence[str], measured: Sequence[Times], joined: Container[str]
+) -> dict[str, float]:
+    """Divide the probability of a false alarm evenly among the parts of each level, after that of all together."""
+    if not levels:
+        return {measured[0].name: share}
+    parts: dict[str, list[Times]] = {}
+    for times in measured:
+        parts.setdefault(getattr(times, levels[0]) or times.name, []).append(times)
+    shares = {}
+    for name, own in parts.items():
+        part = share / len(parts)
+        if name in joined:
+            shares[name], part = part * TOGETHER, part * (1 - TOGETHER)
+        shares |= _divided(part, levels[1:], own, joined)
+    return shares
+
+
+def _with_groups(finding: Finding, group: Finding, kind: Finding) -> Finding:
+    """Return the finding of a size, which is slow, too, if all sizes together are, or all measurements of its kind."""
     better = {name: min(getattr(finding, name), getattr(group, name)) for name in ("least", "detectable", "limit")}
-    slow = finding.slow or (group.slow and finding.slowdown > MARGIN)
+    slow = finding.slow or ((group.slow or kind.slow) and finding.slowdown > MARGIN)
     return dataclasses.replace(finding, slow=slow, **better)
 
 
-def _skewness(measured: Sequence[np.ndarray], independent: int) -> float:
-    """Return the skewness g of the slow half of healthy devices, from the differences in all measurements.
+def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean deviation from the median, and the squared ratio of the rms of that of the slow half to its mean.
+
+    The slowest ``1 / FAULTY`` count as the slowest of the others.
+    """
+    values = np.sort(values, axis=-1)
+    count = values.shape[-1]
+    last = count - 1 - math.ceil(count / FAULTY)
+    deviations = np.minimum(values, values[..., [last]]) - np.median(values, axis=-1, keepdims=True)
+    slow = deviations[..., count // 2 :]
+    return np.abs(deviations).mean(axis=-1), (slow**2).mean(axis=-1) / np.maximum(slow.mean(axis=-1), 1e-12) ** 2
+
+
+@functools.cache
+def _family() -> tuple[np.ndarray, np.ndarray]:
+    """Return ``_scale`` of many devices of each of the ``SKEWNESSES``."""
+    z = np.array([NORMAL.inv_cdf((each + 0.5) / 1000) for each in range(1000)])
+    return _scale(np.expm1(SKEWNESSES[:, None] * z) / SKEWNESSES[:, None])
+
+
+def _skewness(measured: Sequence[np.ndarray]) -> float:
+    """Return the skewness g of the slow half of healthy devices, from their differences in all groups.
 
     They are slower than the median by ``(exp(g z) - 1) / g`` scales, where z is normal (Tukey's g distribution): 0 is
-    normal, and positive values are lognormal. Letter values show g (Hoaglin, 1985); the slowest fortieth may be at
-    fault and is not used. The fewer devices there are, the more a prior counts, and a standard deviation is added. As
-    many measurements are ``independent``: a device has the same difference in all sizes.
+    normal, and positive values are lognormal. The fewer devices there are, the more a prior counts, and half a standard
+    deviation is added.
     """
-    shares = [0.5, NORMAL.cdf(FAR / 2), NORMAL.cdf(FAR)]
-    halves = [np.quantile(each, shares[:2]) for each in measured]
-    pairs = zip(measured, halves, strict=True)
-    values = np.concatenate([[], *((each - low) / (high - low) for each, (low, high) in pairs if high > low)])
-    shown, weight = 0.0, SKEWED[1] ** -2
-    if len(values):
-        low, middle, high = np.quantile(values, shares)
-        shown = 2 / FAR * math.log((high - middle) / (middle - low))
-    every = weight + len(values) / max(1, len(measured)) * independent / LETTERS**2
-    return max((weight * SKEWED[0] + (every - weight) * shown) / every + every**-0.5, 1e-3)
+    prior = SKEWED[1] ** -2
+    values = sum(map(len, measured)) / SHOWN**2
+    ratio = np.mean([_scale(each)[1] for each in measured]) if measured else 0.0
+    shown = np.interp(ratio, _family()[1], SKEWNESSES) if measured else 0.0
+    return float((prior * SKEWED[0] + values * shown) / (prior + values) + (prior + values) ** -0.5 / 2)
 
 
 def _tail(differences: np.ndarray, skewness: float, share: float) -> float:
-    """Return the difference that a healthy device exceeds with this probability."""
-    low, middle = np.quantile(differences, [0.5, NORMAL.cdf(FAR / 2)])
-    far, near = (math.expm1(skewness * z) for z in (-NORMAL.inv_cdf(share), FAR / 2))
-    return float(low + (middle - low) * far / near)
+    """Return the difference that a healthy device exceeds with this probability.
+
+    Its scale is that of both halves, which varies by less than that of the slow half alone.
+    """
+    scale = _scale(differences)[0] / np.interp(skewness, SKEWNESSES, _family()[0])
+    return float(np.median(differences) + scale * math.expm1(-skewness * NORMAL.inv_cdf(share)) / skewness)
 
 
 _critical = functools.cache(noise.critical)

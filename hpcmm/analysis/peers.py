@@ -73,6 +73,11 @@ class Times:
         return self.name.partition(":")[0]
 
     @property
+    def kind(self) -> str:
+        """A name that the measurements of a sweep share if their healthy devices differ as much."""
+        return f"{self.sweep}: {'steady' if self.steady else 'varying'}"
+
+    @property
     def healthy(self) -> float:
         """Assumed deviation of healthy devices."""
         return STEADY if self.steady else LONELY if len(self.logs) == 2 else VARYING
@@ -171,15 +176,19 @@ def joined(measured: Sequence[Times]) -> list[Times]:
 
 
 def groups_of(measured: Sequence[Times]) -> list[Times]:
-    """Join the measurements that differ in size only; the visits of all of them are visits of the group."""
+    """Join the measurements that differ in size only, and those of a sweep that are as steady.
+
+    The visits of all of them are visits of the joined measurement.
+    """
     groups: dict[str, list[Times]] = {}
     for times in measured:
         if times.comparable and times.group:
             groups.setdefault(times.group, []).append(times)
+            groups.setdefault(times.kind, []).append(times)
     return [
-        dataclasses.replace(own[0], name=group, logs=_levelled(own), scatter=())
-        for group, own in groups.items()
-        if len(own) > 1
+        dataclasses.replace(own[0], name=name, logs=_levelled(own), scatter=())
+        for name, own in groups.items()
+        if len(own) > 1 and (name != own[0].kind or len({times.group for times in own}) > 1)
     ]
 
 

@@ -10,13 +10,14 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 from math import ceil, log2
 from typing import NamedTuple
+
+import numpy as np
 
 from hpcmm.model import TEXTBOOK, HpcmmError, Operation
 from hpcmm.parallel import ALGORITHMS
@@ -40,6 +41,7 @@ def missing() -> str:
     return "" if find_spec("simgrid") else "simgrid is not installed: pip install 'hpcmm[predict]'"
 
 
+NEAR = 0.05  # events of a prediction that are nearer to each other, relative to a step, happen together
 PRODUCTS = (TEXTBOOK, "resident", "ring", "summa")
 
 
@@ -55,41 +57,17 @@ def closed_form(
     return ALGORITHMS[name].predict(operation, shape, itemsize, ranks, machine)
 
 
-class Traffic:
-    """Links that all ranks share. The flows of a step start together, after those of earlier steps on a link."""
-
-    def __init__(self, on: Platform):
-        self.on = on
-        self.free: defaultdict[tuple[str, int], float] = defaultdict(float)  # when a link in one direction is free
-
-    def _seconds(self, source: int, rank: int, nbytes: float) -> dict[tuple[str, int], float]:
-        """Return how long a flow alone keeps each of its links busy."""
-        nodes, on = (source // self.on.per_node, rank // self.on.per_node), self.on
-        inside = dict.fromkeys([("from", source), ("to", rank)], nbytes * on.inside.per_unit)
-        if nodes[0] == nodes[1]:
-            return inside
-        return inside | dict.fromkeys([("out", nodes[0]), ("in", nodes[1])], nbytes * on.between.per_unit)
-
-    def step(self, begins: Sequence[float], flows: Sequence[Sequence[tuple[int, float]]]) -> list[float]:
-        """Return when the flows of each rank have arrived: pairs of source and bytes, from when it asks for them."""
-        first: dict[tuple[str, int], float] = {}
-        load: Counter = Counter()
-        taken = []
-        for rank, (begin, own) in enumerate(zip(begins, flows, strict=True)):
-            busy: Counter = Counter()
-            for flow in own:
-                busy.update(self._seconds(flow[0], rank, flow[1]))
-            load.update(busy)
-            first.update({link: min(begin, first.get(link, begin)) for link in busy})
-            taken.append(busy)
-        for link, seconds in load.items():
-            self.free[link] = max(self.free[link], first[link]) + seconds
-        ends = []
-        for begin, busy in zip(begins, taken, strict=True):
-            far = any(name == "in" for name, _ in busy)
-            latency = (self.on.between if far else self.on.inside).latency if busy else 0.0
-            ends.append(max([begin, *(self.free[link] for link in busy)]) + latency)
-        return ends
+def _rates(links: np.ndarray, capacity: np.ndarray) -> np.ndarray:
+    """Return the bytes per second of flows over some links each, which share each link evenly (max-min fairness)."""
+    rates, waiting, left = np.zeros(len(links)), np.ones(len(links), bool), capacity.copy()
+    while waiting.any():
+        flows = np.bincount(links[waiting].ravel(), minlength=len(left))
+        shares = np.divide(left, flows, out=np.full(len(left), np.inf), where=flows > 0)
+        limited = waiting & (shares <= shares.min() * (1 + NEAR))[links].any(axis=1)
+        rates[limited] = shares[links[limited]].min(axis=1)
+        taken = np.bincount(links[limited].ravel(), np.repeat(rates[limited], links.shape[1]), len(left))
+        left, waiting = np.maximum(left - taken, 0.0), waiting & ~limited
+    return rates
 
 
 def _gathers(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
@@ -104,25 +82,54 @@ def _gathers(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> f
 
 
 def _panels(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
-    """Predict ``summa``: the panels of a step arrive while those of the previous step are multiplied."""
+    """Predict ``summa``: the panels of a step are asked for when the multiplication of the previous ones starts."""
     m, n, k = shape
     rows, columns = grid(ranks)
-    heights, widths = ([count for _, count in block_rows(*pair)] for pair in ((m, rows), (n, columns)))
-    places = [divmod(rank, columns) for rank in range(ranks)]
-    cut, traffic = panels(k, rows, columns), Traffic(on)
-    done, before, arrived = ([0.0] * ranks for _ in range(3))
-    for step in zip(*(panels_of(cut, rows, columns, *place) for place in places), strict=True):
-        flows: list[list[tuple[int, float]]] = []
-        for rank, ((row, column), panel) in enumerate(zip(places, step, strict=True)):
-            sources = (row * columns + panel.column, heights[row]), (panel.row * columns + column, widths[column])
-            flows.append([(source, panel.terms * width * itemsize) for source, width in sources if source != rank])
-        arrived = traffic.step(list(map(max, arrived, before)), flows)
-        work = [
-            on.local(2 * heights[row] * widths[column] * panel.terms)
-            for (row, column), panel in zip(places, step, strict=True)
-        ]
-        before, done = done, [max(pair) + own for *pair, own in zip(done, arrived, work, strict=True)]
-    return max(done)
+    cut, nodes, all_ranks = panels(k, rows, columns), ceil(ranks / on.per_node), np.arange(ranks)
+    heights, widths = (np.array([count for _, count in block_rows(*pair)]) for pair in ((m, rows), (n, columns)))
+    row, column = np.divmod(all_ranks, columns)
+    order = [panels_of(cut, rows, columns, *divmod(rank, columns)) for rank in range(ranks)]
+    terms, of_b, of_a = (
+        np.array([[getattr(panel, name) for panel in own] for own in order]).T for name in ("terms", "row", "column")
+    )
+    # By step and rank, of A and of B: the rank that has the panel, and the bytes of it; none of a panel that is there
+    sources = np.stack([row * columns + of_a, of_b * columns + column], axis=-1)
+    away = sources != all_ranks[:, None]
+    nbytes = away * (terms[..., None] * np.stack([heights[row], widths[column]], axis=-1) * float(itemsize))
+    work = on.local.latency + on.local.per_unit * 2.0 * heights[row] * widths[column] * terms
+    # Links from and to each rank, and out of and into each node; the last one is never busy
+    capacity = np.repeat([1 / on.inside.per_unit, 1 / on.between.per_unit, np.inf], [2 * ranks, 2 * nodes, 1])
+    ends = [sources, np.broadcast_to(all_ranks[:, None], sources.shape)]
+    far = ends[0] // on.per_node != ends[1] // on.per_node
+    beyond = [np.where(far, 2 * ranks + way * nodes + end // on.per_node, -1) for way, end in enumerate(ends)]
+    links = np.stack([ends[0], ends[1] + ranks, *beyond], axis=-1) % len(capacity)
+    latency = np.where(far, on.between.latency, on.inside.latency)
+
+    steps, shared = len(work), (far * nbytes).sum() / len(work) / nodes * on.between.per_unit
+    apart = min(NEAR, ranks / 1000) * max(work.max(), nbytes.max() * on.inside.per_unit, shared)
+    now, step, free = 0.0, np.full(ranks, -1), np.zeros(ranks)
+    left, begins, paths, rates = nbytes[0].copy(), latency[0].copy(), links[0].copy(), np.zeros((ranks, 2))
+    while True:
+        while (starts := ~left.any(axis=1) & (free <= now + apart / 2) & (step < steps - 1)).any():
+            step[starts] += 1
+            free[starts] = np.maximum(free[starts], now) + work[step[starts], starts]
+            asked = np.flatnonzero(starts & (step < steps - 1))
+            following = step[asked] + 1, asked
+            left[asked], paths[asked] = nbytes[following], links[following]
+            begins[asked] = now + latency[following]
+        if (step == steps - 1).all():
+            return float(free.max())
+        flowing = (left > 0) & (begins <= now + apart / 2)
+        rates[:] = 0.0
+        if flowing.any():
+            rates[flowing] = _rates(paths[flowing], capacity)
+        until = np.divide(left, rates, out=np.full(left.shape, np.inf), where=rates > 0)
+        waits = np.concatenate(
+            [until[flowing], begins[(left > 0) & ~flowing] - now, free[~left.any(axis=1) & (free > now)] - now]
+        )
+        passed = waits.min() + apart / 2
+        now += passed
+        left = np.where(until <= passed + apart / 2, 0.0, np.maximum(left - rates * passed, 0.0))
 
 
 def _textbook(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
