@@ -228,7 +228,8 @@ VECTORIZED static void layers_of_b(int columns, int k, const REAL *B, size_t ldb
             ints layers[GROUP][LAYERS];
             for (int g = 0; g < GROUP; ++g) {
                 const int p = step * DEPTH + q + g;
-                const struct sixteen x = take_scaled(B + (p < k ? p * ldb + j : 0), p < k ? columns - j : 0, scale[j / EDGE]);
+                const REAL *from = B + (p < k ? p * ldb + j : 0);
+                const struct sixteen x = take_scaled(from, p < k ? columns - j : 0, scale[j / EDGE]);
                 split(&x, layers[g]);
             }
             char *row = place(to, panel + j / SIDE, step) + j % SIDE / EDGE * TILE_BYTES + q / GROUP * ROW_BYTES;

@@ -2,7 +2,8 @@
 
    What changes: a row of A and a column of B are scaled by a power of two and rounded to integers of 23 bits and a sign,
    whose three digits to the base 256 are int8. The products of digits of the orders 0, 1 and 2 are six; their sums in
-   int32 are exact, and those of one order share their tiles. All orders of a pair of panels follow each other. Products of higher orders are below the rounding of float32.
+   int32 are exact, and those of one order share their tiles. Products of higher orders are below the rounding of
+   float32. All orders of a pair of panels follow each other, so that each panel is loaded once.
    Why it is faster: AMX multiplies int8 about thirty times as fast as AVX-512 multiplies float32.
    Limit: elements that are much smaller than the largest one of their row of A or column of B lose bits. Products of few
    terms are computed in float32: a bound of their errors would be relative to such elements.
@@ -100,7 +101,8 @@ void matmul(int m, int n, int k, float alpha, const float *A, int lda, const flo
             for (int first = 0; first < steps; first += EXACT_STEPS) {
                 multiply_block(a, i / SIDE, divided_up(height, SIDE), b, j / SIDE, divided_up(width, SIDE), first,
                                smaller(steps, first + EXACT_STEPS), true);
-                write_block(height, width, alpha, scales_a + i, factors_b, first ? 1 : beta, C + (size_t)i * ldc + j, ldc);
+                write_block(height, width, alpha, scales_a + i, factors_b, first ? 1 : beta, C + (size_t)i * ldc + j,
+                            ldc);
             }
         }
         tiles_end();
