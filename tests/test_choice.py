@@ -130,8 +130,10 @@ def losses(dtype: str, monkeypatch) -> dict[str, tuple[float, float]]:
 
 def test_a_gpu_without_a_table_takes_the_deviations_of_an_h100():
     shape = (777, 1000, 333)
-    assert task(shape, gpu="NVIDIA H200").pick == task(shape, gpu="").pick
+    assert task(shape, gpu="NVIDIA GH200 480GB").pick == task(shape, gpu="").pick
     assert choice.nearest(task(shape, gpu="NVIDIA H200", sms=78)) == choice.nearest(task(shape, gpu="", sms=132))
+    of_h200 = task(shape, "float64", gpu="NVIDIA H200")  # its table has no float64
+    assert choice.nearest(of_h200) == choice.nearest(task(shape, "float64", gpu=""))
 
 
 def test_what_is_measured_corrects_a_prediction():

@@ -88,7 +88,8 @@ def check(task: Task, inputs: dict[str, np.ndarray], result: np.ndarray) -> None
         truth = inputs["A"].astype(np.int64) @ inputs["B"].astype(np.int64)
         assert (result == truth).all(), f"wrong rows: {np.flatnonzero((result != truth).any(axis=1))}"
         return
-    a, b, c = (element.numbers(inputs[name]).astype(np.longdouble) for name in "ABC")
+    types = {"A": element, "B": element, "C": element.results}
+    a, b, c = (each.numbers(inputs[name]).astype(np.longdouble) for name, each in types.items())
     truth = 1.5 * np.einsum("ip,pj->ij", a, b) + 0.5 * c
     size = 1.5 * np.einsum("ip,pj->ij", abs(a), abs(b)) + 0.5 * abs(c)
     roundings = (a.shape[1] + 2) * UNIT_ROUNDOFF[element.accumulator or dtype]
@@ -100,7 +101,7 @@ def check(task: Task, inputs: dict[str, np.ndarray], result: np.ndarray) -> None
         allowed += 1.5 * strassen_bound(a.shape[1], task.divisions, *u) * largest
     if element.accumulator:  # and the sum is rounded once more
         allowed += UNIT_ROUNDOFF[element.results.name] * abs(truth) + 2.0**-25
-    right = abs(element.numbers(result) - truth) <= allowed
+    right = abs(element.results.numbers(result) - truth) <= allowed
     assert right.all(), f"wrong rows: {np.flatnonzero(~right.all(axis=1))}"
 
 
