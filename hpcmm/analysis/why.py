@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
@@ -22,6 +23,7 @@ from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES, STALLS
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
+from hpcmm.system.reader import schema_of
 
 NEGLIGIBLE = 0.01  # a smaller change of the time needs no reason
 CLEAR = 1.0  # without an interval, a change of the time by less than a factor of 2 is not distinguished from noise
@@ -66,63 +68,23 @@ class Quantity:
     # them. Without ``number`` it suffices that both change alike: a larger share of a shorter time is no longer wait.
     total: str = ""
     number: str = ""
+    wait: bool = False  # whether it is a share of the time of warps, which explains no more of the time than that share
 
 
 # Units of the hardware whose use is counted: name, and key of ``facts``
 UNITS = {"shared memory": "shared_pipe", "the FMA pipe": "fma", "DRAM": "dram"}
 
-QUANTITIES = (
-    Quantity(
-        "load_sectors",
-        "a global load of a warp touches {} sectors instead of {}",
-        total="load_bytes",
-        number="load_requests",
-    ),
-    Quantity("load_bytes", "global loads move {} B through L1 per {work} instead of {} B"),
-    Quantity("load_requests", "a thread executes {} global loads per {work} instead of {}"),
-    Quantity(
-        "conflict_factor",
-        "bank conflicts multiply the wavefronts of shared memory by {} instead of {}",
-        unit="shared memory",
-        total="shared_wavefronts",
-        number="shared_accesses",
-    ),
-    Quantity(
-        "shared_wavefronts", "shared memory takes {} wavefronts per 32 {work}s instead of {}", unit="shared memory"
-    ),
-    Quantity(
-        "shared_accesses", "a thread accesses shared memory {} times per {work} instead of {}", unit="shared memory"
-    ),
-    Quantity("instructions_per_work", "a warp executes {} instructions per 32 {work}s instead of {}"),
-    Quantity("active_threads", "{} of 32 threads are active per instruction of a warp instead of {}", less=False),
-    Quantity(
-        "predicated_on_threads",
-        "{} of 32 threads have a true predicate per instruction of a warp instead of {}",
-        less=False,
-    ),
-    *(
-        Quantity(
-            f"stalled_{name}",
-            f"warps wait for {what} {{}} of their time instead of {{}}",
-            "percent",
-            total=f"waited_{name}",
-        )
-        for name, what in STALLS.items()
-    ),
-    Quantity("cpu_instructions", "each {work} takes {} instructions of the CPU instead of {}"),
-    Quantity("l1_missed_bytes", "each {work} reads {} B that are not in L1 instead of {} B"),
-    Quantity("missed_bytes", "each {work} moves {} B that no cache has instead of {} B"),
-    Quantity("line_bytes", "each {work} touches {} B of cache lines instead of {} B"),
-    Quantity("lanes", "an instruction computes {} elements instead of {}", "count", less=False),
-    Quantity("threads_used", "{} threads compute instead of {}", "count", less=False),
-    Quantity("elements_per_thread", "{} elements per thread instead of {}", "count", less=False),
-    Quantity("launches", "launches per run: {} instead of {}", "count"),
-    Quantity("local_bytes", "a thread spills {} to local memory instead of {}", "amount"),
-    Quantity("warps", "occupancy is {} instead of {}", "percent", less=False),
-    Quantity("filled", "{} of the block slots are used over all waves instead of {}", "percent", less=False),
-    Quantity("l2_hits", "{} of the accesses to L2 hit instead of {}", "percent", less=False, unit="DRAM"),
-    Quantity("dram_bytes", "DRAM moves {} B per {work} instead of {} B", unit="DRAM"),
-)
+
+def _quantities() -> Iterator[Quantity]:
+    for name, fields in schema_of(Path(__file__).with_suffix(".yaml")).items():
+        for stall, what in STALLS.items() if fields.get("wait") else ():
+            of = {"text": fields["text"].replace("{stall}", what), "total": f"{fields['total']}_{stall}"}
+            yield Quantity(f"{name}_{stall}", **fields | of)
+        if not fields.get("wait"):
+            yield Quantity(name, **fields)
+
+
+QUANTITIES = tuple(_quantities())
 
 
 @dataclass(frozen=True)
@@ -434,9 +396,7 @@ def _changes(before: Row, after: Row, work: str, least: float) -> Iterator[_Chan
         helps = (change < 0) == each.less
         use = (before if helps else after)[UNITS[each.unit]] if each.unit else math.nan
         numbers = ((after[each.name], each.form), (before[each.name], each.form))
-        size = abs(change)
-        if each.name.startswith("stalled_"):  # a wait explains no more of the time than its share
-            size = abs(after[each.name] - before[each.name])
+        size = abs(after[each.name] - before[each.name]) if each.wait else abs(change)
         yield _Change(each.name, each.text.replace("{work}", work), numbers, helps, size, each.unit, use)
 
 

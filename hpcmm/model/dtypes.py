@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+import yaml
 
 
 @dataclass(frozen=True)
@@ -115,55 +118,10 @@ class DType:
         return self.stored(np.array(np.nan)).item()
 
 
-SIXTEEN_BIT = (
-    DType(
-        "float16", {"cpu": "_Float16", "cuda": "__half"}, accumulator="float32", tensor_units={"80": 1024, "90": 2048}
-    ),
-    DType(
-        "bfloat16",
-        {"cpu": "__bf16", "cuda": "__nv_bfloat16"},
-        accumulator="float32",
-        ml_dtype="bfloat16",
-        tensor_units={"80": 1024, "90": 2048},
-    ),
+_TABLES = yaml.load(
+    Path(__file__).with_suffix(".yaml").read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 )
-DTYPES = {
-    dtype.name: dtype
-    for dtype in (
-        DType("int32", "int"),
-        DType("int8", "signed char", accumulator="int32", result="int32", tensor_units={"80": 2048, "90": 4096}),
-        DType(
-            "float32",
-            "float",
-            fma_units={
-                **{"50": 128, "52": 128, "60": 64, "61": 128, "70": 64, "75": 64, "80": 64, "86": 128, "89": 128},
-                **{"90": 128, "100": 128, "120": 128},
-            },
-        ),
-        DType(
-            "float64",
-            "double",
-            truth="longdouble",
-            fma_units={
-                **{"50": 4, "52": 4, "60": 32, "61": 4, "70": 32, "75": 2, "80": 32, "86": 2, "89": 2},
-                **{"90": 64, "100": 64, "120": 2},
-            },
-            tensor_units={"80": 64, "90": 128},
-        ),
-        *SIXTEEN_BIT,
-        *(replace(each, name=f"{each.name}_to_float32", result="float32") for each in SIXTEEN_BIT),
-        DType(
-            "float8_e4m3",
-            {"cuda": "__nv_fp8_e4m3"},
-            accumulator="float32",
-            result="float32",
-            ml_dtype="float8_e4m3fn",  # ml_dtypes.float8_e4m3 has infinities, which the type of GPUs does not have
-            integers=4,
-            capability="89",
-            tensor_units={"90": 4096},
-        ),
-    )
-}
+DTYPES = {name: DType(name, **fields) for name, fields in _TABLES["dtypes"].items()}
 
 
 @dataclass(frozen=True)
@@ -183,23 +141,9 @@ class Arithmetic:
     narrow: bool = False  # whether products are added in the type of the results, not in that of the accumulator
 
 
-ARITHMETICS = {
-    arithmetic.name: arithmetic
-    for arithmetic in (
-        Arithmetic("three TF32 products", tensor_units={"80": 512 / 3, "90": 1024 / 3}),
-        Arithmetic("six int8 products of three slices"),
-        Arithmetic("14 int8 products", tensor_units={"90": 4096 / 14}),
-        Arithmetic("15 int8 products", tensor_units={"90": 4096 / 15}),
-        Arithmetic("three FP16 products, rows and columns scaled", tensor_units={"80": 1024 / 3, "90": 2048 / 3}),
-        # cuBLAS chooses the number of products for the data, at least as many as float64 needs
-        Arithmetic("int8 products of cuBLAS"),
-        Arithmetic("nine BF16 products"),
-        Arithmetic("Strassen once", strassen=1),
-        Arithmetic("Strassen twice", strassen=2),
-        Arithmetic("narrow sums", narrow=True),  # of float16 in float16
-        Arithmetic("FP16 inputs", tensor_units={"80": 1024, "90": 2048}, input_roundoff=2.0**-11),
-        Arithmetic("BF16 inputs", tensor_units={"80": 1024, "90": 2048}, input_roundoff=2.0**-8),
-        # 10 bits follow the first one; the hardware may drop the others without rounding
-        Arithmetic("TF32", tensor_units={"80": 512, "90": 1024}, input_roundoff=2.0**-10),
-    )
-}
+def _arithmetic(name: str, products: int = 1, input_bits: int = 0, **fields: Any) -> Arithmetic:
+    units = {capability: units / products for capability, units in fields.pop("tensor_units", {}).items()}
+    return Arithmetic(name, units, 2.0**-input_bits if input_bits else 0.0, **fields)
+
+
+ARITHMETICS = {name: _arithmetic(name, **fields) for name, fields in _TABLES["arithmetics"].items()}
