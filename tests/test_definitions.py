@@ -19,7 +19,7 @@ def test_each_term_is_defined_once():
 
 
 def test_every_column_with_a_definition_finds_it():
-    assert set(definitions.DEFINED.values()) <= {each.id for each in ALL}
+    assert set(definitions.defined().values()) <= {each.id for each in ALL}
 
 
 def test_a_report_without_a_gpu_leaves_the_definitions_of_gpus_out():

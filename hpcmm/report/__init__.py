@@ -20,7 +20,7 @@ from hpcmm.analysis import why as analysis_why
 from hpcmm.analysis.views import SERIES
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, opening, page, tables, vega
 from hpcmm.report.chapters import courses, energy, ladder, memory, ranks, reductions, same_bits, sizes, transfers, why
-from hpcmm.report.chapters.chapter import Chapter, Experiment
+from hpcmm.report.chapters.chapter import TEXTS, Experiment, chapter
 from hpcmm.report.findings import Finding
 from hpcmm.report.markup import Table
 from hpcmm.report.page import Panel, View
@@ -28,36 +28,9 @@ from hpcmm.report.vega import Figure, Style
 from hpcmm.system.text import printable
 
 MOST_SIZES = 32  # of a table on the page; the Markdown file has all
-OWN = Chapter("own-figures", "Own figures", "")  # of extensions
-OVERVIEW = Chapter(
-    "sweeps",
-    "Sweeps",
-    "Which sweeps does the file have, and what is the fastest rung of each?",
-    about="<p>The file has too many points for one page. <code>hpcmm report FILE SWEEP</code> makes the page of a "
-    "sweep, <code>hpcmm show FILE SWEEP</code> lists its points.</p>",
-)
-ROOFLINES = (
-    "<p>Memory bandwidth bounds a kernel on the slope, arithmetic on the flat part. "
-    '<a href="#roofline">Definition</a>.</p>'
-)
-RESOURCES = (
-    '<p>Resources of each kernel on a multiprocessor (SM), from the driver: <a href="#occupancy">occupancy</a>, its '
-    '<a href="#limit">limit</a>, and for a product the loads of a <a href="#tile-phase">tile phase</a>. The size below '
-    "a grid is the problem size it was launched for.</p>"
-)
-PROFILE = (
-    "<p>Nsight Compute counters of each kernel, from one separate run whose result was verified too. No time is taken "
-    'from it. The columns are explained under <a href="#profile">definitions</a>.</p>'
-)
-LEVELS = (
-    "<p>Latency of pointer chasing, in which each load waits for the previous one, and bandwidth of all SMs or threads "
-    'together. <a href="#memory-levels">Definition</a>.</p>'
-)
-EXPECTED = "<p>These kernels have no sufficient bounds check: they are correct only if the tile divides the size.</p>"
-STATE = (
-    "<p>Read from the GPU after each repetition. If a clock falls during the run, or differs between sweeps, the times "
-    "change with it. A quantity that did not change has no figure.</p>"
-)
+OWN = chapter("own-figures")  # of extensions
+OVERVIEW = chapter("sweeps")
+ABOUT = TEXTS["views"]  # HTML below the titles of views
 MANY = 20_000  # points; a file with more gets an overview, and a page for each sweep that is asked for
 FEW = 12  # figures: they wait for the others, because a renderer starts no faster than it draws so many
 
@@ -201,12 +174,15 @@ def _add_views(
     levels = analysis.levels(frame)
     reasons = analysis.unprofiled(columns) if analysis.on_accelerator(frame).any() else {}
     rooflines = folder.add("roofline", why.rooflines(frame))
-    views["why"] += [*_by_type("rooflines", "Rooflines", rooflines, ROOFLINES), *_resources(whole, reasons, folder)]
+    views["why"] += [
+        *_by_type("rooflines", "Rooflines", rooflines, ABOUT["rooflines"]),
+        *_resources(whole, reasons, folder),
+    ]
     views["memory"][:0] = _levels(levels, folder)
     expected = tables.failure_table(summary.failures[summary.failures["expected"]])
-    views["tiles"] += _of_table("expected-failures", "Expected wrong results", expected, EXPECTED)
+    views["tiles"] += _of_table("expected-failures", "Expected wrong results", expected, ABOUT["expected"])
     state = folder.add("state", energy.clocks(analysis.clock_samples(columns, frame)))
-    views["clocks"][:0] = _by_type("state", "During the run", state, STATE)
+    views["clocks"][:0] = _by_type("state", "During the run", state, ABOUT["state"])
     views["clocks"] += _of_table("throttlings", "Throttled", tables.throttling_table(summary.throttlings))
     views["courses"] += _courses(documents.documents(columns, frame), folder)
     views["bits"] += _bits(frame, folder)
@@ -416,9 +392,9 @@ def _resources(whole: Experiment, reasons: Mapping[str, str], folder: Folder) ->
     told = [f"<p>Not profiled: {', '.join(names)}. Reason: {escape(reason)}.</p>" for reason, names in without.items()]
     views = []
     if made["resources"]:
-        views.append(View("resources", "Resources", {"": Panel(tables=made["resources"])}, text=RESOURCES))
+        views.append(View("resources", "Resources", {"": Panel(tables=made["resources"])}, text=ABOUT["resources"]))
     if made["profile"] or told:
-        text = (PROFILE if made["profile"] else "") + "".join(told)
+        text = (ABOUT["profile"] if made["profile"] else "") + "".join(told)
         views.append(View("profiler", "Profile", {"": Panel(tables=made["profile"])}, text=text))
     return views
 
@@ -431,7 +407,11 @@ def _levels(rows: pd.DataFrame, folder: Folder) -> list[View]:
         for (owner, device), own in rows.groupby(["owner", "device"], sort=False)
     ]
     folder.tabulate("memory.levels", shown, csv_files.of_kind("levels", analysis.row_dicts(rows)))
-    return [View("levels", "Levels of memory", {"": Panel(tables=shown, open=True)}, text=LEVELS)] if shown else []
+    return (
+        [View("levels", "Levels of memory", {"": Panel(tables=shown, open=True)}, text=ABOUT["levels"])]
+        if shown
+        else []
+    )
 
 
 def _courses(known: Sequence[documents.Document], folder: Folder) -> list[View]:

@@ -43,41 +43,6 @@ CONSTANTS = {
     "fewest": visits.FEWEST,
 }
 
-RATE_UNITS = {each.rate_unit(dtype) for each in OPERATIONS.values() for dtype in each.dtypes}
-
-# Column name: the id of its definition on the page
-DEFINED = {
-    **dict.fromkeys(("Time", "Kernel alone"), "kernel"),
-    **{
-        name + of: "rate"
-        for name in (prefix + unit for prefix in "GT" for unit in RATE_UNITS)
-        for of in ("", ", kernel alone", ", end to end")
-    },
-    **dict.fromkeys(("Step", "Cumulative"), "step"),
-    "Ratio to baseline": "ratio",
-    "Ratio to tuned library": "tuned",
-    "Of limit": "hardware-limit",
-    "SM clock": "clock",
-    "Result": "pass",
-    **dict.fromkeys(("Power, W", *(f"G{unit} per W" for unit in RATE_UNITS)), "energy"),
-    **{f"{kind.capitalize()}, {title}": "errors" for kind in DATA for title in ("largest", "RMS")},
-    **dict.fromkeys((phase.capitalize() for phase in PHASES), "phase"),
-    "End to end": "call",
-    **dict.fromkeys(("Activity", "Share", "Sum", "Calls", "Mean", "Min", "Max"), "activity"),
-    **dict.fromkeys(("Registers", "Shared memory", "Local memory"), "registers"),
-    **dict.fromkeys(("Block", "Grid", "Blocks per SM", "Threads per SM", "Occupancy"), "occupancy"),
-    "Limited by": "limit",
-    **dict.fromkeys(
-        ("Loads per phase", "Operations per phase", "Pending loads per SM", "Operations per load"), "tile-phase"
-    ),
-    "Bandwidth bound": "tile-phase",
-    **dict.fromkeys(COUNTER_COLUMNS, "profile"),
-    "Verdict": "verdict",
-    **dict.fromkeys(("Timed", "Predicted", "Predicted over measured"), "predicted"),
-    **dict.fromkeys(("Scaling", "Speedup", "Efficiency", "Of slowest"), "scaling"),
-    **dict.fromkeys(("End-to-end speedup", "End-to-end efficiency"), "scaling"),
-}
-
 
 @dataclass(frozen=True)
 class Definition:
@@ -88,6 +53,7 @@ class Definition:
     text: str  # paragraphs with ``*emphasis*`` and `` `code` ``, no other markup
     needs: str = ""  # the kind of content that needs this definition; empty if every report has it
     table: Sequence[Sequence[str]] = ()  # header and rows of a table that follows the text; empty without one
+    columns: Sequence[str] = ()  # of tables, that have this definition
 
     @property
     def html(self) -> Markup:
@@ -119,6 +85,17 @@ def sections() -> tuple[Section, ...]:
     return tuple(
         Section(each["title"], tuple(_definition(**fields) for fields in each["definitions"])) for each in trusted(text)
     )
+
+
+@cache
+def defined() -> dict[str, str]:
+    """Return the id of the definition of each column that has one, by the name of the column."""
+    found = {column: each.id for section in sections() for each in section.definitions for column in each.columns}
+    for unit in {each.rate_unit(dtype) for each in OPERATIONS.values() for dtype in each.dtypes}:
+        rates = [prefix + unit + of for prefix in "GT" for of in ("", ", kernel alone", ", end to end")]
+        found |= dict.fromkeys(rates, "rate") | {f"G{unit} per W": "energy"}
+    found |= {f"{kind.capitalize()}, {title}": "errors" for kind in DATA for title in ("largest", "RMS")}
+    return found | dict.fromkeys(map(str.capitalize, PHASES), "phase") | dict.fromkeys(COUNTER_COLUMNS, "profile")
 
 
 def shown(kinds: Sequence[str]) -> list[Section]:

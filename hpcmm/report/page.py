@@ -139,7 +139,7 @@ def render(chapters: Sequence[tuple[Chapter, Sequence[View]]], head: Head) -> st
         choices=Choices.of(head.points),
         device_title=formats.device,
         page_of=why.page_of,
-        defined=definitions.DEFINED,
+        defined=definitions.defined(),
         definitions=definitions.shown(head.kinds),
         ladders=[operation for operation in OPERATIONS.values() if operation.name in operations],
         embedded=Embedded(),

@@ -57,7 +57,7 @@ def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str]
         notes=notes,
         sections=anchors,
         # columns link to the definitions that the sheet has
-        defined={head: identity for head, identity in definitions.DEFINED.items() if identity in known},
+        defined={head: identity for head, identity in definitions.defined().items() if identity in known},
         embedded=page.Embedded(),
         vega=vega,
     )

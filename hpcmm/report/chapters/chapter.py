@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pandas as pd
@@ -11,8 +12,10 @@ import pandas as pd
 from hpcmm.analysis import Series, why
 from hpcmm.report.markup import Table
 from hpcmm.report.vega import Figure, Style
+from hpcmm.system.reader import schema_of
 
 Row = Mapping[str, Any]
+TEXTS = schema_of(Path(__file__).with_suffix(".yaml"))
 
 
 class Answer(NamedTuple):
@@ -69,3 +72,8 @@ class Chapter:
     answers: Sequence[Answer] = ()
     tables: Sequence[Tabulated] = ()
     about: str = ""
+
+
+def chapter(identity: str, **answering: Sequence) -> Chapter:
+    """Return a chapter with its texts."""
+    return Chapter(identity, **TEXTS["chapters"][identity], **answering)

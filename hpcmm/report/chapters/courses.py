@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hpcmm.analysis.documents import Answered, Column, Curve, Document, Pair
-from hpcmm.report.chapters.chapter import Chapter
+from hpcmm.report.chapters.chapter import chapter
 from hpcmm.report.formats import number, times
 from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.vega import DASHES, PALETTE, Figure, category, layer, quantity, rounded
@@ -134,9 +134,4 @@ def cells(document: Document) -> list[tuple]:
     ]
 
 
-CHAPTER = Chapter(
-    "courses",
-    "Courses",
-    "What do the tables of the course documents look like on this machine?",
-    about="<p>Tables in the axes and units of the documents, with their numbers beside those of this file.</p>",
-)
+CHAPTER = chapter("courses")

@@ -9,7 +9,7 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.report import formats
-from hpcmm.report.chapters.chapter import Chapter, Tabulated
+from hpcmm.report.chapters.chapter import Tabulated, chapter
 from hpcmm.report.formats import billions, conditions, duration, number, rate, rate_unit, rate_unit_of, size_title
 from hpcmm.report.markup import Cell, Table
 from hpcmm.report.points import described
@@ -87,10 +87,8 @@ def energy_table(series: Series, points: Sequence[Row]) -> Table | None:
     return table(f"Clocks and energy, {conditions(series)}", points, columns, leading=2)
 
 
-CHAPTER = Chapter(
+CHAPTER = chapter(
     "clocks",
-    "Clocks and energy",
-    "Did the state of the GPU change during the run?",
     tables=(
         Tabulated(
             "energy",

@@ -13,7 +13,7 @@ from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import findings, formats, tables, vega
-from hpcmm.report.chapters.chapter import Answer, Chapter, Tabulated
+from hpcmm.report.chapters.chapter import Answer, Tabulated, chapter
 from hpcmm.report.findings import fastest_of, name_of, relative
 from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
@@ -317,14 +317,9 @@ TABLE = Tabulated(
     lambda series, whole: analysis.ladder(series.rows),
     lambda series, rows: ladder_table(series),
 )
-CHAPTER = Chapter(
+CHAPTER = chapter(
     "ladder",
-    "Ladder",
-    "How fast is each rung, compared with the library at the same size?",
-    (ladders,),
-    (Answer(best, each_device=True, each_size=True), Answer(order, each_device=True, each_size=True)),
-    (TABLE,),
-    '<p>A bar is the speed of a rung relative to the library on the same device, the <a href="#ratio">ratio</a> of '
-    'times of the kernel alone, with its interval. The tables have the <a href="#rate">rate</a> of the '
-    '<a href="#interval">median time</a> and the <a href="#pass">result of the check</a>.</p>',
+    figures=(ladders,),
+    answers=(Answer(best, each_device=True, each_size=True), Answer(order, each_device=True, each_size=True)),
+    tables=(TABLE,),
 )

@@ -12,7 +12,7 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.report import formats, vega
-from hpcmm.report.chapters.chapter import Answer, Chapter
+from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import best, ladders
 from hpcmm.report.chapters.reductions import reach
 from hpcmm.report.chapters.sizes import rate_against_size
@@ -93,10 +93,8 @@ def pitch(rows: Sequence[Row]) -> str:
     return text + "."
 
 
-CHAPTER = Chapter(
+CHAPTER = chapter(
     "memory",
-    "Memory",
-    "How fast is memory read and written, and do padded rows help?",
-    (pitch_gain, rate_against_size, ladders),
-    (Answer(best, each_device=True, each_size=True), Answer(reach, each_device=True), Answer(pitch)),
+    figures=(pitch_gain, rate_against_size, ladders),
+    answers=(Answer(best, each_device=True, each_size=True), Answer(reach, each_device=True), Answer(pitch)),
 )

@@ -15,7 +15,7 @@ from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import formats, vega
-from hpcmm.report.chapters.chapter import Answer, Chapter, Experiment
+from hpcmm.report.chapters.chapter import Answer, Experiment, chapter
 from hpcmm.report.chapters.ladder import ladders
 from hpcmm.report.findings import fastest_of, first_series, first_type, quickest
 from hpcmm.report.formats import amount, at_sizes, duration, number, percent, size_title, times, whole
@@ -299,12 +299,10 @@ def over_ranks(sweep: str, rows: Sequence[Row], experiment: Experiment) -> list[
     return [(kind, make(own), own) for kind, make, own in known if own]
 
 
-CHAPTER = Chapter(
+CHAPTER = chapter(
     "ranks",
-    "Several ranks",
-    "What do several ranks gain, and which algorithm uses them best?",
-    (ladders,),
-    (
+    figures=(ladders,),
+    answers=(
         Answer(algorithms, "right", each_size=True),
         Answer(over_library, "timed", each_size=True),
         Answer(ranks, "timed", each_size=True),

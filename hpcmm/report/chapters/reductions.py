@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hpcmm import analysis
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
-from hpcmm.report.chapters.chapter import Answer, Chapter
+from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import best, ladders, order
 from hpcmm.report.chapters.sizes import over_sizes, rate_against_size
 from hpcmm.report.findings import quickest
@@ -33,12 +33,10 @@ def reach(rows: Sequence[Row]) -> str:
     return f"{label} reaches half of its highest rate at n = {formats.size(enough)}."
 
 
-CHAPTER = Chapter(
+CHAPTER = chapter(
     "reductions",
-    "Reductions",
-    "How much of the memory bandwidth does a sum, a minimum or a maximum reach?",
-    (rate_against_size, ladders),
-    (
+    figures=(rate_against_size, ladders),
+    answers=(
         Answer(best, each_device=True, each_size=True),
         Answer(reach, each_device=True),
         Answer(order, each_device=True, each_size=True),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.report.chapters.chapter import Chapter
+from hpcmm.report.chapters.chapter import chapter
 from hpcmm.report.formats import number
 from hpcmm.report.markup import EMPTY, Cell, Table
 from hpcmm.report.ratio import Ratio
@@ -75,10 +75,4 @@ def listed(rows: Sequence[Row]) -> str:
     return ", ".join(str(each) for each in sorted({row["ranks"] for row in rows}))
 
 
-CHAPTER = Chapter(
-    "bits",
-    "Same bits",
-    "Do the bits of a result depend on the run, on m, on the number of ranks, on the tile or on the device?",
-    about="<p>Measured on inputs whose sums are rounded in any order. A result on several ranks is compared with that "
-    "of one rank, bit by bit. One ulp is the distance of two neighbouring numbers of the type.</p>",
-)
+CHAPTER = chapter("bits")

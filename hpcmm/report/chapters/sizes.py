@@ -13,7 +13,7 @@ from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import formats, vega
-from hpcmm.report.chapters.chapter import Answer, Chapter
+from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import best, ladders
 from hpcmm.report.findings import fastest_of, first_series, listed, rate_ratio
 from hpcmm.report.formats import RateUnit, at_sizes, conditions, percent, rate, rate_unit_of, size_title
@@ -301,10 +301,12 @@ def _listed_first(rows: Sequence[Row]) -> list[str]:
     return [row["label"] for own in here for row in fastest_of(analysis.largest(own), "baseline")]
 
 
-CHAPTER = Chapter(
+CHAPTER = chapter(
     "sizes",
-    "Sizes and shapes",
-    "At which sizes and shapes is which rung the fastest?",
-    (ratio_against_size, rate_against_size, ladders),
-    (Answer(best, each_device=True, each_size=True), Answer(over_sizes, "rungs", each_device=True), Answer(shapes)),
+    figures=(ratio_against_size, rate_against_size, ladders),
+    answers=(
+        Answer(best, each_device=True, each_size=True),
+        Answer(over_sizes, "rungs", each_device=True),
+        Answer(shapes),
+    ),
 )

@@ -9,7 +9,7 @@ from statistics import median
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.report import formats, vega
-from hpcmm.report.chapters.chapter import Answer, Chapter
+from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import ladders
 from hpcmm.report.chapters.sizes import rate_against_size
 from hpcmm.report.findings import rate_ratio
@@ -109,10 +109,6 @@ def _spread(ratios: Sequence[Ratio]) -> str:
     return f"{formats.times(median(values))} (median of {len(values)}; range {ends})"
 
 
-CHAPTER = Chapter(
-    "tiles",
-    "Tiles",
-    "What does the width of the tile cost or gain, and a size that it does not divide?",
-    (tile_map, rate_against_size, ladders),
-    (Answer(tiles, each_size=True), Answer(remainders)),
+CHAPTER = chapter(
+    "tiles", figures=(tile_map, rate_against_size, ladders), answers=(Answer(tiles, each_size=True), Answer(remainders))
 )

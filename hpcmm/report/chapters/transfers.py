@@ -13,7 +13,7 @@ from hpcmm.model.devices import DEVICES
 from hpcmm.model.quantities import PHASES
 from hpcmm.operations import dimensions
 from hpcmm.report import formats
-from hpcmm.report.chapters.chapter import Answer, Chapter, Tabulated
+from hpcmm.report.chapters.chapter import Answer, Tabulated, chapter
 from hpcmm.report.chapters.ladder import ladders
 from hpcmm.report.chapters.sizes import rate_against_size
 from hpcmm.report.findings import fastest_of
@@ -202,13 +202,11 @@ def host_memory(rows: Sequence[Row]) -> str:
     )
 
 
-CHAPTER = Chapter(
+CHAPTER = chapter(
     "transfers",
-    "Transfers",
-    "What does a call cost end to end, with its copies?",
-    (calls, rate_against_size, ladders),
-    (Answer(host_memory, each_size=True),),
-    (
+    figures=(calls, rate_against_size, ladders),
+    answers=(Answer(host_memory, each_size=True),),
+    tables=(
         Tabulated("phases", lambda series, whole: analysis.phases(series.rows), phase_table),
         Tabulated("activities", lambda series, whole: whole.activities.get(series.key, ()), activity_table),
     ),

@@ -13,7 +13,7 @@ from hpcmm.analysis.why import Evidence, Step
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, drawings
 from hpcmm.report import formats, vega
-from hpcmm.report.chapters.chapter import Chapter
+from hpcmm.report.chapters.chapter import chapter
 from hpcmm.report.ratio import SAME
 from hpcmm.report.vega import BESIDE, DASHES, LINE, MARKERS, PALETTE, Figure
 
@@ -252,4 +252,4 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-CHAPTER = Chapter("why", "Why", "Why is each rung faster or slower than its counterpart, and what limits it?")
+CHAPTER = chapter("why")
