@@ -146,9 +146,17 @@ def measurements(point: Point, rng: np.random.Generator) -> Iterator[Measurement
         yield timings.measurement(point, each.name, samples=samples(each, point, rng), resources=own, clock=clock)
 
 
+def thinned(config: dict[str, Any]) -> dict[str, Any]:
+    for name, part in (("multiples", 4), ("remainders", 3)):
+        config["sweeps"][name]["sizes"]["full"]["step"] *= part
+    sizes = config["sweeps"]["reduction"]["sizes"]
+    sizes["full"] = sizes["full"][1::3]
+    return config
+
+
 def write(path: Path, config: Mapping[str, Any] | None = None, scale: str = "full") -> Path:
-    """Write the timings of an experiment, by default that of config.yaml."""
-    config = dict(config or yaml.safe_load(CONFIG.read_text())) | {"scale": scale, "backends": "auto"}
+    """Write the timings of an experiment, by default that of config.yaml, with fewer sizes in its longest sweeps."""
+    config = dict(config or thinned(yaml.safe_load(CONFIG.read_text()))) | {"scale": scale, "backends": "auto"}
     rng, parts = np.random.default_rng(1), []
     planned = plan.make(config, machine(gpus=8))
     by_ranks: dict[int, dict[str, list[Measurement]]] = {}

@@ -161,8 +161,8 @@ def test_a_record_that_is_added_is_offered_and_planned(monkeypatch):
 
 @pytest.mark.slow
 def test_every_algorithm_over_every_transport_is_right(mpiexec):
-    """One rank, a prime number, and grids of 2 x 2 and 2 x 3."""
-    done = mpiexec(6, PROGRAM, "cpu", 0, "1,3,4,6", 15, timeout=600)
+    """One rank, and grids of 2 x 2 and 2 x 3; two ranks are closed and opened again."""
+    done = mpiexec(6, PROGRAM, "cpu", 0, "1,4,6", 15, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "15 drawn cases over mpi, mpi_rma, pinned: right" in done.stdout
 
@@ -428,9 +428,8 @@ def test_between_cuts_at_powers_of_two_shares_lie_together(size):
             assert len(consecutive(order[:power])) == len(consecutive(order[power : 2 * power] or [0])) == 1
 
 
-@pytest.mark.parametrize("ranks", [3, pytest.param(4, marks=pytest.mark.slow)])
-def test_all_ranks_take_the_schedule_that_is_the_fastest_on_the_slowest(mpiexec, ranks):
-    done = mpiexec(ranks, PROGRAM.parent / "choice.py", timeout=600)
+def test_all_ranks_take_the_schedule_that_is_the_fastest_on_the_slowest(mpiexec):
+    done = mpiexec(3, PROGRAM.parent / "choice.py", timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(": right") == 4
 

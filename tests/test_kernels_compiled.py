@@ -18,6 +18,7 @@ from importlib import metadata
 import pytest
 from tabulate import tabulate
 from test_kernels_on_host import (
+    ALL,
     BUILDS,
     NOT_ON_HOST,
     RUNG_OF,
@@ -32,7 +33,6 @@ from test_kernels_on_host import (
 from hpcmm import kernels
 from hpcmm.backends.cuda import cache
 from hpcmm.model import DeviceError, Task
-from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations.tabled import Tabled, Tile
 
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
@@ -94,7 +94,9 @@ def nvrtc() -> Nvrtc:
     return Nvrtc()
 
 
-OTHERS = [pytest.param(name, None, None, id=name) for name in NOT_ON_HOST if name not in RUNG_OF]
+# another type or tile compiles the same code
+COMPILED = [build for build in BUILDS if ALL or not build.marks]
+COMPILED += [pytest.param(name, None, None, id=name) for name in NOT_ON_HOST if name not in RUNG_OF]
 
 
 @functools.cache
@@ -123,27 +125,23 @@ def compilations(request):
     slow = request.config.getoption("slow")
     return {
         (*build.values, architecture): (source(name), architecture, (*defines(*build.values), *options_of(name)))
-        for build in BUILDS + OTHERS
-        if slow or not build.marks
+        for build in COMPILED
         for name in build.values[:1]
         for architecture in chosen(build, slow)
     }
 
 
 def chosen(build, slow: bool) -> list[str]:
-    """Architectures to compile a build for: the first and the last for one that is tested without ``--slow``, and one
-    for the others.
+    """Architectures to compile a build for: the last, and with ``--slow`` also the first for the first type of a rung.
 
-    Types and tiles take turns with the architectures, in all rungs alike, as the steps between them are compared.
-    Without ``--slow`` there is only the last architecture.
+    All of them with HPCMM_TEST_ALL=1.
     """
-    name, dtype, tile = build.values
+    name, dtype, _ = build.values
     known = architectures_of(name)
-    if not slow or not build.marks:
-        return [*known[:1], *known[1:][-1:]] if slow else known[-1:]
-    turn = list(DTYPES).index(dtype) + (tile or 0).bit_length()
-    own = f"sm_{CAPABILITIES[turn % len(CAPABILITIES)]}"
-    return [own] if own in known else known[-1:]
+    if ALL:
+        return known
+    is_first = name not in RUNG_OF or dtype == RUNG_OF[name][0].dtypes_of(RUNG_OF[name][1])[0]
+    return [*known[:1], *known[1:][-1:]] if slow and is_first else known[-1:]
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +154,7 @@ def usage(tmp_path_factory):
     print(f"\n{tabulate(rows, headers='keys')}\n{path}")
 
 
-@pytest.mark.parametrize(("name", "dtype", "tile"), BUILDS + OTHERS)
+@pytest.mark.parametrize(("name", "dtype", "tile"), COMPILED)
 def test_a_kernel_compiles_for_every_architecture_without_spills(compilations, usage, name, dtype, tile):
     for architecture in architectures_of(name):
         if (name, dtype, tile, architecture) not in compilations:

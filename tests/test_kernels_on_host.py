@@ -154,13 +154,9 @@ def is_representative(name: str, dtype: str, tile: int | None) -> bool:
     return tile in (None, *variant.tiles[-1:]) and bool(dtype == dtypes[0] or own_code)
 
 
-def some(values: Iterable, step: int = 4) -> list:
-    """Mark all but each ``step``-th of test parameters as slow; CI has every other one."""
-    return [
-        pytest.param(value, id=str(value), marks=pytest.mark.slow if i % step else ())
-        for i, value in enumerate(values)
-        if ALL or i % 4 in (0, 3)  # of pairs one or the other
-    ]
+def some(values: Iterable) -> list:
+    """Each fourth of test parameters."""
+    return [pytest.param(value, id=str(value)) for i, value in enumerate(values) if ALL or i % 4 == 0]
 
 
 def is_tested(name: str, dtype: str, tile: int | None) -> bool:
@@ -510,10 +506,9 @@ def undivided(geometry: tabled.Tabled) -> list[tabled.Tile]:
 
 SKINNY = RUNG_OF["matmul/skinny"][1]
 SKINNY_TILES = [
-    pytest.param(dtype, tile, id=f"{dtype}-{tile.rows}x{tile.columns}-{i}", marks=pytest.mark.slow if i % 4 else ())
+    pytest.param(dtype, *each.values, id=f"{dtype}-{each.id}")
     for dtype in SKINNY.geometry
-    for i, tile in enumerate(undivided(SKINNY.geometry[dtype]))
-    if ALL or i % 4 in (0, 3)  # of pairs one or the other
+    for each in some(undivided(SKINNY.geometry[dtype]))
 ]
 
 

@@ -38,9 +38,9 @@ def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
 
 
 def test_end_to_end_calls_on_one_to_five_ranks_give_the_sums_of_the_test(mpiexec):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 50, timeout=600)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 25, timeout=600)
     assert done.returncode == 0, done.stderr
-    assert "50 drawn cases: right" in done.stdout
+    assert "25 drawn cases: right" in done.stdout
 
 
 @pytest.mark.gpu

@@ -55,6 +55,10 @@ FOLDER = "it's my test"  # a name that a shell must have quoted
 TIMINGS = "results/timings.h5"  # a target without the report, which takes longest to make
 
 
+def without_backends() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "HPCMM_BACKENDS"}
+
+
 def run_snakemake(folder, config, *arguments):
     """Run Snakemake on a config in a folder; return the finished process."""
     file = folder / "experiment.yaml"
@@ -62,7 +66,7 @@ def run_snakemake(folder, config, *arguments):
     command = [SNAKEMAKE, "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", file]
     return subprocess.run(
         [*command, "--cores", "2", *arguments],
-        env={k: v for k, v in os.environ.items() if k != "HPCMM_BACKENDS"},
+        env=without_backends(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -70,14 +74,33 @@ def run_snakemake(folder, config, *arguments):
     )
 
 
+def start_run(folder, *arguments):
+    """Start ``hpcmm run`` in a working folder."""
+    return subprocess.Popen(
+        [Path(SNAKEMAKE).with_name("python"), "-m", "hpcmm", "run", "--cores", "2", *map(str, arguments)],
+        cwd=folder,
+        env=without_backends(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def write_working_folder(folder):
+    init.write(folder)
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Return the folder in which Snakemake has run CONFIG."""
+    """Return the working folder in which ``hpcmm run`` has run CONFIG, and its output."""
     folder = tmp_path_factory.mktemp("finished") / FOLDER
-    folder.mkdir()
-    done = run_snakemake(folder, CONFIG)
-    assert done.returncode == 0, done.stdout
-    return folder
+    write_working_folder(folder)
+    process = start_run(folder)
+    output = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    return folder, *output
 
 
 @pytest.fixture
@@ -92,7 +115,7 @@ def snakemake(request, tmp_path):
     run.folder = folder
 
     def start_finished():
-        shutil.copytree(request.getfixturevalue("finished"), folder, symlinks=True, dirs_exist_ok=True)
+        shutil.copytree(request.getfixturevalue("finished")[0], folder, symlinks=True, dirs_exist_ok=True)
 
     run.start_finished = start_finished
     return run
@@ -102,21 +125,8 @@ def snakemake(request, tmp_path):
 def hpcmm_run(snakemake):
     """Start ``hpcmm run`` in a working folder, ``hpcmm_run.folder``, and return the process."""
     folder = snakemake.folder / "working"
-    init.write(folder)
-    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-    python = Path(SNAKEMAKE).with_name("python")
-
-    def start(*arguments):
-        return subprocess.Popen(
-            [python, "-m", "hpcmm", "run", *map(str, arguments)],
-            cwd=folder,
-            env={k: v for k, v in os.environ.items() if k != "HPCMM_BACKENDS"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
+    write_working_folder(folder)
+    start = functools.partial(start_run, folder)
     start.folder = folder
     return start
 
@@ -153,10 +163,6 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     assert why.startswith("not requested: run make profile")
     assert why not in page, "there is no GPU whose kernels a profile could show"
 
-    again = snakemake(CONFIG)
-    assert again.returncode == 0 and "PASS" not in again.stdout
-    assert "Nothing to be done" in again.stdout
-
     other = changed(ranks=[1, 2, 3])
     other["sweeps"]["sum"] = CONFIG["sweeps"]["sum"] | {"sizes": [1001]}
     assert planned(snakemake(other, "--dry-run").stdout) == {"small/cpu-r3-1", "small/cpu-r2-1"}
@@ -168,12 +174,6 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     assert (results / "raw" / "sum" / "cpu-r2-1.h5").exists()
 
 
-def status_of(folder):
-    """Return the exit status and the first line of ``hpcmm status``."""
-    done = subprocess.run([sys.executable, "-m", "hpcmm", "status"], cwd=folder, capture_output=True, text=True)
-    return done.returncode, done.stdout.partition("\n")[0]
-
-
 def sizes_of(folder):
     """Return the sweeps of a timings file, each with the sizes of its points."""
     rows, found = store.read(folder / TIMINGS)["measurements"], {}
@@ -182,7 +182,7 @@ def sizes_of(folder):
     return found
 
 
-def test_what_is_shown_follows_from_contents_and_not_from_dates_or_records(snakemake, tmp_path):
+def test_what_is_shown_follows_from_contents_and_not_from_dates_or_records(snakemake, command, tmp_path):
     snakemake.start_finished()
     shutil.rmtree(snakemake.folder / ".snakemake")
     before = times(store.read(snakemake.folder / TIMINGS))
@@ -193,24 +193,16 @@ def test_what_is_shown_follows_from_contents_and_not_from_dates_or_records(snake
     assert {place[0] for place in before.keys() & after.keys()} == {"small", "sum"}
     assert all(after[place] == before[place] for place in before.keys() & after.keys()), "points are kept"
     page = (snakemake.folder / "results" / "report.html").read_text()
-    assert "7 points" in page and status_of(snakemake.folder)[0] == 0
+    assert "7 points" in page and command("status", folder=snakemake.folder).returncode == 0
 
-    assert snakemake(changed(sizes=[7, 32], ranks=[1]), "--touch").returncode == 0
-    assert status_of(snakemake.folder)[0] == 1, "--touch measures nothing"
     shutil.copytree(snakemake.folder, tmp_path / "copy", copy_function=shutil.copy)  # with other dates
     for path in (tmp_path / "copy" / "results").glob("*.h*"):
         os.utime(path, (2**31, 2**31))  # by a clock that is ahead
-    snakemake.folder = tmp_path / "copy"
-    run = functools.partial(run_snakemake, snakemake.folder)
-    again = run(changed(sizes=[7, 32], ranks=[1]), "--rerun-triggers", "mtime")
+    fewer = CONFIG | {"sweeps": {"small": changed(sizes=[7, 32], ranks=[1])["sweeps"]["small"]}}
+    again = run_snakemake(tmp_path / "copy", fewer, TIMINGS, "--rerun-triggers", "mtime")
     assert again.returncode == 0 and planned(again.stdout) == {"small/cpu-r1-1"}
-    assert sizes_of(snakemake.folder) == {"small": {7, 32}, "sum": {1000}} and status_of(snakemake.folder)[0] == 0
-
-    fewer = CONFIG | {"sweeps": {"small": changed(sizes=[7], ranks=[1])["sweeps"]["small"]}}
-    last = run(fewer, TIMINGS, "--rerun-triggers", "mtime")
-    assert last.returncode == 0 and " PASS " not in last.stdout
-    assert sizes_of(snakemake.folder) == {"small": {7}}
-    assert status_of(snakemake.folder)[0] == 1, "the page shows other points"
+    assert sizes_of(tmp_path / "copy") == {"small": {7, 32}}
+    assert command("status", folder=tmp_path / "copy").returncode == 1, "the page shows other points"
 
 
 @pytest.mark.slow
@@ -282,25 +274,8 @@ def locked(path):
         yield
 
 
-def test_a_target_of_a_run_that_ended_early_is_made_again(snakemake):
-    """No job was done, so no input of the file of its results is newer, and Snakemake has no record of the file."""
-    config = CONFIG | {"sweeps": {"sum": CONFIG["sweeps"]["sum"]}}
-    results = snakemake.folder / "results"
-    with locked(results / "raw" / "sum" / "cpu-r2-1.journal"):
-        assert snakemake(config, TIMINGS).returncode == 1
-    assert not len(store.read(results / "timings.h5")["measurements"]["m"])
-    partial = {path: path.read_bytes() for path in (results / "timings.h5", results / "report.html")}
-
-    assert planned(snakemake(config, "--dry-run", TIMINGS).stdout) == {"sum/cpu-r2-1"}
-    assert partial == {path: path.read_bytes() for path in partial}, "a dry run keeps what there is"
-    again = snakemake(config, TIMINGS)
-    assert again.returncode == 0, again.stdout
-    columns = store.read(results / "timings.h5")
-    assert set(columns["measurements"]["sweep"]) == {"sum"} and not len(columns["omitted"]["sweep"])
-
-
-def test_run_shows_the_plan_its_progress_and_the_answer_without_messages_of_snakemake(hpcmm_run):
-    output, errors = hpcmm_run("--cores", "2").communicate(timeout=600)
+def test_run_shows_the_plan_its_progress_and_the_answer_without_messages_of_snakemake(finished):
+    folder, output, errors = finished
     others = ("hpcmm: waiting for the measurement of ", "hpcmm: removed files of killed ranks")
     ahead, *progress = [line for line in errors.splitlines() if not line.startswith(others)]
     times = r"about \d+ s \(at most \d+ (s|min)\), one job after another"
@@ -309,19 +284,20 @@ def test_run_shows_the_plan_its_progress_and_the_answer_without_messages_of_snak
     *fastest, noise, counts, report = output.splitlines()
     assert 1 <= len(fastest) <= 3 and fastest[0].startswith("float32 at ") and noise.startswith("Noise unknown")
     assert counts.startswith("11 points: 11 PASS. 2 variants of sweeps not measured: ")
-    assert report == f"report: {hpcmm_run.folder / 'results' / 'report.html'}"
-    log = (hpcmm_run.folder / "results" / "logs" / "small" / "cpu-r2-1.log").read_text()
+    assert report == f"report: {folder / 'results' / 'report.html'}"
+    log = (folder / "results" / "logs" / "small" / "cpu-r2-1.log").read_text()
     assert "rank 1 on " in log and "planned: at most" in log, "the log has what the terminal has not"
 
-    again, errors = hpcmm_run("--cores", "2").communicate(timeout=600)
+    again, errors = start_run(folder).communicate(timeout=600)
     assert again.splitlines() == ["Nothing to measure: 11 of 11 points are current", *output.splitlines()]
     assert errors == ""
 
 
-def test_a_failed_job_is_one_sentence_and_is_named_in_the_report_of_the_others_and_tried_again(hpcmm_run):
-    results = hpcmm_run.folder / "results"
+def test_a_failed_job_is_one_sentence_and_is_named_in_the_report_of_the_others_and_tried_again(hpcmm_run, command):
+    config, results = changed(sizes=[7], ranks=[1]), hpcmm_run.folder / "results"
+    (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(config))
     with locked(results / "raw" / "sum" / "cpu-r2-1.journal"):
-        process = hpcmm_run("--cores", "2", "--retries", "1")
+        process = hpcmm_run("--retries", "1")
         output, errors = process.communicate(timeout=600)
     assert process.returncode == 1
     why = "sum/cpu-r2-1: results/raw/sum/cpu-r2-1.journal: another process is measuring this batch"
@@ -329,20 +305,22 @@ def test_a_failed_job_is_one_sentence_and_is_named_in_the_report_of_the_others_a
     for noise in ("Abort(", "RuleException", "CalledProcessError", "$HPCMM_JOBS", "Error in rule", "Complete log"):
         assert noise not in output + errors
     assert "hpcmm: error: sum/cpu-r2-1: 3 of 3 points not measured: " in errors
-    assert "11 points: 8 PASS, 3 not measured: " in output, "the others go on"
-    code, line = status_of(hpcmm_run.folder)
-    assert code == 1 and line.startswith("results: 8 of 11 points measured (3 not measured), 2 of 3 batches done, ")
+    assert "5 points: 2 PASS, 3 not measured: " in output, "the others go on"
+    status = command("status", folder=hpcmm_run.folder)
+    line = "results: 2 of 5 points measured (3 not measured), 1 of 2 batches done, "
+    assert status.returncode == 1 and status.stdout.startswith(line)
     columns = store.read(results / "timings.h5")
     assert set(columns["measurements"]["sweep"]) == {"small"}
     rows = zip(*(columns["omitted"][name] for name in ("sweep", "variant", "ranks", "reason")), strict=True)
     assert ("sum", "serial", 2, f"failed: {why}") in rows
     assert f"failed: {why}" in page_of(results / "report.html")
 
-    output, _ = hpcmm_run("--cores", "2").communicate(timeout=600)
-    assert "11 points: 11 PASS" in output
-    assert len(re.findall(" PASS ", (results / "logs" / "small" / "cpu-r2-1.log").read_text())) == 3, (
-        "the others are kept"
-    )
+    partial = {path: path.read_bytes() for path in (results / "timings.h5", results / "report.html")}
+    asked = run_snakemake(hpcmm_run.folder, config, "--dry-run", TIMINGS)  # a file that no rule has made
+    assert planned(asked.stdout) == {"sum/cpu-r2-1"}, "the others are kept"
+    assert partial == {path: path.read_bytes() for path in partial}, "a dry run keeps what there is"
+    output, _ = hpcmm_run().communicate(timeout=600)
+    assert "5 points: 5 PASS" in output
     assert set(store.read(results / "timings.h5")["measurements"]["sweep"]) == {"small", "sum"}
     assert "failed" not in (results / "report.html").read_text().split("</header>")[0]
 
@@ -419,7 +397,7 @@ def test_a_signal_ends_a_run_and_reports_unfinished_jobs(hpcmm_run, number):
     config["measuring"] |= {"max_seconds": 2, "min_repetitions": 1000, "max_repetitions": 100000}
     config["sweeps"]["sum"]["sizes"] = [10_000_000]
     (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(config))
-    process = hpcmm_run("--cores", "2")
+    process = hpcmm_run()
     try:
         while " of 11 points, " not in process.stderr.readline():
             assert process.poll() is None, process.stdout.read()

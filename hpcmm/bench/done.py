@@ -93,7 +93,7 @@ def mark(planned: Plan, results: Path, folder: Path) -> None:
             path.write_text(str(time.time_ns()))
             with suppress(OSError):  # no such product, or of another owner
                 if (results / name).stat().st_mtime >= path.stat().st_mtime:  # by another clock
-                    os.utime(results / name, (0, 0))
+                    os.utime(results / name, (1, 1))  # Snakemake takes 0 for no date
         elif not path.exists():
             write_old(path)
 

@@ -190,9 +190,10 @@ def main() -> None:
         fixed = 0  # is the seed too
         for algorithm in PRODUCTS:
             for on in works:
-                # more ranks than rows, than terms, than columns; uneven blocks
-                for shape in ((3, 40, 50), (40, 50, 2), (50, 1, 40), (61, 53, 67)):
-                    dtype = TYPES[(fixed + fixed // 4) % len(TYPES)]
+                # more ranks than rows and uneven blocks, or more ranks than terms, and than columns, in turns
+                shapes = ((3, 40, 50), (40, 50, 2), (61, 53, 67), (50, 1, 40))
+                for shape in shapes[fixed // 2 % 2 :: 2]:
+                    dtype = TYPES[(fixed + fixed // 8) % len(TYPES)]
                     rung = VARIANTS[0] if dtype in TYPES[:2] else SIXTEEN
                     run(WORLD.bcast(("matmul", algorithm, (rung, dtype), shape, on, scalars[0], fixed)))
                     fixed += 1
@@ -203,17 +204,16 @@ def main() -> None:
                 for turn, shape in enumerate((ALL_OF, (3, 40, 2))):
                     on = carriers[(seed // 3 + turn) % len(carriers)]
                     for algorithm in PRODUCTS:
-                        if seed < most.get(algorithm, 2):
+                        if seed < most.get(algorithm, 2) and not (turn and seed % 3):
                             dtype = TYPES[seed % 2]
                             run(WORLD.bcast(("matmul", algorithm, (VARIANTS[0], dtype), shape, on, scalars[0], seed)))
                             fixed += 1
         assert FOLLOWED == KNOWN, (FOLLOWED, KNOWN)
         for name in ("sum", "minimum", "maximum"):
             for on in works:
-                dtype = SUM.dtypes[fixed % 3]
-                for length in (1, 2, 1003):
-                    run(WORLD.bcast((name, "all_reduce", (REDUCTION, dtype), (length,), on, {}, fixed)))
-                    fixed += 1
+                length, dtype = (1, 2, 1003)[fixed % 3], SUM.dtypes[fixed // 3 % 3]
+                run(WORLD.bcast((name, "all_reduce", (REDUCTION, dtype), (length,), on, {}, fixed)))
+                fixed += 1
         drawn()
         WORLD.bcast(None)
         names = ", ".join(sorted({name for _, name in works if name}))
