@@ -118,10 +118,13 @@ class Published:
 
 
 def write(folder: Path) -> None:
-    """Write the pages into ``folder``; a page that is still right is not touched, so that Sphinx keeps it."""
+    """Write the pages into ``folder``; a page that is still right is not touched, so that Sphinx keeps it.
+
+    They are in no toctree: the sidebar of every page would list all of them.
+    """
     folder.mkdir(exist_ok=True)
     run = Published()
-    texts = {f"{rung.page}.md": text(rung, run) for rung in rungs()}
+    texts = {f"{rung.page}.md": f"---\norphan: true\n---\n\n{text(rung, run)}" for rung in rungs()}
     for path in folder.glob("*.md"):
         if path.name not in texts:
             path.unlink()
@@ -521,6 +524,5 @@ def contents() -> str:
         listed = "\n".join(
             f"{each.place}. [`{each.variant.name}`](rungs/{each.page}.md): {each.variant.change}" for each in members
         )
-        pages = "\n".join(f"rungs/{each.page}" for each in members)
-        sections.append(f"## {title}\n\n{listed}\n\n```{{toctree}}\n:hidden:\n\n{pages}\n```")
+        sections.append(f"## {title}\n\n{listed}")
     return "\n\n".join(sections)

@@ -1,7 +1,7 @@
 """Count the instructions of each CUDA rung in machine code, for the pages of the rungs.
 
-``python tests/instruction_mix.py NVDISASM`` writes ``docs/instructions.json`` and lists neighbours on a ladder whose
-machine code is the same. It needs nvdisasm, and no GPU.
+``HPCMM_TEST_ALL=1 python tests/instruction_mix.py NVDISASM`` writes ``docs/instructions.json`` and lists neighbours on
+a ladder whose machine code is the same. It needs nvdisasm, and no GPU.
 """
 
 from __future__ import annotations

@@ -94,9 +94,7 @@ def nvrtc() -> Nvrtc:
     return Nvrtc()
 
 
-# another type or tile compiles the same code
-COMPILED = [build for build in BUILDS if ALL or not build.marks]
-COMPILED += [pytest.param(name, None, None, id=name) for name in NOT_ON_HOST if name not in RUNG_OF]
+OTHERS = [pytest.param(name, None, None, id=name) for name in NOT_ON_HOST if name not in RUNG_OF]
 
 
 @functools.cache
@@ -125,7 +123,7 @@ def compilations(request):
     slow = request.config.getoption("slow")
     return {
         (*build.values, architecture): (source(name), architecture, (*defines(*build.values), *options_of(name)))
-        for build in COMPILED
+        for build in BUILDS + OTHERS
         for name in build.values[:1]
         for architecture in chosen(build, slow)
     }
@@ -154,7 +152,7 @@ def usage(tmp_path_factory):
     print(f"\n{tabulate(rows, headers='keys')}\n{path}")
 
 
-@pytest.mark.parametrize(("name", "dtype", "tile"), COMPILED)
+@pytest.mark.parametrize(("name", "dtype", "tile"), BUILDS + OTHERS)
 def test_a_kernel_compiles_for_every_architecture_without_spills(compilations, usage, name, dtype, tile):
     for architecture in architectures_of(name):
         if (name, dtype, tile, architecture) not in compilations:

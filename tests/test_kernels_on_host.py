@@ -140,7 +140,7 @@ def with_fault(name: str, old: str, new: str) -> str:
 
 
 def is_representative(name: str, dtype: str, tile: int | None) -> bool:
-    """Whether a build is tested without ``--slow``.
+    """Whether a build is tested without HPCMM_TEST_ALL=1; on a GPU, ``test_kernels.py`` tests all.
 
     Operations that share a source take turns with its types. Another build has the largest tile and the first type. A
     source that runs here and has code of its own for ``double`` or for 16 bits is tested in all types.
@@ -159,28 +159,12 @@ def some(values: Iterable) -> list:
     return [pytest.param(value, id=str(value)) for i, value in enumerate(values) if ALL or i % 4 == 0]
 
 
-def is_tested(name: str, dtype: str, tile: int | None) -> bool:
-    """Whether a build is tested here: ``test_kernels.py`` tests all on a GPU.
-
-    Types take turns with tiles, and with operations that share a source; of one such source all are tested.
-    """
-    operation, variant = RUNG_OF[name]
-    if len(variant.tiles) > 1:
-        return (operation.dtypes_of(variant).index(dtype) + variant.tiles.index(tile)) % 2 == 0
-    shares = operation.name in ("minimum", "maximum") and variant.name != "sequential"
-    return not shares or is_representative(name, dtype, tile)
-
-
 BUILDS = [
-    pytest.param(
-        *(name, dtype, tile),
-        id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""),
-        marks=() if is_representative(name, dtype, tile) else pytest.mark.slow,
-    )
+    pytest.param(name, dtype, tile, id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""))
     for name, (operation, variant) in RUNG_OF.items()
     for dtype in operation.dtypes_of(variant)
     for tile in variant.tiles or (None,)
-    if is_tested(name, dtype, tile)
+    if ALL or is_representative(name, dtype, tile)
 ]
 HOST_BUILDS = [build for build in BUILDS if build.values[0] not in NOT_ON_HOST]
 
