@@ -214,11 +214,10 @@ DMMA_TILES = [  # with one team, two and three; with one slice, two and four, an
 ]
 
 
-def dmma(*numbers: int, **values: int) -> Tabled:
-    """The geometry of persistent_dmma with one tile, the most stages last, and other values."""
+def dmma(*numbers: int) -> Tabled:
+    """The geometry of persistent_dmma with one tile, the most stages last."""
     *row, most = numbers
-    geometry = tabled("persistent_dmma", row, constants={"most": most}, GROUP_ROWS=2)
-    return Tabled.of(geometry.record | {"values": geometry.record["values"] | values})
+    return tabled("persistent_dmma", row, constants={"most": most}, GROUP_ROWS=2)
 
 
 def run_dmma(build, geometry: Tabled, shape, beta: float, order: str, pad: int = 0, text: str = "") -> bytes:
