@@ -51,12 +51,12 @@ def pytest_configure(config):
 
 # The modules that take longest, the longest first, so that none of them starts when the other processes are done. Some
 # mostly wait, and come early, so that the others run beside them: slurm, cluster, parallel, alone and hang.
-# pytest-xdist gives each process two modules at first: those after slurm and workflow are short.
+# pytest-xdist gives each process two modules at first: those after slurm and workflow, with five processes, are short.
 LONGEST = (
-    "slurm", "cluster", "workflow", "kernels_on_host", "parallel", "page", "kernels_compiled", "distributed", "report",
-    "measure", "tma_on_host", "main", "alone", "published", "docs", "adopting", "same_bits", "bench", "hang", "check",
-    "wheel", "kills", "verdicts", "store", "transcripts", "history", "plan", "compare", "links", "findings", "kernels",
-    "grade", "residues", "why", "analysis", "extending", "cpu_rungs", "noise", "operations",
+    "slurm", "cluster", "workflow", "kernels_on_host", "adopting", "hang", "kernels_compiled", "alone", "check",
+    "tma_on_host", "measure", "parallel", "distributed", "docs", "published", "page", "main", "same_bits", "report",
+    "bench", "wheel", "kills", "verdicts", "store", "transcripts", "history", "plan", "compare", "links", "findings",
+    "kernels", "new", "grade", "residues", "why", "analysis", "extending", "cpu_rungs", "noise", "operations",
 )  # fmt: skip
 
 
