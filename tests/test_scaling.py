@@ -148,9 +148,20 @@ def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part
     assert measured["seconds"].tolist() == pytest.approx([1.0 + 0.250 + 9.0, 1.0 + 1.001 + 7.0])
     assert measured["predicted_seconds"].tolist() == pytest.approx([1.0 + 0.250 + 9.0, 1.0 + 1.001 + 9.0])
     (most,) = found.loc[found["ranks"] == 32, "predicted_seconds"]  # 5 doublings instead of 2
-    assert most == pytest.approx((1.0 + 1.001 + 7.0) * (1.0 + 0.126 + 5 / 2 * 9.0) / (1.0 + 1.001 + 9.0))
+    assert most == pytest.approx(1.0 + 0.126 + 5 / 2 * 9.0)
     assert set(found["algorithm"]) == {"all_reduce"}
     assert set(found["work"]) == {4 * 1000 + 4, 4 * 4001 + 4}  # bytes
+
+
+def test_variants_of_a_reduction_combine_in_the_same_time(tmp_path):
+    rows = []
+    for variant, beyond in (("openmp", 2.0), ("serial", 9.0), ("numpy", 4.0)):
+        point = Point("sum", variant, (1000,), "float32", 2, {}, "all_reduce")
+        rows.append(measurement(point, samples=kernel_samples([[1.0 + beyond] * 2] * 6)))
+        rows.append(measurement(point, samples=kernel_samples([[1.0] * 2] * 6), algorithm=TEXTBOOK))
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"combined": rows}))
+    found = scaling.predictions(columns, analysis.measurements(columns))
+    assert found.loc[found["ranks"] == 2, "predicted_seconds"].tolist() == pytest.approx([5.0] * 3)  # 4 is the median
 
 
 def test_more_ranks_are_held_against_the_same_problem_on_fewer(tmp_path):

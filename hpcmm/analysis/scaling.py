@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, prod
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -217,7 +218,12 @@ class Model:
         return predict(operation, shape, element.itemsize, ranks, machine)
 
     def scaled(self, ranks: int) -> float:
-        """Predict other ranks: the measured time, multiplied with the ratio of the model's times."""
+        """Predict other ranks: the measured time, multiplied with the ratio of the model's times.
+
+        A short reduction varies by more than its model.
+        """
+        if self.machine.combine:
+            return self.predict(ranks)
         return self.seconds * self.predict(ranks) / self.predict(self.row["ranks"])
 
 
@@ -259,7 +265,30 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
         if machine := machines[lines]:
             call = int(algorithm.measures[0] == "call")
             found.append(Model(row, machine, copies[kind], float(noise.get((index, call), np.nan))))
-    return found
+    return _combined_alike(found)
+
+
+def _combined_alike(models: Sequence[Model]) -> list[Model]:
+    """Give all variants of a reduction one time of combining, their median: they exchange the same numbers."""
+    seconds: dict[tuple, dict[tuple, float]] = {}
+    keys = [
+        (
+            *(model.row[name] for name in ("operation", "algorithm", "device", "machine", "ranks")),
+            _how_combined(model.row),
+        )
+        if model.machine.combine
+        else ()
+        for model in models
+    ]
+    for key, model in zip(keys, models, strict=True):
+        if model.machine.combine:
+            variant = model.row["variant"], model.row["dtype"]
+            seconds.setdefault(key, {})[variant] = model.machine.combine(model.row["ranks"])
+    combine = {key: combining(median(own.values()), key[-2], key[-1]) for key, own in seconds.items()}
+    return [
+        replace(model, machine=replace(model.machine, combine=combine.get(key)))
+        for key, model in zip(keys, models, strict=True)
+    ]
 
 
 def _noise(columns: Columns, rows: pd.DataFrame) -> pd.Series:
