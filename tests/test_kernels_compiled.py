@@ -251,7 +251,7 @@ TILES = {
 @pytest.mark.parametrize(
     ("rung", "choice"),
     [
-        pytest.param(rung, *each.values, id=f"{rung}-{each.id}", marks=each.marks)
+        pytest.param(rung, *each.values, id=f"{rung}-{each.id}")
         for rung, choices in TILES.items()
         for each in some(choices)
     ],

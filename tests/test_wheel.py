@@ -33,7 +33,8 @@ def built(tmp_path_factory) -> Path:
     """A folder with an sdist of this checkout, and the wheel that is built from it."""
     folder = tmp_path_factory.mktemp("built")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    environment = os.environ | {"SKBUILD_CMAKE_BUILD_TYPE": "Debug"}  # compiles in half the time
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     assert done.returncode == 0, done.stdout
     return folder
 
