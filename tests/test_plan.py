@@ -188,9 +188,8 @@ def test_each_error_begins_with_its_file():
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("backends", ["auto", "cpu", "cuda"])
-def test_the_config_of_the_repository_is_right(scale, backends):
-    config = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"scale": scale, "backends": backends}
+def test_the_config_of_the_repository_is_right(scale):
+    config = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"scale": scale}
     planned = make(config)
     planned_sweeps = {batch.sweep for batch in planned.batches}
     assert planned_sweeps == set(config["sweeps"]) if scale == "full" else planned_sweeps <= set(config["sweeps"])
@@ -558,7 +557,7 @@ def configs(draw) -> dict:
     return config
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])  # a plan takes long
 @given(config=configs(), gpus=st.integers(0, 2))
 def test_a_written_plan_is_read_unchanged(tmp_path, config, gpus):
     planned = make(config, "" if gpus else NO_GPU, gpus) if config["backends"] == "auto" else make(config)
