@@ -473,6 +473,62 @@ VERDICTS = {  # the text, and what the verdict says
         "mine.cu: FAIL",
         "right only if m = n = k",
     ),
+    "count of float4": (
+        STYLES.copy.replace("float *", "float4 *"),
+        "n / 4)",
+        "PASS",
+        "(multiples of 4)",
+    ),
+    "count of each thread": (
+        STYLES.add.replace("if (i < n)", "for (; i < n * gridDim.x * blockDim.x; i += gridDim.x * blockDim.x)"),
+        "n=n / (gridDim.x * blockDim.x))",
+        "mine.cu: PASS",
+        "(multiples of 256)",
+    ),
+    "misspelt count": (
+        STYLES.add.replace("if (i < n)", "for (; i < n * gridDim.x; i += gridDim.x * blockDim.x)"),
+        "mine.cu: FAIL",
+    ),
+    "element type from outside": (STYLES.sum.replace("int *", "real *").replace("int s[", "real s["), "mine.cu: PASS"),
+    "constant of lower case": (
+        STYLES.add.replace("blockDim.x", "block_size_x"),
+        "constants block_size_x = 256",
+        "mine.cu: PASS",
+    ),
+    "misspelt constant": (
+        "#define TILE_SIZE 256\n" + STYLES.add.replace("blockDim.x", "TILE_SIZ"),
+        "mine.cu: FAIL",
+        "TILE_SIZ",
+    ),
+    "wrong with a constant from outside": (
+        FROM_OUTSIDE.replace("TILE_X", "TILE").replace("TILE_Y", "TILE").replace("p < inner", "p < inner - 1"),
+        "constants TILE = 16",
+        "mine.cu: FAIL",
+        "the last of the k products is left out",
+    ),
+    "another mistake than constants": (
+        FROM_OUTSIDE.replace("out[", "__synchthreads();\n        out["),
+        "mine.cu: FAIL",
+        "__synchthreads",
+    ),
+    "template of Python": (
+        RAW_KERNEL.replace(", int N)", ")").replace("< N", "< %(N)s").replace("* N", "* %(N)s"),
+        "product(N=n, A, B, C)",
+        "mine.cu: PASS",
+    ),
+    "one block of a product": (
+        STYLES.of_macro.replace("blockIdx.x * blockDim.x + ", "").replace("blockIdx.y * blockDim.y + ", ""),
+        "grid [1, 1]",
+        "PASS",
+        "m = 16, n = 16, k = 16",
+    ),
+    "grid that is compared with the length": (
+        STYLES.add.replace("if (i < n)", "if (gridDim.x * blockDim.x < n) return;\n    if (i < n)"),
+        "mine.cu: taken as add(c=z, a=x, b=y, n), block 256\n",
+        "mine.cu: PASS",
+    ),
+    "index of 32 bits": (STYLES.by_rows, "PASS at 42 points", "bound; an index overflows 32 bits: wrong if rows"),
+    "index of 64 bits": (STYLES.by_rows.replace("int i =", "size_t i ="), "PASS at 42 points", "bound (on the host"),
     "one block": (
         STYLES.sum.replace("out[blockIdx.x]", "out[0]"),
         "right with one block only: each block writes its own result, result[blockIdx.x]",
@@ -483,10 +539,34 @@ VERDICTS = {  # the text, and what the verdict says
 @pytest.mark.parametrize("style", VERDICTS)
 def test_a_file_of_each_style_has_a_verdict_or_says_what_is_missing(tmp_path, benched, style):
     text, *said = VERDICTS[style]
-    path = tmp_path / {"string of Python": "mine.py", "header not found": "mine.c"}.get(style, "mine.cu")
+    path = tmp_path / ("mine.py" if "of Python" in style else "mine.c" if style == "header not found" else "mine.cu")
     path.write_text(text)
     done = benched(path)
     assert [each for each in said if each not in done.stdout + done.stderr] == [], done
+
+
+OMP = STYLES.of_rows.replace("for (int k = 0;", "for (k = 0;").replace(
+    "    for (int i", "    int k;\n    #pragma omp parallel for num_threads(4)\n    for (int i"
+)
+ADDING = STYLES.of_rows.replace("C[i][j] = 0;", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "keys", "right"),
+    [
+        (STYLES.of_rows.replace("double **A, double **B", "const double **A, const double **B"), "mine.cc", {}, True),
+        (OMP, "mine.c", {}, True),  # its race is for the search
+        (STYLES.by_columns, "mine.C", {"layout": "columns"}, True),
+        (STYLES.of_rows.replace("A[i][k]", "A[k][i]").replace("B[k][j]", "B[i][j]"), "mine.c", {}, False),
+        (ADDING.replace("k < colsA", "k < colsA - 1"), "mine.c", {"adds": True}, False),
+    ],
+    ids=["constant rows", "race", "C of C++", "wrong", "wrong and adds"],
+)
+def test_a_function_of_the_cpu_is_adopted_or_judged_by_its_names(tmp_path, text, name, keys, right):
+    (tmp_path / name).write_text(text)
+    found = adopt(tmp_path / name)
+    assert {key: found.head.get(key) for key in keys} == keys
+    assert (found.notes == ()) == right, found
 
 
 @pytest.mark.skipif("avx2" not in Path("/proc/cpuinfo").read_text(), reason="this CPU has no AVX2")

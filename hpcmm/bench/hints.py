@@ -30,13 +30,14 @@ def of_vector(task: Task, run: Run) -> str:
         return ""
 
     def right(n: int) -> bool:
-        return tried(task, (n,), run).right
+        return all(tried(task, (n,), run, seed).right for seed in (1, 2))  # of two draws, one may be right by chance
 
     if not right(taken):
         return ""
     if right(taken - 1):
-        one = task.operation.kernels == "reduction" and not right(2 * taken)
-        return "right with one block only: each block writes its own result, result[blockIdx.x]" if one else ""
+        if task.operation.kernels != "reduction" or right(2 * taken):
+            return ""
+        return "right with one block only: each block writes its own result, result[blockIdx.x], of its own elements"
     for each in (2**i for i in range(taken.bit_length() - 1)):  # the least one: half of a multiple is none
         if right(each) and right(taken + each) and right(taken - each):
             taken = each
@@ -128,10 +129,10 @@ class Tried(NamedTuple):
     right: bool
 
 
-def tried(task: Task, shape: Sequence[int], run: Run) -> Tried:
+def tried(task: Task, shape: Sequence[int], run: Run, seed: int = 1) -> Tried:
     """Run a task at another shape."""
     task = dataclasses.replace(task, shape=tuple(shape))
-    inputs = task.operation.draw(np.random.default_rng(1), task)
+    inputs = task.operation.draw(np.random.default_rng(seed), task)
     result = run(task, inputs)
     right = result is not None and bool(task.operation.reference(task, inputs)(result).passed)
     return Tried(task, inputs, result, right)

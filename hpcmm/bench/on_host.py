@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -14,7 +15,16 @@ from pathlib import Path
 import numpy as np
 
 from hpcmm import kernels
-from hpcmm.backends.emulated.launch import MARGIN, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
+from hpcmm.backends.emulated.launch import (
+    LAST,
+    MARGIN,
+    ORDERS,
+    HostKernel,
+    KernelError,
+    compile_kernel,
+    on_device,
+    poison,
+)
 from hpcmm.bench import hints
 from hpcmm.bench.guarded import PADDING
 from hpcmm.bench.same_bits import Difference, compare_alone, rounded, seeds_of, together
@@ -22,6 +32,8 @@ from hpcmm.model import DeviceError, Task
 from hpcmm.operations import guards
 
 NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux
+FAR = (65 << 10, 65 << 10)  # rows and columns of a C with more than 2^32 elements
+MOST_IN_BLOCK = 2**25  # products of its last tile, which take seconds if all sizes are equal
 
 
 @dataclass
@@ -103,26 +115,47 @@ def same_bits(task: Task, folder: Path) -> dict[str, Difference]:
 
 
 def overflow(kernel: Callable[..., HostKernel], task: Task) -> str:
-    """Return whether an index overflows 32 bits, from a run with rows that are far apart in untouched memory."""
-    far = guards.far_apart(task)
-    if far is None:
+    """Return whether an index overflows 32 bits, from a run with rows that are far apart in untouched memory.
+
+    Rows of a kernel without leading dimensions are long; only its last block runs, if this gives the last tile of C.
+    """
+    if far := guards.far_apart(task):
+        small, columns = far
+        line = wrong(kernel, small, small, ORDERS[0], columns)
+        return "" if line is None else guards.OVERFLOW + line
+    if task.operation.kernels != "matmul":
         return ""
-    small, columns = far
-    inputs = small.operation.draw(np.random.default_rng(0), small)
-    arrays = {}
-    for operand in small.operation.operands:
-        shape, storage = small.shape_of(operand), small.storage(operand)
-        whole = untouched(shape[0] * columns * storage.itemsize).view(storage).reshape(shape[0], columns)
-        arrays[operand.name] = whole[:, : shape[1]]
-        arrays[operand.name][...] = inputs.get(operand.name, 0)
-    arrays |= {name: poison(needed.shape, needed.dtype) for name, needed in small.workspace.items()}
+    tile = task.macros.get("ROWS", 1), task.macros.get("COLUMNS", 1)
+    near, long = (guards.at(task, shape) for shape in ((2 * tile[0], 2 * tile[1], 1), (*FAR, 1)))
+    if math.prod(tile) * long.shape[2] > MOST_IN_BLOCK:
+        return ""
+    parts = [dataclasses.replace(task, shape=(*tile, each.shape[2])) for each in (near, long)]
+    line = wrong(kernel, long, parts[1], LAST) if wrong(kernel, near, parts[0], LAST) is None else None
+    return "" if line is None else guards.OVERFLOW + line
+
+
+def wrong(kernel: Callable[..., HostKernel], task: Task, part: Task, order: str, columns: int = 0) -> str | None:
+    """Run a task with elements in its last part only; return None if this is right, else the line of an error.
+
+    ``columns`` are the elements from one row to the next one, if not the length of a row.
+    """
+    inputs = part.operation.draw(np.random.default_rng(0), part)
+    arrays, parts = {}, {}
+    for operand in task.operation.operands:
+        shape, storage, (rows, length) = task.shape_of(operand), task.storage(operand), part.shape_of(operand)
+        row = columns or shape[1]
+        memory = untouched(shape[0] * row * storage.itemsize).view(storage).reshape(shape[0], row)
+        arrays[operand.name] = memory[:, : shape[1]]
+        parts[operand.name] = arrays[operand.name][-rows:, -length:]
+        parts[operand.name][...] = inputs.get(operand.name, 0)
+    arrays |= {name: poison(needed.shape, needed.dtype) for name, needed in task.workspace.items()}
     try:
-        launch_all(kernel, small, arrays, ORDERS[0])
+        launch_all(kernel, task, arrays, order)
     except KernelError as error:
         line = re.search(r"in line \d+(?: of \S+)?", str(error))
-        return f"{guards.OVERFLOW}, {line[0]}" if line else guards.OVERFLOW
-    (result,) = (operand.name for operand in small.operation.operands if operand.role != "in")
-    return "" if small.operation.reference(small, inputs)(arrays[result]).passed else guards.OVERFLOW
+        return f", {line[0]}" if line else ""
+    (result,) = (operand.name for operand in task.operation.operands if operand.role != "in")
+    return None if part.operation.reference(part, inputs)(parts[result]).passed else ""
 
 
 def untouched(size: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.experiment.functions import (
+    ELEMENT,
     Function,
     Parameter,
     Source,
@@ -128,7 +129,7 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
         values = [
             (each, re.sub(r"\b\w+\b", lambda x: TABLES["exchanged"].get(x[0], x[0]), value)) for each, value in values
         ]
-    source = Source(text)
+    source = Source(text, path)
     function = source.functions.get(name)
     if function is None:
         names = choices(name, source.functions) or "none"
@@ -150,7 +151,9 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     if kernels == "reduction" and accelerator and (taken := head.get("multiples", {}).get("n")):
         body = f"{REST_OF_REDUCTION.format(taken=taken)}\n    {body}"
     body = "\n    ".join([*rows_of(function, values), body])
-    lines = [*first_lines(text, head, accelerator), f'#line 1 "{path}"', own, wrapper(kernels, body, accelerator)]
+    lines = first_lines(text, head, accelerator)
+    lines += [f"typedef hpcmm_real {each};" for each in source.undeclared if ELEMENT.fullmatch(each)]
+    lines += [f'#line 1 "{path}"', own, wrapper(kernels, body, accelerator)]
     if kernels == "reduction" and accelerator and head.get("adds"):
         lines.append(
             wrapper(kernels, "*result = identity;", accelerator).replace("void reduction(", "void start_reduction(")
@@ -246,7 +249,7 @@ def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:
     found = []
     for parameter, value in matched(function, values)[0]:
         if parameter.pointers == 2 and value in ROWS:
-            (rows, leading), kind = ROWS[value], f"{parameter.type} *"
+            (rows, leading), kind = ROWS[value], f"{'const ' * parameter.constant}{parameter.type} *"
             found.append(f"{kind}hpcmm_{value}[{rows} + 1];")
             found.append(
                 f"for (int i = 0; i < {rows}; ++i) hpcmm_{value}[i] = ({kind}){value} + (size_t)i * {leading};"

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ RELATIONS = {"<", "<=", ">", ">="}
 WRITING_CALLS = re.compile(r"atomic\w+|\w*store\w*", re.IGNORECASE)
 TILE = re.compile(
     r"^[MNK][BCR]$|LANE|TILE|BLOCK|THREAD|WARP|TPB|^BS|^BM|^BN|^BK|^TM|^TN|PAD|STRIDE|UNROLL|FACTOR|COARS|GRAIN|PER_|CHUNK|STAGE|VEC|ELEM|SEED|ITER|EPS"
+)
+# Names of element types, and of sizes, that a file without its header does not declare
+ELEMENT = re.compile(r"(?i:(?:real|data|value|scalar|elem(?:ent)?|num|fp|float|d)_?(?:t|type)|real|scalar)|T")
+LENGTH = re.compile(
+    r"[NMK]|(?:(?:MAT|MATRIX|VEC|VECTOR|ARRAY|DATA|NUM|[NABC])_?)?(?:SIZE|DIM|LEN|LENGTH|WIDTH|ROWS?|COLS?|COLUMNS?)"
 )
 SIZE = re.compile(r"((unsigned|long) ?)*(int|long|unsigned)?|size_t|u?int(32|64)_t")  # types
 CONDITIONALS = ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif")
@@ -109,8 +115,8 @@ def text_of(node: Node | None) -> str:
 class Source:
     """A parsed source."""
 
-    def __init__(self, text: str):
-        self.content = text.encode()
+    def __init__(self, text: str, path: Path | None = None):
+        self.content, self.path = text.encode(), path
         self.tree = parser().parse(self.content)
         self.items = list(items(self.tree.root_node))
         self.nodes = {text_of(name_in(each)): each for each in map(definition, self.items) if each}
@@ -168,7 +174,19 @@ class Source:
             declares = item.type == "declaration" and function_declarator(item) is None
             variables = [parameter(item, each) for each in item.children_by_field_name("declarator") if declares]
             found |= {each.name: each for each in variables if each.pointers or SIZE.fullmatch(each.type)}
+        found |= {each: Parameter(each, "int", 0, True) for each in self.undeclared if LENGTH.fullmatch(each)}
         return {name: each for name, each in found.items() if name and (each.pointers or not TILE.search(name.upper()))}
+
+    @functools.cached_property
+    def undeclared(self) -> list[str]:
+        """The names of sizes and types that a file uses and does not declare; none if a header beside it may do so."""
+        headers = re.findall(r'#\s*include\s*"(.+?)"', self.content.decode(errors="replace"))
+        if self.path and any((self.path.parent / each).is_file() for each in headers):
+            return []
+        nodes = [each for each in walk(self.tree.root_node) if each.type in ("identifier", "type_identifier")]
+        declared = {text_of(each) for each in nodes if declares(each.parent, each)}
+        used = map(text_of, nodes)
+        return [x for x in dict.fromkeys(used) if x not in declared and (ELEMENT.fullmatch(x) or LENGTH.fullmatch(x))]
 
     def structures(self) -> dict[str, list[Parameter]]:
         """Return the fields of each structure of the file, by the name of its type."""
@@ -665,6 +683,12 @@ def definitions(node: Node) -> dict[str, str]:
         elif each.type == "function_declarator" and text_of(node.child_by_field_name("type")) == "dim3":
             found[text_of(each.child_by_field_name("declarator"))] = text_of(each.child_by_field_name("parameters"))
     return found
+
+
+def declares(node: Node, name: Node) -> bool:
+    """Return whether a node declares a name in it."""
+    fields = [each for field in ("declarator", "name") for each in node.children_by_field_name(field)]
+    return name in fields or node.type in ("preproc_params", "type_parameter_declaration")
 
 
 def declared_by(item: Node) -> set[str]:

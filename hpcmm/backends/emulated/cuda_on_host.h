@@ -79,7 +79,7 @@ struct dim3 : uint3 {
 using namespace api;
 
 enum Kind { READ, WRITE, ATOMIC };
-enum Order { ASCENDING, DESCENDING, RANDOM };
+enum Order { ASCENDING, DESCENDING, RANDOM, LAST };
 struct Array {  // an array in global memory
     uintptr_t begin, end;
 };

@@ -45,7 +45,8 @@ LINES = ("-g1", "-gdwarf-4")  # for addr2line, which confuses the files of some 
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-O1")
 FLAGS += ("-fno-gnu-unique",)  # each library has its own shared memory of a template
 FLAGS += ("-fno-stack-protector",)  # on by default in Ubuntu: it calls a function that a GPU does not have
-ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
+ORDERS = ("ascending", "descending", "random")
+LAST = "last block"  # of the grid, alone
 # All extern __shared__ arrays begin at the same place, whatever their types, and are as large as a launch may ask for.
 WHOLE = "cuda_dynamic_memory"
 SHARED = '.section .tbss,"awT",%nobits; .balign 1024; {} .zero 232448; .text'
@@ -146,7 +147,7 @@ class HostKernel:
             (self.launch, self.library, self.entry.place),
             [value.ctypes.data for value in values],
             (launch.grid, launch.block),
-            (ORDERS.index(order), checked, self.counted),
+            ((*ORDERS, LAST).index(order), checked, self.counted),
             [(x.ctypes.data, x.ctypes.data + extent(x)) for x in arrays],
             dynamic_bytes,
         )

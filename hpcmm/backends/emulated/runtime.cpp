@@ -1474,8 +1474,9 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
     for (unsigned *each : {&cluster.x, &cluster.y, &cluster.z})
         *each = *each ? *each : 1;
     block_count = cluster.x * cluster.y * cluster.z;
-    if (threads < 1 || threads > 1024 || blocks < 1 || blocks > MOST_BLOCKS || block_count > MOST_CLUSTER ||
-        block_count * stride > MOST_THREADS || grid.x % cluster.x || grid.y % cluster.y || grid.z % cluster.z)
+    const bool only_last = launch->order == LAST && block_count == 1 && !together;
+    if (threads < 1 || threads > 1024 || blocks < 1 || (blocks > MOST_BLOCKS && !only_last) ||
+        block_count > MOST_CLUSTER || block_count * stride > MOST_THREADS || grid.x % cluster.x || grid.y % cluster.y || grid.z % cluster.z)
         return "a launch that the device or this tool refuses";
     if (together) {
         const uint64_t most = MOST_THREADS / stride < MOST_CLUSTER ? MOST_THREADS / stride : MOST_CLUSTER;
@@ -1504,8 +1505,10 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
     if (watched)
         timer_settime(timer, 0, &interval, nullptr);
     const uint3 clusters = {grid.x / cluster.x, grid.y / cluster.y, grid.z / cluster.z};
-    const unsigned rounds = together ? 1 : blocks / block_count;
+    const unsigned rounds = together || only_last ? 1 : blocks / block_count;
     put_in_order(order, together ? blocks : rounds);
+    if (only_last)
+        order[0] = blocks - 1;
     next_block = order + (together ? block_count : 0);
     last_block = order + (together ? blocks : 0);
     for (unsigned i = 0; i < rounds; ++i) {

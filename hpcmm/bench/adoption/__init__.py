@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpcmm.backends.emulated.launch import FOLDER as EMULATED
 from hpcmm.bench.adoption.products import ProductSearch
-from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Stopped
+from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Search, Stopped
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, kinds
 from hpcmm.bench.adoption.trials import undefined
 from hpcmm.bench.adoption.vectors import VectorSearch
@@ -29,9 +30,10 @@ from hpcmm.system.text import choices
 
 GPU = next(each for each in DEVICES.values() if each.accelerator)
 CPU = next(each for each in DEVICES.values() if not each.accelerator)
+PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")  # of a template: its name becomes a constant
 UNDECLARED = re.compile(r"not (been )?declared|not defined|does not name a type|undeclared|unknown type")
 SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
-SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".h", ".hpp"), CPU)
+SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".C", ".h", ".hpp"), CPU)
 
 
 @dataclass
@@ -99,11 +101,10 @@ def embedded(path: Path) -> str:
     if any(re.search(pattern, name) for name in names for pattern in (*NAMES.values(), LEADERBOARD)):
         return ""
     strings = [each for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-    sources = sorted((each.lineno, each.value) for each in strings if "__global__" in each.value)
     text = ""
-    for line, source in sources:
+    for line, source in sorted((each.lineno, each.value) for each in strings if "__global__" in each.value):
         text += "\n" * (line - 1 - text.count("\n")) + source
-    return text
+    return PLACEHOLDER.sub(r"\1", text)
 
 
 def unlaunched(path: Path) -> str:
@@ -264,40 +265,58 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
             text = "\n".join([*calls.first_lines(text, given, True), f'#line 1 "{path}"', text])
         return Adopted(path, given, text, device.suffix, linked)
     chosen = choose(path, source, device, kernel)
-    failures, guesses = [], []
-    waiting = [(kind, given) for kind in kinds(source, chosen, device)]
-    for kind, stated in waiting:
-        search = ProductSearch if kind == "matmul" else VectorSearch
+    failures, guess = [], None
+    for kind in kinds(source, chosen, device):
         try:
-            tried = search(Kernel(path, text, source, chosen, device, stated), kind)
-            head = tried.head()
-        except OtherOperation:
-            if not guesses:
-                raise
-            break
+            tried, stated = searched(Kernel(path, text, source, chosen, device, given), kind)
         except Stopped:
+            raise
+        except OtherOperation:
+            if guess:
+                break
             raise
         except NotAdopted as error:
             failures.append(error)
-            guessed = dict(stated.get("constants", {}))
-            names = undefined(str(error)) if stated is given or guessed else ()
-            widths = (256, 128) if chosen.flat and kind != "matmul" else (16, 32)
-            widths = widths if stated is given else tuple(guessed.values())[-1:]
-            waiting += [
-                (kind, {**given, "constants": guessed | dict.fromkeys(names, each)}) for each in widths if names
-            ]
             continue
-        found = Adopted(path, head | stated, without_mark(text, given), device.suffix, notes=(*tried.notes,))
+        found = Adopted(path, stated, without_mark(text, given), device.suffix, notes=(*tried.notes,))
         if not tried.guessed:
             return found
-        guesses.append(found)
+        guess = guess or found
     wrong = [each for each in failures if isinstance(each, OtherType) or undefined(str(each))]
-    if guesses and not wrong:
-        return guesses[0]
+    if guess and not wrong:
+        return guess
     error = (wrong or failures)[0]
     if (missing := not_found(source, path)) and UNDECLARED.search(str(error)):
         raise NotTested(f"{error}; {missing} not found, which may declare it") from error
     raise error
+
+
+def searched(kernel: Kernel, kind: str, widths: Sequence[int] = ()) -> tuple[Search, dict[str, Any]]:
+    """Return a search that found a head, and the head; constants that the file lacks have one of the ``widths``."""
+    try:
+        search = (ProductSearch if kind == "matmul" else VectorSearch)(kernel, kind)
+        return search, search.head() | kernel.given
+    except NotAdopted as error:
+        names, own = undefined(str(error)), kernel.given.get("constants", {})
+        meant = re.search(r"did you mean .(\w+)", str(error))
+        if not names or isinstance(error, Stopped) or (meant and meant[1] in kernel.source.constants()):
+            raise
+        of_vectors = kernel.function.flat and kind != "matmul"
+        guess = None
+        for width in widths or ((256, 128) if of_vectors else (16, 32)):
+            given = {**kernel.given, "constants": own | dict.fromkeys(names, width)}
+            try:
+                found = searched(dataclasses.replace(kernel, given=given), kind, (width,))
+            except NotAdopted as later:
+                if "error: " in str(later) and not undefined(str(later)):  # the constants were not all
+                    raise
+                continue
+            if not found[0].guessed:
+                return found
+            guess = guess or found
+        if guess and len(guess[1]["constants"]) == 1:  # of several, other values may be right
+            return guess
+        raise
 
 
 def not_found(source: Source, path: Path) -> str:
@@ -315,7 +334,7 @@ def without_mark(text: str, given: Mapping[str, Any]) -> str:
 
 def parsed(path: Path) -> tuple[Source, Device]:
     """Return the source of a file, and the device of its kernels."""
-    source = Source(decoded(path))
+    source = Source(decoded(path), path)
     of_gpu = any(each.kernel for each in source.functions.values())
     return source, GPU if of_gpu else SUFFIXES.get(path.suffix, GPU)
 

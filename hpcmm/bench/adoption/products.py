@@ -32,11 +32,7 @@ from hpcmm.bench.adoption.trials import multiple_of
 from hpcmm.experiment.calls import default_scalars
 
 SIDES = (64, 128, 256)  # of square matrices in which a block runs alone
-SHAPES, SQUARES = (
-    ((32, 48, 64), (128, 256, 384)),
-    ((48,) * 3, (256,) * 3),
-)  # of trials on the CPU, larger multiples last
-VECTORS = {"n": (48, 1, 64), "m": (1, 48, 64)}
+SIDES_ON_CPU = (16, 128)  # divide the sizes of trials on the CPU
 ALPHA, BETA = 2.0, 3.0  # of trials
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}  # ... and of an element over the root of k; else
 COARSE = 3e-2
@@ -78,48 +74,46 @@ class ProductSearch(Search):
         return dict(zip([*inputs, written], "ABC", strict=True))
 
     def called(self, run: Compiled, template: str) -> dict[str, Any]:
-        candidate = Candidate(run, template)
-        shapes = [(shape, "") for shape in (SHAPES if len(self.integers) > 1 else SQUARES)]
-        shapes += [(shape, name) for name, shape in VECTORS.items() if len(self.integers) == 2]
-        ways = self.ways
-        for (shape, one), self.columns, way in itertools.product(shapes, (False, True), ways):
-            if self.of_rows:
-                candidate = Candidate(self.compiled(template, way), template)
-            keys = self.meaning(self.multiply(candidate, way, shape))
-            if keys is not None and self.columns == (keys.get("layout") == "columns"):
-                most = {"most": {exchanged(one) if self.columns else one: 1}} if one else {}
-                return self.described(candidate, way, keys | most)
-        self.columns = False
-        keys = self.meaning(self.multiply(candidate, self.ways[0], (48, 48, 48)))
-        if keys is not None and not self.mixes(candidate, (48, 48, 48)):
-            return self.described(candidate, self.ways[0], keys | {"square": True})
-        self.check_other()
-        if not self.stated():
-            raise NotAdopted(f"{self.path.name}: {self.function} gave no C = A B in trials{self.last_trial()}")
-        self.guessed = True
-        call = self.call(self.ways[0], template)
-        head = {"call": call} | ({"scalars": names} if (names := default_scalars(call)) else {})
-        return head | ({"square": True} if len(self.integers) == 1 else {})
+        for side in SIDES_ON_CPU:
+            candidate = Candidate(run, template, rows=side, columns=side)
+            self.likely = self.likely or self.unproven(candidate)
+            for one in ("", *("nm" if len(self.integers) == 2 else "")):  # a vector has one column, or one row
+                if found := self.proven(candidate, one):
+                    return found
+        return self.refused()
 
     def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:
         for block, shared in self.blocks(template):
             candidate = Candidate(run, template, block, shared)
+            if "blockIdx" not in self.body and (found := self.alone(candidate)):
+                return found
             self.likely = self.likely or self.unproven(candidate)
             for each in self.tiles(candidate):
                 if not self.ran:
-                    self.ran, self.likely = True, self.unproven(each) | {"grid": list(each.grid)}
+                    self.ran, self.likely = True, self.unproven(each)
                 if found := self.proven(each):
                     return found
         return None
+
+    def alone(self, candidate: Candidate) -> dict[str, Any] | None:
+        """Return the head of a block that computes a whole product, one element a thread; None if it does not."""
+        side = candidate.block[0]
+        candidate = replace(candidate, rows=side, columns=side, grid=("1", "1"))
+        keys = self.meaning(self.multiply(candidate, self.ways[0], (side,) * 3))
+        if keys is None or candidate.threads != side**2:
+            return None
+        only = dict.fromkeys("mnk", side)
+        return self.described(candidate, self.ways[0], keys | {"square": True, "least": only, "most": only})
 
     def refused(self) -> dict[str, Any]:
         self.check_other()
         if self.likely and self.stated():
             self.guessed = True
             return self.likely
+        keys = "call, block and grid" if self.device.accelerator else "call"
         raise NotAdopted(
-            f"{self.path.name}: no launch of {self.function} gave C = A B in trials on the host{self.last_trial()}; "
-            "give call, block and grid in a head"
+            f"{self.path.name}: {self.function} gave no C = A B in trials on the host{self.last_trial()}; give {keys} "
+            "in a head"
         )
 
     def stated(self) -> bool:
@@ -158,6 +152,8 @@ class ProductSearch(Search):
 
         By default the grid covers C. With ``unread``, C holds NaN before and beta is 0.
         """
+        if self.of_rows and not self.device.accelerator:
+            candidate = replace(candidate, run=self.compiled(candidate.template, way))
         sizes = dict(zip("mnk", shape, strict=True))
         m, n, k = shape
         sizes |= {"half": m // 2}
@@ -227,9 +223,9 @@ class ProductSearch(Search):
                 "other by columns; allowed: A, B and C by rows, or all by columns"
             )
 
-    def proven(self, candidate: Candidate) -> dict[str, Any] | None:
-        """Return the head of a launch if it gives a right product."""
-        square = (max(SIDES[0], candidate.rows, candidate.columns),) * 3
+    def proven(self, candidate: Candidate, one: str = "") -> dict[str, Any] | None:
+        """Return the head of a launch if it gives a right product; ``one`` is a dimension of size 1."""
+        square = tuple(1 if each == one else max(SIDES[0], candidate.rows, candidate.columns) for each in "mnk")
         trial = self.multiply(candidate, self.ways[0], square)
         keys = self.meaning(trial)
         if keys is None:
@@ -239,13 +235,16 @@ class ProductSearch(Search):
         if self.columns:
             candidate = transposed(candidate)
         if len(self.integers) != 1:
-            shape = oblong(candidate)
+            shape = tuple(1 if each == one else size for each, size in zip("mnk", oblong(candidate), strict=True))
             for each in self.ways:
                 if self.meaning(self.multiply(candidate, each, shape)) == keys:
+                    keys |= {"most": {exchanged(one) if self.columns else one: 1}} if one else {}
                     return self.described(candidate, each, keys)
+            if one:
+                return None
             if self.mixes(candidate, square):
                 self.guessed = True
-                return self.unproven(candidate) | {"grid": list(candidate.grid)}
+                return self.unproven(candidate)
             keys |= {"square": True}
         return self.described(candidate, self.ways[0], keys)
 
@@ -255,10 +254,16 @@ class ProductSearch(Search):
         """Return the usual head of a kernel for which no trial was right, so that the verdict can say what is wrong."""
         columns, rows = (candidate.columns, candidate.rows) if candidate.grid else (*candidate.block, 1)[:2]
         call = self.call(self.ways[0], candidate.template)
-        found: dict[str, Any] = {"call": call, "block": list(candidate.block), "rows": rows, "columns": columns}
-        found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
-        found |= {"scalars": names} if (names := default_scalars(call)) else {}
-        if not self.function.guarded:
+        found: dict[str, Any] = {"call": call}
+        if self.device.accelerator:
+            found |= {"block": list(candidate.block), "rows": rows, "columns": columns}
+            found |= {"grid": list(candidate.grid)} if candidate.grid else {}
+            found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
+        if names := default_scalars(call):
+            found["scalars"] = names
+            trial = self.multiply(candidate, self.ways[0], (max(64, rows, columns),) * 3, unread=True)
+            found |= {"adds": True} if trial and np.isnan(self.element.results.numbers(trial.after)).any() else {}
+        if self.device.accelerator and not self.function.guarded:
             least = (rows, columns, max(64, min(rows, columns))) if candidate.grid else (max(64, rows, columns),) * 3
             found["multiples"] = dict(zip("mnk", least, strict=True))
         return found | ({"square": True} if len(self.integers) == 1 else {})
@@ -297,7 +302,7 @@ class ProductSearch(Search):
             return {}
         sizes = SMALLEST[:4] if checked else SMALLEST  # of one access
         base = (*oblong(candidate)[:2], 32)
-        tile = candidate.rows, candidate.columns, 1
+        tile = (candidate.rows, candidate.columns, 1) if candidate.grid else (1, 1, 1)
         found = {}
         for i, name in enumerate("mnk"):
             side = max(tile) if square else tile[i]  # most likely the tile or any size
@@ -390,13 +395,13 @@ class ProductSearch(Search):
 
 
 def oblong(candidate: Candidate) -> tuple[int, int, int]:
-    """Return a shape of three sizes that the tile of a launch divides."""
+    """Return a shape of three sizes that the tile of a launch divides; k is a multiple of 32, 64 or 128."""
     rows, columns = candidate.rows, candidate.columns
     m = rows * -(-32 // rows)
     n = columns * -(-32 // columns)
     n *= 1 + (m == n)
-    k = next(each for each in (96, 64, 128, 192) if each not in (m, n))
-    return m, n, k
+    k = 3 * min(max(32, min(rows, columns)), 64 if candidate.grid else max(SIDES_ON_CPU))
+    return m, n, 2 * k if k in (m, n) else k
 
 
 def extents(written: np.ndarray) -> tuple[int, int]:

@@ -28,7 +28,7 @@ from hpcmm.operations.heads import number
 from hpcmm.system import files
 
 SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
-CPLUSPLUS = (".cpp", ".cc", ".cxx", ".hpp")
+CPLUSPLUS = (".cpp", ".cc", ".cxx", ".C", ".hpp")
 OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed", "-lstdc++"]
 NATIVE = "-march=native"
 DECLARED = ["-Werror=implicit-function-declaration"]  # an undeclared function would crash
@@ -191,11 +191,6 @@ class Search:
         """Return the operand of each array."""
         raise NotImplementedError
 
-    @property
-    def sizes(self) -> tuple[str, ...]:
-        """What each integer of a kernel of vectors is."""
-        return ("n",) * len(self.integers)
-
     def called(self, run: Compiled, template: str) -> dict[str, Any]:
         """Return the head of a compiled function for the CPU."""
         raise NotImplementedError
@@ -286,7 +281,7 @@ class Search:
         for each in (*outside, *self.function.parameters):
             if each.name in rest:
                 value = rest[each.name]
-            elif fields := structures.get(each.type):
+            elif not each.pointers and (fields := structures.get(each.type)):
                 value = self.structure(each, fields)
             else:
                 value = sizes.get(each.name) or reals.get(each.name) or self.operands.get(each.name, "threads")

@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from hpcmm.experiment.functions import Function, Parameter, Source
+from hpcmm.experiment.functions import ELEMENT, Function, Parameter, Source
 from hpcmm.model.devices import Device
 from hpcmm.model.dtypes import DTYPES
 
@@ -38,7 +38,8 @@ def type_of(source: Source, parameter: Parameter, function: Function) -> str:
         if not found:
             break
         name = found[1]
-    return "any" if name in ("REAL", "ACCUMULATOR") else ""
+    missing = ELEMENT.fullmatch(name) and name in source.undeclared
+    return "any" if missing or name in ("REAL", "ACCUMULATOR") else ""
 
 
 def element_of(source: Source, function: Function) -> str | None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.backends.emulated.launch import KernelError
+from hpcmm.experiment.functions import TILE
 
 LATE = "it took longer than"
 IDLE = 5  # times its limit of processor time that a trial may take
@@ -36,6 +37,7 @@ def guarded(function: Callable[[], Any], seconds: float) -> Any:
     if child == 0:
         try:
             os.close(reading)
+            os.environ["OMP_THREAD_LIMIT"] = "1"  # races are searched later
             resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds)))
             devnull = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
@@ -90,7 +92,9 @@ def as_argument(value: Any):
 def undefined(text: str) -> list[str]:
     """Return the constants that are not defined, in a compiler's output or in the error about it."""
     stated = re.search(r"give constants: \{(.*?): \.\.\.\}", text)
-    found = re.findall(r"error: \W(\b[A-Z][A-Z0-9_]+\b)\W (?:was not|undeclared)", text)
+    found = re.findall(r"error: \W([A-Z][A-Z0-9_]+)\W (?:was not|undeclared)", text)
+    alone = re.findall(r"error: \W([a-z]\w*)\W (?:was not|undeclared)[^;]*$", text, re.MULTILINE)  # like no other name
+    found += [each for each in alone if TILE.search(each.upper())]
     return stated[1].split(": ..., ") if stated else list(dict.fromkeys(found))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
-from hpcmm.bench.adoption.search import WIDE, WRONG, Candidate, Compiled, NotAdopted, Search
+from hpcmm.bench.adoption.search import WIDE, WRONG, Candidate, Compiled, Kernel, NotAdopted, Search
 from hpcmm.operations import OPERATIONS
 
 ADDITION = re.compile("add|sum|plus", re.IGNORECASE)  # in names
@@ -22,6 +22,12 @@ WIDTHS = (2, 4, 8, 16)  # elements of one access
 
 class VectorSearch(Search):
     """The search for the head of a kernel on vectors."""
+
+    sizes: tuple[str, ...]  # what each integer is
+
+    def __init__(self, kernel: Kernel, kind: str):
+        super().__init__(kernel, kind)
+        self.sizes = self.lengths()[0] if self.device.accelerator else ("n",) * len(self.integers)
 
     def named(self, inputs: list[str], written: str) -> dict[str, str]:
         if self.kind == "reduction":
@@ -50,10 +56,11 @@ class VectorSearch(Search):
         if not flat and self.kind == "reduction":
             self.why = "it uses threads in y, blocks of vectors have threads in x"
             return None
-        for block, shared in self.blocks(template):
+        for sizes, (block, shared) in ((x, y) for x in self.lengths() for y in self.blocks(template)):
             if flat == (len(block) > 1):
                 continue
-            candidate = Candidate(run, template, block, shared)
+            self.sizes = sizes
+            candidate = Candidate(self.compiled(template), template, block, shared)
             search = self.reduces if self.kind == "reduction" else self.maps if flat else self.covers
             found = search(candidate)
             head = {"call": self.call_of(template), "block": block[0] if flat else list(block)}
@@ -86,7 +93,7 @@ class VectorSearch(Search):
             self.guessed = True
             return self.likely
         raise NotAdopted(
-            f"{self.path.name}: no launch of {self.function} gave the result of {self.operation.name} in trials on the "
+            f"{self.path.name}: no launch of {self.function} gave the result of a {self.kind} in trials on the "
             f"host{self.last_trial()}; give call and block in a head"
         )
 
@@ -98,13 +105,19 @@ class VectorSearch(Search):
         """Whether it is for one block, and one length."""
         return not self.integers and "blockIdx" not in self.body
 
-    @property
-    def sizes(self) -> tuple[str, ...]:
-        """The length, or its root for an integer that the kernel multiplies by itself."""
+    def lengths(self) -> list[tuple[str, ...]]:
+        """Return what the integers may be, the most likely first: the length, or the number of parts of it."""
         if not self.function.flat or len(self.integers) > 1:  # rows and columns
-            return ("sqrt(n)",) * len(self.integers)
-        roots = set(re.findall(r"\b(\w+) *\* *\1\b", self.body)) if self.device.accelerator else ()
-        return tuple("sqrt(n)" if each.name in roots else "n" for each in self.integers)
+            return [("sqrt(n)",) * len(self.integers)]
+        names = [re.escape(each.name) for each in self.integers]
+        found = ["n"]
+        if any(re.search(rf"\b({x}) *\* *\1\b", self.body) for x in names):
+            found.insert(0, "sqrt(n)")
+        if any(re.search(rf"\b{x} *\* *(grid|block)Dim", self.body) for x in names):  # of each thread
+            found.insert(0, "n / (gridDim.x * blockDim.x)")
+        if width := re.search(r"[a-z](\d)$", self.arrays[0].type.removesuffix("_t")):  # of float4 and its like
+            found.insert(0, f"n / {width[1]}")
+        return [(each,) * len(self.integers) for each in found] if self.integers else [()]
 
     def run(
         self, candidate: Candidate, n: int, *grid: int, initial: float = 0
@@ -160,18 +173,19 @@ class VectorSearch(Search):
         threads = candidate.threads
         for length in LENGTHS:
             first = self.run(candidate, length, 1)
-            if first:
-                self.check_other(first)
-            taken = int(np.count_nonzero(first[2])) if first else 0
-            if not taken or taken % threads:
-                return self.wrong() if first else None
+            if first is None:
+                return None
+            self.check_other(first)
+            taken = int(np.count_nonzero(first[2])) or threads  # it may compare the grid with the length
+            if taken % threads:
+                return self.wrong()
             if taken < length:
                 break
         per_thread = taken // threads if taken < length else 1
         n = length - length % (threads * per_thread)
         whole = self.run(candidate, n, n // (threads * per_thread))
         if not whole or not self.right(whole, n):
-            if first and taken < length and self.is_fixed and self.right(first, taken):
+            if taken < length and self.is_fixed and self.right(first, taken):
                 return {"per_thread": per_thread, **{key: {"n": taken} for key in LIMITS}}
             return self.wrong() if whole else None
         if self.kind == "copy" and (again := self.run(candidate, n, n // (threads * per_thread), initial=5)):
@@ -199,7 +213,7 @@ class VectorSearch(Search):
     def multiples(self, candidate: Candidate, taken: int, right: Callable[..., bool]) -> dict[str, Any]:
         """Return the key ``multiples`` of the length: the elements of a block or of a vector access; empty for any."""
         checks = bool(self.integers) and (self.function.guarded or (self.function.looped and self.kind != "reduction"))
-        checks = checks or self.function.remainders
+        checks = (checks or self.function.remainders) and "gridDim" not in "".join(self.sizes)
         own = self.own_sizes(self.sizes, candidate.template).get("n", 0)  # of no multiple: they are none
         wide = WIDTHS if WIDE.search(self.body) and not self.function.remainders else ()
         for each in (1, *wide, *(() if checks else (taken,))):
@@ -218,9 +232,7 @@ class VectorSearch(Search):
                 return None
             x, _, out = first
             hits = np.flatnonzero(np.cumsum(x) == out[0])  # of a sum: the elements that one block takes
-            taken = int(hits[0]) + 1 if len(hits) else length
-            if taken % threads and taken != length:
-                return self.wrong()
+            taken = int(hits[0]) + 1 if len(hits) and not (hits[0] + 1) % threads else length
             if taken < length:
                 break
         if taken == length and "blockIdx" not in self.body:  # one block for any length
@@ -233,7 +245,8 @@ class VectorSearch(Search):
         if whole is None:
             return None
         x, _, out = whole
-        found = self.combined(x, out)
+        together = not out[1:].any()  # blocks combine into one result
+        found = self.combined(x, out[:1] if together else out)
         if found is None:
             if taken < length and self.is_fixed:
                 found = self.combined(x[:taken], out[:1])
@@ -244,10 +257,10 @@ class VectorSearch(Search):
         found |= self.multiples(
             candidate, threads * per_thread, lambda trial, _: self.combined(trial[0], trial[2]) is not None
         )
-        if not out[1:].any() and self.combined(x, out[:1]) is not None:  # blocks add to one result
-            other = self.run(candidate, n, blocks, initial=5)
-            found |= {"one_launch": True}
-            found |= {"adds": True} if other and other[2][0] == out[0] + 5 else {}
+        if together:
+            other = self.run(candidate, n, blocks, initial=16)
+            combined = 16 if self.operation.name == "maximum" else out[0] + 16
+            found |= {"one_launch": True} | ({"adds": True} if other and other[2][0] == combined else {})
         return found
 
     def combined(self, x: np.ndarray, out: np.ndarray) -> dict[str, Any] | None:
