@@ -123,9 +123,9 @@ def overflow(kernel: Callable[..., HostKernel], task: Task) -> str:
         small, columns = far
         line = wrong(kernel, small, small, ORDERS[0], columns)
         return "" if line is None else guards.OVERFLOW + line
-    if task.operation.kernels != "matmul":
+    if not {"ROWS", "COLUMNS"} <= task.macros.keys():
         return ""
-    tile = task.macros.get("ROWS", 1), task.macros.get("COLUMNS", 1)
+    tile = task.macros["ROWS"], task.macros["COLUMNS"]
     near, long = (guards.at(task, shape) for shape in ((2 * tile[0], 2 * tile[1], 1), (*FAR, 1)))
     if math.prod(tile) * long.shape[2] > MOST_IN_BLOCK:
         return ""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hpcmm.experiment.functions import Function, Source
+from hpcmm.experiment.functions import OF_THREAD, Function, Source
 from hpcmm.system.text import split
 
 BLOCKS = ((4, 4), (32, 8), (8, 8), (32, 32), (16, 16), (512,), (64,), (128,), (1024,), (256,))  # the usual ones last
@@ -167,6 +167,8 @@ def blocks(source: Source, function: Function, template: str, itemsize: int) -> 
     tried = list(sites)
     tried += [(bound,)] if function.threads and (bound := evaluate(function.threads, known)) else []
     tried += _blocks_of_constants({name: value for name in known if (value := evaluate(name, known))})
+    if not OF_THREAD.search(source.text(function.name)):
+        tried.append((1,))
     usual = sorted(BLOCKS, key=lambda each: (len(each) == 1) == function.flat)  # those that fit come last
     for block in dict.fromkeys((*tried, *reversed(usual))):
         threads = math.prod(block)

@@ -96,14 +96,16 @@ class ProductSearch(Search):
         return None
 
     def alone(self, candidate: Candidate) -> dict[str, Any] | None:
-        """Return the head of a block that computes a whole product, one element a thread; None if it does not."""
+        """Return the head of a block that computes a whole product; None if it does not."""
+        whole = replace(candidate, rows=min(SIDES_ON_CPU), columns=min(SIDES_ON_CPU), grid=("1", "1"))
+        if found := self.proven(whole):  # of any size
+            return found
         side = candidate.block[0]
-        candidate = replace(candidate, rows=side, columns=side, grid=("1", "1"))
-        keys = self.meaning(self.multiply(candidate, self.ways[0], (side,) * 3))
+        keys = self.meaning(self.multiply(whole, self.ways[0], (side,) * 3))
         if keys is None or candidate.threads != side**2:
             return None
         only = dict.fromkeys("mnk", side)
-        return self.described(candidate, self.ways[0], keys | {"square": True, "least": only, "most": only})
+        return self.described(whole, self.ways[0], keys | {"square": True, "least": only, "most": only})
 
     def refused(self) -> dict[str, Any]:
         self.check_other()
@@ -146,11 +148,11 @@ class ProductSearch(Search):
         way: Sequence[str],
         shape: tuple[int, int, int],
         grid: Sequence[int] = (),
-        unread: bool = False,
+        fill: float | None = None,
     ) -> Trial | None:
         """Multiply matrices of a shape by a kernel; None if it failed.
 
-        By default the grid covers C. With ``unread``, C holds NaN before and beta is 0.
+        By default the grid covers C. With ``fill``, C holds this value before, and beta is 0.
         """
         if self.of_rows and not self.device.accelerator:
             candidate = replace(candidate, run=self.compiled(candidate.template, way))
@@ -166,9 +168,9 @@ class ProductSearch(Search):
             drawn = [np.round(9 * each) for each in drawn]
         types = self.element, self.element, self.element.results
         a, b, before = (of.stored(each).astype(of.storage) for of, each in zip(types, drawn, strict=True))
-        beta = 0.0 if unread else BETA
-        if unread:
-            before[...] = self.element.results.poison
+        beta = BETA if fill is None else 0.0
+        if fill is not None:
+            before[...] = fill
         x, y, z = map(on_device, (a, b, before))
         scalar = self.element.sums.storage.type
         arguments = (
@@ -261,8 +263,10 @@ class ProductSearch(Search):
             found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
         if names := default_scalars(call):
             found["scalars"] = names
-            trial = self.multiply(candidate, self.ways[0], (max(64, rows, columns),) * 3, unread=True)
-            found |= {"adds": True} if trial and np.isnan(self.element.results.numbers(trial.after)).any() else {}
+            square = (max(64, rows, columns),) * 3
+            drawn, zero = (self.multiply(candidate, self.ways[0], square, fill=each) for each in (None, 0.0))
+            adds = drawn and zero and (drawn.after != zero.after)[drawn.before != drawn.after].any()
+            found |= {"adds": True} if adds else {}
         if self.device.accelerator and not self.function.guarded:
             least = (rows, columns, max(64, min(rows, columns))) if candidate.grid else (max(64, rows, columns),) * 3
             found["multiples"] = dict(zip("mnk", least, strict=True))
@@ -276,14 +280,16 @@ class ProductSearch(Search):
         if self.device.accelerator:
             launch = transposed(candidate) if self.columns else candidate  # in terms of the operation's C
             found |= {"block": list(launch.block)}
-            if not any("m * n" in each for each in launch.grid):
+            if not any("m * n" in each or each == "1" for each in launch.grid):
                 found |= {"rows": launch.rows, "columns": launch.columns}
             found["grid"] = self.own_grid(way, candidate.template, launch.grid) or list(launch.grid)
             found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
         found |= {"scalars": names} if (names := default_scalars(call)) else {}
         found |= keys
         if "beta" in self.scalars():
-            trial = self.multiply(candidate, way, (128,) * 3 if square else oblong(candidate), unread=True)
+            trial = self.multiply(
+                candidate, way, (128,) * 3 if square else oblong(candidate), fill=self.element.results.poison
+            )
             found |= {"reads": True} if trial and self.meaning(trial) is None else {}
         found |= {"arithmetic": self.arithmetic} if self.arithmetic else {}
         found |= {"square": True} if square else {}
@@ -367,7 +373,8 @@ class ProductSearch(Search):
             first[:rows, :columns] = True
         flat = int(first.sum())
         whole = 1, flat, (f"ceil(m * n / {flat})",)
-        if flat % side and np.flatnonzero(first).max() + 1 == flat:  # by the index in all of C
+        one_row = extents(along_y) == (rows, columns) and np.flatnonzero(first).max() + 1 == flat
+        if flat % side and one_row:  # by the index in all of C
             return whole
         if not first[:rows, :columns].all():
             self.why = "a block leaves elements of its tile unwritten"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,11 +42,8 @@ class VectorSearch(Search):
         for each in (1,) if self.function.remainders else (1, *WIDTHS):
             n = each * -(-RAGGED // each)
             trial = self.run(candidate, n, 1)
-            keys = {"multiples": {"n": each}} if each > 1 else {}
-            if trial and self.kind != "reduction" and self.right(trial, n):
-                return self.likely | keys
-            if trial and self.kind == "reduction" and (found := self.combined(trial[0], trial[2])) is not None:
-                return self.likely | found | keys
+            if trial and self.right(trial, n):
+                return self.likely | ({"multiples": {"n": each}} if each > 1 else {})
             self.why = self.why if trial is None else f"{WRONG} of {self.operation.name}"
         return self.refused()
 
@@ -61,8 +57,7 @@ class VectorSearch(Search):
                 continue
             self.sizes = sizes
             candidate = Candidate(self.compiled(template), template, block, shared)
-            search = self.reduces if self.kind == "reduction" else self.maps if flat else self.covers
-            found = search(candidate)
+            found = self.measured(candidate) if flat else self.covers(candidate)
             head = {"call": self.call_of(template), "block": block[0] if flat else list(block)}
             head |= {"square": True} if "sqrt(n)" in self.sizes else {}
             head |= {"shared_bytes": shared} if shared else {}
@@ -138,8 +133,21 @@ class VectorSearch(Search):
         return None if found is None else (x, y, found)
 
     def right(self, trial: tuple[np.ndarray, np.ndarray, np.ndarray], n: int) -> bool:
-        x, y, out = trial
-        return np.array_equal(out[:n], (x + y if self.kind == "vector_add" else x)[:n])
+        """Return whether n elements of a trial are right; of a reduction, also note its operation."""
+        x, y, out = (each[:n] for each in trial)
+        if self.kind != "reduction":
+            return np.array_equal(out, x + y if self.kind == "vector_add" else x)
+        parts = trial[2] if trial[2][1:].any() else trial[2][:1]  # blocks may combine into one result
+        if parts.sum() == x.sum():
+            self.operation = OPERATIONS["sum"]
+            return True
+        for name, function in (("maximum", np.max), ("minimum", np.min)):
+            if function(parts) == function(x) and np.isin(parts, x).all():
+                self.operation = OPERATIONS[name]
+                return True
+        if parts.sum() == (x * x).sum() or (n > 1 and parts.sum() == x.mean()):
+            raise self.is_other("the sum of the squares" if parts.sum() > x.sum() else "the mean")
+        return False
 
     def wrong(self) -> None:
         self.why = f"{WRONG} of {self.operation.name}"
@@ -168,33 +176,50 @@ class VectorSearch(Search):
             if len(written) > 1 and not named and np.array_equal(out[written], other[written]):
                 raise self.is_other(f"the {what} of elements")
 
-    def maps(self, candidate: Candidate) -> dict[str, Any] | None:
-        """Return the keys of a launch that gives each element of a result; None if it is wrong."""
-        threads = candidate.threads
+    def taken(self, first: tuple[np.ndarray, np.ndarray, np.ndarray], threads: int) -> int:
+        """Return how many elements one block took; 0 if that is no multiple of its threads."""
+        x, _, out = first
+        if self.kind == "reduction":  # a sum shows it
+            sums = np.flatnonzero(np.cumsum(x) == out[0]) + 1
+            return int(sums[0]) if len(sums) and not sums[0] % threads else len(x)
+        self.check_other(first)
+        count = int(np.count_nonzero(out)) or threads  # it may compare the grid with the length
+        return 0 if count % threads else count
+
+    def measured(self, candidate: Candidate) -> dict[str, Any] | None:
+        """Return the keys of a launch whose blocks take equal parts of vectors; None if it is wrong."""
+        threads, reduces = candidate.threads, self.kind == "reduction"
         for length in LENGTHS:
             first = self.run(candidate, length, 1)
             if first is None:
                 return None
-            self.check_other(first)
-            taken = int(np.count_nonzero(first[2])) or threads  # it may compare the grid with the length
-            if taken % threads:
+            taken = self.taken(first, threads)
+            if not taken:
                 return self.wrong()
             if taken < length:
                 break
-        per_thread = taken // threads if taken < length else 1
+        if reduces and taken == length and "blockIdx" not in self.body:  # one block for any length
+            return {"max_blocks": 1, "one_launch": True} if self.right(first, length) else self.wrong()
+        per_thread = max(1, taken // threads) if taken < length else 1
         n = length - length % (threads * per_thread)
-        whole = self.run(candidate, n, n // (threads * per_thread))
+        blocks = max(1 + reduces, n // (threads * per_thread))
+        whole = self.run(candidate, n, blocks)
         if not whole or not self.right(whole, n):
             if taken < length and self.is_fixed and self.right(first, taken):
                 return {"per_thread": per_thread, **{key: {"n": taken} for key in LIMITS}}
             return self.wrong() if whole else None
-        if self.kind == "copy" and (again := self.run(candidate, n, n // (threads * per_thread), initial=5)):
-            self.check_other(again, 5)
         keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
-        if not self.function.strides and "n" in self.sizes:
+        keys |= self.multiples(candidate, threads * per_thread)
+        if reduces and not whole[2][1:].any():
+            combined = 16 if self.operation.name == "maximum" else whole[2][0] + 16
+            other = self.run(candidate, n, blocks, initial=16)
+            keys |= {"one_launch": True} | ({"adds": True} if other and other[2][0] == combined else {})
+        elif self.kind == "copy" and (again := self.run(candidate, n, blocks, initial=5)):
+            self.check_other(again, 5)
+        if not reduces and not self.function.strides and "n" in self.sizes:
             own = self.own_grid(self.sizes, candidate.template, [f"ceil(n / {threads * per_thread})"])
             keys |= {"grid": own} if own else {}
-        return keys | self.multiples(candidate, threads * per_thread, self.right)
+        return keys
 
     def covers(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the keys of a launch in x and y over vectors that are square matrices; None if it is wrong."""
@@ -210,7 +235,7 @@ class VectorSearch(Search):
                 self.check_other(trial)
         return self.wrong() if trial else None
 
-    def multiples(self, candidate: Candidate, taken: int, right: Callable[..., bool]) -> dict[str, Any]:
+    def multiples(self, candidate: Candidate, taken: int) -> dict[str, Any]:
         """Return the key ``multiples`` of the length: the elements of a block or of a vector access; empty for any."""
         checks = bool(self.integers) and (self.function.guarded or (self.function.looped and self.kind != "reduction"))
         checks = (checks or self.function.remainders) and "gridDim" not in "".join(self.sizes)
@@ -219,62 +244,9 @@ class VectorSearch(Search):
         for each in (1, *wide, *(() if checks else (taken,))):
             n = each * -(-RAGGED // each)
             trial = self.run(candidate, n, -(-n // taken))
-            if trial is not None and right(trial, n):
+            if trial is not None and self.right(trial, n):
                 return {"multiples": {"n": each}} if each > 1 and not own % each else {}
         return {} if checks or own % taken else {"multiples": {"n": taken}}
-
-    def reduces(self, candidate: Candidate) -> dict[str, Any] | None:
-        """Return the keys of a launch of a reduction; None if it is wrong."""
-        threads = candidate.threads
-        for length in LENGTHS:
-            first = self.run(candidate, length, 1)
-            if first is None:
-                return None
-            x, _, out = first
-            hits = np.flatnonzero(np.cumsum(x) == out[0])  # of a sum: the elements that one block takes
-            taken = int(hits[0]) + 1 if len(hits) and not (hits[0] + 1) % threads else length
-            if taken < length:
-                break
-        if taken == length and "blockIdx" not in self.body:  # one block for any length
-            found = self.combined(x, out[:1])
-            return None if found is None else found | {"max_blocks": 1, "one_launch": True}
-        per_thread = max(1, taken // threads) if taken < length else 1
-        n = length - length % (threads * per_thread)
-        blocks = max(2, n // (threads * per_thread))
-        whole = self.run(candidate, n, blocks)
-        if whole is None:
-            return None
-        x, _, out = whole
-        together = not out[1:].any()  # blocks combine into one result
-        found = self.combined(x, out[:1] if together else out)
-        if found is None:
-            if taken < length and self.is_fixed:
-                found = self.combined(x[:taken], out[:1])
-            return (
-                None if found is None else found | {"per_thread": per_thread, **{key: {"n": taken} for key in LIMITS}}
-            )
-        found |= {"per_thread": per_thread} if per_thread > 1 else {}
-        found |= self.multiples(
-            candidate, threads * per_thread, lambda trial, _: self.combined(trial[0], trial[2]) is not None
-        )
-        if together:
-            other = self.run(candidate, n, blocks, initial=16)
-            combined = 16 if self.operation.name == "maximum" else out[0] + 16
-            found |= {"one_launch": True} | ({"adds": True} if other and other[2][0] == combined else {})
-        return found
-
-    def combined(self, x: np.ndarray, out: np.ndarray) -> dict[str, Any] | None:
-        """Return no keys, and note the operation that gives these partial results; None if there is none."""
-        if out.sum() == x.sum():
-            self.operation = OPERATIONS["sum"]
-            return {}
-        for name, function in (("maximum", np.max), ("minimum", np.min)):
-            if function(out) == function(x) and np.isin(out, x).all():
-                self.operation = OPERATIONS[name]
-                return {}
-        if out.sum() == (x * x).sum() or (len(x) > 1 and out.sum() == x.mean()):
-            raise self.is_other("the sum of the squares" if out.sum() > x.sum() else "the mean")
-        return self.wrong()
 
 
 def covering(columns: int, rows: int) -> dict[str, Any]:
