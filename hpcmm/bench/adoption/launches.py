@@ -50,9 +50,7 @@ def evaluate(text: str, known: Mapping[str, str], depth: int = 0) -> int | None:
 
 def sizes_of_block(text: str, known: Mapping[str, str]) -> tuple[int, ...]:
     """Return the threads of a block of a launch in host code; empty if they are not constant."""
-    text = followed(text, known)
-    inner = re.fullmatch(r"(?:dim3\s*\w*\s*)?[({](.*)[)}]", text, re.DOTALL)
-    values = [evaluate(each, known) for each in split(inner[1] if inner else text)]
+    values = [evaluate(each, known) for each in parts(text, known)]
     while len(values) > 1 and values[-1] == 1:
         values.pop()
     return tuple(values) if values and None not in values else ()
@@ -131,19 +129,18 @@ def own_grid(
                 named[text] = sizes[each.name]
             if each.name in sizes and (value := evaluate(text, known)) is not None:
                 given[sizes[each.name]] = value
-        inner = re.fullmatch(
-            r"(?:dim3\s*\w*\s*)?[({](.*)[)}]", text := followed(site.configuration[0], known), re.DOTALL
-        )
-        grid = [expanded(each, {**known, **named}, set(named.values())) for each in split(inner[1] if inner else text)]
+        every = {**known, **named}
+        grid = [expanded(each, every, set(named.values())) for each in parts(site.configuration[0], known)]
         return (grid if None not in grid else []), given
     return [], {}
 
 
-def followed(text: str, known: Mapping[str, str]) -> str:
-    """Return the definition of a name, of a name of a name, and so on."""
+def parts(text: str, known: Mapping[str, str]) -> list[str]:
+    """Return the sizes in a ``dim3``, or in the definition of a name, of a name of a name, and so on."""
     for _ in range(4):
         text = known.get(text.strip(), text.strip())
-    return text
+    inner = re.fullmatch(r"(?:dim3\s*\w*\s*)?[({](.*)[)}]", text, re.DOTALL)
+    return split(inner[1] if inner else text)
 
 
 def expanded(text: str, known: Mapping[str, str], dimensions: set[str]) -> str | None:

@@ -294,7 +294,7 @@ class ProductSearch(Search):
         found |= {"arithmetic": self.arithmetic} if self.arithmetic else {}
         found |= {"square": True} if square else {}
         multiples = {} if "most" in found else self.multiples(candidate, way, square)
-        own = self.own_sizes(way, candidate.template)
+        own = self.own_launch(way, candidate.template)[1]
         if any(size % multiples.get(each, 1) for each, size in own.items()):
             multiples = {}  # its own sizes are none
         return found | ({"multiples": multiples} if multiples else {})

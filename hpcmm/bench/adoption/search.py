@@ -112,7 +112,11 @@ class Candidate:
 
 
 class Search:
-    """The search for the head of one function, as one operation. Subclasses try its launches.
+    """The search for the head of one function, as one operation.
+
+    Subclasses have ``named``, which gives the operand of each array; ``called`` and ``launched``, which return the head
+    of a compiled function for the CPU and of a kernel if a trial is right; and ``refused``, which returns the head to
+    judge it with if none is, or raises ``NotAdopted``.
 
     Parameters
     ----------
@@ -187,22 +191,6 @@ class Search:
         head |= {} if self.any_type else {"dtypes": [self.dtype]}
         return head | found | ({"options": self.options} if self.options else {})
 
-    def named(self, inputs: list[str], written: str) -> dict[str, str]:
-        """Return the operand of each array."""
-        raise NotImplementedError
-
-    def called(self, run: Compiled, template: str) -> dict[str, Any]:
-        """Return the head of a compiled function for the CPU."""
-        raise NotImplementedError
-
-    def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:
-        """Return the head of the first launch of a compiled kernel that gives a right result; None without one."""
-        raise NotImplementedError
-
-    def refused(self) -> dict[str, Any]:
-        """Return the head to judge a kernel with for which no launch was right, or raise ``NotAdopted``."""
-        raise NotImplementedError
-
     def tried(self) -> dict[str, Any]:
         """Return the head of the first launch that is right, or of the likely one."""
         errors = []
@@ -241,8 +229,7 @@ class Search:
 
         Its sizes decide if they are constant, else any sizes.
         """
-        sizes = dict(zip((each.name for each in self.integers), way, strict=True))
-        grid, given = launches.own_grid(self.kernel.source, self.function, template, sizes)
+        grid, given = self.own_launch(way, template)
 
         def counts(expressions: Sequence[str], known: Mapping[str, int]) -> list[int]:
             return [number(each, known) for each in expressions] + [1] * (3 - len(expressions))
@@ -263,10 +250,10 @@ class Search:
         except ValueError:
             return []
 
-    def own_sizes(self, way: Sequence[str], template: str) -> dict[str, int]:
-        """Return the constant sizes of the file's launch by dimension."""
+    def own_launch(self, way: Sequence[str], template: str) -> tuple[list[str], dict[str, int]]:
+        """Return the grid of the file's launch, and its constant sizes by dimension."""
         sizes = dict(zip((each.name for each in self.integers), way, strict=True))
-        return launches.own_grid(self.kernel.source, self.function, template, sizes)[1]
+        return launches.own_grid(self.kernel.source, self.function, template, sizes)
 
     # --- the call
 
@@ -313,10 +300,11 @@ class Search:
 
     def compiled(self, template: str, way: Sequence[str] = ()) -> Compiled:
         """Compile the kernel for trials, in which each integer has a slot of its own; with ``way`` these sizes."""
-        if not way and self.kind == "matmul":
+        if self.kind != "matmul":
+            way = self.sizes
+        elif not way:
             slots = iter(SLOTS)
             way = [CONTIGUOUS if hint(each.name) == CONTIGUOUS else next(slots) for each in self.integers]
-        way = way or self.sizes
         head = {**self.kernel.given, "call": self.call(way, template)}
         adapted = calls.adapted(self.path, self.kernel.text, head, self.kind, self.device.name)
         macros = {"REAL": self.element.c_of(self.device.name), "ACCUMULATOR": self.element.sums.c_of(self.device.name)}

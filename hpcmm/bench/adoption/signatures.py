@@ -29,17 +29,14 @@ def type_of(source: Source, parameter: Parameter, function: Function) -> str:
     name = parameter.type
     if name in function.types:
         return "any"
-    text = source.active
     for _ in range(3):
         if name in TYPES:
             return TYPES[name]
-        found = re.search(rf"#\s*define\s+{name}\s+(\w+)", text) or re.search(rf"typedef\s+(\w+)\s+{name}\s*;", text)
-        found = found or re.search(rf"using\s+{name}\s*=\s*(\w+)\s*;", text)
-        if not found:
-            break
-        name = found[1]
-    missing = ELEMENT.fullmatch(name) and name in source.undeclared
-    return "any" if missing or name in ("REAL", "ACCUMULATOR") else ""
+        missing = ELEMENT.fullmatch(name) and name in source.undeclared
+        if missing or name in ("REAL", "ACCUMULATOR"):
+            return "any"
+        name = alias(source, name)
+    return ""
 
 
 def element_of(source: Source, function: Function) -> str | None:
@@ -57,10 +54,10 @@ def element_of(source: Source, function: Function) -> str | None:
 
 
 def alias(source: Source, name: str) -> str:
-    text = source.active
-    found = re.search(rf"#\s*define\s+{re.escape(name)}\s+(.+)", text)
-    found = found or re.search(rf"typedef\s+([\w\s]+?)\s+{re.escape(name)}\s*;", text)
-    return found[1].strip() if found else ""
+    """Return what a name of a type stands for; empty if it is no other one."""
+    x = re.escape(name)
+    found = re.search(rf"#\s*define\s+{x}\s+(.+)|typedef\s+([\w\s]+?)\s+{x}\s*;|using\s+{x}\s*=\s*(\w+)", source.active)
+    return next(filter(None, found.groups())).strip() if found and name else ""
 
 
 def is_threads(parameter: Parameter) -> bool:

@@ -93,8 +93,9 @@ def undefined(text: str) -> list[str]:
     """Return the constants that are not defined, in a compiler's output or in the error about it."""
     stated = re.search(r"give constants: \{(.*?): \.\.\.\}", text)
     found = re.findall(r"error: \W([A-Z][A-Z0-9_]+)\W (?:was not|undeclared)", text)
-    alone = re.findall(r"error: \W([a-z]\w*)\W (?:was not|undeclared)[^;]*$", text, re.MULTILINE)  # like no other name
-    found += [each for each in alone if TILE.search(each.upper())]
+    if not found:  # then the first name, if it is like no other one: further ones may follow from it
+        alone = re.findall(r"error: \W([a-z]\w*)\W (?:was not|undeclared)[^;]*$", text, re.MULTILINE)[:1]
+        found = [each for each in alone if TILE.search(each.upper())]
     return stated[1].split(": ..., ") if stated else list(dict.fromkeys(found))
 
 

@@ -55,8 +55,10 @@ class VectorSearch(Search):
         for sizes, (block, shared) in ((x, y) for x in self.lengths() for y in self.blocks(template)):
             if flat == (len(block) > 1):
                 continue
-            self.sizes = sizes
-            candidate = Candidate(self.compiled(template), template, block, shared)
+            if sizes != self.sizes:
+                self.sizes, run = sizes, None
+            run = run or self.compiled(template)
+            candidate = Candidate(run, template, block, shared)
             found = self.measured(candidate) if flat else self.covers(candidate)
             head = {"call": self.call_of(template), "block": block[0] if flat else list(block)}
             head |= {"square": True} if "sqrt(n)" in self.sizes else {}
@@ -239,7 +241,7 @@ class VectorSearch(Search):
         """Return the key ``multiples`` of the length: the elements of a block or of a vector access; empty for any."""
         checks = bool(self.integers) and (self.function.guarded or (self.function.looped and self.kind != "reduction"))
         checks = (checks or self.function.remainders) and "gridDim" not in "".join(self.sizes)
-        own = self.own_sizes(self.sizes, candidate.template).get("n", 0)  # of no multiple: they are none
+        own = self.own_launch(self.sizes, candidate.template)[1].get("n", 0)  # of no multiple: they are none
         wide = WIDTHS if WIDE.search(self.body) and not self.function.remainders else ()
         for each in (1, *wide, *(() if checks else (taken,))):
             n = each * -(-RAGGED // each)
