@@ -377,6 +377,19 @@ def test_little_address_space_is_refused(small, tmp_path, command, megabytes):
     assert f"{megabytes} MiB of address space are too few" in refused(limited(megabytes, command, tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("limit", "why", "least"),
+    [("f 100", "files of at most 0.098 MiB are too small", "f 32768"), ("n 12", "12 open files are too few", "n 64")],
+)
+def test_a_limit_below_which_mpi_cannot_start_is_named(small, tmp_path, limit, why, least):
+    """The limit of files is in units of 512 bytes in some shells, and of 1,024 in others."""
+    line = f'ulimit -{limit}; exec "$0" -m hpcmm "$@"'
+    done = subprocess.run(
+        ["bash", "-c", line, sys.executable, "plan"], capture_output=True, text=True, cwd=tmp_path, env=ALONE
+    )
+    assert refused(done) == f"{why}; raise the limit: ulimit -{least}"
+
+
 def test_a_limited_address_space_gives_a_result_or_one_line(small, tmp_path):
     done = limited(1000, "report", tmp_path)
     assert done.returncode in (0, 1), done.stderr
@@ -681,6 +694,17 @@ def test_without_a_writable_home_the_cache_is_in_the_working_folder(home, tmp_pa
     assert cli_run.environment()["XDG_CACHE_HOME"] == str(tmp_path / ".snakemake" / "cache")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert "XDG_CACHE_HOME" not in cli_run.environment()
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/dev/null"])
+def test_a_cache_and_a_temporary_folder_that_cannot_be_written_are_replaced(folder, tmp_path, monkeypatch):
+    """Root may write everywhere by the permissions."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", folder)
+    monkeypatch.setenv("TMPDIR", folder)
+    monkeypatch.setattr("tempfile.tempdir", None)
+    found = cli_run.environment()
+    assert found["XDG_CACHE_HOME"] == str(tmp_path / ".snakemake" / "cache") and found["TMPDIR"] == "/tmp"
 
 
 def test_status_checks_only_processes_of_this_machine(running, tmp_path, monkeypatch):

@@ -15,8 +15,13 @@ from hpcmm.system import surroundings
 from hpcmm.system.streams import Output, drop_output, open_streams
 from hpcmm.system.text import printable
 
-# With less, Python's own start fails in many ways, and may hang: a MemoryError inside an import is lost.
-ADDRESS_SPACE_MB = 512
+# Least limits, in units of ulimit. With a smaller address space Python's own start fails in many ways, and may hang: a
+# MemoryError inside an import is lost. MPI makes files in shared memory, and does not report why they cannot be made.
+LIMITS = {
+    "AS": ("v", 512 << 10, 1024, "{0:.0f} MiB of address space are too few"),
+    "FSIZE": ("f", 32 << 10, 1024, "files of at most {0:.2g} MiB are too small"),
+    "NOFILE": ("n", 64, 1, "{1} open files are too few"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,11 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:  # the program, before a library is loaded
         surroundings.enter()
     open_streams()
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE_MB << 20:
-        return failed(
-            f"{limit >> 20} MiB of address space are too few; raise the limit: ulimit -v {ADDRESS_SPACE_MB << 10}"
-        )
+    for name, (option, least, unit, why) in LIMITS.items():
+        limit = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
+        if limit != resource.RLIM_INFINITY and limit < least * unit:
+            return failed(f"{why.format(limit / 2**20, limit)}; raise the limit: ulimit -{option} {least}")
     try:
         return run(argv)
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -197,9 +198,9 @@ def waits(results: Path) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of Snakemake, whose cache must be writable."""
+    """Return the environment of Snakemake, whose cache and temporary folder must be writable."""
     own = {} if files.usable(files.user_cache()) else {"XDG_CACHE_HOME": str(Path(".snakemake", "cache").resolve())}
-    return os.environ | own
+    return os.environ | own | {"TMPDIR": tempfile.gettempdir()}
 
 
 def explained(messages: str) -> str:

@@ -81,10 +81,11 @@ def cache() -> Path:
 
 
 def usable(folder: Path) -> bool:
-    """Make a folder; return whether files can be created in it. Root has every permission, but not in ``/proc``."""
+    """Make a folder; return whether a file can be created in it. Root has every permission, but not in ``/proc``."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        return os.access(folder, os.W_OK)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
     return False
 
 
