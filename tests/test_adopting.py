@@ -282,6 +282,7 @@ FROM_OUTSIDE = (
 
 OWN = "int main() {{ const int {0}; tiled<16><<<dim3({1}, {1}), dim3(16, 16)>>>(a, b, c, N); }}"
 OWN_OF_FLAGS = "int main() {{ int n = {0}; multiply<<<dim3({1}, {1}), dim3(16, 16)>>>(a, b, c, 0, n, false, 0); }}"
+ONE_BLOCK = "int main() {{ const int n = {0}; add<<<(n + 255) / 256, 256>>>(c, a, b, n); }}"
 VERDICTS = {  # the text, and what the verdict says
     "no length": (STYLES.no_length, "mine.cu: PASS at 15 points to 4352 (multiples of 256), exact"),
     "first value": (STYLES.initial, "taken as fold(x, y=result, n, init=identity)", "mine.cu: PASS"),
@@ -529,6 +530,32 @@ VERDICTS = {  # the text, and what the verdict says
     ),
     "index of 32 bits": (STYLES.by_rows, "PASS at 42 points", "bound; an index overflows 32 bits: wrong if rows"),
     "index of 64 bits": (STYLES.by_rows.replace("int i =", "size_t i ="), "PASS at 42 points", "bound (on the host"),
+    "one block of at most its threads": (
+        STYLES.add.replace("blockIdx.x * blockDim.x + ", "") + ONE_BLOCK.format(200),
+        "mine.cu: PASS",
+        "(n from 1 to 256)",
+    ),
+    "one block of more than its threads": (
+        STYLES.add.replace("blockIdx.x * blockDim.x + ", "") + ONE_BLOCK.format(2000),
+        "mine.cu: FAIL",
+    ),
+    "one thread": (
+        STYLES.of_macro.replace(
+            "int i = blockIdx.y * blockDim.y + threadIdx.y, j = blockIdx.x * blockDim.x + threadIdx.x;",
+            "for (int i = 0; i < N; ++i) for (int j = 0; j < N; ++j) {",
+        )
+        .replace("if (i >= N || j >= N) return;", "")
+        .replace("= sum;", "= sum; }"),
+        "grid [1, 1], block [1]",
+        "PASS at 24 points",
+    ),
+    "one block an element": (
+        STYLES.of_macro.replace("blockIdx.y * blockDim.y + threadIdx.y", "blockIdx.y").replace(
+            "blockIdx.x * blockDim.x + threadIdx.x", "blockIdx.x"
+        ),
+        "grid [ceil(n / 1), ceil(m / 1)], block [1]",
+        "PASS at 24 points",
+    ),
     "one block": (
         STYLES.sum.replace("out[blockIdx.x]", "out[0]"),
         "right with one block only: each block writes its own result, result[blockIdx.x]",
@@ -548,6 +575,16 @@ def test_a_file_of_each_style_has_a_verdict_or_says_what_is_missing(tmp_path, be
 OMP = STYLES.of_rows.replace("for (int k = 0;", "for (k = 0;").replace(
     "    for (int i", "    int k;\n    #pragma omp parallel for num_threads(4)\n    for (int i"
 )
+OF_TENS = """void product(int n, const double *A, const double *B, double *C)
+{
+    for (int i = 0; i < n; i += 10)
+        for (int j = 0; j < n; ++j)
+            for (int e = i; e < i + 10; ++e) {
+                C[e * n + j] = 0;
+                for (int k = 0; k < n; ++k) C[e * n + j] += A[e * n + k] * B[k * n + j];
+            }
+}
+"""
 ADDING = STYLES.of_rows.replace("C[i][j] = 0;", "")
 
 
@@ -557,10 +594,11 @@ ADDING = STYLES.of_rows.replace("C[i][j] = 0;", "")
         (STYLES.of_rows.replace("double **A, double **B", "const double **A, const double **B"), "mine.cc", {}, True),
         (OMP, "mine.c", {}, True),  # its race is for the search
         (STYLES.by_columns, "mine.C", {"layout": "columns"}, True),
+        (OF_TENS, "mine.c", {"multiples": dict.fromkeys("mnk", 10)}, False),
         (STYLES.of_rows.replace("A[i][k]", "A[k][i]").replace("B[k][j]", "B[i][j]"), "mine.c", {}, False),
         (ADDING.replace("k < colsA", "k < colsA - 1"), "mine.c", {"adds": True}, False),
     ],
-    ids=["constant rows", "race", "C of C++", "wrong", "wrong and adds"],
+    ids=["constant rows", "race", "C of C++", "multiples of 10", "wrong", "wrong and adds"],
 )
 def test_a_function_of_the_cpu_is_adopted_or_judged_by_its_names(tmp_path, text, name, keys, right):
     (tmp_path / name).write_text(text)

@@ -75,7 +75,9 @@ def of_product(task: Task, run: Run) -> str:
     if outcomes["square"] and not outcomes["ragged"] and not (contract and contract.square):
         return "right only if m = n = k: sizes, or leading dimensions, are exchanged"
     if outcomes["whole"] and not outcomes["ragged"] and not outcomes["square"]:
-        multiples = smallest_multiples(task, run, tile)
+        square = bool(contract and contract.square)
+        tries = [trials.LEAST] * 3
+        multiples = trials.least_multiples(lambda x: tried(task, x, run).right, (tile,) * 3, square, tries)
         return (
             f"right at multiples of {' x '.join(map(str, multiples.values()))}: compare with m, n and k, or state "
             f"multiples: {{{', '.join(f'{name}: {value}' for name, value in multiples.items())}}}"
@@ -102,22 +104,6 @@ def on_cpu(task: Task) -> str:
         return None if isinstance(found, str) else found
 
     return of_product(task, run)
-
-
-def smallest_multiples(task: Task, run: Run, tile: int) -> dict[str, int]:
-    """Return by dimension the least power of two whose multiples give a right result."""
-    square = task.variant.contract and task.variant.contract.square
-    smallest = {}
-    for i, name in enumerate(task.operation.dimensions):
-        for each in (1, 2, 4, 8, 16, 32, 64, 128):
-            size = trials.multiple_of(each)
-            shape = [size if square or i == j else tile for j in range(3)]
-            if tried(task, shape, run).right:
-                break
-        smallest[name] = each
-        if square:
-            return dict.fromkeys(task.operation.dimensions, each)
-    return smallest
 
 
 class Tried(NamedTuple):

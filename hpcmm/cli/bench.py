@@ -173,8 +173,8 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
     rows = []
     if right:
         entry = {"shapes": [list(each) for each in chosen.shapes], "same_bits": arguments.bits}
-        for kernel in chosen.kernels.values():
-            entry |= kernel.contract.scalars if kernel.contract else {}
+        for name in right:
+            entry |= contract.scalars if (contract := chosen.kernels[name].contract) else {}
         tuned = [each.name for dtype in chosen.dtypes if (each := operation.tuned(device, dtype))]
         names = list(dict.fromkeys([*right, *filter(None, [chosen.against]), *tuned]))
         config = config_of(chosen, names, TIMING, {"bench": entry}, arguments.profile)

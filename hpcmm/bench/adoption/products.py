@@ -28,11 +28,11 @@ from hpcmm.bench.adoption.search import (
     Search,
 )
 from hpcmm.bench.adoption.signatures import SLOTS, assignments, hint
-from hpcmm.bench.adoption.trials import multiple_of
+from hpcmm.bench.adoption.trials import LEAST, least_multiples
 from hpcmm.experiment.calls import default_scalars
 
 SIDES = (64, 128, 256)  # of square matrices in which a block runs alone
-SIDES_ON_CPU = (16, 128)  # divide the sizes of trials on the CPU
+SIDES_ON_CPU = (16, 128, 120)  # divide the sizes of trials on the CPU
 ALPHA, BETA = 2.0, 3.0  # of trials
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}  # ... and of an element over the root of k; else
 COARSE = 3e-2
@@ -40,7 +40,6 @@ TRANSPOSED = re.compile(r"(_|gemm)(nt|tn|t)$|trans|linear|backward", re.IGNORECA
 # Types to which a kernel of float32 rounds A and B, by words of its text
 ROUNDED = {"TF32": "tf32", "FP16 inputs": r"\b(__)?half2?\b|float2half", "BF16 inputs": "bfloat16|bf16"}
 MOST_OF = 0.98  # of a tile of 16-bit elements that changed
-SMALLEST = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # multiples to try
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,27 +305,23 @@ class ProductSearch(Search):
         checked = self.function.guarded and "load_matrix_sync" not in self.kernel.text  # which takes whole tiles
         if checked and not WIDE.search(self.body):
             return {}
-        sizes = SMALLEST[:4] if checked else SMALLEST  # of one access
-        base = (*oblong(candidate)[:2], 32)
-        tile = (candidate.rows, candidate.columns, 1) if candidate.grid else (1, 1, 1)
-        found = {}
-        for i, name in enumerate("mnk"):
-            side = max(tile) if square else tile[i]  # most likely the tile or any size
-            for each in dict.fromkeys((sizes[0], *(() if checked else (side,)), *sizes)):
-                size = multiple_of(each)
-                shape = tuple(size if square or i == j else x for j, x in enumerate(base))
-                if self.meaning(self.multiply(candidate, way, shape)) is not None:
-                    break
-            else:
-                if checked:
-                    return {}
-                raise NotAdopted(
-                    f"{self.path.name}: {self.function.name} is right at few sizes only; give multiples in a head"
-                )
-            found[name] = each
-            if square:
-                found = dict.fromkeys("mnk", each)
-                break
+        base, tile, tries = oblong(candidate), (1, 1, 1), [LEAST] * 3
+        if candidate.grid:
+            base, tile = (*base[:2], 32), (candidate.rows, candidate.columns, 1)
+            tries = [(1, max(tile) if square else each, *LEAST) for each in tile]  # most likely the tile or any size
+        if checked:
+            tries = [LEAST[:4]] * 3  # of one access
+
+        def right(shape: tuple[int, ...]) -> bool:
+            return self.meaning(self.multiply(candidate, way, shape)) is not None
+
+        found = least_multiples(right, base, square, tries)
+        if not found and checked:
+            return {}
+        if not found:
+            raise NotAdopted(
+                f"{self.path.name}: {self.function.name} is right at few sizes only; give multiples in a head"
+            )
         if self.columns:
             found = {exchanged(name): each for name, each in found.items()}
         return {name: found[name] for name in "mnk"} if max(found.values()) > 1 else {}

@@ -12,7 +12,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from hpcmm.experiment.functions import TILE
 
 LATE = "it took longer than"
 IDLE = 5  # times its limit of processor time that a trial may take
+LEAST = (1, 2, 4, 8, 16, 32, 64, 128, 256, 3, 5, 6, 10, 12, 20, 24, 40, 60, 120)  # divisors of sizes to try
 UNUSED = 0x3F  # the bytes around arrays of trials; as a number of any type, neither 0 nor NaN
 
 
@@ -117,3 +118,21 @@ def multiple_of(number: int) -> int:
     if number == 1:
         return 37
     return number if number >= 64 else 3 * number
+
+
+def least_multiples(
+    right: Callable[[tuple[int, ...]], bool], base: Sequence[int], square: bool, tries: Sequence[Sequence[int]]
+) -> dict[str, int]:
+    """Return by dimension the first number to try of which a multiple is right; empty if there is none."""
+    found = {}
+    for i, name in enumerate("mnk"):
+        for each in tries[i]:
+            size = multiple_of(each)
+            if right(tuple(size if square or i == j else x for j, x in enumerate(base))):
+                break
+        else:
+            return {}
+        found[name] = each
+        if square:
+            return dict.fromkeys("mnk", each)
+    return found

@@ -38,7 +38,7 @@ class VectorSearch(Search):
 
     def called(self, run: Compiled, template: str) -> dict[str, Any]:
         candidate = Candidate(run, template)
-        self.likely = {"call": self.call_of(template)}
+        self.likely = {"call": self.call(self.sizes, template)}
         for each in (1,) if self.function.remainders else (1, *WIDTHS):
             n = each * -(-RAGGED // each)
             trial = self.run(candidate, n, 1)
@@ -60,7 +60,7 @@ class VectorSearch(Search):
             run = run or self.compiled(template)
             candidate = Candidate(run, template, block, shared)
             found = self.measured(candidate) if flat else self.covers(candidate)
-            head = {"call": self.call_of(template), "block": block[0] if flat else list(block)}
+            head = {"call": self.call(self.sizes, template), "block": block[0] if flat else list(block)}
             head |= {"square": True} if "sqrt(n)" in self.sizes else {}
             head |= {"shared_bytes": shared} if shared else {}
             if found is not None:
@@ -93,14 +93,6 @@ class VectorSearch(Search):
             f"{self.path.name}: no launch of {self.function} gave the result of a {self.kind} in trials on the "
             f"host{self.last_trial()}; give call and block in a head"
         )
-
-    def call_of(self, template: str) -> str:
-        return self.call(self.sizes, template)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether it is for one block, and one length."""
-        return not self.integers and "blockIdx" not in self.body
 
     def lengths(self) -> list[tuple[str, ...]]:
         """Return what the integers may be, the most likely first: the length, or the number of parts of it."""
@@ -207,8 +199,9 @@ class VectorSearch(Search):
         blocks = max(1 + reduces, n // (threads * per_thread))
         whole = self.run(candidate, n, blocks)
         if not whole or not self.right(whole, n):
-            if taken < length and self.is_fixed and self.right(first, taken):
-                return {"per_thread": per_thread, **{key: {"n": taken} for key in LIMITS}}
+            own = self.own_launch(self.sizes, candidate.template)[1].get("n", length) if self.integers else taken
+            if own <= taken < length and "blockIdx" not in self.body and self.right(first, taken):
+                return {"per_thread": per_thread, **{key: {"n": taken} for key in LIMITS[len(self.integers) :]}}
             return self.wrong() if whole else None
         keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
         keys |= self.multiples(candidate, threads * per_thread)
