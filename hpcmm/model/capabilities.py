@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hpcmm.model import HpcmmError
+from hpcmm.model.records import beside
 
 
 @dataclass(frozen=True)
@@ -57,24 +58,7 @@ class Capability:
         return 512 if self.generation == 1 else 1024
 
 
-KI = 1024
-CAPABILITIES = (
-    Capability("1.0 1.1", 768, 8, 8 * KI, 16, 512, 16, 128, unit=256, partitions=0, shared_unit=512),
-    Capability("1.2 1.3", 1024, 8, 16 * KI, 16, 512, 16, 128, unit=512, partitions=0, shared_unit=512),
-    Capability("2.0 2.1", 1536, 8, 32 * KI, 48, 1024, 48, 63, unit=64, partitions=2, shared_unit=128),
-    Capability("3.0", 2048, 16, 64 * KI, 48, 1024, 48, 63),
-    Capability("3.5", 2048, 16, 64 * KI, 48, 1024, 48, 255),
-    Capability("3.7", 2048, 16, 128 * KI, 112, 1024, 48, 255),
-    Capability("5.0 5.3 6.0 6.2", 2048, 32, 64 * KI, 64, 1024, 48, 255),
-    Capability("5.2 6.1", 2048, 32, 64 * KI, 96, 1024, 48, 255),
-    Capability("7.0 7.2", 2048, 32, 64 * KI, 96, 1024, 96, 255),
-    Capability("7.5", 1024, 16, 64 * KI, 64, 1024, 64, 255),
-    Capability("8.0", 2048, 32, 64 * KI, 164, 1024, 163, 255, shared_unit=128, reserved=KI),
-    Capability("8.6", 1536, 16, 64 * KI, 100, 1024, 99, 255, shared_unit=128, reserved=KI),
-    Capability("8.7", 1536, 16, 64 * KI, 164, 1024, 163, 255, shared_unit=128, reserved=KI),
-    Capability("8.9 12.0", 1536, 24, 64 * KI, 100, 1024, 99, 255, shared_unit=128, reserved=KI),
-    Capability("9.0 10.0 10.3", 2048, 32, 64 * KI, 228, 1024, 227, 255, shared_unit=128, reserved=KI),
-)
+CAPABILITIES = tuple(Capability(**record) for record in beside(__file__))
 
 
 def capability(name: str) -> Capability:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from hpcmm.model.records import beside
 
 
 @dataclass(frozen=True)
@@ -26,35 +29,11 @@ class Device:
     baseline_flops_per_second: float
 
 
-DEVICES = {
-    device.name: device
-    for device in (
-        Device(
-            *(
-                "cpu",
-                "CPU",
-                ("hpcmm.backends.cpu.device", "CpuBackend"),
-                ".c",
-                False,
-                ("numpy", "mkl", "onednn", "onednn-cpu-gomp"),
-            ),
-            *(500, 0.1, 1024, 1e9, 5e9),
-        ),
-        Device(
-            "cuda",
-            "GPU",
-            ("hpcmm.backends.cuda.device", "CudaBackend"),
-            ".cu",
-            True,
-            (
-                *("cupy-cuda12x", "cupy-cuda13x", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-nccl-cu12"),
-                *("nvidia-nccl-cu13", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvmath-python"),
-                *("nvidia-cublasmp-cu12", "nvidia-cublasmp-cu13"),
-            ),
-            *(3000, 1, 4096, 5e10, 2e11),
-        ),
-    )
-}
+def _device(name: str, backend: Sequence[str], libraries: Sequence[str], **fields: Any) -> Device:
+    return Device(name, backend=tuple(backend), libraries=tuple(libraries), **fields)
+
+
+DEVICES = {name: _device(name, **fields) for name, fields in beside(__file__).items()}
 
 
 @dataclass(frozen=True)

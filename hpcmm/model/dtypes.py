@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import yaml
+
+from hpcmm.model.records import beside
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,7 @@ class DType:
         return self.stored(np.array(np.nan)).item()
 
 
-_TABLES = yaml.load(
-    Path(__file__).with_suffix(".yaml").read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-)
+_TABLES = beside(__file__)
 DTYPES = {name: DType(name, **fields) for name, fields in _TABLES["dtypes"].items()}
 
 

@@ -1,11 +1,8 @@
 """Quantities that are recorded beside a point, from ``quantities.yaml``: phases, states, energy, errors, counters."""
 
-from pathlib import Path
+from hpcmm.model.records import beside
 
-import yaml
-
-_TEXT = Path(__file__).with_suffix(".yaml").read_text("utf-8")
-_TABLES = yaml.load(_TEXT, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+_TABLES = beside(__file__)
 PHASES = tuple(_TABLES["phases"])
 STATES, DATA, BITS = (_TABLES[name] for name in ("states", "data", "bits"))
 STALLS = _TABLES["stalls"]  # why a warp waits

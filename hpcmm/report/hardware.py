@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from hpcmm.analysis import occupancy
 from hpcmm.model.quantities import STALLS
@@ -12,6 +13,7 @@ from hpcmm.report.csv_files import written
 from hpcmm.report.formats import amount, billions, number, percent, ranks, rate_text, size, whole
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.tables import Column, Row, failed, table, text, value
+from hpcmm.system.reader import schema_of
 
 
 def resource_table(rows: Sequence[Row]) -> Table:
@@ -74,27 +76,30 @@ def _stalls(row: Row) -> Cell:
     return words(", ".join(f"{what} {percent(shares[what])}" for what in longest))
 
 
+def _bank_conflicts(row: Row) -> Cell:
+    return Cell(whole(row["shared_load_conflicts"] + row["shared_store_conflicts"]))
+
+
+OWN_CELLS = {"achieved occupancy": _achieved_occupancy, "stalls": _stalls, "bank conflicts": _bank_conflicts}
+FORMS = {"percent": percent, "number": number, "billions": billions, "amount": amount, "text": str}
+FORMS |= {"count": "{:,}".format, "bits": "{:,} bits".format}
+FORMS |= {
+    "capability": lambda value: f"{value[:-1]}.{value[-1]}",
+    "sizes": lambda value: " × ".join(map("{:,}".format, value)),
+    "switch": lambda value: "on" if value else "off",
+    "MHz": lambda value: f"{value / 1e6:,.0f} MHz",
+    "W": lambda value: f"{value:,.0f} W",
+    "GB/s": lambda value: f"{value / 1e9:,.0f} GB/s",
+    "TFLOP/s": lambda value: f"{value / 1e12:,.1f} TFLOP/s",
+}
+_TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
 # Columns of the profile table; a kernel that failed has only the first.
 COUNTER_COLUMNS: dict[str, Column] = {
-    "Achieved occupancy": _achieved_occupancy,
-    "SMs active": value("sm_active", percent),
-    "Active threads per warp": value("active_threads", number),
-    "With a true predicate": value("predicated_on_threads", number),
-    "Waiting for": _stalls,
-    "Global loads GB/s": value("global_load_bytes_per_second", billions),
-    "Global stores GB/s": value("global_store_bytes_per_second", billions),
-    "Sectors per load": value("load_sectors", number),
-    "Sectors per store": value("store_sectors", number),
-    "Shared memory pipe": value("shared_pipe", percent),
-    "Conflict factor of shared loads": value("load_conflict_factor", number),
-    "Conflict factor of shared stores": value("store_conflict_factor", number),
-    "Bank conflicts": lambda row: Cell(whole(row["shared_load_conflicts"] + row["shared_store_conflicts"])),
-    "L2 hits": value("l2_hits", percent),
-    "DRAM reads GB/s": value("dram_read_bytes_per_second", billions),
-    "DRAM writes GB/s": value("dram_write_bytes_per_second", billions),
-    "FMA pipe": value("fma_pipe", percent),
-    "SM throughput": value("sm_throughput", percent),
+    name: value(cell[0], FORMS[cell[1]]) if isinstance(cell, list) else OWN_CELLS[cell]
+    for name, cell in _TABLES["counters"].items()
 }
+# Properties of a GPU: key in the provenance, name for readers, format.
+DEVICE_ROWS = tuple((key, name, FORMS[form]) for key, (name, form) in _TABLES["properties"].items())
 
 
 def profile_table(rows: Sequence[Row]) -> Table:
@@ -115,38 +120,6 @@ def _operation_on(rows: Sequence[Row]) -> str:
     """Return ``"matmul on NVIDIA H200"``; each kind of GPU has its own table."""
     operation, gpu = rows[0]["operation"], rows[0]["gpu"]
     return f"{operation} on {gpu}" if gpu else operation
-
-
-# Properties of a GPU: key in the provenance, name for readers, format.
-DEVICE_ROWS = (
-    ("compute_capability", "Compute capability", lambda value: f"{value[:-1]}.{value[-1]}"),
-    ("multiprocessors", "Multiprocessors (SM)", str),
-    ("cores", "FMA units for float32, its cores", "{:,}".format),
-    ("max_sm_clock", "Maximum SM clock", lambda value: f"{value / 1e6:,.0f} MHz"),
-    ("power_limit", "Power limit", lambda value: f"{value:,.0f} W"),
-    ("memory_bytes", "Memory", amount),
-    ("max_memory_clock", "Maximum memory clock", lambda value: f"{value / 1e6:,.0f} MHz"),
-    ("memory_bus_bits", "Memory bus width", lambda value: f"{value:,} bits"),
-    ("memory_bytes_per_second", "Memory bandwidth, from clock and width", lambda value: f"{value / 1e9:,.0f} GB/s"),
-    ("peak_float32", "Peak float32 rate at the maximum clock", lambda value: f"{value / 1e12:,.1f} TFLOP/s"),
-    ("peak_float64", "Peak float64 rate at the maximum clock", lambda value: f"{value / 1e12:,.1f} TFLOP/s"),
-    ("units_float64", "Fastest units for float64", str),
-    ("ecc", "Error correction", lambda value: "on" if value else "off"),
-    ("l2_bytes", "L2 cache", amount),
-    ("constant_bytes", "Constant memory", amount),
-    ("warp_size", "Threads per warp", str),
-    ("block_threads", "Maximum threads per block", "{:,}".format),
-    ("block_dimensions", "Maximum block dimensions, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
-    ("grid_dimensions", "Maximum grid dimensions, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
-    ("block_registers", "Maximum registers per block", "{:,}".format),
-    ("block_shared_bytes", "Maximum shared memory per block, default", amount),
-    ("block_shared_bytes_on_request", "Maximum shared memory per block, opt-in", amount),
-    ("sm_threads", "Maximum resident threads per SM", "{:,}".format),
-    ("sm_blocks", "Maximum resident blocks per SM", str),
-    ("sm_registers", "Registers per SM", "{:,}".format),
-    ("sm_shared_bytes", "Shared memory per SM", amount),
-    ("reserved_shared_bytes", "Reserved shared memory per block", amount),
-)
 
 
 def device_table(gpus: Sequence[Mapping]) -> Table | None:
