@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import points, precisions, row_dicts
-from hpcmm.model import HpcmmError, Operation, Task
+from hpcmm.model import HpcmmError, Task
 from hpcmm.model.capabilities import block_limits, tile_phase
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES
@@ -47,14 +47,21 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
     return rows.join(pd.DataFrame([occupancy_of(row) for row in row_dicts(rows)], index=rows.index))
 
 
-def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:
-    """Return the tile that a block of this kernel stages at a time; None without shared memory, or if unknown."""
-    variant = next((each for each in operation.ladder if each.name == row["variant"]), None)
-    if variant is None:
-        return None
+def task_of(row: Mapping[str, Any], multiprocessors: float) -> Task | None:
+    """Return the task of a point, on a GPU with so many multiprocessors; None if its rung was removed since."""
+    operation = OPERATIONS[row["operation"]]
+    variant = operation.known(row["variant"])
     shape = tuple(int(row[name]) for name in operation.dimensions)
     scalars = operation.scalars | {name: row[name] for name in operation.scalars if name in row}
-    task = Task(operation, variant, shape, row["dtype"], scalars, row["tile"], int(row["multiprocessors"]))
+    sms = int(multiprocessors)
+    return Task(operation, variant, shape, row["dtype"], scalars, int(row["tile"]), sms) if variant else None
+
+
+def _staged(row: Mapping[str, Any]) -> Staged | None:
+    """Return the tile that a block of this kernel stages at a time; None without shared memory, or if unknown."""
+    task = task_of(row, row["multiprocessors"])
+    if task is None:
+        return None
     try:
         task = task.picked
         return task.geometry.phase(task) if isinstance(task.geometry, OverC) else None
@@ -72,9 +79,8 @@ def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:
         "limited_by": ", ".join(name for name, blocks in limits.items() if blocks == least),
         "computed_blocks": least,
     }
-    operation = OPERATIONS[row["operation"]]
-    if operation.dimensions == DIMENSIONS:
-        staged = _staged(operation, row)
+    if OPERATIONS[row["operation"]].dimensions == DIMENSIONS:
+        staged = _staged(row)
         loads, flops = tile_phase(*(astuple(staged) if staged else (1, 1, 1)))  # without tiles, per thread
         delivered = row["memory_bytes_per_second"] / DTYPES[row["dtype"]].itemsize
         found |= {

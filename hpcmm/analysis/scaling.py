@@ -213,8 +213,8 @@ class Model:
             machine = replace(machine, moves=self.copies.get(ranks, machine.moves))
         shape, element = [int(row[d]) for d in dimensions() if row[d]], DTYPES[row["dtype"]]
         operation = OPERATIONS[row["operation"]]
-        invariant = any(each.invariant for each in operation.ladder if each.name == row["variant"])
-        predict = ALGORITHMS[row["algorithm"]].of(element, invariant).predict
+        variant = operation.known(row["variant"])
+        predict = ALGORITHMS[row["algorithm"]].of(element, bool(variant and variant.invariant)).predict
         return predict(operation, shape, element.itemsize, ranks, machine)
 
     def scaled(self, ranks: int) -> float:

@@ -103,8 +103,8 @@ def largest(rows: Sequence[Row]) -> list[Row]:
 
 def climbs(row: Row) -> bool:
     """Return whether a row is of a rung with code of its own: not of a library, or of one that runs another rung."""
-    ladder = OPERATIONS[row["operation"]].ladder
-    return row["role"] == "rung" and not any(each.picks for each in ladder if each.name == row["variant"])
+    variant = OPERATIONS[row["operation"]].known(row["variant"])
+    return row["role"] == "rung" and not (variant and variant.picks)
 
 
 def ladder(rows: Iterable[Row]) -> list[Row]:

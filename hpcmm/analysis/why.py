@@ -18,7 +18,7 @@ import pandas as pd
 from hpcmm.analysis import limits, occupancy
 from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row_dicts, runs
 from hpcmm.analysis.views import climbs, ladder, largest
-from hpcmm.model import HpcmmError, Task, Variant
+from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES, STALLS
 from hpcmm.operations import OPERATIONS, dimensions
@@ -156,7 +156,7 @@ class Known:
 
     def _of_source(self, row: Row) -> dict[str, float]:
         """Return what the record of a C kernel states: bytes of cache lines, lanes of SIMD, threads."""
-        variant = _variant(row)
+        variant = OPERATIONS[row["operation"]].known(row["variant"])
         if variant is None or not variant.traffic:
             return {}
         cpu, itemsize = self.cpus.get(row["run"], {}), DTYPES[row["dtype"]].itemsize
@@ -185,22 +185,18 @@ class Known:
         kernel = self.resources.get(_key(row, *COUNTED, "ranks", *dimensions()))
         if kernel is None:
             return {}
-        operation, variant = OPERATIONS[row["operation"]], _variant(row)
         occupied = occupancy.occupancy_of(kernel)
         threads, blocks = kernel["block_x"] * kernel["block_y"], kernel["grid_x"] * kernel["grid_y"]
         if not (threads > 0 and blocks > 0):
             return {}
         found = {**{name: kernel[name] for name in RESOURCES}, **occupied, "threads": threads}
-        shape = tuple(int(row[name]) for name in operation.dimensions)
-        geometry = variant.geometry_of(row["dtype"]) if variant else None
-        if isinstance(geometry, OverC):
-            scalars = operation.scalars | {name: row[name] for name in operation.scalars if name in row}
-            sms = int(kernel["multiprocessors"])
-            task = Task(operation, variant, shape, row["dtype"], scalars, int(row["tile"]), sms)
+        task = occupancy.task_of(row, kernel["multiprocessors"])
+        first, *others = OPERATIONS[row["operation"]].dimensions
+        if task and isinstance(task.geometry, OverC):
             with contextlib.suppress(HpcmmError):  # the tile depends on the SM count, which the file may not have
-                found["elements_per_thread"] = math.prod(geometry.covered(task)) / threads
-        elif len(shape) == 1:
-            found["elements_per_thread"] = max(1.0, shape[0] / (blocks * threads * row["ranks"]))
+                found["elements_per_thread"] = math.prod(task.geometry.covered(task)) / threads
+        elif not others:
+            found["elements_per_thread"] = max(1.0, row[first] / (blocks * threads * row["ranks"]))
         places = kernel["resident_blocks"] * self._multiprocessors(row)
         if places > 0:
             found["filled"] = blocks / places / math.ceil(blocks / places)
@@ -284,11 +280,6 @@ def _counted_seconds(row: Row, counted: Row, work: int) -> float:
 
 def _key(row: Row, *names: str) -> tuple:
     return tuple(row[name] for name in names)
-
-
-def _variant(row: Row) -> Variant | None:
-    """Return the record of a rung; None for one that was removed since."""
-    return next((each for each in OPERATIONS[row["operation"]].ladder if each.name == row["variant"]), None)
 
 
 def steps(rows: Sequence[Row], known: Known) -> list[Step]:

@@ -309,6 +309,10 @@ class Operation:
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
 
+    def known(self, name: str) -> Variant | None:
+        """Return a variant; None for one that was removed since a file was written."""
+        return next((v for v in self.ladder if v.name == name), None)
+
     def why_not_run(self, variant: Variant, dtype: str, capability: str) -> str:
         """Return the reason why a device cannot run a variant for a type; empty if it can.
 

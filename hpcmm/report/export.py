@@ -53,10 +53,6 @@ def _points(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def as_csv(points: pd.DataFrame, unmeasured: int) -> str:
-    return csv_files.csv(analysis.row_dicts(points), tuple(COLUMNS))
-
-
 def as_json(points: pd.DataFrame, unmeasured: int) -> str:
     last = list(COLUMNS).index(DIMENSIONS[-1]) + 1
     others = [name for name in dimensions() if name not in DIMENSIONS]
@@ -135,7 +131,7 @@ def _metric(row: Mapping, column: str, scale: float = 1.0) -> dict[str, float]:
 
 FORMS: dict[str, Callable[[pd.DataFrame, int], str]] = {
     "json": as_json,
-    "csv": as_csv,
+    "csv": lambda points, unmeasured: csv_files.csv(analysis.row_dicts(points), tuple(COLUMNS)),
     "prometheus": as_prometheus,
     "bencher": as_bencher,
 }

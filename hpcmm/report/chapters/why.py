@@ -244,8 +244,8 @@ def page_of(operation: str, variant: str, device: str) -> str:
 
 def change(row: Mapping[str, Any]) -> str:
     """Return the change in the record of a rung; empty for a rung that was removed since."""
-    ladder = OPERATIONS[row["operation"]].ladder
-    return next((variant.change for variant in ladder if variant.name == row["variant"]), "")
+    variant = OPERATIONS[row["operation"]].known(row["variant"])
+    return variant.change if variant else ""
 
 
 def _sentence(text: str) -> str:
