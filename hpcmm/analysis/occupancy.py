@@ -50,7 +50,7 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
 def task_of(row: Mapping[str, Any], multiprocessors: float) -> Task | None:
     """Return the task of a point, on a GPU with so many multiprocessors; None if its rung was removed since."""
     operation = OPERATIONS[row["operation"]]
-    variant = operation.known(row["variant"])
+    variant = operation.find(row["variant"])
     shape = tuple(int(row[name]) for name in operation.dimensions)
     scalars = operation.scalars | {name: row[name] for name in operation.scalars if name in row}
     sms = int(multiprocessors)

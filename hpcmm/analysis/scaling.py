@@ -213,7 +213,7 @@ class Model:
             machine = replace(machine, moves=self.copies.get(ranks, machine.moves))
         shape, element = [int(row[d]) for d in dimensions() if row[d]], DTYPES[row["dtype"]]
         operation = OPERATIONS[row["operation"]]
-        variant = operation.known(row["variant"])
+        variant = operation.find(row["variant"])
         predict = ALGORITHMS[row["algorithm"]].of(element, bool(variant and variant.invariant)).predict
         return predict(operation, shape, element.itemsize, ranks, machine)
 

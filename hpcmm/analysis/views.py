@@ -103,7 +103,7 @@ def largest(rows: Sequence[Row]) -> list[Row]:
 
 def climbs(row: Row) -> bool:
     """Return whether a row is of a rung with code of its own: not of a library, or of one that runs another rung."""
-    variant = OPERATIONS[row["operation"]].known(row["variant"])
+    variant = OPERATIONS[row["operation"]].find(row["variant"])
     return row["role"] == "rung" and not (variant and variant.picks)
 
 

@@ -156,7 +156,7 @@ class Known:
 
     def _of_source(self, row: Row) -> dict[str, float]:
         """Return what the record of a C kernel states: bytes of cache lines, lanes of SIMD, threads."""
-        variant = OPERATIONS[row["operation"]].known(row["variant"])
+        variant = OPERATIONS[row["operation"]].find(row["variant"])
         if variant is None or not variant.traffic:
             return {}
         cpu, itemsize = self.cpus.get(row["run"], {}), DTYPES[row["dtype"]].itemsize

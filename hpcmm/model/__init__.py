@@ -309,7 +309,7 @@ class Operation:
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
 
-    def known(self, name: str) -> Variant | None:
+    def find(self, name: str) -> Variant | None:
         """Return a variant; None for one that was removed since a file was written."""
         return next((v for v in self.ladder if v.name == name), None)
 

@@ -416,10 +416,10 @@ def ladder(
     """
     suffixes = [device.suffix for device in DEVICES.values()]
     paths = {path.stem: path for path in (kernels.FOLDER / folder).glob("*/*") if path.suffix in suffixes}
-    known, launches = {each.__name__: each for each in functions}, launches or {}
+    named, launches = {each.__name__: each for each in functions}, launches or {}
 
     def beside(name: str, head: Mapping[str, Any]) -> Variant:
-        given = {key: known[head[key]] for key in ("library", "unsupported", "workspace") if key in head}
+        given = {key: named[head[key]] for key in ("library", "unsupported", "workspace") if key in head}
         given |= {key: head[key] for key in ("provider", "tunes") if key in head}
         if "call" in head:
             given["library"] = functools.partial(given["library"], call=head["call"])

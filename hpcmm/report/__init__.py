@@ -86,7 +86,7 @@ def build(
         drawings = [background.submit(drawing.svgs, list(folder.stills.values())[:begun])]  # the longest step
         runs, summary = analysis.runs(columns), analysis.summary(columns, frame)
         views: dict[str, list[View]] = {name: [] for name in (OVERVIEW.id, *chapters.CHAPTERS, OWN.id)}
-        known = {}
+        kinds = {}
         if overview:
             table = tables.sweeps_table(
                 [(sweep.title, chapters.CHAPTERS[sweep.chapter].title, sweep.rows) for sweep in sweeps]
@@ -97,7 +97,7 @@ def build(
             for sweep, figures in zip(sweeps, drawn, strict=True):
                 for chapter, view in _sweep(sweep, figures, whole, folder):
                     views[chapter].append(view)
-            known = _add_views(views, columns, frame, whole, summary, folder)
+            kinds = _add_views(views, columns, frame, whole, summary, folder)
             added = [figure for draw in own for figure in folder.add("extension", draw(frame))]
             views[OWN.id] += _by_type("extension", "Own figures", added)
         every = [each for own in members.values() for each in own]
@@ -119,7 +119,7 @@ def build(
             opening=first,
             runs=runs,
             points=analysis.points(frame),
-            kinds=[kind for kind, things in known.items() if things],
+            kinds=[kind for kind, things in kinds.items() if things],
             device=device,
             timings=printable(timings.name),
             source=store.page_source(timings),
@@ -186,10 +186,10 @@ def _add_views(
     views["clocks"] += _of_table("throttlings", "Throttled", tables.throttling_table(summary.throttlings))
     views["courses"] += _courses(documents.documents(columns, frame), folder)
     views["bits"] += _bits(frame, folder)
-    known = {"rooflines": rooflines, "resources": len(whole.resources), "profiles": len(whole.profiles)}
-    known |= {"levels": len(levels), "scaling": len(whole.scaling)}
+    kinds = {"rooflines": rooflines, "resources": len(whole.resources), "profiles": len(whole.profiles)}
+    kinds |= {"levels": len(levels), "scaling": len(whole.scaling)}
     by_column = {"limits": "fraction", "energy": "watts", "errors": "error_uniform", "bits": "first_run"}
-    return known | {kind: frame[column].notna().any() for kind, column in by_column.items()}
+    return kinds | {kind: frame[column].notna().any() for kind, column in by_column.items()}
 
 
 @dataclass(frozen=True)

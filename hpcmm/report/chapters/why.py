@@ -244,7 +244,7 @@ def page_of(operation: str, variant: str, device: str) -> str:
 
 def change(row: Mapping[str, Any]) -> str:
     """Return the change in the record of a rung; empty for a rung that was removed since."""
-    variant = OPERATIONS[row["operation"]].known(row["variant"])
+    variant = OPERATIONS[row["operation"]].find(row["variant"])
     return variant.change if variant else ""
 
 
