@@ -38,16 +38,6 @@ from hpcmm.system.text import choices, split
 TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
 SIGNATURES, ROWS = TABLES["signatures"], TABLES["rows"]
 OF_TYPES = re.compile(r"cuda_(fp16|bf16|fp8)\.h")  # the headers of element types
-# Each launch of a reduction takes the results of the one before: where these are no multiple, one thread a block adds
-REST_OF_REDUCTION = """if (n % {taken}) {{
-        const size_t begin = (size_t)blockIdx.x * {taken}, end = begin + {taken} < n ? begin + {taken} : n;
-        hpcmm_real value = identity;
-        for (size_t i = begin; threadIdx.x == 0 && i < end; ++i)
-            value = COMBINE(value, x[i]);
-        if (threadIdx.x == 0)
-            result[blockIdx.x] = value;
-        return;
-    }}"""
 OWN = "hpcmm_own_"  # before the names of the user's functions that are named as the operation's
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"].*$', re.MULTILINE)
 
@@ -149,7 +139,7 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
         rf"^(\s*#\s*pragma.*)|\b{kernels}\b(?=\s*[<(])", lambda x: x[1] or OWN + kernels, own, flags=re.MULTILINE
     )
     if kernels == "reduction" and accelerator and (taken := head.get("multiples", {}).get("n")):
-        body = f"{REST_OF_REDUCTION.format(taken=taken)}\n    {body}"
+        body = f"{TABLES['rest_of_reduction'].format(taken=taken)}\n    {body}"
     body = "\n    ".join([*rows_of(function, values), body])
     lines = first_lines(text, head, accelerator)
     lines += [f"typedef hpcmm_real {each};" for each in source.undeclared if ELEMENT.fullmatch(each)]
@@ -355,17 +345,6 @@ def wrapper(kernels: str, body: str, accelerator: bool) -> str:
     types = {"real": "hpcmm_real", "scalar": "hpcmm_scalar"}
     parameters = [each.format(**types) for each in SIGNATURES[kernels]]
     parameters += [] if accelerator else ["int threads"]
-    before = "__global__ void" if accelerator else "void"
-    lines = [
-        '#line 1 "hpcmm"',
-        "#ifdef __cplusplus",
-        'extern "C"',
-        "#endif",
-        f"{before} {kernels}({', '.join(parameters)})",
-        "{",
-        *([] if accelerator else ["    (void)threads;"]),
-        f"    {body}",
-        "}",
-        "",
-    ]
-    return "\n".join(lines)
+    kind, unused = ("__global__ void", "") if accelerator else ("void", "    (void)threads;\n")
+    names = {"kernels": kernels, "parameters": ", ".join(parameters), "body": body, "kind": kind, "unused": unused}
+    return TABLES["wrapper"].format_map(names)
