@@ -23,29 +23,11 @@ from hpcmm.grading.session import Refused
 from hpcmm.kernels import modules
 from hpcmm.model import DeviceError
 from hpcmm.system import files
+from hpcmm.system.reader import schema_of
 
 SHARED = ("ptx.cuh",)  # headers of the package that a solution may include
 MOST_ERROR = 1 << 16  # characters of a compiler's message: the whole, but for one without an end
-MEMORY_KB, FILE_BLOCKS = 4 << 20, 64 << 11  # of a compiler; blocks of 512 bytes
-# Run a command, and write the sizes and contents of its results to standard output, which is a file of the grader: a
-# compiler itself writes to memory only.
-SCRIPT = f"""
-ulimit -v {MEMORY_KB}; ulimit -f {FILE_BLOCKS}; ulimit -c 0
-results=$1; shift
-"$@" && for each in $results; do wc -c <$each && cat $each || exit; done
-"""
-# What a kernel for a GPU may call: mathematics, memory, output, and what the emulation and the compiler add
-DEVICE_FUNCTIONS = re.compile(
-    r"(mem(cpy|set|move|cmp)|malloc|free|printf|abort|__assert_fail"
-    r"|(fma|sqrt|fabs|fmin|fmax|floor|ceil|trunc|rint|exp|log|pow|nextafter)[fl]?"
-    r"|cuda_(?!(counts|launch|note)$)\w+|__tsan_\w+|__sanitizer_cov_trace_pc|__gxx_personality_v0|__ubsan_\w+|__cxa_\w+|_Z\w+|_ITM_\w+|__gmon_start__|__tls_get_addr)(@.*)?"
-)
-# What a submission must not define: functions that the emulation has, and that compiled code calls by itself
-OF_EMULATION = re.compile(
-    r"(cuda_(?!(any_shared|dynamic_memory|parameters)$)|__tls_get_addr|__(tsan|sanitizer|ubsan|cxa|gxx)_)\w*"
-)
-# What runs before or after launches, in the words of readelf: all but the one constructor that -fsanitize=thread adds
-BEFORE_LAUNCH = re.compile(r"\((PREINIT_ARRAY|FINI_ARRAY|INIT|FINI)\)|\(INIT_ARRAYSZ\) +(?!8 )\d+|_IRELATIV|\bIFUNC\b")
+TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
 # Assembly in what the compiler writes, and that of a launch's dynamic shared memory
 ASSEMBLY = re.compile(rb"^#APP|^[^\"\n]*\.(macro|irpc?|rept|incbin|include|altmacro)\b", re.MULTILINE)
 NAMED = re.escape(launch.SHARED).replace(re.escape("{}"), r"(.globl \w+; \w+: )+")
@@ -82,7 +64,7 @@ class Tools:
             raise NotGraded(f"{found}: a compiler in this place would show the files of the account to submissions")
         self.scratch.mkdir(exist_ok=True)
         program = self.isolation.wrap(
-            ["sh", "-c", SCRIPT, "sh", " ".join(results), *command],
+            ["sh", "-c", TABLES["script"], "sh", " ".join(results), *command],
             [*sandbox.SYSTEM, prefix, self.source.parent, *read],
             hidden=[sandbox.PACKAGE],
             scratch=self.scratch,
@@ -176,13 +158,14 @@ def emulated(tools: Tools, symbol: str, macros: Mapping[str, Any]) -> launch.Ent
         raise Refused("contains assembly, which the host emulation does not run")
     tools.build([*command, *options[:language], "-x", "assembler", *options[language + 2 :]], assembly, own)
     about = tools.run([*launch.ABOUT, str(tools.library)], read=[tools.library])[0].decode(errors="replace")
-    if BEFORE_LAUNCH.search(about):
+    if re.search(TABLES["before_launch"], about):
         raise Refused("has code that runs before a launch: a constructor or the initialization of a variable")
     names = {name.partition("@")[0]: place == "UND" for _, _, _, place, name in launch.SYMBOL.findall(about)}
-    if wrong := [name for name, undefined in names.items() if undefined and not DEVICE_FUNCTIONS.fullmatch(name)]:
+    allowed, refused = (re.compile(TABLES[name]) for name in ("device_functions", "of_emulation"))
+    if wrong := [name for name, undefined in names.items() if undefined and not allowed.fullmatch(name)]:
         more = " and others" if len(wrong) > 5 else ""
         raise Refused(f"calls {', '.join(wrong[:5])}{more}, which a GPU does not have")
-    if wrong := [name for name, undefined in names.items() if not undefined and OF_EMULATION.fullmatch(name)]:
+    if wrong := [name for name, undefined in names.items() if not undefined and refused.fullmatch(name)]:
         raise Refused(f"defines {', '.join(wrong[:5])}, a name of the host emulation")
     try:
         return launch.entry(about, symbol, folder)
