@@ -69,11 +69,6 @@ def kernel_places(config: Mapping[str, Any]) -> Iterator[tuple[list, int]]:
                 yield from ((each, i) for i, name in enumerate(each) if isinstance(name, str) and is_file(name))
 
 
-def kernel_files(config: Mapping[str, Any]) -> list[str]:
-    """Return the files that the sweeps of a config name as variants."""
-    return [place[i] for place, i in kernel_places(config)]
-
-
 def merge_into(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
     """Replace values as Snakemake does for ``--config``: two mappings are merged."""
     for key, value in changes.items():
@@ -183,9 +178,8 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
     if entry["operation"] not in OPERATIONS:
         raise ConfigError(*problems)
     operation = OPERATIONS[entry["operation"]]
-    names = variant_names(operation, entry)
+    given, names = variants_of(operation, entry)
     known = {algorithm.name: algorithm for algorithm in algorithms_of(operation)}
-    given = variants_of(operation, entry, names)
     variants = [operation.variant(variant) for variant in dict.fromkeys(given) if variant in names]
     dtypes = entry.get("dtypes", operation.dtypes_of_all(variants))
     algorithms = [known[each] for each in entry.get("algorithms", [TEXTBOOK]) if each in known]
@@ -220,21 +214,16 @@ def name_problems(place: str, entry: Mapping[str, Any]) -> list[str]:
     if entry.get("operation") not in OPERATIONS:
         return unknown(f"{place}.operation", [entry["operation"]] if "operation" in entry else [], OPERATIONS)
     operation = OPERATIONS[entry["operation"]]
-    names = variant_names(operation, entry)
-    problems = unknown(f"{place}.variants", variants_of(operation, entry, names), names)
+    problems = unknown(f"{place}.variants", *variants_of(operation, entry))
     algorithms = [algorithm.name for algorithm in algorithms_of(operation)]
     problems += unknown(f"{place}.algorithms", entry.get("algorithms", []), algorithms)
     return problems + unknown(f"{place}.dtypes", entry.get("dtypes", []), operation.dtypes)
 
 
-def variant_names(operation: Operation, entry: Mapping[str, Any]) -> list[str]:
-    """Return the names that the entry of a sweep may use as variants."""
-    return [variant.name for variant in operation.ladder if variant.device == entry.get("device", variant.device)]
-
-
-def variants_of(operation: Operation, entry: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Return the names of the variants of an entry; without the key, all of ``names``."""
-    return [of_file(operation, each) if is_file(each) else each for each in entry.get("variants", names)]
+def variants_of(operation: Operation, entry: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the names of the variants of an entry, and those that it may use; without the key, it uses all of them."""
+    names = [variant.name for variant in operation.ladder if variant.device == entry.get("device", variant.device)]
+    return [of_file(operation, each) if is_file(each) else each for each in entry.get("variants", names)], names
 
 
 def of_file(operation: Operation, name: str) -> str:

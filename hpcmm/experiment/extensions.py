@@ -33,7 +33,7 @@ from types import ModuleType
 from typing import Any
 
 from hpcmm.experiment import own_kernels
-from hpcmm.experiment.config import kernel_files
+from hpcmm.experiment.config import kernel_places
 from hpcmm.experiment.own_kernels import OwnKernel
 from hpcmm.kernels import file_of, name_of
 from hpcmm.model import HpcmmError, Variant
@@ -70,7 +70,7 @@ def named(config: Mapping[str, Any]) -> list[str]:
     """Return the files that a config names under ``extensions``, and under ``variants`` of its sweeps."""
     paths = config.get("extensions", ())
     found = list(paths) if isinstance(paths, list) and all(isinstance(path, str) for path in paths) else []
-    return list(dict.fromkeys([*found, *kernel_files(config)]))
+    return list(dict.fromkeys([*found, *(place[i] for place, i in kernel_places(config))]))
 
 
 def load(paths: Iterable[str | Path]) -> None:
