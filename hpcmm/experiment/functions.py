@@ -63,7 +63,6 @@ class Function:
     template: tuple[tuple[str, str], ...]
     types: frozenset[str]  # the template parameters that are types
     kernel: bool  # whether it is ``__global__``
-    line: int
     written: frozenset[str]  # the pointers through which it writes
     guarded: bool  # whether a condition compares something with a size
     remainders: bool  # whether it handles what no multiple of a width has: it claims to take any size
@@ -263,7 +262,6 @@ class Source:
             tuple((each, default) for each, default, _ in template),
             frozenset(each for each, _, is_type in template if is_type),
             "__global__" in header,
-            node.start_point[0] + 1,
             self.written(name, frozenset()),
             self.compares(
                 name,
