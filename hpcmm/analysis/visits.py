@@ -22,6 +22,9 @@ PROBLEM = ("operation", *DIMENSIONS, "dtype", "ranks", "pinned")  # and the colu
 WIDEST = math.log(100)  # half-width of the widest interval that is shown
 FEWEST = 4  # with fewer repetitions one outlier moves the Hodges-Lehmann estimate far
 SAME = (*PROBLEM, "contender", "contender_algorithm", "rung")
+# columns that visits add, in their order
+OF_VISITS = ("seconds_low", "seconds_high", "visits", "spread", "spread_of_jobs", "ratio_low", "ratio_high")
+OF_VISITS += tuple(f"pooled_{name}" for name in ("seconds", "low", "high", "visits"))
 
 
 def of_rows(part: pd.DataFrame, phase: str) -> pd.DataFrame:
@@ -183,18 +186,20 @@ def noises(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray, times:
     """
     own = summarized(visits, visits["measurement"].to_numpy(), len(frame))
     devices = frame["device"].to_numpy()
-    at = visits["measurement"].to_numpy(int)
-    members = visits.assign(group=groups[at], time=times[at], device=devices[at])
-    # the times of a baseline beside several variants are of one process
-    jobs = members.groupby(["group", "code", "job"]).agg(
-        log=("log", "median"), time=("time", "median"), count=("process", "nunique"), device=("device", "first")
-    )
-    jobs["kept"] = noise.median_spread(jobs["count"].to_numpy()) ** 2
-    several = jobs.groupby(level=["group", "code"]).agg(
-        jobs=("log", "size"), variance=("log", "var"), time=("time", "median"), kept=("kept", "mean"),
-        device=("device", "first"),
-    )  # fmt: skip
-    several = several[several["jobs"] >= 2]
+    several = pd.DataFrame(columns=["jobs", "variance", "time", "kept", "device"])
+    if visits["job"].nunique() > 1:
+        at = visits["measurement"].to_numpy(int)
+        members = visits.assign(group=groups[at], time=times[at], device=devices[at])
+        # the times of a baseline beside several variants are of one process
+        jobs = members.groupby(["group", "code", "job"]).agg(
+            log=("log", "median"), time=("time", "median"), count=("process", "nunique"), device=("device", "first")
+        )
+        jobs["kept"] = noise.median_spread(jobs["count"].to_numpy()) ** 2
+        several = jobs.groupby(level=["group", "code"]).agg(
+            jobs=("log", "size"), variance=("log", "var"), time=("time", "median"), kept=("kept", "mean"),
+            device=("device", "first"),
+        )  # fmt: skip
+        several = several[several["jobs"] >= 2]
     found = {}
     for device in pd.unique(devices):
         here = own[(devices == device) & (own["freedom"] > 0).to_numpy() & np.isfinite(times)]
@@ -232,6 +237,10 @@ def put(frame: pd.DataFrame, added: Sequence[str], visits: pd.DataFrame, prefix:
     ``ratio`` where there are several visits; with one visit they stay the medians over its repetitions. Adds the
     intervals of both, from the spread of visits and jobs that the file knows.
     """
+    if visits.empty:  # as of calls in most files: each step would take as long as for hundreds of points
+        for name in OF_VISITS:
+            frame[prefix + name] = 0 if name.endswith("visits") else np.nan
+        return
     rows, everyone = len(frame), alike(frame, added, "machine")
     at = visits["measurement"].to_numpy(int)
     own = summarized(visits, at, rows)
