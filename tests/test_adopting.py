@@ -535,6 +535,12 @@ VERDICTS = {  # the text, and what the verdict says
         "mine.cu: PASS",
         "(n from 1 to 256)",
     ),
+    "one block of HIP": (
+        STYLES.add.replace("blockIdx.x * blockDim.x + ", "")
+        + "int main() { int n = 200; hipLaunchKernelGGL(add, dim3(1), dim3(256), 0, 0, c, a, b, n); }",
+        "mine.cu: PASS",
+        "(n from 1 to 256)",
+    ),
     "one block of more than its threads": (
         STYLES.add.replace("blockIdx.x * blockDim.x + ", "") + ONE_BLOCK.format(2000),
         "mine.cu: FAIL",

@@ -57,8 +57,9 @@ def of_product(task: Task, run: Run) -> str:
         again = run(task, inputs | {"C": np.zeros_like(inputs["C"])})
         if again is not None and not again.any():
             return UNWRITTEN
-    if got is not None and (found := of_result(task, inputs, got)):
-        return found
+    first = "" if got is None else of_result(task, inputs, got)
+    if first and min(task.shape) > 1:  # else other mistakes look alike
+        return first
     tile = max([WHOLE, *(task.macros.get(name, 0) for name in ("ROWS", "COLUMNS"))])
     shapes = {"whole": (tile,) * 3, "ragged": RAGGED, "square": SQUARE}
     contract = task.variant.contract
@@ -66,7 +67,7 @@ def of_product(task: Task, run: Run) -> str:
     for name, shape in shapes.items():
         if contract and contract.refuses(dict(zip(task.operation.dimensions, shape, strict=True)), task.scalars):
             if name == "whole" or contract.multiples:
-                return guess
+                return guess or first
             continue
         found = tried(task, shape, run)
         outcomes[name] = found.right
@@ -82,7 +83,7 @@ def of_product(task: Task, run: Run) -> str:
             f"right at multiples of {' x '.join(map(str, multiples.values()))}: compare with m, n and k, or state "
             f"multiples: {{{', '.join(f'{name}: {value}' for name, value in multiples.items())}}}"
         )
-    return guess or ("" if got is None else of_place(task, got, inputs))
+    return guess or first or ("" if got is None else of_place(task, got, inputs))
 
 
 def on_cpu(task: Task) -> str:

@@ -418,7 +418,7 @@ class Source:
             text_of(named[0]) if named else text_of(function),
             tuple(text_of(each) for each in arguments[0].named_children) if arguments else (),
             tuple(text_of(each) for each in configuration or given[:4]),
-            tuple(map(text_of, given[5:] or node.child_by_field_name("arguments").named_children)),
+            tuple(map(text_of, given[4:] or node.child_by_field_name("arguments").named_children)),
             known,
         )
 
