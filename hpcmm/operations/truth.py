@@ -166,7 +166,13 @@ class Truth:
             right = right + beta * start
             magnitudes, squares = magnitudes + abs(beta * start), squares + (beta * start) ** 2
         allowed = np.minimum(self.gamma * magnitudes, self.walk * np.sqrt(squares + right * right))
-        return Expected(right, allowed + (self.stored * abs(right) + self.underflow), magnitudes)
+        allowed = allowed + self.underflow
+        if (
+            self.stored
+        ):  # half a unit in the last place of the largest right result; frexp has the fraction of a power of two
+            largest = abs(right) + allowed
+            allowed = allowed + self.stored * (largest / (2 * np.frexp(largest)[0]))
+        return Expected(right, allowed, magnitudes)
 
     def row_sums(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the sums of each row of C with each column of ``signs``, and the root of the sum of P over the row."""
