@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -174,6 +175,24 @@ def command(capfd):
         return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
 
     return run
+
+
+@pytest.fixture
+def limited_files():
+    """Let files grow to a size only, as on a full disk: ``with limited_files(bytes)``."""
+
+    @contextlib.contextmanager
+    def limited(size: int) -> Iterator[None]:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, before)
+
+    return limited
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ import functools
 import itertools
 import json
 import re
-import resource
-import signal
 from dataclasses import replace
 from importlib import metadata
 
@@ -295,17 +293,11 @@ def test_a_compiled_kernel_is_kept_in_the_folder_of_cupy(monkeypatch, tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_compiled_kernel_that_cannot_be_written_leaves_no_part_of_it(monkeypatch, tmp_path):
+def test_a_compiled_kernel_that_cannot_be_written_leaves_no_part_of_it(monkeypatch, tmp_path, limited_files):
     monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(DeviceError, match=f"^{tmp_path}: cannot write compiled kernels: File too large; set "):
-            cache.write(cache.folder() / "kernel.elf", bytes(2000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
+    refused = pytest.raises(DeviceError, match=f"^{tmp_path}: cannot write compiled kernels: File too large; set ")
+    with refused, limited_files(1000):
+        cache.write(cache.folder() / "kernel.elf", bytes(2000))
     assert list(tmp_path.iterdir()) == []
 
 

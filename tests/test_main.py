@@ -28,7 +28,7 @@ from mpi4py import MPI
 from tasks import machine
 from timings import kernel_samples, measurement
 
-from hpcmm import analysis, backends, store
+from hpcmm import analysis, backends, report, store
 from hpcmm.bench import pace
 from hpcmm.bench import status as tool_status
 from hpcmm.bench.journal import Journal, glance
@@ -43,6 +43,7 @@ from hpcmm.cluster import slurm
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into, read_config
 from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS, estimate
+from hpcmm.model import HpcmmError
 from hpcmm.model.measurement import Point
 from hpcmm.system import files
 
@@ -438,11 +439,9 @@ def test_doctor_reports_a_folder_without_permission(closed):
     assert "no permission to create files" in found["found"] and "a folder that you may write to" in found["advice"]
 
 
-def test_a_full_disk_is_reported_with_the_path_of_the_file(small, tmp_path):
-    line = 'ulimit -f 20; exec "$0" -m hpcmm report "$@" --results out'
-    arguments = ["sh", "-c", line, sys.executable, small]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=300)
-    assert re.fullmatch(r"out/\S+: cannot be written: File too large", refused(done))
+def test_a_full_disk_is_reported_with_the_path_of_the_file(small, tmp_path, limited_files):
+    with pytest.raises(HpcmmError, match=r"/out/\S+: cannot be written: File too large$"), limited_files(10_240):
+        report.build(small, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
