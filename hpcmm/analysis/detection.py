@@ -90,13 +90,8 @@ class Comparison:
         alone = [times for times in measured if times.comparable and times.group not in joined]
         standards = [name for name, used in {"peers": len(subjects) > 1, "reference": self.known}.items() if used]
         # By standard and measurement, the probability that a healthy device is called slow by chance
-        self.shares = {
-            each: _divided(
-                ALPHA / len(standards) / len(subjects),
-                ["sweep", "kind", "group", "name"],
-                measured,
-                joined if each == "peers" else (),  # a reference has single measurements only
-            )
+        self.shares = {  # a reference has single measurements only
+            each: _divided(ALPHA / len(standards) / len(subjects), measured, joined if each == "peers" else ())
             for each in standards
         }
         shapes = [times.behind for times in [*self.groups, *alone] if times.name != times.kind]
@@ -208,7 +203,10 @@ class Threshold:
 
 
 def _divided(
-    share: float, levels: Sequence[str], measured: Sequence[Times], joined: Container[str]
+    share: float,
+    measured: Sequence[Times],
+    joined: Container[str],
+    levels: Sequence[str] = ("sweep", "kind", "group", "name"),
 ) -> dict[str, float]:
     """Divide the probability of a false alarm evenly among the parts of each level, after that of all together."""
     if not levels:
@@ -221,7 +219,7 @@ def _divided(
         part = share / len(parts)
         if name in joined:
             shares[name], part = part * TOGETHER, part * (1 - TOGETHER)
-        shares |= _divided(part, levels[1:], own, joined)
+        shares |= _divided(part, own, joined, levels[1:])
     return shares
 
 

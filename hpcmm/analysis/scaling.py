@@ -271,23 +271,20 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
 def _combined_alike(models: Sequence[Model]) -> list[Model]:
     """Give all variants of a reduction one time of combining, their median: they exchange the same numbers."""
     seconds: dict[tuple, dict[tuple, float]] = {}
-    keys = [
-        (
-            *(model.row[name] for name in ("operation", "algorithm", "device", "machine", "ranks")),
-            _how_combined(model.row),
-        )
-        if model.machine.combine
-        else ()
-        for model in models
-    ]
-    for key, model in zip(keys, models, strict=True):
+
+    def exchange(row: Mapping[str, Any]) -> tuple:
+        return (*(row[name] for name in ("operation", "algorithm", "device", "machine", "ranks")), _how_combined(row))
+
+    for model in models:
         if model.machine.combine:
-            variant = model.row["variant"], model.row["dtype"]
-            seconds.setdefault(key, {})[variant] = model.machine.combine(model.row["ranks"])
-    combine = {key: combining(median(own.values()), key[-2], key[-1]) for key, own in seconds.items()}
+            same = seconds.setdefault(exchange(model.row), {})
+            same[model.row["variant"], model.row["dtype"]] = model.machine.combine(model.row["ranks"])
+    combine = {key: combining(median(own.values()), *key[-2:]) for key, own in seconds.items()}
     return [
-        replace(model, machine=replace(model.machine, combine=combine.get(key)))
-        for key, model in zip(keys, models, strict=True)
+        replace(model, machine=replace(model.machine, combine=combine[exchange(model.row)]))
+        if model.machine.combine
+        else model
+        for model in models
     ]
 
 
