@@ -167,11 +167,10 @@ class Truth:
             magnitudes, squares = magnitudes + abs(beta * start), squares + (beta * start) ** 2
         allowed = np.minimum(self.gamma * magnitudes, self.walk * np.sqrt(squares + right * right))
         allowed = allowed + self.underflow
-        if (
-            self.stored
-        ):  # half a unit in the last place of the largest right result; frexp has the fraction of a power of two
+        if self.stored:  # half a unit in the last place of the largest right result
             largest = abs(right) + allowed
-            allowed = allowed + self.stored * (largest / (2 * np.frexp(largest)[0]))
+            power_of_two = largest / (2 * np.frexp(largest)[0])
+            allowed = allowed + self.stored * power_of_two
         return Expected(right, allowed, magnitudes)
 
     def row_sums(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
