@@ -2,14 +2,13 @@
 
 import contextlib
 import os
+import pwd
 import signal
 import socket
 import subprocess
 import sys
 
 import pytest
-
-from hpcmm.cluster import alone
 
 OTHER = 65534  # nobody, on Debian and most others
 # Runs a command alone, under a name of the machine's lock that is the test's own.
@@ -106,7 +105,7 @@ def test_the_exit_status_is_passed_on(machine):
 def test_users_of_a_machine_take_turns(machine):
     holder = machine.hold("listens")
     waiting = machine.start("echo", "began")
-    assert said(waiting) == f"hpcmm: waiting for the measurement of PID {holder.pid} of {alone.user(OTHER)}"
+    assert said(waiting) == f"hpcmm: waiting for the measurement of PID {holder.pid} of {pwd.getpwuid(OTHER).pw_name}"
     assert waiting.poll() is None
     holder.kill()
     assert waiting.communicate(timeout=180)[0] == "began\n"
@@ -119,7 +118,7 @@ def test_another_user_can_delay_a_measurement_but_not_prevent_it(machine, how):
     done = machine.start("echo", "began", seconds_for_others=2)
     output, errors = done.communicate(timeout=180)
     assert (done.returncode, output) == (0, "began\n")
-    who = f"PID {holder.pid} of {alone.user(OTHER)}" if how == "listens" else "an unknown process"
+    who = f"PID {holder.pid} of {pwd.getpwuid(OTHER).pw_name}" if how == "listens" else "an unknown process"
     assert errors.splitlines() == [
         f"hpcmm: waiting for the measurement of {who}",
         f"hpcmm: warning: waited 2 s for {who}; measuring at the same time",
