@@ -3,7 +3,6 @@
 import doctest
 import json
 import re
-import resource
 import shlex
 import shutil
 from pathlib import Path
@@ -14,7 +13,7 @@ from test_kernels_compiled import compiled
 from hpcmm import backends
 from hpcmm.backends.emulated import launch
 from hpcmm.cli import new
-from hpcmm.cli.main import main
+from hpcmm.cli.main import main, parser
 from hpcmm.experiment import own_kernels
 from hpcmm.grading import rubric, sandbox
 from hpcmm.kernels import modules
@@ -34,15 +33,11 @@ NOT_COPIED |= {
 NOT_COPIED |= {"undivided_dmma", "undivided_wgmma", "undivided_few_rows", "strassen_1", "strassen_2"}
 
 
-def test_a_full_disk_is_an_error_of_one_line_that_leaves_no_part_of_a_file(tmp_path, monkeypatch, capsys):
+def test_a_full_disk_is_an_error_that_leaves_no_part_of_a_file(tmp_path, monkeypatch, limited_files):
     monkeypatch.chdir(tmp_path)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    try:
-        assert main(["new", "mine", "--like", "serial"]) == 1
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert re.fullmatch(r"hpcmm: error: mine\.c: cannot be written: .*\n", capsys.readouterr().err)
+    arguments = parser().parse_args(["new", "mine", "--like", "serial"])
+    with pytest.raises(HpcmmError, match=r"^mine\.c: cannot be written: File too large$"), limited_files(100):
+        arguments.run(arguments)
     assert not list(tmp_path.iterdir())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import math
 import os
 import pickle
@@ -38,6 +39,7 @@ def guarded(function: Callable[[], Any], seconds: float) -> Any:
     if child == 0:
         try:
             os.close(reading)
+            faulthandler.disable()  # a crash is a result here
             os.environ["OMP_THREAD_LIMIT"] = "1"  # races are searched later
             resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(seconds), math.ceil(seconds)))
             devnull = os.open(os.devnull, os.O_RDWR)
