@@ -272,6 +272,7 @@ def test_a_saved_file_is_run_again_until_ctrl_c(folder):
             (folder / "new.cu").rename(folder / "racy.cu")  # at once: it is changed a single time
             assert job.stdout.readline().startswith("racy.cu: PASS at 12 points")
             assert job.stderr.readline() == "waiting for a change of racy.cu; end with Ctrl-C\n"
+            time.sleep(SECONDS_BETWEEN_LOOKS)  # a signal while a line is printed would print it twice
             os.killpg(job.pid, signal.SIGINT)  # as a terminal does
             assert (*job.communicate(timeout=60), job.returncode) == ("", "", 130)
         finally:
