@@ -237,10 +237,8 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
     for row in row_dicts(frame[[*timed, *(f"call_{phase}" for phase in MOVES)]]):
         comparable.setdefault(tuple(row[name] for name in alike), []).append(row)
     current = points(frame)
-    others, at = (
-        current["algorithm"] != TEXTBOOK,
-        [current[name] for name in ("sweep", "operation", "variant", "dtype")],
-    )
+    others = current["algorithm"] != TEXTBOOK
+    at = [current[name] for name in ("sweep", "operation", "variant", "dtype")]
     compared = others.groupby(at).transform("any") & (current["ranks"].groupby(at).transform("max") > 1)
     current = current[others | compared]
     current = current.assign(work=_work(current))

@@ -59,11 +59,8 @@ def corrected(message: str, known: str) -> str:
 def add(commands: argparse._SubParsersAction, name: str) -> None:
     """Add a command, as ``commands.yaml`` describes it."""
     about, module = COMMANDS[name], importlib.import_module(f"hpcmm.cli.{name}")
-    text, rest, meanings = (
-        about["text"],
-        about.get("rest", False),
-        {0: "success", 2: "wrong arguments"} | about["exits"],
-    )
+    text, rest = about["text"], about.get("rest", False)
+    meanings = {0: "success", 2: "wrong arguments"} | about["exits"]
     more = f"{about['more']} Exit status: {'; '.join(f'{status}: {meanings[status]}' for status in sorted(meanings))}."
     parser = commands.add_parser(name, help=text, description=text, epilog=more, allow_abbrev=not rest)
     parser.set_defaults(run=module.run, wrong=parser.error, takes_rest=rest)

@@ -221,7 +221,7 @@ def name_problems(place: str, entry: Mapping[str, Any]) -> list[str]:
 
 
 def variants_of(operation: Operation, entry: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the names of the variants of an entry, and those that it may use; without the key, it uses all of them."""
+    """Return the names of an entry's variants, by default all that are allowed, and the allowed names."""
     names = [variant.name for variant in operation.ladder if variant.device == entry.get("device", variant.device)]
     return [of_file(operation, each) if is_file(each) else each for each in entry.get("variants", names)], names
 

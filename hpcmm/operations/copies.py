@@ -51,9 +51,10 @@ def copied(task: Task, arrays: Mapping[str, Any], threads: int) -> tuple[list[La
 
 
 def may_overlap(task: Task, *copied: str) -> bool:
-    """Return whether a product starts before the launch that copies operands ends: those named, or those of TMA.
+    """Return whether a product may start before the launch that copies its operands has ended.
 
-    With large operands, an overlapping product takes longer.
+    The copied operands are those that are named, else those whose rows TMA cannot take. With large operands, a product
+    that overlaps with the copies takes longer.
     """
     names = copied or [name.removeprefix("copy_").upper() for name in task.workspace]
     sizes = {

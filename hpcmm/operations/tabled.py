@@ -37,9 +37,9 @@ def stream_k_blocks(tiles: int, steps: int, most: int) -> int:
 
 
 def alike_blocks(tiles: int, steps: int, most: int) -> int:
-    """Return the number of blocks that divide all tiles: those that are resident.
+    """Return the number of blocks if all tiles are divided among the resident blocks.
 
-    Several blocks per tile divide all tiles alike, because a block then has the part of one tile only.
+    With two or more blocks per tile, all tiles have the same number of blocks, and a block works on one tile only.
     """
     return max(1, min(most // tiles * tiles if 2 * tiles <= most else most, tiles * steps))
 

@@ -77,8 +77,8 @@ INLINE ints row_of(const ints *words, int row)
     return *words << (24 - 8 * row) >> 24;
 }
 
-/* Reduce sums modulo the l-th modulus; add those of earlier terms. A sum is 2^16 times its upper half and the lower one:
-   the residue of 2^16 times the former, and the latter, are below 2^23. */
+/* Reduce sums modulo the l-th modulus, and add the residues of earlier terms. A sum is 2^16 high + low. With the residue
+   of 2^16 in its place, it is an integer below 2^23, which float holds exactly. */
 VECTORIZED static void reduce(int tiles, int l, bool fresh, const int *s)
 {
     const float modulus = -NEGATIVE_MODULUS[l];
