@@ -241,17 +241,6 @@ def test_a_regression_exceeds_the_given_share(tmp_path, factor, count):
     assert len(found.regressions(0.05)) == count
 
 
-def test_a_renamed_variant_is_compared_with_itself(tmp_path):
-    after = store.read(written(tmp_path / "b.h5", timed(product("large_thread_tile"), 2.0), *controls(2)))
-    before = store.read(written(tmp_path / "a.h5", timed(product("large_thread_tile"), 1.0), *controls(1)))
-    old = {name: before["measurements"][name].copy() for name in ("variant", "contender")}
-    for values in old.values():
-        values[0] = "oblong"
-    store.write_groups(tmp_path / "a.h5", before | {"measurements": before["measurements"] | old})
-    (row,) = compare.compare(store.read(tmp_path / "a.h5"), after).rows.to_dict("records")
-    assert (row["label"], row["verdict"], row["ratio"]) == ("large_thread_tile", "slower", pytest.approx(0.5, rel=0.01))
-
-
 def test_files_without_common_points_are_refused(tmp_path):
     with pytest.raises(compare.ComparisonError, match="no point in common"):
         compared(tmp_path, [timed(product(), 1.0)], [timed(product(n=128), 1.0)])

@@ -166,7 +166,7 @@ def test_a_gpu_takes_more_for_a_product_than_for_nothing_cuda(gpu):
 
 
 @pytest.mark.usefixtures("drawn_here")
-def test_a_file_with_energy_has_its_table_and_figure_and_an_older_one_has_none(tmp_path):
+def test_a_file_with_energy_has_its_table_and_figure(tmp_path):
     rows = []
     for variant, joules in (("naive", 300.0), ("cublas", 600.0)):
         point = Point("matmul", variant, (512,) * 3, "float32", 1)
@@ -187,15 +187,6 @@ def test_a_file_with_energy_has_its_table_and_figure_and_an_older_one_has_none(t
     page = timings.page_of(tmp_path / "results/report.html")
     assert "Clocks and energy" in page and "0.60 GHz" in page and "1.20 GHz" in page
     assert "GFLOP/s per W" in page and "energy counter of the device" in page
-    import h5py  # as a file of an earlier version
-
-    with h5py.File(path, "a") as file:
-        for name in ENERGY:
-            del file["measurements"][name]
-        del file.attrs["sealed_bytes"]
-    assert np.isnan(store.read(path)["measurements"]["energy"]).all()
-    report.build(path, tmp_path / "older")
-    assert "GFLOP/s per W" not in timings.page_of(tmp_path / "older/report.html")
 
 
 def test_rates_of_integers_are_operations_in_every_table_and_figure(tmp_path):

@@ -86,7 +86,7 @@ def test_a_batch_with_accuracy_has_the_errors_of_both_contenders(tmp_path):
 
 
 @pytest.mark.usefixtures("drawn_here")
-def test_a_file_with_errors_has_their_table_and_an_older_one_has_none(tmp_path):
+def test_a_file_with_errors_has_their_table(tmp_path):
     rows = []
     for variant, units in (("naive", 3.0), ("ozaki_14", 0.5)):
         row = measurement(Point("matmul", variant, (512,) * 3, "float64", 1), samples=kernel_samples([1e-3] * 7))
@@ -102,12 +102,3 @@ def test_a_file_with_errors_has_their_table_and_an_older_one_has_none(tmp_path):
     assert "Graded, RMS" in page and "Errors on three kinds of data" in page
     (text,) = (each.read_text() for each in (tmp_path / "results/tables").glob("size.accuracy.md"))
     assert [cell.strip() for cell in text.splitlines()[-1].split("|")].count("0.500") == len(ERRORS)
-    import h5py  # as a file of an earlier version
-
-    with h5py.File(path, "a") as file:
-        for name in ERRORS:
-            del file["measurements"][name]
-        del file.attrs["sealed_bytes"]
-    assert np.isnan(store.read(path)["measurements"]["error_uniform"]).all()
-    report.build(path, tmp_path / "older")
-    assert "Graded, RMS" not in timings.page_of(tmp_path / "older/report.html")

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -1059,10 +1060,16 @@ def foreign(path):
         file["x"] = 1
 
 
-def newer(path):
+def of_schema(version, path):
     timings.write(path, {"size": [of_rate(product("cublas"), 1.0)]})
     with h5py.File(path, "a") as file:
-        file.attrs["schema_version"] = store.SCHEMA_VERSION + 1
+        file.attrs["schema_version"] = version
+
+
+def without_visits(path):
+    timings.write(path, {"size": [of_rate(product("cublas"), 1.0)]})
+    with h5py.File(path, "a") as file:
+        del file["visits"], file.attrs["sealed_bytes"]
 
 
 def truncated(path):
@@ -1079,9 +1086,11 @@ def truncated(path):
         (lambda path: path.mkdir(), "Is a directory"),
         (truncated, "truncated or damaged"),
         (foreign, "not a file of hpcmm timings"),
-        (newer, f"schema version {store.SCHEMA_VERSION + 1}, but this package reads up to {store.SCHEMA_VERSION}"),
+        (partial(of_schema, store.SCHEMA_VERSION + 1), f"this package reads {store.SCHEMA_VERSION}: upgrade hpcmm"),
+        (partial(of_schema, 1), f"this package reads {store.SCHEMA_VERSION}: read it with the hpcmm that wrote it"),
+        (without_visits, "no group visits; an earlier hpcmm wrote it, or it was changed"),
     ],
-    ids=["missing", "header", "text", "folder", "truncated", "foreign", "newer"],
+    ids=["missing", "header", "text", "folder", "truncated", "foreign", "newer", "older", "without visits"],
 )
 def test_command_reports_an_unusable_file_in_one_line(command, tmp_path, make, text):
     path = tmp_path / "timings.h5"

@@ -1,7 +1,6 @@
 """Timings files: HDF5 that other programs can read, and files that are refused."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import re
@@ -21,8 +20,7 @@ import hpcmm
 from hpcmm import store
 from hpcmm.bench.journal import Journal
 from hpcmm.model.measurement import Point
-from hpcmm.model.quantities import PHASES, RESOURCES
-from hpcmm.operations import OPERATIONS
+from hpcmm.model.quantities import PHASES
 from hpcmm.store import StoreError
 
 PUBLISHED = Path(__file__).parents[1] / "results/reference/timings.h5"
@@ -153,7 +151,7 @@ def test_a_changed_file_without_the_attribute_opens(tmp_path):
 
 
 @pytest.mark.parametrize("seal", [True, False])
-def test_a_file_of_an_earlier_version_opens(tmp_path, seal):
+def test_a_file_whose_attribute_was_deleted_opens(tmp_path, seal):
     path = stored(tmp_path / "a.h5")
     expected = store.read(path)
     with changed(path, seal):
@@ -166,62 +164,7 @@ def test_a_file_of_an_earlier_version_opens(tmp_path, seal):
             assert found[group][name].dtype == values.dtype
 
 
-# --- renamed variants --------------------------------------------------------------------------------------------
-
-
-def with_names(path, target, names):
-    """Write the groups of a file with other names of variants."""
-    groups = store.read(path)
-    for group, columns in store.schema.VARIANTS.items():
-        for column in columns:
-            labels = [label.split(" ") for label in groups[group][column]]
-            changed = [" ".join([names.get(name, name), *rest]) for name, *rest in labels]
-            groups[group] |= {column: np.array(changed, object)}
-    store.write_groups(target, groups)
-    return target
-
-
-def test_a_file_with_former_names_of_variants_is_read_with_the_present_ones(tmp_path):
-    """Everything else is read unchanged."""
-    groups = store.read(PUBLISHED)
-    old = with_names(
-        PUBLISHED, tmp_path / "old.h5", {present: former for former, present in store.schema.RENAMED.items()}
-    )
-    renamed = 0
-    with h5py.File(old) as file:
-        for group, columns in store.schema.VARIANTS.items():
-            for column in columns:
-                names = [label.split(" ")[0] for label in file[group][column].asstr()[()]]
-                renamed += sum(name in store.schema.RENAMED for name in names)
-                assert not {*names} & {*store.schema.RENAMED.values()}, "the file has a present name"
-    assert renamed > 50
-    read = store.read(old)
-    for group in ("measurements", "profiles", "omitted"):
-        assert read[group].keys() == groups[group].keys()
-        for column, values in groups[group].items():
-            np.testing.assert_array_equal(read[group][column], values)
-
-
-def test_present_names_of_variants_are_those_of_rungs():
-    ladder = {variant.name for operation in OPERATIONS.values() for variant in operation.ladder}
-    assert set(store.schema.RENAMED.values()) <= ladder
-    assert not ladder & set(store.schema.RENAMED)
-
-
-def test_renamed_variants_are_one_variant_in_merged_files(tmp_path):
-    new = stored(tmp_path / "here" / "a.h5", batch_of([64], "large_thread_tile"))
-    other = stored(tmp_path / "there" / "a.h5", batch_of([64, 128], "large_thread_tile"), host="there")
-    left_out = [{"sweep": "size", "variant": "large_thread_tile ring", "ranks": 4, "reason": "no GPU"}]
-    timings.merge([other], tmp_path / "there.h5", left_out)
-    old = with_names(tmp_path / "there.h5", tmp_path / "old.h5", {"large_thread_tile": "oblong"})
-    with h5py.File(old) as file:
-        assert set(file["measurements/variant"].asstr()[()]) == {"oblong"}
-        assert list(file["omitted/variant"].asstr()[()]) == ["oblong ring"]
-    timings.merge([new, old, other], tmp_path / "all.h5")
-    groups = store.read(tmp_path / "all.h5")
-    assert list(groups["measurements"]["variant"]) == ["large_thread_tile"] * 6, "the old file repeats the other one"
-    assert list(groups["measurements"]["contender"]) == ["large_thread_tile", "library"] * 3
-    assert list(groups["omitted"]["variant"]) == ["large_thread_tile ring"]
+# --- points that are planned no longer ---
 
 
 def test_a_point_of_a_renamed_variant_is_measured_again(tmp_path):
@@ -471,40 +414,6 @@ def test_a_file_of_a_newer_schema_is_refused_with_advice(tmp_path):
         store.read(path)
 
 
-def without_resources(path):
-    """Write a file as before resources were recorded."""
-    with changed(path) as file:
-        for name in RESOURCES:
-            del file["measurements"][name]
-        del file["measurements"]["fingerprint"]
-    return path
-
-
-def test_a_file_from_before_resources_opens_without_them(tmp_path):
-    groups = store.read(without_resources(stored(tmp_path / "a.h5")))
-    assert set(groups["measurements"]) == set(store.MEASUREMENTS) | {"alpha", "tile"}
-    for name in RESOURCES:
-        assert np.isnan(groups["measurements"][name]).all() and len(groups["measurements"][name]) == 6
-    assert list(groups["measurements"]["fingerprint"]) == [""] * 6
-
-
-def test_a_file_from_before_resources_merges_with_one_that_has_them(tmp_path):
-    journal = Journal(tmp_path / "b.journal", BATCH, HOST)
-    for point in BATCH.points:
-        first, library = measured(point)
-        journal.append(point, [dataclasses.replace(first, resources={"registers": 40, "block_x": 16}), library])
-    journal.close()
-    journal = Journal(tmp_path / "b.journal", BATCH, HOST)  # they come back from the journal
-    journal.complete()
-    timings.merge(
-        [without_resources(stored(tmp_path / "a" / "a.h5", host="there")), tmp_path / "b.h5"], tmp_path / "all.h5"
-    )
-    rows = store.read(tmp_path / "all.h5")["measurements"]
-    np.testing.assert_array_equal(rows["registers"], [np.nan] * 6 + [40, np.nan] * 3)
-    np.testing.assert_array_equal(rows["block_x"], [np.nan] * 6 + [16, np.nan] * 3)
-    assert np.isnan(rows["grid_x"]).all()
-
-
 def test_a_file_without_one_of_its_groups_is_an_error(tmp_path):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:
@@ -659,37 +568,6 @@ def test_units_have_no_prefixes(merged):
         assert {file["samples"][phase].attrs["units"] for phase in PHASES} == {"s"}
         assert file["samples/sm_clock"].attrs["units"] == "Hz"
         assert file["measurements/bytes"].attrs["units"] == "B"
-
-
-def test_a_file_from_before_profiles_opens(tmp_path):
-    path = stored(tmp_path / "old.h5")
-    with changed(path) as file:
-        for group in ("profiles", "unprofiled"):
-            del file[group]
-    columns = store.read(path)
-    assert set(columns["profiles"]) == set(store.PROFILES)
-    assert all(len(values) == 0 for group in ("profiles", "unprofiled") for values in columns[group].values())
-    timings.merge([path, stored(tmp_path / "other" / "new.h5")], tmp_path / "all.h5")
-    assert len(store.read(tmp_path / "all.h5")["measurements"]["run"]) == 2 * len(BATCH.points)  # both are of one run
-
-
-def test_a_file_from_before_visits_has_one(tmp_path):
-    path = stored(tmp_path / "old.h5")
-    with changed(path) as file:
-        del file["samples"]["visit"]
-    columns = store.read(path)
-    assert set(columns["samples"]["visit"]) == {0} and columns["samples"]["visit"].dtype.kind == "i"
-    timings.merge([path, stored(tmp_path / "other" / "new.h5")], tmp_path / "all.h5")
-    assert set(store.read(tmp_path / "all.h5")["samples"]["visit"]) == {0}
-
-
-def test_a_file_from_before_late_runs_and_clocks_were_stored_has_unknown_ones(tmp_path):
-    path = stored(tmp_path / "old.h5")
-    assert set(store.read(path)["measurements"]["late_runs"]) == {0}
-    with changed(path) as file:
-        del file["measurements"]["late_runs"], file["measurements"]["clock"]
-    read = store.read(path)["measurements"]
-    assert set(read["late_runs"]) == {-1} and np.isnan(read["clock"]).all()
 
 
 def test_single_precision_keeps_seven_digits(path, tmp_path):

@@ -15,7 +15,6 @@ from hpcmm.model import contender_name
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.store.rows import PINNED
-from hpcmm.store.schema import RENAMED
 from hpcmm.system.reader import ConfigError
 from hpcmm.system.text import short_revision
 
@@ -90,8 +89,6 @@ def plans(columns: Columns) -> Iterator[tuple[str, plan.Plan | ConfigError]]:
         try:
             if config.get("extensions"):  # files of another machine, whose code must not run here
                 raise ConfigError("it has extensions")
-            for old, new in RENAMED.items():
-                text = text.replace(json.dumps(old), json.dumps(new))
             yield source, plan.make(json.loads(text))
         except ConfigError as error:
             yield source, error

@@ -68,7 +68,7 @@ def marked_caption(caption: str, rows: Sequence[Row]) -> str:
 
 
 def clock(row: Row) -> str:
-    """The SM clock during the kernel, ``"1.75 GHz"``; files of earlier versions lack it."""
+    """The SM clock during the kernel, ``"1.75 GHz"``."""
     return f"{row['clock'] / 1e9:.2f} GHz" if row["clock"] > 0 else "unknown"
 
 

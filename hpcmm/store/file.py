@@ -10,13 +10,12 @@ the file                origin                                  ``read``
 ends with its seal      written by hpcmm                        checks CRC-32 and length
 has the attribute only  sealed, then extended, truncated,       refuses it
                         or changed
-has neither             written by hpcmm 0.1 or changed by      takes it as it is
-                        another program
+has neither             changed by another program              takes it as it is
 ======================  ======================================  ===============================================
 
-hpcmm 0.1 wrote the seal without the attribute. A program that changes a file on purpose deletes the attribute. A right
-seal does not mean that the image is sound, and HDF5 may crash or never return on a damaged image. Another process,
-``Reader``, therefore parses each image under a time limit.
+A program that changes a file on purpose deletes the attribute. A right seal does not mean that the image is sound, and
+HDF5 may crash or never return on a damaged image. Another process, ``Reader``, therefore parses each image under a time
+limit.
 """
 
 from __future__ import annotations
@@ -39,20 +38,15 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError
-from hpcmm.model.quantities import COUNTERS, ONCE, PHASES, RESOURCES
+from hpcmm.model import UNCHECKED, HpcmmError
 from hpcmm.store.schema import (
     FORMAT,
     GROUPS,
     INDEXES,
-    LATER,
-    RENAMED,
     SCHEMA_VERSION,
     TEXT,
     UNKNOWN,
-    VARIANTS,
     Groups,
-    as_column,
     empty,
     row_count,
     valid,
@@ -65,6 +59,7 @@ SEALED = "sealed_bytes"
 SOURCE = "source"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
 AGAIN = "if a run wrote it, run again"
+EARLIER = "an earlier hpcmm wrote it, or it was changed"
 # HDF5 compresses texts of one length only, and takes kilobytes for a compressed column. A column of at least this many
 # texts is padded to its longest one, up to this size before compression.
 PADDED_ROWS = 200
@@ -183,15 +178,8 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
 def read(path: Path) -> Groups:
     """Read all groups as columns; texts are str without control characters.
 
-    Files of earlier versions are supported. Missing columns get defaults: NaN for resources, energy, errors and
-    counters, empty fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles, one point of each row of a job
-    that failed. Renamed variants get their present names.
-
-    Raises
-    ------
-    StoreError
-        If the file is missing, truncated, damaged, changed after it was written, not written by hpcmm, or of a newer
-        schema; if it refers to data in other files; or if it declares far more data than its size allows.
+    Raise StoreError if the file is missing, truncated, damaged, changed after it was written, not written by hpcmm, or
+    of another schema; if it refers to data in other files; or if it declares far more data than its size allows.
     """
     return READER.ask("groups", path)
 
@@ -354,10 +342,9 @@ def _parsed(what: str, path: Path, image: bytes, length: int | None) -> Any:
             if file.attrs.get("format") != FORMAT:
                 raise StoreError(f"{path}: not a file of {FORMAT}")
             version = int(file.attrs["schema_version"])
-            if version > SCHEMA_VERSION:
-                raise StoreError(
-                    f"{path}: schema version {version}, but this package reads up to {SCHEMA_VERSION}: upgrade hpcmm"
-                )
+            if version != SCHEMA_VERSION:
+                how = "upgrade hpcmm" if version > SCHEMA_VERSION else "read it with the hpcmm that wrote it"
+                raise StoreError(f"{path}: schema version {version}, but this package reads {SCHEMA_VERSION}: {how}")
             if file.attrs.get(SEALED, length) != length:
                 raise StoreError(
                     f"{path}: extended, truncated or changed after it was written; {AGAIN}; "
@@ -379,35 +366,11 @@ def _fingerprints(file: h5py.File, size: int) -> dict[str, bool]:
 
 def _groups(file: h5py.File, size: int) -> Groups:
     """Read the groups of a file of ``size`` bytes."""
-    columns = _columns(file, size)
     groups = {
-        group: {name: _values(column) for name, column in columns[group].items()} if group in columns else empty(group)
-        for group in GROUPS
+        group: {name: _values(column) for name, column in columns.items()}
+        for group, columns in _columns(file, size).items()
     }
-    rows, samples = row_count(groups["measurements"]), row_count(groups["samples"])
-    unknown = dict.fromkeys((*RESOURCES, *ONCE, "clock"), np.full(rows, np.nan))
-    unknown |= dict.fromkeys(("fingerprint", "transport", "pick"), np.full(rows, "", object))
-    unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
-    unknown["late_runs"] = np.full(rows, -1, "i4")
-    phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
-    schedules = groups["measurements"].pop("schedule", np.full(rows, "", object))
-    groups["measurements"] = unknown | groups["measurements"]
-    # older files have the run of the first visit only; damaged indexes are refused below
-    phases["run"] = np.resize(groups["measurements"]["run"], max(rows, 1)).take(
-        groups["samples"]["measurement"], mode="clip"
-    )
-    groups["samples"] = phases | groups["samples"]
-    failed = np.array([reason.startswith("failed: ") for reason in groups["omitted"]["reason"]], "i4")
-    groups["omitted"] = {"points": failed} | groups["omitted"]
-    if "visits" not in columns:
-        groups["visits"] = _visits(groups["samples"], schedules)
-    counters = dict.fromkeys(COUNTERS, np.full(row_count(groups["profiles"]), np.nan))
-    groups["profiles"] = counters | groups["profiles"]
-    for group in ("measurements", "profiles"):
-        groups[group] |= _typed(group, groups[group])
     _check(groups)
-    for group, names in VARIANTS.items():
-        groups[group] |= {name: _renamed(groups[group][name]) for name in names}
     return groups
 
 
@@ -419,15 +382,6 @@ PARSERS = {
 }
 
 
-def _visits(samples: Mapping[str, np.ndarray], schedules: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the visits that samples have. Earlier files have the schedule of the first visit, and nothing else."""
-    pairs = np.unique(np.stack([samples["measurement"], samples["visit"]], axis=1), axis=0)
-    measurement, visit = pairs.T
-    found = empty("visits") | {"measurement": measurement, "visit": visit.astype("i4")}
-    found |= {name: np.full(len(pairs), np.nan) for name, values in found.items() if values.dtype.kind == "f"}
-    return found | {"schedule": np.where(visit == 0, schedules[measurement], "").astype(object)}
-
-
 def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
     """Find the columns of each group in a file of ``size`` bytes, without reading their data.
 
@@ -436,8 +390,6 @@ def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
     columns: dict[str, dict[str, h5py.Dataset]] = {}
     declared = 0
     for group in GROUPS:
-        if group in LATER and group not in file:
-            continue
         members = _member(file, group)
         columns[group] = {name: _member(members, name) for name in members if not name.endswith("_index")}
         for name, column in columns[group].items():
@@ -457,28 +409,11 @@ def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
     return columns
 
 
-def _typed(group: str, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return ``tile`` and ``pinned`` as integers; up to schema version 1 they were floats, NaN for none."""
-    rows, found = row_count(columns), {}
-    for name, kind, none in (("tile", "i4", 0), ("pinned", "i1", -1)):
-        if name not in GROUPS[group]:
-            continue
-        values = columns.get(name, np.full(rows, np.nan))
-        found[name] = np.nan_to_num(values, nan=none).astype(kind) if values.dtype.kind == "f" else values
-    return found
-
-
-def _renamed(labels: np.ndarray) -> np.ndarray:
-    """Return labels of variants with present names; an algorithm that follows a name is kept."""
-    found = [label.split(" ", 1) for label in labels]
-    return as_column([" ".join([RENAMED.get(name, name), *algorithm]) for name, *algorithm in found], (TEXT,))
-
-
 def _member(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset:
     """Return a member of a group, unless it is missing or a link."""
     link = group.get(name, getlink=True)
     if link is None:
-        raise ValueError(f"no group {name}")
+        raise ValueError(f"no group {name}; {EARLIER}")
     if not isinstance(link, h5py.HardLink):
         raise ValueError(f"{name}: a link; links are not allowed")
     return group[name]
@@ -496,7 +431,7 @@ def _check(groups: Groups) -> None:
     """Refuse missing columns, and columns with types, lengths or values that a run does not write."""
     for group, columns in groups.items():
         if without := GROUPS[group].keys() - columns.keys():
-            raise ValueError(f"{group} has no {min(without)}")
+            raise ValueError(f"{group} has no {min(without)}; {EARLIER}")
         length = len(columns[next(iter(GROUPS[group]))])
         for name, values in columns.items():
             kind, unit, _ = GROUPS[group].get(name, ("i8" if values.dtype.kind == "i" else "f8", "1", ""))

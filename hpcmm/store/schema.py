@@ -50,10 +50,6 @@ Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
 RANGES = {"s": (1e-12, 1e9), **dict.fromkeys(("Hz", "J", "W", "B", "B s-1"), (1e-12, 1e30))}
 POSITIVE = ("kernel", "total")  # times that are never 0
 UNKNOWN = ("pinned", "late_runs")  # columns in which -1 means unknown or not set
-LATER = ("visits", "profiles", "unprofiled", "ranks", "sustained", "errors")  # groups that older files lack
-# Variants that were renamed: name in earlier files -> name in this version. A name is not reused for another variant.
-RENAMED = {"oblong": "large_thread_tile"}
-VARIANTS = {"measurements": ("variant", "contender"), "omitted": ("variant",), "profiles": ("variant",)}
 
 
 def empty(group: str) -> dict[str, np.ndarray]:
