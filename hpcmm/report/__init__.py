@@ -304,9 +304,10 @@ def _sweep(
             if table and each in energy.CHAPTER.tables:
                 watts.setdefault(series.dtype, []).append(table)
             elif table and (each not in transfers.CHAPTER.tables or sweep.chapter in (transfers.CHAPTER.id, "ranks")):
-                # the ladder comes first if there is one size only
+                # the ladder at one size comes first; it has all of the row of that size but times end to end
                 first = each is ladder.TABLE and len(of_series[0].rows) == 1
-                of_series.insert(0 if first else len(of_series), table)
+                of_series[: 1 if first and sweep.chapter != ranks.CHAPTER.id else 0] = [table] if first else []
+                of_series += [] if first else [table]
     over = ranks.over_ranks(sweep.name, sweep.rows, whole)
     for kind, table, rows in over:
         folder.tabulate(f"{sweep.stem}.{kind}", [table], csv_files.of_kind(kind, rows))

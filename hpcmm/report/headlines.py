@@ -68,9 +68,9 @@ def headlines(
         timed = findings.in_own_arithmetic(findings.on_fewest_ranks(timed))
         timed = [row for row in timed if row["seconds_low"] > 0] or timed
         shown = [findings.fastest(at) for at in reversed(at_told_sizes(timed))]  # the largest size first
-        text = _told(shown, machines[shown[0]["machine"]] if several else "")
+        texts = _told(shown, machines[shown[0]["machine"]] if several else "")
         noise = noise_of(whole, shown[0])
-        found.append(_headline(name, formats.rate_text(shown[0]), text, shown[0]["seconds_low"], noise))
+        found.append(_headline(name, formats.rate_text(shown[0]), texts, shown[0]["seconds_low"], noise))
     if (most := most_ranks(scaling)) is not None:
         prefix, what = most
         of = "end to end" if prefix else "the kernel alone"
@@ -85,7 +85,7 @@ def headlines(
         text += f"; {machines[what['machine']]}" if several else ""
         value = formats.percent(what[prefix + "efficiency"])
         noise = noise_of(whole, what)
-        found.append(_headline("Scaling", value, text, what[prefix + "efficiency_low"], noise))
+        found.append(_headline("Scaling", value, [text], what[prefix + "efficiency_low"], noise))
     return found
 
 
@@ -122,7 +122,7 @@ def by_size(rows: Sequence[Row], noise: float = math.nan) -> Headline:
     if others:
         text += f". In any arithmetic {_ahead(every)}{_behind(every)}: {_ratios(every)}"
     _, low = extent(row["lead_low"] for row in best)
-    return _headline("Rate over size", _ahead(best), text, low, noise)
+    return _headline("Rate over size", _ahead(best), [text], low, noise)
 
 
 def _fastest_by_size(rungs: Sequence[Row]) -> list[Row]:
@@ -153,26 +153,28 @@ def _ratios(best: Sequence[Row]) -> str:
     return ", ".join(f"{Ratio.to_library(row, 'lead').short} at {formats.size(row)}" for row in shown)
 
 
-def _headline(name: str, value: str, text: str, low: float, noise: float) -> Headline:
+def _headline(name: str, value: str, texts: Sequence[str], low: float, noise: float) -> Headline:
     """A headline, or why it is withheld: ``low`` is the end of its interval, ``noise`` that of its machine."""
     if noise > visits.NOISY:
         limit = f"limit {100 * visits.NOISY:.0f} %"
         why = f"This machine is too noisy: visits of a point differ by {formats.percent(noise)} ({limit})"
-        return Headline(name, WITHHELD, f"{why}. End other processes and measure again. Measured: {text}")
+        return Headline(name, WITHHELD, f"{why}. End other processes and measure again. Measured: {' '.join(texts)}")
     if not math.isfinite(low):
         why = f"{UNKNOWN[:1].upper()}{UNKNOWN[1:]}"
-        return Headline(name, WITHHELD, f"{why}. Measure with three or more visits. Measured: {text}")
-    return Headline(name, value, text)
+        return Headline(name, WITHHELD, f"{why}. Measure with three or more visits. Measured: {' '.join(texts)}")
+    return Headline(name, value, *texts[:1], texts[1:])
 
 
-def _told(shown: Sequence[Row], machine: str) -> str:
-    """Say what is the fastest at each size, in one sentence, and how fast beside each library, in one more each."""
+def _told(shown: Sequence[Row], machine: str) -> list[str]:
+    """Say what is the fastest at each size, in one sentence, and how fast relative to each library, in one more each.
+
+    The fraction of the limit is the reason, which the first screen gives beside it.
+    """
     first, *others = shown
-    limit = findings.limited(first)
     where = f"on the {formats.device(first['device'])} at {formats.size(first)}"
-    parts = [f"{findings.name_of(first)} {where} in {first['dtype']}" + (f", {limit}" if limit else "")]
+    parts = [f"{findings.name_of(first)} {where} in {first['dtype']}"]
     parts += [f"{findings.name_of(row)} {formats.rate_text(row)} at {formats.size(row)}" for row in others]
-    sentences = ["; ".join(filter(None, [*parts, machine]))]
+    sentences = ["; ".join(filter(None, [*parts, machine])) + "."]
     for column, library in (("ratio", first["library"]), ("tuned_ratio", first["tuned_library"])):
         compared = [row for row in shown if math.isfinite(row["ratio"])]
         ratios = [
@@ -181,8 +183,8 @@ def _told(shown: Sequence[Row], machine: str) -> str:
             for row in compared
         ]
         if library and ratios:
-            sentences.append(f"Beside {library}: {'; '.join(ratios)}")
-    return ". ".join(sentences) + "." * (len(sentences) > 1)
+            sentences.append(f"Speed over {library}: {'; '.join(ratios)}.")
+    return sentences
 
 
 def most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:

@@ -110,7 +110,11 @@ def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | N
             continue
         best = findings.fastest(analysis.largest(findings.in_own_arithmetic(analysis.row_dicts(own))))
         reason = clause(limit(best, known.facts(best)))
-        more = [f"Why: {reason}.", _belief(frame[(frame["machine"] == machine) & (frame["device"] == device)])]
+        more = [
+            *headline.more,
+            f"Why: {reason}.",
+            _belief(frame[(frame["machine"] == machine) & (frame["device"] == device)]),
+        ]
         yield replace(headline, more=more, machine=machine, device=device, dtype=dtype)
 
 

@@ -121,9 +121,15 @@ loadVega().then(() => {
 }, error => {
   for (const place of places()) fail(place, error);
 });
-addEventListener("beforeprint", () => {  // open sections are printed
+const opened = [];  // only for printing
+addEventListener("beforeprint", () => {
+  for (const details of document.querySelectorAll("details.table:not([open])")) {
+    if (isShown(details.parentElement) && !details.querySelector("script.packed")) opened.push(details);
+  }
+  for (const details of opened) details.open = true;
   for (const place of places()) if (isShown(place)) draw(place);
 });
+addEventListener("afterprint", () => { for (const details of opened.splice(0)) details.open = false; });
 
 // A view of a chapter, or a closed part, is unpacked when it is shown for the first time.
 const unpacking = new Map();

@@ -27,7 +27,7 @@ from hpcmm.report.findings import MOST_SIZES, Finding
 from hpcmm.report.markup import Table
 from hpcmm.report.opening import Opening
 from hpcmm.report.vega import CONFIG, Figure
-from hpcmm.system.text import short_revision
+from hpcmm.system.text import short_revision, unbroken
 
 # Provenance that differs between runs on one machine; the rest is the environment.
 OF_THE_RUN = ("utc", "arguments", "slurm", "counters", "counters_at_end")
@@ -47,7 +47,7 @@ class Panel:
     @property
     def captions(self) -> str:
         """The subjects of its tables."""
-        return "; ".join(dict.fromkeys(table.caption.partition(",")[0] for table in self.tables))
+        return "; ".join(dict.fromkeys(re.split("[,;]", table.caption)[0] for table in self.tables))
 
 
 @dataclass(frozen=True)
@@ -128,9 +128,13 @@ def render(chapters: Sequence[tuple[Chapter, Sequence[View]]], head: Head) -> st
         line=machine_line(described),
         alarms=tables.failure_table(summary.alarms),
         unmeasured=[
-            tables.unmeasured_table(summary.missing),
-            tables.unplanned_table("Not measured: no result of their job", summary.of_failed_jobs),
-            tables.unplanned_table("Variants not measured", summary.unplanned),
+            table
+            for table in (
+                tables.unmeasured_table(summary.missing),
+                tables.unplanned_table("Not measured: no result of their job", summary.of_failed_jobs),
+                tables.unplanned_table("Variants not measured", summary.unplanned),
+            )
+            if table.rows
         ],
         conditions=described,
         provenance=provenance(head.runs),
@@ -223,6 +227,7 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["unbroken"] = unbroken
     return environment.get_template(name)
 
 

@@ -213,8 +213,10 @@ def size_axis(rows: Sequence[Mapping]) -> Spec:
     powers = all(n.bit_count() == 1 for n in sizes)
     if sizes[0] > 0 and (powers or sizes[-1] > 64 * sizes[0]):
         names = {str(row["n"]): formats.size(row) for row in rows}
-        label = f"{json.dumps(names, ensure_ascii=False)}[datum.value]"
-        axis = {"values": sizes, "labelExpr": label, "labelOverlap": "parity" if powers else "greedy"}
+        label = f"{json.dumps(names, ensure_ascii=False)}[datum.value] || datum.value"
+        most = sizes[-1].bit_length()
+        ticks = sizes if powers else [2**i for i in range(most) if 2**i >= sizes[0]]
+        axis = {"values": ticks, "labelExpr": label, "labelOverlap": "parity"}
         # room for half of the label of the last size, such as 16384
         return quantity("n", title="n", axis=axis, scale={"type": "log", "base": 2, "nice": False, "padding": 18})
     # a few sizes are all ticks; automatic ticks could lie between two adjacent sizes

@@ -60,9 +60,15 @@ def folded(line: str, columns: int) -> str:
     starts = [found.end() for found in re.finditer(r"(?:^|(?<=\S) ) +(?=\S)", line)]
     most = min(MOST_INDENT * columns, columns - max(map(len, line.split())))
     indent = max((start for start in starts if start <= most), default=2)
-    kept = UNIT.sub("\N{NO-BREAK SPACE}", line)
-    whole = textwrap.fill(kept, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    whole = textwrap.fill(
+        unbroken(line), columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
     return whole.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def unbroken(text: str) -> str:
+    """Return a text in which no line break separates a number from its unit."""
+    return UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
 def choices(value: object, allowed: Iterable) -> str:

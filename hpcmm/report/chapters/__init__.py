@@ -89,12 +89,13 @@ def place(series: Sequence[Series], counted: Collection[tuple]) -> tuple:
     Deliberate failures are last. GPUs come first, algorithms over ranks before rungs on several ranks, several visits
     before one, rungs with counters before others, ladders of one rank and one size before others.
     """
-    rows = [row for each in series for row in each.rows]
+    every = [row for each in series for row in each.rows]  # the page shows GPUs first: CPUs in a sweep do not count
+    rows = [row for row in every if DEVICES[row["device"]].accelerator] or every
     sizes, ranks = len(analysis.by_size(rows)), {row["ranks"] for row in rows}
     distributed = any(row["algorithm"] != TEXTBOOK for row in rows)
     with_counters = sum(tuple(row[name] for name in COUNTED) in counted for row in rows)
     return (
-        any(row["expected"] for row in rows),
+        any(row["expected"] for row in every),
         list(OPERATIONS).index(series[0].operation),
         not any(DEVICES[row["device"]].accelerator for row in rows),
         -len(ranks) if distributed else 0,
@@ -128,12 +129,13 @@ def what_to_see(rows: Sequence[Mapping[str, Any]], chapter: str = "") -> list[Fi
     if rungs and OPERATIONS[rungs[0]["operation"]].cached:
         rungs = []  # the levels of memory are no steps of a ladder
     points = {"right": right, "timed": timed, "rungs": rungs, "series": first_series(rungs)}
-    found = [Finding(failures(rows)), Finding(disturbances(timed))]
+    found = [Finding(failures(rows))]
     for answer in CHAPTERS[chapter].answers if chapter else ANSWERS:
         for device in DEVICES if answer.each_device else [""]:
             here = [row for row in points[answer.of] if device in ("", row["device"])]
             if here:
                 found.append(_finding(answer, here, device))
+    found.append(Finding(disturbances(timed)))
     return [each for each in found if each.text]
 
 

@@ -24,9 +24,11 @@ def is_shown(document: Document) -> bool:
 def course_table(answered: Answered, number_of: str) -> Table:
     """Make a table of a document: a column of the document beside each of ours, if it has numbers."""
     head, columns = [answered.axis], []
+    units = {_unit(column) for column in answered.columns if not column.texts}
+    shared = units.pop() if len(units) == 1 else ""
     for column in answered.columns:
         unit = _unit(column)
-        name = column.name + (f" [{unit}]" if unit else "")
+        name = column.name + (f" [{unit}]" if unit and not shared else "")
         if column.texts:
             head.append(name)
             columns.append([words(text) for text in column.texts])
@@ -37,11 +39,11 @@ def course_table(answered: Answered, number_of: str) -> Table:
         head.append(f"{name}, hpcmm" if column.documented else name)
         columns.append([_ours(pair) for pair in column.pairs])
     labels = [words(row + _unit_of_row(answered, i)) for i, row in enumerate(answered.rows)]
-    return Table(_caption(answered), head, [list(cells) for cells in zip(labels, *columns, strict=True)])
+    return Table(_caption(answered, shared), head, [list(cells) for cells in zip(labels, *columns, strict=True)])
 
 
-def _caption(answered: Answered) -> str:
-    return answered.caption + (f"; hpcmm: {answered.machine}" if answered.machine else "")
+def _caption(answered: Answered, unit: str) -> str:
+    return answered.caption + (f" [{unit}]" if unit else "") + (f"; hpcmm: {answered.machine}" if answered.machine else "")
 
 
 def _unit(column: Column) -> str:
@@ -66,6 +68,8 @@ def _written(pair: Pair) -> Cell:
 def _ours(pair: Pair) -> Cell:
     if isinstance(pair.ours, str):
         return Cell(pair.ours, kind="fail" if pair.ours == "FAIL" else "text")
+    if pair.unit in TIMES and 1e-4 <= pair.ours < 1e-3:
+        return Cell(f"{pair.ours:.3g}")  # as the documents write it, without an exponent
     return Cell(f"{pair.ours:,.0f}" if pair.ours.is_integer() and pair.unit in COUNTS else number(pair.ours))
 
 

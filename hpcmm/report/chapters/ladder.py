@@ -23,6 +23,7 @@ from hpcmm.report.vega import BESIDE, PALETTE, Figure, Spec, Style
 
 OTHERS = "others:"  # the label between the climb and the other rungs
 MOST_LADDERS = 8  # sizes of one ladder that can be chosen
+NARROW = "width < 300"  # a plot, as on a phone: beside a bar stands the factor alone
 LEAST_BRANCHES = 3  # that have a figure of their own
 
 
@@ -145,13 +146,14 @@ def _axes(
 ) -> tuple[Spec, Spec]:
     """Return a logarithmic axis from ``low`` with room for a text after the end of each bar, and that of the labels."""
     needed = (
-        f"{low:.6g} * pow({end / low:.6g}, width / max(width - {vega.text_width(text)}, 24))"
+        f"{low:.6g} * pow({end / low:.6g}, width / max(width - ({NARROW} ? {short} : {vega.text_width(text)}), 24))"
         for end, text in zip(ends, texts, strict=True)
+        for short in [vega.text_width(text.partition("×")[0] + "×")]
     )
     scale = {"type": "log", "domainMin": low, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
     axis = {"labelBound": True, "grid": False, "format": "~r", "labelOverlap": "greedy"}
     x = vega.quantity("value", title=title, scale=scale, axis=axis | {"values": _ticks(low, max(ends))})
-    axis = {"labelLimit": 200, "ticks": False, "domain": False}
+    axis = {"labelLimit": 200, "labelPadding": 6, "ticks": False, "domain": False}
     return x, vega.category("label", scale={"domain": labels}, title=None, axis=axis)
 
 
@@ -164,14 +166,16 @@ def _bars(x: Spec, y: Spec, start: float, channels: Spec, transform: Sequence[Sp
 
 def _beside(y: Spec, end: str) -> Spec:
     """Return a layer with the text of each bar after its end, an expression."""
-    mark, steps = {"type": "text", "align": "left", "dx": 6}, [{"calculate": end, "as": "end"}]
-    return vega.layer(mark, transform=steps, x=vega.quantity("end"), y=y, text={"field": "text"}) | {"name": BESIDE}
+    short = f"{NARROW} ? replace(datum.text, regexp('×.*'), '×') : datum.text"
+    mark = {"type": "text", "align": "left", "dx": 6}
+    steps = [{"calculate": end, "as": "end"}, {"calculate": short, "as": "beside"}]
+    return vega.layer(mark, transform=steps, x=vega.quantity("end"), y=y, text={"field": "beside"}) | {"name": BESIDE}
 
 
 def _ticks(low: float, high: float) -> list[float]:
     """Return 1, 2 and 5 times powers of ten between two numbers."""
     tens = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [tick for ten in tens for step in (1, 2, 5) if low <= (tick := step * 10.0**ten)]
+    return [tick for ten in tens for step in (1, 2, 5) if low <= (tick := step * 10.0**ten) <= 2 * high]
 
 
 def _branches(series: Series, steps: Sequence[Row]) -> Figure:

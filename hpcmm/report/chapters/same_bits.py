@@ -8,7 +8,6 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.report.chapters.chapter import chapter
-from hpcmm.report.formats import number
 from hpcmm.report.markup import EMPTY, Cell, Table
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Row, libraries, of_size, table, text
@@ -67,7 +66,7 @@ def answer(rows: Sequence[Row], question: str) -> Cell:
     if not changed:
         return Cell("yes", f"1, {listed(known)} ranks" if ranks else "", "text")
     worst = max(changed, key=lambda row: row[f"ulps_{question}"])
-    where = f"first at {int(changed[0][f'first_{question}'])}, up to {number(worst[f'ulps_{question}'])} ulps"
+    where = f"first at {int(changed[0][f'first_{question}'])}, up to {worst[f'ulps_{question}']:,.0f} ulps"
     return Cell("no", f"{listed(changed)} ranks: {where}" if ranks else where, "text")
 
 

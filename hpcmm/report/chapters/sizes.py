@@ -72,7 +72,9 @@ def _against_size(
     unit = f"speed relative to {baseline}" if relative else rates.name
     labels = [row["label"] for row in vega.first_of_labels(known)]
     style = vega.distinct(known, style)
-    color, shape, dash = vega.styled("label", labels, style, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=0)
+    dense = len({row["n"] for row in known}) > 24  # markers would hide the lines
+    symbol = {"symbolType": "stroke", "symbolSize": 400} if dense else {"symbolSize": 70, "symbolStrokeWidth": 0}
+    color, shape, dash = vega.styled("label", labels, style, symbolOpacity=1, **symbol)
     values, *ends = ([row[column + end] / scaled for row in known] for end in ("", "_low", "_high"))
     if relative:
         axis, limit = {"title": f"over {baseline}", "scale": {"zero": True}}, 1.0
@@ -102,14 +104,14 @@ def _against_size(
         # Shapes have no order for a line, and long names: one row each.
         shapes = [formats.size(at[0]) for at in sizes.values()]
         y = vega.category("size", title=None, sort=shapes, axis={"grid": True})
-        position = {"x": rate | {"axis": axis.get("axis", {}) | {"labelBound": True}}, "y": y}
+        ticks = {"labelBound": True, "tickCount": {"expr": "ceil(width / 80)"}}
+        position = {"x": rate | {"axis": ticks | axis.get("axis", {})}, "y": y}
         ends, height = {"x": low, "x2": high, "y": y}, max(120, 44 * len(shapes))
-    marker = 60 if len({row["n"] for row in known}) <= 24 else 12  # a dense sweep's markers would hide its lines
     if some_ends:  # Vega warns about the extent of an empty layer
         interval = vega.layer(INTERVAL | {"clip": True}, f"isValid(datum.{first})", **ends, color=color)
         layers.append(interval | {"name": f"needs_{first}"})
-    marks = {"color": color, "shape": shape, "tooltip": tooltips(rates.name, series)}
-    layers.append(vega.layer(vega.dots(marker), transform=calculations(series), **position, **marks))
+    marks = {"color": color, "tooltip": tooltips(rates.name, series)} | ({} if dense else {"shape": shape})
+    layers.append(vega.layer(vega.dots(12 if dense else 60), transform=calculations(series), **position, **marks))
     what = unit[:1].upper() + unit[1:] if relative else f"{unit} of the kernel alone"
     caption = f"{what} by {'size' if one_number else 'shape'}, {described(series)}{among}"
     caption += _arithmetics(known, series) if relative else ""

@@ -79,9 +79,9 @@ def tiles(rows: Sequence[Row]) -> str:
 
 
 def remainders(rows: Sequence[Row]) -> str:
-    """Give the cost of one row and column beyond a multiple of the tile, and how many peaks are at multiples."""
+    """Give the cost of one row and column more than a multiple of the tile, and how many multiples are peaks."""
     squares = [row for row in rows if row["tile"] and row["m"] == row["n"] == row["k"]]
-    texts = []
+    texts, peaks = [], []
     for first in vega.first_of_labels(squares):
         at = {row["n"]: row for row in squares if row["label"] == first["label"]}
         tile = first["tile"]
@@ -89,16 +89,16 @@ def remainders(rows: Sequence[Row]) -> str:
         falls = [rate_ratio(at[n + 1], at[n]) for n in multiples if n + 1 in at]
         if not falls:
             continue
-        text = f"{first['label']}: {_spread(falls)}"
+        texts.append(f"{first['label']} {_spread(falls)}")
         around = {n: range(n - tile // 2, n + tile // 2 + 1) for n in multiples}
         whole = {n: near for n, near in around.items() if all(each in at for each in near)}
         if whole:
-            peaks = sum(max(near, key=lambda each: at[each]["flops_per_second"]) == n for n, near in whole.items())
-            text += f", fastest within half a tile at {peaks} of {len(whole)} multiples"
-        texts.append(text)
+            count = sum(max(near, key=lambda each: at[each]["flops_per_second"]) == n for n, near in whole.items())
+            peaks.append(f"{first['label']} at {count} of {len(whole)}")
     if not texts:
         return ""
-    return f"Rate at a multiple of the tile plus one, relative to the multiple: {'; '.join(texts)}."
+    text = f"Rate at a multiple of the tile plus one, relative to the multiple (median, range): {', '.join(texts)}."
+    return text + (f" The multiple is the fastest size within half a tile: {', '.join(peaks)}." if peaks else "")
 
 
 def _spread(ratios: Sequence[Ratio]) -> str:
@@ -106,7 +106,7 @@ def _spread(ratios: Sequence[Ratio]) -> str:
         return str(ratios[0])
     values = sorted(ratio.value for ratio in ratios)
     ends = f"{formats.number(values[0])} to {formats.number(values[-1])}"
-    return f"{formats.times(median(values))} (median of {len(values)}; range {ends})"
+    return f"{formats.times(median(values))} ({ends})"
 
 
 CHAPTER = chapter(
