@@ -350,10 +350,16 @@ def test_printing_shows_open_sections_on_white(visit, small, tmp_path):
     assert not seen.page.locator("nav").is_visible() and not seen.page.locator("th a").first.is_visible()
 
 
-def test_open_sections_fit_on_paper(published):
+def test_folded_sections_are_printed_and_fit_on_paper(published):
     published.page.set_viewport_size({"width": 720, "height": 900})  # of A4 within its margins
     published.page.emulate_media(media="print")
+    folds = "[...document.querySelectorAll('details.table')].filter(each => each.checkVisibility())"
+    shut = published.page.evaluate(f"{folds}.length")
+    published.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert published.page.evaluate(f"{folds}.length > {shut} + 5 && {folds}.every(each => each.open)")
     assert published.page.evaluate("document.documentElement.scrollWidth") < 2 * 720  # Chromium shrinks no page more
+    published.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert published.page.evaluate(f"{folds}.length") == shut
 
 
 def test_a_column_leads_to_its_definition(visit, small):

@@ -496,7 +496,8 @@ def test_labels_fit_beside_bars_with_wide_intervals(tmp_path):
         end = eval(scale["domainMax"]["expr"], {"max": max, "pow": pow, "width": width})
         for record in chart["records"]:
             place = math.log(record["to"] / scale["domainMin"]) / math.log(end / scale["domainMin"]) * width
-            assert place + 6.5 * len(record["text"]) < width
+            text = record["text"] if width >= 300 else "".join(record["text"].partition("×")[:2])
+            assert place + 6.5 * len(text) < width
 
 
 def luminance(colour: str) -> float:
@@ -1240,6 +1241,7 @@ def test_a_merged_sweep_of_one_visit_does_not_displace_the_first_views(tmp_path)
     published = store.read(Path(__file__).parents[1] / "results" / "reference" / "timings.h5")
     before = first_sweeps(published)
     assert {"ladder", "reductions", "ranks", "sizes"} <= set(before)
+    assert before["ranks"].startswith("distributed")  # not the small products that CPUs compute on the most ranks
 
     def once(point):
         return measurement(point, samples=kernel_samples([1e-3 * (1 + 0.01 * i) for i in range(6)]))

@@ -43,7 +43,9 @@ def course_table(answered: Answered, number_of: str) -> Table:
 
 
 def _caption(answered: Answered, unit: str) -> str:
-    return answered.caption + (f" [{unit}]" if unit else "") + (f"; hpcmm: {answered.machine}" if answered.machine else "")
+    return (
+        answered.caption + (f" [{unit}]" if unit else "") + (f"; hpcmm: {answered.machine}" if answered.machine else "")
+    )
 
 
 def _unit(column: Column) -> str:

@@ -146,9 +146,10 @@ def _axes(
 ) -> tuple[Spec, Spec]:
     """Return a logarithmic axis from ``low`` with room for a text after the end of each bar, and that of the labels."""
     needed = (
-        f"{low:.6g} * pow({end / low:.6g}, width / max(width - ({NARROW} ? {short} : {vega.text_width(text)}), 24))"
+        f"{low:.6g} * pow({end / low:.6g}, width / max(width - {short} - {rest} * (1 - ({NARROW})), 24))"
         for end, text in zip(ends, texts, strict=True)
-        for short in [vega.text_width(text.partition("×")[0] + "×")]
+        for short in [vega.text_width("".join(text.partition("×")[:2]))]
+        for rest in [vega.text_width(text) - short]
     )
     scale = {"type": "log", "domainMin": low, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
     axis = {"labelBound": True, "grid": False, "format": "~r", "labelOverlap": "greedy"}
