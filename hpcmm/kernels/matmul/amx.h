@@ -18,13 +18,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
-/* Loops of these functions are compiled for AVX-512, too, and the processor chooses when the module is loaded. */
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
-#define VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "default")))
-#else
-#define VECTORIZED
-#endif
-
 #define INLINE static inline __attribute__((always_inline))
 
 #define JOIN(a, b) JOIN_EXPANDED(a, b)

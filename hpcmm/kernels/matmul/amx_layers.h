@@ -13,7 +13,6 @@
 typedef int32_t ints __attribute__((vector_size(64)));
 typedef float floats __attribute__((vector_size(64)));
 typedef REAL reals __attribute__((vector_size(64)));
-typedef int8_t bytes __attribute__((vector_size(16)));
 
 #define BITS JOIN(BITS_, REAL)
 #define BITS_float int32_t
@@ -28,13 +27,20 @@ enum {
     BIAS = sizeof(REAL) == 4 ? 127 : 1023,
 };
 
+/* Of matmul, with the copies of A and B and the exponents of their scales. */
+#define PARAMETERS                                                                                                 \
+    (int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc, \
+     int threads __attribute__((unused)), char *a_copy, char *b_copy, int *scales_a, int *scales_b)
+#define ARGUMENTS (m, n, k, alpha, A, lda, B, ldb, beta, C, ldc, threads, a_copy, b_copy, scales_a, scales_b)
+
 /* 16 elements of a row. */
 struct sixteen {
     reals part[PARTS];
 };
 
-/* Of a source: divide 16 integers, given as floating-point numbers, among layers: the lowest byte of an int is used. */
-INLINE void split(const struct sixteen *x, ints *layers);
+/* Of a source: divide four vectors of integers, given as floating-point numbers, among layers. Each layer gets 16 words
+   of four bytes, one of each vector. */
+INLINE void split(const struct sixteen *x, char *to, size_t of_layer);
 /* Of a source: the exponent of the scale for elements below 2^exponent, with a sum of squares over 4^exponent. */
 INLINE int scale_for(int exponent, double squares);
 
@@ -66,10 +72,10 @@ INLINE void put(const struct sixteen *x, REAL *to, int count)
         memcpy(to, x, count * sizeof(REAL));
 }
 
-/* Four rows of 16 integers as words of four bytes: a byte of each row, which are `stride` vectors apart. */
-INLINE ints interleaved(const ints *rows, int stride)
+/* The lowest bytes of four vectors of integers as words of four bytes: a byte of each vector. */
+INLINE ints interleaved(const ints *vectors)
 {
-    return (rows[0] & 255) | (rows[stride] & 255) << 8 | (rows[2 * stride] & 255) << 16 | rows[3 * stride] << 24;
+    return (vectors[0] & 255) | (vectors[1] & 255) << 8 | (vectors[2] & 255) << 16 | vectors[3] << 24;
 }
 
 /* 2^exponent as two factors, because it may be out of range; 0 for NOT_FINITE. */
@@ -135,7 +141,7 @@ INLINE void add_squares(struct norms *norms, const REAL *from, int count, const 
 }
 
 /* Return the exponent of the scale of a row of A. */
-VECTORIZED static int scale_of_row(int k, const REAL *a)
+INLINE int scale_of_row(int k, const REAL *a)
 {
     struct norms norms = {0};
     BITS most = 0, magnitudes[EDGE];
@@ -159,7 +165,7 @@ VECTORIZED static int scale_of_row(int k, const REAL *a)
 }
 
 /* Find the exponents of the scales of up to STRIP columns of B. There is room for whole panels. */
-VECTORIZED static void scales_of_columns(int columns, int k, const REAL *B, size_t ldb, int *scales)
+INLINE void scales_of_columns(int columns, int k, const REAL *B, size_t ldb, int *scales)
 {
     struct norms norms[STRIP / EDGE] = {0};
     struct sixteen scale[STRIP / EDGE][2];
@@ -188,8 +194,8 @@ VECTORIZED static void scales_of_columns(int columns, int k, const REAL *B, size
     }
 }
 
-/* Pack the layers of up to 32 rows of A. */
-VECTORIZED static void layers_of_a(int rows, int k, const REAL *A, size_t lda, struct packed to, int panel, int *scales)
+/* Pack the layers of up to 32 rows of A. Of the 64 terms of a step, those of a word are 16 apart, as in B. */
+INLINE void layers_of_a(int rows, int k, const REAL *A, size_t lda, struct packed to, int panel, int *scales)
 {
     for (int i = 0; i < SIDE; ++i) {
         const REAL *a = A + (i < rows ? i * lda : 0);
@@ -199,49 +205,38 @@ VECTORIZED static void layers_of_a(int rows, int k, const REAL *A, size_t lda, s
             factors_of(&scales[i], 0, scale);
         }
         for (int step = 0; step < to.steps; ++step) {
-            bytes narrow[LAYERS][DEPTH / EDGE];
-            for (int q = 0; q < DEPTH / EDGE; ++q) {
-                const int p = step * DEPTH + q * EDGE;
-                ints layers[LAYERS];
-                const struct sixteen x = take_scaled(a + p, i < rows ? k - p : 0, scale);
-                split(&x, layers);
-                for (int l = 0; l < LAYERS; ++l)
-                    narrow[l][q] = __builtin_convertvector(layers[l], bytes);
+            struct sixteen x[GROUP];
+            for (int g = 0; g < GROUP; ++g) {
+                const int p = step * DEPTH + g * EDGE;
+                x[g] = take_scaled(a + p, i < rows ? k - p : 0, scale);
             }
-            char *row = place(to, panel, step) + i * ROW_BYTES;
-            for (int l = 0; l < LAYERS; ++l, row += layer_bytes(to)) /* whole lines: those of layers share their sets */
-                memcpy(row, narrow[l], ROW_BYTES);
+            split(x, place(to, panel, step) + i * ROW_BYTES, layer_bytes(to));
         }
     }
 }
 
 /* Pack the layers of a step of up to STRIP columns of B. */
-VECTORIZED static void layers_of_b(int columns, int k, const REAL *B, size_t ldb, struct packed to, int panel, int step,
-                                   const int *scales)
+INLINE void layers_of_b(int columns, int k, const REAL *B, size_t ldb, struct packed to, int panel, int step,
+                        const int *scales)
 {
     struct sixteen scale[STRIP / EDGE][2];
     const int all = divided_up(columns, SIDE) * SIDE;
     for (int j = 0; j < all; j += EDGE)
         factors_of(scales + j, 1, scale[j / EDGE]);
-    for (int q = 0; q < DEPTH; q += GROUP)
+    for (int row = 0; row < EDGE; ++row)
         for (int j = 0; j < all; j += EDGE) {
-            ints layers[GROUP][LAYERS];
+            struct sixteen x[GROUP];
             for (int g = 0; g < GROUP; ++g) {
-                const int p = step * DEPTH + q + g;
-                const REAL *from = B + (p < k ? p * ldb + j : 0);
-                const struct sixteen x = take_scaled(from, p < k ? columns - j : 0, scale[j / EDGE]);
-                split(&x, layers[g]);
+                const int p = step * DEPTH + g * EDGE + row;
+                x[g] = take_scaled(B + (p < k ? p * ldb + j : 0), p < k ? columns - j : 0, scale[j / EDGE]);
             }
-            char *row = place(to, panel + j / SIDE, step) + j % SIDE / EDGE * TILE_BYTES + q / GROUP * ROW_BYTES;
-            for (int l = 0; l < LAYERS; ++l, row += layer_bytes(to)) {
-                const ints words = interleaved(&layers[0][l], LAYERS);
-                memcpy(row, &words, sizeof words);
-            }
+            char *tile = place(to, panel + j / SIDE, step) + j % SIDE / EDGE * TILE_BYTES;
+            split(x, tile + row * ROW_BYTES, layer_bytes(to));
         }
 }
 
 /* Pack the layers of A and B, by all threads. */
-static void pack_layers(int m, int n, int k, const REAL *A, size_t lda, struct packed a, int *scales_a, const REAL *B,
+INLINE void pack_layers(int m, int n, int k, const REAL *A, size_t lda, struct packed a, int *scales_a, const REAL *B,
                         size_t ldb, struct packed b, int *scales_b)
 {
 #pragma omp for nowait

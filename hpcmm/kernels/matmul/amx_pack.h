@@ -1,6 +1,12 @@
 /* Panels of A and B, and blocks of C, in bfloat16 or int8: before and after the products of amx_product.h. */
+/* Of matmul, with the copies of A and B. */
+#define PARAMETERS                                                                                                  \
+    (int m, int n, int k, SUM alpha, const element *A, int lda, const element *B, int ldb, SUM beta, result *C,     \
+     int ldc, int threads __attribute__((unused)), char *a_copy, char *b_copy)
+#define ARGUMENTS (m, n, k, alpha, A, lda, B, ldb, beta, C, ldc, threads, a_copy, b_copy)
+
 /* Copy a step of rows of A to a panel, padded with zeros. */
-VECTORIZED static void pack_a(int rows, int k, const element *A, size_t lda, struct packed to, int panel, int step)
+INLINE void pack_a(int rows, int k, const element *A, size_t lda, struct packed to, int panel, int step)
 {
     char *tile = place(to, panel, step);
     const int p = step * DEPTH, terms = smaller(DEPTH, k - p);
@@ -15,7 +21,7 @@ VECTORIZED static void pack_a(int rows, int k, const element *A, size_t lda, str
 }
 
 /* Copy a step of columns of B to a panel, interleaved and padded with zeros. */
-VECTORIZED static void pack_b(int columns, int k, const element *B, size_t ldb, struct packed to, int panel, int step)
+INLINE void pack_b(int columns, int k, const element *B, size_t ldb, struct packed to, int panel, int step)
 {
     element *tile = (element *)place(to, panel, step);
     for (int half = 0; half < SIDE; half += EDGE)
@@ -32,7 +38,7 @@ VECTORIZED static void pack_b(int columns, int k, const element *B, size_t ldb, 
         }
 }
 
-VECTORIZED static void write_block(int rows, int columns, SUM alpha, const SUM *s, SUM beta, result *C, int ldc)
+INLINE void write_block(int rows, int columns, SUM alpha, const SUM *s, SUM beta, result *C, int ldc)
 {
     for (int i = 0; i < rows; ++i)
         for (int j = 0; j < columns; j += EDGE)

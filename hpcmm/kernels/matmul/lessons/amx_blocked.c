@@ -17,13 +17,10 @@
 #include "matmul/amx_product.h"
 #include "matmul/amx_pack.h"
 
-void matmul(int m, int n, int k, SUM alpha, const element *A, int lda, const element *B, int ldb, SUM beta, result *C,
-            int ldc, int threads, char *a_copy, char *b_copy)
+INLINE void part_of_thread PARAMETERS
 {
     const int steps = steps_of(k);
     const struct packed a = {a_copy, 1, steps}, b = {b_copy, divided_up(n, SIDE), steps};
-    (void)threads;
-    amx = detect_amx();
     tiles_begin();
     for (int step = 0; step < steps; ++step) /* the outer loop: rows of B are read from left to right */
         for (int j = 0; j < n; j += SIDE)
@@ -38,3 +35,5 @@ void matmul(int m, int n, int k, SUM alpha, const element *A, int lda, const ele
     }
     tiles_end();
 }
+
+DEFINE_MATMUL(1)

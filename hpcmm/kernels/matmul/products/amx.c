@@ -19,29 +19,25 @@
 #include "matmul/amx_product.h"
 #include "matmul/amx_pack.h"
 
-void matmul(int m, int n, int k, SUM alpha, const element *A, int lda, const element *B, int ldb,
-            SUM beta, result *C, int ldc, int threads, char *a_copy, char *b_copy)
+INLINE void part_of_thread PARAMETERS
 {
-    amx = detect_amx();
     const int steps = steps_of(k);
     const struct packed a = {a_copy, divided_up(m, SIDE), steps}, b = {b_copy, divided_up(n, SIDE), steps};
-#pragma omp parallel num_threads(threads)
-    {
-        tiles_begin();
+    tiles_begin();
 #pragma omp for collapse(2) nowait
-        for (int i = 0; i < m; i += SIDE)
-            for (int step = 0; step < steps; ++step)
-                pack_a(smaller(SIDE, m - i), k, A + (size_t)i * lda, lda, a, i / SIDE, step);
+    for (int i = 0; i < m; i += SIDE)
+        for (int step = 0; step < steps; ++step)
+            pack_a(smaller(SIDE, m - i), k, A + (size_t)i * lda, lda, a, i / SIDE, step);
 #pragma omp for collapse(2)
-        for (int step = 0; step < steps; ++step) /* the outer loop: rows of B are read from left to right */
-            for (int j = 0; j < n; j += SIDE)
-                pack_b(smaller(SIDE, n - j), k, B + j, ldb, b, j / SIDE, step);
-        int i, j, height, width;
-        for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);) {
-            multiply_block(a, i / SIDE, divided_up(height, SIDE), b, j / SIDE, divided_up(width, SIDE), 0, steps,
-                           true);
-            write_block(height, width, alpha, sums[0], beta, C + (size_t)i * ldc + j, ldc);
-        }
-        tiles_end();
+    for (int step = 0; step < steps; ++step) /* the outer loop: rows of B are read from left to right */
+        for (int j = 0; j < n; j += SIDE)
+            pack_b(smaller(SIDE, n - j), k, B + j, ldb, b, j / SIDE, step);
+    int i, j, height, width;
+    for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);) {
+        multiply_block(a, i / SIDE, divided_up(height, SIDE), b, j / SIDE, divided_up(width, SIDE), 0, steps, true);
+        write_block(height, width, alpha, sums[0], beta, C + (size_t)i * ldc + j, ldc);
     }
+    tiles_end();
 }
+
+DEFINE_MATMUL(threads)

@@ -47,11 +47,10 @@ INLINE ints residue(const floats *z, int l)
     return __builtin_convertvector(*z + quotient * NEGATIVE_MODULUS[l], ints);
 }
 
-/* Round integers to digits, and these to residues. The sums of digits are integers below 2^24, so float is exact. */
-INLINE void split(const struct sixteen *x, ints *layers)
+/* Digits of integers, from the lowest to the highest. */
+INLINE void digits_of(const struct sixteen *x, floats *digits)
 {
     const double round = 3ll << 51, base = 1 << DIGIT_BITS;
-    floats digits[4];
     for (int part = 0; part < PARTS; ++part) {
         double power = base * base * base;
         doubles rest = x->part[part];
@@ -62,9 +61,23 @@ INLINE void split(const struct sixteen *x, ints *layers)
             rest -= power * multiple;
         }
     }
-    for (int l = 0; l < LAYERS; ++l) {
-        const floats z = digits[3] * POWER_3[l] + (digits[2] * POWER_2[l] + (digits[1] * POWER_1[l] + digits[0]));
-        layers[l] = residue(&z, l);
+}
+
+/* Round integers to digits, and these to residues. The sums of digits are integers below 2^24, so float is exact. */
+INLINE void split(const struct sixteen *x, char *to, size_t of_layer)
+{
+    floats digits[GROUP][4];
+    for (int g = 0; g < GROUP; ++g)
+        digits_of(&x[g], digits[g]);
+    for (int l = 0; l < LAYERS; ++l, to += of_layer) {
+        ints residues[GROUP];
+        for (int g = 0; g < GROUP; ++g) {
+            const floats z = digits[g][3] * POWER_3[l] +
+                             (digits[g][2] * POWER_2[l] + (digits[g][1] * POWER_1[l] + digits[g][0]));
+            residues[g] = residue(&z, l);
+        }
+        const ints words = interleaved(residues);
+        memcpy(to, &words, sizeof words);
     }
 }
 
@@ -79,7 +92,7 @@ INLINE ints row_of(const ints *words, int row)
 
 /* Reduce sums modulo the l-th modulus, and add the residues of earlier terms. A sum is 2^16 high + low. With the residue
    of 2^16 in its place, it is an integer below 2^23, which float holds exactly. */
-VECTORIZED static void reduce(int tiles, int l, bool fresh, const int *s)
+INLINE void reduce(int tiles, int l, bool fresh, const int *s)
 {
     const float modulus = -NEGATIVE_MODULUS[l];
     const int remainder = (1 << 16) % (int)modulus;
@@ -95,14 +108,14 @@ VECTORIZED static void reduce(int tiles, int l, bool fresh, const int *s)
                 z += __builtin_convertvector(row_of(words, row), floats);
             result[row] = residue(&z, l);
         }
-        *words = interleaved(result, 1);
+        *words = interleaved(result);
     }
 }
 
 /* C = alpha A B + beta C from the residues of A B, by the Chinese remainder theorem. The weights are multiples of
    a power of two in WEIGHT_HIGH, so that the sum of these parts is exact, and the rest in WEIGHT_LOW. */
-VECTORIZED static void write_block(int rows, int columns, double alpha, const int *scales_a, const int *scales_b,
-                                   double beta, double *C, size_t ldc)
+INLINE void write_block(int rows, int columns, double alpha, const int *scales_a, const int *scales_b, double beta,
+                        double *C, size_t ldc)
 {
     const double round = 3ll << 51;
     double factors_a[2][MC], factors_b[2][NC];
@@ -144,30 +157,27 @@ VECTORIZED static void write_block(int rows, int columns, double alpha, const in
         }
 }
 
-void matmul(int m, int n, int k, double alpha, const double *A, int lda, const double *B, int ldb, double beta, double *C,
-            int ldc, int threads, char *a_copy, char *b_copy, int *scales_a, int *scales_b)
+INLINE void part_of_thread PARAMETERS
 {
-    amx = detect_amx();
     const int steps = steps_of(k);
     const struct packed a = {a_copy, divided_up(m, SIDE), steps}, b = {b_copy, divided_up(n, SIDE), steps};
-#pragma omp parallel num_threads(threads)
-    {
-        tiles_begin();
-        pack_layers(m, n, k, A, lda, a, scales_a, B, ldb, b, scales_b);
-        int i, j, height, width;
-        for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);) {
-            const int rows = divided_up(height, SIDE), columns = divided_up(width, SIDE);
-            for (int l = 0; l < LAYERS; ++l) {
-                const struct packed left = {a.bytes + l * layer_bytes(a), a.panels, steps};
-                const struct packed right = {b.bytes + l * layer_bytes(b), b.panels, steps};
-                for (int first = 0; first < steps; first += EXACT_STEPS) {
-                    multiply_block(left, i / SIDE, rows, right, j / SIDE, columns, first,
-                                   smaller(steps, first + EXACT_STEPS), true);
-                    reduce(rows * (NC / SIDE) * 4, l, first == 0, sums[0]);
-                }
+    tiles_begin();
+    pack_layers(m, n, k, A, lda, a, scales_a, B, ldb, b, scales_b);
+    int i, j, height, width;
+    for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);) {
+        const int rows = divided_up(height, SIDE), columns = divided_up(width, SIDE);
+        for (int l = 0; l < LAYERS; ++l) {
+            const struct packed left = {a.bytes + l * layer_bytes(a), a.panels, steps};
+            const struct packed right = {b.bytes + l * layer_bytes(b), b.panels, steps};
+            for (int first = 0; first < steps; first += EXACT_STEPS) {
+                multiply_block(left, i / SIDE, rows, right, j / SIDE, columns, first,
+                               smaller(steps, first + EXACT_STEPS), true);
+                reduce(rows * (NC / SIDE) * 4, l, first == 0, sums[0]);
             }
-            write_block(height, width, alpha, scales_a + i, scales_b + j, beta, C + (size_t)i * ldc + j, ldc);
         }
-        tiles_end();
+        write_block(height, width, alpha, scales_a + i, scales_b + j, beta, C + (size_t)i * ldc + j, ldc);
     }
+    tiles_end();
 }
+
+DEFINE_MATMUL(threads)

@@ -35,19 +35,25 @@ INLINE int scale_for(int exponent, double squares)
     return 22 - exponent;
 }
 
-/* Round to an integer, and take its balanced digits to the base 256, from the highest to the lowest. */
-INLINE void split(const struct sixteen *x, ints *layers)
+/* Round to integers, and take their balanced digits to the base 256, from the highest to the lowest. */
+INLINE void split(const struct sixteen *x, char *to, size_t of_layer)
 {
     const float magic = 3 << 22; /* a sum of it and x has the integer in its lowest bits */
     const int32_t bits_of_magic = 0x4b400000, halves = 0x808080;
-    ints digits = (((ints)(x->part[0] + magic) - bits_of_magic) + halves) ^ halves;
-    for (int l = LAYERS - 1; l >= 0; --l, digits >>= 8)
-        layers[l] = digits;
+    ints digits[GROUP];
+    for (int g = 0; g < GROUP; ++g)
+        digits[g] = (((ints)(x[g].part[0] + magic) - bits_of_magic) + halves) ^ halves;
+    for (int l = LAYERS - 1; l >= 0; --l) {
+        const ints words = interleaved(digits);
+        memcpy(to + l * of_layer, &words, sizeof words);
+        for (int g = 0; g < GROUP; ++g)
+            digits[g] >>= 8;
+    }
 }
 
 /* C = alpha s 2^-scales + beta C, with sums s of three orders of digits, and 2^scales_b as its inverse, factors_b. */
-VECTORIZED static void write_block(int rows, int columns, float alpha, const int *scales_a, const double *factors_b,
-                                   float beta, float *C, size_t ldc)
+INLINE void write_block(int rows, int columns, float alpha, const int *scales_a, const double *factors_b, float beta,
+                        float *C, size_t ldc)
 {
     for (int i = 0; i < rows; ++i) {
         const double factor = scales_a[i] == NOT_FINITE ? NAN : ldexp(alpha, 32 - scales_a[i]);
@@ -66,9 +72,10 @@ VECTORIZED static void write_block(int rows, int columns, float alpha, const int
     }
 }
 
-static void multiply_few(int m, int n, int k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
+INLINE void multiply_few(int m, int n, int k, float alpha, const float *A, size_t lda, const float *B, size_t ldb,
                          float beta, float *C, size_t ldc)
 {
+#pragma omp for
     for (int i = 0; i < m; ++i) {
         float *restrict c = C + i * ldc;
         for (int j = 0; j < n; ++j)
@@ -79,32 +86,28 @@ static void multiply_few(int m, int n, int k, float alpha, const float *A, size_
     }
 }
 
-void matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
-            int ldc, int threads, char *a_copy, char *b_copy, int *scales_a, int *scales_b)
+INLINE void part_of_thread PARAMETERS
 {
     if (k < FEWEST) {
         multiply_few(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
         return;
     }
-    amx = detect_amx();
     const int steps = steps_of(k);
     const struct packed a = {a_copy, divided_up(m, SIDE), steps}, b = {b_copy, divided_up(n, SIDE), steps};
-#pragma omp parallel num_threads(threads)
-    {
-        tiles_begin();
-        pack_layers(m, n, k, A, lda, a, scales_a, B, ldb, b, scales_b);
-        int i, j, height, width;
-        for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);) {
-            double factors_b[NC] = {0};
-            for (int q = 0; q < width; ++q)
-                factors_b[q] = scales_b[j + q] == NOT_FINITE ? NAN : ldexp(1, -scales_b[j + q]);
-            for (int first = 0; first < steps; first += EXACT_STEPS) {
-                multiply_block(a, i / SIDE, divided_up(height, SIDE), b, j / SIDE, divided_up(width, SIDE), first,
-                               smaller(steps, first + EXACT_STEPS), true);
-                write_block(height, width, alpha, scales_a + i, factors_b, first ? 1 : beta, C + (size_t)i * ldc + j,
-                            ldc);
-            }
+    tiles_begin();
+    pack_layers(m, n, k, A, lda, a, scales_a, B, ldb, b, scales_b);
+    int i, j, height, width;
+    for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);) {
+        double factors_b[NC] = {0};
+        for (int q = 0; q < width; ++q)
+            factors_b[q] = scales_b[j + q] == NOT_FINITE ? NAN : ldexp(1, -scales_b[j + q]);
+        for (int first = 0; first < steps; first += EXACT_STEPS) {
+            multiply_block(a, i / SIDE, divided_up(height, SIDE), b, j / SIDE, divided_up(width, SIDE), first,
+                           smaller(steps, first + EXACT_STEPS), true);
+            write_block(height, width, alpha, scales_a + i, factors_b, first ? 1 : beta, C + (size_t)i * ldc + j, ldc);
         }
-        tiles_end();
     }
+    tiles_end();
 }
+
+DEFINE_MATMUL(threads)
