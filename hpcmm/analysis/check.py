@@ -38,24 +38,12 @@ def check(
     detect: float | None = None,
     further: Sequence[Columns] = (),
 ) -> Check:
-    """Compare each device of a timings file with its peers, and with a reference.
+    """Compare each device of a timings file with its peers, and with a ``reference`` from ``Check.reference``.
 
-    Parameters
-    ----------
-    columns : mapping
-        From ``store.read``.
-    reference : mapping, optional
-        From ``Check.reference``.
-    detect : float, optional
-        The slowdown that every sweep must be able to show, such as 0.05; by default ``DETECT`` for those of
-        accelerators.
-    further : sequence of mapping
-        Files of the same devices. Their visits count as visits of the same measurements.
+    ``detect`` is the slowdown that every sweep must be able to show, such as 0.05; by default ``DETECT`` for those of
+    accelerators. ``further`` are files of the same devices, whose visits count as visits of the same measurements.
 
-    Raises
-    ------
-    CheckError
-        If the file does not name the node of each rank, or has several runs of different ranks.
+    Raise CheckError if the file does not name the node of each rank, or has several runs of different ranks.
     """
     subjects = _subjects(columns)
     measured, broken, missing = _times(columns, len(subjects))

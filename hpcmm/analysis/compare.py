@@ -104,19 +104,9 @@ class Comparison:
 def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool = False) -> Comparison:
     """Compare two timings files.
 
-    Parameters
-    ----------
-    before, after : mapping
-        From ``store.read``.
-    scope : {"kernel", "call"}
-        The kernel alone, or end to end. An algorithm that is timed in only one way is compared by that one.
-    anyway : bool
-        Compare files also if devices or cache settings differ.
-
-    Raises
-    ------
-    ComparisonError
-        If the files have no point in common, or if devices or cache settings differ.
+    ``scope`` is a key of ``SCOPES``. An algorithm that is timed in only one way is compared by that one. Raise
+    ComparisonError if the files have no point in common, or if devices or cache settings differ, unless they are to be
+    compared ``anyway``.
     """
     kinds, notes = differences(before, after)
     if kinds and not anyway:

@@ -69,13 +69,7 @@ def compared(
 
 
 class Comparison:
-    """Devices, the times of a reference, and what a difference between healthy ones may be.
-
-    Parameters
-    ----------
-    reference : mapping
-        From ``Check.reference``; empty without one.
-    """
+    """Devices, the times of a reference (empty without one), and what a difference between healthy ones may be."""
 
     def __init__(self, subjects: Sequence[Subject], measured: Sequence[Times], reference: Mapping[str, Any]):
         self.subjects = subjects

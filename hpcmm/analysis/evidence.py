@@ -90,12 +90,7 @@ class Chance:
     """The distribution of a standardized difference of an unchanged point, from those of the controls.
 
     Student's t with unknown scale and degrees of freedom, weighted by the likelihood of each pair of them: few
-    controls, or some large differences, leave heavy tails possible.
-
-    Parameters
-    ----------
-    values, weights : ndarray
-        Standardized differences of the controls, and how much each of them counts.
+    controls, or some large differences, leave heavy tails possible. ``weights`` is how much each control counts.
     """
 
     STEP = 0.05
@@ -139,23 +134,16 @@ def _tails() -> np.ndarray:
 class Controls:
     """Differences of controls, and what they say about an unchanged point.
 
-    Their median is the level that all points share; it is removed, as ``check`` removes that of a visit. What the
-    errors of the visits do not explain is a spread between the files, which depends on the time of a point: the one
-    that makes the third quartile of the standardized differences of the controls with the nearest times that of a
-    normal distribution (the random-effects model of DerSimonian and Laird, *Control. Clin. Trials* 7, 1986). The median
-    would jump if a state is either on or off. These controls are a third of all, at least ``CONTROLS`` and at most
-    ``noise.NEIGHBOURS``. ``Chance`` has the tails, from differences that are standardized without the control itself.
+    Their median is the level that all points share; if it is ``centred``, it is removed, as ``check`` removes that of a
+    visit. What the errors of the visits do not explain is a spread between the files, which depends on the time of a
+    point: the one that makes the third quartile of the standardized differences of the controls with the nearest times
+    that of a normal distribution (the random-effects model of DerSimonian and Laird, *Control. Clin. Trials* 7, 1986).
+    The median would jump if a state is either on or off. These controls are a third of all, at least ``CONTROLS`` and
+    at most ``noise.NEIGHBOURS``. ``Chance`` has the tails, from differences that are standardized without the control
+    itself.
 
-    Parameters
-    ----------
-    times, differences, errors : ndarray
-        Of each control, more than ``CONTROLS``: logarithm of its seconds, difference of logarithms, and its error.
-    kinds : ndarray of int
-        The problem of each control. Controls of one problem are not independent, and count as one in ``Chance``.
-    centred : bool
-        Whether the level is removed.
-    work : frozenset of str
-        The operations and algorithms of the controls.
+    ``times`` are logarithms of seconds. ``kinds`` is the problem of each control: controls of one problem are not
+    independent, and count as one in ``Chance``. ``work`` names the operations and algorithms of the controls.
     """
 
     def __init__(
@@ -214,18 +202,11 @@ def _quartile(values: np.ndarray) -> np.ndarray:
 class Evidence:
     """The visits of several files, and the differences of a point between them that occur by chance.
 
-    The spread between visits is that of ``noise``, with one prior for all files.
+    The spread between visits is that of ``noise``, with one prior for all files. The rows of all ``frames``, from
+    ``analysis.measurements``, are numbered in this order; ``offsets`` has the number of the first row of each.
 
-    Parameters
-    ----------
-    frames : sequence of DataFrame
-        Of ``analysis.measurements``, of each file. The rows of all files are numbered in this order; ``offsets`` has
-        the number of the first row of each.
-    slowest : sequence of DataFrame
-        Of ``analysis.slowest_ranks``.
-    libraries : sequence, optional
-        The libraries of each file. Where they differ, baselines may have changed as well: then their level is not
-        removed, and all of their differences count as chance. None if the devices differ: there are no controls.
+    Where the ``libraries`` of the files differ, baselines may have changed as well: then their level is not removed,
+    and all of their differences count as chance. None if the devices differ: there are no controls.
     """
 
     def __init__(

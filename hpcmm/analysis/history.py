@@ -112,19 +112,10 @@ def _finite(value: float) -> float | None:
 
 
 def history(files: Mapping[str, Columns], scope: str = "kernel") -> History:
-    """Follow each point of several timings files through time.
+    """Follow each point of several timings files, by their names, through time.
 
-    Parameters
-    ----------
-    files : mapping
-        From the name of each file to what ``store.read`` returns.
-    scope : {"kernel", "call"}
-        The kernel alone, or end to end. An algorithm that is timed in only one way is followed by that one.
-
-    Raises
-    ------
-    HistoryError
-        If no point is in two of the files.
+    ``scope`` is a key of ``compare.SCOPES``. An algorithm that is timed in only one way is followed by that one. Raise
+    HistoryError if no point is in two of the files.
     """
     order = sorted(files, key=lambda name: (_date(files[name]), name))
     columns = [files[name] for name in order]
@@ -208,23 +199,13 @@ def _trend(entries: Iterator[tuple[int, Mapping]], evidence: Mapping[str, Eviden
 def steps_of(evidence: Evidence, rows: Sequence[int]) -> list[tuple[int, float, float, Change]]:
     """Find where the time of a point changes, by the test of ``compare`` between the runs before and after.
 
-    Binary segmentation: the runs are divided where the cumulative sums of their times differ most among the places
-    that pass the test, and then each part again. At the end, a
-    division that is not significant between its neighbouring parts is removed. The level of ``compare`` is that of the
-    whole trend: it is divided among the places at which the trend may change.
+    Binary segmentation: the runs are divided where the cumulative sums of their times differ most among the places that
+    pass the test, and then each part again. At the end, a division that is not significant between its neighbouring
+    parts is removed. The level of ``compare`` is that of the whole trend: it is divided among the places at which the
+    trend may change.
 
-    Parameters
-    ----------
-    evidence : Evidence
-        Of all files.
-    rows : sequence of int
-        The point's measurements in the order of time, numbered as in ``evidence``.
-
-    Returns
-    -------
-    list of tuple
-        Index of the first row after each change, seconds before and after (the geometric means of the runs), and the
-        change.
+    ``rows`` are the point's measurements in the order of time, numbered as in ``evidence``. Return the index of the
+    first row after each change, the seconds before and after (the geometric means of the runs), and the change.
     """
     if len(rows) < 2:
         return []

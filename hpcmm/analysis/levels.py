@@ -37,17 +37,10 @@ CEILINGS = ("L1 cache", "L2 cache", "DRAM")  # that a roofline shows
 
 
 def level_of(operation: str, variant: str, nbytes: int, l1_bytes: float = L1_BYTES) -> str:
-    """Return the level of a GPU's memory that a point measures; empty if unknown.
+    """Return the level of a GPU's memory that a point measures, whose elements take ``nbytes`` there; empty if unknown.
 
-    Parameters
-    ----------
-    nbytes : int
-        Bytes of the elements in that level.
-    l1_bytes : float
-        Bytes that certainly fit into the L1 cache of an SM.
+    ``l1_bytes`` certainly fit into the L1 cache of an SM.
 
-    Examples
-    --------
     >>> level_of("latency", "cached", 4096), level_of("latency", "uncached", 4096)
     ('L1 cache', '')
     >>> level_of("bandwidth", "cached", 2**16), level_of("bandwidth", "cached", 2**15)
@@ -70,21 +63,13 @@ def level_of(operation: str, variant: str, nbytes: int, l1_bytes: float = L1_BYT
 
 
 def levels(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return latency and bandwidth of each level of memory, on one rank.
+    """Return latency and bandwidth of each level of memory, on one rank, from ``analysis.measurements``.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        From ``analysis.measurements``.
-
-    Returns
-    -------
-    DataFrame
-        One row for each model of a GPU, or machine of a CPU, and level, from the fastest points: ``owner``, the model
-        or the machine; ``level``, for a CPU empty; ``latency_seconds``, of a step of a chain, with ``_low`` and
-        ``_high``; ``latency_cycles``, at the clock of the point; ``latency_bytes`` of its elements;
-        ``bytes_per_second`` with ``_low`` and ``_high``, ``bandwidth_bytes``, and the names ``latency_variant`` and
-        ``bandwidth_variant``. NaN and empty where unknown.
+    It has one row for each model of a GPU, or machine of a CPU, and level, from the fastest points: ``owner``, the
+    model or the machine; ``level``, for a CPU empty; ``latency_seconds``, of a step of a chain, with ``_low`` and
+    ``_high``; ``latency_cycles``, at the clock of the point; ``latency_bytes`` of its elements; ``bytes_per_second``
+    with ``_low`` and ``_high``, ``bandwidth_bytes``, and the names ``latency_variant`` and ``bandwidth_variant``. NaN
+    and empty where unknown.
     """
     rows = points(frame)
     rows = rows[rows["operation"].isin([each.name for each in (LATENCY, BANDWIDTH, COPY, SCALE)])]

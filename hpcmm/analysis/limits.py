@@ -14,16 +14,10 @@ def arithmetic(capability: str, dtype: str, other: str = "") -> tuple[float, str
 
     A multiply-add counts as two operations. ``other`` is the arithmetic if it is not that of the element type.
 
-    Examples
-    --------
-    >>> arithmetic("90", "float32")
-    (256.0, 'FMA units')
-    >>> arithmetic("90", "float64")
-    (256.0, 'tensor cores')
-    >>> arithmetic("80", "float32", "three TF32 products")[1]
-    'tensor cores'
-    >>> arithmetic("30", "float64")
-    (nan, '')
+    >>> arithmetic("90", "float32"), arithmetic("90", "float64")
+    ((256.0, 'FMA units'), (256.0, 'tensor cores'))
+    >>> arithmetic("80", "float32", "three TF32 products")[1], arithmetic("30", "float64")
+    ('tensor cores', (nan, ''))
     """
     if other:
         record = ARITHMETICS.get(other)
@@ -42,16 +36,9 @@ def _fastest(units: Mapping[str, float]) -> tuple[float, str]:
 def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, other: str = "", ranks: int = 1) -> tuple[float, str, float]:
     """Return peak operations per second of several GPUs, the units that execute them, and peak bytes per second.
 
-    Operations are counted at the maximum clock.
-
-    Parameters
-    ----------
-    gpus : sequence of mapping
-        GPU records of the provenance, one per rank. A GPU that ranks share counts once.
-    other : str
-        The arithmetic if it is not that of the element type.
-    ranks : int
-        Ranks whose peaks are asked for; unknown if a rank has no record.
+    Operations are counted at the maximum clock. ``gpus`` are records of the provenance, one per rank; a GPU that ranks
+    share counts once. ``other`` is the arithmetic if it is not that of the element type. Unknown if one of the
+    ``ranks`` has no record.
     """
     devices = distinct(gpus, ranks)
     flops, names, nbytes = 0.0, set(), 0.0
@@ -77,15 +64,8 @@ SIMD_UNITS = 2
 def cpu_peak(cpu: Mapping[str, Any], dtype: str, other: str = "", ranks: int = 1) -> tuple[float, str]:
     """Return the peak operations per second of the threads of several ranks, and their units; NaN and "" if unknown.
 
-    Parameters
-    ----------
-    cpu : mapping
-        Record of the CPU in the provenance: its clock, threads, and the paths of kernels.
-    other : str
-        The arithmetic if it is not that of the element type.
+    ``cpu`` is the record of the CPU in the provenance; ``other`` as in ``peaks``.
 
-    Examples
-    --------
     >>> cpu = {"core_clock": 2e9, "threads_per_rank": 2, "simd": {"matmul/packed": "avx512", "matmul/amx": "amx"}}
     >>> cpu_peak(cpu, "float32"), cpu_peak(cpu, "int8")
     ((256000000000.0, 'AVX-512'), (8192000000000.0, 'AMX'))

@@ -17,15 +17,11 @@ BETWEEN_RANKS = (*EXCHANGES, *COLLECTIVES)
 def exchanges(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the points that are exchanges, by pattern, transport, ranks and message size.
 
-    Exchanges between ranks need several of them; those between host and device do not.
-
-    Returns
-    -------
-    list of dict
-        The columns of ``analysis.measurements`` and ``pattern``; ``message_bytes``, of the longest message between two
-        ranks, or of the whole vectors of a collective; ``algorithm_bytes_per_second``: bytes of a rank's part, or
-        of such a vector, over the time of the slowest rank; ``bus_bytes_per_second``: the bytes that leave a rank, by
-        the ring algorithm for an all-reduce. Both with ``_low`` and ``_high``.
+    Exchanges between ranks need several of them; those between host and device do not. Added to the columns of
+    ``analysis.measurements`` are ``pattern``; ``message_bytes``, of the longest message between two ranks, or of the
+    whole vectors of a collective; ``algorithm_bytes_per_second``: bytes of a rank's part, or of such a vector, over the
+    time of the slowest rank; ``bus_bytes_per_second``: the bytes that leave a rank, by the ring algorithm for an
+    all-reduce. Both with ``_low`` and ``_high``.
     """
     found = []
     for row in rows:

@@ -72,18 +72,9 @@ class Prior:
     ) -> Prior:
         """Fit a scaled F distribution to the variances around each time, by the moments of their logarithms.
 
-        Parameters
-        ----------
-        times : ndarray
-            Logarithms of seconds.
-        variances : ndarray
-            Between the visits of one contender at one point.
-        freedoms : ndarray
-            Their degrees of freedom, 1 or more.
-        fewest : int
-            Least number of variances; with fewer the prior is not known.
-        neighbours : int
-            Number of variances with the nearest times that the prior is made from.
+        ``times`` are logarithms of seconds. The ``variances`` are between the visits of one contender at one point,
+        with ``freedoms`` of 1 or more; with less than ``fewest`` of them the prior is not known. It is made from the
+        ``neighbours`` with the nearest times.
         """
         order = np.argsort(times, kind="stable")
         times, variances, freedoms = times[order], variances[order], freedoms[order]
@@ -161,13 +152,9 @@ class Noise:
         The times of jobs with several visits vary less than single visits. Their variances are therefore scaled to that
         of single visits, by the variances that this gives.
 
-        Parameters
-        ----------
-        times, variances, freedoms : ndarray
-            For each point: the logarithm of its seconds, the variance of the times of its jobs, and its degrees of
-            freedom.
-        kept : ndarray
-            The part of the variance between visits of one job that these times have: 1 if each job has one visit.
+        Each point has the logarithm of its seconds, the variance of the times of its jobs with its degrees of freedom,
+        and in ``kept`` the part of the variance between visits of one job that these times have: 1 if each job has one
+        visit.
         """
         within, _ = visits.at(times)
         neighbours = int(np.clip(len(times) // 3, FEWEST, NEIGHBOURS))  # fewer points than for visits: keep the trend
@@ -189,17 +176,9 @@ class Noise:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the variance of medians over visits, and its degrees of freedom; NaN and 0 if it is not known.
 
-        Parameters
-        ----------
-        times : ndarray
-            Logarithms of seconds.
-        variances, freedoms : ndarray
-            Between the visits of each job at the point, and the degrees of freedom.
-        counts : ndarray
-            Visits.
-        shares : ndarray
-            Part of the variance between jobs that the median has: the sum of the squares of the jobs' shares of the
-            visits. It is 1 if all visits are of one job.
+        ``times`` are logarithms of seconds, ``counts`` the visits; ``variances`` and ``freedoms`` are between the
+        visits of each job at the point. ``shares`` is the part of the variance between jobs that the median has: the
+        sum of the squares of the jobs' shares of the visits. It is 1 if all visits are of one job.
         """
         within, _ = self.visits.at(times)
         between = np.nan_to_num(self.between(times))

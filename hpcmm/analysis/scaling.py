@@ -304,11 +304,9 @@ def held_out(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     memory, so copies to and from devices have the rates that ``TEXTBOOK`` has on the predicted number of ranks, if it
     was measured there. Its own times are predicted without them.
 
-    Returns
-    -------
-    DataFrame
-        As ``predictions``, without ``held_out``; ``ranks`` and ``seconds`` are those of the predicted point. ``noise``:
-        half the interquartile range of the repetitions, relative to the median, of both points together.
+    The columns are those of ``predictions`` without ``held_out``; ``ranks`` and ``seconds`` are those of the predicted
+    point. ``noise`` is half the interquartile range of the repetitions, relative to the median, of both points
+    together.
     """
     return _held_out(_models(columns, frame))
 

@@ -20,14 +20,10 @@ def newest(columns: Columns, group: str) -> pd.DataFrame:
 
 
 def intervals(columns: Columns) -> pd.DataFrame:
-    """Return the intervals of the newest job with sustained products.
+    """Return the intervals of the newest job with sustained products, each with ``flops_per_second``.
 
-    Returns
-    -------
-    DataFrame
-        The columns of group sustained and ``flops_per_second``. ``power`` follows from the energy counter where it is
-        not read itself. ``part`` is the part of the time, from 0 to ``PARTS`` - 1, of the rank that ended first; -1
-        after it.
+    ``power`` follows from the energy counter where it is not read itself. ``part`` is the part of the time, from 0 to
+    ``PARTS`` - 1, of the rank that ended first; -1 after it.
     """
     rows = newest(columns, "sustained")
     rows["flops_per_second"] = rows["flops"] * rows["products"] / rows["busy"]
@@ -63,14 +59,7 @@ def errors(columns: Columns) -> pd.DataFrame:
 def faults(rows: pd.DataFrame, counted: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the faults of the devices, and notes about counters that could not be read.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        From ``intervals``.
-    counted : DataFrame
-        From ``errors``.
-    names : sequence of str
-        Of the ranks.
+    ``rows`` are from ``intervals``, ``counted`` from ``errors``, ``names`` are those of the ranks.
     """
     broken, notes = [], []
     for (rank, dtype), own in rows.groupby(["rank", "dtype"]):

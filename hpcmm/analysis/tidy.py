@@ -42,22 +42,7 @@ THROTTLING = {
 
 
 def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame:
-    """Return the median of each group.
-
-    Parameters
-    ----------
-    values : ndarray of float
-        NaN values are ignored.
-    groups : ndarray of int
-        The group of each value, 0 <= group < length.
-    length : int
-        Number of rows of the result.
-
-    Returns
-    -------
-    DataFrame
-        ``median``, ``count``, and the extremes ``least`` and ``most``.
-    """
+    """Return ``median``, ``count`` and the extremes ``least`` and ``most`` of some groups; NaN is ignored."""
     known = ~np.isnan(values)
     values, groups = values[known], groups[known]
     values = values[np.lexsort((values, groups))]

@@ -22,18 +22,9 @@ from hpcmm.system.text import short_revision
 def unmeasured(columns: Columns) -> list[dict[str, Any]]:
     """Return rows for the group ``omitted``: points that the config of a run requests and no file has.
 
-    A merged file may hold single jobs of an experiment, whose other jobs no file lists.
-
-    Parameters
-    ----------
-    columns : mapping
-        A file, or several files joined.
-
-    Returns
-    -------
-    list of dict
-        Sweep, variant, number of ranks, the reason, which names the revision of the run, and the number of points. A
-        config that this version cannot read, or one with extensions, is a row without a variant.
+    A merged file may hold single jobs of an experiment, whose other jobs no file lists. ``columns`` are those of a
+    file, or of several files joined. The reason names the revision of the run. A config that this version cannot read,
+    or one with extensions, is a row without a variant.
     """
     listed_rows = columns["omitted"]
     measured = set(_measured(columns))

@@ -64,10 +64,7 @@ def series(frame: pd.DataFrame) -> Iterator[Series]:
 def of_sweeps(columns: Columns, frame: pd.DataFrame, names: Sequence[str]) -> tuple[Columns, pd.DataFrame]:
     """Return some sweeps of a file and of its ``measurements``, whose numbers stay those of the whole file.
 
-    Raises
-    ------
-    HpcmmError
-        If the file does not have one of them.
+    Raise HpcmmError if the file does not have one of them.
     """
     known = [*dict.fromkeys(frame["sweep"]), *dict.fromkeys(columns["omitted"]["sweep"])]
     for name in names:
@@ -175,12 +172,9 @@ def pooled(rows: pd.DataFrame) -> pd.DataFrame:
 def pitch_pairs(rows: Sequence[Row]) -> list[Row]:
     """Compare pitched rungs with the rungs that run the same kernel on unpadded rows.
 
-    Returns
-    -------
-    list
-        The pitched points of ``rows`` that have a partner; ``plain``, the variant of the partner; and ``gain``,
-        ``gain_low``, ``gain_high``: seconds of the partner over seconds of the pitched point, with the extreme
-        quotients of both intervals.
+    Return the pitched points that have a partner; ``plain``, the variant of the partner; and ``gain``, ``gain_low``,
+    ``gain_high``: seconds of the partner over seconds of the pitched point, with the extreme quotients of both
+    intervals.
     """
     kernels = {v.name: v.counterpart for operation in OPERATIONS.values() for v in operation.ladder if v.pitched}
     names = (*dimensions(), "dtype", "ranks", "setting", "memory", "tile")
@@ -266,17 +260,9 @@ def clock_samples(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """Sum up the end-to-end times by activity, as a profiler does, one row per point and activity.
 
-    Parameters
-    ----------
-    columns, frame
-        A timings file and its ``measurements``.
-
-    Returns
-    -------
-    DataFrame
-        The columns of ``measurements`` and ``activity``, a phase; ``calls``: how often it was timed, over all
-        repetitions and ranks; ``total``, ``mean``, ``least`` and ``most`` of these seconds; ``share`` of the sum of the
-        end-to-end seconds. The rest of that sum is waiting.
+    Added to the columns of ``frame``, which is ``measurements(columns)``, are ``activity``, a phase; ``calls``: how
+    often it was timed, over all repetitions and ranks; ``total``, ``mean``, ``least`` and ``most`` of these seconds;
+    ``share`` of the sum of the end-to-end seconds. The rest of that sum is waiting.
     """
     current = points(frame)
     samples = pd.DataFrame({name: columns["samples"][name] for name in ("measurement", "call", *PHASES)})

@@ -69,12 +69,9 @@ def middles(rows: np.ndarray) -> np.ndarray:
 def states(columns: Mapping[str, Mapping[str, np.ndarray]], length: int) -> pd.DataFrame:
     """Return the states of the visits of each measurement.
 
-    Returns
-    -------
-    DataFrame
-        ``schedule``: the schedules that visits took after trials, each with its number of visits if they differ;
-        ``huge_pages`` and ``huge_pages_most``: the least and the largest share of array bytes on huge pages;
-        ``steal``: the largest share of CPU time that the hypervisor gave to other guests, 0 for a single tick.
+    ``schedule`` has the schedules that visits took after trials, each with its number of visits if they differ;
+    ``huge_pages`` and ``huge_pages_most`` the least and the largest share of array bytes on huge pages; ``steal`` the
+    largest share of CPU time that the hypervisor gave to other guests, 0 for a single tick.
     """
     found = pd.DataFrame(dict(columns["visits"]))
     steal = (found["steal_seconds"] / found["busy_seconds"]).where(~(found["steal_seconds"] <= TICK), 0.0)
@@ -142,13 +139,10 @@ def half_widths(variances: np.ndarray, freedom: np.ndarray) -> np.ndarray:
 
 
 def summarized(visits: pd.DataFrame, groups: np.ndarray, length: int) -> pd.DataFrame:
-    """Summarize the visits of each group, 0 <= group < length.
+    """Summarize the visits of each group, 0 <= group < length: ``count`` and ``median`` of the logarithms.
 
-    Returns
-    -------
-    DataFrame
-        ``count`` and ``median`` of the logarithms; ``variance`` between the visits of one job, and ``freedom``; and
-        ``share`` of the variance between jobs that the median has (see ``noise.Noise.of_medians``).
+    ``variance`` is between the visits of one job, with its ``freedom``; ``share`` is the part of the variance between
+    jobs that the median has (see ``noise.Noise.of_medians``).
     """
     found = gathered(groups, visits["log"].to_numpy(), length)[["count", "median"]]
     jobs = pd.DataFrame({"group": groups, "job": visits["job"].to_numpy(), "log": visits["log"].to_numpy()})
@@ -173,16 +167,8 @@ def noises(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray, times:
     The variance between visits comes from measurements with several visits in one job, that between jobs from groups
     that several jobs measured with the same code.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Measurements.
-    visits : DataFrame
-        ``measurement``, ``process``, ``job``, ``code``, and ``log``, a time or a ratio.
-    groups : ndarray
-        Group of each measurement: contender, problem and machine.
-    times : ndarray
-        Logarithms of the seconds of each measurement.
+    ``visits`` has ``measurement``, ``process``, ``job``, ``code``, and ``log``, a time or a ratio. ``groups`` has the
+    contender, problem and machine of each measurement, ``times`` the logarithm of its seconds.
     """
     own = summarized(visits, visits["measurement"].to_numpy(), len(frame))
     devices = frame["device"].to_numpy()

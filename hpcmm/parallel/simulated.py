@@ -162,10 +162,7 @@ def simulate(
 ) -> float:
     """Play the schedule of an algorithm on all ranks; return the seconds of the slowest.
 
-    Raises
-    ------
-    HpcmmError
-        If SimGrid is not installed or fails.
+    Raise HpcmmError if SimGrid is not installed or fails.
     """
     if missing():
         raise HpcmmError(missing())

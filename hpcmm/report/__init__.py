@@ -44,28 +44,12 @@ def build(
 ) -> tuple[Path, Summary]:
     """Make the whole report from a timings file alone, or an overview if it has more than ``MANY`` points.
 
-    Parameters
-    ----------
-    timings : Path
-        A file from ``Journal.complete``, or of ``store.merged``.
-    results : Path
-        Folder to write ``report.html``, ``tables/`` and ``figures/`` into.
-    warn : callable
-        Called with a sentence if figures cannot be drawn, such as for want of address space.
-    own : sequence of callables
-        From ``extensions.figures``: functions from the frame to further figures.
-    names : sequence of str
-        The sweeps of the page, by default all. Their numbers are those of the whole file.
+    ``results`` is the folder of ``report.html``, ``tables/`` and ``figures/``. ``warn`` is called with a sentence if
+    figures cannot be drawn, such as for want of address space. ``own`` are functions from the frame to further figures.
+    The page has the sweeps of these ``names``, by default all; their numbers are those of the whole file.
 
-    Returns
-    -------
-    tuple of Path and Summary
-        The path of the page, and the counts of points.
-
-    Raises
-    ------
-    HpcmmError
-        If the timings cannot be read, or have no such sweep.
+    Return the path of the page, and the counts of points. Raise HpcmmError if the timings cannot be read, or have no
+    such sweep.
     """
     columns = store.read(timings)
     with ThreadPoolExecutor(2) as background:

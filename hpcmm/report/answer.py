@@ -126,10 +126,7 @@ OTHERS = {each.kind: each for each in chapters.TABLES if each.kind != "activitie
 def tables_of(frame: pd.DataFrame, name: str, only: str = "") -> list[Table]:
     """Return the tables of a name: the points of a sweep, of all for an empty name, or ``sweep.ladder`` and so on.
 
-    Raises
-    ------
-    HpcmmError
-        If there is no such sweep or table.
+    Raise HpcmmError if there is no such sweep or table.
     """
     sweep, _, kind = name.partition(".")
     known = list(dict.fromkeys(frame["sweep"]))

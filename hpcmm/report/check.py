@@ -119,17 +119,7 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
 def build(
     check: Check, columns: analysis.Columns, timings: str, target: Path, history: Sequence[Mapping[str, Any]] = ()
 ) -> None:
-    """Write the page of a check.
-
-    Parameters
-    ----------
-    columns : mapping
-        Those that were checked: the page begins with their machine and date.
-    timings : str
-        Name of the file that they are from.
-    history : sequence of mapping
-        Rows of ``check.history``.
-    """
+    """Write the page of a check of ``columns``, from the file ``timings``, with rows of ``check.history``."""
     slow = {each.subject.rank for each in check.slow if not each.source}
     counts = [
         sheet.Count("devices", len(check.subjects)),

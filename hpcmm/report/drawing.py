@@ -87,11 +87,7 @@ def script() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script for an offline page, ``compressed`` to a third.
 
     The renderer needs one or two seconds to make it, so the user's cache keeps it for this version of the renderer.
-
-    Raises
-    ------
-    DrawingError
-        If the renderer fails.
+    Raise DrawingError if the renderer fails.
     """
     version = f"{metadata.version('vl-convert-python')}\0{RENDERER.read_text()}"
     kept = files.cache() / f"vega-{hashlib.sha256(version.encode()).hexdigest()[:16]}.gz"

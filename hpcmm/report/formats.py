@@ -142,8 +142,6 @@ def size_title(rows: Sequence[Mapping]) -> str:
 def machines(names: Iterable[str]) -> dict[str, str]:
     """Return a short name of each kind of machine, from what distinguishes it.
 
-    Examples
-    --------
     >>> machines(["CPU, 16 cores, GPU", "CPU, 32 cores, GPU"])["CPU, 32 cores, GPU"]
     'machine with 32 cores'
     """

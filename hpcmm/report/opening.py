@@ -47,18 +47,8 @@ def panels(
 ) -> list[Opening]:
     """Return the panels that the measurements allow.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        From ``analysis.measurements``.
-    series : sequence of Series
-        Of all sweeps.
-    scaling : DataFrame
-        From ``scaling.speedups``.
-    styles : mapping
-        By sweep, from ``vega.styles``.
-    known : Known
-        Counters and resources.
+    ``frame`` is from ``analysis.measurements``, ``scaling`` from ``scaling.speedups``; ``styles`` are those of each
+    sweep.
     """
     machines = formats.machines(frame["machine"])
 

@@ -70,15 +70,7 @@ class Ratio:
         return f"{formats.number(self.low)} to {formats.number(self.high)}" if self.known else ""
 
     def over(self, name: str = "", level: str = "") -> str:
-        """Say how fast a point is, ``"1.40× naive (1.39 to 1.41)"``.
-
-        Parameters
-        ----------
-        name : str
-            What the point is compared with.
-        level : str
-            Text ahead of the interval, such as ``"95 % CI "``.
-        """
+        """Say how fast a point is, ``"1.40× naive (1.39 to 1.41)"``; ``level`` is the text ahead of the interval."""
         note = UNKNOWN if not self.known else f"repetitions: {self.ends}" if self.ranged else level + self.ends
         if self.known and not (self.faster or self.slower):
             note += f", {SAME}"

@@ -25,12 +25,7 @@ COURSES = (
 def figures(rows: pd.DataFrame, names: Sequence[str]) -> list[Figure]:
     """Draw the rate of each element type, clock, temperature, power and throttle reasons of each device over time.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        From ``analysis.sustained.intervals``.
-    names : sequence of str
-        Of the ranks.
+    ``rows`` are from ``analysis.sustained.intervals``, ``names`` are those of the ranks.
     """
     found = []
     for dtype, own in rows.groupby("dtype"):
