@@ -3,6 +3,7 @@
 from hpcmm.analysis.levels import levels
 from hpcmm.analysis.tidy import (
     Columns,
+    finite,
     gpus_of,
     is_own,
     machines,
@@ -36,6 +37,5 @@ from hpcmm.analysis.views import (
     pooled,
     rooflines,
     series,
-    shapes,
     summary,
 )

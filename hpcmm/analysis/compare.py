@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -113,11 +113,7 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
         raise ComparisonError(
             f"these files differ in device or caches: {'; '.join(kinds)}; use --anyway to compare them"
         )
-    derived = [analysis.measurements(columns) for columns in (before, after)]
-    slowest = [analysis.slowest_ranks(*pair) for pair in zip((before, after), derived, strict=True)]
-    libraries = None if kinds else [libraries_of(columns) for columns in (before, after)]
-    evidence = {of: Evidence(derived, slowest, of, libraries) for of in SCOPES}
-    frames = [analysis.points(frame) for frame in derived]
+    frames, evidence = evidence_of((before, after), controlled=not kinds)
     if frames[0].empty or frames[1].empty:
         raise ComparisonError("nothing to compare: a file has no measured point")
     known = [frame.assign(key=key, at=frame.index) for frame, key in zip(frames, keys_of(frames), strict=True)]
@@ -126,9 +122,8 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
         raise ComparisonError("these files have no point in common (same sweep, variant, size, type and ranks)")
     found, labels, places = [], [], {}
     for row in analysis.row_dicts(both):
-        measures = ALGORITHMS[row["algorithm"]].measures
-        of = scope if scope in measures else measures[0]  # some algorithms are timed in one way only
-        labels.append(row["label"] + ("" if of == scope else f", {SCOPES[of]}"))
+        of, label = timed(row, scope)
+        labels.append(label)
         passed = (row["result_before"] == "PASS", row["result"] == "PASS")
         if passed != (True, True):
             found.append({"verdict": {(True, False): "broken", (False, True): "mended"}.get(passed, "FAIL")})
@@ -149,6 +144,21 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
         rows.loc[rows.index[i], "gate"] = evidence[of].change(*([each] for each in at), share).least
     said = (*evidence[scope].notes(), *_found_from(rows))
     return Comparison(rows, len(frames[0]) - len(both), len(frames[1]) - len(both), tuple(kinds + notes), said)
+
+
+def evidence_of(files: Sequence[Columns], controlled: bool = True) -> tuple[list[pd.DataFrame], dict[str, Evidence]]:
+    """Return the points of each file, and the evidence by scope; it is not ``controlled`` if devices differ."""
+    derived = [analysis.measurements(columns) for columns in files]
+    slowest = [analysis.slowest_ranks(*pair) for pair in zip(files, derived, strict=True)]
+    libraries = [libraries_of(columns) for columns in files] if controlled else None
+    return list(map(analysis.points, derived)), {of: Evidence(derived, slowest, of, libraries) for of in SCOPES}
+
+
+def timed(row: Mapping[str, Any], scope: str) -> tuple[str, str]:
+    """Return the scope that a point is compared by, and its label; some algorithms are timed in one way only."""
+    measures = ALGORITHMS[row["algorithm"]].measures
+    of = scope if scope in measures else measures[0]
+    return of, row["label"] + ("" if of == scope else f", {SCOPES[of]}")
 
 
 def _found_from(rows: pd.DataFrame) -> list[str]:

@@ -172,7 +172,7 @@ class Threshold:
 
     @functools.cached_property
     def critical(self) -> float:
-        return _critical(2 * self.share, math.floor(10 * self.spread.freedom) / 10)
+        return float(noise.criticals(2 * self.share, [self.spread.freedom])[0])
 
     @functools.cached_property
     def least(self) -> float:
@@ -265,9 +265,6 @@ def _tail(differences: np.ndarray, skewness: float, share: float) -> float:
     """
     scale = _scale(differences)[0] / np.interp(skewness, SKEWNESSES, _family()[0])
     return float(np.median(differences) + scale * math.expm1(-skewness * NORMAL.inv_cdf(share)) / skewness)
-
-
-_critical = functools.cache(noise.critical)
 
 
 def _named_from(findings: Sequence[Finding]) -> list[str]:

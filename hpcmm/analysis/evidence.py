@@ -23,6 +23,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import noise, visits
+from hpcmm.analysis.visits import WIDEST
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.store import IDENTITY
@@ -31,7 +32,6 @@ ALPHA = 0.005  # significance level: the largest share of unchanged points that 
 MARGIN = 0.01  # smaller changes are ignored
 BEYOND = math.log(10)  # controls say nothing about times that are so much longer or shorter than theirs
 CONTROLS = 20  # least number of baselines in all files that show how much unchanged points differ
-WIDEST = math.log(100)  # half-width of the widest interval that is shown
 
 PHASES = {"kernel": ("kernel", 0), "call": ("total", 1)}  # scope: phase, and whether it is timed end to end
 QUARTILE = 1.1503  # third quartile of the magnitude of a normal value of standard deviation 1
@@ -241,13 +241,11 @@ class Evidence:
         self.device = both["device"].to_numpy()
         self._own = (both["baseline"] == 0).to_numpy()
         self._contrasts = self._contrasted(taken)
-        self._alone: dict[tuple[str, frozenset[str]], np.ndarray] = {}
-        self._tails: dict[tuple[str, frozenset[str]], Chance | None] = {}
+        self.alone, self.tails, self.controls = map(functools.cache, (self._alone, self._tails, self._controls))
         self._work = (both["operation"] + " " + both["contender_algorithm"]).to_numpy()
         self._kinds = visits.alike(both, added)
         self._libraries = libraries
         self._rows = self._baselines(frames) if libraries is not None else []
-        self._controls: dict[Hashable, Controls | None] = {}
 
     def _baselines(self, frames: Sequence[pd.DataFrame]) -> list[dict[tuple, int]]:
         """Return the row of each baseline beside a variant, for each file."""
@@ -279,28 +277,15 @@ class Evidence:
             found[here] /= np.sqrt(np.maximum(variance, noise.LEAST**2) * spreads[here])
         return pd.DataFrame({"row": rows, "size": found})[self._own[rows]]
 
-    def alone(self, device: str, controls: Controls) -> np.ndarray:
+    def _alone(self, device: str, controls: Controls) -> np.ndarray:
         """Return which rows of a device have states that no control has."""
-        key = device, controls.work
-        if key not in self._alone:
-            own = ~np.isin(self._work, list(controls.work)) if DEVICES[device].accelerator else self._own
-            self._alone[key] = own & (self.device == device)
-        return self._alone[key]
+        own = ~np.isin(self._work, list(controls.work)) if DEVICES[device].accelerator else self._own
+        return own & (self.device == device)
 
-    def tails(self, device: str, controls: Controls) -> Chance | None:
+    def _tails(self, device: str, controls: Controls) -> Chance | None:
         """Return the chance of differences of points that are ``alone`` by their visits; None if too few are known."""
-        key = device, controls.work
-        if key not in self._tails:
-            sizes = self._contrasts["size"].to_numpy()[self.alone(device, controls)[self._contrasts["row"]]]
-            self._tails[key] = Chance(sizes, np.ones(len(sizes))) if len(sizes) > CONTROLS else None
-        return self._tails[key]
-
-    def controls(self, before: tuple[int, ...], after: tuple[int, ...], device: str) -> Controls | None:
-        """Return the controls between two sets of files on a device; None with fewer than ``CONTROLS``."""
-        key = before, after, device
-        if key not in self._controls:
-            self._controls[key] = self._found(before, after, device)
-        return self._controls[key]
+        sizes = self._contrasts["size"].to_numpy()[self.alone(device, controls)[self._contrasts["row"]]]
+        return Chance(sizes, np.ones(len(sizes))) if len(sizes) > CONTROLS else None
 
     def pairs(self, before: Sequence[int], after: Sequence[int], device: str) -> np.ndarray:
         """Return the rows of the baselines on a device that all of these files have, a column for each file."""
@@ -310,7 +295,8 @@ class Evidence:
         whole = np.isfinite(self.centre[found]).all(axis=1) & (self.device[found] == device).all(axis=1)
         return found[whole]
 
-    def _found(self, before: tuple[int, ...], after: tuple[int, ...], device: str) -> Controls | None:
+    def _controls(self, before: tuple[int, ...], after: tuple[int, ...], device: str) -> Controls | None:
+        """Return the controls between two sets of files on a device; None with fewer than ``CONTROLS``."""
         rows = self.pairs(before, after, device)
         if len(rows) <= CONTROLS:
             return None

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
+from hpcmm.analysis import finite
 
 FORMAT, HISTORY = "hpcmm check reference", "hpcmm check history"
 JOINED = "one repetition each"
@@ -135,10 +136,6 @@ class Check:
 
     def plain(self) -> dict[str, Any]:
         """Return the whole check as values of JSON."""
-
-        def finite(value: float) -> float | None:
-            return float(value) if math.isfinite(value) else None
-
         return {
             "format": "hpcmm check",
             "version": 1,

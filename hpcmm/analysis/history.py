@@ -12,7 +12,6 @@ from hpcmm import analysis
 from hpcmm.analysis import Columns, compare
 from hpcmm.analysis.evidence import ALPHA, Change, Evidence, keys_of
 from hpcmm.model import HpcmmError
-from hpcmm.parallel import ALGORITHMS
 
 CHANGED = ("faster", "slower")
 
@@ -92,12 +91,12 @@ class History:
             "trends": [
                 {name: trend.point[name] for name in names}
                 | {"label": trend.label, "runs": trend.runs, "results": trend.results}
-                | {name: list(map(_finite, getattr(trend, name))) for name in ("seconds", "low", "high")}
+                | {name: list(map(analysis.finite, getattr(trend, name))) for name in ("seconds", "low", "high")}
                 | {
                     "changes": [
                         {"run": step.run, "verdict": step.change.verdict}
-                        | {name: _finite(getattr(step, name)) for name in ("before", "after")}
-                        | {name: _finite(getattr(step.change, name)) for name in ("ratio", "low", "high", "p")}
+                        | {name: analysis.finite(getattr(step, name)) for name in ("before", "after")}
+                        | {name: analysis.finite(getattr(step.change, name)) for name in ("ratio", "low", "high", "p")}
                         for step in trend.steps
                     ]
                 }
@@ -105,10 +104,6 @@ class History:
             ],
             "noise": self.noise,
         }
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
 
 
 def history(files: Mapping[str, Columns], scope: str = "kernel") -> History:
@@ -120,11 +115,7 @@ def history(files: Mapping[str, Columns], scope: str = "kernel") -> History:
     order = sorted(files, key=lambda name: (_date(files[name]), name))
     columns = [files[name] for name in order]
     runs = _runs(order, columns)
-    libraries = [compare.libraries_of(each) for each in columns]
-    derived = [analysis.measurements(each) for each in columns]
-    slowest = [analysis.slowest_ranks(*pair) for pair in zip(columns, derived, strict=True)]
-    evidence = {of: Evidence(derived, slowest, of, libraries) for of in compare.SCOPES}
-    frames = [analysis.points(frame) for frame in derived]
+    frames, evidence = compare.evidence_of(columns)
     found: dict[tuple, list[tuple[int, Mapping]]] = {}
     for i, (frame, keys) in enumerate(zip(frames, keys_of(frames, by_machine=True), strict=True)):
         rows = analysis.row_dicts(frame.assign(at=frame.index + evidence[scope].offsets[i]))
@@ -178,8 +169,7 @@ def _trend(entries: Iterator[tuple[int, Mapping]], evidence: Mapping[str, Eviden
     """Follow one point."""
     entries = list(entries)
     runs, rows = zip(*entries, strict=True)
-    measures = ALGORITHMS[rows[-1]["algorithm"]].measures
-    of = scope if scope in measures else measures[0]
+    of, label = compare.timed(rows[-1], scope)
     prefix = {"kernel": "", "call": "call_"}[of]
     times = [[row[f"{prefix}seconds{end}"] for row in rows] for end in ("", "_low", "_high")]
     passed = [i for i, row in enumerate(rows) if row["result"] == "PASS" and math.isfinite(times[0][i])]
@@ -191,7 +181,6 @@ def _trend(entries: Iterator[tuple[int, Mapping]], evidence: Mapping[str, Eviden
         if before != after:
             change = Change(math.nan, verdict="broken" if before else "mended")
             steps.append(Step(runs[i], math.nan, math.nan, change))
-    label = rows[-1]["label"] + ("" if of == scope else f", {compare.SCOPES[of]}")
     results = tuple(row["result"] for row in rows)
     return Trend(rows[-1], label, runs, *map(tuple, times), results, tuple(sorted(steps, key=lambda step: step.run)))
 

@@ -18,14 +18,19 @@ from hpcmm.parallel import ALGORITHMS
 Provenance = Mapping[str, Any]
 
 
-def _mapping(value: Any) -> Provenance:
+def mapping(value: Any) -> Provenance:
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
-def _gpu(provenance: Provenance) -> Provenance:
-    """Return the record of the first GPU."""
+def gpus_of(provenance: Provenance) -> list[Provenance]:
+    """Return the GPU record of each rank of a run."""
     gpus = provenance.get("gpus")
-    return _mapping(gpus[0]) if isinstance(gpus, list) and gpus else {}
+    return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+
+
+def _gpu(provenance: Provenance) -> Provenance:
+    return next(iter(gpus_of(provenance)), {})
 
 
 def short(version: Any) -> str:
@@ -50,13 +55,13 @@ def numbered(provenance: Provenance, name: str, major: int) -> str:
 
 def package(provenance: Provenance, names: Sequence[str]) -> str:
     """Return the version of a package whose name begins with one of some names."""
-    packages = {**_mapping(provenance.get("installed")), **_mapping(provenance.get("packages"))}
+    packages = {**mapping(provenance.get("installed")), **mapping(provenance.get("packages"))}
     return next((short(packages[name]) for name in packages if name.startswith(tuple(names))), "")
 
 
 def blas(provenance: Provenance) -> str:
     """Return the name and version of the BLAS of NumPy, ``"OpenBLAS 0.3.31"``."""
-    found = re.match(r"(\w+) ([\d.]+)", str(_mapping(provenance.get("cpu")).get("blas") or ""))
+    found = re.match(r"(\w+) ([\d.]+)", str(mapping(provenance.get("cpu")).get("blas") or ""))
     names = {"openblas": "OpenBLAS", "mkl": "MKL", "blis": "BLIS"}
     return f"{names.get(found[1], found[1])} {short(found[2])}" if found else ""
 
@@ -66,7 +71,7 @@ def cupy(provenance: Provenance) -> str:
 
 
 def numpy(provenance: Provenance) -> str:
-    return short(_mapping(provenance.get("packages")).get("numpy"))
+    return short(mapping(provenance.get("packages")).get("numpy"))
 
 
 # Provider of a library call, as the records of variants and algorithms name it: the words before its version, which the

@@ -10,6 +10,7 @@ short kernels scatter more. All times are logarithms here, so that spreads are r
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -259,7 +260,7 @@ def critical(share: float, freedom: float) -> float:
     return high
 
 
-def criticals(share: float, freedoms: np.ndarray) -> np.ndarray:
+def criticals(share: float, freedoms: Iterable[float]) -> np.ndarray:
     """Return ``critical`` of each; degrees of freedom are rounded down to a tenth."""
     return np.array([critical(share, math.floor(10 * each) / 10 if each < 1e6 else math.inf) for each in freedoms])
 

@@ -166,8 +166,10 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     for model in models:
         row, known = model.row, {key: model.row[key] for key in (*ONE, *dimensions(), "work")}
         known |= {"measured_ranks": row["ranks"], "of": "kernel alone" if model.kernel else "end to end"}
-        further = _predicted_ranks(row["ranks"]) if last.get(tuple(row[name] for name in ONE)) is model else ()
-        for ranks in sorted({row["ranks"], *further}):
+        further = (
+            range((REACH * row["ranks"]).bit_length()) if last.get(tuple(row[name] for name in ONE)) is model else ()
+        )
+        for ranks in sorted({row["ranks"], *(2**power for power in further)}):
             seconds = model.seconds if ranks == row["ranks"] else np.nan
             predicted = model.predict(ranks) if ranks == row["ranks"] else model.scaled(ranks)
             rows.append(known | {"ranks": ranks, "predicted_seconds": predicted, "seconds": seconds})
@@ -345,11 +347,6 @@ def machine_of(columns: Columns, frame: pd.DataFrame, dtype: str) -> cost.Machin
     ]
     best = max(found, key=lambda model: (model.row["ranks"], model.row["work"]), default=None)
     return best.machine if best else None
-
-
-def _predicted_ranks(measured: int) -> list[int]:
-    """Return the powers of two up to ``REACH`` times the measured ranks."""
-    return [2**power for power in range((REACH * measured).bit_length())]
 
 
 def _copies(rows: Sequence[Mapping[str, Any]], itemsize: int, shortest: float) -> Copies:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import libraries, limits, visits
+from hpcmm.analysis.libraries import gpus_of, mapping
 from hpcmm.model import TEXTBOOK, UNCHECKED, contender_name
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.measurement import Point
@@ -59,6 +60,11 @@ def row_dicts(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Return a mapping per row. ``DataFrame.to_dict`` takes ten times as long for a few wide rows."""
     names = list(rows.columns)
     return [dict(zip(names, values, strict=True)) for values in rows.to_numpy(object).tolist()]
+
+
+def finite(value: float) -> float | None:
+    """Return a number for JSON: None if it is not finite."""
+    return float(value) if np.isfinite(value) else None
 
 
 def measurements(columns: Columns) -> pd.DataFrame:
@@ -132,7 +138,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
     _describe(frame, added)
     _place(columns, frame, added)
     _run_on(columns, frame)
-    slowest = _processes(columns, frame)
+    slowest = slowest_ranks(columns, frame).join(jobs_of(columns), on="run")
+    slowest["process"] = slowest.groupby(["run", "visit"]).ngroup()  # the visits of a process at the points of a batch
     _add_times(frame, added, slowest)
     frame = frame.rename(columns={"seconds_count": "repetitions", "call_seconds_count": "call_repetitions"}).copy()
     libraries.put(frame, [run["provenance"] for run in runs(columns)], added)
@@ -172,13 +179,6 @@ def _add_times(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame)
             frame[rate] = frame[count] / frame[prefix + "seconds"]
             frame[rate + "_low"] = frame[count] / frame[prefix + "seconds_high"]
             frame[rate + "_high"] = frame[count] / frame[prefix + "seconds_low"]
-
-
-def _processes(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the times of the slowest ranks, with the process that measured them."""
-    slowest = slowest_ranks(columns, frame).join(jobs_of(columns), on="run")
-    # the visits of a process at the points of a batch; older files have the run of the first visit only
-    return slowest.assign(process=slowest.groupby(["run", "visit"]).ngroup())
 
 
 def _add_circumstances(columns: Columns, frame: pd.DataFrame, slowest: pd.DataFrame) -> None:
@@ -497,14 +497,3 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, list):
         return [_plain(each, depth - 1) for each in value]
     return {printable(name): _plain(each, depth - 1) for name, each in value.items()}
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """Return the value if it is a mapping, else an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
-def gpus_of(provenance: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the GPU record of each rank of a run."""
-    gpus = provenance.get("gpus")
-    return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []

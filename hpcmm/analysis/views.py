@@ -77,11 +77,6 @@ def of_sweeps(columns: Columns, frame: pd.DataFrame, names: Sequence[str]) -> tu
     return part, frame.iloc[rows].reset_index(drop=True).assign(run=part["measurements"]["run"])
 
 
-def shapes(rows: pd.DataFrame) -> list[tuple[int, ...]]:
-    """Return the shape of each row, in the order of ``dimensions``."""
-    return list(zip(*(rows[name].tolist() for name in dimensions()), strict=True))
-
-
 # A report asks hundreds of times for a few rows: as mappings they take a tenth of the time of pandas.
 def by_size(rows: Iterable[Row]) -> dict[tuple[int, ...], list[Row]]:
     """Return the rows of each shape, in the order of their first rows."""
