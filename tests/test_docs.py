@@ -26,8 +26,8 @@ import rungs
 
 from hpcmm import kernels
 from hpcmm.cli.main import parser
+from hpcmm.experiment import extensions
 from hpcmm.experiment.config import SCHEMA, validated
-from hpcmm.experiment.extensions import load_named
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS, drawings
 
@@ -277,7 +277,7 @@ def test_configs_in_the_text_are_right(text, forgotten, monkeypatch):
     given = yaml.safe_load(text)
     given = given if "sweeps" in given else {"sweeps": given}
     monkeypatch.chdir(ROOT / "examples" / "kernels")  # kernels in a config are relative to it
-    load_named(given)
+    extensions.load(extensions.named(given))
     for scale in ("quick", "full"):
         _, sweeps = validated(given | {"scale": scale})
         assert len(sweeps) == len(given["sweeps"])

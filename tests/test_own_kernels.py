@@ -270,7 +270,7 @@ def test_a_config_names_files_relative_to_itself(tmp_path, forgotten):
     path = tmp_path / "inner" / "config.yaml"
     path.write_text(f"sweeps: {{a: {{operation: matmul, variants: {variants}, sizes: [8]}}}}")
     config = read_config(path)
-    extensions.load_named(config)
+    extensions.load(extensions.named(config))
     _, sweeps = validated(config)
     assert [each.name for each in sweeps["a"].variants] == ["naive", "of_a_config.cu", "of_a_config.cu SIDE=4"]
     path.write_text(path.read_text().replace("matmul", "sum").replace("naive, ", ""))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import timings
 
-from hpcmm import backends, store
+from hpcmm import analysis, backends, store
 from hpcmm.bench import disassembly, profiling, sanitizing, tools
 from hpcmm.cli.main import main
 from hpcmm.model import DeviceError, Task, Verdict
@@ -158,7 +158,7 @@ def test_the_counters_of_kernels_are_shown_and_missing_ones_are_explained(tmp_pa
                 unprofiled=[{"operation": "matmul", "reason": "not permitted"}])  # fmt: skip
     columns = store.read(tmp_path / "c.h5")
     assert benched.profiles(columns) == [] and benched.profile_table(columns) == ""
-    assert benched.why_unprofiled(columns) == "not permitted"
+    assert list(analysis.unprofiled(columns).values()) == ["not permitted"]
 
 
 # --- programs that are not installed -------------------------------------------------------------------------------

@@ -44,16 +44,9 @@ THROTTLING = {
 
 def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame:
     """Return ``median``, ``count`` and the extremes ``least`` and ``most`` of some groups; NaN is ignored."""
-    known = ~np.isnan(values)
-    values, groups = values[known], groups[known]
-    values = values[np.lexsort((values, groups))]
-    count = np.bincount(groups, minlength=length)
-    first = np.cumsum(count) - count
-    median, least, most = np.full((3, length), np.nan)
-    some = count > 0
-    median[some] = (values[(first + (count - 1) // 2)[some]] + values[(first + count // 2)[some]]) / 2
-    least[some], most[some] = values[first[some]], values[(first + count - 1)[some]]
-    return pd.DataFrame({"median": median, "count": count, "least": least, "most": most})
+    of_groups = pd.Series(values).groupby(groups).agg(median="median", count="count", least="min", most="max")
+    found = of_groups.reindex(range(length))
+    return found.assign(count=found["count"].fillna(0).astype(np.int64))
 
 
 def row_dicts(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -17,19 +17,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hpcmm import backends, kernels
-from hpcmm.bench import adoption, disassembly, sanitizing, tools
+from hpcmm import backends, kernels, store
+from hpcmm.bench import adoption, disassembly, hints, profiling, sanitizing, tools, verdicts
+from hpcmm.bench.on_host import Found, hint_of, same_bits, verify
 from hpcmm.cli.arguments import positive
 from hpcmm.cli.selection import SMS_ON_HOST, Chosen, NothingToRun, choose, config_of, verifying_sweeps
+from hpcmm.jobs import trial
+from hpcmm.kernels.modules import compile_module
 from hpcmm.model import DeviceError, HpcmmError, NotTested, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.system import files, surroundings
-
-if TYPE_CHECKING:
-    from hpcmm.jobs.trial import Visit
-    from hpcmm.store import Groups
 
 INTERRUPTED = 130  # exit status
 # The expected time of a point decides when a kernel without an end is given up; it follows from max_seconds.
@@ -59,8 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.on_host:
         chosen = chosen_or_said(arguments)
         return chosen if isinstance(chosen, int) else on_host(arguments, chosen)
-    from hpcmm.jobs import trial  # with HDF5, which takes a while to import
-
     with contextlib.closing(trial.Visit()) as first:  # it starts while the files are read
         chosen = chosen_or_said(arguments)
         if isinstance(chosen, int):
@@ -92,8 +89,6 @@ def chosen_or_said(arguments: argparse.Namespace) -> Chosen | int:
 
 def unrun(arguments: argparse.Namespace, why: Mapping[str, str]) -> int:
     """Print the verdicts on kernels that cannot be run, by path, and return the exit status."""
-    from hpcmm.bench import verdicts
-
     results = [verdicts.failed(Path(path).name, each) for path, each in why.items()]
     if arguments.json:
         print(json.dumps({"operation": arguments.operation or "", "kernels": results}, indent=1))
@@ -116,8 +111,6 @@ def adopt(arguments: argparse.Namespace) -> int:
 
 def require_tools(arguments: argparse.Namespace, chosen: Chosen) -> None:
     """Raise an error if an option needs a program that is not installed, or kernels that are not CUDA sources."""
-    from hpcmm.bench import profiling  # HDF5 takes a while to import
-
     needed = {"--sanitize": sanitizing, "--profile": profiling, "--sass": disassembly}
     for option, module in needed.items():
         if not getattr(arguments, option[2:]):
@@ -135,10 +128,8 @@ def is_cuda(variant: Variant) -> bool:
     return variant.compiled and DEVICES[variant.device].accelerator
 
 
-def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int:
+def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) -> int:
     """Verify all kernels, time the correct ones, and print both."""
-    from hpcmm.bench import verdicts
-    from hpcmm.jobs import trial
 
     def say(text: str) -> None:
         if not arguments.json:
@@ -203,20 +194,17 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: Visit) -> int
         if "profiles" in found:
             print(benched.profile_table(columns))
     if found.get("profiles") == []:
-        print(f"hpcmm: no profile: {benched.why_unprofiled(columns)}", file=sys.stderr)
+        print(f"hpcmm: no profile: {'; '.join(analysis.unprofiled(columns).values())}", file=sys.stderr)
     incomplete = found.get("profiles") == [] or any(each["what"] for each in found.get("sanitizers", ()))
     return verdicts.WRONG if incomplete else 0 if arguments.tune and rows else verdicts.status(results)
 
 
-def verified(chosen: Chosen, first: Visit | None, show: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
+def verified(chosen: Chosen, first: trial.Visit | None, show: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
     """Verify all kernels together, show each verdict when it is known, and return the verdicts.
 
     A kernel that ends its process also ends the points of other kernels. These are verified again without it. The
     ``first`` process was started before.
     """
-    from hpcmm.bench import verdicts
-    from hpcmm.jobs import trial
-
     waiting = chosen.kernels
     found: dict[str, dict[str, Any]] = {}
     while waiting:
@@ -249,9 +237,6 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
 
     A CUDA kernel runs on the host for it, which needs no care for what it may do to a GPU, and names lines.
     """
-    from hpcmm.bench import hints, on_host
-    from hpcmm.jobs import trial
-
     if not variant.compiled:
         return ""
     if trial.SIGNALLED in where and not is_cuda(variant):
@@ -261,10 +246,10 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
         scalars = {"alpha": float(place[5]), "beta": float(place[6])}
         tile = next(iter(variant.tiles), 0)
         task = Task(chosen.operation, variant, tuple(map(int, place.groups()[:3])), place[4], scalars, tile)
-        found = on_host.hint_of(task, files.cache()).removeprefix("; ") if is_cuda(variant) else hints.on_cpu(task)
+        found = hint_of(task, files.cache()).removeprefix("; ") if is_cuda(variant) else hints.on_cpu(task)
     if is_cuda(variant) and not found:
         with contextlib.suppress(DeviceError):
-            hosted = on_host.verify(tasks_on_host(chosen, variant, asked=False), files.cache()).where
+            hosted = verify(tasks_on_host(chosen, variant, asked=False), files.cache()).where
             found = f"on the host, {hosted}" if " in line " in hosted else ""
     return found and f"; {found}"
 
@@ -288,9 +273,6 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]]) -> Iterator[str]:
     they run on the host, which also finds shuffles that lanes leave. There they run one after the other, because the
     state of the emulation belongs to the process.
     """
-    from hpcmm.bench import on_host, verdicts
-    from hpcmm.jobs import trial
-
     program = tools.find(sanitizing.PROGRAM)
 
     def under_tools(name: str, variant: Variant) -> Sequence[sanitizing.Report]:
@@ -300,9 +282,9 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]]) -> Iterator[str]:
         config = config_of(one, [name], VERIFYING, {"races": {**entry, "shapes": shapes}})
         return trial.sanitized(config, program, sanitizing.OF_RACES) if program else ()
 
-    def hosted(variant: Variant) -> tuple[on_host.Found | None, str]:
+    def hosted(variant: Variant) -> tuple[Found | None, str]:
         try:
-            return on_host.verify(tasks_on_host(chosen, variant, asked=False), files.cache()), ""
+            return verify(tasks_on_host(chosen, variant, asked=False), files.cache()), ""
         except DeviceError as error:
             return None, str(error)
 
@@ -321,8 +303,6 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def sanitized(chosen: Chosen) -> list[dict[str, Any]]:
     """Run each kernel under all sanitizers, and return their reports."""
-    from hpcmm.jobs import trial
-
     found = []
     for name, variant in chosen.kernels.items():
         sweeps = verifying_sweeps(dataclasses.replace(chosen, kernels={name: variant}))
@@ -333,8 +313,6 @@ def sanitized(chosen: Chosen) -> list[dict[str, Any]]:
 
 def disassembled(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
     """Write the machine code of the kernels with these names, and return its numbers of instructions."""
-    from hpcmm import store
-
     texts, found = [], []
     own = [chosen.kernels[name] for name in right]
     for variant, dtype in itertools.product(own, chosen.dtypes):
@@ -354,9 +332,6 @@ def disassembled(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[
 
 def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
     """Compile the sources for the CPU; remove those that do not compile, and return their verdicts."""
-    from hpcmm.bench import verdicts
-    from hpcmm.kernels.modules import compile_module
-
     found = []
     for name, variant in [*chosen.kernels.items()]:
         if variant.compiled and not DEVICES[variant.device].accelerator:
@@ -376,9 +351,9 @@ def progress(line: str) -> None:
         print(line.replace("bench/", ""), file=sys.stderr, flush=True)
 
 
-def write(arguments: argparse.Namespace, columns: Groups) -> None:
+def write(arguments: argparse.Namespace, columns: store.Groups) -> None:
     """Write the requested files."""
-    from hpcmm import report, store
+    from hpcmm import report
 
     if arguments.output:
         store.write_groups(arguments.output, columns)
@@ -393,9 +368,6 @@ def write(arguments: argparse.Namespace, columns: Groups) -> None:
 
 def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
     """Verify CUDA kernels on the host, and print the verdicts."""
-    from hpcmm.bench import verdicts
-    from hpcmm.bench.on_host import verify
-
     results = [verdicts.failed(Path(path).name, why) for path, why in chosen.broken.items()]
     if not arguments.json:
         for each in results:
@@ -429,8 +401,6 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
 
 def bits_on_host(chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
     """Return what the bits of correct kernels depend on, at the largest of the shapes for the host."""
-    from hpcmm.bench.on_host import same_bits
-
     found = []
     for variant in (kernel for kernel in chosen.kernels.values() if kernel.name in right):
         largest: dict[tuple[str, int], Task] = {}

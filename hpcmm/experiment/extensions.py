@@ -36,7 +36,7 @@ from hpcmm.experiment import own_kernels
 from hpcmm.experiment.config import kernel_places
 from hpcmm.experiment.own_kernels import OwnKernel
 from hpcmm.kernels import file_of, name_of
-from hpcmm.model import HpcmmError, Variant
+from hpcmm.model import HpcmmError, Operation, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS
@@ -59,11 +59,6 @@ class RaisedError(ExtensionError):
 def figures() -> list[Callable]:
     """Return the functions of the loaded extensions that draw figures of the report."""
     return [draw for module in LOADED.values() for draw in getattr(module, "FIGURES", ())]
-
-
-def load_named(config: Mapping[str, Any]) -> None:
-    """Load the extensions and kernels that a config names, before it is validated: they add to the allowed names."""
-    load(named(config))
 
 
 def named(config: Mapping[str, Any]) -> list[str]:
@@ -142,7 +137,7 @@ def add(module: ModuleType, path: Path) -> None:
         for dtype, computing in dtypes.items():
             if dtype.name not in DTYPES:
                 insert(DTYPES, dtype, path)
-            operation = known(OPERATIONS, name, path)
+            operation = known(name, path)
             ladder = tuple(
                 dataclasses.replace(each, dtypes=(*operation.dtypes_of(each), dtype.name))
                 if each.name in computing and dtype.name not in each.dtypes
@@ -154,7 +149,7 @@ def add(module: ModuleType, path: Path) -> None:
 
 def add_variants(name: str, variants: Iterable[Variant], path: Path) -> None:
     """Add variants to the end of an operation's ladder."""
-    operation = known(OPERATIONS, name, path)
+    operation = known(name, path)
     for variant in variants:
         if variant.name in {each.name for each in operation.ladder}:
             raise ExtensionError(f"extension {path}: {name} has a variant {variant.name!r} already")
@@ -168,8 +163,8 @@ def insert(table: dict[str, Any], record: Any, path: Path) -> None:
     table[record.name] = record
 
 
-def known(table: Mapping[str, Any], name: str, path: Path) -> Any:
-    """Return the record with a name."""
-    if name not in table:
-        raise ExtensionError(f"extension {path}: {name!r} is unknown; allowed: {', '.join(table)}")
-    return table[name]
+def known(name: str, path: Path) -> Operation:
+    """Return the operation with a name."""
+    if name not in OPERATIONS:
+        raise ExtensionError(f"extension {path}: {name!r} is unknown; allowed: {', '.join(OPERATIONS)}")
+    return OPERATIONS[name]

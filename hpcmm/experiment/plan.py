@@ -221,7 +221,7 @@ def read(path: Path) -> Plan:
 
 
 def from_json(entry: dict[str, Any]) -> Plan:
-    extensions.load_named(entry["config"])
+    extensions.load(extensions.named(entry["config"]))
     for batch in entry["batches"]:
         batch |= {name: tuple(batch[name]) for name in ("fingerprints", "predicted")}
         batch["points"] = tuple(Point(**point | {"shape": tuple(point["shape"])}) for point in batch["points"])
@@ -235,7 +235,7 @@ def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
     Raise ConfigError with all problems.
     """
     fingerprint.forget()
-    extensions.load_named(config)
+    extensions.load(extensions.named(config))  # before the config is validated: they add to the allowed names
     config, sweeps = validated(config)
     measuring = Measuring(**config["measuring"])
     share_gpu, transport = config["share_gpu"], config["transport"]

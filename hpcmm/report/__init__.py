@@ -167,7 +167,11 @@ def _add_views(
     views["tiles"] += _of_table("expected-failures", "Expected wrong results", expected, ABOUT["expected"])
     state = folder.add("state", energy.clocks(analysis.clock_samples(columns, frame)))
     views["clocks"][:0] = _by_type("state", "During the run", state, ABOUT["state"])
-    views["clocks"] += _of_table("throttlings", "Throttled", tables.throttling_table(summary.throttlings))
+    throttled = tables.points_table(
+        *("Throttled", summary.throttlings, "Reason"),
+        lambda row: markup.words(analysis.throttling_names(row["throttle_reasons"])),
+    )
+    views["clocks"] += _of_table("throttlings", "Throttled", throttled)
     views["courses"] += _courses(documents.documents(columns, frame), folder)
     views["bits"] += _bits(frame, folder)
     kinds = {"rooflines": rooflines, "resources": len(whole.resources), "profiles": len(whole.profiles)}

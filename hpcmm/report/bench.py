@@ -193,7 +193,3 @@ def profile_table(columns: analysis.Columns) -> str:
     columns_of_kernels = zip(*(texts[1:] for texts in made.texts), strict=True)
     lines = [[name, *texts] for name, texts in zip(made.head[1:], columns_of_kernels, strict=True)]
     return f"\n{tabulated(['counter', *labels], lines, 1, [True] * (1 + len(labels)))}"
-
-
-def why_unprofiled(columns: analysis.Columns) -> str:
-    return "; ".join(analysis.unprofiled(columns).values())

@@ -19,10 +19,6 @@ from hpcmm.system.reader import schema_of
 def resource_table(rows: Sequence[Row]) -> Table:
     """Make the table of the resources of each kernel of one operation; ``rows`` are from ``occupancy.resources``."""
 
-    def shared_memory(row: Row) -> Cell:
-        dynamic = row["dynamic_shared_bytes"]
-        return Cell(amount(row["shared_bytes"] + dynamic), "dynamic" if dynamic else "")
-
     def resident_blocks(row: Row) -> Cell:
         computed = row["computed_blocks"]
         return Cell(
@@ -33,10 +29,15 @@ def resource_table(rows: Sequence[Row]) -> Table:
         "Variant": text("label"),
         "Type": text("dtype"),
         "Registers": value("registers", whole),
-        "Shared memory": shared_memory,
+        "Shared memory": lambda row: Cell(
+            amount(row["shared_bytes"] + row["dynamic_shared_bytes"]), "dynamic" if row["dynamic_shared_bytes"] else ""
+        ),
         "Local memory": value("local_bytes", amount),
         "Block": lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}", row["pick"]),
-        "Grid": lambda row: Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", _problem(row)),
+        "Grid": lambda row: Cell(
+            f"{whole(row['grid_x'])} × {whole(row['grid_y'])}",
+            size(row) + (f", {ranks(row['ranks'])}" if row["ranks"] > 1 else ""),
+        ),
         "Blocks per SM": resident_blocks,
         "Threads per SM": lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
         "Occupancy": lambda row: Cell(percent(row["occupancy"])),
@@ -57,11 +58,6 @@ def resource_table(rows: Sequence[Row]) -> Table:
     return table(f"Resources and occupancy, {_operation_on(rows)}", rows, columns, leading=1)
 
 
-def _problem(row: Row) -> str:
-    """Return the size of a problem, and the ranks among which it is divided if there are several."""
-    return size(row) + (f", {ranks(row['ranks'])}" if row["ranks"] > 1 else "")
-
-
 def _achieved_occupancy(row: Row) -> Cell:
     if row["result"] == "FAIL":
         return failed(row)
@@ -76,11 +72,11 @@ def _stalls(row: Row) -> Cell:
     return words(", ".join(f"{what} {percent(shares[what])}" for what in longest))
 
 
-def _bank_conflicts(row: Row) -> Cell:
-    return Cell(whole(row["shared_load_conflicts"] + row["shared_store_conflicts"]))
-
-
-OWN_CELLS = {"achieved occupancy": _achieved_occupancy, "stalls": _stalls, "bank conflicts": _bank_conflicts}
+OWN_CELLS: dict[str, Column] = {
+    "achieved occupancy": _achieved_occupancy,
+    "stalls": _stalls,
+    "bank conflicts": lambda row: Cell(whole(row["shared_load_conflicts"] + row["shared_store_conflicts"])),
+}
 FORMS = {"percent": percent, "number": number, "billions": billions, "amount": amount, "text": str}
 FORMS |= {"count": "{:,}".format, "bits": "{:,} bits".format}
 FORMS |= {

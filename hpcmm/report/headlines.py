@@ -99,13 +99,9 @@ def at_told_sizes(rows: Sequence[Row]) -> list[list[Row]]:
     """Return the points at the sizes of headlines: that of the courses, or the next smaller one, and the largest."""
     ordered = sorted(analysis.by_size(rows).values(), key=lambda at: at[0]["flops"] + at[0]["bytes"])
     course = COURSE_SIZES.get(rows[0]["operation"], math.inf)
-    square = [at for at in ordered if _is_square(at[0])] or ordered[-1:]
+    square = [at for at in ordered if at[0]["m"] in (0, at[0]["n"]) and at[0]["k"] in (0, at[0]["n"])] or ordered[-1:]
     small = [at for at in square if at[0]["n"] <= course]
     return [at for i, at in enumerate(square) if at is square[-1] or (small and at is small[-1])]
-
-
-def _is_square(row: Row) -> bool:
-    return row["m"] in (0, row["n"]) and row["k"] in (0, row["n"])
 
 
 def by_size(rows: Sequence[Row], noise: float = math.nan) -> Headline:
@@ -115,7 +111,7 @@ def by_size(rows: Sequence[Row], noise: float = math.nan) -> Headline:
     """
     rungs = [row for row in rows if row["role"] == "rung" and row["lead"] > 0]
     plain = [row for row in rungs if not row["arithmetic"]]
-    every, best = (_fastest_by_size(each or rungs) for each in (rungs, plain))
+    every, best = (sorted(findings.fastest_of(each or rungs, "n"), key=lambda row: row["n"]) for each in (rungs, plain))
     others = any(row["arithmetic"] for row in every) and plain  # faster, but not in the arithmetic of the library
     of_type = f" in {best[0]['dtype']} arithmetic" if others else ""
     text = f"sizes where the fastest rung{of_type} is ahead of {_libraries(best)}{_behind(best)}: {_ratios(best)}"
@@ -123,10 +119,6 @@ def by_size(rows: Sequence[Row], noise: float = math.nan) -> Headline:
         text += f". In any arithmetic {_ahead(every)}{_behind(every)}: {_ratios(every)}"
     _, low = extent(row["lead_low"] for row in best)
     return _headline("Rate over size", _ahead(best), [text], low, noise)
-
-
-def _fastest_by_size(rungs: Sequence[Row]) -> list[Row]:
-    return sorted(findings.fastest_of(rungs, "n"), key=lambda row: row["n"])
 
 
 def _libraries(best: Sequence[Row]) -> str:

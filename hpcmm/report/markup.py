@@ -90,20 +90,13 @@ def plain(table: Table) -> str:
 
 def markdown(tables: Sequence[Table]) -> str:
     """Format tables as Markdown pipe tables, each under its caption; markup in texts is escaped."""
+    from tabulate import tabulate  # takes a while to import
+
     parts = []
     for table in tables:
-        lines = [[_escaped(text) for text in line] for line in (table.head, *table.texts)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        flush = [str.ljust if is_text else str.rjust for is_text in table.is_text]
-        rule = [
-            ":" + "-" * (width + 1) if is_text else "-" * (width + 1) + ":"
-            for width, is_text in zip(widths, table.is_text, strict=True)
-        ]
-        padded = [
-            "| " + " | ".join(side(text, width) for side, text, width in zip(flush, line, widths, strict=True)) + " |"
-            for line in lines
-        ]
-        text = "\n".join([padded[0], "|" + "|".join(rule) + "|", *padded[1:]])
+        head, *rows = [[_escaped(text) for text in line] for line in (table.head, *table.texts)]
+        sides = ["left" if is_text else "right" for is_text in table.is_text]
+        text = tabulate(rows, head, "pipe", disable_numparse=True, colalign=sides)
         parts.append(f"**{_escaped(table.caption)}**\n\n{text}\n")
     return "\n".join(parts)
 

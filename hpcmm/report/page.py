@@ -130,7 +130,7 @@ def render(chapters: Sequence[tuple[Chapter, Sequence[View]]], head: Head) -> st
         unmeasured=[
             table
             for table in (
-                tables.unmeasured_table(summary.missing),
+                tables.points_table("Not measured", summary.missing, "Reason", tables.text("where")),
                 tables.unplanned_table("Not measured: no result of their job", summary.of_failed_jobs),
                 tables.unplanned_table("Variants not measured", summary.unplanned),
             )

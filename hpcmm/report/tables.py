@@ -141,29 +141,16 @@ def sweeps_table(sweeps: Sequence[tuple[str, str, Sequence[Row]]]) -> Table:
     return Table("All sweeps", head, rows)
 
 
+def points_table(caption: str, frame: pd.DataFrame, what: str, cell: Column) -> Table:
+    """Make a table of points: all of them with one column more, such as why they were not measured."""
+    columns = {"Sweep": text("sweep"), "Variant": text("label"), "Size": of_size, what: cell}
+    return table(caption, analysis.row_dicts(frame), columns | {"Type": text("dtype"), "Ranks": value("ranks", str)})
+
+
 def failure_table(frame: pd.DataFrame) -> Table:
     """Make the table of all wrong results, each with its first wrong element."""
     what = "First wrong element: result - reference = difference"
-    return _points_table("Wrong results", frame, what, lambda row: Cell(row["where"], kind="fail"))
-
-
-def unmeasured_table(frame: pd.DataFrame) -> Table:
-    """Make the table of points that could not be measured, with the reasons."""
-    return _points_table("Not measured", frame, "Reason", text("where"))
-
-
-def throttling_table(frame: pd.DataFrame) -> Table:
-    """Make the table of points during which the device throttled, with the reasons."""
-
-    def reasons(row: Row) -> Cell:
-        return words(analysis.throttling_names(row["throttle_reasons"]))
-
-    return _points_table("Throttled", frame, "Reason", reasons)
-
-
-def _points_table(caption: str, frame: pd.DataFrame, what: str, cell: Column) -> Table:
-    columns = {"Sweep": text("sweep"), "Variant": text("label"), "Size": of_size, what: cell}
-    return table(caption, analysis.row_dicts(frame), columns | {"Type": text("dtype"), "Ranks": value("ranks", str)})
+    return points_table("Wrong results", frame, what, lambda row: Cell(row["where"], kind="fail"))
 
 
 def unplanned_table(caption: str, frame: pd.DataFrame) -> Table:

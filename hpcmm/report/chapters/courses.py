@@ -39,13 +39,9 @@ def course_table(answered: Answered, number_of: str) -> Table:
         head.append(f"{name}, hpcmm" if column.documented else name)
         columns.append([_ours(pair) for pair in column.pairs])
     labels = [words(row + _unit_of_row(answered, i)) for i, row in enumerate(answered.rows)]
-    return Table(_caption(answered, shared), head, [list(cells) for cells in zip(labels, *columns, strict=True)])
-
-
-def _caption(answered: Answered, unit: str) -> str:
-    return (
-        answered.caption + (f" [{unit}]" if unit else "") + (f"; hpcmm: {answered.machine}" if answered.machine else "")
-    )
+    caption = answered.caption + (f" [{shared}]" if shared else "")
+    caption += f"; hpcmm: {answered.machine}" if answered.machine else ""
+    return Table(caption, head, [list(cells) for cells in zip(labels, *columns, strict=True)])
 
 
 def _unit(column: Column) -> str:

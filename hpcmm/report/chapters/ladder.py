@@ -58,7 +58,8 @@ def _climb(series: Series, rows: Sequence[Row]) -> Iterator[Figure]:
     rungs = {row["label"]: row for row in rows}
     steps = {row["label"]: row for row in analysis.ladder(rows) if row["step"] > 0}
     climb = _chain(rungs, steps)
-    branches = [label for label in steps if label not in climb and _is_lesson(rungs[label])]
+    lessons = {each.name for each in OPERATIONS[series.operation].ladder if each.shelf == "lesson"}
+    branches = [label for label in steps if label not in climb and rungs[label]["variant"] in lessons]
     branches = branches if len(climb) > 2 and len(branches) >= LEAST_BRANCHES else []
     labels = [*climb, *(each for each in rungs if each not in (*climb, *branches))]
     if figure := _ladder(series, [rungs[label] for label in labels], len(climb)):
@@ -76,11 +77,6 @@ def _chain(rungs: Mapping[str, Row], steps: Mapping[str, Row]) -> list[str]:
     while chain[0] in steps:
         chain.insert(0, steps[chain[0]]["counterpart"])
     return chain
-
-
-def _is_lesson(row: Row) -> bool:
-    variants = OPERATIONS[row["operation"]].ladder
-    return any(each.name == row["variant"] and each.shelf == "lesson" for each in variants)
 
 
 def _ladder(series: Series, rows: Sequence[Row], climb: int) -> Figure | None:
