@@ -28,7 +28,7 @@ from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import ALGORITHMS
 
 CONFIG = Path(__file__).parents[1] / "config.yaml"
-REPETITIONS = 8
+REPETITIONS = 6
 CLOCK = 1.7e9
 PEAK = {"cpu": 4e11, "cuda": 132 * 256 * CLOCK}
 BANDWIDTH = {"cpu": 5e10, "cuda": 4e12}
@@ -147,10 +147,14 @@ def measurements(point: Point, rng: np.random.Generator) -> Iterator[Measurement
 
 
 def thinned(config: dict[str, Any]) -> dict[str, Any]:
-    for name, part in (("multiples", 4), ("remainders", 3)):
-        config["sweeps"][name]["sizes"]["full"]["step"] *= part
-    sizes = config["sweeps"]["reduction"]["sizes"]
-    sizes["full"] = sizes["full"][1::3]
+    """The same sweeps with at most two sizes or shapes each; those of tiles have a step eight times as large."""
+    for sweep in config["sweeps"].values():
+        for sizes in (each for each in (sweep.get("sizes"), sweep.get("shapes")) if isinstance(each, dict)):
+            full = sizes["full"]
+            if isinstance(full, dict):
+                full["step"] *= 8
+            else:
+                sizes["full"] = full[len(full) // 2 :: max(1, (len(full) - 1) // 2)]
     return config
 
 
