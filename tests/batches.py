@@ -1,7 +1,5 @@
 """A batch and what was measured of it, for the tests of journals and files."""
 
-from __future__ import annotations
-
 import hashlib
 
 from hpcmm.bench.journal import Journal

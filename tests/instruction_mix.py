@@ -4,8 +4,6 @@
 a ladder whose machine code is the same. It needs nvdisasm, and no GPU.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

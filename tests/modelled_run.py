@@ -6,8 +6,6 @@ The points are the points of config.yaml. Each time follows from a simple model 
 eight GPUs that no one has built, with noise from a fixed seed.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import sys

@@ -6,8 +6,6 @@ prints the tables of docs/lab/comparisons.md. Repetitions scatter by 0.1 to 0.45
 to 100 us and 0.2 % above: what two runs on an H200 showed. Between two jobs, each kernel scatters in addition.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

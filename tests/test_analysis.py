@@ -1,7 +1,5 @@
 """Derived numbers, compared with independent arithmetic."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """A slow device is named and no other; quiet machines have none; what cannot be compared is said."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

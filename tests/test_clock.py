@@ -1,7 +1,5 @@
 """The SM clock while a kernel repeats, and the libraries for context, on a GPU."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

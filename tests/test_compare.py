@@ -1,7 +1,5 @@
 """Comparison of two files: changes are found, noise is not, other devices and caches are refused."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Events of the CPU: the system call, by events that every Linux counts, and what follows from its counts."""
 
-from __future__ import annotations
-
 import mmap
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """The definitions that the report and the documentation share."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The documentation: the site builds strictly, its links and examples work, and a browser shows it without faults."""
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib.util

@@ -1,7 +1,5 @@
 """What is done follows from the contents of the files of a plan, and Snakemake is told so."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import os

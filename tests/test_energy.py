@@ -1,7 +1,5 @@
 """Energy of a kernel: from a counter that ticks, in a pass of its own; from there to the report."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import itertools

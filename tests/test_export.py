@@ -1,7 +1,5 @@
 """Exports, read by the parsers of their consumers."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """Findings: each sentence follows from the points, and changes when they do."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

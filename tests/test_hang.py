@@ -1,7 +1,5 @@
 """A kernel that never ends: the job ends, names the kernel and what it did, and records both."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

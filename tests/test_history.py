@@ -1,7 +1,5 @@
 """Trends over many modelled runs: a planted change is found, where it was planted, and no other."""
 
-from __future__ import annotations
-
 import json
 import math
 from datetime import datetime, timedelta

@@ -3,8 +3,6 @@
 They are not in ``test_kernels_on_host.py``, because both files take long and two processes share them.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import itertools

@@ -4,8 +4,6 @@ A new rung is tested as soon as its file and record exist. One that the header c
 ``NOT_ON_HOST`` with the reason; it is then compiled only, as all others are too: see ``test_kernels_compiled.py``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

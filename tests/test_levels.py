@@ -1,7 +1,5 @@
 """The levels of memory: which points measure them, their table, and the ceilings of the roofline."""
 
-from __future__ import annotations
-
 import pytest
 import timings
 from tasks import machine

@@ -1,7 +1,5 @@
 """Ratios to the library and to the tuned library, with their versions and arithmetics, in tables and sentences."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """Limits of the hardware against figures that NVIDIA publishes of whole chips."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Exchanges alone: who receives what, over each transport, and the table of message sizes and bandwidths."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

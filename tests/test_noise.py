@@ -1,7 +1,5 @@
 """The spread between visits: its statistics against known values, and what they call changed of what did not."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The page of the report in a real browser: it opens offline, draws, sorts, filters, prints, and all can read it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Arrays of the CPU: aligned, on huge pages if the system grants them, and what a file says about them."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import mmap

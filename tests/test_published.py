@@ -1,7 +1,5 @@
 """What README.md and docs/ show of the published run is what the file of that run says."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The report: printed numbers, failures, escaping, and one file without network access."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import gzip

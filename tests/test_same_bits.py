@@ -1,7 +1,5 @@
 """Sums and products that have the same bits for any number of ranks, threads and blocks, and any m."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Rungs with mbarriers, TMA, warpgroups and clusters on the host, with small tiles, and the faults that are found."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools

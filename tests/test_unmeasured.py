@@ -1,7 +1,5 @@
 """A merged file lists what its runs did not measure of their own configs."""
 
-from __future__ import annotations
-
 import timings
 from timings import kernel_samples, measurement
 

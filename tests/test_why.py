@@ -1,7 +1,5 @@
 """Why a rung is faster or slower: the reasons follow from the numbers, and change when they do."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import re

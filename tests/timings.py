@@ -1,7 +1,5 @@
 """Timings files with known times, for the tests of what is derived from them."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import gzip
