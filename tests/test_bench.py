@@ -89,6 +89,7 @@ def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(inside, tmp_p
     assert "by_rows.c" in page_of(tmp_path / "page.html")
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_the_transcript_of_cuda_kernels_on_the_host_is_what_the_command_prints(inside):
     transcripts = "".join(each for each in TRANSCRIPTS if "on-host" in each)
@@ -109,6 +110,7 @@ def test_a_machine_that_starts_no_ranks_is_no_fault_of_a_kernel(inside, monkeypa
     assert done.stderr == f"hpcmm: error: {reason}\n"
 
 
+@pytest.mark.slow
 def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(inside, folder):
     good = (folder / "by_rows.c").read_text()
     for name, old, new in (
@@ -177,6 +179,7 @@ def test_a_kernel_without_an_end_is_given_up_before_long(tmp_path, forgotten):
     assert longest + trial.PATIENCE_SECONDS < 40
 
 
+@pytest.mark.slow
 def test_all_combinations_are_tried(inside, folder):
     text = (folder / "by_rows.c").read_text()
     (folder / "by_rows.c").write_text(text.replace("= alpha *", "= (STEP == 3 ? 3 : 1) * alpha *"))

@@ -423,6 +423,7 @@ def folder(path, name):
     return path / name
 
 
+@pytest.mark.slow
 def test_visits_are_added_until_the_sweeps_can_show_the_slowdown(tmp_path, monkeypatch, capsys):
     """The ranks of each round are other devices of the same node."""
     rounds = []
@@ -556,6 +557,7 @@ def test_sustained_products_are_counted_over_time(mpiexec, tmp_path, capsys):
     assert all(text in page for text in texts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
     if backends.missing(device):

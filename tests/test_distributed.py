@@ -190,6 +190,7 @@ def test_every_algorithm_is_right_on_gpus_of_their_own_cuda(gpu, mpiexec):
     assert "50 drawn cases over " in done.stdout
 
 
+@pytest.mark.slow
 def test_every_algorithm_can_be_closed_and_opened_again(mpiexec):
     done = mpiexec(2, REOPEN, "cpu", timeout=300)
     assert done.returncode == 0, done.stderr
@@ -355,6 +356,7 @@ def measured(mpiexec, folder: Path, entry: dict, transport: str) -> dict:
     return store.read(folder / "raw" / f"{name}.h5")
 
 
+@pytest.mark.slow
 def test_a_product_is_measured_beside_the_textbook_and_records_its_transport(mpiexec, tmp_path):
     phases = {"staged": {"kernel", "total"}, "resident": {"kernel"}, "summa": {"kernel"}}
     schedules = {"staged": {"1 x 1"}, "resident": {"1+1", "2"}, "summa": {"columns whole"}}

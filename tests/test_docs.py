@@ -282,6 +282,7 @@ def test_configs_in_the_text_are_right(text, forgotten, monkeypatch):
         assert len(sweeps) == len(given["sweeps"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", blocks("python"))
 def test_programs_in_the_text_run(program, tmp_path, monkeypatch, capsys):
     (tmp_path / "results").mkdir()

@@ -997,6 +997,7 @@ def test_a_rank_that_hangs_after_the_last_point_ends_the_job_and_no_point_is_los
     assert set(store.read(tmp_path / "raw/size/cpu-r3-1.h5")["measurements"]["m"]) == {4, 8, 12}
 
 
+@pytest.mark.slow
 def test_an_error_on_all_ranks_leaves_the_other_points(mpiexec, planned, tmp_path):
     arguments = planned(ranks=3, sizes=(4, 8, 12, 16))
     done = mpiexec(3, RANK_FAILS, "RuntimeError", 3, *arguments)
@@ -1028,6 +1029,7 @@ def test_a_point_that_kills_its_job_is_tried_last_and_then_missing(mpiexec, plan
     assert list(rows["where"][failed]) == [f"not measured, tried 2 times: {CUT_OFF}"]
 
 
+@pytest.mark.slow
 def test_a_batch_that_fails_does_not_stop_the_others_of_its_job(tmp_path):
     """Its processes are started again without it, and all visits of the others are made."""
     measuring = {name: value for name, value in dataclasses.asdict(THREE).items() if name not in OF_SWEEP}
@@ -1059,6 +1061,7 @@ def test_a_batch_that_fails_does_not_stop_the_others_of_its_job(tmp_path):
     assert (tmp_path / "raw/a/cpu-r2-1.h5").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_two_jobs_divide_the_visits_and_the_file_names_the_job_of_each(tmp_path):
     """The first one stops before the last visit; started again, it makes no other one."""
     measuring = {name: value for name, value in dataclasses.asdict(THREE).items() if name not in OF_SWEEP}
@@ -1086,6 +1089,7 @@ def test_two_jobs_divide_the_visits_and_the_file_names_the_job_of_each(tmp_path)
     assert sorted(runs.values()) == [0, 1, 2] and jobs[runs[0]] == jobs[runs[1]] != jobs[runs[2]]
 
 
+@pytest.mark.slow
 def test_a_point_too_large_for_memory_is_recorded_and_its_job_succeeds(mpiexec, planned, tmp_path):
     planned("numpy", sizes=(4, 180_000))  # 3 matrices of 121 GiB
     for batch in plan.read(tmp_path / "plan.json").to_measure:

@@ -33,6 +33,7 @@ def texts(root: Path) -> str:
     return "\n".join((root / path.relative_to(ROOT)).read_text("utf-8") for path in PAGES)
 
 
+@pytest.mark.slow
 def test_the_pages_agree_with_the_published_run():
     file = published.REFERENCE / "timings.h5"
     columns = store.read(file) if file.exists() else EMPTY  # without a file they must not show a number
@@ -206,6 +207,7 @@ def test_the_numbers_are_from_the_file(done, modelled):
     assert [head.strip() for head in line.split("|")[4:-1]] == ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
 
 
+@pytest.mark.slow
 def test_the_published_file_can_be_published_again(tmp_path, monkeypatch):
     reference = tmp_path / "results" / "reference"
     monkeypatch.setattr(published, "ROOT", tmp_path)

@@ -1235,6 +1235,7 @@ def first_sweeps(columns) -> dict[str, str]:
     return {chapter: name for name, chapter in reversed(order.items())}
 
 
+@pytest.mark.slow
 def test_a_merged_sweep_of_one_visit_does_not_displace_the_first_views(tmp_path):
     published = store.read(Path(__file__).parents[1] / "results" / "reference" / "timings.h5")
     before = first_sweeps(published)

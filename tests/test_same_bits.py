@@ -240,6 +240,7 @@ def test_all_picks_of_best_invariant_divide_k_alike(dtype, parts, shape, rows):
 MPI_PROGRAM = Path(__file__).parent / "mpi_programs" / "same_bits.py"
 
 
+@pytest.mark.slow
 def test_a_sum_and_a_product_have_the_same_bits_on_any_number_of_ranks(mpiexec):
     done = mpiexec(5, MPI_PROGRAM, "cpu", 0, "1,2,3,5")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -336,6 +337,7 @@ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL 
 """
 
 
+@pytest.mark.slow
 def test_a_kernel_of_a_user_that_divides_k_by_m_is_found(command, tmp_path):
     (tmp_path / "by_m.c").write_text(BY_M)
     done = command("bench", "by_m.c", "--sizes", "70", "--bits", "--json", folder=tmp_path)

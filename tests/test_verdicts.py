@@ -180,6 +180,7 @@ def test_a_crash_names_its_signal_and_its_place(tmp_path, monkeypatch, capfd, fo
     assert re.search(rf"crash.c: FAIL \S+ float32: {says}", capfd.readouterr().out)
 
 
+@pytest.mark.slow
 def test_one_broken_file_does_not_hide_the_others(tmp_path, monkeypatch, capfd, forgotten):
     """An exit is no success, and a module that cannot be loaded fails alone."""
     head = "# hpcmm:\n#   device: cpu\n#   dtypes: [float32]\n"

@@ -140,6 +140,7 @@ def planned(output):
     return set(re.findall(r"^\s*output: \.snakemake/hpcmm/done/(\S+)", output, re.MULTILINE))
 
 
+@pytest.mark.slow
 def test_from_config_to_report_and_only_what_changed_again(snakemake):
     snakemake.start_finished()
     results = snakemake.folder / "results"
@@ -182,6 +183,7 @@ def sizes_of(folder):
     return found
 
 
+@pytest.mark.slow
 def test_what_is_shown_follows_from_contents_and_not_from_dates_or_records(snakemake, command, tmp_path):
     snakemake.start_finished()
     shutil.rmtree(snakemake.folder / ".snakemake")
@@ -293,6 +295,7 @@ def test_run_shows_the_plan_its_progress_and_the_answer_without_messages_of_snak
     assert errors == ""
 
 
+@pytest.mark.slow
 def test_a_failed_job_is_one_sentence_and_is_named_in_the_report_of_the_others_and_tried_again(hpcmm_run, command):
     config, results = changed(sizes=[7], ranks=[1]), hpcmm_run.folder / "results"
     (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(config))
@@ -334,6 +337,7 @@ runpy.run_module("snakemake", run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_a_workflow_killed_while_snakemake_holds_its_locks_needs_no_unlock(snakemake):
     """Before the first line of ours in the run that is locked, and after the last one."""
     config = CONFIG | {"sweeps": {"sum": CONFIG["sweeps"]["sum"]}}
