@@ -280,6 +280,18 @@ FROM_OUTSIDE = (
 )
 
 
+MINIMUM = """__global__ void least(const float *in, float *out, int n)
+{{
+    __shared__ float s[128];
+    int t = threadIdx.x, i = blockIdx.x * 256 + t;
+    float own = {0};
+    if (i < n) own = min(own, in[i]);
+    if (i + 128 < n) own = min(own, in[i + 128]);
+    s[t] = own;
+    for (int h = 64; h; h /= 2) {{ __syncthreads(); if (t < h) s[t] = min(s[t], s[t + h]); }}
+    if (t == 0) out[blockIdx.x] = s[0];
+}}
+"""
 OWN = "int main() {{ const int {0}; tiled<16><<<dim3({1}, {1}), dim3(16, 16)>>>(a, b, c, N); }}"
 OWN_OF_FLAGS = "int main() {{ int n = {0}; multiply<<<dim3({1}, {1}), dim3(16, 16)>>>(a, b, c, 0, n, false, 0); }}"
 ONE_BLOCK = "int main() {{ const int n = {0}; add<<<(n + 255) / 256, 256>>>(c, a, b, n); }}"
@@ -561,6 +573,52 @@ VERDICTS = {  # the text, and what the verdict says
         ),
         "grid [ceil(n / 1), ceil(m / 1)], block [1]",
         "PASS at 24 points",
+    ),
+    "tile from outside": (
+        FROM_OUTSIDE.replace("TILE_X", "TILE").replace("TILE_Y", "BLOCK"),
+        "constants TILE = 16, BLOCK = 16",
+        "mine.cu: PASS",
+    ),
+    "wide tile": (  # a block writes 4 x 128 elements
+        STYLES.by_rows.replace("#define WIDTH 8", "#define WIDTH 128")
+        .replace("blockDim.y", "4")
+        .replace("(WIDTH, WIDTH)", "(WIDTH, 4)"),
+        "block [128, 4]",
+        "mine.cu: PASS",
+    ),
+    "device function from outside": (
+        STYLES.sum.replace("out[blockIdx.x] = s[0]", "out[blockIdx.x] = blockSum(s[0])"),
+        "mine.cu: FAIL",
+        "‘blockSum’ was not declared",
+    ),
+    "minimum by atomics": (
+        "__global__ void least(int *in, int *out, int n)\n{\n"
+        "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n    if (i < n) atomicMin(out, in[i]);\n}\n",
+        "mine.cu: PASS at 27 points",
+    ),
+    "minimum of infinities": (MINIMUM.format("INFINITY"), "mine.cu: PASS at 27 points"),
+    "minimum from zero": (MINIMUM.format("0"), "FAIL 1 float32", "right where all elements are negative: start from"),
+    "minimum from 1000": (MINIMUM.format("1000"), "FAIL 1 float32"),
+    "minimum of some magnitudes": (MINIMUM.format("INFINITY").replace("in[i])", "fabsf(in[i]))"), "mine.cu: FAIL"),
+    "minimum of magnitudes": (
+        MINIMUM.format("INFINITY").replace("in[", "+in[").replace("+in[i]", "fabsf(in[i])").replace("+in[i + 128]", "fabsf(in[i + 128])"),
+        "least computes the minimum of the absolute values",
+    ),
+    "two results": (
+        STYLES.sum.replace("if (t == 0) out", "if (t == 0) in[i] = out"),
+        "not tested: total writes to in and out",
+    ),
+    "in place": (
+        STYLES.add.replace("float *c, const float *a, const float *b", "float *c, const float *a").replace(
+            "a[i] + b[i]", "a[i] + c[i]"
+        ),
+        "add computes y = x + y in place",
+    ),
+    "elements of other blocks": (
+        STYLES.sum.replace("s[t] = (i", "s[t] = 0;\n    for (; i < size; i += 128) s[t] += (i").replace(
+            " + (i + 128 < size ? in[i + 128] : 0)", ""
+        ).replace("* 256", "* 128"),
+        "right with one block only: blocks take the same elements; step by gridDim.x * blockDim.x",
     ),
     "one block": (
         STYLES.sum.replace("out[blockIdx.x]", "out[0]"),

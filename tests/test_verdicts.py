@@ -13,7 +13,7 @@ import yaml
 from hpcmm.backends.cpu import searches
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated.launch import COMPILER, compile_kernel
-from hpcmm.bench import guarded, sanitizing, verdicts
+from hpcmm.bench import adoption, guarded, sanitizing, verdicts
 from hpcmm.bench.on_host import verify
 from hpcmm.cli import bench
 from hpcmm.cli.main import main, parser
@@ -57,6 +57,9 @@ C_MISTAKES = {
     ("sum.c", 2): "",
     ("sum.c", 3): "",
     ("sum.c", 4): "data race: ",
+    ("largest.cpp", 0): "",
+    ("largest.cpp", 1): "data race: a write in line 12 and|and a write in line 12 by two threads",
+    ("largest.cpp", 2): "in a further run: -1 - ",
 }
 
 
@@ -137,10 +140,10 @@ def test_an_unusual_form_of_a_right_kernel_passes(judged, form):
 @needs_gcc
 @pytest.mark.parametrize(("name", "mistake"), C_MISTAKES)
 def test_a_wrong_c_kernel_is_found(name, mistake):
-    kernel = own_kernels.read(FOLDER / name, {"MISTAKE": mistake})
+    kernel = own_kernels.read(adoption.copy_of(FOLDER / name, "")[0], {"MISTAKE": mistake})
     operation, shape = OPERATIONS[kernel.operations[0]], {3: (17, 33, 5), 1: (1000,)}
     scalars = {"alpha": 1.5, "beta": 0.5} if operation.scalars else {}
-    task = Task(operation, kernel.variant, shape[len(operation.dimensions)], "float32", scalars)
+    task = Task(operation, kernel.variant, shape[len(operation.dimensions)], kernel.variant.dtypes[0], scalars)
     found = guarded.mistake(CpuBackend(2), task)
     if not found:
         search = searches.races(task)

@@ -23,9 +23,13 @@ Run = Callable[[Task, Mapping[str, np.ndarray]], "np.ndarray | None"]  # None fo
 
 
 def of_vector(task: Task, run: Run) -> str:
-    """Return what is likely wrong with a kernel on vectors: it takes multiples only, or one block."""
+    """Return what is likely wrong with a kernel on vectors: its first value, or it takes multiples or one block only."""
     macros, contract = task.macros, task.variant.contract
-    taken = macros.get("BLOCK", 0) * macros.get("PER_THREAD", 1)
+    sign = {"maximum": 1, "minimum": -1}.get(task.operation.name)
+    if sign and all(tried(task, task.shape, run, seed, sign).right for seed in (1, 2)):
+        what, first = ("positive", "lowest, -INFINITY") if sign > 0 else ("negative", "largest, INFINITY")
+        return f"right where all elements are {what}: start from the {first} or an element, not from 0"
+    taken = macros.get("BLOCK", WHOLE) * macros.get("PER_THREAD", 1)
     if len(task.shape) != 1 or taken < 2 or (contract and contract.multiples):
         return ""
 
@@ -37,7 +41,11 @@ def of_vector(task: Task, run: Run) -> str:
     if right(taken - 1):
         if task.operation.kernels != "reduction" or right(2 * taken):
             return ""
-        return "right with one block only: each block writes its own result, result[blockIdx.x], of its own elements"
+        whole = dataclasses.replace(task, shape=(2 * taken,))
+        total = run(whole, {"x": np.ones(2 * taken, task.dtype)}) if task.operation.name == "sum" else None
+        if total is not None and total > 2 * taken:
+            return "right with one block only: blocks take the same elements; step by gridDim.x * blockDim.x"
+        return "right with one block only: each block writes its own result, result[blockIdx.x]"
     for each in (2**i for i in range(taken.bit_length() - 1)):  # the least one: half of a multiple is none
         if right(each) and right(taken + each) and right(taken - each):
             taken = each
@@ -88,23 +96,26 @@ def of_product(task: Task, run: Run) -> str:
 
 def on_cpu(task: Task) -> str:
     """Return the hint for a C kernel; it runs in a process of its own, which it may crash."""
+    output = next(each for each in task.operation.operands if each.role != "in")
 
     def run(other: Task, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
         source = kernels.source(other.operation, other.variant)
         module = modules.compile_module(source, other.macros, other.variant.options)
         arrays = {name: array.copy() for name, array in inputs.items()}
+        empty = np.full(other.shape_of(output), other.element.results.poison, other.storage(output))
+        arrays.setdefault(output.name, empty)
 
         def inside() -> np.ndarray:
             function = getattr(modules.open_module(module, source), other.operation.kernels)
             function.restype = None
             given = other.operation.arguments(other, arrays)
             function(*map(trials.as_argument, given), ctypes.c_int(2))
-            return arrays["C"]
+            return arrays[output.name]
 
         found = trials.guarded(inside, SECONDS)
         return None if isinstance(found, str) else found
 
-    return of_product(task, run)
+    return (of_product if task.operation.kernels == "matmul" else of_vector)(task, run)
 
 
 class Tried(NamedTuple):
@@ -116,10 +127,11 @@ class Tried(NamedTuple):
     right: bool
 
 
-def tried(task: Task, shape: Sequence[int], run: Run, seed: int = 1) -> Tried:
-    """Run a task at another shape."""
+def tried(task: Task, shape: Sequence[int], run: Run, seed: int = 1, sign: int = 0) -> Tried:
+    """Run a task at another shape; with a ``sign`` all elements of x have it."""
     task = dataclasses.replace(task, shape=tuple(shape))
     inputs = task.operation.draw(np.random.default_rng(seed), task)
+    inputs |= {"x": sign * np.abs(inputs["x"])} if sign else {}
     result = run(task, inputs)
     right = result is not None and bool(task.operation.reference(task, inputs)(result).passed)
     return Tried(task, inputs, result, right)

@@ -241,11 +241,11 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
         return ""
     if trial.SIGNALLED in where and not is_cuda(variant):
         return crash(chosen, variant, where)
-    place, found = re.match(r"(\d+)x(\d+)x(\d+) (\w+), alpha (\S+), beta ([^\s:]+): ", where), ""
+    place, found = re.match(r"([\dx]+) (\w+)(?:, alpha (\S+), beta ([^\s:]+))?: ", where), ""
     if place:
-        scalars = {"alpha": float(place[5]), "beta": float(place[6])}
+        scalars = {"alpha": float(place[3]), "beta": float(place[4])} if place[3] else {}
         tile = next(iter(variant.tiles), 0)
-        task = Task(chosen.operation, variant, tuple(map(int, place.groups()[:3])), place[4], scalars, tile)
+        task = Task(chosen.operation, variant, tuple(map(int, place[1].split("x"))), place[2], scalars, tile)
         found = hint_of(task, files.cache()).removeprefix("; ") if is_cuda(variant) else hints.on_cpu(task)
     if is_cuda(variant) and not found:
         with contextlib.suppress(DeviceError):

@@ -608,8 +608,10 @@ def compares(node: Node, sizes: set[str], threads: set[str]) -> bool:
 
 
 def has_remainder(node: Node, sizes: frozenset[str]) -> bool:
-    """Whether a node is for the rest of a size: ``n % 4``, ``min(..., n)``, or a loop that goes on to ``n``."""
+    """Whether a node is for the rest of a size: ``n % 4``, ``i + 4 <= n``, ``min(..., n)``, or a loop that goes on."""
     if node.type == "for_statement":
+        if re.search(r"\+ *\d+ *<=? *\w+$|<=? *\w+ *- *\d+$", text_of(node.child_by_field_name("condition"))):
+            return True  # it stops before the rest
         before = [each.type for each in node.parent.named_children if each.end_byte <= node.start_byte]
         begins = re.search(r"=\s*\d+\s*;?$", text_of(node.child_by_field_name("initializer")))
         inner = any(each.type in LOOPS for each in walk(node.child_by_field_name("body")))

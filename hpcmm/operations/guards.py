@@ -21,6 +21,7 @@ from hpcmm.model.contract import Contract
 ROWS = 8  # of a matrix, before and after it
 ELEMENTS = 256  # of a vector or a single element, before and after it
 COLUMNS = (0, 0, 3, 4, 8)  # padding of the rows of a matrix; drawn
+LARGE = 2.0**100  # factor of the numbers of an extreme
 OVERFLOW = "an index overflows 32 bits: wrong if rows * leading dimension reaches 2^31"
 ALIGNMENT = 256  # of regions, as the allocator of a GPU has it
 
@@ -65,6 +66,17 @@ def drawn(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
         if array.ndim and len(array) > 1:
             array[rng.integers(len(array))] = 0
     return inputs
+
+
+def of_both_sides(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Draw inputs as ``drawn`` does; those of an extreme are on either side of zero, without zeros, and may be large.
+
+    Some kernels start from 0 or -1000, or compare magnitudes.
+    """
+    if task.operation.combination == "sum":
+        return drawn(task, rng)
+    x, large = task.operation.draw(rng, task)["x"], 1 if task.element.is_integer else LARGE
+    return {"x": x * x.dtype.type((1, -large, large)[task.shape[0] % 3])}
 
 
 def layout(

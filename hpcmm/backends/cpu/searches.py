@@ -26,11 +26,11 @@ ORDER = Path(__file__).with_name("races.c")
 WRAPPED = re.compile(r"^(?:PARALLEL|BARRIER|LOCK)\((\w+)(?:, ((?:GOMP|omp)_\w+))?", re.MULTILINE)
 UNKNOWN_ORDER = re.compile(r"#\s*pragma\s+omp\b.*\b(task|taskloop|sections|ordered|teams|target)\b")
 RACE = re.compile(
-    r"WARNING: ThreadSanitizer: data race.*?\n  (?:atomic )?(read|write) of size.*?\n    #0 \S+ (\S+?):(\d+)"
-    r".*?\n  previous (?:atomic )?(read|write) of size.*?\n    #0 \S+ (\S+?):(\d+)",
+    r"WARNING: ThreadSanitizer: data race.*?\n  (?:atomic )?(read|write) of size.*?\n    #0 [^\n]+? (\S+?):(\d+)"
+    r".*?\n  previous (?:atomic )?(read|write) of size.*?\n    #0 [^\n]+? (\S+?):(\d+)",
     re.DOTALL | re.IGNORECASE,
 )
-BAD_ACCESS = re.compile(r"ERROR: AddressSanitizer: ([\w-]+)(.*?)\n    #0 \S+ in \S+ (\S+?):(\d+)", re.DOTALL)
+BAD_ACCESS = re.compile(r"ERROR: AddressSanitizer: ([\w-]+)(.*?)\n    #0 \S+ in [^\n]+? (\S+?):(\d+)", re.DOTALL)
 UNDEFINED = re.compile(r"^(\S+?):(\d+):\d+: runtime error: (.*)", re.MULTILINE)
 CHECKED = ("-O0", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 TYPES = {"i4": "int", "u4": "unsigned", "i8": "long long", "u8": "unsigned long long", "f4": "float", "f8": "double"}
@@ -83,7 +83,7 @@ def races(task: Task) -> Search:
     options = ("-O1", "-g", "-fsanitize=thread", *(f"-Wl,--wrap={name}" for name in names), str(ORDER))
     with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
         try:
-            done, _ = run(guards.at(task, SIZES[len(task.operation.dimensions)]), 0, options, Path(folder))
+            done, verdict = run(guards.at(task, SIZES[len(task.operation.dimensions)]), 0, options, Path(folder))
         except (Unable, subprocess.TimeoutExpired) as error:
             return Search(not_made=str(error))
     if race := RACE.search(done.stderr):
@@ -94,7 +94,7 @@ def races(task: Task) -> Search:
     if done.returncode or "ThreadSanitizer: " in done.stderr:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[0]
         return Search(not_made=f"ThreadSanitizer did not run: {last}")
-    return Search()
+    return Search("" if verdict.passed else f"in a further run: {verdict.where}")
 
 
 def line_of(file: str, line: str, source: Path) -> str:
@@ -194,7 +194,7 @@ def run(task: Task, columns: int, options: Sequence[str], folder: Path):
     ``columns`` are the elements from one row of a matrix to the next one; 0 for packed rows.
     """
     rng = np.random.default_rng(task.shape)
-    inputs = task.operation.draw(rng, task)
+    inputs = guards.of_both_sides(task, rng)
     text, contents, output = program_of(task, columns, inputs)
     program, data, answer = (folder / name for name in ("program.c", "in", "out"))
     program.write_text(text)

@@ -15,7 +15,7 @@ from hpcmm.backends.emulated.launch import FOLDER as EMULATED
 from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Search, Stopped
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, kinds
-from hpcmm.bench.adoption.trials import undefined
+from hpcmm.bench.adoption.trials import wanted
 from hpcmm.bench.adoption.vectors import VectorSearch
 from hpcmm.experiment import calls, functions
 from hpcmm.experiment.functions import Function, Parameter, Source, declared_by
@@ -31,7 +31,7 @@ from hpcmm.system.text import choices
 GPU = next(each for each in DEVICES.values() if each.accelerator)
 CPU = next(each for each in DEVICES.values() if not each.accelerator)
 PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")  # of a template: its name becomes a constant
-UNDECLARED = re.compile(r"not (been )?declared|not defined|does not name a type|undeclared|unknown type")
+UNDECLARED = re.compile(r"not (been )?declared|not defined|does not name a type|undeclared|unknown type|implicit decl")
 SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
 SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".C", ".h", ".hpp"), CPU)
 
@@ -272,7 +272,7 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         except Stopped:
             raise
         except OtherOperation:
-            if guess:
+            if guess and kind == "matmul":  # a wrong addition, which adds matrices
                 break
             raise
         except NotAdopted as error:
@@ -282,7 +282,7 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         if not tried.guessed:
             return found
         guess = guess or found
-    wrong = [each for each in failures if isinstance(each, OtherType) or undefined(str(each))]
+    wrong = [each for each in failures if isinstance(each, OtherType) or wanted(each)]
     if guess and not wrong:
         return guess
     error = (wrong or failures)[0]
@@ -297,7 +297,7 @@ def searched(kernel: Kernel, kind: str, widths: Sequence[int] = ()) -> tuple[Sea
         search = (ProductSearch if kind == "matmul" else VectorSearch)(kernel, kind)
         return search, search.head() | kernel.given
     except NotAdopted as error:
-        names, own = undefined(str(error)), kernel.given.get("constants", {})
+        names, own = wanted(error), kernel.given.get("constants", {})
         meant = re.search(r"did you mean .(\w+)", str(error))
         if not names or isinstance(error, Stopped) or (meant and meant[1] in kernel.source.constants()):
             raise
@@ -308,7 +308,7 @@ def searched(kernel: Kernel, kind: str, widths: Sequence[int] = ()) -> tuple[Sea
             try:
                 found = searched(dataclasses.replace(kernel, given=given), kind, (width,))
             except NotAdopted as later:
-                if "error: " in str(later) and not undefined(str(later)):  # the constants were not all
+                if "error: " in str(later) and not wanted(later):  # the constants were not all
                     raise
                 continue
             if not found[0].guessed:
@@ -376,13 +376,17 @@ def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
         raise NotAdopted(
             f"{path.name} has several kernels: {', '.join(each.name for each in able)}; choose one by --kernel NAME"
         )
-    if not of_device:
-        raise NoKernel(
-            f"{path.name} has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file"
-        )
     missing = not_found(source, path)
-    said = f"{missing} not found, which may have its types; " if missing else ""
+    said = f"{path.name}: {f'{missing} not found, which may have its types and macros; ' if missing else ''}"
+    if not of_device:
+        raise NoKernel(f"{said}it has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file")
+    if several := [each for each in of_device if len(each.written) > 1]:
+        first = several[0]
+        raise NoKernel(
+            f"{said}{first.name} writes to {' and '.join(sorted(first.written))}; allowed: one result, and inputs that "
+            "stay as they are"
+        )
     raise NoKernel(
-        f"{path.name}: {said}none of its {what} has the arguments of a product, a sum, an addition of vectors or a "
+        f"{said}none of its {what} has the arguments of a product, a sum, an addition of vectors or a "
         f"copy; found: {'; '.join(str(each) for each in of_device[:3])}{'; ...' if len(of_device) > 3 else ''}"
     )

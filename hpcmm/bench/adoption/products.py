@@ -350,8 +350,10 @@ class ProductSearch(Search):
                     return 1, candidate.threads, (f"ceil(m * n / {candidate.threads})",)
                 continue
             along = [self.written(candidate, side, grid) for grid in ((2, 1), (1, 2))]
-            if along[0] is not None and along[1] is not None:
-                return self.covering(candidate, side, first, *along)
+            if along[0] is None or along[1] is None:
+                continue
+            if (found := self.covering(candidate, side, first, *along)) or side not in extents(first):
+                return found
         return None
 
     def written(self, candidate: Candidate, side: int, grid: tuple[int, int]) -> np.ndarray | None:
@@ -393,6 +395,7 @@ class ProductSearch(Search):
             return 1, columns, (per["n"],)
         if x and not y:  # blocks of all tiles along x
             return rows, columns, (f"{per['m']} * {per['n']}",)
+        self.why = f"a block writes {rows} x {columns} elements of C, two blocks do not write twice as many"
         return None
 
 

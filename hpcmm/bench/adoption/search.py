@@ -136,7 +136,9 @@ class Search:
         # ran: whether a trial of it gave a result, which was wrong
         # why: why the last trial failed
         self.why, self.ran, self.start = "", False, trials.seconds_used()
-        self.likely: dict[str, Any] | None = None  # the head to judge the kernel with if no trial is right
+        # the head to judge the kernel with if no trial is right, and why that one failed
+        self.likely: dict[str, Any] | None = None
+        self.reason = ""
         self.guessed = False  # whether ``head`` returned that one
         self.notes: list[str] = []  # what to say of the head beside its keys
         self.arrays, self.integers, self.reals = (
@@ -220,7 +222,10 @@ class Search:
         for block, shared in launches.blocks(*about, self.element.itemsize):
             if own and own == wrong and block not in own:
                 return
+            before = self.likely
             yield block, shared
+            if self.likely is not before:
+                self.reason = self.why
             if block in own and FAULT.search(self.why):
                 wrong.add(block)
 
@@ -236,7 +241,8 @@ class Search:
 
         order = self.operation.dimensions
         whole = dict.fromkeys(order, 1 << 13)
-        ragged = [{name: (1 << 13) + 1 + 977 * i for i, name in enumerate(names)} for names in (order, order[::-1])]
+        step = 977 if len(set(way)) > 1 else 0  # of one size, all are equal
+        ragged = [{name: (1 << 13) + 1 + step * i for i, name in enumerate(names)} for names in (order, order[::-1])]
         try:
             few = any(
                 a < b
@@ -374,5 +380,5 @@ class Search:
         )
 
     def last_trial(self) -> str:
-        """Return the reason why the last trial failed, for a message."""
-        return f"; the last one: {self.why}" if self.why else ""
+        """Return the reason why the most likely launch failed, else the last trial, for a message."""
+        return f": {why}" if (why := self.reason or self.why) else ""

@@ -185,6 +185,9 @@ def hint(name: str) -> str:
 def assignments(integers: Sequence[Parameter]) -> list[tuple[str, ...]]:
     """Return which size each integer may be, the most plausible first."""
     hints = [hint(each.name) for each in integers]
+    names = sorted(each.name.lower() for each in integers)
+    if names[:2] == ["m", "n"] and names[2:] in (["o"], ["p"]):  # of a textbook, where A is m x n
+        hints = ["m", "k", "n"]
     if len(integers) == 1:
         return [("n",)]
     fixed = [each if each[:2] == "ld" or each == CONTIGUOUS else "" for each in hints]

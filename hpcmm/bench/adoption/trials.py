@@ -93,13 +93,18 @@ def as_argument(value: Any):
 
 
 def undefined(text: str) -> list[str]:
-    """Return the constants that are not defined, in a compiler's output or in the error about it."""
-    stated = re.search(r"give constants: \{(.*?): \.\.\.\}", text)
+    """Return the constants that are not defined, in a compiler's output."""
     found = re.findall(r"error: \W([A-Z][A-Z0-9_]+)\W (?:was not|undeclared)", text)
     if not found:  # then the first name, if it is like no other one: further ones may follow from it
         alone = re.findall(r"error: \W([a-z]\w*)\W (?:was not|undeclared)[^;]*$", text, re.MULTILINE)[:1]
-        found = [each for each in alone if TILE.search(each.upper())]
-    return stated[1].split(": ..., ") if stated else list(dict.fromkeys(found))
+        found = [each for each in alone if TILE.search(each.upper()) and not re.search(rf"\b{each}\s*\(", text)]
+    return list(dict.fromkeys(found))
+
+
+def wanted(error: Exception) -> list[str]:
+    """Return the constants that an error about a compiler's output asks for."""
+    stated = re.search(r"give constants: \{(.*?): \.\.\.\}", str(error))
+    return stated[1].split(": ..., ") if stated else []
 
 
 def compiler_error(text: str) -> str:

@@ -13,19 +13,28 @@ from hpcmm.bench.adoption.search import WIDE, WRONG, Candidate, Compiled, Kernel
 from hpcmm.operations import OPERATIONS
 
 ADDITION = re.compile("add|sum|plus", re.IGNORECASE)  # in names
+EXTREMES = {"maximum": "max|largest|biggest|greatest", "minimum": "min|least|smallest|lowest"}
+CALLS_OF_EXTREMES = re.compile(r"atomicM(?:ax|in)|\bf?m(?:ax|in)f?(?=\([^;]*\[)")
 LIMITS = ("least", "most")  # keys of a length that is fixed
 # Of the vectors of trials, square numbers; the longer ones for blocks that take all of the others
 LENGTHS, RAGGED = (4096, 16384), 961
 WIDTHS = (2, 4, 8, 16)  # elements of one access
+ABOVE = 16  # more than any element of a trial
 
 
 class VectorSearch(Search):
     """The search for the head of a kernel on vectors."""
 
     sizes: tuple[str, ...]  # what each integer is
+    initial = 0  # of results in trials, whose elements are 1 to 8
 
     def __init__(self, kernel: Kernel, kind: str):
         super().__init__(kernel, kind)
+        if kind == "reduction" and not ADDITION.search(self.function.name):
+            texts = self.function.name, " ".join(CALLS_OF_EXTREMES.findall(self.body))
+            named = (name for text in texts for name, words in EXTREMES.items() if re.search(words, text.lower()))
+            self.operation = OPERATIONS[next(named, "sum")]
+            self.initial = ABOVE if self.operation.name == "minimum" else 0
         self.sizes = self.lengths()[0] if self.device.accelerator else ("n",) * len(self.integers)
 
     def named(self, inputs: list[str], written: str) -> dict[str, str]:
@@ -109,14 +118,14 @@ class VectorSearch(Search):
         return [(each,) * len(self.integers) for each in found] if self.integers else [()]
 
     def run(
-        self, candidate: Candidate, n: int, *grid: int, initial: float = 0
+        self, candidate: Candidate, n: int, *grid: int, initial: float | None = None, sign: int = 1
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return two inputs, and the results after a launch; None if it failed."""
         rng = np.random.default_rng(0)
-        drawn = (rng.integers(1, 9, n).astype(np.float32) for _ in range(2))
+        drawn = ((sign * rng.integers(1, 9, n)).astype(np.float32) for _ in range(2))
         x, y = (on_device(self.element.stored(each).astype(self.element.storage)) for each in drawn)
         size = max(n, grid[0]) if self.kind != "reduction" else max(grid[0], 1)
-        out = on_device(np.full(size, initial, self.element.storage))
+        out = on_device(np.full(size, self.initial if initial is None else initial, self.element.storage))
         real, length = self.element.storage.type, np.uint64(n)
         arguments = {
             "reduction": (x, length, out, real(0)),
@@ -131,17 +140,21 @@ class VectorSearch(Search):
         x, y, out = (each[:n] for each in trial)
         if self.kind != "reduction":
             return np.array_equal(out, x + y if self.kind == "vector_add" else x)
-        parts = trial[2] if trial[2][1:].any() else trial[2][:1]  # blocks may combine into one result
+        parts = trial[2][:1] if self.combined(trial) else trial[2]
         if parts.sum() == x.sum():
             self.operation = OPERATIONS["sum"]
             return True
-        for name, function in (("maximum", np.max), ("minimum", np.min)):
-            if function(parts) == function(x) and np.isin(parts, x).all():
+        for name, function, neutral in (("maximum", np.max, parts < 0), ("minimum", np.min, parts > ABOVE)):
+            if function(parts) == function(x) and (np.isin(parts, x) | neutral).all():
                 self.operation = OPERATIONS[name]
                 return True
         if parts.sum() == (x * x).sum() or (n > 1 and parts.sum() == x.mean()):
             raise self.is_other("the sum of the squares" if parts.sum() > x.sum() else "the mean")
         return False
+
+    def combined(self, trial: tuple[np.ndarray, np.ndarray, np.ndarray]) -> bool:
+        """Return whether the blocks of a reduction combined their results into the first one."""
+        return not (trial[2][1:] != self.initial).any()
 
     def wrong(self) -> None:
         self.why = f"{WRONG} of {self.operation.name}"
@@ -193,7 +206,8 @@ class VectorSearch(Search):
             if taken < length:
                 break
         if reduces and taken == length and "blockIdx" not in self.body:  # one block for any length
-            return {"max_blocks": 1, "one_launch": True} if self.right(first, length) else self.wrong()
+            right = self.right(first, length)
+            return {"max_blocks": 1, **self.combines(candidate, first, 1)} if right else self.wrong()
         per_thread = max(1, taken // threads) if taken < length else 1
         n = length - length % (threads * per_thread)
         blocks = max(1 + reduces, n // (threads * per_thread))
@@ -205,16 +219,27 @@ class VectorSearch(Search):
             return self.wrong() if whole else None
         keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
         keys |= self.multiples(candidate, threads * per_thread)
-        if reduces and not whole[2][1:].any():
-            combined = 16 if self.operation.name == "maximum" else whole[2][0] + 16
-            other = self.run(candidate, n, blocks, initial=16)
-            keys |= {"one_launch": True} | ({"adds": True} if other and other[2][0] == combined else {})
+        if reduces:
+            keys |= self.combines(candidate, whole, blocks)
         elif self.kind == "copy" and (again := self.run(candidate, n, blocks, initial=5)):
             self.check_other(again, 5)
         if not reduces and not self.function.strides and "n" in self.sizes:
             own = self.own_grid(self.sizes, candidate.template, [f"ceil(n / {threads * per_thread})"])
             keys |= {"grid": own} if own else {}
         return keys
+
+    def combines(self, candidate: Candidate, whole: tuple[np.ndarray, np.ndarray, np.ndarray], blocks: int) -> dict:
+        """Return the keys of a right reduction whose blocks combine their results into the first one, else none."""
+        name, n = self.operation.name, len(whole[0])
+        turned = self.run(candidate, n, blocks, sign=-1) if name in EXTREMES else None
+        if turned and np.array_equal(turned[2], whole[2]):
+            raise self.is_other(f"the {name} of the absolute values")
+        if not self.combined(whole):
+            return {}
+        extreme = {"maximum": ABOVE, "minimum": -ABOVE}.get(name)
+        other = self.run(candidate, n, blocks, initial=extreme or ABOVE)
+        added = other and other[2][0] == (extreme or whole[2][0] + ABOVE)
+        return {"one_launch": True} | ({"adds": True} if added else {})
 
     def covers(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the keys of a launch in x and y over vectors that are square matrices; None if it is wrong."""
