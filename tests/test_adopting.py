@@ -589,7 +589,7 @@ VERDICTS = {  # the text, and what the verdict says
     "device function from outside": (
         STYLES.sum.replace("out[blockIdx.x] = s[0]", "out[blockIdx.x] = blockSum(s[0])"),
         "mine.cu: FAIL",
-        "‘blockSum’ was not declared",
+        "blockSum",
     ),
     "minimum by atomics": (
         "__global__ void least(int *in, int *out, int n)\n{\n"
@@ -597,11 +597,14 @@ VERDICTS = {  # the text, and what the verdict says
         "mine.cu: PASS at 27 points",
     ),
     "minimum of infinities": (MINIMUM.format("INFINITY"), "mine.cu: PASS at 27 points"),
-    "minimum from zero": (MINIMUM.format("0"), "FAIL 1 float32", "right where all elements are negative: start from"),
-    "minimum from 1000": (MINIMUM.format("1000"), "FAIL 1 float32"),
+    "minimum from zero": (MINIMUM.format("0"), "mine.cu: FAIL", "right where all elements are negative: start from"),
+    "minimum from 1000": (MINIMUM.format("1000"), "mine.cu: FAIL"),
     "minimum of some magnitudes": (MINIMUM.format("INFINITY").replace("in[i])", "fabsf(in[i]))"), "mine.cu: FAIL"),
     "minimum of magnitudes": (
-        MINIMUM.format("INFINITY").replace("in[", "+in[").replace("+in[i]", "fabsf(in[i])").replace("+in[i + 128]", "fabsf(in[i + 128])"),
+        MINIMUM.format("INFINITY")
+        .replace("in[", "+in[")
+        .replace("+in[i]", "fabsf(in[i])")
+        .replace("+in[i + 128]", "fabsf(in[i + 128])"),
         "least computes the minimum of the absolute values",
     ),
     "two results": (
@@ -615,9 +618,9 @@ VERDICTS = {  # the text, and what the verdict says
         "add computes y = x + y in place",
     ),
     "elements of other blocks": (
-        STYLES.sum.replace("s[t] = (i", "s[t] = 0;\n    for (; i < size; i += 128) s[t] += (i").replace(
-            " + (i + 128 < size ? in[i + 128] : 0)", ""
-        ).replace("* 256", "* 128"),
+        STYLES.sum.replace("s[t] = (i", "s[t] = 0;\n    for (; i < size; i += 128) s[t] += (i")
+        .replace(" + (i + 128 < size ? in[i + 128] : 0)", "")
+        .replace("* 256", "* 128"),
         "right with one block only: blocks take the same elements; step by gridDim.x * blockDim.x",
     ),
     "one block": (

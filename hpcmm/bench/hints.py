@@ -23,7 +23,7 @@ Run = Callable[[Task, Mapping[str, np.ndarray]], "np.ndarray | None"]  # None fo
 
 
 def of_vector(task: Task, run: Run) -> str:
-    """Return what is likely wrong with a kernel on vectors: its first value, or it takes multiples or one block only."""
+    """Return what is likely wrong with a kernel on vectors: its first value, or what it takes only."""
     macros, contract = task.macros, task.variant.contract
     sign = {"maximum": 1, "minimum": -1}.get(task.operation.name)
     if sign and all(tried(task, task.shape, run, seed, sign).right for seed in (1, 2)):

@@ -170,7 +170,7 @@ class PythonFunction:
 def loaded(path: str):
     import importlib.util
 
-    name = "hpcmm_" + os.path.basename(path).partition(".")[0]  # no name of a module that it imports
+    name = "hpcmm_" + path.rpartition("/")[2].partition(".")[0]  # no name of a module that it imports
     found = importlib.util.spec_from_file_location(name, path)
     module = sys.modules[name] = importlib.util.module_from_spec(found)  # where data classes look for it
     found.loader.exec_module(module)

@@ -15,7 +15,7 @@ from hpcmm.backends.emulated.launch import FOLDER as EMULATED
 from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Search, Stopped
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, kinds
-from hpcmm.bench.adoption.trials import wanted
+from hpcmm.bench.adoption.trials import asked_for
 from hpcmm.bench.adoption.vectors import VectorSearch
 from hpcmm.experiment import calls, functions
 from hpcmm.experiment.functions import Function, Parameter, Source, declared_by
@@ -282,7 +282,7 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         if not tried.guessed:
             return found
         guess = guess or found
-    wrong = [each for each in failures if isinstance(each, OtherType) or wanted(each)]
+    wrong = [each for each in failures if isinstance(each, OtherType) or asked_for(each)]
     if guess and not wrong:
         return guess
     error = (wrong or failures)[0]
@@ -297,7 +297,7 @@ def searched(kernel: Kernel, kind: str, widths: Sequence[int] = ()) -> tuple[Sea
         search = (ProductSearch if kind == "matmul" else VectorSearch)(kernel, kind)
         return search, search.head() | kernel.given
     except NotAdopted as error:
-        names, own = wanted(error), kernel.given.get("constants", {})
+        names, own = asked_for(error), kernel.given.get("constants", {})
         meant = re.search(r"did you mean .(\w+)", str(error))
         if not names or isinstance(error, Stopped) or (meant and meant[1] in kernel.source.constants()):
             raise
@@ -308,7 +308,7 @@ def searched(kernel: Kernel, kind: str, widths: Sequence[int] = ()) -> tuple[Sea
             try:
                 found = searched(dataclasses.replace(kernel, given=given), kind, (width,))
             except NotAdopted as later:
-                if "error: " in str(later) and not wanted(later):  # the constants were not all
+                if "error: " in str(later) and not asked_for(later):  # the constants were not all
                     raise
                 continue
             if not found[0].guessed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from hpcmm.experiment.functions import OF_THREAD, Function, Source
@@ -20,31 +20,20 @@ PRESETS = (  # values of template parameters that the file does not give, by the
 )
 THREADS = re.compile(r"THREAD|TPB|BLOCK|WORKGROUP|^BS$|^NT$")  # names of constants that may be numbers of threads
 WIDTHS = (16, 32, 8, 256, 128)  # ... for all of them
+CAST_OR_SUFFIX = re.compile(r"\((?:unsigned|int|size_t|unsigned int|float|double)\)|(?<=\d)[uUlLfF]+\b")
+SIZE_OF = re.compile(r"\bsizeof\s*\(\s*(float|int|double|half)\s*\)")
 DEFAULT_SHARED_BYTES = 48 << 10  # that every GPU has, for a head that states none
 TYPE = "hpcmm_real"  # the name of the element type in an adapted source
 
 
-def evaluate(text: str, known: Mapping[str, str], depth: int = 0) -> int | None:
+def evaluate(text: str, known: Mapping[str, str]) -> int | None:
     """Return the value of a constant expression of C; None if it has none."""
-    if depth > 12:
-        return None
-    text = re.sub(r"\((?:unsigned|int|size_t|unsigned int|float|double)\)", "", text)
-    text = re.sub(
-        r"\bsizeof\s*\(\s*(float|int|double|half)\s*\)", lambda x: {"double": "8", "half": "2"}.get(x[1], "4"), text
-    )
-    text = re.sub(r"(?<=\d)[uUlLfF]+\b", "", text)
-    text = re.sub(r"\b(true|false)\b", lambda x: str(int(x[0] == "true")), text)
-
-    def value(found: re.Match) -> str:
-        inner = evaluate(known[found[0]], known, depth + 1) if found[0] in known else None
-        return found[0] if inner is None else str(inner)
-
-    text = re.sub(r"[A-Za-z_][\w.]*", value, text)
-    if not re.fullmatch(r"[\d\s+\-*/%()<>|&]+", text) or "**" in text or len(text) > 200:
+    text = expanded(text, known) or ""
+    if "**" in text or len(text) > 200:
         return None
     try:
         return int(eval(text.replace("/", "//").replace("////", "//"), {"__builtins__": {}}))
-    except (SyntaxError, ArithmeticError, TypeError, ValueError, MemoryError):
+    except (SyntaxError, ArithmeticError, NameError, TypeError, ValueError, MemoryError):
         return None
 
 
@@ -143,17 +132,19 @@ def parts(text: str, known: Mapping[str, str]) -> list[str]:
     return split(inner[1] if inner else text)
 
 
-def expanded(text: str, known: Mapping[str, str], dimensions: set[str]) -> str | None:
+def expanded(text: str, known: Mapping[str, str], dimensions: Collection[str] = ()) -> str | None:
     """Return an expression of C with the values of its names; None if it has other names than the dimensions."""
 
     def value(name: re.Match) -> str:
         return name[0] if name[0] in dimensions else f"({known.get(name[0], '?')})"
 
     for _ in range(12):
-        text = re.sub(r"\((?:unsigned|int|size_t|unsigned int)\)|(?<=\d)[uUlL]+\b", "", text)
-        text, before = re.sub(r"\((\w+)\)", r"\1", re.sub(r"[A-Za-z_]\w*", value, text)), text
-        if text == before:
-            return text if re.fullmatch(r"[\w\s+\-*/%()]+", text) else None
+        before, text = text, SIZE_OF.sub(lambda x: {"double": "8", "half": "2"}.get(x[1], "4"), text)
+        text = CAST_OR_SUFFIX.sub("", text)
+        text = re.sub(r"\b(true|false)\b", lambda x: str(int(x[0] == "true")), text)
+        text = re.sub(r"\((\w+)\)", r"\1", re.sub(r"[A-Za-z_][\w.]*", value, text))
+        if text == before or "?" in text:
+            return text if re.fullmatch(r"[\w\s+\-*/%()<>|&]+", text) else None
     return None
 
 

@@ -101,7 +101,7 @@ def undefined(text: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def wanted(error: Exception) -> list[str]:
+def asked_for(error: Exception) -> list[str]:
     """Return the constants that an error about a compiler's output asks for."""
     stated = re.search(r"give constants: \{(.*?): \.\.\.\}", str(error))
     return stated[1].split(": ..., ") if stated else []
