@@ -142,7 +142,7 @@ def expanded(text: str, known: Mapping[str, str], dimensions: Collection[str] = 
         before, text = text, SIZE_OF.sub(lambda x: {"double": "8", "half": "2"}.get(x[1], "4"), text)
         text = CAST_OR_SUFFIX.sub("", text)
         text = re.sub(r"\b(true|false)\b", lambda x: str(int(x[0] == "true")), text)
-        text = re.sub(r"\((\w+)\)", r"\1", re.sub(r"[A-Za-z_][\w.]*", value, text))
+        text = re.sub(r"(?<![\w)])\((\w+)\)", r"\1", re.sub(r"[A-Za-z_][\w.]*", value, text))
         if text == before or "?" in text:
             return text if re.fullmatch(r"[\w\s+\-*/%()<>|&]+", text) else None
     return None
