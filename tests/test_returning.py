@@ -51,6 +51,44 @@ def test_a_function_that_returns_is_called_with_the_inputs(tmp_path, text, opera
     np.testing.assert_array_equal(given[result], wanted)
 
 
+@pytest.mark.parametrize(
+    ("text", "operation", "fixed"),
+    [
+        ("def matmul(a, b, out): out[...] = a @ b", "matmul", {"alpha": 1, "beta": 0}),
+        (
+            "def matmul(x, y, z):\n    for i in range(len(x)):\n        z[i] += x[i] @ y",
+            "matmul",
+            {"alpha": 1, "beta": 1},
+        ),
+        ("def matmul(x, y, z):\n    z[:] = 0\n    z[:] += x @ y", "matmul", {"alpha": 1, "beta": 0}),
+        ("def matmul(A, B, C, alpha, beta): C[...] = alpha * (A @ B) + beta * C", "matmul", {}),
+        ("def my_gemm(alpha, a, b, beta, c): c[...] = alpha * (a @ b) + beta * c", "matmul", {}),
+        ("def scaled_matmul(a, b, c, alpha): c[...] = alpha * (a @ b)", "matmul", {"beta": 0}),
+        ("# hpcmm:\n#   operation: matmul\ndef run(a, b, out): out[:] = a @ b", "matmul", {"alpha": 1, "beta": 0}),
+        ("def vector_add(x, y, out): out[:] = x + y", "vector_add", {}),
+    ],
+)
+def test_a_function_that_fills_its_result_takes_operands_and_scalars(tmp_path, text, operation, fixed):
+    kernel = read(tmp_path, text)
+    contract = kernel.variant.contract
+    assert kernel.operations == (operation,) and (dict(contract.scalars) if contract else {}) == fixed
+    x = np.arange(1.0, 10).reshape(3, 3) if operation == "matmul" else np.arange(1.0, 10)
+    scalars = {"alpha": 1.5, "beta": 0.5} | fixed if operation == "matmul" else {}
+    given = dict.fromkeys(returning.inputs(OPERATIONS[operation]), x)
+    (result,) = (each.name for each in OPERATIONS[operation].operands if each.role != "in")
+    given[result] = np.full_like(x, 8)
+    kernel.variant.function(stream=None, **given, **scalars)
+    wanted = scalars["alpha"] * (x @ x) + scalars["beta"] * 8 if operation == "matmul" else x + x
+    np.testing.assert_array_equal(given[result], wanted)
+
+
+def test_a_function_with_unknown_parameters_names_those_that_it_may_have(tmp_path):
+    with pytest.raises(
+        HpcmmError, match=r"of_test.py.*matmul\(A, n, m, B\).*allowed: matmul\(A, B\), matmul\(A, B, C\)"
+    ):
+        read(tmp_path, "def matmul(A, n, m, B): return A @ B")
+
+
 def test_arrays_of_a_package_for_gpus_are_on_a_gpu(tmp_path, monkeypatch):
     (tmp_path / "cupy.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)

@@ -193,6 +193,10 @@ def loaded(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
             found.append(name)
         except extensions.RaisedError as error:
             errors[name] = unavailable(error, Path(name)) or str(error)
+        except HpcmmError as error:
+            if len(names) == 1:
+                raise
+            errors[name] = str(error)
     errors = {each: why.removeprefix(f"extension {each}: ") for each, why in errors.items()}
     if not found:
         raise NothingToRun(errors)

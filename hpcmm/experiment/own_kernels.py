@@ -11,7 +11,7 @@ from typing import Any
 
 from hpcmm.experiment import calls, returning
 from hpcmm.kernels import name_of, without_comments
-from hpcmm.model import Geometry, Operation, Task, Variant
+from hpcmm.model import Geometry, HpcmmError, Operation, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, heads, with_kernels
@@ -97,7 +97,11 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
         if key not in allowed:
             problems.add(key, f"not a key of Python files; allowed: {', '.join(allowed)}")
     devices = sorted(DEVICES, key=lambda each: not DEVICES[each].accelerator)
-    found = list(returning.functions(module, head.get("operation", "")))
+    try:
+        found = list(returning.functions(module, head.get("operation", "")))
+    except HpcmmError as error:
+        problems.add("operation", str(error))
+        problems.check()
     direct = all(returning.is_by_name(function, each) for each, function in found)
     device = head.get("device", devices[0] if direct else returning.device_of(module, devices))
     if device not in DEVICES:
@@ -117,7 +121,7 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
         own = dataclasses.replace(variant, function=function, dtypes=operation.dtypes_of(variant))
         if not returning.is_by_name(function, operation):
             by_name = returning.by_name(function, operation, module)
-            own = dataclasses.replace(own, function=by_name, contract=returning.contract(operation))
+            own = dataclasses.replace(own, function=by_name, contract=returning.contract(function, operation))
         kernels.append(OwnKernel(path, (operation.name,), own))
     return kernels
 

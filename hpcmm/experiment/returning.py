@@ -1,9 +1,11 @@
-"""Python functions with signatures of their own: they return their result, or Numba launches them on a grid."""
+"""Python functions with signatures of their own: they return or fill their result, or Numba launches them on a grid."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -27,6 +29,13 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
     named = [
         (each, getattr(module, name)) for name, each in OPERATIONS.items() if callable(getattr(module, name, None))
     ]
+    for operation, function in named:
+        taken = required(function)
+        if taken and not (is_by_name(function, operation) or fits(function, operation) or filled(function, operation)):
+            names = [operand.name for operand in operation.operands]
+            wanted = (inputs(operation), names, [*names, *operation.scalars])
+            allowed = ", ".join(dict.fromkeys(f"{operation.name}({', '.join(each)})" for each in wanted))
+            raise HpcmmError(f"{operation.name}({', '.join(taken)}): unknown parameters; allowed: {allowed}")
     if named:
         yield from named
         return
@@ -36,23 +45,25 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
         if callable(each) and not name.startswith("_") and getattr(each, "__module__", "") == module.__name__
     }
     if wanted in OPERATIONS and LEADERBOARD not in own:
-        count = len(inputs(OPERATIONS[wanted]))
-        fitting = [each for each in own.values() if len(required(each)) == count + is_launched(each)]
-        yield from ((OPERATIONS[wanted], each) for each in fitting[-1:])
+        of = OPERATIONS[wanted]
+        fitting = [each for each in own.values() if fits(each, of)] or [f for f in own.values() if filled(f, of)]
+        yield from ((of, each) for each in fitting[-1:])
         return
     if LEADERBOARD in own:
         yield OPERATIONS["matmul"], own[LEADERBOARD]
         return
-    candidates = [
+    by_name = [
         (OPERATIONS[operation], each)
         for name, each in own.items()
         for operation, pattern in NAMES.items()
         if re.search(pattern, name.lower())
-        and len(required(each)) == len(inputs(OPERATIONS[operation])) + is_launched(each)
     ]
-    candidates = [
-        each for each in candidates if not is_launched(each[1])
-    ] or candidates  # beside the kernels that they launch
+    candidates = [(of, each) for of, each in by_name if fits(each, of)]
+    candidates = (
+        [each for each in candidates if not is_launched(each[1])]  # beside the kernels that they launch
+        or candidates
+        or [(of, each) for of, each in by_name if inspect.isfunction(each) and filled(each, of)]
+    )
     of_kernels = [of for of, pattern in NAMES.items() if any(re.search(pattern, name.lower()) for name in own)]
     for of in of_kernels[:1] if not candidates else ():  # a function of any name that launches them
         fitting = (function for function in own.values() if len(required(function)) == len(inputs(OPERATIONS[of])))
@@ -76,6 +87,40 @@ def arithmetic_of(text: str) -> dict[str, str]:
 def is_launched(function: Callable[..., Any]) -> bool:
     """Return whether a function is a kernel of Numba, which takes its result, too."""
     return hasattr(function, "forall") and hasattr(function, "__getitem__")
+
+
+def fits(function: Callable[..., Any], operation: Operation) -> bool:
+    """Return whether a function has the parameters of one that returns its result, or that Numba launches."""
+    return len(required(function)) == len(inputs(operation)) + is_launched(function)
+
+
+def filled(function: Callable[..., Any], operation: Operation) -> list[str]:
+    """Return what a function that fills its result takes, in order: operands and scalars, by name or else by position.
+
+    Empty if the function returns its result.
+    """
+    operands, scalars = [operand.name for operand in operation.operands], [*operation.scalars]
+    by_name = {each.lower(): each for each in [*operands, *scalars]}
+    names = [by_name.get(each.lower(), "") for each in required(function)]
+    if "" not in names and set(operands) <= set(names):
+        return names
+    by_length = {len(each): each for each in (operands, operands + scalars)}
+    return by_length.get(len(names), [])
+
+
+def adds(function: Callable[..., Any], result: str) -> bool:
+    """Return whether a function adds to the elements of a parameter, and sets none."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(function, "py_func", function))))
+    except (OSError, TypeError, SyntaxError):
+        return False
+
+    def changed(kind: type) -> bool:
+        nodes = [node for node in ast.walk(tree) if isinstance(node, kind)]
+        targets = (t for node in nodes for t in (node.targets if kind is ast.Assign else [node.target]))
+        return any(isinstance(t, ast.Subscript) and ast.unparse(t.value) == result for t in targets)
+
+    return changed(ast.AugAssign) and not changed(ast.Assign)
 
 
 def inputs(operation: Operation) -> list[str]:
@@ -130,6 +175,8 @@ def by_name(function: Callable[..., Any], operation: Operation, module: ModuleTy
             launch(function, operation, arrays, given[result])
         elif getattr(function, "__name__", "") == LEADERBOARD:
             given[result][...] = function(tuple(arrays))
+        elif taken := filled(function, operation):
+            function(*(given[name] if name in operation.scalars else converted(given[name]) for name in taken))
         else:
             given[result][...] = function(*arrays)
 
@@ -145,6 +192,10 @@ def launch(kernel: Any, operation: Operation, arrays: list[Any], result: Any) ->
         kernel[-(-max(1, arrays[0].size) // 256), 256](*arrays, result)
 
 
-def contract(operation: Operation) -> Contract | None:
-    """Return the contract of a function that takes no scalars: a product is C = A B."""
-    return Contract(scalars=SCALARS) if operation.scalars else None
+def contract(function: Callable[..., Any], operation: Operation) -> Contract | None:
+    """Return the contract of a function that does not take all scalars: a product is C = A B, or C += A B."""
+    taken = filled(function, operation)
+    fixed = {name: value for name, value in SCALARS.items() if name in operation.scalars and name not in taken}
+    if fixed and taken and adds(function, required(function)[-1]):
+        fixed["beta"] = 1.0
+    return Contract(scalars=fixed) if fixed else None
