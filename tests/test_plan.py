@@ -492,6 +492,11 @@ def test_an_algorithm_of_an_optional_package_has_its_own_jobs_and_product(monkey
     assert together == [{(rung, "scatter"), (rung, "resident")}, {("cublas", "cublasmp")}]
 
 
+def test_cuda_and_cpu_each_keep_their_own_device_alone():
+    assert devices(make(changed(backends="cuda"))) == {"cuda"}
+    assert devices(make(changed(backends="cpu"))) == {"cpu"}
+
+
 def test_cuda_without_a_gpu_is_refused():
     with pytest.raises(ConfigError, match=f"nothing is left to measure: {NO_GPU}; the config has backends: cuda"):
         make(changed(backends="cuda"), NO_GPU, 0)
