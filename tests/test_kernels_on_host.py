@@ -697,13 +697,21 @@ def test_additions_in_no_fixed_order_are_found(build, name, old, new):
 # ---- the header finds what it is there for ----
 
 BARRIER = re.compile(r"(__sync(threads|warp)\(.*?\)|cp_async_wait_group<.*?>\(\));")
-ONCE = {path_of(name): name for name in reversed(RUNG_OF)}.values()  # of the rungs that share a source the first
+
+
+def places() -> Iterator[tuple[tuple[str, ...], str, int]]:
+    """Yield each barrier of each rung with the lines around it, which other rungs may share."""
+    for name in (each for each in reversed(RUNG_OF) if each not in NOT_ON_HOST):
+        text = re.sub(r"^\s*(//|#pragma).*\n|^\s+", "", source(name), flags=re.MULTILINE)
+        for i, barrier in enumerate(BARRIER.finditer(text)):
+            if (name, i) not in SPARE_BARRIERS:
+                before, after = text[: barrier.end()].splitlines()[-3:], text[barrier.end() :].splitlines()[1:3]
+                yield (*before, *after), name, i
+
+
+# of the rungs that share a place the first
 BARRIERS = [
-    pytest.param(name, i, id=f"{name}-{i}")
-    for name in RUNG_OF
-    if name in ONCE and name not in NOT_ON_HOST
-    for i in range(len(BARRIER.findall(source(name))))
-    if (name, i) not in SPARE_BARRIERS
+    pytest.param(name, i, id=f"{name}-{i}") for name, i in {place: where for place, *where in places()}.values()
 ]
 
 
