@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from statistics import median
@@ -18,7 +19,7 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.config import read_config
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import formats
+from hpcmm.report import drawing, formats
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -26,6 +27,7 @@ import published  # noqa: E402
 
 PAGES = published.pages()
 EMPTY = store.joined([])
+RENDERED = drawing._run  # in a process of its own
 
 
 def texts(root: Path) -> str:
@@ -76,6 +78,11 @@ def copy_of_pages(root: Path) -> None:
         shutil.copyfile(path, copy)
 
 
+def undrawn(specs: list) -> subprocess.CompletedProcess:
+    """Stand in for the renderer, which takes the longest; the tests of the report draw."""
+    return subprocess.CompletedProcess([], 0, '"<svg></svg>"\n' * len(specs), "") if specs else RENDERED(specs)
+
+
 @pytest.fixture(scope="module")
 def done(modelled, tmp_path_factory):
     """A copy of the pages, after a modelled run was published."""
@@ -85,6 +92,7 @@ def done(modelled, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(published, "ROOT", root)
         patch.setattr(published, "REFERENCE", root / "results" / "reference")
+        patch.setattr(drawing, "_run", undrawn)
         published.main([str(modelled)])
     return root
 
