@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
@@ -24,6 +25,8 @@ class Step:
     rungs: tuple[str, ...]
     shown: tuple[str | Callable, ...]
     operation: str = "matmul"
+    device: str = "cuda"
+    sweeps: tuple[str, ...] = ()  # that have it, by default the ladders
 
 
 def percent(value: float) -> str:
@@ -66,6 +69,7 @@ QUANTITIES: Mapping[str | Callable, tuple[str, Callable[[float], str]]] = {
     "instructions_per_work": ("instructions of a warp per 32 multiply-adds", formats.number),
     "warps": ("occupancy", percent),
     "registers": ("registers of a thread", formats.number),
+    "line_bytes": ("bytes of cache lines per multiply-add", formats.number),
     bound_by_l1: ("bound: one line from L1 per clock and SM, in TFLOP/s", formats.number),
     combining_loads: ("shared memory loads of warps per block", formats.number),
 }
@@ -73,6 +77,7 @@ QUANTITIES: Mapping[str | Callable, tuple[str, Callable[[float], str]]] = {
 SECTOR = 32  # bytes
 SUMS = ("divergent", "strided", "sequential", "first_add", "last_warp")
 STEPS: Mapping[str, Step] = {
+    "order": Step(("parallel_for", "openmp"), ("line_bytes",), device="cpu", sweeps=("product",)),
     "naive": Step(("naive_unguarded", "naive"), ("load_requests", bound_by_l1, "stalled_lg_throttle", "dram", "fma")),
     "coalescing": Step(("uncoalesced", "naive"), ("load_sectors", "load_requests", bound_by_l1, "stalled_lg_throttle")),
     "tiles": Step(
@@ -110,7 +115,7 @@ def table(step: Step, rows: pd.DataFrame, known: Known) -> str:
         Measured points of the operation, one for each rung, device and element type.
     known : Known
     """
-    rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
+    rows = rows[(rows["device"] == step.device) & (rows["dtype"] == "float32")]
     by_name = {row["variant"]: row for row in analysis.row_dicts(rows)}
     found = [by_name[name] for name in step.rungs if name in by_name]
     if len(found) < len(step.rungs):
@@ -137,4 +142,32 @@ def pitches(rows: pd.DataFrame) -> str:
     aligned = ["all" if 4 * n % SECTOR == 0 else "not all" for n in sizes]
     cells = [["rows at multiples of 32 bytes", *aligned], ["`pitched` × `tiled_padded`", *gains]]
     head = ["float32 at", *map(str, sizes)]
+    return tabulate(cells, head, "pipe", colalign=["left", *["right"] * len(sizes)], disable_numparse=True)
+
+
+def transfers(rows: pd.DataFrame) -> str:
+    """Return a table of the gain by page-locked memory at each size; ``rows`` are points of one rung."""
+    by = {(row["memory"], row["n"]): row for row in analysis.row_dicts(rows)}
+    sizes = sorted(n for memory, n in by if memory == "pinned" and ("pageable", n) in by)
+    if not sizes:
+        return ""
+    size = np.dtype(rows["dtype"].iloc[0]).itemsize
+    cells = [
+        [
+            "× pageable",
+            *(formats.number(by["pageable", n]["call_seconds"] / by["pinned", n]["call_seconds"]) for n in sizes),
+        ]
+    ]
+    for memory, title in (("pageable", "pageable"), ("pinned", "page-locked")):
+        own = [by[memory, n] for n in sizes]
+        cells.append([f"{title}: end to end", *(formats.duration(row["call_seconds"]) for row in own)])
+        rates = (3 * size * row["n"] ** 2 / row["call_upload"] for row in own)  # of A, B and C
+        cells.append([f"{title}: upload, GB/s", *map(formats.billions, rates)])
+        cells.append(
+            [
+                f"{title}: share of the kernel",
+                *(formats.percent(row["call_kernel"] / row["call_seconds"]) for row in own),
+            ]
+        )
+    head = [f"`{rows['variant'].iloc[0]}` at", *map(str, sizes)]
     return tabulate(cells, head, "pipe", colalign=["left", *["right"] * len(sizes)], disable_numparse=True)

@@ -13,6 +13,7 @@ import generated  # noqa: E402
 import rungs  # noqa: E402
 
 from hpcmm.report import drawing  # noqa: E402
+from hpcmm.system.text import unbroken  # noqa: E402
 
 project = "hpcmm"
 author = "hpcmm developers"
@@ -79,11 +80,10 @@ def link_rungs(app, error):
 
 
 def fill(app, page, source):
-    """Insert generated parts, and keep the sizes of tables on one line."""
+    """Insert generated parts, and keep sizes, intervals, and numbers with their units in tables on one line."""
     whole = re.compile(r"^\|.*", re.MULTILINE)
-    source[0] = whole.sub(
-        lambda line: re.sub(r"(?<=\d) × (?=\d)", "\u00a0×\u00a0", line[0]), generated.filled(source[0])
-    )
+    kept = re.compile(r"(?<=\d)\s(×|to) (?=\d)")
+    source[0] = whole.sub(lambda line: kept.sub("\u00a0\\1\u00a0", unbroken(line[0])), generated.filled(source[0]))
 
 
 def write_rungs(app, config):

@@ -449,7 +449,7 @@ def step(name: str) -> Callable[[Columns, pd.DataFrame], str]:
     given = climb.STEPS[name]
 
     def made(columns: Columns, frame: pd.DataFrame) -> str:
-        rows = _fastest(frame, given.operation, LADDERS[given.operation])
+        rows = _fastest(frame, given.operation, given.sweeps or LADDERS[given.operation])
         return climb.table(given, rows, Known.of(columns, frame))
 
     return made
@@ -564,6 +564,12 @@ def transfer(columns: Columns, frame: pd.DataFrame) -> str:
             cells.append([rung, pinned["n"], *map(formats.duration, seconds), formats.number(gain)])
     head = [rows["dtype"].iloc[0], "n", "kernel alone", "end to end, pinned", "end to end, pageable", "speedup"]
     return f"{_table(head, cells)}\n\n{_gpu(rows)}"
+
+
+def step_transfers(columns: Columns, frame: pd.DataFrame) -> str:
+    """Return what page-locked memory gains a product of the library, at each size."""
+    rows = _of(frame, ["transfer"])
+    return climb.transfers(rows[(rows["variant"] == "cublas") & rows["call_seconds"].notna()])
 
 
 def pitch(columns: Columns, frame: pd.DataFrame) -> str:
@@ -683,6 +689,7 @@ SECTIONS = {
     **{operation: ladder(operation) for operation in LADDERS},
     "steps": steps,
     **{f"step_{name}": step(name) for name in climb.STEPS},
+    "step_transfers": step_transfers,
     "pitch": pitch,
     "sixteen_bit": sixteen_bit,
     "accuracy": accuracy,

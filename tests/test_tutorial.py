@@ -45,6 +45,7 @@ def test_each_step_has_a_picture_a_count_by_hand_and_an_exercise_and_no_exercise
     for part in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]:
         assert "**Idea.**" in part and "**By hand.**" in part
         assert "**Exercise" in part
+        assert "<!-- published: " in part and "**Counter.**" in part
         assert "<!-- picture: " in part
     for page in re.findall(r"<!-- picture: (\S+) -->", PAGE):
         assert list(drawings.of(page))

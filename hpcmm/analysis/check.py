@@ -118,7 +118,8 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
     for row in analysis.row_dicts(frame.assign(at=frame.index)):
         name = _name(row)
         if row["result"] != "PASS":
-            broken.append(f"{name}: {row['result']} {row['where']}".strip())
+            where = row["where"].removeprefix(row["result"])
+            broken.append(f"{name}: {row['result']} {where}" if where == row["where"] else f"{name}: {row['where']}")
             continue
         own = samples[samples["measurement"] == row["at"]]
         visits, planned = own["visit"].nunique(), analysis.mapping(plans[row["run"]].get("measuring"))

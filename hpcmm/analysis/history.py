@@ -78,7 +78,8 @@ class History:
     def line(self) -> str:
         """A summary in one line."""
         changed = sum(bool(trend.steps) for trend in self.trends)
-        return f"{len(self.trends)} points over {len(self.runs)} runs: {changed} changed"
+        points = f"{len(self.trends)} point{'s' if len(self.trends) != 1 else ''}"
+        return f"{points} over {len(self.runs)} runs: {changed} changed"
 
     def plain(self) -> dict[str, Any]:
         """Return the history as values of JSON."""

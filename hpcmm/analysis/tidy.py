@@ -27,7 +27,7 @@ from hpcmm.system.text import printable
 Columns = Mapping[str, Mapping[str, np.ndarray]]
 
 DEPTH = 20  # provenance nested deeper is not read; runs write fewer than 10 levels
-MISSING = "missing"  # result of a point that failed to run in every attempt
+MISSING = "not measured"  # result of a point that failed to run in every attempt
 
 SHORT = 10  # empty pairs of CUDA events: the events themselves affect shorter times
 

@@ -176,7 +176,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) 
                 each |= timed
                 say(verdicts.line_of(each))
         rows = benched.timed_rows(operation, [*chosen.kernels.values()], chosen.title, analysis.measurements(columns))
-        write(arguments, columns)
+        write(arguments, columns, [verdicts.line_of(each) for each in results])
     elif arguments.output or arguments.html:
         print("hpcmm: no kernel is correct, so there are no times to write", file=sys.stderr)
     found = {"operation": operation.name, "device": device, "kernels": results, **found}
@@ -351,8 +351,8 @@ def progress(line: str) -> None:
         print(line.replace("bench/", ""), file=sys.stderr, flush=True)
 
 
-def write(arguments: argparse.Namespace, columns: store.Groups) -> None:
-    """Write the requested files."""
+def write(arguments: argparse.Namespace, columns: store.Groups, lines: Sequence[str]) -> None:
+    """Write the requested files; the page begins with the lines of the verdicts."""
     from hpcmm import report
 
     if arguments.output:
@@ -361,7 +361,7 @@ def write(arguments: argparse.Namespace, columns: store.Groups) -> None:
         with tempfile.TemporaryDirectory(prefix="hpcmm-bench-") as name:
             timings = Path(name, "timings.h5")
             store.write_groups(timings, columns)
-            page, _ = report.build(timings, timings.with_name("page"))
+            page, _ = report.build(timings, timings.with_name("page"), notes=lines)
             with store.replacing(arguments.html) as temporary:
                 shutil.copyfile(page, temporary)
 

@@ -41,12 +41,14 @@ def build(
     warn: Callable[[str], None] = lambda text: None,
     own: Sequence[Callable] = (),
     names: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> tuple[Path, Summary]:
     """Make the whole report from a timings file alone, or an overview if it has more than ``MANY`` points.
 
     ``results`` is the folder of ``report.html``, ``tables/`` and ``figures/``. ``warn`` is called with a sentence if
     figures cannot be drawn, such as for want of address space. ``own`` are functions from the frame to further figures.
-    The page has the sweeps of these ``names``, by default all; their numbers are those of the whole file.
+    The page has the sweeps of these ``names``, by default all; their numbers are those of the whole file. It
+    begins with the ``notes``.
 
     Return the path of the page, and the counts of points. Raise HpcmmError if the timings cannot be read, or have no
     such sweep.
@@ -109,6 +111,7 @@ def build(
             source=store.page_source(timings),
             vega=vega_script,
             undrawn=undrawn[0] if undrawn else "",
+            notes=notes,
         )
         shown = [(each, views[each.id]) for each in (OVERVIEW, *chapters.CHAPTERS.values(), OWN) if views[each.id]]
         html = page.render(shown, head)

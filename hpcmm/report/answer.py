@@ -87,13 +87,14 @@ def _noise(summary: Summary) -> str:
     known = [(title, spread) for title, spread, _ in summary.noise if math.isfinite(spread)]
     if not known:
         return "Noise unknown: no job visited a point twice. Measure again with measuring.visits of 3 or more."
-    listed = ", ".join(f"{formats.percent(spread)} on the {title}" for title, spread in known)
+    listed = ", ".join(f"{formats.beyond(spread, visits.NOISY)} on the {title}" for title, spread in known)
     found = f"visits of a point differ by {listed} (limit {100 * visits.NOISY:.0f} %)"
     found += f"; {summary.throttled} points throttled" if summary.throttled else ""
     noisy = [title for title, spread in known if spread > visits.NOISY]
     if not noisy:
         return f"Quiet enough to believe: {found}."
-    where = f" on the {' and '.join(noisy)} alone" if len(noisy) < len(known) else ""
+    quiet = " or the ".join(title for title, _ in known if title not in noisy)
+    where = f" on the {' and the '.join(noisy)}, not on the {quiet}" if quiet else ""
     return f"Too noisy to believe{where}: {found}. End other processes and measure again."
 
 

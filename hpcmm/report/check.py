@@ -67,10 +67,12 @@ def overview(findings: list[Finding]) -> Figure:
         "text": [f"{100 * each.slowdown:+.0f}" if each.slow else "" for each in findings],
     }
     names, devices = (list(dict.fromkeys(columns[key])) for key in ("measurement", "device"))
-    top = {"orient": "top", "labelAngle": -40, "labelLimit": 340, "domain": False, "ticks": False}
+    # the longer list stands in lines, whose names do not overlap
+    across, down = sorted((("measurement", names), ("device", devices)), key=lambda each: len(each[1]))
+    axis = {"labelLimit": 340, "domain": False, "ticks": False}
     place = {
-        "x": category("measurement", sort=names, title=None, axis=top),
-        "y": category("device", sort=devices, title=None, axis={"labelLimit": 220, "domain": False, "ticks": False}),
+        "x": category(across[0], sort=across[1], title=None, axis=axis | {"orient": "top", "labelAngle": -40}),
+        "y": category(down[0], sort=down[1], title=None, axis=axis),
     }
     # a difference of a tenth of a percent must not look like one of a half
     most = max(LEAST, *(abs(each) for each in columns["slower"] if each is not None))
@@ -84,7 +86,7 @@ def overview(findings: list[Finding]) -> Figure:
         layer(border, "datum.verdict == 'slow'", **place),
         layer({"type": "text", "color": "#16202c"}, **place, text=category("text")),
     ]
-    return Figure("devices", "Slowdown by device and measurement", columns, layered(layers, 26 * len(devices)), shown)
+    return Figure("devices", "Slowdown by device and measurement", columns, layered(layers, 26 * len(down[1])), shown)
 
 
 def chart_of(finding: Finding) -> str:
@@ -150,9 +152,9 @@ def build(
         sections.append(sheet.Section("History", [], [], [history_table(history)]))
     folded = [table(list(check.findings), "All measurements")]
     sections.append(sheet.Section("All measurements", folded=folded))
-    names = tuple(subject.name for subject in check.subjects)  # of hosts: kept as they are
-    notes = [
-        f"{note}." if note.startswith(names) else f"{note[:1].upper()}{note[1:]}."
+    names = tuple(subject.name for subject in check.subjects)
+    notes = [  # names of hosts and of sweeps are kept as they are
+        f"{note}." if note.startswith(names) or note.split()[0].endswith(":") else f"{note[:1].upper()}{note[1:]}."
         for note in (check.line, *check.notes, *check.broken, *(f"{name}: {why}" for name, why in check.blind.items()))
     ]
     machine = page.machine_line(page.conditions(analysis.runs(columns)))

@@ -60,6 +60,11 @@ def rate_text(row: Mapping, prefix: str = "") -> str:
     return f"{number(row[column] / unit.scale)} {unit.name}"
 
 
+def beyond(value: float, limit: float) -> str:
+    """Format a percentage above a limit, with a third digit if two are those of the limit."""
+    return percent(value) if percent(value) != percent(limit) else f"{100 * value:.3g} %"
+
+
 def billions(value: float) -> str:
     """Format as ``number``, in units of 10⁹."""
     return number(value / 1e9)

@@ -41,7 +41,9 @@ def exercises_table(submission: Mapping[str, Any]) -> Table:
         for grade in submission["exercises"]
     ]
     head = ["Exercise", "Verdict", "Points", "Of", "Device", "Speedup", "Over", "Time", "Time of the other"]
-    return Table(f"Exercises of {printable(submission['name'])}", head, rows)
+    kept = [i for i, name in enumerate(head) if any(row[i].text for row in rows)]
+    rows = [[row[i] for i in kept] for row in rows]
+    return Table(f"Exercises of {printable(submission['name'])}", [head[i] for i in kept], rows)
 
 
 def build(result: Mapping[str, Any], target: Path) -> None:

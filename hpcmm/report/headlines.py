@@ -92,7 +92,7 @@ def headlines(
 def noise_of(frame: pd.DataFrame, at: Row) -> float:
     """Return the noise of a machine: the median spread between visits of its points on a device; NaN if unknown."""
     rows = frame[(frame["machine"] == at["machine"]) & (frame["device"] == at["device"])]
-    return rows["spread"].median()
+    return analysis.points(rows)["spread"].median()
 
 
 def at_told_sizes(rows: Sequence[Row]) -> list[list[Row]]:
@@ -149,7 +149,7 @@ def _headline(name: str, value: str, texts: Sequence[str], low: float, noise: fl
     """A headline, or why it is withheld: ``low`` is the end of its interval, ``noise`` that of its machine."""
     if noise > visits.NOISY:
         limit = f"limit {100 * visits.NOISY:.0f} %"
-        why = f"This machine is too noisy: visits of a point differ by {formats.percent(noise)} ({limit})"
+        why = f"This machine is too noisy: visits of a point differ by {formats.beyond(noise, visits.NOISY)} ({limit})"
         return Headline(name, WITHHELD, f"{why}. End other processes and measure again. Measured: {' '.join(texts)}")
     if not math.isfinite(low):
         why = f"{UNKNOWN[:1].upper()}{UNKNOWN[1:]}"

@@ -114,7 +114,8 @@ def _belief(rows: pd.DataFrame) -> str:
     noise, wrong = rows["spread"].median(), int(((rows["result"] == "FAIL") & ~rows["expected"]).sum())
     quiet = "unknown" if math.isnan(noise) else formats.percent(noise)
     results = f"{wrong or 'no'} unexpected wrong result{'' if wrong == 1 else 's'}"
-    text = f"Visits of a point differ by {quiet}. {len(rows):,} points have {results}."
+    counted = f"{len(rows):,} points have" if len(rows) != 1 else "1 point has"
+    text = f"Visits of a point differ by {quiet}. {counted} {results}."
     if throttled := int(rows["throttled"].sum()):
         text += f" At {throttled:,} of them the device lowered its clock, so their rates are lower."
     return text

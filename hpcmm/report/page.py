@@ -71,7 +71,7 @@ class Head:
     ``summary`` counts the points, ``opening`` is the first screen, ``runs`` are from ``analysis.runs``, ``points`` from
     ``analysis.points``. ``kinds`` are the definitions that are needed, ``device`` is the table of the GPUs. ``timings``
     is the name of the file, ``source`` is from ``store.page_source``, and ``vega`` from ``drawing.script``. ``undrawn``
-    says why figures are not drawn.
+    says why figures are not drawn. The page begins with the ``notes``.
     """
 
     summary: Summary
@@ -84,6 +84,7 @@ class Head:
     source: str
     vega: str
     undrawn: str = ""
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ def of_size(row: Row) -> Cell:
 
 def failed(row: Row) -> Cell:
     """Return the cell of a point without numbers: its result, and the wrong element or the reason."""
-    return Cell(row["result"], row["where"], "fail" if row["result"] == "FAIL" else "text")
+    why = row["where"].removeprefix(MISSING).lstrip(":, ")
+    return Cell(row["result"], why, "fail" if row["result"] == "FAIL" else "text")
 
 
 def result(row: Row) -> str:

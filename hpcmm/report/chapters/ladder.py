@@ -9,7 +9,6 @@ from itertools import pairwise
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import findings, formats, tables, vega
@@ -204,7 +203,7 @@ def _branches(series: Series, steps: Sequence[Row]) -> Figure:
 def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
     """Return the text beside a bar, ``"0.85× (43 TFLOP/s)"``, or with the arithmetic if it is not the library's."""
     if row["result"] != "PASS":
-        return "not measured" if row["result"] == MISSING else row["result"]
+        return row["result"]
     rate = formats.rate_text(row)
     if not relative or row["baseline"]:
         return rate
