@@ -68,6 +68,8 @@ QUANTITIES: Mapping[str | Callable, tuple[str, Callable[[float], str]]] = {
     "conflict_factor": ("wavefronts by bank conflicts, relative to none", formats.number),
     "instructions_per_work": ("instructions of a warp per 32 multiply-adds", formats.number),
     "warps": ("occupancy", percent),
+    "occupancy": ("occupancy, by the resources", percent),
+    "resident_blocks": ("blocks of an SM", formats.number),
     "registers": ("registers of a thread", formats.number),
     "line_bytes": ("bytes of cache lines per multiply-add", formats.number),
     bound_by_l1: ("bound: one line from L1 per clock and SM, in TFLOP/s", formats.number),
@@ -91,6 +93,11 @@ STEPS: Mapping[str, Step] = {
         ("tiled_rolled", "tiled_unrolled"), ("instructions_per_work", "shared_accesses", "stalled_mio_throttle")
     ),
     "pitch": Step(("tiled_padded", "pitched"), ("load_sectors",)),
+    "occupancy": Step(
+        ("tiled_padded", "tiled_four_blocks", "tiled_two_blocks", "tiled_one_block"),
+        ("resident_blocks", "occupancy", "stalled_long_scoreboard"),
+        sweeps=("blocks",),
+    ),
     "registers": Step(
         ("tiled_padded", "register_1d", "register_2d"),
         ("shared_accesses", "instructions_per_work", "registers", "warps", "fma"),

@@ -236,6 +236,16 @@ def test_the_rung_after_a_fail_has_no_step(tmp_path):
     assert all(math.isnan(row[name]) for row in analysis.ladder(found.rows) for name in ("step", "cumulative"))
 
 
+@pytest.mark.parametrize("tiles", [(32,), (16, 32)])
+def test_a_step_compares_no_two_tiles(tmp_path, tiles):
+    points = [matmul("tiled_padded", tile=tile) for tile in tiles] + [matmul("tiled_four_blocks", tile=16)]
+    rows = [measurement(each, samples=kernel_samples([1.0 + each.tile])) for each in [*points, matmul("register_1d")]]
+    (found,) = analysis.series(derive(tmp_path, *rows))
+    counterpart = {row["variant"]: row["counterpart"] for row in analysis.ladder(found.rows)}
+    assert counterpart["tiled_four_blocks"] == ("tiled_padded 16" if 16 in tiles else "")
+    assert counterpart["register_1d"] == f"tiled_padded {tiles[0]}"  # register_1d has no tile
+
+
 def test_summary_counts_points_and_keeps_the_reasons(tmp_path):
     point = matmul()
     rows = [

@@ -103,7 +103,8 @@ def ladder(rows: Iterable[Row]) -> list[Row]:
     """Add the speedup of each rung to the points of one series, in the order of the ladder.
 
     Each size and each device has its own ladder. ``counterpart`` is the label of the rung that a rung is compared with:
-    its nearest counterpart that was measured, with its own tile or else the fastest one; empty if there is none.
+    its nearest counterpart that was measured, with its own tile, or the fastest one if only one of both has a tile;
+    empty if there is none.
     ``compared`` is the row of that rung. ``step`` is its seconds divided by those of this rung, ``cumulative`` the
     seconds of the first rung divided by those of this rung. A library, a rung that runs another one, and a FAIL have no
     ``step``.
@@ -126,6 +127,7 @@ def ladder(rows: Iterable[Row]) -> list[Row]:
             name = parents.get(name, "")
         tiles = known.get((place, row["memory"], name), {})
         passed = [each for each in tiles.values() if each["seconds"] > 0]
+        passed = [each for each in passed if not (each["tile"] and row["tile"])]  # another tile is another idea
         compared = tiles.get(row["tile"]) or min(passed, key=lambda each: each["seconds"], default=None)
         seconds = row["seconds"] or math.nan
         steps.append({
