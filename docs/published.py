@@ -581,8 +581,16 @@ def pitch(columns: Columns, frame: pd.DataFrame) -> str:
 def scaling(columns: Columns, frame: pd.DataFrame) -> str:
     """Return rate and efficiency of each algorithm on 1, 2, 4, ... GPUs, at the largest size."""
     at = _scaled(frame)
-    if at.empty:
-        return ""
+    return "" if at.empty else f"{_scaling_table(at)}\n\n{_gpu(at)}\n\n{_figure('scaling')}"
+
+
+def step_ranks(columns: Columns, frame: pd.DataFrame) -> str:
+    """Return those of the algorithms with one local product, in the arithmetic of the type."""
+    at = _scaled(frame)
+    return _scaling_table(at[at["variant"] == "best"]) if len(at) else ""
+
+
+def _scaling_table(at: pd.DataFrame) -> str:
     ranks = sorted(at["ranks"].unique())
     cells = []
     for (algorithm, variant), own in at.sort_values("place").groupby(["algorithm", "variant"], sort=False):
@@ -596,7 +604,7 @@ def scaling(columns: Columns, frame: pd.DataFrame) -> str:
         cells.append([f"`{algorithm}`", local, "end to end" if call else "on the devices", *shown])
     what = f"float32 TFLOP/s at {formats.size(at.iloc[0])} (efficiency)"
     head = [what, "local product", "timed", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
-    return f"{_table(head, cells)}\n\n{_gpu(at)}\n\n{_figure('scaling')}"
+    return _table(head, cells)
 
 
 def _scaled(frame: pd.DataFrame) -> pd.DataFrame:
@@ -690,6 +698,7 @@ SECTIONS = {
     "steps": steps,
     **{f"step_{name}": step(name) for name in climb.STEPS},
     "step_transfers": step_transfers,
+    "step_ranks": step_ranks,
     "pitch": pitch,
     "sixteen_bit": sixteen_bit,
     "accuracy": accuracy,
