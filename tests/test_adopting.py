@@ -124,13 +124,7 @@ def test_a_kernel_of_the_operations_signature_needs_no_c_linkage(tmp_path, bench
 """
     path = tmp_path / "mine.cu"
     path.write_text(head + before + body + after)
-    copy, said = adoption.copy_of(path, "")
-    assert said == 'mine.cu: its function is given C linkage (extern "C")'
-    lines = copy.read_text().partition(f'#line 1 "{path}"\n')[2].splitlines()
-    (changed,) = (
-        (a, b) for a, b in zip(path.read_text().splitlines(), lines, strict=False) if "hpcmm" not in a + b and a != b
-    )
-    assert changed[1] == 'extern "C" ' + changed[0]
+    assert adoption.copy_of(path, "")[1].startswith("mine.cu: taken as reduction(x, n, partial=result, identity)")
     if head:
         assert "mine.cu: PASS" in benched(path).stdout
 

@@ -37,13 +37,7 @@ def module_of(task: Task) -> ctypes.CDLL:
 
 
 def load(name: str, source: Path, macros: Mapping[str, Any], options: Sequence[str] = ()) -> ctypes.CDLL:
-    """Load the module ``kernels/<name>.so`` of the build; if it is missing or outdated, compile the source.
-
-    Raises
-    ------
-    DeviceError
-        If the source cannot be compiled or the module cannot be loaded.
-    """
+    """Load the module ``kernels/<name>.so`` of the build; if it is missing or outdated, compile the source."""
     built = build_folder() / f"{name}.so"
     if kernels.FOLDER in source.parents and built.exists():
         module = open_module(built, source)
@@ -151,12 +145,7 @@ def compile_error(said: str) -> DeviceError:
 
 
 def run_compiler(command: Sequence[str], text: str = "", seconds: float | None = None) -> subprocess.CompletedProcess:
-    """Run a compiler; at its time limit and at an interrupt, end it with all processes that it started.
-
-    Raises
-    ------
-    subprocess.TimeoutExpired
-    """
+    """Run a compiler; at its time limit and at an interrupt, end it with all processes that it started."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, errors="replace", process_group=0, **pipes) as process:
         try:

@@ -44,16 +44,11 @@ class Adopted:
     head: dict[str, Any]  # the keys of the head
     text: str  # the file's text
     suffix: str  # suffix of a copy: that of the device's kernels
-    exported: bool = False  # whether its function had C linkage before
     notes: tuple[str, ...] = ()  # what else was found
 
     def __str__(self) -> str:
         """Describe what was found, in one line."""
         head = self.head
-        if self.exported:
-            return ""
-        if "call" not in head:
-            return f'{self.path.name}: its function is given C linkage (extern "C")'
         launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block", "constants") if key in head)
         return "; ".join([f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}", *self.notes])
 
@@ -225,45 +220,24 @@ def fits(parameter: Parameter, wanted: str) -> bool:
 
 
 def is_exported(source: Source, name: str) -> bool:
-    """Return whether a function has C linkage, which the name of a kernel needs."""
+    """Return whether a function has C linkage."""
     node = source.nodes[name]
     around = node.parent.parent if node.parent.type == "declaration_list" else node.parent
     directly = re.search(rb'extern\s+"C"[^;{}]*\Z', source.content[: node.start_byte])  # also by a condition
     return bool(directly) or around.type == "linkage_specification"
 
 
-def exported(source: Source, name: str) -> str:
-    """Return the text in which the first declaration of a function gives it C linkage; the lines stay the same."""
-    first = min(item.start_byte for item in source.items if name in declared_by(item))
-    content = source.content[:first] + b'extern "C" ' + source.content[first:]
-    inside = source.qualified(name)
-    return content.decode(errors="replace") + (f"\nusing {inside};\n" if inside != name else "")
-
-
 def adopt(path: Path, kernel: str = "") -> Adopted:
-    """Find the head of a kernel.
-
-    Parameters
-    ----------
-    kernel : str
-        Name of its function; by default the only one that computes an operation.
-
-    Raises
-    ------
-    NotAdopted
-        If there is none, several, or no trial gives a right result.
-    """
+    """Find the head of a kernel, by default of the only one; raise NotAdopted if none, or no trial, is right."""
     text = decoded(path)
     given, _ = heads.head_of(text, path)
     source, device = parsed(path)
     name = native(source)
     if device is GPU and name and kernel in ("", name) and not source.functions[name].template:
-        linked = is_exported(source, name)
-        whole = without_mark(text if linked else exported(source, name), given)
-        text = calls.with_headers(whole, path, True)
-        if text != whole:  # what the headers declare
-            text = "\n".join([*calls.first_lines(text, given, True), f'#line 1 "{path}"', text])
-        return Adopted(path, given, text, device.suffix, linked)
+        wanted = (re.search(r"\w+$", each)[0] for each in calls.SIGNATURES[name])
+        pairs = zip((each.name for each in source.functions[name].parameters), wanted, strict=False)
+        call = f"{name}({', '.join(x if x == y else f'{x}={y}' for x, y in pairs)})"
+        return Adopted(path, {"call": call} | given, without_mark(text, given), device.suffix)
     chosen = choose(path, source, device, kernel)
     failures, guess = [], None
     for kind in kinds(source, chosen, device):

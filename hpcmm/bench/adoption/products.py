@@ -257,9 +257,8 @@ class ProductSearch(Search):
         call = self.call(self.ways[0], candidate.template)
         found: dict[str, Any] = {"call": call}
         if self.device.accelerator:
-            found |= {"block": list(candidate.block), "rows": rows, "columns": columns}
+            found |= candidate.keys() | {"rows": rows, "columns": columns}
             found |= {"grid": list(candidate.grid)} if candidate.grid else {}
-            found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
         if names := default_scalars(call):
             found["scalars"] = names
             square = (max(64, rows, columns),) * 3
@@ -278,11 +277,10 @@ class ProductSearch(Search):
         found: dict[str, Any] = {"call": call}
         if self.device.accelerator:
             launch = transposed(candidate) if self.columns else candidate  # in terms of the operation's C
-            found |= {"block": list(launch.block)}
+            found |= launch.keys()
             if not any("m * n" in each or each == "1" for each in launch.grid):
                 found |= {"rows": launch.rows, "columns": launch.columns}
             found["grid"] = self.own_grid(way, candidate.template, launch.grid) or list(launch.grid)
-            found |= {"shared_bytes": candidate.shared} if candidate.shared else {}
         found |= {"scalars": names} if (names := default_scalars(call)) else {}
         found |= keys
         if "beta" in self.scalars():

@@ -106,6 +106,11 @@ class Candidate:
     def threads(self) -> int:
         return int(np.prod(self.block))
 
+    def keys(self) -> dict[str, Any]:
+        """Return the keys of its block."""
+        block = self.block[0] if len(self.block) == 1 and not self.grid else list(self.block)
+        return {"block": block} | ({"shared_bytes": self.shared} if self.shared else {})
+
     def blocks(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the size of the grid for a shape."""
         return tuple(number(each, dict(zip("mnk", shape, strict=True))) for each in self.grid) or (1,)
@@ -116,17 +121,7 @@ class Search:
 
     Subclasses have ``named``, which gives the operand of each array; ``called`` and ``launched``, which return the head
     of a compiled function for the CPU and of a kernel if a trial is right; and ``refused``, which returns the head to
-    judge it with if none is, or raises ``NotAdopted``.
-
-    Parameters
-    ----------
-    kind : str
-        The name of the operation's kernels.
-
-    Raises
-    ------
-    OtherType
-        If its arrays are of several types, or of one that the operation does not have.
+    judge it with if none is, or raises ``NotAdopted``. ``kind`` is the name of the operation's kernels.
     """
 
     def __init__(self, kernel: Kernel, kind: str):
@@ -169,13 +164,7 @@ class Search:
         return self.kernel.source.text(self.function.name)
 
     def head(self) -> dict[str, Any]:
-        """Return the keys of the head.
-
-        Raises
-        ------
-        NotAdopted
-            If no trial gives a right result.
-        """
+        """Return the keys of the head; raise NotAdopted if no trial gives a right result."""
         try:
             found = self.tried()
         except Stopped:

@@ -69,9 +69,8 @@ class VectorSearch(Search):
             run = run or self.compiled(template)
             candidate = Candidate(run, template, block, shared)
             found = self.measured(candidate) if flat else self.covers(candidate)
-            head = {"call": self.call(self.sizes, template), "block": block[0] if flat else list(block)}
+            head = {"call": self.call(self.sizes, template)} | candidate.keys()
             head |= {"square": True} if "sqrt(n)" in self.sizes else {}
-            head |= {"shared_bytes": shared} if shared else {}
             if found is not None:
                 return head | found
             if not self.likely or (self.why.startswith(WRONG) and not self.ran):
