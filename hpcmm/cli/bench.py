@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import backends, kernels, store
+from hpcmm.backends.cpu import searches
 from hpcmm.bench import adoption, disassembly, hints, profiling, sanitizing, tools, verdicts
 from hpcmm.bench.on_host import Found, hint_of, same_bits, verify
 from hpcmm.cli.arguments import positive
@@ -239,31 +240,21 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
     """
     if not variant.compiled:
         return ""
-    if trial.SIGNALLED in where and not is_cuda(variant):
-        return crash(chosen, variant, where)
-    place, found = re.match(r"([\dx]+) (\w+)(?:, alpha (\S+), beta ([^\s:]+))?: ", where), ""
+    place, found = re.match(r"([\dx]+) (\w*(?:float|int)\w+)(?:, alpha (\S+), beta ([^\s:]+))?", where), ""
     if place:
-        scalars = {"alpha": float(place[3]), "beta": float(place[4])} if place[3] else {}
-        tile = next(iter(variant.tiles), 0)
+        given = variant.contract.scalars if variant.contract else {}
+        given = {"alpha": float(place[3]), "beta": float(place[4])} if place[3] else given
+        scalars, tile = chosen.operation.scalars_of(place[2], given), next(iter(variant.tiles), 0)
         task = Task(chosen.operation, variant, tuple(map(int, place[1].split("x"))), place[2], scalars, tile)
-        found = hint_of(task, files.cache()).removeprefix("; ") if is_cuda(variant) else hints.on_cpu(task)
+        if is_cuda(variant):
+            found = hint_of(task, files.cache()).removeprefix("; ")
+        else:
+            found = searches.crash(task).found if trial.SIGNALLED in where else hints.on_cpu(task)
     if is_cuda(variant) and not found:
         with contextlib.suppress(DeviceError):
             hosted = verify(tasks_on_host(chosen, variant, asked=False), files.cache()).where
             found = f"on the host, {hosted}" if " in line " in hosted else ""
     return found and f"; {found}"
-
-
-def crash(chosen: Chosen, variant: Variant, where: str) -> str:
-    """Return what ended the process of a C kernel at a point, after a semicolon; empty if it is unknown."""
-    from hpcmm.backends.cpu import searches
-
-    shape, dtype = re.match(r"([\dx]+) (\w+)", where).groups()
-    contract = variant.contract.scalars if variant.contract else {}
-    scalars = {**chosen.operation.scalars_of(dtype, {}), **contract}
-    task = Task(chosen.operation, variant, tuple(map(int, shape.split("x"))), dtype, scalars)
-    fault = searches.crash(task).found
-    return fault and f"; {fault}"
 
 
 def races(chosen: Chosen, judged: Sequence[dict[str, Any]]) -> Iterator[str]:

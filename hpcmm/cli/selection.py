@@ -140,7 +140,7 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
                 others.append(name)
                 continue
             of_kernel = path.with_name(f"{name}{path.suffix}") if len(names) > 1 else path
-            why = str(error).removeprefix(f"{path.name}: ")
+            why = str(error).replace(f"{path.name}: ", "", 1)
             broken[str(of_kernel)] = why if getattr(error, "tested", False) else str(NotTested(why))
             continue
         found.append((name, copy, said, adoption.operation_of(copy) if len(names) > 1 else ""))
