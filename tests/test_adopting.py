@@ -601,6 +601,12 @@ VERDICTS = {  # the text, and what the verdict says
         .replace("+in[i + 128]", "fabsf(in[i + 128])"),
         "least computes the minimum of the absolute values",
     ),
+    "copy of one block": (
+        STYLES.copy.replace("duplicate", "copy_all").replace("blockIdx.x * blockDim.x + ", ""),
+        "copy_all(to=y, from=x, n)",
+        "FAIL",
+        "right with one block only: the index lacks blockIdx.x",
+    ),
     "two results": (
         STYLES.sum.replace("if (t == 0) out", "if (t == 0) in[i] = out"),
         "not tested: total writes to in and out",

@@ -39,8 +39,10 @@ def of_vector(task: Task, run: Run) -> str:
     if not right(taken):
         return ""
     if right(taken - 1):
-        if task.operation.kernels != "reduction" or right(2 * taken):
+        if right(2 * taken):
             return ""
+        if task.operation.kernels != "reduction":
+            return "right with one block only: the index lacks blockIdx.x, or the grid lacks blocks"
         whole = dataclasses.replace(task, shape=(2 * taken,))
         total = run(whole, {"x": np.ones(2 * taken, task.dtype)}) if task.operation.name == "sum" else None
         if total is not None and total > 2 * taken:

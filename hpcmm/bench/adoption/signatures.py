@@ -140,7 +140,8 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
     if len(arrays) == 2 and len(integers) <= 1 and len(written) == 1 and all(IDENTITY.search(x.name) for x in reals):
         if reals:
             return ["reduction"] if len(reals) == 1 else []
-        return ["reduction", "copy"] if function.looped else ["copy", "reduction"]
+        combines = function.looped and not re.search("copy|cpy", function.name.lower())
+        return ["reduction", "copy"] if combines else ["copy", "reduction"]
     if (
         len(arrays) == 1
         and len(integers) == 1

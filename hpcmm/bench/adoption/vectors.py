@@ -34,7 +34,7 @@ class VectorSearch(Search):
             texts = self.function.name, " ".join(CALLS_OF_EXTREMES.findall(self.body))
             named = (name for text in texts for name, words in EXTREMES.items() if re.search(words, text.lower()))
             self.operation = OPERATIONS[next(named, "sum")]
-            self.initial = ABOVE if self.operation.name == "minimum" else 0
+            self.initial = ABOVE if self.operation.name == "minimum" and "atomicAdd" not in self.body else 0
         self.sizes = self.lengths()[0] if self.device.accelerator else ("n",) * len(self.integers)
 
     def named(self, inputs: list[str], written: str) -> dict[str, str]:
