@@ -250,6 +250,8 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
             found = hint_of(task, files.cache()).removeprefix("; ")
         else:
             found = searches.crash(task).found if trial.SIGNALLED in where else hints.on_cpu(task)
+            raced = "" if found else searches.races(task).found
+            found += raced * raced.startswith("data race")
     if is_cuda(variant) and not found:
         with contextlib.suppress(DeviceError):
             hosted = verify(tasks_on_host(chosen, variant, asked=False), files.cache()).where
