@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -62,9 +63,8 @@ def build(
         frame = analysis.split_by_machine(frame)
         folder = Folder(results)
         overview = not names and len(analysis.points(frame)) > MANY
-        members: dict[str, list[Series]] = {}
-        for series in analysis.series(frame):
-            members.setdefault(series.sweep, []).append(series)
+        every = list(analysis.series(frame))
+        members = {name: list(own) for name, own in groupby(every, key=attrgetter("sweep"))}
         whole = _experiment(columns, frame, overview)
         sweeps = [Sweep.of(name, own) for name, own in chapters.in_order(members, whole.known.counters).items()]
         drawn = [] if overview else [_figures(sweep, folder) for sweep in sweeps]
@@ -74,11 +74,7 @@ def build(
         views: dict[str, list[View]] = {name: [] for name in (OVERVIEW.id, *chapters.CHAPTERS, OWN.id)}
         kinds = {}
         if overview:
-            table = tables.sweeps_table(
-                [(sweep.title, chapters.CHAPTERS[sweep.chapter].title, sweep.rows) for sweep in sweeps]
-            )
-            folder.tabulate("gpu.sweeps", [table], csv_files.written(table.head, table.texts))
-            views[OVERVIEW.id] = [View("all-sweeps", "Sweeps", {"": Panel(tables=[table], open=True)})]
+            views[OVERVIEW.id] = [_overview(sweeps, folder)]
         else:
             for sweep, figures in zip(sweeps, drawn, strict=True):
                 for chapter, view in _sweep(sweep, figures, whole, folder):
@@ -86,7 +82,6 @@ def build(
             kinds = _add_views(views, columns, frame, whole, summary, folder)
             added = [figure for draw in own for figure in folder.add("extension", draw(frame))]
             views[OWN.id] += _by_type("extension", "Own figures", added)
-        every = [each for own in members.values() for each in own]
         first = opening.panels(frame, every, whole.scaling, {sweep.name: sweep.styles for sweep in sweeps}, whole.known)
         for panel in first:
             folder.add("opening", panel.figures)
@@ -119,12 +114,18 @@ def build(
     if undrawn:
         warn(f"{len(undrawn)} figures are not drawn; the first: {undrawn[0]}")
     if overview:
-        warn(
-            f"{summary.points} points are too many for one page: hpcmm report {timings} SWEEP makes the page of a sweep"
-        )
+        too_many = f"{summary.points} points are too many for one page"
+        warn(f"{too_many}: hpcmm report {timings} SWEEP makes the page of a sweep")
     name = "-".join(["report", *(quote(each, safe="") for each in names)])
     folder.write(f"{name}.html", html)
     return results / f"{name}.html", summary
+
+
+def _overview(sweeps: Sequence[Sweep], folder: Folder) -> View:
+    """Return the view of an overview: a table of the sweeps."""
+    table = tables.sweeps_table([(each.title, chapters.CHAPTERS[each.chapter].title, each.rows) for each in sweeps])
+    folder.tabulate("gpu.sweeps", [table], csv_files.written(table.head, table.texts))
+    return View("all-sweeps", "Sweeps", {"": Panel(tables=[table], open=True)})
 
 
 def _experiment(columns: analysis.Columns, frame: pd.DataFrame, overview: bool) -> Experiment:

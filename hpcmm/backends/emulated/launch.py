@@ -211,16 +211,14 @@ def compile_kernel(source: Path, symbol: str, options: Sequence[str], folder: Pa
     return HostKernel(compile_library(source, symbol, options, folder), source, symbol)
 
 
-def compile_library(
-    source: Path, symbol: str, options: Sequence[str], folder: Path, seconds: float | None = None
-) -> Path:
+def compile_library(source: Path, symbol: str, options: Sequence[str], folder: Path) -> Path:
     """Compile the kernel of a name in a CUDA source for the host, unless the folder of libraries has it already.
 
-    Raise DeviceError if it does not compile in time, or there is no compiler.
+    Raise DeviceError if it does not compile, or there is no compiler.
     """
     arguments, text, content = translation(source, symbol, options, folder)
     try:
-        return build(arguments, content, folder, f"{source.stem}.so", text, seconds, listing=True)
+        return build(arguments, content, folder, f"{source.stem}.so", text, listing=True)
     except DeviceError as error:
         match = re.search(rf"error: .*\W({'|'.join(NO_HEADER)})\b", str(error))
         if match:
@@ -275,13 +273,7 @@ def runtime(folder: Path) -> Path:
 
 
 def build(
-    arguments: Sequence[str],
-    content: str,
-    folder: Path,
-    name: str,
-    text: str = "",
-    seconds: float | None = None,
-    listing: bool = False,
+    arguments: Sequence[str], content: str, folder: Path, name: str, text: str = "", listing: bool = False
 ) -> Path:
     """Return the file that g++ builds from a text, in a folder named by a digest of all inputs.
 
@@ -297,10 +289,7 @@ def build(
     with tempfile.TemporaryDirectory(dir=folder) as part:
         temporary, read = Path(part, name), Path(part, "read")
         command = [COMPILER, *FLAGS, *arguments, "-o", str(temporary)]
-        try:
-            done = modules.run_compiler([*command, *(["-MD", "-MF", str(read)] if listing else [])], text, seconds)
-        except subprocess.TimeoutExpired:
-            raise DeviceError(f"took longer than {seconds:g} s to compile") from None
+        done = modules.run_compiler([*command, *(["-MD", "-MF", str(read)] if listing else [])], text)
         if done.returncode:
             raise modules.compile_error(f"g++, for the host: {done.stderr.strip()}")
         if listing:
