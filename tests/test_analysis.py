@@ -109,17 +109,6 @@ def test_ratio_is_the_median_over_pairs_of_repetitions(tmp_path):
     assert list(rows["label"]) == ["tiled_padded 16", "cublas"]
 
 
-def test_ratio_of_one_visit_is_the_median_of_the_ratios_of_its_repetitions(tmp_path):
-    own, library = [float(i) for i in range(1, 10)], [float(i) ** 2 for i in range(1, 10)]
-    point = matmul()
-    rows = derive(
-        tmp_path,
-        measurement(point, samples=kernel_samples(own)),
-        measurement(point, "cublas", samples=kernel_samples(library)),
-    )
-    assert rows.iloc[0]["ratio"] == 5.0
-
-
 def test_ratio_is_to_the_baseline_of_the_same_point(tmp_path):
     rows = []
     for i, (tile, n, dtype, ranks) in enumerate([(8, 64, "float32", 1), (16, 64, "float32", 1), (8, 128, "float32", 1),
@@ -351,13 +340,6 @@ def test_an_empty_file_gives_empty_tables(tmp_path):
     frame = analysis.measurements(columns)
     assert frame.empty and list(analysis.series(frame)) == []
     assert analysis.summary(columns, frame).line == "0 points: 0 PASS"
-
-
-def test_an_operation_of_a_newer_version_is_refused(tmp_path):
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": [measurement(matmul())]}))
-    columns["measurements"]["operation"][:] = "transpose"
-    with pytest.raises(store.StoreError, match="transpose"):
-        analysis.measurements(columns)
 
 
 def test_unreadable_provenance_is_empty():

@@ -18,12 +18,15 @@ from hpcmm.cli.main import main
 from hpcmm.system.text import folded
 
 ANSWERS = [
-    ["occupancy", "--tile", "16"],
-    ["predict", "--rate", "50", "--inside", "10us,350GB/s", "--between", "10us,350GB/s", "--simulate", "0"],
-    ["plan", "--config", "backends=cpu"],
-    ["show", "nowhere/at-all/timings.h5"],
-    ["occupancy", "--tile", "4096"],
-    ["export", "--format", "jsno", "timings.h5"],
+    line.split()
+    for line in (
+        "occupancy --tile 16",
+        "predict --rate 50 --inside 10us,350GB/s --between 10us,350GB/s --ranks 8,16 --simulate 0",
+        "plan --config backends=cpu",
+        "show nowhere/at-all/timings.h5",
+        "occupancy --tile 4096",
+        "export --format jsno timings.h5",
+    )
 ]
 
 
