@@ -15,7 +15,7 @@ from tasks import machine
 
 from hpcmm import kernels
 from hpcmm.experiment import plan
-from hpcmm.experiment.config import SCALES, read_config
+from hpcmm.experiment.config import SCALES, read_config, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.model.devices import Machine
 from hpcmm.operations import OPERATIONS
@@ -70,7 +70,7 @@ def make(config=CONFIG, missing: str = "", gpus: int = 8) -> plan.Plan:
     return plan.make(config, machine(missing, gpus))
 
 
-MEASURING = make().measuring
+MEASURING = plan.Measuring(**validated(CONFIG)[0]["measuring"])
 
 
 # --- refused configs ---------------------------------------------------------------------------------------------
