@@ -64,6 +64,7 @@ def steps(found):
     return [(trend.point["n"], step.run, step.change.verdict) for trend in found.trends for step in trend.steps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", simulated_runs.LASTING)
 def test_states_that_last_for_several_runs_are_no_changes(kind, monkeypatch):
     monkeypatch.setattr(simulated_runs, "POINTS", 150)

@@ -25,6 +25,7 @@ from hpcmm.report.chapters import ranks
 PROGRAM = Path(__file__).parent / "mpi_programs" / "links.py"
 
 
+@pytest.mark.slow
 def test_what_arrives_is_what_was_sent(mpiexec):
     done = mpiexec(4, PROGRAM, "cpu", timeout=300)
     assert done.returncode == 0, done.stderr
@@ -38,6 +39,7 @@ def test_what_arrives_between_gpus_is_what_was_sent_cuda(gpu, mpiexec):
     assert re.search(r"\d+ exchanges over .*peer.*: right", done.stdout), done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "device",
     [

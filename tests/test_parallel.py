@@ -37,6 +37,7 @@ def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
     assert max(counts) - min(counts) <= 1
 
 
+@pytest.mark.slow
 def test_end_to_end_calls_on_one_to_five_ranks_give_the_sums_of_the_test(mpiexec):
     done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 25, timeout=600)
     assert done.returncode == 0, done.stderr
