@@ -64,7 +64,7 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
     last = {}  # kernel and task of each type
     for task in tasks:
         kernel = compiled(task, folder)
-        inputs = guards.of_both_sides(task, np.random.default_rng(task.shape))
+        inputs = guards.drawn_widely(task, np.random.default_rng(task.shape))
         judge = task.operation.reference(task, inputs)
         given = ", ".join([f"{name} {value:g}" for name, value in task.scalars.items()])
         place = f"{'x'.join(map(str, task.shape))} {task.dtype}{given and ', '}{given}"

@@ -22,6 +22,7 @@ ROWS = 8  # of a matrix, before and after it
 ELEMENTS = 256  # of a vector or a single element, before and after it
 COLUMNS = (0, 0, 3, 4, 8)  # padding of the rows of a matrix; drawn
 LARGE = 2.0**100  # factor of the numbers of an extreme
+DIGITS, MOST_OF_DIGITS = {"float64": 30, "int32": 12}, 2**15  # further binary digits of terms, and their number
 OVERFLOW = "an index overflows 32 bits: wrong if rows * leading dimension reaches 2^31"
 ALIGNMENT = 256  # of regions, as the allocator of a GPU has it
 
@@ -68,13 +69,15 @@ def drawn(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
     return inputs
 
 
-def of_both_sides(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def drawn_widely(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw inputs as ``drawn`` does; those of an extreme are on either side of zero, without zeros, and may be large.
 
-    Some kernels start from 0 or -1000, or compare magnitudes.
+    Some kernels start from 0 or -1000, or compare magnitudes. Terms of a sum have more digits than float32.
     """
     if task.operation.combination == "sum":
-        return drawn(task, rng)
+        inputs, digits = drawn(task, rng), DIGITS.get(task.dtype, 0) if task.operation.kernels == "reduction" else 0
+        few = max(task.shape, default=0) <= MOST_OF_DIGITS  # so that the sum is exact
+        return {name: x * x.dtype.type(2**digits + 1) for name, x in inputs.items()} if digits and few else inputs
     x, large = task.operation.draw(rng, task)["x"], 1 if task.element.is_integer else LARGE
     return {"x": x * x.dtype.type((1, -large, large)[task.shape[0] % 3])}
 

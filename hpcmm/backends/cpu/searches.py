@@ -194,7 +194,7 @@ def run(task: Task, columns: int, options: Sequence[str], folder: Path):
     ``columns`` are the elements from one row of a matrix to the next one; 0 for packed rows.
     """
     rng = np.random.default_rng(task.shape)
-    inputs = guards.of_both_sides(task, rng)
+    inputs = guards.drawn_widely(task, rng)
     text, contents, output = program_of(task, columns, inputs)
     program, data, answer = (folder / name for name in ("program.c", "in", "out"))
     program.write_text(text)

@@ -147,6 +147,8 @@ uint3 block_index[MOST_CLUSTER];
 bool together;  // the blocks of the grid may wait for each other, and run in turns in place of those of a cluster
 const int *next_block, *last_block;  // then: blocks that have not started
 bool stored;  // by a relaxed access
+struct First { int reader, writer; } first_element[16];  // of each array: the last blocks that accessed it; 0 for none
+bool synchronized;  // something that may order blocks: an atomic or relaxed access in this launch
 
 const Launch *launched;
 void (*call_kernel)(void **);
@@ -827,6 +829,16 @@ bool in_shared(uintptr_t begin, size_t size)
            (!dynamic_begin || begin + size <= (uintptr_t)unused || begin >= (uintptr_t)dynamic_begin + MOST_SHARED);
 }
 
+// Check that no two blocks change the first element of an array, which is the sum of a reduction, by plain accesses.
+void check_first(First &first, Kind kind)
+{
+    const uint3 grid = index_of[3], at = index_of[1];
+    const int block = 1 + at.x + grid.x * (at.y + grid.y * at.z);
+    if (kind == WRITE && first.writer && first.writer != block && first.reader == block)
+        fail("race in global memory: block %d changes an element that block %d wrote, without atomics,", block - 1, first.writer - 1);
+    (kind == READ ? first.reader : first.writer) = block;
+}
+
 void access(uintptr_t begin, size_t size, Kind kind)
 {
     const auto within = [=](const void *from, const void *to) {
@@ -840,6 +852,9 @@ void access(uintptr_t begin, size_t size, Kind kind)
     }
     for (int i = 0; i < launched->arrays; ++i)
         if (within((void *)launched->array[i].begin, (void *)launched->array[i].end)) {
+            synchronized = synchronized || kind == ATOMIC || together;
+            if (i < 16 && begin == launched->array[i].begin && launched->checked && !synchronized)
+                check_first(first_element[i], kind);
             remember(begin, size, kind, false);
             return;
         }
@@ -1186,7 +1201,7 @@ void cuda_relaxed(const void *address, void *value, size_t size, Kind kind)
         fail("misaligned relaxed access");
     access((uintptr_t)address, size, kind);
     memcpy(kind == READ ? value : (void *)address, kind == READ ? address : value, size);
-    stored = stored || kind == WRITE;
+    stored = stored || kind == WRITE, synchronized = true;
     if (launched->order != RANDOM || random_below(2))
         wait(POLLING);
 }
@@ -1458,7 +1473,8 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
     const int map = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if (!stacks)
         stacks = (char *)mmap(nullptr, MOST_THREADS * STACK, PROT_READ | PROT_WRITE, map, -1, 0);
-    message[0] = note[0] = 0, current = -1, steps = 0, place = 0;
+    message[0] = note[0] = 0, current = -1, steps = 0, place = 0, synchronized = false;
+    memset(first_element, 0, sizeof first_element);
     double bytes_in_all = 0;
     for (int i = 0; i < launch->arrays; ++i)
         bytes_in_all += launch->array[i].end - launch->array[i].begin;
