@@ -73,8 +73,9 @@ class VectorSearch(Search):
             head |= {"square": True} if "sqrt(n)" in self.sizes else {}
             if found is not None:
                 return head | found
-            if not self.likely or (self.why.startswith(WRONG) and not self.ran):
-                self.likely, self.ran = head | self.least(candidate), self.why.startswith(WRONG)
+            ran = bool(re.search(f"^{WRONG}|race in global memory", self.why))
+            if not self.likely or (ran and not self.ran):
+                self.likely, self.ran = head | self.least(candidate), ran
         return None
 
     def least(self, candidate: Candidate) -> dict[str, Any]:
