@@ -463,7 +463,7 @@ def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
     assert "fastest rung of the GPU is large_thread_tile" in chapters.ladder.best(series.rows)
     found = headlines.by_size(series.rows)
     assert found.value == "0 of 1" and found.text == (
-        "sizes where the fastest rung is ahead of cublas and of cublaslt, behind at 1: 0.250× at 512"
+        "sizes where the fastest rung is ahead of cublas and of cublaslt, behind at 1. Over the faster one: 0.250× at 512."
     )
 
 
@@ -477,9 +477,9 @@ def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart(tmp_p
     found = headlines.by_size(series.rows)
     both = " (three TF32 products against float32)"
     assert found.value == "0 of 3" and found.text == (
-        "sizes where the fastest rung in float32 arithmetic is ahead of cublas, behind at 3: "
+        "sizes where the fastest rung in float32 arithmetic is ahead of cublas, behind at 3. Over it: "
         "0.500× at 128, 0.500× at 256, 0.500× at 512. "
-        f"In any arithmetic 3 of 3: 2.00×{both} at 128, 2.00×{both} at 256, 2.00×{both} at 512"
+        f"In any arithmetic 3 of 3. Over it: 2.00×{both} at 128, 2.00×{both} at 256, 2.00×{both} at 512."
     )
 
 

@@ -176,8 +176,8 @@ def test_ahead_means_faster_than_both_libraries(tmp_path):
     found = headlines.by_size(series.rows)
     assert found.value == "2 of 4"
     assert found.text == (
-        "sizes where the fastest rung is ahead of cublas 13.1 and of cublaslt 13.1, behind at 2: "
-        "0.842× at 128, 0.947× at 256, 1.05× at 512, 1.26× at 1024"
+        "sizes where the fastest rung is ahead of cublas 13.1 and of cublaslt 13.1, behind at 2. Over the faster one: "
+        "0.842× at 128, 0.947× at 256, 1.05× at 512, 1.26× at 1024."
     )
     text = chapters.sizes.over_sizes(series.rows)
     means = [formats.times(each**0.25 / 0.95) for each in (1.2, 0.8 * 0.9 * 1.2 * 2.0)]

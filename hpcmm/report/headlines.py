@@ -114,9 +114,9 @@ def by_size(rows: Sequence[Row], noise: float = math.nan) -> Headline:
     every, best = (sorted(findings.fastest_of(each or rungs, "n"), key=lambda row: row["n"]) for each in (rungs, plain))
     others = any(row["arithmetic"] for row in every) and plain  # faster, but not in the arithmetic of the library
     of_type = f" in {best[0]['dtype']} arithmetic" if others else ""
-    text = f"sizes where the fastest rung{of_type} is ahead of {_libraries(best)}{_behind(best)}: {_ratios(best)}"
+    text = f"sizes where the fastest rung{of_type} is ahead of {_libraries(best)}{_behind(best)}. {_ratios(best)}"
     if others:
-        text += f". In any arithmetic {_ahead(every)}{_behind(every)}: {_ratios(every)}"
+        text += f" In any arithmetic {_ahead(every)}{_behind(every)}. {_ratios(every)}"
     _, low = extent(row["lead_low"] for row in best)
     return _headline("Rate over size", _ahead(best), [text], low, noise)
 
@@ -140,9 +140,10 @@ def _behind(best: Sequence[Row]) -> str:
 
 
 def _ratios(best: Sequence[Row]) -> str:
-    """List the ratios to the faster library with their sizes; of many those at the sizes of headlines."""
+    """Give the ratios to the faster library with their sizes; of many those at the sizes of headlines."""
     shown = best if len(best) < 5 else [row for at in at_told_sizes(best) for row in at]
-    return ", ".join(f"{Ratio.to_library(row, 'lead').short} at {formats.size(row)}" for row in shown)
+    ratios = ", ".join(f"{Ratio.to_library(row, 'lead').short} at {formats.size(row)}" for row in shown)
+    return f"Over {'the faster one' if shown[0]['tuned_library'] else 'it'}: {ratios}."
 
 
 def _headline(name: str, value: str, texts: Sequence[str], low: float, noise: float) -> Headline:

@@ -47,7 +47,7 @@ class Panel:
     @property
     def captions(self) -> str:
         """The subjects of its tables."""
-        return "; ".join(dict.fromkeys(re.split("[,;]", table.caption)[0] for table in self.tables))
+        return "; ".join(dict.fromkeys(re.split(r"[,;]| \[", table.caption)[0] for table in self.tables))
 
 
 @dataclass(frozen=True)

@@ -162,10 +162,11 @@ def reason(step: Step) -> str:
         if reasons and despite:
             parts.append(f"Against it: {despite}.")
     elif reasons:
-        effect = "What changed: " if step.verdict == "unclear" else "Changes without significant effect: "
-        parts.append(f"{effect}{reasons}.")
+        effect = "what changed: " if step.verdict == "unclear" else "changes without significant effect: "
+        parts.append(f"{effect}{reasons}." if parts else _sentence(f"{effect}{reasons}"))
     elif step.source != "nothing":
-        parts.append(f"No {step.source.removesuffix('s')} differs by more than 10 %.")
+        none = f"no {step.source.removesuffix('s')} differs by more than 10 %"
+        parts.append(f"{none}." if parts else _sentence(none))
     return " ".join(parts)
 
 
