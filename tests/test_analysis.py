@@ -463,7 +463,8 @@ def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
     assert "fastest rung of the GPU is large_thread_tile" in chapters.ladder.best(series.rows)
     found = headlines.by_size(series.rows)
     assert found.value == "0 of 1" and found.text == (
-        "sizes where the fastest rung is ahead of cublas and of cublaslt, behind at 1. Over the faster one: 0.250× at 512."
+        "sizes where the fastest rung is ahead of cublas and of cublaslt, behind at 1. "
+        "Over the faster one: 0.250× at 512."
     )
 
 

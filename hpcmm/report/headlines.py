@@ -143,7 +143,7 @@ def _ratios(best: Sequence[Row]) -> str:
     """Give the ratios to the faster library with their sizes; of many those at the sizes of headlines."""
     shown = best if len(best) < 5 else [row for at in at_told_sizes(best) for row in at]
     ratios = ", ".join(f"{Ratio.to_library(row, 'lead').short} at {formats.size(row)}" for row in shown)
-    return f"Over {'the faster one' if shown[0]['tuned_library'] else 'it'}: {ratios}."
+    return f"Over {'the faster one' if any(row['tuned_ratio'] > 0 for row in best) else 'it'}: {ratios}."
 
 
 def _headline(name: str, value: str, texts: Sequence[str], low: float, noise: float) -> Headline:
