@@ -55,9 +55,9 @@ def pytest_configure(config):
 # pytest-xdist gives each process two modules at first: those after slurm and workflow, with five processes, are short.
 LONGEST = (
     "slurm", "cluster", "workflow", "kernels_on_host", "adopting", "hang", "kernels_compiled", "alone", "check",
-    "tma_on_host", "measure", "parallel", "distributed", "docs", "published", "page", "main", "same_bits", "report",
-    "bench", "wheel", "kills", "verdicts", "store", "transcripts", "history", "plan", "compare", "links", "findings",
-    "kernels", "new", "grade", "residues", "why", "analysis", "extending", "cpu_rungs", "noise", "operations",
+    "tma_on_host", "measure", "docs", "page", "parallel", "distributed", "bench", "published", "verdicts", "main",
+    "same_bits", "compare", "kills", "report", "history", "wheel", "store", "transcripts", "new", "plan", "why",
+    "links", "findings", "kernels", "grade", "residues", "analysis", "extending", "cpu_rungs", "noise", "operations",
 )  # fmt: skip
 
 
