@@ -70,6 +70,7 @@ def finished(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_additions_run_from_the_config_to_the_report(finished):
     rows = store.read(finished / "results/timings.h5")["measurements"]
     found = {
