@@ -96,6 +96,7 @@ MOST_LOSSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES)
 def test_a_trial_finds_nearly_the_fastest_build_of_shapes_that_are_left_out_of_the_table(dtype, monkeypatch):
     found = losses(dtype, monkeypatch)

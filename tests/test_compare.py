@@ -123,6 +123,7 @@ def test_without_enough_baselines_no_point_has_a_verdict(tmp_path, count):
     assert any(f"{count} baseline" in note and "more than 20 are needed" in note for note in found.noise)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["scatter", "ring"], ids=["a CPU", "a ring of GPUs"])
 @pytest.mark.parametrize(("likely", "visits"), [(0.3, 3), (0, 3), (0, 1)], ids=["states", "calm", "one visit"])
 def test_points_may_have_states_that_no_baseline_has(tmp_path, likely, visits, algorithm):

@@ -666,6 +666,7 @@ def results_in_all_orders(build, name: str, dtype: str, tile: int | None, text: 
     return {launched(kernel, name, dtype, tile, shape, parameters, inputs, order)[result].tobytes() for order in ORDERS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype", "tile"),
     [each for each in HOST_BUILDS if each.values[0].startswith(("matmul/", "sum/")) and each.values[1] in REAL],

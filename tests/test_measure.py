@@ -1014,6 +1014,7 @@ def test_an_error_on_all_ranks_leaves_the_other_points(mpiexec, planned, tmp_pat
     assert list(store.read(tmp_path / "raw/size/cpu-r3-1.h5")["measurements"]["m"][::2]) == [4, 8, 12, 16]
 
 
+@pytest.mark.slow
 def test_a_point_that_kills_its_job_is_tried_last_and_then_missing(mpiexec, planned, tmp_path):
     arguments = planned(ranks=2, sizes=(4, 12, 8))
     for before in (1, 2):  # the second job first measures what the first one could not come to

@@ -98,7 +98,8 @@ def test_blocks_are_no_more_than_their_waves_need():
         assert launch.grid == (128,)
 
 
-@pytest.mark.parametrize("name", ["persistent", pytest.param("multicast", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["persistent", "multicast"])
 def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch, name):
     monkeypatch.setitem(SMALL, name, tabled(name, [256, 2, 4], GROUP_ROWS=2))
     shape = (140, 264, 200)
@@ -161,6 +162,7 @@ SPLITS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", SPLITS)
 def test_blocks_of_a_cluster_divide_the_terms_of_a_tile(build, monkeypatch, tile):
     monkeypatch.setitem(SMALL, "split_k_wgmma", tabled("split_k_wgmma", tile, GROUP_ROWS=2))
@@ -276,6 +278,7 @@ def run_tf32(build, tile: list, shape, beta: float, order: str, pads=(0, 0, 0), 
     return multiplied(build, task, order, text, task.macros, pads, np.nan, rounded)["C"].tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tile", TF32_TILES)
 def test_tf32_is_right_in_every_order(build, tile):
     """Whole tiles and ragged ones, several a block, fewer and more steps than stages; rows that TMA cannot take.
