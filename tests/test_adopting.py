@@ -670,11 +670,12 @@ ADDING = STYLES.of_rows.replace("C[i][j] = 0;", "")
         (STYLES.of_rows.replace("double **A, double **B", "const double **A, const double **B"), "mine.cc", {}, True),
         (OMP, "mine.c", {}, True),  # its race is for the search
         (STYLES.by_columns, "mine.C", {"layout": "columns"}, True),
+        (STYLES.by_columns.replace("p < k", "p < k - 1"), "mine.C", {"layout": "columns"}, False),
         (OF_TENS, "mine.c", {"multiples": dict.fromkeys("mnk", 10)}, False),
         (STYLES.of_rows.replace("A[i][k]", "A[k][i]").replace("B[k][j]", "B[i][j]"), "mine.c", {}, False),
         (ADDING.replace("k < colsA", "k < colsA - 1"), "mine.c", {"adds": True}, False),
     ],
-    ids=["constant rows", "race", "C of C++", "multiples of 10", "wrong", "wrong and adds"],
+    ids=["constant rows", "race", "C of C++", "wrong by columns", "multiples of 10", "wrong", "wrong and adds"],
 )
 def test_a_function_of_the_cpu_is_adopted_or_judged_by_its_names(tmp_path, text, name, keys, right):
     (tmp_path / name).write_text(text)

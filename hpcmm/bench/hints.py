@@ -27,8 +27,8 @@ def of_vector(task: Task, run: Run) -> str:
     macros, contract = task.macros, task.variant.contract
     sign = {"maximum": 1, "minimum": -1}.get(task.operation.name)
     if sign and all(tried(task, task.shape, run, seed, sign).right for seed in (1, 2)):
-        what, first = ("positive", "lowest, -INFINITY") if sign > 0 else ("negative", "largest, INFINITY")
-        return f"right where all elements are {what}: start from the {first} or an element, not from 0"
+        what, first = ("positive", "-INFINITY") if sign > 0 else ("negative", "INFINITY")
+        return f"right where all elements are {what}: start from {first}, or from an element"
     taken = macros.get("BLOCK", WHOLE) * macros.get("PER_THREAD", 1)
     if len(task.shape) != 1 or taken < 2 or (contract and contract.multiples):
         return ""

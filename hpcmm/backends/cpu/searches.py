@@ -31,6 +31,7 @@ RACE = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 BAD_ACCESS = re.compile(r"ERROR: AddressSanitizer: ([\w-]+)(.*?)\n    #0 \S+ in [^\n]+? (\S+?):(\d+)", re.DOTALL)
+FRAME = re.compile(r"^    #\d+ \S+ in .+? (\S+?):(\d+)", re.MULTILINE)
 UNDEFINED = re.compile(r"^(\S+?):(\d+):\d+: runtime error: (.*)", re.MULTILINE)
 CHECKED = ("-O0", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 TYPES = {"i4": "int", "u4": "unsigned", "i8": "long long", "u8": "unsigned long long", "f4": "float", "f8": "double"}
@@ -111,7 +112,9 @@ def crash(task: Task) -> Search:
         except (Unable, subprocess.TimeoutExpired) as error:
             return Search(not_made=str(error))
     if access := BAD_ACCESS.search(done.stderr):
-        kind, text, file, line = access.groups()
+        kind, text, *place = access.groups()
+        frames = FRAME.findall(done.stderr[access.start() :])  # the first one may be that of a header
+        file, line = next((each for each in frames if Path(each[0]).stem == source.stem), place)
         action = re.search(r"\b(READ|WRITE)\b", text) if kind != "SEGV" else None  # of its shadow memory
         what = f"a {action[1].lower()}" if action else "an access"
         where = {"stack-overflow": "the stack overflows"}.get(kind, f"{what} out of bounds")

@@ -59,7 +59,7 @@ class ProductSearch(Search):
 
     def __init__(self, kernel: Kernel, kind: str):
         super().__init__(kernel, kind)
-        self.columns = False
+        self.columns, self.by_columns = False, False  # the latter: also if most elements of C are right by columns
         self.other = ""  # what a trial computed instead
         rounded = (name for name, pattern in ROUNDED.items() if re.search(pattern, self.body, re.IGNORECASE))
         self.arithmetic = next(rounded, "") if self.dtype == "float32" else ""
@@ -110,7 +110,7 @@ class ProductSearch(Search):
         self.check_other()
         if self.likely and self.stated():
             self.guessed = True
-            return self.likely
+            return self.likely | ({"layout": "columns"} if self.by_columns and not self.device.accelerator else {})
         keys = "call, block and grid" if self.device.accelerator else "call"
         raise NotAdopted(
             f"{self.path.name}: {self.function} gave no C = A B in trials on the host{self.last_trial()}; give {keys} "
@@ -190,7 +190,12 @@ class ProductSearch(Search):
         names = self.scalars()
         alpha = ALPHA if "alpha" in names else 1.0
         tolerance = (COARSE if self.arithmetic else TOLERANCES.get(self.dtype, COARSE)) * np.sqrt(k)
-        products = {"rows": x.reshape(m, k) @ y.reshape(k, n), "columns": (y.reshape(n, k) @ x.reshape(k, m))}
+        products = {"rows": x.reshape(m, k) @ y.reshape(k, n), "columns": y.reshape(n, k) @ x.reshape(k, m)}
+        by_rows, by_columns = (
+            max(np.isclose(new, alpha * product.ravel() + beta * old, COARSE, COARSE).sum() for beta in (0.0, 1.0))
+            for product in products.values()
+        )
+        self.by_columns = self.by_columns or by_columns > by_rows
         betas = (trial.beta,) if "beta" in names else (0.0, 1.0)
         with np.errstate(all="ignore"):
             for layout, product in products.items():
