@@ -124,12 +124,10 @@ def decoded(path: Path) -> str:
         content = path.read_bytes()
     except OSError as error:
         raise NotAdopted(f"{path}: {error.strerror}") from error
-    for encoding in ("utf-8-sig", "utf-16") if content[:2] in (b"\xff\xfe", b"\xfe\xff") else ("utf-8-sig",):
-        try:
-            text = content.decode(encoding)
-            break
-        except UnicodeDecodeError:
-            text = content.decode("latin-1")
+    try:
+        text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
     # without the marks of a cell of a notebook, or of a page of a wiki
     return re.sub(r"\A(%%.*|\{\{\{$)|^\}\}\}\s*\Z", "", text.replace("\r\n", "\n"), flags=re.MULTILINE)
 

@@ -52,12 +52,9 @@ def short(name: str) -> str:
     ['BM', 'TN', 'BM', 'TILE', 'NUMTS']
     """
     plain = name.upper().replace("_", "")
-    plain = (
-        plain.replace("SIZE", "")
-        .replace("BLOCK", "B")
-        .replace("THREAD", "T")
-        .replace("TILE", "B" if len(plain) > 4 else "TILE")
-    )
+    tile = "B" if len(plain) > 4 else "TILE"
+    for word, letter in (("SIZE", ""), ("BLOCK", "B"), ("THREAD", "T"), ("TILE", tile)):
+        plain = plain.replace(word, letter)
     return {"TY": "TM", "TX": "TN", "BY": "BM", "BX": "BN"}.get(plain, plain)
 
 

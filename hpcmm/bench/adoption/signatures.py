@@ -142,16 +142,8 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
             return ["reduction"] if len(reals) == 1 else []
         combines = function.looped and not re.search("copy|cpy", function.name.lower())
         return ["reduction", "copy"] if combines else ["copy", "reduction"]
-    if (
-        len(arrays) == 1
-        and len(integers) == 1
-        and not reals
-        and not written
-        and not device.accelerator
-        and function.looped
-    ):
-        return ["reduction"] if function.returns.split()[-1] != "void" else []
-    return []
+    returned = function.looped and not (reals or written or device.accelerator) and "void" not in function.returns
+    return ["reduction"] if returned and len(arrays) == len(integers) == 1 else []
 
 
 def sized(integers: Sequence[Parameter]) -> bool:
