@@ -4,7 +4,6 @@ import dataclasses
 import math
 import mmap
 
-import h5py
 import numpy as np
 import pytest
 import timings
@@ -150,21 +149,6 @@ def test_merging_and_selecting_keep_the_visits_of_each_measurement(three_visits,
     np.testing.assert_array_equal(whole["visits"]["schedule"], store.read(three_visits)["visits"]["schedule"])
     last = store.select(whole, np.array([2, 0]))["visits"]
     assert list(last["measurement"]) == [1, 1, 1] and list(last["schedule"]) == ["algorithm 3", *last["schedule"][1:]]
-
-
-def test_an_earlier_file_has_the_schedule_of_the_first_visit(three_visits):
-    with h5py.File(three_visits, "a") as file:
-        del file.attrs["sealed_bytes"], file["visits"]
-        rows = len(file["measurements/n"])
-        schedules = ["algorithm 3", *[""] * (rows - 1)]
-        file["measurements"].create_dataset("schedule", data=schedules, dtype=h5py.string_dtype())
-    columns = store.read(three_visits)
-    found = columns["visits"]
-    assert "schedule" not in columns["measurements"]
-    own = found["measurement"] == 0
-    assert list(found["visit"][own]) == [0, 1, 2] and list(found["schedule"][own]) == ["algorithm 3", "", ""]
-    assert all(np.isnan(found[name]).all() for name in ("huge_pages", "busy_seconds", "steal_seconds"))
-    assert analysis.measurements(columns)["schedule"][0] == "algorithm 3"
 
 
 # --- in the report -----------------------------------------------------------------------------------------------
