@@ -244,6 +244,7 @@ TILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rung", "choice"),
     [
