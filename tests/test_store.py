@@ -402,12 +402,20 @@ def test_a_file_of_a_newer_schema_is_refused_with_advice(tmp_path):
         store.read(path)
 
 
-def test_a_file_without_one_of_its_groups_is_an_error(tmp_path):
+@pytest.mark.parametrize("member", ["samples", "measurements/variant"])
+def test_a_file_without_a_group_or_column_is_an_error(tmp_path, member):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:
-        del file["samples"]
-    with pytest.raises(StoreError, match="damaged"):
+        del file[member]
+    with pytest.raises(StoreError, match=r"no (group samples|variant): an earlier hpcmm wrote it"):
         store.read(path)
+
+
+def test_numbers_that_an_earlier_version_did_not_measure_are_unknown(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    with changed(path) as file:
+        del file["measurements/cpu_instructions"]
+    assert np.isnan(store.read(path)["measurements"]["cpu_instructions"]).all()
 
 
 # --- merged files ------------------------------------------------------------------------------------------------

@@ -59,7 +59,6 @@ SEALED = "sealed_bytes"
 SOURCE = "source"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
 AGAIN = "if a run wrote it, run again"
-EARLIER = "an earlier hpcmm wrote it, or it was changed"
 # HDF5 compresses texts of one length only, and takes kilobytes for a compressed column. A column of at least this many
 # texts is padded to its longest one, up to this size before compression.
 PADDED_ROWS = 200
@@ -68,6 +67,10 @@ READ_SECONDS = 10  # limit of the processor time for reading a file, plus its si
 READ_BYTES_PER_SECOND = 5_000_000
 # Maximum ratio of declared bytes to file size. gzip reaches 1,000 on one repeated value; measured runs reach 3.
 EXPANSION = 500
+
+
+class MissingError(ValueError):
+    """A file lacks a group or a column."""
 
 
 class StoreError(HpcmmError):
@@ -353,6 +356,8 @@ def _parsed(what: str, path: Path, image: bytes, length: int | None) -> Any:
             return PARSERS[what](file, len(image))
     except (StoreError, MemoryError):
         raise
+    except MissingError as error:
+        raise StoreError(f"{path}: {error}: an earlier hpcmm wrote it, which can read it, or it was changed") from error
     except Exception as error:  # h5py raises many types for damaged files
         raise StoreError(f"{path}: truncated or damaged ({printable(str(error))}); {AGAIN}") from error
 
@@ -365,11 +370,13 @@ def _fingerprints(file: h5py.File, size: int) -> dict[str, bool]:
 
 
 def _groups(file: h5py.File, size: int) -> Groups:
-    """Read the groups of a file of ``size`` bytes."""
-    groups = {
-        group: {name: _values(column) for name, column in columns.items()}
-        for group, columns in _columns(file, size).items()
-    }
+    """Read the groups of a file of ``size`` bytes; numbers that were not measured then are NaN."""
+    groups = {}
+    for group, columns in _columns(file, size).items():
+        found = {name: _values(column) for name, column in columns.items()}
+        numbers = (name for name, (kind, *_) in GROUPS[group].items() if kind == "f8")
+        length = len(next(iter(found.values()), ()))
+        groups[group] = dict.fromkeys(numbers, np.full(length, np.nan)) | found
     _check(groups)
     return groups
 
@@ -413,7 +420,7 @@ def _member(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset:
     """Return a member of a group, unless it is missing or a link."""
     link = group.get(name, getlink=True)
     if link is None:
-        raise ValueError(f"no group {name}; {EARLIER}")
+        raise MissingError(f"no group {name}")
     if not isinstance(link, h5py.HardLink):
         raise ValueError(f"{name}: a link; links are not allowed")
     return group[name]
@@ -431,7 +438,7 @@ def _check(groups: Groups) -> None:
     """Refuse missing columns, and columns with types, lengths or values that a run does not write."""
     for group, columns in groups.items():
         if without := GROUPS[group].keys() - columns.keys():
-            raise ValueError(f"{group} has no {min(without)}; {EARLIER}")
+            raise MissingError(f"{group} has no {min(without)}")
         length = len(columns[next(iter(GROUPS[group]))])
         for name, values in columns.items():
             kind, unit, _ = GROUPS[group].get(name, ("i8" if values.dtype.kind == "i" else "f8", "1", ""))
