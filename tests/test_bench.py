@@ -89,6 +89,16 @@ def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(inside, tmp_p
     assert "by_rows.c" in page_of(tmp_path / "page.html")
 
 
+def test_a_page_that_cannot_be_written_takes_no_result_away(inside, monkeypatch, tmp_path):
+    def full(*_, **__):
+        raise store.StoreError("the disk is full")
+
+    monkeypatch.setattr("hpcmm.report.build", full)
+    done = inside("by_rows.c", "--sizes", 64, "--html", tmp_path / "a.html")
+    assert done.returncode == 1 and "the disk is full" in done.stderr
+    assert re.search(r"^by_rows.c +64 +float32 ", done.stdout, re.MULTILINE)
+
+
 @pytest.mark.slow
 @needs_compiler
 def test_the_transcript_of_cuda_kernels_on_the_host_is_what_the_command_prints(inside):

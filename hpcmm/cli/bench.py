@@ -177,9 +177,6 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) 
                 each |= timed
                 say(verdicts.line_of(each))
         rows = benched.timed_rows(operation, [*chosen.kernels.values()], chosen.title, analysis.measurements(columns))
-        write(arguments, columns, [verdicts.line_of(each) for each in results])
-    elif arguments.output or arguments.html:
-        print("hpcmm: no kernel is correct, so there are no times to write", file=sys.stderr)
     found = {"operation": operation.name, "device": device, "kernels": results, **found}
     found |= {"points": rows, "not_tried": chosen.refused}
     if arguments.profile and right:
@@ -194,6 +191,10 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) 
             print(benched.bits_table(found["bits"]))
         if "profiles" in found:
             print(benched.profile_table(columns))
+    if right:  # after what it says, which no failed write takes away
+        write(arguments, columns, [verdicts.line_of(each) for each in results])
+    elif arguments.output or arguments.html:
+        print("hpcmm: no kernel is correct, so there are no times to write", file=sys.stderr)
     if found.get("profiles") == []:
         print(f"hpcmm: no profile: {'; '.join(analysis.unprofiled(columns).values())}", file=sys.stderr)
     incomplete = found.get("profiles") == [] or any(each["what"] for each in found.get("sanitizers", ()))
