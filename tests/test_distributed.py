@@ -11,7 +11,6 @@ from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 
-import h5py
 import numpy as np
 import pytest
 import test_plan
@@ -386,20 +385,6 @@ def test_a_reduction_is_combined_on_all_ranks(mpiexec, tmp_path):
     rows = measured(mpiexec, tmp_path, entry, "auto")["measurements"]
     assert rows["passed"].all()
     assert set(rows["transport"][rows["contender_algorithm"] == "all_reduce"]) == {"mpi"}
-
-
-def test_a_file_from_before_algorithms_opens_as_the_textbooks(tmp_path):
-    point = Point("matmul", "numpy", (4, 4, 4), "float32", 1, {"alpha": 1.0, "beta": 0.0})
-    path = timings.write(tmp_path / "timings.h5", {"size": [timings.measurement(point)]})
-    with h5py.File(path, "r+") as file:
-        for name in ("algorithm", "contender_algorithm", "transport"):
-            del file["measurements"][name]
-        del file["visits"], file.attrs[store.file.SEALED]  # which files had not, then
-    rows = store.read(path)["measurements"]
-    assert (rows["algorithm"][0], rows["contender_algorithm"][0]) == ("scatter", "scatter")
-    assert rows["transport"][0] == ""
-    timings.merge([path], tmp_path / "merged.h5")
-    assert len(analysis.points(analysis.measurements(store.read(tmp_path / "merged.h5")))) == 1
 
 
 # --- schedules ---------------------------------------------------------------------------------------------------

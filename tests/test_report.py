@@ -1087,7 +1087,7 @@ def truncated(path):
         (foreign, "not a file of hpcmm timings"),
         (partial(of_schema, store.SCHEMA_VERSION + 1), f"this package reads {store.SCHEMA_VERSION}: upgrade hpcmm"),
         (partial(of_schema, 1), f"this package reads {store.SCHEMA_VERSION}: read it with the hpcmm that wrote it"),
-        (without_visits, "no group visits; an earlier hpcmm wrote it, or it was changed"),
+        (without_visits, "no group visits: an earlier hpcmm wrote it, which can read it, or it was changed"),
     ],
     ids=["missing", "header", "text", "folder", "truncated", "foreign", "newer", "older", "without visits"],
 )
