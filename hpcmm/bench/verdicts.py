@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from hpcmm.backends.cpu import searches
@@ -48,7 +49,8 @@ def searched(operation: Operation, variant: Variant, dtype: str) -> dict[str, An
         return {}  # after the first verdicts, because it takes seconds
     scalars = {**operation.scalars, **(variant.contract.scalars if variant.contract else {})}
     task = Task(operation, variant, (1,) * len(operation.dimensions), dtype, scalars)
-    races, overflow = searches.races(task), searches.overflow(task)
+    with ThreadPoolExecutor() as pool:
+        races, overflow = pool.map(lambda search: search(task), (searches.races, searches.overflow))
     if races.found:
         return {"passed": False, "where": races.found}
     return {

@@ -223,6 +223,9 @@ def verified(chosen: Chosen, first: trial.Visit | None, show: Callable[[dict[str
                     found[name]["where"] += hint(chosen, variant, found[name]["where"])
                 found[name]["contract"] = contract_of(variant)
                 if found[name]["passed"]:
+                    if variant.compiled and not chosen.device.accelerator:
+                        points = f"right at {found[name]['points']} points"
+                        print(f"hpcmm: {variant.name} is {points}; searching for races", file=sys.stderr, flush=True)
                     found[name] |= verdicts.searched(chosen.operation, variant, chosen.dtypes[0])
                 show(found[name])
         waiting = lost
