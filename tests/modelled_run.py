@@ -145,7 +145,7 @@ def measurements(point: Point, rng: np.random.Generator) -> Iterator[Measurement
 
 
 def thinned(config: dict[str, Any]) -> dict[str, Any]:
-    """The same sweeps with at most two sizes or shapes each; those of tiles have a step eight times as large."""
+    """Return the sweeps with at most two sizes or shapes; a range of sizes has steps that are eight times as large."""
     for sweep in config["sweeps"].values():
         for sizes in (each for each in (sweep.get("sizes"), sweep.get("shapes")) if isinstance(each, dict)):
             full = sizes["full"]

@@ -64,6 +64,8 @@ def test_a_function_that_returns_is_called_with_the_inputs(tmp_path, text, opera
         ("def matmul(A, B, C, alpha, beta): C[...] = alpha * (A @ B) + beta * C", "matmul", {}),
         ("def my_gemm(alpha, a, b, beta, c): c[...] = alpha * (a @ b) + beta * c", "matmul", {}),
         ("def scaled_matmul(a, b, c, alpha): c[...] = alpha * (a @ b)", "matmul", {"beta": 0}),
+        ("def scaled_matmul(a, b, c, alpha): c += alpha * (a @ b)", "matmul", {"beta": 1}),
+        ("def copy(to, of, n): to[:n] = of[:n]\ndef matmul(a, b, c): c += a @ b", "matmul", {"alpha": 1, "beta": 1}),
         ("# hpcmm:\n#   operation: matmul\ndef run(a, b, out): out[:] = a @ b", "matmul", {"alpha": 1, "beta": 0}),
         ("def vector_add(x, y, out): out[:] = x + y", "vector_add", {}),
     ],

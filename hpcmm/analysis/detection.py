@@ -69,7 +69,7 @@ def compared(
 
 
 class Comparison:
-    """Devices, the times of a reference (empty without one), and what a difference between healthy ones may be."""
+    """Devices, the times of a reference, empty if there is none, and how much healthy devices may differ."""
 
     def __init__(self, subjects: Sequence[Subject], measured: Sequence[Times], reference: Mapping[str, Any]):
         self.subjects = subjects

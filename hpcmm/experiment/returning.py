@@ -29,16 +29,16 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
     named = [
         (each, getattr(module, name)) for name, each in OPERATIONS.items() if callable(getattr(module, name, None))
     ]
-    for operation, function in named:
-        taken = required(function)
-        if taken and not (is_by_name(function, operation) or fits(function, operation) or filled(function, operation)):
-            names = [operand.name for operand in operation.operands]
-            wanted = (inputs(operation), names, [*names, *operation.scalars])
-            allowed = ", ".join(dict.fromkeys(f"{operation.name}({', '.join(each)})" for each in wanted))
-            raise HpcmmError(f"{operation.name}({', '.join(taken)}): unknown parameters; allowed: {allowed}")
-    if named:
-        yield from named
+    able = [(of, f) for of, f in named if not required(f) or is_by_name(f, of) or fits(f, of) or filled(f, of)]
+    if able:
+        yield from able
         return
+    for operation, function in named:
+        names = [operand.name for operand in operation.operands]
+        forms = (inputs(operation), names, [*names, *operation.scalars])
+        allowed = ", ".join(dict.fromkeys(f"{operation.name}({', '.join(each)})" for each in forms))
+        taken = ", ".join(required(function))
+        raise HpcmmError(f"{operation.name}({taken}): unknown parameters; allowed: {allowed}")
     own = {
         name: each
         for name, each in vars(module).items()
@@ -95,9 +95,9 @@ def fits(function: Callable[..., Any], operation: Operation) -> bool:
 
 
 def filled(function: Callable[..., Any], operation: Operation) -> list[str]:
-    """Return what a function that fills its result takes, in order: operands and scalars, by name or else by position.
+    """Return the operands and scalars that a function takes, in order, if it fills its result; else an empty list.
 
-    Empty if the function returns its result.
+    They are known by the names of the parameters, or else by their number.
     """
     operands, scalars = [operand.name for operand in operation.operands], [*operation.scalars]
     by_name = {each.lower(): each for each in [*operands, *scalars]}
@@ -109,7 +109,7 @@ def filled(function: Callable[..., Any], operation: Operation) -> list[str]:
 
 
 def adds(function: Callable[..., Any], result: str) -> bool:
-    """Return whether a function adds to the elements of a parameter, and sets none."""
+    """Return whether a function adds to a parameter or to its elements, and sets none of them."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(function, "py_func", function))))
     except (OSError, TypeError, SyntaxError):
@@ -118,7 +118,7 @@ def adds(function: Callable[..., Any], result: str) -> bool:
     def changed(kind: type) -> bool:
         nodes = [node for node in ast.walk(tree) if isinstance(node, kind)]
         targets = (t for node in nodes for t in (node.targets if kind is ast.Assign else [node.target]))
-        return any(isinstance(t, ast.Subscript) and ast.unparse(t.value) == result for t in targets)
+        return any(ast.unparse(getattr(t, "value", t)) == result for t in targets)
 
     return changed(ast.AugAssign) and not changed(ast.Assign)
 
@@ -196,6 +196,7 @@ def contract(function: Callable[..., Any], operation: Operation) -> Contract | N
     """Return the contract of a function that does not take all scalars: a product is C = A B, or C += A B."""
     taken = filled(function, operation)
     fixed = {name: value for name, value in SCALARS.items() if name in operation.scalars and name not in taken}
-    if fixed and taken and adds(function, required(function)[-1]):
+    (result,) = (operand.name for operand in operation.operands if operand.role != "in")
+    if fixed and taken and "beta" in fixed and adds(function, required(function)[taken.index(result)]):
         fixed["beta"] = 1.0
     return Contract(scalars=fixed) if fixed else None

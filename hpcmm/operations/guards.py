@@ -70,9 +70,10 @@ def drawn(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def drawn_widely(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Draw inputs as ``drawn`` does; those of an extreme are on either side of zero, without zeros, and may be large.
+    """Draw inputs as ``drawn`` does, but such that more kinds of mistakes show.
 
-    Some kernels start from 0 or -1000, or compare magnitudes. Terms of a sum have more digits than float32.
+    The elements of an extreme have both signs, none is zero, and they may be large: a kernel may start from 0 or -1000,
+    or compare magnitudes. Terms of a sum have more digits than float32 holds.
     """
     if task.operation.combination == "sum":
         inputs, digits = drawn(task, rng), DIGITS.get(task.dtype, 0) if task.operation.kernels == "reduction" else 0

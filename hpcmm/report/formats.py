@@ -61,7 +61,7 @@ def rate_text(row: Mapping, prefix: str = "") -> str:
 
 
 def beyond(value: float, limit: float) -> str:
-    """Format a percentage above a limit, with a third digit if two are those of the limit."""
+    """Format a percentage above a limit; with a third digit if it would read as the limit otherwise."""
     return percent(value) if percent(value) != percent(limit) else f"{100 * value:.3g} %"
 
 

@@ -159,9 +159,9 @@ def _headline(name: str, value: str, texts: Sequence[str], low: float, noise: fl
 
 
 def _told(shown: Sequence[Row], machine: str) -> list[str]:
-    """Say what is the fastest at each size, in one sentence, and how fast relative to each library, in one more each.
+    """Return a sentence on the fastest rung at each size, and one on its speed over each library.
 
-    The fraction of the limit is the reason, which the first screen gives beside it.
+    The fraction of the limit is not in them: the first screen gives it as the reason.
     """
     first, *others = shown
     where = f"on the {formats.device(first['device'])} at {formats.size(first)}"

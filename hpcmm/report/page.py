@@ -317,7 +317,7 @@ def _known(*values: Any) -> list[str]:
 
 
 def provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Divide the provenance of all runs: what they share, what differs with counts, and a row for each run."""
+    """Return the provenance that all runs share, the values that differ with their counts, and a row for each run."""
     records = [{name: value for name, value in run["provenance"].items() if name not in OF_THE_RUN} for run in runs]
     fields: dict[str, dict[str, int]] = {}
     for flat in map(_flat, records):

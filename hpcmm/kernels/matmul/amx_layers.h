@@ -194,7 +194,7 @@ INLINE void scales_of_columns(int columns, int k, const REAL *B, size_t ldb, int
     }
 }
 
-/* Pack the layers of up to 32 rows of A. Of the 64 terms of a step, those of a word are 16 apart, as in B. */
+/* Pack the layers of up to 32 rows of A. A word holds terms w, w + 16, w + 32 and w + 48 of a step, as in B. */
 INLINE void layers_of_a(int rows, int k, const REAL *A, size_t lda, struct packed to, int panel, int *scales)
 {
     for (int i = 0; i < SIDE; ++i) {
