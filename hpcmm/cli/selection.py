@@ -185,7 +185,7 @@ def combinations(arguments: argparse.Namespace, broken: dict[str, str]) -> tuple
 
 
 def loaded(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Import kernels; return the names of those that load, and the import errors of the others by path."""
+    """Import kernels; return the names of those that load, and the errors of the others by path."""
     found, errors = [], {}
     for name in names:
         try:
