@@ -249,7 +249,6 @@ def test_a_broken_exchange_is_found(mpiexec, part):
 def test_counts_of_messages_are_rows_however_many_elements_they_have():
     _, count, kind = message(np.broadcast_to(np.float32(0), (70_000, 40_000)))  # 2.8e9 elements in no memory
     assert (count, kind.Get_size()) == (70_000, 160_000)
-    kind.Free()
 
 
 @pytest.mark.slow

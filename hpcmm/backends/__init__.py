@@ -27,7 +27,6 @@ def visible(device: str) -> tuple[str, ...]:
 
 
 def this_machine() -> Machine:
-    """Return the devices of this machine."""
     return Machine(
         {name: missing(name) for name in DEVICES},
         {"cpu": surroundings.cpus(), "cuda": presence.count()},

@@ -1,9 +1,13 @@
-"""The interfaces of a device: ``Backend``, what an ``Accelerator`` has besides it, and the libraries of each kind."""
+"""The interface of a device: ``Backend``, and what an ``Accelerator`` has besides it.
+
+Each also has functions that bind a library's call to arrays, which the records of libraries name.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +15,8 @@ from hpcmm.model import Task, untimed
 from hpcmm.model.launch import Run
 
 
-class Backend(Protocol):
-    """One device of this rank, and its memory.
+class Backend:
+    """One device of this rank, and its memory. Methods with a body are those of a device that lacks a feature.
 
     Arrays of a device have ``shape``, ``strides``, ``fill`` and slices that are views, as in NumPy. A stream is a queue
     of work; ``None`` is the main stream. A mark is a position in a stream.
@@ -21,20 +25,21 @@ class Backend(Protocol):
     kind: str  # name of its record in ``hpcmm.model.devices``
     # Whether its arrays are in host memory: nothing is uploaded or downloaded, and MPI accepts them
     in_host_memory: bool
-    uuid: str  # UUID of the device; empty if it has none
-    capability: str  # compute capability of a GPU, such as ``"90"``; else empty
-    # Whether repetitions start with empty caches, and trials that choose an algorithm of a library; True at first
-    cold: bool
-    # Whether a GPU tries builds of a kernel where nothing decides yet which of them runs a task; False at first
-    tries: bool
-    has_nccl: bool  # whether ``nccl`` can connect it with other devices
-    nccl_version: str  # version of NCCL, such as ``"2.28.9"``; empty without NCCL
+    uuid = ""  # UUID of the device
+    capability = ""  # compute capability of a GPU, such as ``"90"``
+    # Whether repetitions start with empty caches, and trials that choose an algorithm of a library
+    cold = True
+    # Whether a GPU tries builds of a kernel where nothing decides yet which of them runs a task
+    tries = False
+    has_nccl = False  # whether ``nccl`` can connect it with other devices
+    nccl_version = ""  # version of NCCL, such as ``"2.28.9"``; empty without NCCL
     # Whether the device reached the start of the last ``seconds_alone`` before the host had queued all of the run. The
     # time then contains launch latency of the host.
-    late: bool
+    late = False
 
     def placed(self, task: Task) -> Task:
-        """Return the task on this device: with its name and SM count, unless the task states one. A CPU has none."""
+        """Return the task on this device: with its name and SM count, unless the task states one."""
+        return task
 
     # --- memory
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -49,6 +54,7 @@ class Backend(Protocol):
     @untimed
     def huge_pages(self, arrays: Iterable[Any]) -> float:
         """Return the share of the bytes of its arrays that are on huge pages of the host; NaN for device memory."""
+        return math.nan
 
     def register(self, array: np.ndarray) -> None:
         """Page-lock host memory that was allocated elsewhere."""
@@ -103,6 +109,7 @@ class Backend(Protocol):
     @untimed
     def resources(self, task: Task, arrays: Mapping[str, Any]) -> dict[str, float]:
         """Return the known ``quantities.RESOURCES`` of a prepared task."""
+        return {}
 
     def checksum(self, array: Any) -> int:
         """Return 64 bits that depend on each bit of an array and its position, the same on every device."""
@@ -116,10 +123,12 @@ class Backend(Protocol):
 
     def clock(self, run: Callable[[], Any], seconds: float) -> float:
         """Return the clock [Hz] of the device while a run of some seconds repeats; NaN if it cannot be read."""
+        return math.nan
 
     @untimed
     def state(self) -> dict[str, float]:
         """Return the known ``quantities.STATES`` of the device now."""
+        return {}
 
     @untimed
     def vitals(self) -> dict[str, float]:
@@ -138,7 +147,7 @@ class Backend(Protocol):
         """Return the provenance of the device."""
 
 
-class Accelerator(Backend, Protocol):
+class Accelerator(Backend):
     """A device with its own memory, which other processes may map."""
 
     index: int  # among the visible devices of its kind
@@ -163,50 +172,3 @@ class Accelerator(Backend, Protocol):
 
     def marked(self, run: Run, number: int) -> Run:
         """Return a run that a profiler identifies by a number from 1."""
-
-
-class CpuLibraries(Protocol):
-    """The libraries of a CPU: functions that bind a product, and reasons why one of them cannot be called."""
-
-    def gemm(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
-        """Bind NumPy's BLAS."""
-
-    def gemm_mkl(self, *product: Any) -> Callable[[], Any]:
-        """Bind MKL; the parameters are those of ``gemm``."""
-
-    def gemm_onednn(self, *product: Any) -> Callable[[], Any]:
-        """Bind oneDNN; the parameters are those of ``gemm``."""
-
-    def why_no_library(self, name: str) -> str:
-        """Return the reason why MKL or oneDNN cannot be called; empty if it can."""
-
-    def why_no_amx(self) -> str:
-        """Return the reason why kernels that need AMX are not measured here; empty if they are."""
-
-
-class GpuLibraries(Protocol):
-    """The libraries of a GPU: functions that bind an operation, and reasons why one of them cannot be called."""
-
-    def gemm(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
-        """Bind cuBLAS."""
-
-    def gemm_tf32(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
-        """Bind cuBLAS in float32 with inputs rounded to TF32."""
-
-    def gemm_fastest(self, *product: Any) -> Run:
-        """Bind cuBLASLt with its fastest algorithm. The parameters are those of ``gemm``."""
-
-    def gemm_emulated(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
-        """Bind cuBLAS's emulation of a type."""
-
-    def why_not_emulated(self, dtype: str) -> str:
-        """Return the reason why cuBLAS does not emulate a type on this GPU; empty if it does."""
-
-    def reduction(self, combination: str, x: Any, result: Any) -> Callable[[], None]:
-        """Bind CUB's reduction."""
-
-    def addition(self, x: Any, y: Any, z: Any) -> Callable[[], None]:
-        """Bind CuPy's addition."""
-
-    def geam(self, x: Any, y: Any, z: Any) -> Callable[[], Any]:
-        """Bind cuBLAS's sum of two matrices."""

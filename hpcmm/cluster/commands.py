@@ -47,7 +47,6 @@ class Reply:
 
     @property
     def reason(self) -> str:
-        """Return why the program failed, in one line."""
         if self.status is None:
             return "timed out"
         lines = [line.strip() for line in self.errors.splitlines() if line.strip()]

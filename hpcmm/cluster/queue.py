@@ -109,7 +109,6 @@ def clusters_of(left: Iterable[Record]) -> list[str]:
 
 
 def _by_cluster(jobs: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    """Return the numbers of jobs by their clusters."""
     found = defaultdict(list)
     for job in jobs:
         number, _, cluster = job.partition(";")

@@ -19,8 +19,6 @@ DAMAGED = Path(".snakemake/hpcmm/damaged")
 
 @dataclass(frozen=True)
 class Record:
-    """One submission."""
-
     token: str  # name of the file, and part of the job's comment in Slurm
     job: str = ""  # Slurm's job number, with ``;`` and the cluster if sbatch named one; empty until sbatch returns it
     name: str = ""  # for the user: the rule with its wildcards
@@ -32,7 +30,6 @@ class Record:
 
 
 def write(record: Record) -> None:
-    """Write a record, replacing its file at once."""
     content = dataclasses.asdict(record)
     del content["token"]
     with files.replacing(FOLDER / record.token) as temporary:

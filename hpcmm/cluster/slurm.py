@@ -58,7 +58,6 @@ def this_process() -> str:
 
 
 def is_dry_run() -> bool:
-    """Return whether the command line has an option for a dry run."""
     return any(re.fullmatch("--dry-?run|-[a-z]*n[a-z]*", argument) for argument in sys.argv)
 
 

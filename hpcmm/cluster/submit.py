@@ -37,7 +37,6 @@ PATTERNS = {name: re.compile(pattern, re.MULTILINE) for name, pattern in TABLES[
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run ``jobs/bin/sbatch``."""
     os.environ["HPCMM_JOBS"] = str(Path(argv[0]).resolve().parents[1])
     try:
         return submit(argv[1:])
@@ -69,7 +68,6 @@ def options(properties: Mapping[str, Any], given: Sequence[str]) -> list[str]:
 
 
 def job_name(properties: Mapping[str, Any]) -> str:
-    """Return the name of a job in Slurm: its rule and wildcards."""
     rule = properties.get("rule") or properties.get("groupid") or "snakejob"
     return "-".join([rule, *map(str, properties.get("wildcards", {}).values())]).replace("/", "-")
 

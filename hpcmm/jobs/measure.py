@@ -95,7 +95,6 @@ def write_names(comm, path: Path | None, names: Sequence[str]) -> None:
 
 
 def report(comm, batch: Batch, unmeasured: Sequence[str]) -> None:
-    """Print the points of a batch that could not be measured, on rank 0."""
     points = "\n  ".join(unmeasured)
     if comm.rank == 0:
         print(

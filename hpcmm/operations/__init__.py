@@ -28,7 +28,6 @@ def with_kernels() -> dict[str, Operation]:
 
 
 def task_of(point: Point) -> Task:
-    """Return the task of a point, with its names resolved to records."""
     operation = OPERATIONS[point.operation]
     variant = operation.variant(point.variant)
     return Task(operation, variant, point.shape, point.dtype, point.scalars, point.tile)

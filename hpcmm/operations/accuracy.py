@@ -86,8 +86,6 @@ def equal_to(truth: np.ndarray | float, reference: str) -> Callable[[np.ndarray]
 
 
 class Compared(NamedTuple):
-    """Elements beside their reference."""
-
     # Largest error relative to the magnitude of the element; the error itself where the magnitude is zero. NaN if an
     # element is not a number.
     error: float = 0.0
@@ -116,7 +114,6 @@ def together(parts: Sequence[Compared], first: int | None) -> Compared:
 
 
 def compare(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, magnitudes: np.ndarray) -> Compared:
-    """Compare arrays of the host with all cores."""
     got, truth, allowed, magnitudes = map(np.atleast_1d, np.broadcast_arrays(got, truth, allowed, magnitudes))
     row = math.prod(got.shape[1:])
     step = rows_of_part(row)

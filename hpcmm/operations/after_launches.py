@@ -53,7 +53,6 @@ class TransposedInt8(Tabled):
     """
 
     def groups(self, task: Task) -> tuple[int, int]:
-        """Return the number of groups along n and k."""
         _, n, k = task.shape
         return -(-n // GROUP), -(-max(k, 1) // GROUP)
 

@@ -56,7 +56,6 @@ class OverC(Geometry):
         return -(-n // columns), -(-m // rows)
 
     def work(self, task: Task) -> Work:
-        """Return what the time model knows of the launch."""
         raise NotImplementedError
 
 
@@ -123,7 +122,6 @@ class Tiled(OverC):
         return Work(*self.covered(task), max(1, self.depth), math.prod(self.block) / 32)
 
     def blocks(self, task: Task) -> tuple[int, ...]:
-        """Return the number of blocks in x, y and z."""
         if self.grid:
             try:
                 return self._blocks({**sizes_of(task), **self.macros(task)})

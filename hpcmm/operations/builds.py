@@ -9,8 +9,6 @@ from hpcmm.model import Task, Variant
 
 @dataclass(frozen=True)
 class Build:
-    """A kernel that can run a task."""
-
     name: str  # the rung, and what distinguishes the build from others of the rung, as ``Task.pick`` has it
     task: Task  # the task with a variant that always runs this build
 

@@ -53,7 +53,6 @@ def reads_c(task: Task) -> bool:
 
 
 def key_of(task: Task) -> tables.Key:
-    """Return the key of a task's trial."""
     return tables.Key(task.dtype, task.variant.name, task.shape, reads_c(task))
 
 
@@ -104,7 +103,6 @@ def candidates(task: Task) -> list[Build]:
 
 
 def keep(task: Task, name: str, tried: int) -> None:
-    """Keep the result of a trial of a task."""
     tables.keep(task.gpu, task.multiprocessors, key_of(task), Trial(name, tried, len(builds(task))))
 
 

@@ -61,8 +61,6 @@ def uniform(stream: np.random.Generator, array: np.ndarray) -> None:
 
 
 def copy(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy an array with all cores."""
-
     def copy_rows(rows: slice) -> None:
         target[rows] = source[rows]
 
@@ -70,8 +68,6 @@ def copy(source: np.ndarray, target: np.ndarray) -> None:
 
 
 def fill(array: np.ndarray, value: Any) -> None:
-    """Fill an array with all cores."""
-
     def fill_rows(rows: slice) -> None:
         array[rows] = value
 

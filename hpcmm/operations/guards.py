@@ -43,11 +43,9 @@ class Guarded:
 
     @property
     def end(self) -> int:
-        """Offset of the end of the region."""
         return self.begin + math.prod(self.region) * np.dtype(self.dtype).itemsize
 
     def whole(self, memory: np.ndarray) -> np.ndarray:
-        """Return the region as a view of the memory."""
         return memory[self.begin : self.end].view(self.dtype).reshape(self.region)
 
     def inside(self, region: Any) -> Any:
@@ -56,7 +54,6 @@ class Guarded:
         return rows[:, : self.shape[1]] if len(self.shape) > 1 else rows.reshape(self.shape)
 
     def of(self, memory: np.ndarray) -> np.ndarray:
-        """Return the array as a view of the memory."""
         return self.inside(self.whole(memory))
 
 

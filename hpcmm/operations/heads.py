@@ -91,7 +91,6 @@ class Problems:
         self.found.append(f"{self.path}{line}: {key}: {what}")
 
     def check(self, error: type[KernelFileError] = KernelFileError) -> None:
-        """Raise the problems, if there are any."""
         if self.found:
             raise error(*dict.fromkeys(self.found))
 
@@ -139,7 +138,6 @@ def record(name: str, device: str, head: Mapping[str, Any]) -> Variant:
 
 
 def why_no_amx(backend: Any, dtype: str) -> str:
-    """Return the reason why a CPU cannot run a kernel of AMX; empty if it can."""
     return backend.why_no_amx()
 
 
@@ -154,7 +152,6 @@ def with_geometry(variant: Variant, geometry: Geometry | Mapping[str, Geometry] 
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a kernel's file."""
     try:
         return reader.text_of(path, MOST_BYTES)
     except ConfigError as error:
@@ -174,7 +171,6 @@ def leading_comments(text: str, python: bool) -> str:
 
 
 def end_of_comments(text: str, python: bool = False) -> int:
-    """Return the index of the first code."""
     end = 0
     patterns = (PYTHON_COMMENT,) if python else (BLOCK_COMMENT, LINE_COMMENT)
     while found := next(filter(None, (pattern.match(text, end) for pattern in patterns)), None):
@@ -269,7 +265,6 @@ def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def keys_of(geometry: type[Geometry] | None) -> set[str]:
-    """Return the keys of a head that describe a launch of a geometry."""
     return {field.name for field in dataclasses.fields(geometry)} if geometry else set()
 
 
@@ -329,7 +324,6 @@ def evaluated(key: str, given: Any, known: Mapping[str, int]) -> tuple[int, ...]
 
 
 def check_limits(known: Mapping[str, int], head: Mapping[str, Any], problems: Problems) -> None:
-    """Report blocks that no GPU has."""
     if known.get("BLOCK", 0) > MOST_THREADS:
         problems.add("block", f"{known['BLOCK']} threads; allowed: at most {MOST_THREADS}")
     if known.get("SHARED_BYTES", 0) > MOST_SHARED:

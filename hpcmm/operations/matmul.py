@@ -58,7 +58,6 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
 
 
 def fill(rng: np.random.Generator, task: Task, arrays: Mapping[str, np.ndarray]) -> None:
-    """Draw A, B and C into existing arrays."""
     for operand in task.operation.operands:
         drawn = task.element if operand.role == "in" else task.element.results
         most = LARGEST_FACTOR if operand.role == "in" else LARGEST_C

@@ -80,7 +80,6 @@ def emulation_bytes(dtype: str, shape: Sequence[int]) -> int:
 
 
 def workspace_of_emulation(task: Task) -> dict[str, Workspace]:
-    """Return the workspace of the library."""
     return {"library": Workspace((emulation_bytes(task.dtype, task.shape),), "uint8")}
 
 

@@ -168,7 +168,6 @@ def bandwidth_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callabl
 
 
 def reads(task: Task) -> int:
-    """Return n k, the number of elements that are read."""
     return task.shape[0] * task.shape[1]
 
 
@@ -195,7 +194,6 @@ BANDWIDTH = Operation(
 
 
 def draw_vector(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    """Draw x uniform in [-1, 1)."""
     return {"x": cores.draw(rng, np.empty(task.shape, task.dtype), cores.uniform)}
 
 

@@ -17,7 +17,6 @@ class Fastest:
     names: Mapping[str, tuple[str, ...]] = field(hash=False)  # the rungs, by element type
 
     def rungs(self, dtype: str) -> tuple[str, ...]:
-        """Return the names of the rungs for an element type."""
         return self.names[dtype]
 
     def variant(self, task: Task) -> Variant:
@@ -29,5 +28,4 @@ class Fastest:
         return choice.chosen(task).by
 
     def decide(self, backend: Any, task: Task) -> None:
-        """Try builds on a device where nothing decides yet which of them runs a task."""
         trials.decide(backend, task)

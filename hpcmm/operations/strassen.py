@@ -43,7 +43,6 @@ class Strassen(Geometry):
         (product.variant.picks or product.geometry).decide(backend, product)
 
     def quartered(self, task: Task) -> Task:
-        """Return the task of a product of quarters."""
         scalars = {"alpha": 1.0, "beta": 0.0}
         variant = task.variant
         if self.levels == 1:
@@ -106,7 +105,6 @@ class Strassen(Geometry):
         return [*before, *self.products(task, arrays), after]
 
     def products(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        """Return the launches of the seven products."""
         rows, _, terms = self.quarter(task)
         product = self.product(task)
         inner = {name: arrays[f"product_{name}"] for name in product.workspace}

@@ -20,7 +20,6 @@ GROUP = 4  # as in verify.c
 
 
 def type_of(kind: str) -> type[np.floating]:
-    """Return the type of the sums."""
     return np.longdouble if kind == "float64" else np.float64
 
 

@@ -148,7 +148,6 @@ class Tabled(OverC):
         return tuple(replace(self, choices=(tile,)) for tile in self.choices)
 
     def chosen(self, task: Task) -> Tile:
-        """Return the tile that runs a task."""
         if self.several:
             return choice.chosen(task).build.task.geometry.choices[0]
         return self.choices[0]
@@ -160,7 +159,6 @@ class Tabled(OverC):
         trials.decide(backend, task)
 
     def suits(self, task: Task) -> bool:
-        """Return whether a build can run a task, and may be the fastest one."""
         return bool(number(self.record.get("able", 1), Names(task, self.chosen(task))))
 
     def pick(self, task: Task) -> str:
@@ -195,7 +193,6 @@ class Tabled(OverC):
         return self.launched(task, arrays, self.chosen(task)) if all(self.over_c(task)) else []
 
     def launched(self, task: Task, arrays: Mapping[str, Any], tile: Tile) -> list[Launch]:
-        """Return the launches of a build, for a C with elements."""
         before, arguments = [], task.operation.arguments(task, arrays)
         if "line" in self.record:
             before, arguments = copied(task, arrays, tile.copy_block)
@@ -205,12 +202,10 @@ class Tabled(OverC):
         return [*before, self.product(task, tile, (*arguments, *boxes), overlaps)]
 
     def boxes(self, task: Task, tile: Tile, arrays: Mapping[str, Any], dtype: str) -> list[Boxes]:
-        """Return the matrices that TMA copies, with their boxes."""
         names, maps = dict(tile.numbers), self.record.get("tensor_maps", {})
         return [Boxes(arrays[name], *(number(each, names) for each in box), dtype) for name, box in maps.items()]
 
     def product(self, task: Task, tile: Tile, arguments: tuple[Any, ...], overlaps: bool = False) -> Launch:
-        """Return the launch of the product."""
         names = Names(task, tile)
         grid = tuple(number(each, names) for each in self.record["grid"])
         return Launch(grid, (tile.block,), arguments, tile.shared_bytes, overlaps=overlaps)
@@ -218,6 +213,5 @@ class Tabled(OverC):
 
 @functools.lru_cache(4096)
 def _work(tile: Tile, *expressions: tuple[str, Any]) -> Work:
-    """Return what the time model knows of a build."""
     names = dict(tile.numbers)
     return Work(tile.rows, tile.columns, tile.depth, **{name: number(each, names) for name, each in expressions})

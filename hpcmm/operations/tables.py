@@ -128,7 +128,6 @@ def hash_of(text: str, dtype: str) -> str:
 
 
 def read(path: Path) -> Table:
-    """Read a file; an empty table if there is none."""
     return _read(path, path.stat().st_mtime_ns).table if path.is_file() else {}
 
 
@@ -174,7 +173,6 @@ def _parsed(text: str) -> tuple[int, Table]:
 def text_of(
     gpu: str, multiprocessors: int, table: Mapping[str, Sequence[Entry]], trials: Mapping[Key, Trial] | None = None
 ) -> str:
-    """Return the text of a file."""
     lines = [f"gpu: {gpu}", f"multiprocessors: {multiprocessors}"]
     for dtype, entries in table.items():
         if not entries:  # of a command that was interrupted at once

@@ -31,7 +31,6 @@ class Operands:
         self.backend, self.dtype, self.numbers = backend, "", np.empty(0)
 
     def of(self, task: Task) -> dict[str, Any]:
-        """Return the operands of a task."""
         operands = task.operation.operands
         alike = [each for each in operands if task.storage(each) == task.storage(operands[0])]
         sizes = [math.prod(task.shape_of(each)) for each in alike]

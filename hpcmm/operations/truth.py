@@ -295,7 +295,6 @@ class Judge:
         return (i, j), mine[at], expected[at], magnitudes[at]
 
     def compare_sums(self, got: np.ndarray) -> list[accuracy.Compared]:
-        """Compare the sums with signs of the rows and of the columns of a result."""
         found = []
         for x, signs, (totals, norms) in zip((got, got.T), self.signs, self.totals, strict=True):
             kind = kind_of(self.results)
@@ -305,5 +304,4 @@ class Judge:
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Judge:
-    """Return the check of the results of a product, on the host."""
     return Judge(task, arrays)

@@ -35,7 +35,6 @@ class OverVector(Geometry):
         self.blocks(1)
 
     def blocks(self, n: int) -> tuple[int, ...]:
-        """Return the blocks in x, y and z that ``grid`` states."""
         return tuple(number(each, {"n": n, "root": math.isqrt(n), **self.constants}) for each in self.grid)
 
     def macros(self, task: Task) -> dict[str, int]:
@@ -50,7 +49,6 @@ class OverVector(Geometry):
 
 
 def numpy_add(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
-    """Bind NumPy's elementwise z = x + y."""
     return lambda: np.add(arrays["x"], arrays["y"], out=arrays["z"])
 
 

@@ -22,8 +22,6 @@ CLUSTERED |= {6: Fraction(17, 22), 8: Fraction(10, 11)}
 
 
 class Constants(NamedTuple):
-    """The constants of the model."""
-
     launch: float  # seconds of a launch
     wave: float  # seconds of a wave besides its mainloop and the stores of C
     stored: float  # bytes of C that an SM stores per clock
@@ -102,7 +100,6 @@ def seconds(task: Task) -> float:
     multiplications = work.rows * work.columns * steps / multiply_adds(task) * (1 + reuse / side)
 
     def clocks(count: float) -> float:
-        """Return the clocks of an SM for the mainloops of so many tiles."""
         together = max(1, min(count, work.resident))
         idle = 1 + occupied / (work.warps * together)
         return count * (max(multiplications * idle, loads) + own_loads / together)

@@ -41,7 +41,6 @@ def missing() -> str:
 
 
 def algorithms_of(operation: Operation) -> tuple[Algorithm, ...]:
-    """Return the algorithms that suit an operation, in the order of ``ALGORITHMS``."""
     return tuple(algorithm for algorithm in ALGORITHMS.values() if algorithm.suits(operation))
 
 

@@ -6,9 +6,10 @@ functions that communicate import it.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,14 +38,25 @@ def element_type(dtype: np.dtype) -> MPI.Datatype:
     return dtlib.from_numpy_dtype(np.dtype(np.uint16) if dtype == np.float16 else dtype)
 
 
+@functools.cache
+def committed(dtype: np.dtype, elements: int) -> MPI.Datatype:
+    return element_type(dtype).Create_contiguous(elements).Commit()
+
+
 def row_type(array) -> MPI.Datatype:
-    """Return a committed datatype of one row of an array; the caller frees it."""
-    return element_type(array.dtype).Create_contiguous(math.prod(array.shape[1:])).Commit()
+    """Return the datatype of one row of an array; a process has few of them, and keeps each."""
+    return committed(array.dtype, math.prod(array.shape[1:]))
 
 
 def message(array) -> list:
     """Return a contiguous array as an MPI buffer. The count is in rows, so it stays far below 2^31."""
     return [array, len(array), row_type(array)]
+
+
+def posted(comm: MPI.Comm, receives: Iterable[tuple], sends: Iterable[tuple]) -> list[MPI.Request]:
+    """Begin to receive and to send contiguous arrays, each given with the other rank; empty ones are left out."""
+    pairs = [(comm.Irecv, *each) for each in receives] + [(comm.Isend, *each) for each in sends]
+    return [post(message(array), rank) for post, rank, array in pairs if array.size]
 
 
 class BlockRows:
@@ -59,8 +71,6 @@ class BlockRows:
         self.comm = comm
         self.blocks = blocks or block_rows(rows, comm.size)
         self.first, self.rows = self.blocks[comm.rank]
-        self._counts = [count for _, count in self.blocks]
-        self._starts = [first for first, _ in self.blocks]
 
     def part_of(self, whole: np.ndarray) -> np.ndarray:
         """Return this rank's rows of a whole array, as a view."""
@@ -68,30 +78,28 @@ class BlockRows:
 
     def scatter(self, whole: np.ndarray | None, part: np.ndarray) -> None:
         """Send each rank its rows of rank 0's ``whole``; a ``part`` that is a view of it is not copied."""
-        row = row_type(part)
-        send = None if whole is None else [whole, self._counts, self._starts, row]
-        in_place = whole is not None and np.shares_memory(whole, part)
-        self.comm.Scatterv(send, mpi().IN_PLACE if in_place else [part, self.rows, row], root=0)
-        row.Free()
+        whole, part = self._buffers(whole, part)
+        self.comm.Scatterv(whole, part, root=0)
 
     def gather(self, part: np.ndarray, whole: np.ndarray | None) -> None:
         """Gather all ranks' rows in rank 0's ``whole``; a ``part`` that is a view of it is not copied."""
+        whole, part = self._buffers(whole, part)
+        self.comm.Gatherv(part, whole, root=0)
+
+    def _buffers(self, whole: np.ndarray | None, part: np.ndarray) -> tuple[list | None, Any]:
         row = row_type(part)
-        receive = None if whole is None else [whole, self._counts, self._starts, row]
-        in_place = whole is not None and np.shares_memory(whole, part)
-        self.comm.Gatherv(mpi().IN_PLACE if in_place else [part, self.rows, row], receive, root=0)
-        row.Free()
+        if whole is None:
+            return None, [part, self.rows, row]
+        counts, starts = [count for _, count in self.blocks], [first for first, _ in self.blocks]
+        in_place = np.shares_memory(whole, part)
+        return [whole, counts, starts, row], mpi().IN_PLACE if in_place else [part, self.rows, row]
 
 
 def broadcast(comm: MPI.Comm, array: np.ndarray) -> None:
-    """Broadcast rank 0's array into every rank's array."""
-    whole = message(array)
-    comm.Bcast(whole, root=0)
-    whole[2].Free()
+    comm.Bcast(message(array), root=0)
 
 
 def reduce(comm: MPI.Comm, part: np.ndarray, result: np.ndarray | None, combination: str) -> None:
-    """Reduce all ranks' parts to rank 0's ``result``."""
     comm.Reduce(part, result, op=getattr(mpi(), OPERATORS[combination]), root=0)
 
 
@@ -104,36 +112,26 @@ def all_reduce(comm: MPI.Comm, array: np.ndarray, result: np.ndarray, combinatio
 Block = tuple[tuple[int, int], tuple[int, int]]  # (first row, rows), (first column, columns) of a matrix
 
 
-def part_of(whole: np.ndarray, block: Block) -> np.ndarray:
-    """Return a block of a matrix, as a view."""
-    (row, rows), (column, columns) = block
-    return whole[row : row + rows, column : column + columns]
-
-
 def scatter_blocks(comm: MPI.Comm, whole: np.ndarray | None, part: np.ndarray, blocks: Sequence[Block]) -> None:
     """Send each rank its block of rank 0's matrix; ``blocks`` has one block per rank."""
     _move(comm, whole, part, blocks, scatter=True)
 
 
 def gather_blocks(comm: MPI.Comm, part: np.ndarray, whole: np.ndarray | None, blocks: Sequence[Block]) -> None:
-    """Gather all ranks' blocks in rank 0's matrix."""
     _move(comm, whole, part, blocks, scatter=False)
 
 
 def _move(comm: MPI.Comm, whole: np.ndarray | None, part: np.ndarray, blocks: Sequence[Block], scatter: bool) -> None:
     if whole is None:
         if part.size:
-            own = message(part)
-            (comm.Recv if scatter else comm.Send)(own, 0)
-            own[2].Free()
+            (comm.Recv if scatter else comm.Send)(message(part), 0)
         return
     element = element_type(whole.dtype)
-    for rank, block in enumerate(blocks):
-        (row, rows), (column, columns) = block
+    for rank, ((row, rows), (column, columns)) in enumerate(blocks):
         if not (rows and columns):
             continue
         if rank == 0:
-            own = part_of(whole, block)
+            own = whole[row : row + rows, column : column + columns]
             np.copyto(*((part, own) if scatter else (own, part)))
         else:
             subarray = element.Create_subarray(whole.shape, (rows, columns), (row, column)).Commit()

@@ -13,7 +13,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from hpcmm.model import HpcmmError, Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.collectives import BlockRows, scatter_blocks
+from hpcmm.parallel.collectives import Block, gather_blocks, scatter_blocks
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace, is_product, local_rows
 from hpcmm.parallel.schedules import block_rows
@@ -42,7 +42,6 @@ def too_old(nccl: str) -> str:
 
 
 def numbers(version: str) -> list[int]:
-    """Return the numbers of a version, for comparisons."""
     return [int(each) for each in version.split(".")]
 
 
@@ -70,31 +69,25 @@ class Cublasmp(ProductInPlace):
                 f"algorithm cublasmp: m and n must be multiples of the number of ranks, {self.comm.size}; "
                 f"the shape is {m}x{n}x{k}"
             )
-        self.rows = BlockRows(self.comm, m)
-        columns = block_rows(n, self.comm.size)
-        rows, (_, width) = self.rows.rows, columns[self.comm.rank]
-        self.a = self._load("A", (rows, k), self.rows.scatter)
-        blocks = [((0, k), column) for column in columns]
-        self.b = self._load("B", (k, width), lambda whole, part: scatter_blocks(self.comm, whole, part, blocks))
-        self.saved_c = self._load("C", (rows, n), self.rows.scatter)
-        self.c = self.backend.empty((n, rows), self.dtype)
+        self.a = self.placed("A", self.block_rows(m, k))
+        self.b = self.placed("B", [((0, k), columns) for columns in block_rows(n, self.comm.size)])
         self.output = None
         self.plan = self.releases.enter_context(contextlib.ExitStack())  # that of the last ``prepare``
 
-    def _load(self, name: str, shape: tuple[int, int], scatter: Callable) -> Any:
-        part = np.empty(shape, self.dtype)
-        scatter(self.inputs.get(name), part)
-        target = self.backend.empty(shape[::-1], self.dtype)
-        self.backend.copy(np.ascontiguousarray(part.T), target)
-        return target
+    def placed(self, name: str, blocks: Sequence[Block]) -> Any:
+        """Return the transpose of this rank's slab of an input on its device."""
+        (_, rows), (_, columns) = blocks[self.comm.rank]
+        part = np.empty((rows, columns), self.dtype)
+        scatter_blocks(self.comm, self.inputs.get(name), part, blocks)
+        return self.backend.upload(np.ascontiguousarray(part.T))
 
     @property
     def transport_name(self) -> str:
         return "cublasmp"
 
-    def receive_buffers(self) -> list:
+    def restore(self) -> None:
         self.output = None
-        return []
+        super().restore()
 
     def prepare(self, task: Task) -> Run:
         self.plan.close()  # ranks free its workspace together, so it is not left to the garbage collector
@@ -115,8 +108,7 @@ class Cublasmp(ProductInPlace):
 
     def fetch(self) -> None:
         self.backend.synchronize()
-        part = np.ascontiguousarray(self.output.get())
-        self.rows.gather(part, self.result.get("C"))
+        gather_blocks(self.comm, np.ascontiguousarray(self.output.get()), self.result.get("C"), self.c_blocks)
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:

@@ -149,7 +149,6 @@ class OnDevices(Distribution):
 
     @property
     def ends(self) -> list[str]:
-        """The names of input and output of an exchange."""
         return [operand.name for role in ("in", "out") for operand in self.operation.operands if operand.role == role]
 
     def part_of(self, name: str, parts: BlockRows) -> np.ndarray:
@@ -163,6 +162,13 @@ class OnDevices(Distribution):
         for array in (*self.result.values(), *self.received):
             array.fill(self.poison_value)
 
+    def restore(self) -> None:
+        """Poison what a run writes, on all ranks before any starts."""
+        for array in self.received:
+            array.fill(self.poison_value)
+        self.backend.synchronize()
+        self.comm.Barrier()
+
     def call(self, run: Run) -> dict[str, float]:
         """Run once and fetch the result; the time does not include the distribution of the inputs."""
         seconds = self.kernel(run, cold=False)
@@ -171,8 +177,5 @@ class OnDevices(Distribution):
 
     def kernel(self, run: Run, cold: bool) -> float:
         """Run all rounds and return the seconds of one."""
-        for array in self.received:
-            array.fill(self.poison_value)
-        self.backend.synchronize()
-        self.comm.Barrier()
+        self.restore()
         return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds

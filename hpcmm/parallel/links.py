@@ -15,7 +15,7 @@ import numpy as np
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.collectives import BlockRows, message, mpi
+from hpcmm.parallel.collectives import BlockRows, mpi, posted
 from hpcmm.parallel.distribution import OnDevices
 from hpcmm.parallel.memory import Need
 from hpcmm.parallel.schedules import block_row
@@ -144,12 +144,7 @@ class Links(OnDevices):
                 own.append((self.x[part], target))
             elif count:
                 arrivals.append(Arrival(source, name, part, target))
-        departures = [
-            (rank, self.x[start : start + count])
-            for rank, pieces in enumerate(self.pieces)
-            for source, start, count in pieces
-            if source == me and rank != me and count
-        ]
+        departures = self._sent(self.x)
 
         def run() -> None:
             ticket = self.transport.start(arrivals, departures, self.backend.mark())
@@ -171,22 +166,22 @@ class Links(OnDevices):
         host = np.empty(self.y.shape, self.dtype)
         self.backend.copy(self.y, host)
         (result,), me, first, back = self.result.values(), self.comm.rank, 0, []
-        for rank, pieces in enumerate(self.pieces):
-            for source, start, count in pieces:
-                if source == me and rank != me and count:
-                    back.append((self.comm.Irecv, result[start : start + count], rank))
         for source, start, count in self.pieces[me]:
             received, first = host[first : first + count], first + count
             if source == me:
                 result[start : start + count] = received
-            elif count:
-                back.append((self.comm.Isend, received, source))
-        requests = []
-        for post, array, rank in back:
-            buffer = message(array)
-            requests.append(post(buffer, rank))
-            buffer[2].Free()  # MPI keeps the datatype until the message is complete
-        mpi().Request.Waitall(requests)
+            else:
+                back.append((source, received))
+        mpi().Request.Waitall(posted(self.comm, self._sent(result), back))
+
+    def _sent(self, own: Any) -> list[tuple[int, Any]]:
+        """Return the pieces of this rank's part that other ranks receive, with these ranks."""
+        return [
+            (rank, own[start : start + count])
+            for rank, pieces in enumerate(self.pieces)
+            for source, start, count in pieces
+            if source == self.comm.rank != rank and count
+        ]
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int, pattern: str) -> Need:
@@ -200,7 +195,6 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int, patt
 
 
 def part(shape: Sequence[int], ranks: int, rank: int) -> tuple[int, ...]:
-    """Return the shape of a rank's part of x."""
     return (block_row(shape[0], ranks, rank)[1],)
 
 

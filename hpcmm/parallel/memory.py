@@ -29,7 +29,6 @@ class Need:
 
 
 def elements(operation: Operation, shape: Sequence[int]) -> dict[str, int]:
-    """Return the number of elements of each operand."""
     size = dict(zip(operation.dimensions, shape, strict=True))
     return {operand.name: math.prod(size[d] for d in operand.dimensions) for operand in operation.operands}
 

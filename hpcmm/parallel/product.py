@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,9 +11,9 @@ import numpy as np
 
 from hpcmm.model import Operand, Operation, Task
 from hpcmm.model.launch import Run
-from hpcmm.parallel.collectives import Block, BlockRows, gather_blocks, scatter_blocks
-from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
-from hpcmm.parallel.schedules import block_row, column_panels
+from hpcmm.parallel.collectives import Block, gather_blocks, scatter_blocks
+from hpcmm.parallel.distribution import Distribution, OnDevices
+from hpcmm.parallel.schedules import block_row, block_rows, column_panels
 
 TUNING_SECONDS = 2.0  # of trial runs; no further schedule is tried afterwards
 
@@ -50,7 +49,7 @@ class Scheduled(Distribution):
 
     def time_once(self, run: Run) -> float:
         """Execute a run from ``prepare_schedule`` once; return the seconds on this rank."""
-        raise NotImplementedError
+        return self.kernel(run, cold=False)
 
     def prepare(self, task: Task) -> Run:
         """Time the schedules; return a run by the one whose slowest rank is the fastest.
@@ -94,32 +93,48 @@ class Scheduled(Distribution):
         return run
 
 
-class ProductInPlace(Scheduled):
-    """A product of blocks that are on the devices before it starts and stay there.
+class ProductInPlace(Scheduled, OnDevices):
+    """A product of blocks that are on the devices before it starts and stay there; C by block rows.
 
-    A subclass distributes the blocks in ``load``, which sets ``a``, ``b``, ``c``, ``saved_c`` (C before the product)
-    and ``c_blocks``, the block of each rank; and defines ``schedules``, ``prepare_schedule`` and ``receive_buffers``.
+    A subclass places A and B in ``load``, and sets ``received`` to the buffers for blocks of other ranks, and
+    ``c_blocks`` to the block of each rank if these are no block rows. It defines ``schedules`` and
+    ``prepare_schedule``.
     """
+
+    received: Sequence[Any] = ()
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         m, n, _ = self.shape
         if self.comm.rank == 0:
             self.result["C"] = np.empty((m, n), self.dtype)
+        self.c_blocks = self.block_rows(m, n)
         self.load()
+        self.saved_c = self.placed("C", self.c_blocks)  # C before the product
+        self.c = self.backend.empty(self.saved_c.shape, self.dtype)
         self.backend.synchronize()
         self.comm.Barrier()  # from here on, other ranks may read the blocks
 
     def load(self) -> None:
-        """Allocate this rank's blocks on the device and fill them from rank 0's inputs."""
+        """Allocate this rank's blocks of A and B on the device and fill them from rank 0's inputs."""
         raise NotImplementedError
 
-    def load_block(self, name: str, blocks: Sequence[Block], target) -> None:
-        """Fill this rank's block of an input on its device; without a ``target`` it has none."""
+    def block_rows(self, rows: int, columns: int) -> list[Block]:
+        """Return the block of each rank of a matrix by block rows."""
+        return [(block, (0, columns)) for block in block_rows(rows, self.comm.size)]
+
+    def placed(self, name: str, blocks: Sequence[Block]) -> Any:
+        """Return this rank's block of an input on its device."""
+        (_, rows), (_, columns) = blocks[self.comm.rank]
+        return self.load_block(name, blocks, self.backend.empty((rows, columns), self.dtype))
+
+    def load_block(self, name: str, blocks: Sequence[Block], target: Any) -> Any:
+        """Fill ``target`` with this rank's block of an input, and return it; without a target it has none."""
         part = np.empty((0, 0) if target is None else target.shape, self.dtype)
         scatter_blocks(self.comm, self.inputs.get(name), part, blocks)
         if part.size:
             self.backend.copy(part, target)
+        return target
 
     def fetch(self) -> None:
         part = np.empty(self.c.shape, self.dtype)
@@ -131,10 +146,6 @@ class ProductInPlace(Scheduled):
     def arrays(self) -> dict[str, Any]:
         """All arrays that the computation touches; a cold run evicts them from the caches."""
         return {"A": self.a, "B": self.b, "C": self.c}
-
-    def receive_buffers(self) -> list:
-        """Return the buffers that receive other ranks' blocks."""
-        raise NotImplementedError
 
     def column_schedules(self, columns: int) -> dict[str, int]:
         """Return schedules with each local product in one panel of columns or in two.
@@ -155,63 +166,7 @@ class ProductInPlace(Scheduled):
                 ticket = self.transport.start(*exchanges[step + 1], self.backend.mark())
             product()
 
-    def poison(self) -> None:
-        for array in self.result.values():
-            array.fill(self.poison_value)
-
     def restore(self) -> None:
-        """Restore C and poison the receive buffers."""
         if self.c.size:
             self.backend.copy(self.saved_c, self.c)
-        for array in self.receive_buffers():
-            array.fill(self.poison_value)
-        self.backend.synchronize()
-        self.comm.Barrier()
-
-    def call(self, run: Run) -> dict[str, float]:
-        """Run once on blocks in place and gather the result; the time does not include ``load``."""
-        self.restore()
-        begin = time.perf_counter()
-        kernel = self.backend.seconds(run)
-        computed = time.perf_counter()
-        self.fetch()
-        end = time.perf_counter()
-        return {"kernel": kernel, "gather": end - computed, "total": end - begin}
-
-    def kernel(self, run: Run, cold: bool) -> float:
-        self.restore()
-        return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS)
-
-    def time_once(self, run: Run) -> float:
-        return self.kernel(run, cold=False)
-
-
-class RowsInPlace(ProductInPlace):
-    """A and C by block rows. A subclass allocates and fills its part of B in ``load_b``."""
-
-    def load(self) -> None:
-        m, n, k = self.shape
-        self.rows = BlockRows(self.comm, m)
-        rows = self.rows.rows
-        self.a = self.scatter_rows("A", self.rows, self.backend.empty((rows, k), self.dtype))
-        self.saved_c = self.scatter_rows("C", self.rows, self.backend.empty((rows, n), self.dtype))
-        self.c = self.backend.empty((rows, n), self.dtype)
-        self.load_b()
-
-    def load_b(self) -> None:
-        raise NotImplementedError
-
-    def scatter_rows(self, name: str, blocks: BlockRows, target):
-        """Scatter an input's block rows into ``target`` on each rank's device; return ``target``."""
-        whole = self.inputs.get(name)
-        part = np.empty(target.shape, self.dtype) if whole is None else blocks.part_of(whole)
-        blocks.scatter(whole, part)
-        if part.size:
-            self.backend.copy(part, target)
-        return target
-
-    def fetch(self) -> None:
-        part = np.empty(self.c.shape, self.dtype)
-        if part.size:
-            self.backend.copy(self.c, part)
-        self.rows.gather(part, self.result.get("C"))
+        super().restore()

@@ -19,42 +19,39 @@ from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel import whole_sums
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
-from hpcmm.parallel.product import RowsInPlace, is_product, local_rows
-from hpcmm.parallel.schedules import block_row, column_panels, consecutive, divisions, partners
+from hpcmm.parallel.product import ProductInPlace, is_product, local_rows
+from hpcmm.parallel.schedules import block_row, block_rows, column_panels, consecutive, divisions, partners
 from hpcmm.parallel.transports.base import Arrival
 
 
-class Resident(RowsInPlace):
+class Resident(ProductInPlace):
     """A, B and C by block rows; each rank has a buffer for all of B, which starts with its own rows."""
 
-    def load_b(self) -> None:
-        _, n, k = self.shape
-        self.terms = BlockRows(self.comm, k)
+    def load(self) -> None:
+        m, n, k = self.shape
+        self.a = self.placed("A", self.block_rows(m, k))
+        self.terms = block_rows(k, self.comm.size)
         self.b = self.backend.shared_empty((k, n), self.dtype)
-        self.scatter_rows("B", self.terms, self.share_of(self.comm.rank))
+        own = self.load_block("B", self.block_rows(k, n), self.share_of(self.comm.rank))
         self.share(B=self.b)
         self.order = [self.comm.rank]  # ranks in the order in which their shares of B arrive
         self.exchanges = []  # arrivals and departures of each step
-        own = self.share_of(self.comm.rank)
         for source, destination in partners(self.comm.rank, self.comm.size):
             self.order.append(source)
             arrival = Arrival(source, "B", self.rows_of(source, source), self.share_of(source))
             self.exchanges.append(([arrival], [(destination, own)]))
+        self.received = [self.share_of(rank) for rank in self.order[1:]]
 
     def rows_of(self, first: int, last: int) -> slice:
         """Return the rows of B that ranks ``first`` to ``last`` hold."""
-        start, _ = self.terms.blocks[first]
-        last_start, count = self.terms.blocks[last]
+        start, _ = self.terms[first]
+        last_start, count = self.terms[last]
         return slice(start, last_start + count)
 
     def share_of(self, rank: int):
         return self.b[self.rows_of(rank, rank)]
-
-    def receive_buffers(self) -> list:
-        return [self.share_of(rank) for rank in range(self.comm.size) if rank != self.comm.rank]
 
     def schedules(self) -> dict[str, Any]:
         """Return, by names such as ``1+3 | 4``, the sizes of the groups of shares of B for each panel of columns.

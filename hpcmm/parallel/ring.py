@@ -11,37 +11,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.collectives import scatter_blocks
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
-from hpcmm.parallel.product import RowsInPlace, is_product
+from hpcmm.parallel.product import ProductInPlace, is_product
 from hpcmm.parallel.schedules import block_row, block_rows
 from hpcmm.parallel.transports.base import Arrival
 
 
-class Ring(RowsInPlace):
+class Ring(ProductInPlace):
     """A and C by block rows, B by blocks of columns, and two buffers for such blocks."""
 
-    def load_b(self) -> None:
-        _, n, k = self.shape
+    def load(self) -> None:
+        m, n, k = self.shape
+        self.a = self.placed("A", self.block_rows(m, k))
         self.columns = block_rows(n, self.comm.size)
         (_, own), (_, most) = self.columns[self.comm.rank], self.columns[0]
         self.b = self.backend.shared_empty((k * own,), self.dtype)
-        part = np.empty((k, own), self.dtype)
-        scatter_blocks(self.comm, self.inputs.get("B"), part, [((0, k), columns) for columns in self.columns])
-        if part.size:
-            self.backend.copy(part.reshape(-1), self.b)
+        self.load_block("B", [((0, k), columns) for columns in self.columns], self.b.reshape(k, own))
         self.share(B=self.b)
         room = 2 if self.comm.size > 2 else self.comm.size - 1
-        self.buffers = [self.backend.empty((k * most,), self.dtype) for _ in range(room)]
-
-    def receive_buffers(self) -> list:
-        return self.buffers
+        self.received = [self.backend.empty((k * most,), self.dtype) for _ in range(room)]
 
     def schedules(self) -> dict[str, int]:
         return self.column_schedules(self.columns[0][1])
@@ -52,7 +44,7 @@ class Ring(RowsInPlace):
         blocks, products = [], []  # blocks of B in the order of multiplication
         for step in range(size):
             first, count = self.columns[(rank + step) % size]
-            blocks.append(self.b if step == 0 else self.buffers[step % len(self.buffers)][: k * count])
+            blocks.append(self.b if step == 0 else self.received[step % len(self.received)][: k * count])
             b, c = blocks[-1].reshape(k, count), self.c[:, first : first + count]
             products.append(self.local_product(task, self.a, b, c, True, schedule))
         exchanges = []

@@ -53,9 +53,6 @@ class Summa(ProductInPlace):
         self.b = self.backend.shared_empty((of_b[self.row][1], self.n), self.dtype)
         self.load_block("B", [(of_b[i], columns[j]) for i, j in places], self.b)
         self.c_blocks = [(rows[i], columns[j]) for i, j in places]
-        self.saved_c = self.backend.empty((self.m, self.n), self.dtype)
-        self.load_block("C", self.c_blocks, self.saved_c)
-        self.c = self.backend.empty((self.m, self.n), self.dtype)
         self.share(A=self.a, B=self.b)
         widest = max(panel.terms for panel in self.panels)
         room = min(2, len(self.panels))
@@ -63,9 +60,9 @@ class Summa(ProductInPlace):
             (self.backend.empty((widest, self.m), self.dtype), self.backend.empty((widest, self.n), self.dtype))
             for _ in range(room if self.comm.size > 1 else 0)
         ]
+        self.received = [array for pair in self.buffers for array in pair]
 
     def _of_a(self, stored, panel: Panel):
-        """Return a stored panel of A as a matrix."""
         return stored.reshape(self.m, panel.terms)
 
     def _rows_of_a(self, panel: Panel) -> slice:
@@ -77,9 +74,6 @@ class Summa(ProductInPlace):
         """Return the panel's rows in its owner's block of B."""
         start = panel.first - self.first_of_b[panel.row]
         return slice(start, start + panel.terms)
-
-    def receive_buffers(self) -> list:
-        return [array for pair in self.buffers for array in pair]
 
     def panel_at(self, step: int, row: int, column: int) -> Panel:
         """Return the panel that the rank at a grid position multiplies in a step."""

@@ -15,11 +15,10 @@ from itertools import product
 from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace
-from hpcmm.parallel.schedules import block_row
+from hpcmm.parallel.schedules import block_row, block_rows
 from hpcmm.parallel.transports.base import Arrival
 
 Grid = Callable[[int], tuple[int, int]]  # rows and columns of the grid of some ranks
@@ -38,32 +37,30 @@ class WholeSums(ProductInPlace):
 
     def load(self) -> None:
         m, n, k = self.shape
-        comm, size, rank = self.comm, self.comm.size, self.comm.rank
+        size, rank = self.comm.size, self.comm.rank
         self.grid = of_rows, of_columns = self.grid_of(size)
         self.row, self.column = divmod(rank, of_columns)
-        self.row_blocks = BlockRows(comm, m)
+        self.rows = block_rows(m, size)
         # the column blocks of a grid column are adjacent, and so are the row blocks of a grid row
-        column_blocks = [block_row(n, size, column_of(rank, self.grid)) for rank in range(size)]
-        self.columns = column_blocks
+        self.columns = [block_row(n, size, column_of(rank, self.grid)) for rank in range(size)]
         places = [divmod(rank, of_columns) for rank in range(size)]
-        c_rows = [
-            extent([self.row_blocks.blocks[i * of_columns + j] for j in range(of_columns)]) for i in range(of_rows)
-        ]
-        c_columns = [extent([column_blocks[i * of_columns + j] for i in range(of_rows)]) for j in range(of_columns)]
+        c_rows = [extent([self.rows[i * of_columns + j] for j in range(of_columns)]) for i in range(of_rows)]
+        c_columns = [extent([self.columns[i * of_columns + j] for i in range(of_rows)]) for j in range(of_columns)]
         self.c_blocks = [(c_rows[i], c_columns[j]) for i, j in places]
         (self.first_row, rows), (self.first_column, columns) = self.c_blocks[rank]
 
         self.a = self.backend.shared_empty((rows, k), self.dtype)
         self.b = self.backend.shared_empty((k * columns,), self.dtype)
-        self.load_block("A", [(block, (0, k)) for block in self.row_blocks.blocks], self._rows_of_a(rank))
-        self.load_block("B", [((0, k), block) for block in column_blocks], self._block_of_b(rank))
-        self.c, self.saved_c = (self.backend.empty((rows, columns), self.dtype) for _ in range(2))
-        self.load_block("C", self.c_blocks, self.saved_c)
+        self.load_block("A", self.block_rows(m, k), self._rows_of_a(rank))
+        self.load_block("B", [((0, k), block) for block in self.columns], self._block_of_b(rank))
         self.share(A=self.a, B=self.b)
+        others_of_a, others_of_b = zip(*self._sources(), strict=True) if size > 1 else ((), ())
+        self.received = [self._rows_of_a(other) for other in others_of_a if other is not None]
+        self.received += [self.b[self._place_of_b(other)] for other in others_of_b if other is not None]
 
     def _place_of_a(self, rank: int) -> slice:
         """Return the rows of a rank's row block in the A of each rank of its grid row."""
-        first, count = self.row_blocks.blocks[rank]
+        first, count = self.rows[rank]
         return slice(first - self.first_row, first - self.first_row + count)
 
     def _rows_of_a(self, rank: int):
@@ -77,12 +74,6 @@ class WholeSums(ProductInPlace):
 
     def _block_of_b(self, rank: int):
         return self.b[self._place_of_b(rank)].reshape(self.shape[2], self.columns[rank][1])
-
-    def receive_buffers(self) -> list:
-        steps = self._sources()
-        return [self._rows_of_a(rank) for rank, _ in steps if rank is not None] + [
-            self.b[self._place_of_b(rank)] for _, rank in steps if rank is not None
-        ]
 
     def _sources(self, sign: int = 1) -> list[tuple[int | None, int | None]]:
         """Return the ranks from which a block of A and one of B arrive in each step; with ``sign`` -1, to which."""
@@ -115,11 +106,12 @@ class WholeSums(ProductInPlace):
             new_a = [] if from_a is None else [from_a]
             new_b = [] if from_b is None else [from_b]
             for source in new_a:
-                arrivals.append(Arrival(source, "A", self._place_in("A", source), self._rows_of_a(source)))
+                # the place of a rank's own block is the same on all ranks of its line
+                arrivals.append(Arrival(source, "A", self._place_of_a(source), self._rows_of_a(source)))
                 departures.append((to_a, self._rows_of_a(rank)))
             for source in new_b:
-                target = self.b[self._place_of_b(source)]
-                arrivals.append(Arrival(source, "B", self._place_in("B", source), target))
+                place = self._place_of_b(source)
+                arrivals.append(Arrival(source, "B", place, self.b[place]))
                 departures.append((to_b, self.b[self._place_of_b(rank)]))
             exchanges.append((arrivals, departures))
             work.append(products(new_a, have_b) + products([*have_a, *new_a], new_b))
@@ -137,10 +129,6 @@ class WholeSums(ProductInPlace):
 
         return Run(once)
 
-    def _place_in(self, name: str, source: int) -> slice:
-        """Return the place of a rank's own block in its shared array; it is the same on all ranks of its line."""
-        return self._place_of_a(source) if name == "A" else self._place_of_b(source)
-
 
 def column_of(rank: int, grid: tuple[int, int]) -> int:
     """Return the number of a rank's column block: those of a grid column are adjacent.
@@ -154,12 +142,10 @@ def column_of(rank: int, grid: tuple[int, int]) -> int:
 
 
 def extent(blocks: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return the first element and the length of adjacent blocks."""
     return blocks[0][0], sum(count for _, count in blocks)
 
 
 def form_of(algorithm: Algorithm, grid: Grid) -> Algorithm:
-    """Return the form of an algorithm that computes whole sums on a grid."""
     parts = {"need": partial(need, grid), "predict": partial(predict, grid)}
     return replace(algorithm, distribution=partial(WholeSums, grid=grid), **parts)
 

@@ -53,7 +53,6 @@ UNKNOWN = ("pinned", "late_runs")  # columns in which -1 means unknown or not se
 
 
 def empty(group: str) -> dict[str, np.ndarray]:
-    """Return the columns of a group without rows."""
     return {name: as_column([], declared) for name, declared in GROUPS[group].items()}
 
 
@@ -71,5 +70,4 @@ def valid(values: np.ndarray, name: str, unit: str) -> np.ndarray:
 
 
 def row_count(columns: Mapping[str, np.ndarray]) -> int:
-    """Return the number of rows of a group."""
     return len(next(iter(columns.values())))

@@ -41,7 +41,6 @@ def text_of(path: str | Path, **how) -> str:
 
 
 def bytes_of(path: str | Path) -> bytes:
-    """Return the content of a regular file."""
     with opened(path) as file:
         return file.read()
 

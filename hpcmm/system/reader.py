@@ -38,7 +38,6 @@ MOST_VALUES = 10_000  # in a YAML file, once its aliases are expanded
 
 
 def schema_of(path: Path) -> dict[str, Any]:
-    """Read a schema of this package."""
     return trusted(path.read_text(encoding="utf-8"))
 
 

@@ -3,23 +3,21 @@
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import broadcast
 from hpcmm.parallel.memory import Need, whole_elements
-from hpcmm.parallel.product import RowsInPlace, is_product, local_rows
+from hpcmm.parallel.product import ProductInPlace, is_product, local_rows
 
 
-class Replicated(RowsInPlace):
+class Replicated(ProductInPlace):
     """No rank waits for another during the product."""
 
-    def load_b(self):
+    def load(self):
         import numpy as np
 
-        _, n, k = self.shape
+        m, n, k = self.shape
+        self.a = self.placed("A", self.block_rows(m, k))
         whole = self.inputs["B"].copy() if self.comm.rank == 0 else np.empty((k, n), self.dtype)
         broadcast(self.comm, whole)
         self.b = self.backend.empty((k, n), self.dtype)
         self.backend.copy(whole, self.b)
-
-    def receive_buffers(self):
-        return []
 
     def schedules(self):
         return self.column_schedules(self.shape[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +16,7 @@ import psutil
 import threadpoolctl
 
 from hpcmm import kernels
+from hpcmm.backends.base import Backend
 from hpcmm.backends.cpu import counters, libraries, memory, sensors
 from hpcmm.kernels import modules
 from hpcmm.kernels.modules import load, module_of
@@ -84,15 +84,11 @@ def flush_bytes(caches: Mapping[int, int], threads: int) -> int:
     return whole if whole <= limit else min(limit, FLUSH * caches.get(2, limit))
 
 
-class CpuBackend:
+class CpuBackend(Backend):
     """The host's CPU. Its arrays are in host memory, so nothing is uploaded or downloaded."""
 
     kind = "cpu"
     in_host_memory = True
-    uuid = capability = nccl_version = ""
-    has_nccl = late = False
-    cold = True
-    tries = False
 
     def __init__(self, threads: int):
         self.threads = threads
@@ -113,11 +109,7 @@ class CpuBackend:
 
     empty = shared_empty = staticmethod(memory.empty)
 
-    def placed(self, task: Task) -> Task:
-        return task
-
     def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
-        """Return host memory; nothing is copied to a device, so ``pinned`` makes no difference."""
         return memory.empty(shape, dtype)
 
     @untimed
@@ -133,17 +125,8 @@ class CpuBackend:
 
     # There are no streams: work is done when the function that enqueues it returns, and a mark is the time.
 
-    def stream(self) -> None:
-        return None
-
     def mark(self, stream: None = None) -> float:
         return time.perf_counter()
-
-    def wait(self, mark: float, stream: None = None) -> None:
-        """Do nothing: the work before a mark is done."""
-
-    def finish(self, mark: float) -> None:
-        """Do nothing: the work before a mark is done."""
 
     def elapsed(self, first: float, last: float) -> float:
         return last - first
@@ -153,15 +136,6 @@ class CpuBackend:
 
     def free_bytes(self) -> int:
         return psutil.virtual_memory().available
-
-    def register(self, array: np.ndarray) -> None:
-        """Do nothing: nothing is copied to a device."""
-
-    def unregister(self, array: np.ndarray) -> None:
-        """Do nothing: nothing was registered."""
-
-    def synchronize(self) -> None:
-        """Do nothing: all work is done."""
 
     # --- baselines of operations
 
@@ -174,7 +148,6 @@ class CpuBackend:
         return libraries.gemm_onednn(*product)
 
     def why_no_library(self, name: str) -> str:
-        """Return the reason why a library beside NumPy's BLAS cannot be called; empty if it can."""
         return libraries.why_not(name)
 
     def why_no_amx(self) -> str:
@@ -205,20 +178,11 @@ class CpuBackend:
 
         return Run(once)
 
-    def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
-        """Do nothing: the kernels were compiled with the package."""
-
-    @untimed
-    def resources(self, task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return nothing: limits of CPU threads are unknown."""
-        return {}
-
     def checksum(self, array: np.ndarray) -> int:
         array = np.ascontiguousarray(array)
         return self._checksum(array.ctypes.data, array.nbytes, self.threads)
 
     def seconds(self, run: Callable[[], None]) -> float:
-        """Run once and return the time."""
         start = time.perf_counter()
         run()
         return time.perf_counter() - start
@@ -248,13 +212,6 @@ class CpuBackend:
             self._flush.fill(1)  # pages that were never written are one page of zeros
         return self._fill_caches(self._flush.ctypes.data, self._flush.nbytes, self.threads)
 
-    def clock(self, run: Callable[[], Any], seconds: float) -> float:
-        return math.nan
-
-    @untimed
-    def state(self) -> dict[str, float]:
-        return {}
-
     @untimed
     def vitals(self) -> dict[str, float]:
         found = sensors.vitals()
@@ -266,15 +223,11 @@ class CpuBackend:
         return self._energy.joules()
 
     def counted(self, run: Callable[[], Any]) -> dict[str, float]:
-        """Run once; return ``quantities.CPU_EVENTS`` of the run."""
         return counters.counted(run)
 
     @untimed
     def errors(self) -> dict[str, float]:
         return sensors.errors()
-
-    def release(self, before_next: bool = False) -> None:
-        """Do nothing: no memory is kept between points."""
 
     @untimed
     def describe(self) -> dict[str, Any]:

@@ -83,7 +83,6 @@ def gemm(dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c:
 def bind(
     found: Gemm, dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
 ) -> Callable[[], Any]:
-    """Bind a call of a ``cblas_?gemm``."""
     (m, k), n = a.shape, b.shape[1]
     real, integer = TYPES[dtype][1], found.integer
 
@@ -163,7 +162,6 @@ def file_of(pattern: str) -> Path | None:
 
 @functools.cache
 def mkl() -> ctypes.CDLL:
-    """Load MKL."""
     path = file_of("libmkl_rt.so*")
     if path is None:
         raise DeviceError("MKL is not installed: pip install mkl")
@@ -175,7 +173,6 @@ def mkl() -> ctypes.CDLL:
 def gemm_mkl(
     threads: int, dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
 ) -> Callable[[], Any]:
-    """Bind row-major C = alpha A B + beta C in one call of MKL."""
     mkl().MKL_Set_Num_Threads(threads)
     symbol = f"cblas_{TYPES[dtype][0]}gemm_64"
     return bind(Gemm(symbol, "MKL", ctypes.c_int64, getattr(mkl(), symbol)), dtype, alpha, a, b, beta, c)
@@ -204,13 +201,11 @@ class Onednn:
             raise DeviceError(f"oneDNN: dnnl_{name} failed with status {status}")
 
     def new(self, name: str, *arguments: Any) -> ctypes.c_void_p:
-        """Return what a function creates."""
         found = ctypes.c_void_p()
         self.call(name, ctypes.byref(found), *arguments)
         return found
 
     def memory(self, x: np.ndarray, dtype: str) -> tuple[ctypes.c_void_p, ctypes.c_void_p]:
-        """Return the descriptor of a matrix, and its memory."""
         pair = ctypes.c_int64 * 2
         shape, strides = pair(*x.shape), pair(x.strides[0] // x.itemsize, 1)
         about = self.new("memory_desc_create_with_strides", 2, shape, DNNL_TYPES[dtype], strides)
@@ -257,7 +252,6 @@ OPTIONAL = {"mkl": mkl, "onednn": onednn}
 
 
 def why_not(name: str) -> str:
-    """Return the reason why a library cannot be called; empty if it can."""
     try:
         OPTIONAL[name]()
     except DeviceError as error:
@@ -267,7 +261,6 @@ def why_not(name: str) -> str:
 
 @untimed
 def describe() -> dict[str, Any]:
-    """Return the provenance of NumPy's BLAS."""
     about = [
         f"{library['internal_api']} {library['version']} ({library.get('architecture', 'unknown')})"
         for library in blas_libraries()

@@ -10,7 +10,6 @@ from hpcmm.system import files
 
 
 def folder() -> Path:
-    """Return CuPy's cache folder."""
     return Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache")
 
 

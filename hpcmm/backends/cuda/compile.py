@@ -33,7 +33,6 @@ def kernel_of(task: Task, function: str = "") -> cupy.RawKernel:
 
 
 def constant_of(task: Task, name: str) -> cupy.cuda.MemoryPointer:
-    """Return the address of an array in constant memory of a task's kernel."""
     return compile_kernel(task.operation, task.variant, tuple(task.macros.items()))[1].get_global(name)
 
 
@@ -79,7 +78,6 @@ def toolkit_headers() -> tuple[str, ...]:
 
 
 def machine_code(task: Task, capability: str) -> Path:
-    """Return the compiled file of a task for a compute capability."""
     return cubin(task.operation, task.variant, tuple(task.macros.items()), capability)
 
 

@@ -87,7 +87,6 @@ def version() -> int:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Call a function of cuBLASLt; raise an error if it fails."""
     status = getattr(library(), name)(*arguments)
     if status:
         raise DeviceError(f"{name} failed with status {status} of cublasStatus_t")
@@ -138,7 +137,6 @@ class Transposition(Descriptors):
         self.layouts = [self._layout("int8", array) for array in (b, self.result)]
 
     def run(self) -> None:
-        """Enqueue the transposition."""
         if self.source.size < LARGE:
             cupy.copyto(self.result, self.source.T)
             return
@@ -226,7 +224,6 @@ class Product(Descriptors):
         return [each for each in found[: count.value] if each.state == 0]
 
     def run(self, proposal: Proposal, result: cupy.ndarray | None = None) -> None:
-        """Enqueue the product by the algorithm of a proposal, into ``result`` instead of C if it is given."""
         if self.transposition:
             self.transposition.run()
         a, b, c = self.arrays

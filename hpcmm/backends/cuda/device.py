@@ -16,6 +16,7 @@ import psutil
 from cupy.cuda import nccl
 
 from hpcmm import kernels
+from hpcmm.backends.base import Accelerator
 from hpcmm.backends.cuda import emulation, launching, libraries
 from hpcmm.backends.cuda.compile import compile_ahead
 from hpcmm.backends.cuda.description import described
@@ -65,13 +66,11 @@ def survey() -> dict[str, Any]:
     }
 
 
-class CudaBackend(Sensors):
+class CudaBackend(Sensors, Accelerator):
     """One GPU, its memory and its default stream."""
 
     kind = "cuda"
     in_host_memory = False
-    cold = True
-    tries = False
 
     def __init__(self, index: int):
         self.index = index
@@ -133,7 +132,6 @@ class CudaBackend(Sensors):
             raise DeviceError(f"{self.uuid} cannot allocate {size:.3g} GiB, {free:.3g} are free: {error}") from error
 
     def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
-        """Return host memory, page-locked or pageable."""
         if not pinned:
             return np.empty(shape, dtype)
         count, dtype = math.prod(shape), np.dtype(dtype)
@@ -143,7 +141,6 @@ class CudaBackend(Sensors):
         return np.frombuffer(self._locked.malloc(size), dtype, count).reshape(shape)
 
     def _lock(self, size: int) -> cupy.cuda.PinnedMemoryPointer:
-        """Allocate page-locked memory for the pool."""
         memory = cupy.cuda.PinnedMemory(size)
         self._locked_bytes += size
         return cupy.cuda.PinnedMemoryPointer(memory, 0)
@@ -192,10 +189,6 @@ class CudaBackend(Sensors):
             *(columns * target.itemsize, rows, runtime.memcpyDefault, stream.ptr),
         )
 
-    @untimed
-    def huge_pages(self, arrays: Iterable[cupy.ndarray]) -> float:
-        return math.nan
-
     def register(self, array: np.ndarray) -> None:
         cupy.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, 0)
 
@@ -215,7 +208,6 @@ class CudaBackend(Sensors):
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
     def export(self, array: cupy.ndarray) -> bytes:
-        """Return the IPC handle of memory from ``shared_empty``, for other processes of this node."""
         return cupy.cuda.runtime.ipcGetMemHandle(array.data.ptr)
 
     def open_peer(self, handle: bytes, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
@@ -255,7 +247,6 @@ class CudaBackend(Sensors):
         return emulation.why_missing(dtype, self.capability)
 
     def gemm_fastest(self, *product: Any) -> Run:
-        """Bind the product by the fastest algorithm of cuBLASLt's heuristics."""
         timed = functools.partial(self.seconds_alone, cold=self.cold, arrays={}, lead=TRIAL_SPINS)
         return libraries.gemm_fastest(timed, *product)
 
@@ -279,7 +270,6 @@ class CudaBackend(Sensors):
         return int(self._sum.get()[0])
 
     def seconds(self, run: Callable[[], None]) -> float:
-        """Run once and return the time between events around it."""
         self._start.record()
         run()
         self._stop.record()

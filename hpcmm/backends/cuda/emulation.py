@@ -53,7 +53,6 @@ def library() -> ctypes.CDLL:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Call a function of cuBLAS; raise an error if it fails."""
     function = getattr(library(), name)
     function.argtypes, function.restype = SIGNATURES[name], c_int
     if status := function(*arguments):
@@ -102,7 +101,6 @@ class Product:
             library().cublasDestroy_v2(self.handle)  # fails without harm if the process ends
 
     def run(self) -> None:
-        """Enqueue the product."""
         call("cublasGemmEx", *self.arguments)
 
     def complaint(self) -> str:

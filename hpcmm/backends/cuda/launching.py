@@ -19,7 +19,6 @@ from hpcmm.model.launch import Boxes, Launch, Run
 
 
 def prepare(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
-    """Return the run of a task; compile its kernels and allocate its workspace."""
     if task.variant.library:
         return Run.of(task.variant.library(backend, task, arrays))
     if task.variant.function:
@@ -69,7 +68,6 @@ def results_of(task: Task) -> list[str]:
 
 
 def launched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
-    """Return a run of the launches of a task."""
     constants = [
         (constant_of(task, name), arrays[operand]) for name, operand in task.geometry.in_constant_memory(task).items()
     ]
@@ -102,13 +100,10 @@ def launched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
 
 
 def usual(kernel, launch: Launch, arguments: tuple) -> Callable[[], None]:
-    """Return a call that launches a kernel after the work before it."""
     return functools.partial(kernel, launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
 
 
 class LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig of cuda.h."""
-
     _fields_ = [
         *((name, ctypes.c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
         *(("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint)),

@@ -128,7 +128,6 @@ def reduction(combination: str, x: cupy.ndarray, result: cupy.ndarray) -> Callab
 
 
 def addition(x: cupy.ndarray, y: cupy.ndarray, z: cupy.ndarray) -> Callable[[], None]:
-    """Bind CuPy's elementwise z = x + y."""
     return lambda: cupy.add(x, y, out=z)
 
 

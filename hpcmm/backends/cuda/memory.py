@@ -54,7 +54,6 @@ class Guarded:
         self.array, self.guard = whole[:rows], whole[rows:]
 
     def fill(self, content: cupy.ndarray) -> None:
-        """Copy a matrix, and fill the guard."""
         copy_rows(content, self.array)
         self.guard.fill(GUARD)
 
@@ -81,5 +80,4 @@ def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:
 
 
 def address(array) -> int:
-    """Return the address of an array in host or device memory."""
     return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr

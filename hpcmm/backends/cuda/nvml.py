@@ -17,7 +17,6 @@ STATE_SECONDS = 10e-3  # for which a reading of NVML is kept: it takes 0.1 ms, a
 
 
 def nvlinks(handle: Any) -> int:
-    """Return the number of NVLinks that are up."""
     links = 0
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         with contextlib.suppress(pynvml.NVMLError):
@@ -67,7 +66,6 @@ def field_value(handle: Any, field: int) -> int:
 
 
 def ecc_errors(handle: Any, kind: int) -> int:
-    """Return the ECC errors of a kind over the life of a GPU."""
     return pynvml.nvmlDeviceGetTotalEccErrors(handle, kind, pynvml.NVML_AGGREGATE_ECC)
 
 
@@ -118,7 +116,6 @@ class XidErrors:
             raise
 
     def count(self) -> int:
-        """Return the number of errors so far."""
         while True:
             try:
                 pynvml.nvmlEventSetWait_v2(self._events, 0)

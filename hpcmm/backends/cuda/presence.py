@@ -12,7 +12,6 @@ CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
 def count() -> int:
-    """Return the number of GPUs."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -48,7 +47,6 @@ def multiprocessors() -> int:
 
 
 def attribute(which: int) -> int:
-    """Return an attribute of the first GPU."""
     driver, device, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
     driver.cuDeviceGet(ctypes.byref(device), 0)
     driver.cuDeviceGetAttribute(ctypes.byref(number), which, device)
@@ -56,7 +54,6 @@ def attribute(which: int) -> int:
 
 
 def uuids() -> list[str]:
-    """Return the UUID of each GPU."""
     names = []
     for index in range(count()):
         driver = ctypes.CDLL("libcuda.so.1")

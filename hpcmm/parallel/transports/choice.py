@@ -110,7 +110,6 @@ class Connections:
         return self.times[transport.name]
 
     def close(self) -> None:
-        """Close all transports, in the order in which they were opened."""
         for transport in self.opened.values():
             transport.close()
         self.ranks.Free()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mpi4py import MPI
 
-from hpcmm.parallel.collectives import message
+from hpcmm.parallel.collectives import posted
 from hpcmm.parallel.transports.base import Transport
 
 COLLECTIVES = {  # MPI's names
@@ -22,17 +22,7 @@ class Mpi(Transport):
 
     def start(self, arrivals, departures, after):
         self.backend.finish(after)
-        requests = []
-        for post, pairs in (
-            (self.comm.Irecv, [(arrival.source, arrival.target) for arrival in arrivals]),
-            (self.comm.Isend, departures),
-        ):
-            for rank, array in pairs:
-                if array.size:
-                    buffer = message(array)
-                    requests.append(post(buffer, rank))
-                    buffer[2].Free()  # MPI keeps the datatype until the message is complete
-        return requests
+        return posted(self.comm, [(arrival.source, arrival.target) for arrival in arrivals], departures)
 
     def wait(self, ticket):
         MPI.Request.Waitall(ticket)

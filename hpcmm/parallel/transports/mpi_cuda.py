@@ -10,8 +10,6 @@ from hpcmm.parallel.transports.mpi import Mpi
 
 
 class MpiCuda(Mpi):
-    """The messages of ``Mpi`` on device memory."""
-
     name, in_host_memory = "mpi_cuda", False
 
     @staticmethod

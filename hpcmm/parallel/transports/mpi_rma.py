@@ -42,7 +42,6 @@ class MpiRma(Transport):
                 buffer = message(arrival.target)
                 place = (arrival.index.start or 0, *buffer[1:])
                 requests.append(self.windows[arrival.name].Rget(buffer, arrival.source, place))
-                buffer[2].Free()
         return requests
 
     def wait(self, ticket):
