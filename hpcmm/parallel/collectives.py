@@ -54,7 +54,7 @@ def message(array) -> list:
 
 
 def posted(comm: MPI.Comm, receives: Iterable[tuple], sends: Iterable[tuple]) -> list[MPI.Request]:
-    """Begin to receive and to send contiguous arrays, each given with the other rank; empty ones are left out."""
+    """Begin to receive and to send contiguous arrays, each given with the other rank; empty ones are skipped."""
     pairs = [(comm.Irecv, *each) for each in receives] + [(comm.Isend, *each) for each in sends]
     return [post(message(array), rank) for post, rank, array in pairs if array.size]
 
