@@ -51,7 +51,7 @@ def states(clusters: Iterable[str] = ("",)) -> dict[str, State]:
         for line in check_output("squeue", *options).splitlines():
             if line.startswith("CLUSTER: "):  # above the jobs of each of several clusters
                 cluster = line.split()[1]
-            job, *rest = (each.strip() for each in line.split("|", maxsplit=4))
+            job, *rest = (field.strip() for field in line.split("|", maxsplit=4))
             if len(rest) == 4:
                 *about, comment = rest
                 found[f"{job};{cluster}" if cluster else job] = State(*about, token=_token(comment))

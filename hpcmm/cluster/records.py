@@ -71,7 +71,7 @@ def parse(path: Path) -> Record:
         raise ValueError(f"{type(content).__name__} instead of an object")
     texts = {name: content.get(name) for name in ("job", "name", "marker", "clusters", "request")}
     logs = content.get("logs")
-    if not isinstance(logs, list) or not all(isinstance(each, str) for each in [*texts.values(), *logs]):
+    if not isinstance(logs, list) or not all(isinstance(text, str) for text in [*texts.values(), *logs]):
         raise ValueError(f"expected: {', '.join(texts)} as strings, logs as a list of strings")
     return Record(path.name, logs=tuple(logs), **texts)
 

@@ -96,7 +96,7 @@ def read(path: Path) -> Site:
         if key not in known:
             raise HpcmmError(f"{path}: unknown key {key!r}; allowed: {', '.join(known)}")
         least = 1 if key in ("cpus_per_rank", "slurm_patience") else 0
-        texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
         if value == NONE and key in WITHOUT_REQUEST:
             continue
         if value is not None and (

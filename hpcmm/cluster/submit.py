@@ -61,7 +61,7 @@ def options(properties: Mapping[str, Any], given: Sequence[str]) -> list[str]:
     resources = properties.get("resources", {})
     chosen = [f"--job-name={job_name(properties)}", f"--cpus-per-task={properties.get('threads', 1)}"]
     for name, option in OPTIONS.items():
-        replaced = any(each.startswith(tuple(REPLACED_BY.get(name, ()))) for each in given)
+        replaced = any(argument.startswith(tuple(REPLACED_BY.get(name, ()))) for argument in given)
         if resources.get(name) and not replaced:
             chosen.append(option.format(resources[name]))
     return chosen
@@ -150,7 +150,7 @@ def require_memory(name: str, given: Sequence[str]) -> None:
     The largest memory of a node is from sinfo. A sinfo that does not answer is no error.
     """
     requested = [int(found[1]) for found in map(re.compile(r"--mem=(\d+)M?").fullmatch, given) if found]
-    where = [each for each in given if each.startswith(("--partition=", "--clusters="))]
+    where = [option for option in given if option.startswith(("--partition=", "--clusters="))]
     if not requested:
         return
     try:
@@ -255,7 +255,7 @@ def submitted_jobs(output: str) -> list[str]:
     >>> submitted_jobs("2026-12-24 maintenance\\n"), submitted_jobs("note 7\\n12\\n2026\\n")
     ([], ['12', '2026'])
     """
-    return [";".join(filter(None, each)) for each in PATTERNS["submitted"].findall(output)]
+    return [";".join(filter(None, parts)) for parts in PATTERNS["submitted"].findall(output)]
 
 
 def find(record: Record, clusters: Sequence[str], late: bool) -> str:

@@ -25,7 +25,7 @@ class Packed(Geometry):
         m, n, k = task.shape
         itemsize = 1 if self.scaled else task.element.itemsize
         row = max(1, -(-k * itemsize // ROW_BYTES)) * ROW_BYTES * self.layers
-        rows, columns = (max(1, -(-each // SIDE)) * SIDE for each in (m, n))
+        rows, columns = (max(1, -(-size // SIDE)) * SIDE for size in (m, n))
         copies = {"copy_a": Workspace((rows * row,), "uint8"), "copy_b": Workspace((columns * row,), "uint8")}
         scales = {"scales_a": Workspace((rows,), "float64"), "scales_b": Workspace((columns,), "float64")}
         return copies | (scales if self.scaled else {})

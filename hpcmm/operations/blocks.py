@@ -105,7 +105,7 @@ class Tiled(OverC):
         return {**block, **self.constants}
 
     def _blocks(self, known: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(number(each, known) for each in self.grid)
+        return tuple(number(expression, known) for expression in self.grid)
 
     def macros(self, task: Task) -> dict[str, int]:
         return {**self._macros(task.tile), **of_type(task)}

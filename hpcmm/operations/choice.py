@@ -132,7 +132,7 @@ def corrected(predicted: Mapping[str, float], near: list[Near]) -> dict[str, flo
         here = [(weight, deviations[name]) for weight, deviations in near if name in deviations]
         if here:
             total = sum(weight for weight, _ in here)
-            factors[name] = math.exp(sum(weight * each for weight, each in here) / total)
+            factors[name] = math.exp(sum(weight * deviation for weight, deviation in here) / total)
     usual = sorted(factors.values())[len(factors) // 4] if factors else 1.0
     return {name: seconds * factors.get(name, usual) for name, seconds in predicted.items()}
 

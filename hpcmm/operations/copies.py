@@ -45,7 +45,7 @@ def copied(task: Task, arrays: Mapping[str, Any], threads: int) -> tuple[list[La
         return [], (m, n, k, alpha, a, lda, b, ldb, *rest)
     (*_, a), (*_, b) = copies
     a, b = a[:, : int(k)], b[:, : int(n)]
-    lda, ldb = (np.int32(each.strides[0] // each.itemsize) for each in (a, b))
+    lda, ldb = (np.int32(matrix.strides[0] // matrix.itemsize) for matrix in (a, b))
     launch = Launch((blocks,), (threads,), (*copies[0], *copies[1]), function="copy")
     return [launch], (m, n, k, alpha, a, lda, b, ldb, *rest)
 

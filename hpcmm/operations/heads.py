@@ -103,7 +103,7 @@ def rung(
     The keys of a head describe ``geometry``. ``launches``, by type if types differ in it, is one that a head cannot
     describe. ``dtypes`` are the element types if the head names none.
     """
-    (device,) = (each for each in DEVICES.values() if each.suffix == path.suffix)
+    (device,) = (kind for kind in DEVICES.values() if kind.suffix == path.suffix)
     body, start = body_of(text_of(path), path)
     if not start:
         raise KernelFileError(f"{path}: no head; a rung of this package has one under the line {MARK}")
@@ -274,7 +274,7 @@ def geometries(
     """Return the geometry of a head: one for all types, or one each if it depends on the size of an element."""
     found = {dtype: launched(geometry, head, DTYPES[dtype].itemsize, problems) for dtype in dtypes}
     first = next(iter(found.values()), None)
-    return first if all(each == first for each in found.values()) else found
+    return first if all(other == first for other in found.values()) else found
 
 
 def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, problems: Problems) -> Geometry | None:
@@ -292,7 +292,7 @@ def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, p
             continue
         numbers = found.values() if isinstance(found, Mapping) else found
         least = 0 if key in ZERO_ALLOWED else 1
-        if not all(least <= each <= MOST for each in numbers):
+        if not all(least <= value <= MOST for value in numbers):
             problems.add(
                 key, f"{head[key]!r} is {', '.join(map(str, numbers))}; allowed: at least {least}, at most {MOST}"
             )
@@ -320,7 +320,7 @@ def evaluated(key: str, given: Any, known: Mapping[str, int]) -> tuple[int, ...]
     several = isinstance(given, list) and key in LISTS
     if several and not 1 <= len(given) <= 3:
         raise ValueError(given)
-    return tuple(number(each, known) for each in (given if several else [given]))
+    return tuple(number(item, known) for item in (given if several else [given]))
 
 
 def check_limits(known: Mapping[str, int], head: Mapping[str, Any], problems: Problems) -> None:
@@ -379,13 +379,13 @@ def value_of(node: ast.expr, known: Mapping[str, Any]) -> int:
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[_, *_] as several, keywords=[]):
             return {"min": min, "max": max}[name](value_of(each, known) for each in several)
         case ast.Call(func=ast.Name(id=name), args=several, keywords=[]) if callable(known.get(name)):
-            return known[name](*(value_of(each, known) for each in several))
+            return known[name](*(value_of(argument, known) for argument in several))
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return value_of(body if value_of(test, known) else orelse, known)
         case ast.BoolOp(op=op, values=several):
             return int({ast.And: all, ast.Or: any}[type(op)](value_of(each, known) for each in several))
         case ast.Compare(left=left, ops=ops, comparators=others) if {type(op) for op in ops} <= set(RELATIONS):
-            values = [value_of(each, known) for each in (left, *others)]
+            values = [value_of(operand, known) for operand in (left, *others)]
             return int(all(RELATIONS[type(op)](*pair) for op, pair in zip(ops, pairwise(values), strict=True)))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
             return ARITHMETIC[type(op)](value_of(left, known), value_of(right, known))

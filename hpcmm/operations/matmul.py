@@ -73,7 +73,7 @@ def draw_into(
 
     With ``largest``, they are integers up to this magnitude, but not zero: its loss would go unnoticed.
     """
-    values = element.stored(np.array([each for each in range(-largest, largest + 1) if each]))
+    values = element.stored(np.array([value for value in range(-largest, largest + 1) if value]))
 
     def fill(stream: np.random.Generator, rows: np.ndarray) -> None:
         if largest:

@@ -18,7 +18,7 @@ from hpcmm.operations.tabled import TABLE, Tabled
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EIGHT_BIT = ("int8", "float8_e4m3")
-TO_FLOAT32 = tuple(f"{each}_to_float32" for each in SIXTEEN_BIT)
+TO_FLOAT32 = tuple(f"{dtype}_to_float32" for dtype in SIXTEEN_BIT)
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
 TRANSPOSED_ROW = 16  # bytes: rows of a transposed matrix of 8-bit elements begin at multiples of it
 LIBRARY_WORKSPACE = 32 << 20  # bytes for cuBLASLt, as cuBLAS takes on Hopper

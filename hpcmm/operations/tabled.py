@@ -203,11 +203,11 @@ class Tabled(OverC):
 
     def boxes(self, task: Task, tile: Tile, arrays: Mapping[str, Any], dtype: str) -> list[Boxes]:
         names, maps = dict(tile.numbers), self.record.get("tensor_maps", {})
-        return [Boxes(arrays[name], *(number(each, names) for each in box), dtype) for name, box in maps.items()]
+        return [Boxes(arrays[name], *(number(size, names) for size in box), dtype) for name, box in maps.items()]
 
     def product(self, task: Task, tile: Tile, arguments: tuple[Any, ...], overlaps: bool = False) -> Launch:
         names = Names(task, tile)
-        grid = tuple(number(each, names) for each in self.record["grid"])
+        grid = tuple(number(blocks, names) for blocks in self.record["grid"])
         return Launch(grid, (tile.block,), arguments, tile.shared_bytes, overlaps=overlaps)
 
 

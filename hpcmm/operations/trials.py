@@ -32,8 +32,8 @@ class Operands:
 
     def of(self, task: Task) -> dict[str, Any]:
         operands = task.operation.operands
-        alike = [each for each in operands if task.storage(each) == task.storage(operands[0])]
-        sizes = [math.prod(task.shape_of(each)) for each in alike]
+        alike = [operand for operand in operands if task.storage(operand) == task.storage(operands[0])]
+        sizes = [math.prod(task.shape_of(operand)) for operand in alike]
         starts = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)])
         if self.dtype != task.dtype or self.numbers.size < starts[-1]:
             self._draw(task, int(starts[-1]))
@@ -41,7 +41,7 @@ class Operands:
             operand.name: self.numbers[start : start + size].reshape(task.shape_of(operand))
             for operand, start, size in zip(alike, starts, sizes, strict=False)
         }
-        others = [each for each in operands if each not in alike]  # sums of int8 are wider
+        others = [operand for operand in operands if operand not in alike]  # sums of int8 are wider
         return arrays | {other.name: self.backend.empty(task.shape_of(other), task.storage(other)) for other in others}
 
     def _draw(self, task: Task, size: int) -> None:

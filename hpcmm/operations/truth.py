@@ -178,7 +178,7 @@ class Truth:
         kind = self.kind
         totals = self.alpha * sums.row_sums(self.a, sums.row_sums(self.b, signs, kind), kind)
         if self.levels:
-            a, b = (self.element.numbers(each) for each in (self.a, self.b))
+            a, b = (self.element.numbers(matrix) for matrix in (self.a, self.b))
             of_b = np.linalg.norm(abs(b).max(axis=0, initial=0).astype(np.float64))
             norms = math.sqrt(len(b)) * abs(self.alpha) * abs(a).max(axis=1, initial=0).astype(np.float64) * of_b
         else:

@@ -92,7 +92,7 @@ def seconds(task: Task) -> float:
     tiles = -(-m // work.rows) * -(-n // work.columns)
     step = work.depth * work.slices
     steps = -(-k // (step * work.parts)) * step  # of k, of a block
-    unaligned = [each < 16 for each in alignment(task.shape, size)]
+    unaligned = [multiple < 16 for multiple in alignment(task.shape, size)]
     singly = 0 if work.copied else rows * unaligned[0] + columns * unaligned[1]  # elements of each step
     own_loads = singly * steps / (work.loaders or 32 * work.warps) * element
     loads = (rows + columns) * (1 + 1 / work.shared) / 2 * steps * size / loaded

@@ -56,7 +56,7 @@ class Wide:
 
     def _compare(self, got: np.ndarray) -> accuracy.Compared | None:
         truth, upload, begin = self.truth, self.device.upload, time.perf_counter()
-        numbers, numbers_of_c = (numbers_on(self.device, each) for each in (truth.element, truth.results))
+        numbers, numbers_of_c = (numbers_on(self.device, kind) for kind in (truth.element, truth.results))
         (m, n), stored_b = got.shape, upload(truth.b)
         right, left = (upload(sign.astype(np.float64)) for sign in self.signs)
         sums = [upload(np.zeros((length, each.shape[1]))) for length, each in zip((m, n), (right, left), strict=True)]

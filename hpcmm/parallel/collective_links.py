@@ -56,7 +56,7 @@ class Collective(OnDevices):
         elif pattern == "reduce_scatter":
             receives = comm.rank
         sent, received = np.atleast_2d(rows[sends]), np.atleast_2d(rows[receives])
-        self.x, self.y = (self.backend.empty((each.size,), self.dtype) for each in (sent, received))
+        self.x, self.y = (self.backend.empty((part.size,), self.dtype) for part in (sent, received))
         if sent.size:
             self.backend.copy(sent.reshape(-1), self.x)
         self.arrays, self.received = {source: self.x, self.target: self.y}, (self.y,)

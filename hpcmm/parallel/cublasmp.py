@@ -42,7 +42,7 @@ def too_old(nccl: str) -> str:
 
 
 def numbers(version: str) -> list[int]:
-    return [int(each) for each in version.split(".")]
+    return [int(part) for part in version.split(".")]
 
 
 def initialize(comm: Any, backend: Any) -> None:

@@ -65,7 +65,7 @@ class Resident(ProductInPlace):
             found.append([lengths])
             if len(column_panels(n, 2)) == 2:
                 found += [[lengths, lengths], [lengths, (self.comm.size,)]]
-        return {" | ".join("+".join(map(str, lengths)) for lengths in each): each for each in found}
+        return {" | ".join("+".join(map(str, lengths)) for lengths in panels): panels for panels in found}
 
     def prepare_schedule(self, schedule: Any, task: Task) -> Run:
         _, n, _ = self.shape

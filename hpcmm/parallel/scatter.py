@@ -90,7 +90,7 @@ class Scatter(Distribution):
 
     def poison(self) -> None:
         whole = list(self.result.values())
-        parts = [part for part in self.returned.values() if not any(np.shares_memory(part, each) for each in whole)]
+        parts = [part for part in self.returned.values() if not any(np.shares_memory(part, other) for other in whole)]
         for array in (*whole, *parts):
             cores.fill(array, self.poison_value)
         self._poison_outputs()

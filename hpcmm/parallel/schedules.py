@@ -104,7 +104,7 @@ def divisions(ranks: int) -> list[tuple[int, ...]]:
     powers = [2**power for power in range(1, ranks.bit_length())]
     each_cuts = [(1,), *((1, power) for power in reversed(powers)), (1, *powers), (2,), (), range(1, ranks)]
     ends = [[0, *(cut for cut in cuts if cut < ranks), ranks] for cuts in each_cuts]
-    return list(dict.fromkeys(tuple(last - first for first, last in pairwise(each)) for each in ends))
+    return list(dict.fromkeys(tuple(last - first for first, last in pairwise(cut)) for cut in ends))
 
 
 def consecutive(ranks: list[int]) -> list[tuple[int, int]]:

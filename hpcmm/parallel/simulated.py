@@ -313,7 +313,7 @@ def _multiplied(shape: Sequence[int], ranks: int, on: Platform, arrived: Mapping
             for length in lengths:
                 group = order[done : done + length]
                 done += length
-                work = sum(2 * rows[rank][1] * n * terms[each][1] for each in group) * on.local.per_unit
+                work = sum(2 * rows[rank][1] * n * terms[share][1] for share in group) * on.local.per_unit
                 end = max(end, times[done - 1]) + work + len(consecutive(group)) * on.local.latency
             slowest = max(slowest, end)
         ends.append(slowest)

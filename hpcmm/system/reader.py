@@ -148,7 +148,7 @@ def typed(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: typed(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [typed(each) for each in value]
+        return [typed(item) for item in value]
     return parse(value, "--config") if isinstance(value, str) else value
 
 
@@ -195,7 +195,7 @@ def validator() -> type[jsonschema.protocols.Validator]:
     def unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
         """Check ``uniqueItems`` by the text of the items: jsonschema compares all pairs if they cannot be sorted."""
         if wanted and validator.is_type(instance, "array"):
-            texts = [json.dumps(each, default=str) for each in instance]
+            texts = [json.dumps(item, default=str) for item in instance]
             seen: set[str] = set()
             for text, each in zip(texts, instance, strict=True):
                 if text in seen:
@@ -231,7 +231,7 @@ def schema_problems(error: jsonschema.ValidationError) -> list[str]:
         case "enum":
             return [value + choices(error.instance, limit)]
         case "type":
-            types = [TYPES[each] for each in ([limit] if isinstance(limit, str) else limit)]
+            types = [TYPES[kind] for kind in ([limit] if isinstance(limit, str) else limit)]
             return [value + ("a string; write it in quotes" if name else " or ".join(types))]
         case "pattern":
             return [value + "letters, digits, '-' and '_', beginning with a letter or digit"]

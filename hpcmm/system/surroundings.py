@@ -156,7 +156,7 @@ def reading_is_forbidden() -> bool:
 
     libc = ctypes.CDLL(None)
     source, target = ctypes.create_string_buffer(b"x", 1), ctypes.create_string_buffer(1)
-    remote, local = (ctypes.byref(Vector(ctypes.addressof(each), 1)) for each in (source, target))
+    remote, local = (ctypes.byref(Vector(ctypes.addressof(buffer), 1)) for buffer in (source, target))
     one, none = ctypes.c_ulong(1), ctypes.c_ulong(0)
     return getattr(libc, "process_vm_readv", lambda *_: 1)(os.getpid(), local, one, remote, one, none) != 1
 

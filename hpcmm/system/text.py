@@ -46,7 +46,7 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     text = ESCAPED.sub(lambda found: found[0].encode("utf-8", "surrogateescape").decode("utf-8", "replace"), text)
-    return "".join(each if each.isprintable() else " " for each in text if each.isprintable() or each.isspace())
+    return "".join(sign if sign.isprintable() else " " for sign in text if sign.isprintable() or sign.isspace())
 
 
 def folded(line: str, columns: int) -> str:
@@ -84,7 +84,7 @@ def choices(value: object, allowed: Iterable) -> str:
     >>> choices("szie", ["size", "tile"]), choices("x", [8, 16])
     ("size, tile; did you mean 'size'?", '8, 16')
     """
-    names = [str(each) for each in allowed]
+    names = [str(name) for name in allowed]
     alike = difflib.get_close_matches(str(value), names, cutoff=0.65)
     others = len(names) - len(alike)
     shorter = alike and others > MOST_NAMES

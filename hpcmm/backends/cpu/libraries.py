@@ -37,7 +37,7 @@ class Gemm:
 
 def blas_libraries() -> list[dict[str, Any]]:
     """Return the records of threadpoolctl about the loaded BLAS libraries, NumPy's own first."""
-    libraries = [each for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"]
+    libraries = [library for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
     return sorted(libraries, key=lambda each: "numpy" not in each["filepath"])
 
 
@@ -49,9 +49,9 @@ def find_gemm(dtype: str) -> Gemm | None:
     letter = TYPES[dtype][0]
     for about in blas_libraries():
         library = ctypes.CDLL(about["filepath"])
-        symbols = [(each, ctypes.c_int64) for each in WIDE_SYMBOLS]
+        symbols = [(symbol, ctypes.c_int64) for symbol in WIDE_SYMBOLS]
         if about["internal_api"] == "openblas" and (integer := openblas_integer(library)):
-            symbols += [(each, integer) for each in NARROW_SYMBOLS]
+            symbols += [(symbol, integer) for symbol in NARROW_SYMBOLS]
         for pattern, integer in symbols:
             if function := getattr(library, symbol := pattern.format(letter), None):
                 name = f"{about['internal_api']} {about['version']}, {Path(about['filepath']).name}"
@@ -233,11 +233,11 @@ def gemm_onednn(
     if beta:
         dnnl.call("post_ops_append_sum", after, ctypes.c_float(beta), 0, DNNL_TYPES[result])
     dnnl.call("primitive_attr_set_post_ops", attributes, after)
-    about = [each[0] for each in bound]
+    about = [pair[0] for pair in bound]
     chosen = dnnl.new("matmul_primitive_desc_create", dnnl.engine, *about[:2], None, about[2], attributes)
     product = dnnl.new("primitive_create", chosen)
     numbers = (DNNL_SOURCE, DNNL_WEIGHTS, DNNL_RESULT)
-    given = [Argument(number, each[1].value) for number, each in zip(numbers, bound, strict=True)]
+    given = [Argument(number, pair[1].value) for number, pair in zip(numbers, bound, strict=True)]
     arguments = (Argument * 3)(*given)
 
     def run():

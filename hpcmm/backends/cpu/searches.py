@@ -161,7 +161,7 @@ def program_of(task: Task, columns: int, inputs: Mapping[str, np.ndarray]) -> tu
             arrays[operand.name] = np.lib.stride_tricks.as_strided(content, strides=strides)
         contents[operand.name] = content.tobytes()
     values, lines, results, types, given = [], [], [], [], []
-    output = next(each.name for each in task.operation.operands if each.role != "in")
+    output = next(operand.name for operand in task.operation.operands if operand.role != "in")
     names = {id(array): name for name, array in arrays.items()}
     for value in (*task.operation.arguments(task, arrays), np.int32(THREADS)):
         if not isinstance(value, np.ndarray):

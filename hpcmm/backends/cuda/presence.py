@@ -38,7 +38,7 @@ def capability() -> str:
     """Return the compute capability of the first GPU, such as ``"90"``."""
     if count() == 0:
         raise DeviceError("CUDA shows no GPU here")
-    return "".join(str(attribute(each)) for each in CAPABILITY)
+    return "".join(str(attribute(part)) for part in CAPABILITY)
 
 
 def multiprocessors() -> int:
