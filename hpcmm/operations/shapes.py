@@ -33,7 +33,7 @@ def ragged(operation: Operation, macros: Mapping[str, object]) -> list[tuple[int
     count = len(operation.dimensions)
     if count == 1:
         block = whole.get("BLOCK", 256) * whole.get("PER_THREAD", 1)
-        lengths = (*LENGTHS, *(length for length in (block - 1, block, block + 1, 4 * block + 1) if length > 0))
+        lengths = (*LENGTHS, *(each for each in (block - 1, block, block + 1, 4 * block + 1) if each > 0))
         return list(dict.fromkeys((length,) for length in lengths))
     rows, columns = (whole.get(name, whole.get("TILE", 32)) for name in ("ROWS", "COLUMNS"))
     depth = whole.get("DEPTH", 8)
