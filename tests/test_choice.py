@@ -17,6 +17,7 @@ from hpcmm.model import DeviceError, HpcmmError, Task
 from hpcmm.operations import OPERATIONS, blocks, choice, copies, matmul_ladder, tabled, tables, trials, waves
 from hpcmm.operations import builds as builds_module
 from hpcmm.operations.builds import builds
+from hpcmm.operations.shapes import KINDS, drawn
 from hpcmm.operations.tables import Entry
 
 MATMUL = OPERATIONS["matmul"]
@@ -390,6 +391,16 @@ def test_the_grid_has_shapes_of_three_kinds_and_reads_c_at_some():
     assert sum(beta > 0 for _, beta in first) == 75
     assert sum(all(side % 64 == 0 for side in shape) for shape, _ in first) >= 100
     assert all(1 <= side <= 4 * 8192 for shape, _ in first for side in shape)
+
+
+@given(st.sampled_from(KINDS), st.integers(1, 60), st.integers(0, 2**32))
+def test_drawn_shapes_are_those_of_their_seed_and_kind(kind, count, seed):
+    found = drawn(kind, count, seed)
+    assert len(set(found)) == count and drawn(kind, count + 1, seed)[:count] == found
+    for m, n, k in found:
+        assert min(m, n, k) >= {"any": 16, "multiples": 64, "layers": 1}[kind]
+        assert max(m, k) <= 10240 and n <= 4 * 8192
+        assert kind == "any" or (n % 64 == k % 64 == 0 and (kind == "layers" or m % 64 == 0))
 
 
 @pytest.mark.parametrize("text", ["", "1x2", "0x1x1", "axbxc", "1x2x3x4", "-1x2x3"])

@@ -11,16 +11,15 @@ from hpcmm.model import DeviceError, Operation, Task
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import trials
 from hpcmm.operations.builds import builds
+from hpcmm.operations.shapes import KINDS, of_kind
 from hpcmm.operations.tables import Entry
 
 PLASTIC = 1.2207440846057596  # root of x^4 = x + 1; its powers spread points evenly over three dimensions
-SMALLEST, LARGEST = 16, 10240  # sides of products of any size, and of multiples of 64
-LAYER = 2048, 8192  # inputs of a layer; outputs are up to four times as many
 MOST_WORK = {1: 3e11, 2: 3e11, 4: 1e11, 8: 1e11}  # multiply-adds of a shape of the grid, by bytes of an element
 
 
 def grid() -> Iterator[tuple[tuple[int, int, int], float]]:
-    """Yield shapes and beta without end: any size, multiples of 64, and few rows of a layer, in turns.
+    """Yield shapes of each kind and beta without end.
 
     Their logarithms are evenly spread (Roberts' sequence), so that the first shapes of each kind already cover its
     range. Every fourth product reads C.
@@ -28,16 +27,8 @@ def grid() -> Iterator[tuple[tuple[int, int, int], float]]:
     number = 0
     while True:
         number += 1
-        x, y, z = ((0.5 + number / PLASTIC**power) % 1 for power in (1, 2, 3))
-        low, high = math.log2(SMALLEST), math.log2(LARGEST)
-        if number % 3 == 0:
-            shape = tuple(round(2 ** (low + (high - low) * each)) for each in (x, y, z))
-        elif number % 3 == 1:
-            shape = tuple(64 * max(1, round(2 ** ((high - 6) * each))) for each in (x, y, z))
-        else:
-            inputs = 64 * round(LAYER[0] / 64 * (LAYER[1] / LAYER[0]) ** z)
-            shape = round(2 ** (12 * x)), 64 * round(inputs / 64 * 4**y), inputs
-        yield shape, 0.5 if number // 3 % 4 == 3 else 0.0
+        point = ((0.5 + number / PLASTIC**power) % 1 for power in (1, 2, 3))
+        yield of_kind(KINDS[number % 3], *point), 0.5 if number // 3 % 4 == 3 else 0.0
 
 
 class Tuner:

@@ -14,6 +14,7 @@ from hpcmm.model import TEXTBOOK, Operation, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.shapes import drawn
 from hpcmm.parallel import algorithms_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.system.reader import (
@@ -291,7 +292,11 @@ def shapes_of(place: str, entry: Mapping[str, Any], operation: Operation, per_sh
     """Return the shapes of an entry that are the same on each device."""
     dimensions = len(operation.dimensions)
     given = entry["shapes"] if "shapes" in entry else entry["sizes"]
-    if isinstance(given, Mapping):
+    if isinstance(given, Mapping) and "drawn" in given:
+        if operation.dimensions != ("m", "n", "k"):
+            raise ConfigError(f"{place}.shapes.drawn: {not_allowed(operation.name)}operations on m, n, k")
+        given = drawn(given["drawn"], given["count"], given["seed"])
+    elif isinstance(given, Mapping):
         start, stop = given["start"], given["stop"]
         if start > stop:
             raise ConfigError(f"{place}.sizes.start: {not_allowed(start)}at most stop, {stop}")
