@@ -148,7 +148,7 @@ def gpus(seed, ranks, shape="normal", fault="", factor=1.05, visits=3, scatter=(
     sweep("product", ["float32"], 2, 0.003, steady=True)
     sweep("product", ["float64", "bfloat16"], 2, 0.013)
     sweep("memory", ["float32"], 3, 0.003, steady=True)
-    sweep("links", ["upload", "download", "both_ways"], 3, 0.003, steady=True, moves=True)
+    sweep("links", ["upload", "download"], 3, 0.003, steady=True, moves=True)
     for distance in range(1, min(ranks, 8)):
         sources = tuple((rank + distance) % ranks for rank in range(ranks))
         sweep("links", [f"distance_{distance}"], 3, 0.003, steady=True, moves=True, sources=sources)

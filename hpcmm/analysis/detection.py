@@ -28,6 +28,7 @@ POWER = 1.645  # quantile: a slowdown by so many deviations above the threshold 
 NOISY = 100.0  # a measurement that could show larger slowdowns only is reported as too noisy
 MEDIAN = math.pi / 2  # variance of the median of many values over that of their mean
 TOGETHER = 2 / 3  # part of the false alarms of joined measurements that is left to all of them together
+UNASKED = 0.1  # part of the false alarms that is left to sweeps that need not show a slowdown, as those of CPUs
 FAULTY = 40  # one of so many devices, the slowest, may be at fault
 SKEWED = 0.45, 0.1  # prior of the skewness of healthy devices and its deviation: about exponential or lognormal(0.5)
 SHOWN = 2.8  # deviation of the skewness that one value shows (simulated, for skewnesses of 0 to 0.8)
@@ -49,7 +50,7 @@ def compared(
     ``detect`` has the slowdown that a sweep must be able to show, by its name.
     """
     measured, detect = [*measured, *joined(measured)], detect or {}
-    comparison = Comparison(subjects, measured, reference or {})
+    comparison = Comparison(subjects, measured, reference or {}, detect)
     findings = []
     for against in STANDARDS if comparison.known else ("peers",):
         one, group = (
@@ -71,7 +72,9 @@ def compared(
 class Comparison:
     """Devices, the times of a reference, empty if there is none, and how much healthy devices may differ."""
 
-    def __init__(self, subjects: Sequence[Subject], measured: Sequence[Times], reference: Mapping[str, Any]):
+    def __init__(
+        self, subjects: Sequence[Subject], measured: Sequence[Times], reference: Mapping[str, Any], asked: Container[str]
+    ):
         self.subjects = subjects
         # shown: by measurement, how three or more devices of the reference differ: variance and degrees of freedom
         # known: by measurement, the seconds of the reference
@@ -85,7 +88,7 @@ class Comparison:
         standards = [name for name, used in {"peers": len(subjects) > 1, "reference": self.known}.items() if used]
         # By standard and measurement, the probability that a healthy device is called slow by chance
         self.shares = {  # a reference has single measurements only
-            each: _divided(ALPHA / len(standards) / len(subjects), measured, joined if each == "peers" else ())
+            each: _shares(ALPHA / len(standards) / len(subjects), measured, joined if each == "peers" else (), asked)
             for each in standards
         }
         shapes = [times.behind for times in [*self.groups, *alone] if times.name != times.kind]
@@ -194,6 +197,16 @@ class Threshold:
         limit = max(self.floor, steady * self.critical) + POWER * steady  # after any number of visits
         ends = self.least, self.least + POWER * self.deviation, limit
         return tuple(math.expm1(min(each, MOST)) for each in ends)
+
+
+def _shares(
+    share: float, measured: Sequence[Times], joined: Container[str], asked: Container[str]
+) -> dict[str, float]:
+    """Divide the probability of a false alarm among measurements; sweeps that must show a slowdown get most of it."""
+    first, second = ([each for each in measured if (each.sweep in asked) is wanted] for wanted in (True, False))
+    if not first or not second:
+        return _divided(share, measured, joined)
+    return _divided(share * (1 - UNASKED), first, joined) | _divided(share * UNASKED, second, joined)
 
 
 def _divided(
