@@ -82,10 +82,10 @@ def test_lines_before_a_damaged_line_are_read_by_other_processes(path):
     journal = Journal(path, BATCH, {"utc": "2026-01-01T00:00:00+00:00"})
     journal.append(BATCH.points[0], measured(BATCH.points[0]))
     journal.close()
-    seen = glance(path)
+    seen = glance(path, BATCH)
     with path.open("ab") as file:
         file.write(bytes(100) + b"\n")
-    assert len(seen.finished) == 1 and glance(path).finished == seen.finished
+    assert len(seen.whole) == 1 and glance(path, BATCH).whole == seen.whole
 
 
 def test_a_changed_byte_never_changes_a_number(path):
@@ -404,9 +404,9 @@ def test_a_glance_has_the_share_of_visits(path):
     journal.append(BATCH.points[0], visited(BATCH.points[0], 1, 1.0), left=1)
     journal.begin(BATCH.points[1])
     journal.close()
-    seen = glance(path)
-    assert not seen.finished and seen.visit == 1 and seen.begun == BATCH.points[1].key
-    assert [seen.shares[each] for each in BATCH.fingerprints] == pytest.approx([2 / 3, 1 / 3, 1 / 3])
+    seen = glance(path, BATCH)
+    assert not seen.whole and seen.begun == (BATCH.points[1].key, 1)
+    assert [seen.share(each) for each in BATCH.fingerprints] == pytest.approx([2 / 3, 1 / 3, 1 / 3])
     assert seen.recent == {of(BATCH.points[0]): pytest.approx(1 / 3)}
 
 
@@ -419,7 +419,7 @@ def test_counters_at_the_end_of_a_process_are_in_its_provenance(path):
     journal.append(BATCH.points[0], measured(BATCH.points[0]))
     journal.end({"load_average": 2.0})
     journal.close()
-    assert glance(path).finished == {of(BATCH.points[0])}
+    assert glance(path, BATCH).whole == {of(BATCH.points[0])}
     again = Journal(path, BATCH, {"host": "there"})
     assert again.runs == [began | {"counters_at_end": {"load_average": 2.0}}, {"host": "there"}]
     again.close()

@@ -790,12 +790,12 @@ def test_the_progress_of_others_follows_the_batches_that_this_process_measures(r
     planned = plan.read(results / "plan.json")
     first, second = planned.to_measure
     others, read = tool_status.Others(results, planned), []
-    monkeypatch.setattr(tool_status, "glance", lambda path: read.append(path) or glance(path))
+    monkeypatch.setattr(tool_status, "glance", lambda *of: read.append(of) or glance(*of))
     assert others.than(first).done == 0
     path = opened(tmp_path)  # with one point
     read.clear()
     assert others.than(second).done == 1
-    assert read == [path]
+    assert read == [(path.with_suffix(".h5"), first)]
 
 
 def test_status_names_the_points_that_failed(status, running, mpiexec, tmp_path):

@@ -36,12 +36,10 @@ def jobs(planned: Plan, results: Path) -> dict[str, bool]:
 
 
 def profile_job(operation: str) -> str:
-    """Return the name of the job that profiles an operation."""
     return f"profiles/{operation}"
 
 
 def profile_file(results: Path, operation: str) -> Path:
-    """Return the path of the profile of an operation."""
     return results / "profiles" / f"{operation}.h5"
 
 

@@ -97,7 +97,6 @@ def of_product(task: Task, run: Run) -> str:
 
 
 def on_cpu(task: Task) -> str:
-    """Return the hint for a C kernel; it runs in a process of its own, which it may crash."""
     output = next(each for each in task.operation.operands if each.role != "in")
 
     def run(other: Task, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
@@ -140,7 +139,6 @@ def tried(task: Task, shape: Sequence[int], run: Run, seed: int = 1, sign: int =
 
 
 def of_result(task: Task, inputs: Mapping[str, np.ndarray], got: np.ndarray) -> str:
-    """Return what a wrong C shows about its kernel."""
     element = task.element
     if element.is_integer:
         return ""

@@ -88,12 +88,10 @@ class Process:
         self.backend.compile_ahead(map(task_of, [*points, *others]), self.threads)
 
     def close(self) -> None:
-        """Close the transports."""
         self.connections.close()
 
 
 def process_of(comm, planned: Plan, batches: Sequence[Batch], expect: Callable[..., None]) -> Process:
-    """Open the devices of the ranks for some batches of a plan. Collective."""
     points = [point for batch in batches for point in batch.points]
     process = Process(comm, batches[0].device, planned.share_gpu, points, planned.transport)
     process.expect = expect
@@ -214,7 +212,6 @@ class BatchVisit:
         )
 
     def report(self, text: str) -> None:
-        """Report a line about the batch, on rank 0."""
         if self.journal:
             print(f"{self.batch.name}: {text}", flush=True)
 

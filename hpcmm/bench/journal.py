@@ -6,14 +6,11 @@ import contextlib
 import dataclasses
 import json
 import os
-import re
 import shutil
 import socket
 import tempfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -28,68 +25,142 @@ from hpcmm.system import files
 CUT_OFF = "the job crashed, was killed, or ran out of memory or time"
 
 
-class Events:
-    """What happens to the points of a batch: each event is an entry, which a subclass writes somewhere.
+class Recorded:
+    """What the entries of a journal say about the points of a batch, by fingerprint; others are skipped."""
 
-    Every entry about a point has its fingerprint. ``content`` has the entries so far.
-    """
-
-    def __init__(self, batch: Batch, content: Recorded):
+    def __init__(self, batch: Batch, entries: Iterable[dict] = ()):
         self.batch = batch
         self.fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
-        # runs, finished, visits, attempts: as in ``Recorded``
-        self.runs, self.finished, self.attempts = content.runs, content.finished, content.attempts
-        self.visits = content.visits
+        self.runs: list[dict] = []  # the provenance of each process
+        # The measurements of all visits so far, each with the index of the first visit's run in ``runs``
+        self.finished: dict[str, list[tuple[int, Measurement]]] = {}
+        self.visits: dict[str, tuple[int, int]] = {}  # the number of visits that a point has and that it still needs
+        self.attempts: dict[str, list[str]] = {}  # how each unfinished attempt at the next visit of a point ended
+        self.failed: dict[str, str] = {}  # the reason of the last attempt since the last visit
+        # Of the last process: host and number, the shares of visits that it added, the key and the visit of the point
+        # that it began last, and whether it ended by itself
+        self.host, self.pid, self.ended = "", 0, False
+        self.recent: dict[str, float] = {}
+        self.begun: tuple[str, int] = "", 0
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: dict, measurements: Sequence[Measurement] | None = None) -> None:
+        """Add an entry; ``measurements`` are those of a finished visit, if they need not be read from it."""
+        fingerprint = entry.get("fingerprint")
+        if "provenance" in entry:
+            self.host, self.pid = entry["process"]["host"], entry["process"]["pid"]
+            self.runs.append(entry["provenance"])
+            self.recent, self.begun, self.ended = {}, ("", 0), False
+        elif "ended" in entry:
+            self.runs[-1]["counters_at_end"], self.ended = entry["ended"], True
+        elif fingerprint not in self.batch.fingerprints:
+            return
+        elif "begun" in entry:
+            self.attempts.setdefault(fingerprint, []).append(CUT_OFF)
+            self.failed[fingerprint] = CUT_OFF
+            self.begun = entry["begun"], entry["visit"]
+        elif "failed" in entry:
+            self.attempts[fingerprint].pop()
+            if entry["counts"]:
+                self.attempts[fingerprint].append(entry["reason"])
+            self.failed[fingerprint] = entry["reason"]
+        else:
+            self.add_visit(entry, fingerprint, measurements)
+
+    def add_visit(self, entry: dict, fingerprint: str, measurements: Sequence[Measurement] | None) -> None:
+        if entry["run"] not in range(len(self.runs)):
+            raise ValueError("a run that has not begun")
+        before, _ = self.visits.get(fingerprint, (0, 0))
+        if entry["visit"] != before:
+            raise ValueError("a visit that is not the next")
+        if measurements is None:
+            measurements = list(map(measurement_from_json, entry["measurements"]))
+        share = self.share(fingerprint)
+        self.visits[fingerprint] = before + 1, entry["left"]
+        self.recent[fingerprint] = self.recent.get(fingerprint, 0.0) + self.share(fingerprint) - share
+        self.finished[fingerprint] = with_visit(self.finished.get(fingerprint, ()), entry["run"], measurements)
+        self.attempts.pop(fingerprint, None)  # each visit has its own
+        self.failed.pop(fingerprint, None)
+
+    def read(self, path: Path, journal: bytes) -> tuple[int, int]:
+        """Add the lines of a journal; return their length in bytes, and the checksum of the last one.
+
+        Raise StoreError if a complete line was not written by a job of this version.
+        """
+        length = checksum = 0
+        for number, (checksum, line) in enumerate(whole_lines(journal), 1):
+            with of_this_version(f"{path}: line {number}"):
+                self.add(json.loads(line))
+            length += len(b"%08x %b\n" % (checksum, line))
+        return length, checksum
+
+    def share(self, fingerprint: str) -> float:
+        """Return the share of its visits that a point has."""
+        done, left = self.visits.get(fingerprint, (0, 1))
+        return done / (done + left)
+
+    def last_reason(self, point: Point) -> str:
+        """Return how the last attempt at a point since its last visit ended; empty without one."""
+        return self.failed.get(self.fingerprints[point.key], "")
+
+    @property
+    def whole(self) -> set[str]:
+        """Fingerprints of the points that have all visits."""
+        return {fingerprint for fingerprint, (_, left) in self.visits.items() if not left}
+
+
+class Events(Recorded):
+    """What happens to the points of a batch: each event is an entry, which a subclass writes somewhere."""
+
+    def __init__(self, batch: Batch, entries: Iterable[dict] = ()):
+        super().__init__(batch, entries)
         self.kept: list[Groups] = []  # groups of columns, as ``read`` gives them, with points of earlier files
 
     def open(self, provenance: Mapping[str, Any]) -> None:
-        """Record the start of this process."""
-        kept = [fingerprint for part in self.kept for fingerprint in part["measurements"]["fingerprint"]]
         process = {"host": socket.gethostname(), "pid": os.getpid()}
-        self._append({"provenance": dict(provenance), "kept": list(dict.fromkeys(kept)), "process": process})
-        self.runs.append(dict(provenance))
+        self._record({"provenance": dict(provenance), "process": process})
 
     @property
     def measured(self) -> set[str]:
-        """Fingerprints of the points that have all visits."""
-        done = {fingerprint for fingerprint, (_, left) in self.visits.items() if not left}
-        return done.union(*(part["measurements"]["fingerprint"] for part in self.kept))
+        """Fingerprints of the points that have all visits, here or in earlier files."""
+        return self.whole.union(*(part["measurements"]["fingerprint"] for part in self.kept))
 
-    def _append(self, entry: dict) -> None:
+    def _record(self, entry: dict, measurements: Sequence[Measurement] | None = None) -> None:
+        self._write(entry)
+        self.add(entry, measurements)
+
+    def _write(self, entry: dict) -> None:
         raise NotImplementedError
+
+    def _about(self, point: Point) -> dict[str, Any]:
+        fingerprint = self.fingerprints[point.key]
+        visit, _ = self.visits.get(fingerprint, (0, 0))
+        return {"fingerprint": fingerprint, "visit": visit}
 
     def begin(self, point: Point) -> None:
         """Record the start of a point. If no other entry follows, the job ended in this point."""
-        fingerprint = self.fingerprints[point.key]
-        visit, _ = self.visits.get(fingerprint, (0, 0))
-        self._append({"begun": point.key, "fingerprint": fingerprint, "visit": visit})
+        self._record({"begun": point.key, **self._about(point)})
 
     def fail(self, point: Point, reason: str, counts: bool) -> None:
         """Record that a point that was begun could not be measured, and whether that counts as an attempt."""
-        fingerprint = self.fingerprints[point.key]
-        self._append({"failed": point.key, "fingerprint": fingerprint, "reason": reason, "counts": counts})
+        self._record({"failed": point.key, **self._about(point), "reason": reason, "counts": counts})
 
     def append(self, point: Point, measurements: Sequence[Measurement], left: int = 0) -> None:
         """Record a finished visit of a point, after which ``left`` follow."""
-        run, fingerprint = len(self.runs) - 1, self.fingerprints[point.key]
-        visit, _ = self.visits.get(fingerprint, (0, 0))
-        entries = list(map(measurement_to_json, measurements))
-        place = {"point": point.key, "fingerprint": fingerprint, "visit": visit, "left": left}
-        self._append(place | {"run": run, "measurements": entries})
-        self.visits[fingerprint] = visit + 1, left
-        self.finished[fingerprint] = with_visit(self.finished.get(fingerprint, ()), run, measurements)
+        entry = {"point": point.key, **self._about(point), "left": left, "run": len(self.runs) - 1}
+        self._record(entry | {"measurements": list(map(measurement_to_json, measurements))}, measurements)
 
     def end(self, counters: Mapping[str, Any]) -> None:
         """Record the counters of the machine at the end of this process; a job that is killed has none."""
-        self._append({"ended": dict(counters)})
-        self.runs[-1]["counters_at_end"] = dict(counters)
+        self._record({"ended": dict(counters)})
 
     def complete(self) -> None:
         """Make the result, when all points have all visits."""
         self.close()
 
     def close(self) -> None:
-        """Release what ``_append`` uses."""
+        """Release what ``_write`` uses."""
 
 
 class Sent(Events):
@@ -103,11 +174,11 @@ class Sent(Events):
         config: Mapping[str, Any],
         file: IO[str],
     ):
-        super().__init__(batch, Recorded.of(entries, batch))
+        super().__init__(batch, entries)
         self._file = file
         self.open({**provenance, "config": dict(config)})
 
-    def _append(self, entry: dict) -> None:
+    def _write(self, entry: dict) -> None:
         self._file.write(json.dumps({"batch": self.batch.name, "entry": entry}) + "\n")
         self._file.flush()
 
@@ -140,19 +211,18 @@ class Journal(Events):
             busy = isinstance(error, BlockingIOError)
             why = "another process is measuring this batch" if busy else error.strerror
             raise StoreError(f"{path}: {why}") from error
+        super().__init__(batch)
         self._file.seek(0)
         try:
-            content = recorded(path, self._file.readall(), batch)
+            length, self._checksum = self.read(path, self._file.readall())
         except StoreError:
             self.close()
             raise
-        self._file.truncate(content.length)
-        self._checksum = content.checksum
-        super().__init__(batch, content)
+        self._file.truncate(length)
         self.kept = stored_points(path.with_suffix(".h5"), batch, set(batch.fingerprints) - set(self.finished))
         self.open(provenance)
 
-    def _append(self, entry: dict) -> None:
+    def _write(self, entry: dict) -> None:
         self._file.seek(0, os.SEEK_END)
         start = self._file.tell()
         try:
@@ -190,69 +260,7 @@ def kept_in(output: Path, config: Mapping[str, Any]) -> Callable[[Batch, Mapping
 
     The experiment's config is kept in the provenance.
     """
-    journal = output.with_suffix(".journal")
-    return lambda batch, provenance: Journal(journal, batch, {**provenance, "config": dict(config)})
-
-
-@dataclass
-class Recorded:
-    """The lines of a journal about the points of a batch."""
-
-    runs: list[dict] = field(default_factory=list)  # the provenance of each process
-    # By fingerprint, the measurements of all visits so far and the index of the first visit's run in ``runs``
-    finished: dict[str, list[tuple[int, Measurement]]] = field(default_factory=dict)
-    # By fingerprint, the number of visits that a point has and that it still needs
-    visits: dict[str, tuple[int, int]] = field(default_factory=dict)
-    # By fingerprint, how each unfinished attempt at the next visit of a point ended
-    attempts: dict[str, list[str]] = field(default_factory=dict)
-    # By fingerprint, the reason of the last failed attempt at a point
-    failed: dict[str, str] = field(default_factory=dict)
-    # length, checksum: bytes up to the last complete line of a file, and the checksum of that line
-    length: int = 0
-    checksum: int = 0
-
-    @classmethod
-    def of(cls, entries: Iterable[dict], batch: Batch) -> Recorded:
-        content = cls()
-        for entry in entries:
-            content.add(entry, batch)
-        return content
-
-    def add(self, entry: dict, batch: Batch) -> None:
-        """Add a line; one about a point that the batch does not have is skipped."""
-        fingerprint = entry.get("fingerprint")
-        if "provenance" in entry:
-            self.runs.append(entry["provenance"])
-        elif "ended" in entry:
-            self.runs[-1]["counters_at_end"] = entry["ended"]
-        elif fingerprint not in batch.fingerprints:
-            return
-        elif "begun" in entry:
-            self.attempts.setdefault(fingerprint, []).append(CUT_OFF)
-            self.failed[fingerprint] = CUT_OFF
-        elif "failed" in entry:
-            self.attempts[fingerprint].pop()
-            if entry["counts"]:
-                self.attempts[fingerprint].append(entry["reason"])
-            self.failed[fingerprint] = entry["reason"]
-        else:
-            if entry["run"] not in range(len(self.runs)):
-                raise ValueError("a run that has not begun")
-            measurements = [measurement_from_json(each) for each in entry["measurements"]]
-            times = [
-                pair
-                for measurement in measurements
-                for sample in measurement.samples
-                for pair in sample.seconds.items()
-            ]
-            if not all(store.valid(np.float64(seconds), phase, "s") for phase, seconds in times):
-                raise ValueError("a time that cannot be measured")
-            before, _ = self.visits.get(fingerprint, (0, 0))
-            if entry["visit"] != before:
-                raise ValueError("a visit that is not the next")
-            self.visits[fingerprint] = before + 1, entry["left"]
-            self.finished[fingerprint] = with_visit(self.finished.get(fingerprint, ()), entry["run"], measurements)
-            self.attempts.pop(fingerprint, None)  # each visit has its own
+    return lambda batch, provenance: Journal(journal_of(output), batch, {**provenance, "config": dict(config)})
 
 
 def with_visit(
@@ -286,26 +294,18 @@ def with_visit(
     return found
 
 
+UNEXPECTED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)  # of other values
+
+
 @contextlib.contextmanager
 def of_this_version(what: str) -> Iterator[None]:
     """Take the errors of values that nothing expects for one error of a file, ``what``."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+    except UNEXPECTED as error:
         raise StoreError(
             f"{what} was not written by a job of this version; remove the file to measure its points again"
         ) from error
-
-
-def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
-    """Read the lines of a journal; raise StoreError if a complete line was not written by a job of this version."""
-    content = Recorded()
-    for number, (checksum, line) in enumerate(whole_lines(journal), 1):
-        with of_this_version(f"{path}: line {number}"):
-            content.add(json.loads(line), batch)
-        content.length += len(b"%08x %b\n" % (checksum, line))
-        content.checksum = checksum
-    return content
 
 
 def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
@@ -317,14 +317,13 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     The points with one visit or more are taken from the batch's file ``output`` and from kept files, else from its
     journal. A damaged file has no points. Nothing is locked or changed: a job may be running.
     """
-    journal = output.with_suffix(".journal")
+    journal, content = journal_of(output), Recorded(batch)
     try:
-        lines = files.bytes_of(journal)
+        content.read(journal, files.bytes_of(journal))
     except FileNotFoundError:
-        lines = b""
+        pass
     except OSError as error:
         raise StoreError(f"{journal}: {error.strerror}") from error
-    content = recorded(journal, lines, batch)
     parts = stored_points(output, batch, batch.fingerprints)
     stored = set().union(*(part["measurements"]["fingerprint"] for part in parts))
     begun = {fingerprint: rows for fingerprint, rows in content.finished.items() if fingerprint not in stored}
@@ -333,6 +332,11 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
         groups = in_order(batch, parts, content.runs, begun)
     missing = set(batch.fingerprints).difference(groups["measurements"]["fingerprint"])
     return groups, {each: content.failed.get(each, "") for each in batch.fingerprints if each in missing}, short
+
+
+def journal_of(output: Path) -> Path:
+    """Return the path of the journal of a batch, which is beside its HDF5 file."""
+    return output.with_suffix(".journal")
 
 
 def in_order(
@@ -379,14 +383,12 @@ def is_visited(output: Path, batch: Batch, share: float) -> bool:
     """Whether all points of a batch have this share of their visits; 1 means that its file is complete."""
     if is_complete(output, batch):
         return True
-    seen = glance(output.with_suffix(".journal")) if share < 1 else None
-    return seen is not None and all(
-        seen.shares.get(fingerprint, 0.0) > share - 1e-9 for fingerprint in batch.fingerprints
-    )
+    seen = glance(output, batch) if share < 1 else None
+    stored = on_disk(output, batch) if seen else {}
+    return seen is not None and all(each in stored or seen.share(each) > share - 1e-9 for each in batch.fingerprints)
 
 
 def kept_file(output: Path, batch: Batch) -> Path:
-    """Return the path in ``kept`` of a complete batch whose file is ``output``."""
     return output.parent / "kept" / f"{batch.device}-r{batch.ranks}-{batch.fingerprint[:16]}.h5"
 
 
@@ -417,75 +419,16 @@ def stored_points(output: Path, batch: Batch, missing: Collection[str]) -> list[
     return found
 
 
-@dataclass(frozen=True)
-class Glance:
-    """The progress of a journal, for processes that do not write it.
+def glance(output: Path, batch: Batch) -> Recorded | None:
+    """Read the progress of a batch from its journal, without a lock; None if no process has opened it.
 
-    ``shares`` has, by fingerprint, the share of its visits that each point has; points in ``finished`` have all
-    visits. ``started`` is the start of the last process, ``host`` and ``pid`` identify it, and ``recent`` are the
-    shares that it added. ``begun`` is the key of the last point that was begun, in visit ``visit`` counted from 0.
-    ``changed`` is the time of the last write. ``ended`` is whether the last process ended its visit.
+    A line of another version ends it: the job that opens the journal reports that.
     """
-
-    finished: frozenset[str]
-    shares: Mapping[str, float]
-    recent: Mapping[str, float]
-    failed: Mapping[str, str]
-    begun: str
-    visit: int
-    started: datetime
-    changed: datetime
-    host: str
-    pid: int
-    ended: bool
-
-
-JSON_TEXT = rb'("(?:[^"\\]|\\.)*")'
-JOURNAL_LINE = re.compile(
-    rb'\{"(begun|failed|point)": %b, "fingerprint": %b(?:, "visit": (\d+))?(?:, "left": (\d+))?'
-    % (JSON_TEXT, JSON_TEXT)
-)
-
-
-def glance(path: Path) -> Glance | None:
-    """Read a journal without a lock; None if there is no journal or it is empty."""
-    shares, recent, failed, begun, visit, started, ended = {}, {}, {}, "", 0, None, False
-    process: Mapping[str, Any] = {}
-    try:
-        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        lines = [line for _, line in whole_lines(files.bytes_of(path))]
-    except OSError:
-        return None
-    for line in lines:
-        match = JOURNAL_LINE.match(line)  # a point's line is long, and its measurements are not needed here
-        if match is None:
-            try:
-                entry = json.loads(line)
-                if "ended" in entry:
-                    ended = True
-                    continue
-                opened = datetime.fromisoformat(entry["provenance"]["utc"]), entry["process"]
-                shares.update(dict.fromkeys(entry["kept"], 1.0))
-            except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError):
-                break  # of another version; the job that opens it reports it
-            (started, process), recent, begun, ended = opened, {}, "", False
-            continue
-        kind, key, fingerprint = match[1].decode(), json.loads(match[2]), json.loads(match[3])
-        if kind == "begun":
-            begun, visit = key, int(match[4] or 0)
-        elif kind == "failed":
-            failed[fingerprint] = json.loads(line)["reason"]
-        else:
-            done, left = int(match[4] or 0) + 1, int(match[5] or 0)
-            share = done / (done + left)
-            recent[fingerprint] = recent.get(fingerprint, 0.0) + share - shares.get(fingerprint, 0.0)
-            shares[fingerprint] = share
-            failed.pop(fingerprint, None)
-    if started is None:
-        return None
-    finished = frozenset(fingerprint for fingerprint, share in shares.items() if share == 1)
-    place = process["host"], process["pid"], ended
-    return Glance(finished, shares, recent, failed, begun, visit, started, changed, *place)
+    seen = Recorded(batch)
+    with contextlib.suppress(OSError, *UNEXPECTED):
+        for _, line in whole_lines(files.bytes_of(journal_of(output))):
+            seen.add(json.loads(line), measurements=())
+    return seen if seen.runs else None
 
 
 def rehearse(folder: Path) -> None:
@@ -511,12 +454,14 @@ def measurement_to_json(measurement: Measurement) -> dict:
 
 
 def measurement_from_json(entry: dict) -> Measurement:
-    """Undo ``measurement_to_json`` and JSON."""
-    point = entry["point"] | {"shape": tuple(entry["point"]["shape"])}
+    """Undo ``measurement_to_json`` and JSON; raise ValueError for a time that cannot be measured."""
+    times = [pair for sample in entry["samples"] for pair in sample["seconds"].items()]
+    if not all(store.valid(np.float64(seconds), phase, "s") for phase, seconds in times):
+        raise ValueError("a time that cannot be measured")
     return Measurement(
         **entry
         | {
-            "point": Point(**point),
+            "point": Point(**entry["point"] | {"shape": tuple(entry["point"]["shape"])}),
             "verdict": Verdict(**entry["verdict"] | {"bits": tuple(entry["verdict"]["bits"])}),
             "samples": tuple(Sample(**sample) for sample in entry["samples"]),
             "visits": tuple(Visit(**visit) for visit in entry["visits"]),

@@ -227,7 +227,6 @@ class Contender:
             self.verdict = dataclasses.replace(first, passed=False, where=where)
 
     def repeat(self, end_to_end: bool, cold: bool) -> None:
-        """Run one timed repetition and keep the samples of all ranks."""
         distribution = self.distribution
         begin = time.perf_counter()
         late = distribution.late_runs
@@ -395,13 +394,11 @@ class Problem:
 
     @functools.cached_property
     def kinds(self) -> Kinds:
-        """The same problem with each kind of data."""
         _, _, task, *_ = self.place
         return Kinds(self.backend, task, self.seed)
 
     @untimed
     def same_bits(self, point: Point) -> SameBits:
-        """Return the comparisons of bits of the points of this problem."""
         comm, backend, *_ = self.place
         if self.compared is None:
             self.compared = SameBits(comm, backend, point, self.seed, self.connections)
@@ -434,7 +431,6 @@ class Problem:
         return {name: self.placed[name] for name in algorithms}
 
     def close(self) -> None:
-        """Release the registrations of the arrays with other ranks and the driver. Collective."""
         for distribution in self.placed.values():
             distribution.close()
 

@@ -23,14 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bench:
-    """The result of a benchmark."""
-
     found: dict[str, Any]  # what ``hpcmm bench --json`` prints
     text: str  # what ``hpcmm bench`` says about the kernels
 
     @property
     def passed(self) -> bool:
-        """Whether all results are correct."""
         return all(each["passed"] for each in self.found["kernels"])
 
     @property

@@ -38,8 +38,6 @@ MOST_IN_BLOCK = 2**25  # products of its last tile, which take seconds if all si
 
 @dataclass
 class Found:
-    """The result for a kernel."""
-
     runs: int = 0  # with threads in several orders
     largest: tuple[int, ...] = ()  # the shape with the most elements
     error_over_bound: float = 0.0

@@ -28,8 +28,6 @@ PARTS = {
 
 @dataclass(frozen=True)
 class Record:
-    """The time of one visit of a batch."""
-
     batch: str
     operation: str
     device: str
@@ -60,7 +58,6 @@ class Pace:
         return EXPECTED_SHARE
 
     def startup(self, batch: Batch) -> float:
-        """Return the expected seconds before the first point of a visit."""
         known = [each.startup for each in self.records if each.device == batch.device and each.startup is not None]
         return LAUNCH_SECONDS + sum(known) / len(known) if known else EXPECTED_STARTUP_SECONDS
 

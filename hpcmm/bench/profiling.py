@@ -54,7 +54,6 @@ class Kernel:
 
 
 def version(program: str) -> str:
-    """Return the version of the program."""
     answer = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
     match = re.search(r"Version (\S+)", answer)
     return match[1] if match else ""
@@ -106,7 +105,6 @@ def kernels(log: str) -> list[Kernel]:
 
 
 def divisor(metric: str, unit: str, ours: str) -> float:
-    """Return the divisor that converts a value from Nsight Compute's unit to ours."""
     if unit in UNITS[ours]:
         return UNITS[ours][unit]
     if ours == "1" and not SCALED.match(unit):
@@ -175,12 +173,10 @@ def profile(
 
 
 def part_file(output: Path, name: str) -> Path:
-    """Return the HDF5 file of a part of a profile."""
     return output.with_suffix("") / f"{name}.h5"
 
 
 def finished(output: Path, names: Iterable[str]) -> list[store.Groups]:
-    """Return the contents of the finished parts of a profile."""
     paths = {name: part_file(output, name) for name in names}
     return [store.read(path) for name, path in paths.items() if store.source(path) == name]
 

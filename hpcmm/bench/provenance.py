@@ -30,7 +30,6 @@ CPU = "sys/devices/system/cpu"
 
 
 def package() -> Path:
-    """Return the folder of this package."""
     return Path(__file__).resolve().parents[1]
 
 
@@ -74,7 +73,6 @@ def source_hash() -> str:
 
 
 def text(path: str) -> str:
-    """Return the contents of a file under ``ROOT``."""
     return (ROOT / path).read_text().strip()
 
 
@@ -101,7 +99,6 @@ def turbo() -> bool:
 
 
 def numa_nodes() -> dict[str, str]:
-    """Return the CPUs of each NUMA node."""
     files = sorted(ROOT.glob("sys/devices/system/node/node[0-9]*/cpulist"))
     return {path.parent.name: path.read_text().strip() for path in files}
 
@@ -121,7 +118,6 @@ def cpu_times() -> dict[str, float]:
 
 
 def context_switches() -> dict[str, int]:
-    """Return this process's context switches so far."""
     switches = psutil.Process().num_ctx_switches()
     return {"voluntary": switches.voluntary, "involuntary": switches.involuntary}
 
@@ -186,7 +182,6 @@ def cpu_model(cpuinfo: str) -> str:
 
 
 def cpu() -> dict[str, Any]:
-    """Return the processor's model and its cores."""
     cpuinfo = Path("/proc/cpuinfo")
     model = cpu_model(cpuinfo.read_text()) if cpuinfo.exists() else ""
     model = model or platform.processor() or platform.machine()
@@ -194,7 +189,6 @@ def cpu() -> dict[str, Any]:
 
 
 def installed() -> dict[str, str]:
-    """Return the versions of all installed packages."""
     packages = {}
     for distribution in importlib.metadata.distributions():
         # the standard parser reads the description too, and takes ten times as long

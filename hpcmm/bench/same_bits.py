@@ -43,7 +43,6 @@ class Difference:
 
 
 def difference(found: np.ndarray, expected: np.ndarray, element: DType) -> Difference:
-    """Compare two results bit by bit."""
     bits = np.dtype(f"i{found.dtype.itemsize}")
     one, other = (np.ascontiguousarray(x).reshape(-1).view(bits) for x in (found, expected))
     changed = np.flatnonzero(one != other)
@@ -79,12 +78,10 @@ def rounded(task: Task, inputs: dict[str, np.ndarray], seed: int) -> dict[str, n
 
 
 def multiplies(task: Task) -> bool:
-    """Return whether a task is a product of matrices."""
     return task.operation.metric == "flops" and len(task.operation.dimensions) == 3
 
 
 def reduces(task: Task) -> bool:
-    """Return whether a task reduces vectors to one number."""
     return any(operand.distribution == "combined" for operand in task.operation.operands)
 
 
@@ -150,7 +147,6 @@ def together(parts: Iterable[Mapping[str, Difference]]) -> dict[str, Difference]
 
 
 def seeds_of(task: Task, seed: int) -> range:
-    """Return the seeds of the inputs to compare."""
     return range(seed, seed + (SUMS if reduces(task) else 1))
 
 
@@ -164,7 +160,6 @@ class SameBits:
         self.drawn: dict[int, dict[str, np.ndarray] | None] = {}
 
     def inputs(self, seed: int) -> dict[str, np.ndarray] | None:
-        """Return inputs, on rank 0."""
         if seed not in self.drawn:
             root = self.comm.rank == 0
             drawn = draw_inputs(self.backend, self.problem, True, seed) if root else None

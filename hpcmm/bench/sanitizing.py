@@ -29,8 +29,6 @@ PLACE = re.compile(r"\bin (\S+):(\d+)\b")
 
 @dataclass(frozen=True)
 class Report:
-    """The verdict of a tool on a program."""
-
     tool: str
     summary: str  # its summary, such as ``"4 errors"``; empty if the tool printed none
     what: str = ""  # the first finding on one line, or the reason why there is no verdict; empty without a finding
@@ -40,7 +38,6 @@ class Report:
 
 
 def command(program: str, tool: str, watched: Sequence[str | Path]) -> list[str]:
-    """Return the command that runs a program under a tool."""
     return [program, "--tool", tool, "--show-backtrace", "no", "--print-limit", "10", *map(str, watched)]
 
 

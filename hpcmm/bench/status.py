@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from hpcmm.bench.done import PAGE, is_done
-from hpcmm.bench.journal import Glance, glance, is_complete, on_disk
+from hpcmm.bench.journal import CUT_OFF, Recorded, glance, is_complete, journal_of, on_disk
 from hpcmm.bench.pace import Pace, Record, learned, spent
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
@@ -56,7 +56,6 @@ class BatchState:
         return self.begun and self.silent is None and not self.paused
 
     def expected(self, pace: Pace) -> float:
-        """Return the expected seconds of the remaining points."""
         if not self.begun:
             return pace.seconds(self.left) if self.left else 0.0
         own = Pace([self.took]) if self.took else pace
@@ -64,7 +63,6 @@ class BatchState:
         return min(self.seconds, startup + own.share(self.batch) * self.seconds)
 
     def state(self, pace: Pace) -> str:
-        """Describe the state of the batch."""
         if self.complete:
             return "done"
         left = estimate(self.expected(pace), self.seconds)
@@ -141,7 +139,6 @@ def text(results: Path, now: datetime | None = None) -> str:
 
 
 def progress(states: Sequence[BatchState], pace: Pace) -> str:
-    """Return the progress of all batches together, in one line."""
     total = sum(len(state.batch.points) for state in states)
     measured = sum(state.done - state.unmeasured for state in states)
     rest = f" ({total - measured} not measured)" if measured < total else ""
@@ -206,14 +203,11 @@ def unfinished(planned: plan.Plan, results: Path) -> str:
     """
     lines = []
     for batch in planned.to_measure:
-        seen = glance(batch.file(results).with_suffix(".journal"))
-        if seen:
-            points = dict(zip(batch.fingerprints, batch.points, strict=True))
-            text = f"    {batch.name}: {len(seen.finished & points.keys())} of {len(points)} points"
-            for fingerprint in points.keys() - seen.finished - seen.failed.keys():
-                if points[fingerprint].key == seen.begun:
-                    text += f", ended in {points[fingerprint].name}"
-            lines.append(text)
+        if seen := glance(batch.file(results), batch):
+            begun, _ = seen.begun
+            ended = [point.name for point in batch.points if point.key == begun and seen.last_reason(point) == CUT_OFF]
+            text = f"    {batch.name}: {len(seen.whole)} of {len(batch.points)} points"
+            lines.append(text + "".join(f", ended in {name}" for name in ended))
     head = "hpcmm: some points were not measured; the others are kept. Run the same command again:"
     return "\n".join([head, *lines]) if lines else ""
 
@@ -226,34 +220,35 @@ def look(results: Path, batch: Batch, now: datetime) -> BatchState:
     unmeasured = len(stored) - sum(stored.values())
     if is_complete(output, batch):
         return BatchState(batch, count, False, 0, count, unmeasured=unmeasured)
-    seen = glance(output.with_suffix(".journal"))
+    seen = glance(output, batch)
     if seen is None:
         rest = without(batch, stored)
         return BatchState(batch, len(stored), False, batch.seconds, len(stored), left=rest, unmeasured=unmeasured)
-    points = dict(zip(batch.fingerprints, batch.points, strict=True))
     predicted = dict(zip(batch.fingerprints, batch.predicted, strict=True))
     names = {point.key: point.name for point in batch.points}
-    finished = seen.finished & points.keys() | stored.keys()
-    rest = sum(seconds * (1 - seen.shares.get(fingerprint, 0.0)) for fingerprint, seconds in predicted.items())
-    failed = tuple(f"{points[each].name}: {reason}" for each, reason in seen.failed.items() if each in points)
-    recent = sum(predicted[each] * share for each, share in seen.recent.items() if each in points)
-    seconds = (seen.changed - seen.started).total_seconds()
+    shares = {each: 1.0 if each in stored else seen.share(each) for each in predicted}
+    rest = sum(seconds * (1 - shares[each]) for each, seconds in predicted.items())
+    reasons = [(point.name, seen.last_reason(point)) for point in batch.points]
+    failed = tuple(f"{name}: {reason}" for name, reason in reasons if reason not in ("", CUT_OFF))
+    recent = sum(predicted[each] * share for each, share in seen.recent.items())
+    changed = datetime.fromtimestamp(journal_of(output).stat().st_mtime, UTC)
+    seconds = (changed - datetime.fromisoformat(seen.runs[-1]["utc"])).total_seconds()
     took = None
     if recent and seconds > 0:  # no estimate if the clock was set back
         took = Record(batch.name, batch.operation, batch.device, recent, seconds)
-    at = names.get(seen.begun, "")
-    if at and seen.visit:
-        at += f" in visit {seen.visit + 1}"
-    silent = (now - seen.changed).total_seconds()
+    begun, visit = seen.begun
+    at = names.get(begun, "")
+    if at and visit:
+        at += f" in visit {visit + 1}"
+    silent = (now - changed).total_seconds()
     # a point takes at most its predicted time; the first one also waits for the start of the ranks
     paused = seen.ended and not failed
-    over = not paused and (has_ended(seen) or silent > STARTUP_SECONDS + 2 * max(batch.predicted))
-    visited = sum(share for fingerprint, share in seen.shares.items() if fingerprint in points)
-    return BatchState(batch, len(finished), True, rest, visited, took, at, failed, silent if over else None, paused)
+    over = not paused and (has_ended(seen, changed) or silent > STARTUP_SECONDS + 2 * max(batch.predicted))
+    finished, visited = sum(share == 1 for share in shares.values()), sum(shares.values())
+    return BatchState(batch, finished, True, rest, visited, took, at, failed, silent if over else None, paused)
 
 
 def without(batch: Batch, fingerprints: Collection[str]) -> Batch:
-    """Return a batch without the points that have these fingerprints."""
     points = zip(batch.points, batch.fingerprints, batch.predicted, strict=True)
     rest = [point for point in points if point[1] not in fingerprints]
     names = ("points", "fingerprints", "predicted")
@@ -261,13 +256,13 @@ def without(batch: Batch, fingerprints: Collection[str]) -> Batch:
     return replace(batch, **columns, seconds=batch.startup + sum(columns["predicted"]))
 
 
-def has_ended(seen: Glance) -> bool:
+def has_ended(seen: Recorded, changed: datetime) -> bool:
     """Whether the process that wrote a journal has ended; unknown for a process on another machine."""
     if seen.host != socket.gethostname():
         return False
     try:
         process = psutil.Process(seen.pid)
-        reused = process.create_time() > seen.changed.timestamp() + 1  # another process has the number now
+        reused = process.create_time() > changed.timestamp() + 1  # another process has the number now
         return reused or process.status() == psutil.STATUS_ZOMBIE
     except psutil.AccessDenied:
         return False

@@ -52,13 +52,11 @@ class Product:
             self.expected = backend.checksum(self.arrays["C"])
 
     def is_right(self) -> bool:
-        """Whether the reference accepts the last result."""
         result = np.empty(self.arrays["C"].shape, self.task.element.storage)
         self.backend.copy(self.arrays["C"], result)
         return self.judge(result).passed
 
     def once(self) -> float:
-        """Compute the product; return its seconds."""
         self.arrays["C"].fill(self.poison)
         return self.backend.seconds(self.run)
 

@@ -16,7 +16,6 @@ from hpcmm.system import files
 
 
 def lines_of(output: Path) -> list[Path]:
-    """Return the files with the lines of each rank."""
     return sorted(output.parent.glob(f"{output.stem}.*.jsonl"))
 
 
@@ -38,7 +37,6 @@ def so_far(output: Path, batch: Batch) -> Groups | None:
 
 
 def groups_of(batch: Batch, everyone: Iterable[Sequence[Mapping[str, Any]]]) -> Groups:
-    """Return the lines of all ranks as the groups of a file."""
     everyone = list(everyone)
     provenance = everyone[0][0]["provenance"]
     intervals = [(first["rank"], line) for first, *lines in everyone for line in lines if "products" in line]

@@ -11,10 +11,8 @@ PLACES = ("/usr/local/cuda/bin", *sorted(map(str, Path("/opt/nvidia/nsight-compu
 
 
 def find(program: str) -> str | None:
-    """Return the path of a program, or None."""
     return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES]))
 
 
 def not_installed(title: str, program: str) -> str:
-    """Return the message for a missing program."""
     return f"{title} is not installed ({program} is neither on PATH nor beside the CUDA toolkit)"

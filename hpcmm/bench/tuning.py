@@ -44,16 +44,13 @@ class Tuner:
         return self.backend.placed(Task(self.operation, self.variant, tuple(shape), self.dtype, scalars))
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Return whether a shape of the grid is small enough."""
         return math.prod(shape) <= MOST_WORK[DTYPES[self.dtype].itemsize]
 
     def compile_ahead(self, shapes: Sequence[tuple[Sequence[int], float]], threads: int) -> None:
-        """Compile the builds of some shapes in parallel."""
         tasks = [build.task for shape, beta in shapes for build in builds(self.task(shape, beta))]
         self.backend.compile_ahead(tasks, threads)
 
     def entry(self, shape: Sequence[int], beta: float) -> Entry:
-        """Return the seconds of all builds of a shape."""
         task = self.task(shape, beta)
         seconds = trials.timed(self.backend, builds(task), self.operands.of(task))
         if not seconds:

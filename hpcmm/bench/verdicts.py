@@ -19,7 +19,6 @@ FAULT = re.compile(r"cudaError(Assert|IllegalAddress|MisalignedAddress|LaunchFai
 
 
 def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, Any]:
-    """Return the verdict on a kernel at all points of a file."""
     rows = columns["measurements"]
     own = [i for i, (of, contender) in enumerate(zip(rows["variant"], rows["contender"], strict=True))
            if of == contender == name]  # fmt: skip
@@ -102,19 +101,16 @@ def lost_to_others(name: str, columns: Groups) -> bool:
 
 
 def failed(name: str, why: str) -> dict[str, Any]:
-    """Return the verdict on a kernel that could not be run."""
     verdict = {"kernel": name, "passed": False, "points": 0, "where": why, "note": ""}
     return verdict | {"largest": [], "error_over_bound": 0.0}
 
 
 def status(results: Iterable[Mapping[str, Any]]) -> int:
-    """Return the exit status for verdicts."""
     wrong = [result["where"] for result in results if not result["passed"]]
     return WRONG if not all(why.startswith(NotTested.PREFIX) for why in wrong) else UNTESTED if wrong else 0
 
 
 def line_of(result: Mapping[str, Any]) -> str:
-    """Return the line of a verdict."""
     if result["where"].startswith(NotTested.PREFIX):
         return f"{result['kernel']}: {result['where']}"
     if not result["passed"]:

@@ -68,7 +68,6 @@ def add(commands: argparse._SubParsersAction, name: str) -> None:
 
 
 def positive(text: str) -> int:
-    """Read a positive integer of 32 bits."""
     if not text.isdecimal() or not 0 < int(text) < 2**31:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: an integer of at least 1")
     return int(text)

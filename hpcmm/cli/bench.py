@@ -89,7 +89,6 @@ def chosen_or_said(arguments: argparse.Namespace) -> Chosen | int:
 
 
 def unrun(arguments: argparse.Namespace, why: Mapping[str, str]) -> int:
-    """Print the verdicts on kernels that cannot be run, by path, and return the exit status."""
     results = [verdicts.failed(Path(path).name, each) for path, each in why.items()]
     if arguments.json:
         print(json.dumps({"operation": arguments.operation or "", "kernels": results}, indent=1))
@@ -99,7 +98,6 @@ def unrun(arguments: argparse.Namespace, why: Mapping[str, str]) -> int:
 
 
 def adopt(arguments: argparse.Namespace) -> int:
-    """Write a copy of a file with its head."""
     if len(arguments.files) > 1:
         arguments.wrong("--adopt: one file at a time")
     if arguments.adopt.exists():
@@ -299,7 +297,6 @@ def races(chosen: Chosen, judged: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def sanitized(chosen: Chosen) -> list[dict[str, Any]]:
-    """Run each kernel under all sanitizers, and return their reports."""
     found = []
     for name, variant in chosen.kernels.items():
         sweeps = verifying_sweeps(dataclasses.replace(chosen, kernels={name: variant}))
@@ -364,7 +361,6 @@ def write(arguments: argparse.Namespace, columns: store.Groups, lines: Sequence[
 
 
 def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
-    """Verify CUDA kernels on the host, and print the verdicts."""
     results = [verdicts.failed(Path(path).name, why) for path, why in chosen.broken.items()]
     if not arguments.json:
         for each in results:

@@ -97,7 +97,6 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
 
 
 def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
-    """Measure by the workflow; return the timings file, and the experiment."""
     machine = this_machine()
     ranks = arguments.ranks
     if ranks is None:
@@ -232,7 +231,6 @@ def remember(path: Path, found: Check, columns: Columns) -> list[dict[str, Any]]
 
 
 def read_reference(path: Path) -> dict[str, Any]:
-    """Read a file of ``--write-reference``."""
     from hpcmm.analysis import health
 
     try:

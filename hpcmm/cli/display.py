@@ -53,7 +53,6 @@ class Lines:
         self.jobs(f"{done} of {total} points, {sweep}, about {left} left to measure")
 
     def jobs(self, text: str) -> None:
-        """Show the progress of all jobs."""
         if time.monotonic() >= self.due:
             self.due = time.monotonic() + SECONDS_BETWEEN_LINES
             self.say(f"hpcmm: {text}")

@@ -33,7 +33,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def write_course(folder: Path) -> None:
-    """Copy the exercises, or nothing if one of the files exists already."""
     files = sorted(each for each in COURSE.iterdir() if each.is_file())
     refuse_existing([folder / file.name for file in files])
     for each in files:
@@ -59,7 +58,6 @@ def write_kernel(name: str, like: str, folder: Path) -> None:
 
 
 def refuse_existing(paths: list[Path]) -> None:
-    """Raise an error if one of these files exists."""
     present = [str(path) for path in paths if path.exists() or path.is_symlink()]
     if present:
         more = f" and {len(present) - 1} more" if present[1:] else ""

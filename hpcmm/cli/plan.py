@@ -63,7 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def expected(batches: Sequence[Batch], pace: Pace) -> float:
-    """Return the expected seconds of batches, one after another."""
     return sum(pace.seconds(batch) for batch in batches)
 
 

@@ -62,7 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def platform(arguments: argparse.Namespace) -> Any:
-    """Return the platform of the options, the timings file and the site, in this order."""
     from hpcmm.parallel.cost import Line
     from hpcmm.parallel.simulated import Platform
 

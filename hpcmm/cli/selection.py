@@ -41,8 +41,6 @@ class NothingToRun(HpcmmError):
 
 @dataclass
 class Chosen:
-    """What the command measures."""
-
     operation: Operation
     kernels: dict[str, Variant]  # by their names in a config
     against: str  # the name in a config of the variant to compare with; empty for none
@@ -54,17 +52,14 @@ class Chosen:
 
     @property
     def device(self) -> Device:
-        """The device of all kernels."""
         return DEVICES[next(iter(self.kernels.values())).device]
 
     @property
     def title(self) -> str:
-        """Name of the variant to compare with."""
         return of_file(self.operation, self.against) if kernels.is_file(self.against) else self.against
 
 
 def choose(arguments: argparse.Namespace) -> Chosen:
-    """Read the files, and return what to measure."""
     broken: dict[str, str] = {}
     names, refused = combinations(arguments, broken)
     against = arguments.against or ""
@@ -271,7 +266,6 @@ def sweeps_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
 
 
 def taken(operation: Operation, contracts: Sequence[Contract], shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape near a given one that all contracts take."""
     for contract in contracts:
         shape = contract.nearest(dict(zip(operation.dimensions, shape, strict=True)))
     return tuple(shape)

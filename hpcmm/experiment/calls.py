@@ -158,7 +158,6 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
 
 
 def arguments(path: Path, function: Function, values: list[tuple[str, str]], device: str) -> list[str]:
-    """Return the arguments of a function, converted to the types of its parameters."""
     wanted = [parameter.name for parameter in function.parameters]
     if unknown := [name for name, _ in values if name and name not in wanted]:
         allowed = choices(unknown[0], wanted)
@@ -175,7 +174,6 @@ def arguments(path: Path, function: Function, values: list[tuple[str, str]], dev
 
 
 def matched(function: Function, values: list[tuple[str, str]]) -> tuple[list[tuple[Parameter, str]], int]:
-    """Return each parameter with its value, by name or else in order, and the number of values that are left."""
     by_name = {name: value for name, value in values if name}
     in_order = [value for name, value in values if not name]
     pairs = [(each, by_name.get(each.name) or (in_order.pop(0) if in_order else "")) for each in function.parameters]
@@ -183,7 +181,6 @@ def matched(function: Function, values: list[tuple[str, str]]) -> tuple[list[tup
 
 
 def converted(parameter: Parameter, value: str, function: Function, device: str) -> str:
-    """Return a value, converted to the type of a parameter."""
     if value.startswith("{") or re.match(r"\w+\s*\{", value):
         return value if DEVICES[device].accelerator else re.sub(r"^(\w+)\s*\{", r"(\1){", value)
     value = re.sub(r"\bsqrt\((\w+)\)", r"sqrt((double)\1) + 0.5", value)
@@ -303,7 +300,6 @@ def passed_on(path: Path, source: Source, name: str, outside: Sequence[Parameter
 
 
 def declaration(parameter: Parameter) -> str:
-    """Return the declaration of a parameter."""
     lengths = "".join(f"[{each}]" for each in parameter.lengths)
     name = f"(*{parameter.name}){lengths}" if lengths else "*" * parameter.pointers + parameter.name
     return f"{parameter.type} {name}"

@@ -139,7 +139,6 @@ def at_scale(value: Any, scale: str, path: tuple, found: list[tuple[tuple, str]]
 
 
 def filled(value: Any, schema: Mapping[str, Any], scale: str) -> Any:
-    """Add the schema's defaults for missing keys."""
     if not isinstance(value, Mapping):
         return value
     complete = dict(value)

@@ -80,7 +80,6 @@ def call_seconds(task: Task) -> float:
 
 
 def elements(task: Task) -> float:
-    """Return the number of elements of a task's operands."""
     lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
     return sum(math.prod(lengths[name] for name in operand.dimensions) for operand in task.operation.operands)
 

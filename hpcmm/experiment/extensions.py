@@ -90,7 +90,6 @@ def load(paths: Iterable[str | Path]) -> None:
 
 
 def add_kernels(kernels: Iterable[OwnKernel]) -> None:
-    """Add kernels to the ladders of their operations."""
     for kernel in kernels:
         for name in kernel.operations:
             add_variants(name, (kernel.variant,), kernel.path)
@@ -111,7 +110,6 @@ def load_module(path: Path) -> ModuleType:
 
 
 def imported(path: Path) -> ModuleType:
-    """Run the file of an extension as a module."""
     name = f"hpcmm_extension_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or not path.is_file():
@@ -126,7 +124,6 @@ def imported(path: Path) -> ModuleType:
 
 
 def add(module: ModuleType, path: Path) -> None:
-    """Add the definitions of an extension to the tables of this process."""
     for operation in getattr(module, "OPERATIONS", ()):
         insert(OPERATIONS, operation, path)
     for algorithm in getattr(module, "ALGORITHMS", ()):
@@ -148,7 +145,6 @@ def add(module: ModuleType, path: Path) -> None:
 
 
 def add_variants(name: str, variants: Iterable[Variant], path: Path) -> None:
-    """Add variants to the end of an operation's ladder."""
     operation = known(name, path)
     for variant in variants:
         if variant.name in {each.name for each in operation.ladder}:
@@ -157,14 +153,12 @@ def add_variants(name: str, variants: Iterable[Variant], path: Path) -> None:
 
 
 def insert(table: dict[str, Any], record: Any, path: Path) -> None:
-    """Add a record under its name."""
     if record.name in table:
         raise ExtensionError(f"extension {path}: {record.name!r} exists already")
     table[record.name] = record
 
 
 def known(name: str, path: Path) -> Operation:
-    """Return the operation with a name."""
     if name not in OPERATIONS:
         raise ExtensionError(f"extension {path}: {name!r} is unknown; allowed: {', '.join(OPERATIONS)}")
     return OPERATIONS[name]

@@ -24,8 +24,6 @@ OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid")
 
 @dataclass(frozen=True)
 class OwnKernel:
-    """A kernel of a user."""
-
     path: Path
     operations: tuple[str, ...]  # names of the operations that it computes
     variant: Variant  # its record, whose name is that of the file
@@ -161,7 +159,6 @@ def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> 
 
 
 def known_dtypes(head: Mapping[str, Any], operation: Operation, device: str, problems: Problems) -> None:
-    """Report element types of a head that the operation or the device does not have."""
     allowed = [dtype for dtype in operation.dtypes if DTYPES[dtype].is_on(device)]
     arithmetic = head.get("arithmetic")
     for key, names in (("dtypes", head.get("dtypes", ())), ("arithmetic", arithmetic)):
@@ -171,7 +168,6 @@ def known_dtypes(head: Mapping[str, Any], operation: Operation, device: str, pro
 
 
 def apply(changes: Mapping[str, int], head: dict[str, Any], allowed: set[str], problems: Problems) -> None:
-    """Replace values of a head by changed ones."""
     constants = head["constants"] = dict(head.get("constants", {}))
     keys = {key.upper(): key for key in NUMBERS if key in allowed}
     for name, value in changes.items():

@@ -171,7 +171,6 @@ class Plan:
         return rows
 
     def write(self, path: Path) -> None:
-        """Write the plan as JSON."""
         entry = dataclasses.asdict(self) | {"fingerprint": self.fingerprint}
         try:
             with files.replacing(path) as temporary:
@@ -265,7 +264,6 @@ def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
 
 
 def largest_bytes(job: Job) -> int:
-    """Return the size of the largest problem of a job."""
     return max(task_of(point).bytes for point in job.points)
 
 
@@ -295,7 +293,6 @@ def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, machine: M
 
 
 def algorithms_of_batch(batch: Batch) -> list[Algorithm]:
-    """Return the algorithms of the points of a batch."""
     operation = OPERATIONS[batch.operation]
     return [algorithm_of(operation, name) for name in dict.fromkeys(point.algorithm for point in batch.points)]
 

@@ -48,7 +48,6 @@ class Counts:
 
 
 def read(text: str, launches: int) -> Counts:
-    """Read what the emulation counted."""
     counts = json.loads(text)
     accesses = tuple(Access(*each) for each in counts.pop("accesses", ()))
     return Counts(launches, accesses=accesses, **counts)

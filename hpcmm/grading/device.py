@@ -29,8 +29,6 @@ from hpcmm.operations.guards import Guarded
 
 
 class Device:
-    """A variant on a device, with its arrays."""
-
     def __init__(self, setup: Mapping[str, Any], memory: np.ndarray):
         self.memory = memory
         self.operation: Operation = OPERATIONS[setup["operation"]]

@@ -47,8 +47,6 @@ START_SECONDS = 60.0  # a process of the package may take this long to start and
 
 @dataclass(frozen=True)
 class Grade:
-    """The grade of one exercise."""
-
     exercise: str
     file: str
     device: str  # ``"cpu"``, ``"cuda"`` or ``"cuda, emulated"``
@@ -102,7 +100,6 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
 
 
 def answered(path: Path, exercise: Exercise) -> Grade:
-    """Grade the answers to questions."""
     found = Grade(exercise.name, exercise.file, exercise.device.name, False, "", 0.0, exercise.of)
     try:
         why = questions.fault(own_file(path), exercise.sheet)
@@ -114,7 +111,6 @@ def answered(path: Path, exercise: Exercise) -> Grade:
 
 
 def hinted(why: str, exercise: Exercise) -> str:
-    """Return why a file fails, with the hint of its exercise below."""
     return f"{why}\nhint: {exercise.hint}" if exercise.hint and why != NOT_HANDED_IN else why
 
 
@@ -170,8 +166,6 @@ def draw_shapes(exercise: Exercise, rng: np.random.Generator) -> list[tuple[int,
 
 
 class Solution:
-    """A file that solves an exercise, or not."""
-
     def __init__(self, exercise: Exercise, variant: Variant, tools: Tools, rng: np.random.Generator):
         self.exercise, self.operation, self.variant = exercise, exercise.operation, variant
         self.tools, self.rng = tools, rng
@@ -301,7 +295,6 @@ class Solution:
 
 
 def result(task: Task, places: Sequence[Guarded], memory: np.ndarray) -> np.ndarray:
-    """Return the array that a task writes."""
     name = next(operand.name for operand in task.operation.operands if operand.role != "in")
     return next(place for place in places if place.name == name).of(memory)
 

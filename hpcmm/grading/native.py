@@ -93,8 +93,6 @@ def stay_alone() -> None:
 
 
 class Function:
-    """A function of a module of native code."""
-
     def __init__(self, setup: dict, base: int):
         self.base = base
         self.module = ctypes.CDLL(setup["library"])

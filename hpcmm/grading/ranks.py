@@ -222,7 +222,6 @@ class Communicator:
         return self.world.together(f"gather to rank {root}", sendobj, combine)
 
     def _copied(self, obj, moved):
-        """Return a copy, and count the elements of its arrays."""
         self.world.sent += sum(array.size for array in _arrays(obj)) if moved else 0
         return copy.deepcopy(obj)
 

@@ -20,8 +20,6 @@ from hpcmm.operations.guards import Guarded
 
 
 class Runner:
-    """A process that runs kernels."""
-
     def __init__(self, process: Session):
         self.process = process
 
@@ -48,7 +46,6 @@ class Runner:
         return {place.name: place.of(self.process.memory) for place in places}
 
     def at(self, array: np.ndarray) -> int:
-        """Return where an array begins in the shared memory."""
         return array.ctypes.data - self.process.memory.ctypes.data
 
     def argument(self, value: Any) -> list:
@@ -57,8 +54,6 @@ class Runner:
 
 
 class Native(Runner):
-    """A C kernel."""
-
     def run(self, task: Task, places: Sequence[Guarded]) -> float:
         values = [*task.operation.arguments(task, self.arrays(places)), np.int32(cores())]
         return self.ask([{"arguments": [self.argument(value) for value in values]}])
@@ -170,5 +165,4 @@ def workspace(task: Task, begin: int) -> list[Guarded]:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))

@@ -171,13 +171,11 @@ def standard() -> set[str]:
 
 
 def packages() -> list[str]:
-    """Return the folders of packages inside those of the standard library."""
     inside = [f"{each}/{name}" for each in standard() for name in ("site-packages", "dist-packages")]
     return [each for each in inside if Path(each).is_dir()]
 
 
 def of_package() -> tuple[str | Path, ...]:
-    """Return the files that a process of this package needs."""
     libraries = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path.startswith("/")]
     folders = (sys.prefix, sys.base_prefix, PACKAGE, modules.build_folder(), *PYTHONPATH[1:])
     return (*SYSTEM, *folders, files.cache(), *libraries)

@@ -38,8 +38,6 @@ class Refused(Exception):
 
 
 class Reply(NamedTuple):
-    """The answer to a request: its content, and the seconds until it came."""
-
     content: str
     seconds: float
 
@@ -157,7 +155,6 @@ class Session:
         return Reply(content, seconds + self.stopped_at - replied_at)
 
     def _find(self) -> psutil.Process | None:
-        """Return the process itself, which isolation starts as a grandchild."""
         if self.process:
             return self.process
         with contextlib.suppress(psutil.Error, IndexError):

@@ -132,7 +132,6 @@ def system_headers(program: str) -> tuple[str, ...]:
 
 
 def compiled(tools: Tools, macros: Mapping[str, Any]) -> None:
-    """Compile a C kernel."""
     command, _ = modules.compiler()
     if not command:
         raise NotGraded("there is no C compiler on this machine: install gcc, or set CC")

@@ -107,10 +107,7 @@ def measure(
     for number in range(planned.measuring.visits):
         waiting = []
         for batch in planned.to_measure:
-            visits = Recorded.of(entries[batch.name], batch).visits
-            if any(
-                visits.get(fingerprint, (0, 1))[1] for fingerprint in batch.fingerprints
-            ):  # a point needs a further visit
+            if Recorded(batch, entries[batch.name]).whole != set(batch.fingerprints):  # a point needs a further visit
                 waiting.append(batch.name)
         for names in [[each] for each in waiting] if alone else filter(None, [waiting]):
             visit, first = first or Visit(alone), None
@@ -122,7 +119,7 @@ def measure(
                 visit.close()
     parts, unmeasured = [], planned.rows_unmeasured()
     for batch in planned.to_measure:
-        content = Recorded.of(entries[batch.name], batch)
+        content = Recorded(batch, entries[batch.name])
         parts.append(in_order(batch, [], content.runs, content.finished))
         failed = {
             fingerprint: content.failed.get(fingerprint, "")
