@@ -3,7 +3,6 @@
 import dataclasses
 import errno
 import io
-import itertools
 import json
 import os
 import re
@@ -563,21 +562,18 @@ def test_status_follows_a_run_from_its_plan_to_its_end(status, running, mpi_job,
     total, first, second, together, page = status()
     assert page == "report: results/report.html does not show these results; run again"
     assert total == "results: 8 of 8 points measured, 2 of 2 batches done"
-    spent = r"([\d.]+) s in {}: ([\d.]+ s start-up, 0\.[01] s compiling, [\d.]+ s timed, .*[\d.]+ s other)"
+    spent = r"([\d.]+) s in {}: ([\d.]+ s start-up, 0\.[01] s compiling, [\d.]+ s timed, [\d.]+ s other)"
     assert re.search(r" 6/6  done, [\d.]+ s in 1 visit$", first)
     assert re.search(r" 2/2  done, [\d.]+ s in 1 visit$", second)
     whole, parts = re.fullmatch("all batches: " + spent.format("2 visits"), together).groups()
     parts = {part: float(seconds) for seconds, part in (each.split(" s ") for each in parts.split(", "))}
     assert float(whole) == pytest.approx(sum(parts.values()), abs=0.5) and parts["start-up"] > 0
-    assert parts.keys() <= {"start-up", "compiling", "timed", *pace.PARTS, "other"}
+    assert parts.keys() == {"start-up", "compiling", "timed", "other"}
     assert tool_status.ahead(tmp_path / "results", planned) == "hpcmm: nothing to measure: 8 of 8 points are current"
     records = pace.learned(tmp_path / "results")
     assert [record.batch for record in records] == ["size/cpu-r1-1", "later/cpu-r2-1"]
     assert all(record.startup > 0 and record.seconds > 0 and record.predicted > 0 for record in records)
-    for record in records:
-        assert record.steps.keys() <= set(itertools.chain(*pace.PARTS.values()))
-        assert 0 < sum(record.steps.values()) <= record.seconds
-        assert record.timed <= sum(record.steps[step] for step in pace.PARTS[pace.AROUND_RUNS])
+    assert all(record.timed <= record.seconds for record in records)
 
 
 def test_batches_that_share_a_job_start_its_processes_once(command, tmp_path):
@@ -654,17 +650,11 @@ def test_no_option_of_a_run_takes_a_target(rest, tmp_path, monkeypatch):
     assert ("--cores" in ours) == ("-j4" not in rest)
 
 
-@pytest.mark.parametrize("rest", [["--config", "other.yaml"], ["-C", "other.yaml", "scale=full"]])
-def test_a_file_among_the_values_of_config_is_the_experiment(rest, tmp_path, monkeypatch):
-    commands = []
-    monkeypatch.chdir(tmp_path)
-    Path("Snakefile").touch()
-    Path("other.yaml").write_text("sweeps: {}")
-    monkeypatch.setattr(cli_run, "follow", lambda command, *_: commands.append(command) or 1)
-    assert cli_main.main(["run", *rest]) == 1
-    ((_, _, _, *options),) = commands
-    assert options[options.index("--configfile") + 1] == "other.yaml" and options.count("other.yaml") == 1
-    assert ("scale=full" in options) == ("scale=full" in rest) == (rest[0] in options)
+def test_a_file_among_the_values_of_config_names_the_option_for_files():
+    said = cli_run.explained("ConfigError: Unparsable value: 'other.yaml')\n")
+    assert said == (
+        "hpcmm: error: --config other.yaml is not allowed; allowed: KEY=VALUE; a file is: --config-file FILE"
+    )
 
 
 def test_a_second_run_in_a_folder_names_the_first(tmp_path, monkeypatch):
@@ -867,7 +857,6 @@ def test_doctor_checks_everything_that_measuring_needs(tmp_path):
     assert "starts 2 ranks of one job, which exchange 1 MB" in found["launcher"]["found"]
     if backends.missing("cuda"):
         assert found["GPUs"]["state"] in ("ok", "error")  # an error where a driver is installed and shows none
-        assert "CUDA-aware MPI" not in found
     assert not list(tmp_path.iterdir()), "it leaves nothing behind"
 
 
@@ -882,7 +871,7 @@ def test_doctor_prints_a_line_a_check_and_its_advice():
 def test_doctor_tries_the_gpus(tmp_path):
     found = checks(hpcmm("doctor", "--json", folder=tmp_path))
     assert found["GPU 0"]["state"] == "ok" and "GPU-" in found["GPU 0"]["found"]
-    assert {"driver", "CUDA", "NCCL", "CUDA-aware MPI"} <= set(found)
+    assert {"driver", "CUDA", "NCCL"} <= set(found)
 
 
 def test_doctor_of_several_ranks_prints_once(mpiexec, tmp_path):

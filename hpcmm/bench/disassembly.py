@@ -57,7 +57,6 @@ def disassemble(cubin: Path) -> str:
 
 
 def mixes(listing: str) -> dict[str, Mix]:
-    """Count the instructions of each function of a listing."""
     functions: dict[str, tuple[list[Instruction], dict[str, int]]] = {}
     waiting: list[str] = []  # labels whose instruction follows
     code: list[Instruction] = []

@@ -16,7 +16,6 @@ TICK_SECONDS = 2.0  # maximum time between two values of a counter
 
 
 def why_unreadable(backend) -> str:
-    """Return why the energy of a device cannot be read; empty if it can."""
     try:
         backend.energy()
     except DeviceError as error:

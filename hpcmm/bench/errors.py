@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hpcmm.bench.inputs import draw_inputs
+from hpcmm.bench.inputs import computing, draw_inputs
 from hpcmm.model import Task, Verdict
 from hpcmm.model.quantities import DATA
 from hpcmm.operations import cores
@@ -47,24 +47,12 @@ class Kinds:
             drawn = draw_inputs(backend, task, True, seed, number)
             self.inputs[kind] = {name: of_kind(kind, x, rng) for name, x in drawn.items()}
             self.judges[kind] = task.operation.reference(task, self.inputs[kind])
-        (self.output,) = (operand for operand in task.operation.operands if operand.role != "in")
-        self.result = backend.host_empty(task.shape_of(self.output), task.storage(self.output), True)
 
     def errors(self, task: Task) -> dict[str, float]:
         """Run a task of the same problem on each kind of data; return ``quantities.ERRORS``."""
         values: dict[str, float] = {}
-        operands = task.operation.operands
-        arrays = {
-            operand.name: self.backend.empty(task.shape_of(operand), task.storage(operand)) for operand in operands
-        }
-        run = self.backend.prepare(task, arrays)
+        compute = computing(self.backend, task)
         for kind, inputs in self.inputs.items():
-            arrays[self.output.name].fill(task.element.results.poison)
-            for name, content in inputs.items():
-                self.backend.copy(content, arrays[name])
-            run.whole()
-            self.backend.synchronize()
-            self.backend.copy(arrays[self.output.name], self.result)
-            verdict = self.judges[kind](self.result)
+            verdict = self.judges[kind](compute(inputs))
             values |= {f"error_{kind}": verdict.error, f"rms_{kind}": verdict.rms}
         return values

@@ -28,7 +28,6 @@ def mistake(backend, task: Task) -> str:
 
 
 def once(backend, task: Task, inputs, judge, rng: np.random.Generator) -> str:
-    """Run a kernel once; return what is wrong."""
     pitched = task.variant.function is None  # a function in Python may need contiguous arrays
     places = guards.layout(task, rng, pitched, PADDING)
     memory = empty((places[-1].end,), np.uint8)  # aligned, as vector instructions need it
@@ -46,7 +45,7 @@ def once(backend, task: Task, inputs, judge, rng: np.random.Generator) -> str:
             backend.copy(regions[each.name], each.whole(memory))
     if wrong := guards.trespass(before, memory, places, task):
         return wrong
-    output = next(operand for operand in task.operation.operands if operand.role != "in")
+    output = task.operation.output
     verdict = judge(next(place for place in places if place.name == output.name).of(memory))
     padded = "with padded rows: " if pitched and len(output.dimensions) > 1 else ""
     return "" if verdict.passed else f"{padded}{verdict.where}"

@@ -97,7 +97,7 @@ def of_product(task: Task, run: Run) -> str:
 
 
 def on_cpu(task: Task) -> str:
-    output = next(each for each in task.operation.operands if each.role != "in")
+    output = task.operation.output
 
     def run(other: Task, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
         source = kernels.source(other.operation, other.variant)

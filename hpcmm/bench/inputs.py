@@ -1,6 +1,8 @@
-"""Random inputs in the host memory of a device."""
+"""Random inputs in the host memory of a device, and runs of a task on them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -28,3 +30,30 @@ def draw_inputs(backend, task: Task, pinned: bool, *seed: int) -> dict[str, np.n
         inputs[name] = backend.host_empty(array.shape, array.dtype, pinned)
         cores.copy(array, inputs[name])
     return inputs
+
+
+def computing(backend, task: Task) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
+    """Return a function that computes a task once on a device, and returns the result in host memory.
+
+    Operands with fewer rows than the inputs are their first rows. No builds are tried for them, which would take longer
+    than all runs: without an earlier trial, the model chooses one.
+    """
+    output = task.operation.output
+    arrays = {each.name: backend.empty(task.shape_of(each), task.storage(each)) for each in task.operation.operands}
+    tries, backend.tries = backend.tries, False
+    try:
+        run = backend.prepare(task, arrays)
+    finally:
+        backend.tries = tries
+
+    def compute(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        arrays[output.name].fill(task.element.results.poison)
+        for name, content in inputs.items():
+            backend.copy(content[: len(arrays[name])] if content.ndim else content, arrays[name])
+        run.whole()
+        backend.synchronize()
+        host = np.empty(task.shape_of(output), task.storage(output))
+        backend.copy(arrays[output.name], host)
+        return host
+
+    return compute

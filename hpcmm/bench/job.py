@@ -9,7 +9,6 @@ import os
 import socket
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -108,20 +107,13 @@ def measure_batch(
 ) -> list[str]:
     """Measure one visit of each point of a batch, and continue from its journal if it has entries.
 
-    A process makes the next visit of each point. The process that makes the last visit completes the journal. A batch
-    is thus measured by ``measuring.visits`` processes, one after another, and the visits of a point are one visit of
-    the whole job apart.
+    A batch is thus measured by ``measuring.visits`` processes, one after another; the last one completes the journal.
+    A point in which an earlier job ended comes last. After ``ATTEMPTS`` failed attempts it is recorded as not measured,
+    with the reason; if it has earlier visits, it is recorded with these.
 
-    Points with the same fingerprint are taken from the journal or from earlier files of the batch. A point in which an
-    earlier job ended comes last. After ``ATTEMPTS`` failed attempts it is recorded as not measured, with the reason; if
-    it has earlier visits, it is recorded with these.
-
-    On rank 0, ``opened(batch, provenance)`` returns the journal. ``elsewhere`` has the points and seconds of other
-    batches, which are shown with those of this one. ``results`` is the folder that records the time of the visit, for
-    expected times.
-
-    Return on every rank the points that could not be measured, with the reason. If there are some, and before the last
-    visit, the journal is not completed.
+    On rank 0, ``opened(batch, provenance)`` returns the journal, ``elsewhere`` has the progress of other batches, and
+    ``results`` is the folder that records the time of the visit, for expected times. Return on every rank the points
+    that could not be measured, with the reason.
     """
     process.expect(f"{batch.name}: start-up", STARTUP_SECONDS)
     visit = BatchVisit(process, batch, measuring, opened, elsewhere or Elsewhere())
@@ -147,9 +139,7 @@ class BatchVisit:
         self.began = process.free_since
         self.described = process.described | provenance.moment()
         self.problem: Problem | None = None
-        self.step = self.name = ""  # of the measurement of a point, with and without its contender; empty outside
-        self.steps: dict[str, float] = defaultdict(float)  # seconds of the steps that have ended, by name
-        self.since = 0.0
+        self.step = ""  # of the measurement of a point; empty outside
         transport, exchanges = self.open_transports()
         self.memory = preflight(self.comm, self.backend, self.operation, batch.points, algorithms_of(self.operation))
         self.refused = {}
@@ -206,7 +196,6 @@ class BatchVisit:
         return transport, exchanges
 
     def why_not(self, point: Point) -> str:
-        """Return the reason why these ranks cannot measure a point; empty if they can."""
         return (
             self.refused[point.variant, point.dtype] or self.unopened.get(point.algorithm) or self.memory[point.key][0]
         )
@@ -216,11 +205,7 @@ class BatchVisit:
             print(f"{self.batch.name}: {text}", flush=True)
 
     def begin(self, step: str, of: str = "") -> None:
-        """Note the step of a measurement, for its time, and for the message if it does not end."""
-        now = time.perf_counter()
-        if self.name:
-            self.steps[self.name] += now - self.since
-        self.name, self.since = step, now
+        """Note the step of a measurement, for the message if it does not end."""
         self.step = f"{step} of {of}" if of else step
 
     def clear(self, before_next: bool = False) -> None:
@@ -229,7 +214,6 @@ class BatchVisit:
         self.backend.release(before_next)  # raises if the device can no longer be used
 
     def compile(self) -> None:
-        """Compile the kernels of the points that these ranks can measure."""
         able = [point for point, *_ in self.waiting if not self.why_not(point)]
         begin, device = time.perf_counter(), DEVICES[self.batch.device]
         seconds = STARTUP_SECONDS + len(self.process.uncompiled) * device.prepare_seconds
@@ -325,7 +309,7 @@ class BatchVisit:
             whole = time.perf_counter() - self.began
             if results and self.waiting:
                 bound = sum(each[2] for each in self.waiting) / self.measuring.visits  # predictions are of all visits
-                parts = self.startup, self.compiling, self.timed, self.visit, dict(self.steps)
+                parts = self.startup, self.compiling, self.timed, self.visit
                 of_batch = self.batch.name, self.batch.operation, self.batch.device
                 pace.record(results, pace.Record(*of_batch, bound, whole - self.startup, *parts))
             self.report_disturbances()
@@ -386,7 +370,6 @@ def worth_another(measurement: Measurement, measuring: Measuring) -> bool:
 
 
 def process_age() -> float:
-    """Return the seconds since this process started, by the monotonic clock."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22, starttime, counted from the boot
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started
@@ -405,7 +388,6 @@ class Progress:
         self.number = 0
 
     def done(self, text: str) -> None:
-        """Report a finished point, with the progress and the remaining time."""
         self.number += 1
         now = time.perf_counter()
         took, self.last = now - self.last, now

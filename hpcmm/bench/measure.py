@@ -79,18 +79,7 @@ def of_visit(measuring: Measuring) -> Measuring:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Known:
-    """What is known about a baseline from an earlier point of the same problem in this process.
-
-    ``checksum`` is of the bits of the verified result on this rank.
-    """
-
-    verdict: Verdict
-    checksum: int
-    clock: float
-    errors: Mapping[str, float]
-    differences: Mapping[str, float]
+KEPT = ("verdict", "checksum", "clock", "errors", "differences")  # of a baseline, for further points of its problem
 
 
 class Contender:
@@ -203,11 +192,10 @@ class Contender:
         same = checksum is not None and self.distribution.checksum() == checksum and not self.run.complaint()
         return bool(self.distribution.comm.allreduce(int(same)) == self.distribution.comm.size)
 
-    def take(self, known: Known) -> None:
-        """Reuse this baseline's earlier verdict, if the last result is bitwise equal. Collective."""
-        if self.has_bits(known.checksum):
-            self.verdict, self.checksum = known.verdict, known.checksum
-            self.clock, self.errors, self.differences = known.clock, known.errors, known.differences
+    def take(self, known: Mapping[str, Any]) -> None:
+        """Reuse what is known about this baseline, if the last result has the same bits. Collective."""
+        if self.has_bits(known["checksum"]):
+            vars(self).update(known)
 
     def recall(self, first: Verdict) -> None:
         """Reuse the verdict of the first visit if the result has the same bits; fail if it promises them. Collective.
@@ -322,7 +310,6 @@ class Contender:
 
     @untimed
     def visited(self) -> Visit:
-        """Return what is known of this visit. Collective."""
         distribution = self.distribution
         pages = distribution.comm.allgather(distribution.backend.huge_pages(distribution.arrays.values()))
         least = float(np.fmin.reduce(pages))  # a rank without rows has no arrays
@@ -373,36 +360,29 @@ class Problem:
         self.seconds = seconds
         self.judges: dict[Arithmetic, Callable[[np.ndarray], Verdict]] = {}
         self.backend = backend
-        self.place, self.connections = (comm, backend, task, self.inputs, point.page_locked), connections
+        self.comm, self.connections = comm, connections
+        self.task, self.point, self.seed = task, point, seed
         self.placed: dict[str, Distribution] = {}
-        self.seed = seed
-        self.compared: SameBits | None = None
-        self.baselines: dict[tuple[str, int], Known] = {}  # by variant and tile
+        self.baselines: dict[tuple[str, int], dict[str, Any]] = {}  # ``KEPT``, by variant and tile
         self.begin: Callable[[str, str], None] = lambda step, of: None
 
     def step(self, name: str, contender: Contender) -> None:
-        """Begin a step of a measurement, one of ``pace.PARTS``, of a contender and its launches."""
+        """Begin a step of a measurement, of a contender and its launches."""
         launches = contender.run.launches
         self.begin(name, contender.variant.name + (f" ({launches})" if launches else ""))
 
     def remember(self, contender: Contender) -> None:
-        """Keep what is known about a baseline, for further points of this problem."""
         if not contender.visit and contender.baseline and contender.algorithm == TEXTBOOK and contender.verdict.passed:
-            self.baselines[contender.key] = Known(
-                contender.verdict, contender.checksum, contender.clock, contender.errors, contender.differences
-            )
+            self.baselines[contender.key] = {name: getattr(contender, name) for name in KEPT}
 
     @functools.cached_property
     def kinds(self) -> Kinds:
-        _, _, task, *_ = self.place
-        return Kinds(self.backend, task, self.seed)
+        return Kinds(self.backend, self.task, self.seed)
 
     @untimed
-    def same_bits(self, point: Point) -> SameBits:
-        comm, backend, *_ = self.place
-        if self.compared is None:
-            self.compared = SameBits(comm, backend, point, self.seed, self.connections)
-        return self.compared
+    @functools.cached_property
+    def same_bits(self) -> SameBits:
+        return SameBits(self.comm, self.backend, self.point, self.seed, self.connections)
 
     def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
         """Return the check of the results of a task, if this rank drew inputs.
@@ -424,10 +404,9 @@ class Problem:
             if name not in self.placed:
                 algorithm = algorithm_of(self.operation, name)
                 transport, _ = self.connections.of(algorithm) if self.connections else (None, "")
-                _, _, task, *_ = self.place
-                self.placed[name] = algorithm.of(task.element, task.variant.invariant).distribution(
-                    *self.place, transport
-                )
+                place = self.comm, self.backend, self.task, self.inputs, self.point.page_locked, transport
+                algorithm = algorithm.of(self.task.element, self.task.variant.invariant)
+                self.placed[name] = algorithm.distribution(*place)
         return {name: self.placed[name] for name in algorithms}
 
     def close(self) -> None:
@@ -455,11 +434,8 @@ def measure_point(
     same variant, if it is to be measured ``beside``; its kernel alone is a product with B on every rank.
 
     The limits of ``measuring`` are those of all visits together, which count from 0. ``verdicts`` has those of the
-    first visit by contender and algorithm. A later visit whose result has the same bits takes this verdict. Other bits
-    are verified, or wrong if the variant promises the same ones.
-
-    Return the measurement of the point, then that of the baseline unless the point is the baseline. Samples are on rank
-    0 only.
+    first visit by contender and algorithm. Return the measurement of the point, then that of the baseline unless the
+    point is the baseline, with samples on rank 0 only.
     """
     problem.backend.cold, problem.backend.tries = measuring.cache == "cold", not measuring.only_verifies
     pairs = contending(problem, point, measuring, beside)
@@ -555,24 +531,21 @@ def take_turns(problem: Problem, contenders: Sequence[Contender], limits: Measur
 def measure_once(problem: Problem, contenders: Sequence[Contender], measuring: Measuring) -> None:
     """Measure what one visit suffices for: energy, errors on each kind of data, differences of bits, and the clock."""
     for contender in contenders:
-        if measuring.energy and contender.point.ranks == 1 and "kernel" in contender.measures:
+        whole, task = contender.point.ranks == 1, contender.task
+        kernel = whole and "kernel" in contender.measures
+        if measuring.energy and kernel:
             problem.step("energy", contender)
             contender.measure_energy()
-        on_cpu = not DEVICES[contender.variant.device].accelerator
-        if on_cpu and contender.point.ranks == 1 and "kernel" in contender.measures and not measuring.only_verifies:
+        if kernel and not DEVICES[contender.variant.device].accelerator and not measuring.only_verifies:
             problem.step("events", contender)
             contender.count_events()
-    for contender in contenders:
-        whole = contender.point.ranks == 1 and has_errors(contender.task)
-        if measuring.accuracy and whole and not contender.errors:
+        if measuring.accuracy and whole and has_errors(task) and not contender.errors:
             problem.step("errors", contender)
             contender.measure_errors(problem.kinds)
-    for contender in contenders:
-        compared = multiplies(contender.task) or reduces(contender.task)
-        if measuring.same_bits and compared and contender.verdict.passed and not contender.differences:
+        compared = measuring.same_bits and (multiplies(task) or reduces(task))
+        if compared and contender.verdict.passed and not contender.differences:
             problem.step("bits", contender)
-            contender.measure_differences(problem.same_bits(contender.point))
-    for contender in contenders:
+            contender.measure_differences(problem.same_bits)
         if not measuring.only_verifies and math.isnan(contender.clock):
             problem.step("clock", contender)
             if times := contender.seconds[False]:  # these runs are not timed

@@ -156,8 +156,8 @@ def wrong(kernel: Callable[..., HostKernel], task: Task, part: Task, order: str,
     except KernelError as error:
         line = re.search(r"in line \d+(?: of \S+)?", str(error))
         return f", {line[0]}" if line else ""
-    (result,) = (operand.name for operand in task.operation.operands if operand.role != "in")
-    return None if part.operation.reference(part, inputs)(parts[result]).passed else ""
+    right = part.operation.reference(part, inputs)(parts[task.operation.output.name]).passed
+    return None if right else ""
 
 
 def untouched(size: int) -> np.ndarray:
@@ -193,8 +193,7 @@ def run(
     note = launch_all(kernel, task, arrays, order)
     if wrong := guards.trespass(before, memory, places, task):
         raise KernelError(f"{order} order: {wrong}")
-    (result,) = (operand.name for operand in task.operation.operands if operand.role != "in")
-    return arrays[result], note
+    return arrays[task.operation.output.name], note
 
 
 def hint_of(task: Task, folder: Path) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hpcmm.experiment.durations import EXPECTED_SHARE, EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS
@@ -15,15 +15,6 @@ from hpcmm.system import files
 LAUNCH_SECONDS = 0.2  # per visit of a batch, before the first process of a job and after the last
 FILE = "paces.jsonl"  # in the results folder; without it the expected times are the defaults
 PRIOR = 0.3  # of a batch, as which its expected pace counts beside that of its first points
-SHOWN_SECONDS = 0.05  # minimum seconds of a part that is shown
-# Parts of the time of points, and the steps of ``measure_point`` in each. Timed seconds are counted separately.
-AROUND_RUNS = "caches and warm-ups"
-PARTS = {
-    "inputs and references": ("preparation", "reference"),
-    "verification": ("verification",),
-    AROUND_RUNS: ("first call", "warm-up", "timing"),
-    "clock and errors": ("clock", "energy", "events", "errors", "bits"),
-}
 
 
 @dataclass(frozen=True)
@@ -38,8 +29,6 @@ class Record:
     compiling: float | None = None  # seconds of ``startup`` in which kernels are compiled
     timed: float | None = None  # seconds of timed calls and kernels
     visit: int = 0  # counted from 0
-    # Seconds of each step in ``PARTS``, including its timed calls and kernels; empty if unknown
-    steps: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 class Pace:
@@ -50,7 +39,6 @@ class Pace:
         self.records = [record for record in newest.values() if record.predicted > 0]
 
     def share(self, batch: Batch) -> float:
-        """Return the expected part of an upper bound."""
         on_device = [record for record in self.records if record.device == batch.device]
         alike = [record for record in on_device if record.operation == batch.operation]
         for records in filter(None, (alike, on_device)):
@@ -90,7 +78,6 @@ def learned(results: Path) -> list[Record]:
                 record = Record(**json.loads(line))
                 numbers = [record.predicted, record.seconds, record.visit]
                 numbers += [each or 0 for each in (record.startup, record.compiling, record.timed)]
-                numbers += dict(record.steps).values()
                 if all(type(number) in (int, float) and 0 <= number < float("inf") for number in numbers):
                     found.append(record)
     return found
@@ -103,9 +90,6 @@ def spent(records: Iterable[Record], parts_too: bool = True) -> str:
     >>> one = Record("a/cuda-r1-1", "matmul", "cuda", 60, 8.0, 2.5, 1.5, 3.0)
     >>> spent([one, replace(one, visit=1, compiling=0.0), replace(one, visit=1, seconds=4.0, compiling=0.0)])
     '17.0 s in 2 visits: 3.5 s start-up, 1.5 s compiling, 6.0 s timed, 6.0 s other'
-    >>> spent([replace(one, steps={"reference": 2.0, "verification": 1.0, "timing": 4.0})])
-    '10.5 s in 1 visit: 1.0 s start-up, 1.5 s compiling, 3.0 s timed, 2.0 s inputs and references, 1.0 s verification, \
-1.0 s caches and warm-ups, 1.0 s other'
     >>> spent([Record("a/cuda-r1-1", "matmul", "cuda", 60, 8.0)])
     ''
     """
@@ -118,12 +102,6 @@ def spent(records: Iterable[Record], parts_too: bool = True) -> str:
     if not parts_too:
         return total
     parts = {"start-up": startup - compiling, "compiling": compiling, "timed": timed}
-    for part, steps in PARTS.items():
-        taken = sum(each.steps.get(step, 0.0) for each in newest for step in steps)
-        if part == AROUND_RUNS:
-            taken -= sum(each.timed for each in newest if each.steps)
-        if taken >= SHOWN_SECONDS:
-            parts[part] = taken
     parts["other"] = startup + seconds - sum(parts.values())
     listed = ", ".join(f"{took:.1f} s {part}" for part, took in parts.items())
     return f"{total}: {listed}"

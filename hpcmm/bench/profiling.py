@@ -60,7 +60,6 @@ def version(program: str) -> str:
 
 
 def command(program: str, log: Path, cold: bool, watched: Sequence[str | Path]) -> list[str]:
-    """Return the command that profiles the kernels of ``watched`` in its profiled ranges."""
     metrics = [DURATION, *(metric for _, _, metric in COUNTERS.values())]
     options = {
         "--page": "raw",
@@ -151,11 +150,8 @@ def profile(
     """Profile the points of one operation into ``output``, in parts; return why nothing could be profiled.
 
     The names of the ``parts`` change when a part must be repeated; one that an earlier job finished is not repeated.
-    The folder ``output`` without its suffix has a file of each part, and the output of Nsight Compute.
-
-    ``watched`` is the command that runs the points for the profiler. The option ``--part`` and, as the last argument,
-    the path of the file for its provenance and verdicts are added. Raise ProfilerError if it fails, or if the output
-    cannot be used.
+    ``watched`` is the command that runs the points for the profiler, without the part and the file for its provenance
+    and verdicts. Raise ProfilerError if it fails, or if the output cannot be used.
     """
     program = tools.find(PROGRAM)
     reason = "" if program else NOT_INSTALLED

@@ -82,12 +82,10 @@ def chosen(path: str) -> str:
 
 
 def values(pattern: str) -> str:
-    """Return the distinct contents of all files that match a pattern."""
     return ", ".join(sorted({path.read_text().strip() for path in ROOT.glob(pattern)}))
 
 
 def field(path: str, name: str) -> str:
-    """Return the value of the first line ``name: value`` of a file."""
     return re.search(rf"^{name}\s*:\s*(.*)$", text(path), re.MULTILINE)[1]
 
 

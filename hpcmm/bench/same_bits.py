@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm import backends
-from hpcmm.bench.inputs import draw_inputs
+from hpcmm.bench.inputs import computing, draw_inputs
 from hpcmm.model import Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DType
@@ -86,33 +86,8 @@ def reduces(task: Task) -> bool:
 
 
 def result_on(backend: Any, task: Task, inputs: Mapping[str, np.ndarray]) -> Callable[[], np.ndarray]:
-    """Return a function that computes a task once on one device, and returns the result in host memory.
-
-    Operands with fewer rows than the inputs are their first rows. No builds are tried for them, which would take longer
-    than all comparisons: without an earlier trial, the model chooses one.
-    """
-    arrays = {
-        operand.name: backend.empty(task.shape_of(operand), task.storage(operand))
-        for operand in task.operation.operands
-    }
-    tries, backend.tries = backend.tries, False
-    try:
-        run = backend.prepare(task, arrays)
-    finally:
-        backend.tries = tries
-    (output,) = (operand for operand in task.operation.operands if operand.role != "in")
-
-    def result() -> np.ndarray:
-        arrays[output.name].fill(task.element.results.poison)
-        for name, content in inputs.items():
-            backend.copy(content[: len(arrays[name])] if content.ndim else content, arrays[name])
-        run.whole()
-        backend.synchronize()
-        host = np.empty(task.shape_of(output), task.storage(output))
-        backend.copy(arrays[output.name], host)
-        return host
-
-    return result
+    """Return a function that computes a task once on one device, and returns the result in host memory."""
+    return functools.partial(computing(backend, task), inputs)
 
 
 Compute = Callable[[Task, Mapping[str, np.ndarray]], Callable[[], np.ndarray]]  # as ``result_on`` a device

@@ -90,14 +90,14 @@ class Elsewhere:
 
 
 def look_at_all(
-    results: Path, planned: plan.Plan, now: datetime | None = None, known: Mapping[str, BatchState] | None = None
+    results: Path, planned: plan.Plan, known: Mapping[str, BatchState] | None = None
 ) -> tuple[list[BatchState], Pace]:
     """Return the progress of each batch of a plan, and the pace of the batches of this folder.
 
     ``known`` has the progress of batches by name; their files are not read again.
     """
-    now, known = now or datetime.now(UTC), known or {}
-    states = {batch.name: known.get(batch.name) or look(results, batch, now) for batch in planned.to_measure}
+    known = known or {}
+    states = {batch.name: known.get(batch.name) or look(results, batch) for batch in planned.to_measure}
     for job in planned.jobs:
         if waiting := tuple(left for batch in job.batches if (left := states[batch.name].left)):
             for batch, bound in zip(waiting, Job(waiting).bounds, strict=True):
@@ -106,10 +106,10 @@ def look_at_all(
     return list(states.values()), pace
 
 
-def text(results: Path, now: datetime | None = None) -> str:
+def text(results: Path) -> str:
     """Return the progress of a run, one line per batch, from the folder with its plan, ``raw/`` and ``report.html``."""
     planned = plan.read(results / "plan.json")
-    states, pace = look_at_all(results, planned, now)
+    states, pace = look_at_all(results, planned)
     complete = sum(state.complete for state in states)
     lines = [f"{results}: {progress(states, pace)}"]
     width = max(len(state.batch.name) for state in states)
@@ -156,19 +156,19 @@ def progress(states: Sequence[BatchState], pace: Pace) -> str:
 def ahead(results: Path, planned: plan.Plan) -> str:
     """Return the points, jobs and expected time of a run that begins, in one line."""
     states, pace = look_at_all(results, planned)
-    open_states = [state for state in states if not state.complete]
-    open_names = {state.batch.name for state in open_states}
-    jobs = sum(any(batch.name in open_names for batch in job.batches) for job in planned.jobs)
-    points = sum(len(state.batch.points) - state.done for state in open_states)
+    waiting = {state.batch.name: state for state in states if not state.complete}
+    jobs = sum(any(batch.name in waiting for batch in job.batches) for job in planned.jobs)
+    points = sum(len(state.batch.points) - state.done for state in waiting.values())
     done = sum(state.done for state in states)
     kept = f"{done} of {done + points} points are measured; " if done else ""
     minutes = planned.config.get("sustain_minutes", 0)
     then = f"; products for {minutes:g} min" if minutes else ""
     if not points:
         return f"hpcmm: nothing to measure: {done} of {done} points are current{then}"
-    left = estimate(sum(state.expected(pace) for state in open_states), sum(state.seconds for state in open_states))
-    jobs_left = "1 job" if jobs == 1 else f"{jobs} jobs"
-    order = "" if jobs == 1 else ", one job after another"
+    left = estimate(
+        sum(state.expected(pace) for state in waiting.values()), sum(state.seconds for state in waiting.values())
+    )
+    jobs_left, order = ("1 job", "") if jobs == 1 else (f"{jobs} jobs", ", one job after another")
     todo = "1 point" if points == 1 else f"{points} points"
     return f"hpcmm: {kept}{todo} in {jobs_left} to measure, {left}{order}{then}"
 
@@ -212,8 +212,7 @@ def unfinished(planned: plan.Plan, results: Path) -> str:
     return "\n".join([head, *lines]) if lines else ""
 
 
-def look(results: Path, batch: Batch, now: datetime) -> BatchState:
-    """Return the progress of a batch, from its file and its journal."""
+def look(results: Path, batch: Batch) -> BatchState:
     output = batch.file(results)
     count = len(batch.points)
     stored = on_disk(output, batch)
@@ -222,8 +221,8 @@ def look(results: Path, batch: Batch, now: datetime) -> BatchState:
         return BatchState(batch, count, False, 0, count, unmeasured=unmeasured)
     seen = glance(output, batch)
     if seen is None:
-        rest = without(batch, stored)
-        return BatchState(batch, len(stored), False, batch.seconds, len(stored), left=rest, unmeasured=unmeasured)
+        rest, done = without(batch, stored), len(stored)
+        return BatchState(batch, done, False, batch.seconds, done, left=rest, unmeasured=unmeasured)
     predicted = dict(zip(batch.fingerprints, batch.predicted, strict=True))
     names = {point.key: point.name for point in batch.points}
     shares = {each: 1.0 if each in stored else seen.share(each) for each in predicted}
@@ -240,7 +239,7 @@ def look(results: Path, batch: Batch, now: datetime) -> BatchState:
     at = names.get(begun, "")
     if at and visit:
         at += f" in visit {visit + 1}"
-    silent = (now - changed).total_seconds()
+    silent = (datetime.now(UTC) - changed).total_seconds()
     # a point takes at most its predicted time; the first one also waits for the start of the ranks
     paused = seen.ended and not failed
     over = not paused and (has_ended(seen, changed) or silent > STARTUP_SECONDS + 2 * max(batch.predicted))

@@ -61,7 +61,6 @@ class Product:
         return self.backend.seconds(self.run)
 
     def interval(self, seconds: float) -> dict[str, Any]:
-        """Repeat for some seconds, at least once; return the counts."""
         end, products, wrong, busy = time.perf_counter() + seconds, 0, 0, 0.0
         while not products or time.perf_counter() < end:
             busy += self.once()
@@ -82,12 +81,9 @@ def sustain(
 ) -> bool:
     """Repeat the products of a batch on each rank for its expected seconds, and write ``output``. Collective.
 
-    ``batch`` is one of ``planned.sustained``. The lines of each rank are beside ``output`` until it is complete. After
-    each interval, ``stopped`` returns whether this rank must end early. ``expect`` is called with the name of the next
-    step and the upper bound of its seconds.
-
-    Return whether no rank ended early. Otherwise there is no ``output``, and ``sustained.so_far`` returns the
-    measurements.
+    The lines of each rank are beside ``output`` until it is complete. After each interval, ``stopped`` returns whether
+    this rank must end early. Return whether no rank did; else there is no ``output``, and ``sustained.so_far`` returns
+    the measurements.
     """
     seconds = sum(batch.predicted)
     expect(f"{batch.name}: start-up", batch.seconds - seconds)
@@ -136,7 +132,6 @@ def sustain(
 
 
 def report(batch: Batch, minute: int, seconds: float, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Print the progress in minutes, and the products of rank 0 so far."""
     products, wrong = (sum(line.get(name, 0) for line in lines) for name in ("products", "wrong"))
     last = math.ceil(seconds / 60)
     place = f"[{min(minute, last):{len(str(last))}}/{last}]"

@@ -89,7 +89,6 @@ def raced(
 
 
 def missing_points(name: str, columns: Groups) -> list[str]:
-    """Return the reasons for which points of a kernel are missing."""
     rows = columns["omitted"]
     return [why for of, why in zip(rows["variant"], rows["reason"], strict=True) if of == name]
 

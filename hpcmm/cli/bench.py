@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -51,50 +51,73 @@ def constants(text: str) -> tuple[str, list[int]]:
     return name, [int(each) for each in dict.fromkeys(values.split(","))]
 
 
+class Output:
+    """The verdicts of the command: each is printed when it is known, or all of them as JSON at the end."""
+
+    def __init__(self, arguments: argparse.Namespace, remark: str = ""):
+        self.json, self.remark = arguments.json, remark
+        self.results: list[dict[str, Any]] = []
+
+    def say(self, text: str) -> None:
+        if not self.json:
+            print(text, flush=True)
+
+    def add(self, result: dict[str, Any]) -> None:
+        self.results.append(result)
+        self.say(verdicts.line_of(result) + self.remark)
+
+    def add_failed(self, why: Mapping[str, str]) -> None:
+        """Add the verdicts on kernels that cannot be run, by path."""
+        for path, each in why.items():
+            self.add(verdicts.failed(Path(path).name, each))
+
+    def end(self, **found: Any) -> int:
+        """Print the JSON, and return the exit status."""
+        if self.json:
+            print(json.dumps({**found, "kernels": self.results}, indent=1))
+        return verdicts.status(self.results)
+
+
 def run(arguments: argparse.Namespace) -> int:
     if arguments.watch:
         return watch(arguments)
     if arguments.adopt:
         return adopt(arguments)
-    if arguments.on_host:
-        chosen = chosen_or_said(arguments)
-        return chosen if isinstance(chosen, int) else on_host(arguments, chosen)
-    with contextlib.closing(trial.Visit()) as first:  # it starts while the files are read
-        chosen = chosen_or_said(arguments)
-        if isinstance(chosen, int):
-            return chosen
-        if missing := backends.missing(chosen.device.name):
-            if backends.this_machine().count[chosen.device.name]:
-                raise HpcmmError(f"{missing}; --on-host verifies CUDA kernels on the CPU")
-            if all(map(is_cuda, chosen.kernels.values())):
-                print("hpcmm: this machine has no GPU: verified on the CPU, as by --on-host", file=sys.stderr)
-                return on_host(arguments, dataclasses.replace(chosen, asked=[]))  # sizes to time
-            return unrun(arguments, dict.fromkeys(chosen.kernels, str(NotTested("needs a GPU"))))
-        surroundings.say()
-        return measured(arguments, chosen, first)
+    try:
+        if arguments.on_host:
+            return on_host(arguments, chosen_by(arguments))
+        with contextlib.closing(trial.Visit()) as first:  # it starts while the files are read
+            return on_device(arguments, chosen_by(arguments), first)
+    except NothingToRun as error:
+        output = Output(arguments)
+        output.add_failed(error.broken)
+        return output.end(operation=arguments.operation or "")
 
 
-def chosen_or_said(arguments: argparse.Namespace) -> Chosen | int:
-    """Return what to measure; the exit status if there is nothing, after lines or JSON that say why."""
+def chosen_by(arguments: argparse.Namespace) -> Chosen:
+    """Return what to measure; raise NothingToRun for verdicts that say why there is nothing."""
     try:
         chosen = choose(arguments)
-    except NothingToRun as error:
-        return unrun(arguments, error.broken)
     except HpcmmError as error:
-        if not arguments.json:
+        if not arguments.json or isinstance(error, NothingToRun):
             raise
-        return unrun(arguments, dict.fromkeys(arguments.files, str(error)))
+        raise NothingToRun(dict.fromkeys(arguments.files, str(error))) from error
     require_tools(arguments, chosen)
     return chosen
 
 
-def unrun(arguments: argparse.Namespace, why: Mapping[str, str]) -> int:
-    results = [verdicts.failed(Path(path).name, each) for path, each in why.items()]
-    if arguments.json:
-        print(json.dumps({"operation": arguments.operation or "", "kernels": results}, indent=1))
-    else:
-        print("\n".join(map(verdicts.line_of, results)))
-    return verdicts.status(results)
+def on_device(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) -> int:
+    """Verify and time kernels on their device; CUDA kernels on the CPU if there is no GPU."""
+    missing = backends.missing(chosen.device.name)
+    if not missing:
+        surroundings.say()
+        return measured(arguments, chosen, first)
+    if backends.this_machine().count[chosen.device.name]:
+        raise HpcmmError(f"{missing}; --on-host verifies CUDA kernels on the CPU")
+    if not all(map(is_cuda, chosen.kernels.values())):
+        raise NothingToRun(dict.fromkeys(chosen.kernels, str(NotTested("needs a GPU"))))
+    print("hpcmm: this machine has no GPU: verified on the CPU, as by --on-host", file=sys.stderr)
+    return on_host(arguments, dataclasses.replace(chosen, asked=[]))  # sizes to time
 
 
 def adopt(arguments: argparse.Namespace) -> int:
@@ -129,74 +152,63 @@ def is_cuda(variant: Variant) -> bool:
 
 def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) -> int:
     """Verify all kernels, time the correct ones, and print both."""
-
-    def say(text: str) -> None:
-        if not arguments.json:
-            print(text, flush=True)
-
-    operation = chosen.operation
-    device = chosen.device.name
-    results = [verdicts.failed(Path(path).name, why) for path, why in chosen.broken.items()] + uncompiled(chosen)
-    for each in results:
-        say(verdicts.line_of(each))
+    operation, output = chosen.operation, Output(arguments)
+    output.add_failed(chosen.broken)
+    for each in uncompiled(chosen):
+        output.add(each)
     if not chosen.kernels:
-        if arguments.json:
-            print(json.dumps({"operation": operation.name, "kernels": results}, indent=1))
-        return verdicts.status(results)
-    judged = verified(chosen, first, lambda verdict: say(verdicts.line_of(verdict)))
+        return output.end(operation=operation.name)
+    judged = verified(chosen, first, output.add)
     if not arguments.sanitize:
         for line in races(chosen, judged):
-            say(line)
+            output.say(line)
     right = [name for name, each in zip(chosen.kernels, judged, strict=True) if each["passed"]]
-    results += judged
     from hpcmm import analysis  # with pandas, which takes a while to import
     from hpcmm.report import bench as benched
 
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"points": [], "not_tried": chosen.refused}
     if arguments.sanitize:
         found["sanitizers"] = sanitized(chosen)
         for each in found["sanitizers"]:
-            say(benched.sanitizer_line(each))
+            output.say(benched.sanitizer_line(each))
     if arguments.sass and right:
         found["instructions"] = disassembled(arguments, chosen, right)
-        say(benched.instruction_table(found["instructions"]))
-    rows = []
+        output.say(benched.instruction_table(found["instructions"]))
     if right:
-        entry = {"shapes": [list(each) for each in chosen.shapes], "same_bits": arguments.bits}
-        for name in right:
-            entry |= contract.scalars if (contract := chosen.kernels[name].contract) else {}
-        tuned = [each.name for dtype in chosen.dtypes if (each := operation.tuned(device, dtype))]
-        names = list(dict.fromkeys([*right, *filter(None, [chosen.against]), *tuned]))
-        config = config_of(chosen, names, TIMING, {"bench": entry}, arguments.profile)
-        columns = trial.measure(config, show=progress)
+        columns = timed(arguments, chosen, right)
         for each in judged:
-            timed = verdicts.verdict_of(operation, each["kernel"], columns)
-            if each["passed"] and not timed["passed"]:
-                each |= timed
-                say(verdicts.line_of(each))
-        rows = benched.timed_rows(operation, [*chosen.kernels.values()], chosen.title, analysis.measurements(columns))
-    found = {"operation": operation.name, "device": device, "kernels": results, **found}
-    found |= {"points": rows, "not_tried": chosen.refused}
-    if arguments.profile and right:
-        found["profiles"] = benched.profiles(columns)
-    if arguments.bits and right:
-        found["bits"] = benched.bits(analysis.measurements(columns))
-    if arguments.json:
-        print(json.dumps(found, indent=1))
-    else:
-        print(benched.table(found, chosen.title, bool(arguments.tune)))
-        if "bits" in found:
-            print(benched.bits_table(found["bits"]))
-        if "profiles" in found:
-            print(benched.profile_table(columns))
+            verdict = verdicts.verdict_of(operation, each["kernel"], columns)
+            if each["passed"] and not verdict["passed"]:
+                each |= verdict
+                output.say(verdicts.line_of(each))
+        frame = analysis.measurements(columns)
+        found["points"] = benched.timed_rows(operation, [*chosen.kernels.values()], chosen.title, frame)
+        found |= {"profiles": benched.profiles(columns)} if arguments.profile else {}
+        found |= {"bits": benched.bits(frame)} if arguments.bits else {}
+    output.say(benched.table(found, chosen.title, bool(arguments.tune)))
+    if "bits" in found:
+        output.say(benched.bits_table(found["bits"]))
+    if "profiles" in found:
+        output.say(benched.profile_table(columns))
+    status = output.end(operation=operation.name, device=chosen.device.name, **found)
     if right:  # after what it says, which no failed write takes away
-        write(arguments, columns, [verdicts.line_of(each) for each in results])
+        write(arguments, columns, map(verdicts.line_of, output.results))
     elif arguments.output or arguments.html:
         print("hpcmm: no kernel is correct, so there are no times to write", file=sys.stderr)
     if found.get("profiles") == []:
         print(f"hpcmm: no profile: {'; '.join(analysis.unprofiled(columns).values())}", file=sys.stderr)
     incomplete = found.get("profiles") == [] or any(each["what"] for each in found.get("sanitizers", ()))
-    return verdicts.WRONG if incomplete else 0 if arguments.tune and rows else verdicts.status(results)
+    return verdicts.WRONG if incomplete else 0 if arguments.tune and found["points"] else status
+
+
+def timed(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[str]) -> store.Groups:
+    """Time the kernels with these names beside the library, its tuned call, and the variant to compare with."""
+    entry = {"shapes": [list(each) for each in chosen.shapes], "same_bits": arguments.bits}
+    for name in right:
+        entry |= contract.scalars if (contract := chosen.kernels[name].contract) else {}
+    tuned = [each.name for dtype in chosen.dtypes if (each := chosen.operation.tuned(chosen.device.name, dtype))]
+    names = list(dict.fromkeys([*right, *filter(None, [chosen.against]), *tuned]))
+    return trial.measure(config_of(chosen, names, TIMING, {"bench": entry}, arguments.profile), show=progress)
 
 
 def verified(chosen: Chosen, first: trial.Visit | None, show: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
@@ -217,17 +229,21 @@ def verified(chosen: Chosen, first: trial.Visit | None, show: Callable[[dict[str
         for name, variant in waiting.items():
             if name not in lost:
                 found[name] = verdicts.verdict_of(chosen.operation, variant.name, columns)
-                if not found[name]["passed"]:
-                    found[name]["where"] += hint(chosen, variant, found[name]["where"])
                 found[name]["contract"] = contract_of(variant)
                 if found[name]["passed"]:
-                    if variant.compiled and not chosen.device.accelerator:
-                        points = f"right at {found[name]['points']} points"
-                        print(f"hpcmm: {variant.name} is {points}; searching for races", file=sys.stderr, flush=True)
-                    found[name] |= verdicts.searched(chosen.operation, variant, chosen.dtypes[0])
+                    found[name] |= searched(chosen, variant, found[name]["points"])
+                else:
+                    found[name]["where"] += hint(chosen, variant, found[name]["where"])
                 show(found[name])
         waiting = lost
     return [found[name] for name in chosen.kernels]
+
+
+def searched(chosen: Chosen, variant: Variant, points: int) -> dict[str, Any]:
+    """Search a kernel that passed for mistakes that results do not show; return what changes in its verdict."""
+    if variant.compiled and not chosen.device.accelerator:
+        print(f"hpcmm: {variant.name} is right at {points} points; searching for races", file=sys.stderr, flush=True)
+    return verdicts.searched(chosen.operation, variant, chosen.dtypes[0])
 
 
 def contract_of(variant: Variant) -> str:
@@ -242,23 +258,31 @@ def hint(chosen: Chosen, variant: Variant, where: str) -> str:
     """
     if not variant.compiled:
         return ""
-    place, found = re.match(r"([\dx]+) (\w*(?:float|int)\w+)(?:, alpha (\S+), beta ([^\s:]+))?", where), ""
-    if place:
-        given = variant.contract.scalars if variant.contract else {}
-        given = {"alpha": float(place[3]), "beta": float(place[4])} if place[3] else given
-        scalars, tile = chosen.operation.scalars_of(place[2], given), next(iter(variant.tiles), 0)
-        task = Task(chosen.operation, variant, tuple(map(int, place[1].split("x"))), place[2], scalars, tile)
-        if is_cuda(variant):
-            found = hint_of(task, files.cache()).removeprefix("; ")
-        else:
-            found = searches.crash(task).found if trial.SIGNALLED in where else hints.on_cpu(task)
-            raced = "" if found else searches.races(task).found
-            found += raced * raced.startswith("data race")
-    if is_cuda(variant) and not found:
-        with contextlib.suppress(DeviceError):
-            hosted = verify(tasks_on_host(chosen, variant, asked=False), files.cache()).where
-            found = f"on the host, {hosted}" if " in line " in hosted else ""
-    return found and f"; {found}"
+    task = task_at(chosen, variant, where)
+    if not is_cuda(variant):
+        if task is None:
+            return ""
+        found = searches.crash(task).found if trial.SIGNALLED in where else hints.on_cpu(task)
+        raced = "" if found else searches.races(task).found
+        found = found or (raced if raced.startswith("data race") else "")
+        return found and f"; {found}"
+    if found := hint_of(task, files.cache()) if task else "":
+        return found
+    with contextlib.suppress(DeviceError):
+        hosted = verify(tasks_on_host(chosen, variant, asked=False), files.cache()).where
+        return f"; on the host, {hosted}" if " in line " in hosted else ""
+    return ""
+
+
+def task_at(chosen: Chosen, variant: Variant, where: str) -> Task | None:
+    """Return the task at the point with which the place of a mistake begins; None without one."""
+    place = re.match(r"([\dx]+) (\w*(?:float|int)\w+)(?:, alpha (\S+), beta ([^\s:]+))?", where)
+    if not place:
+        return None
+    given = variant.contract.scalars if variant.contract else {}
+    given = {"alpha": float(place[3]), "beta": float(place[4])} if place[3] else given
+    scalars, tile = chosen.operation.scalars_of(place[2], given), next(iter(variant.tiles), 0)
+    return Task(chosen.operation, variant, tuple(map(int, place[1].split("x"))), place[2], scalars, tile)
 
 
 def races(chosen: Chosen, judged: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -340,12 +364,11 @@ def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
 
 
 def progress(line: str) -> None:
-    """Show the progress of timing, and which process it waits for."""
     if line.startswith(("[", "hpcmm: waiting ")):
         print(line.replace("bench/", ""), file=sys.stderr, flush=True)
 
 
-def write(arguments: argparse.Namespace, columns: store.Groups, lines: Sequence[str]) -> None:
+def write(arguments: argparse.Namespace, columns: store.Groups, lines: Iterable[str]) -> None:
     """Write the requested files; the page begins with the lines of the verdicts."""
     from hpcmm import report
 
@@ -355,41 +378,34 @@ def write(arguments: argparse.Namespace, columns: store.Groups, lines: Sequence[
         with tempfile.TemporaryDirectory(prefix="hpcmm-bench-") as name:
             timings = Path(name, "timings.h5")
             store.write_groups(timings, columns)
-            page, _ = report.build(timings, timings.with_name("page"), notes=lines)
+            page, _ = report.build(timings, timings.with_name("page"), notes=[*lines])
             with store.replacing(arguments.html) as temporary:
                 shutil.copyfile(page, temporary)
 
 
 def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
-    results = [verdicts.failed(Path(path).name, why) for path, why in chosen.broken.items()]
-    if not arguments.json:
-        for each in results:
-            print(f"{verdicts.line_of(each)} (on the host, not timed)", flush=True)
-        for name, why in chosen.refused.items():
-            print(f"{name}: not tried: {why}")
+    output = Output(arguments, " (on the host, not timed)")
+    output.add_failed(chosen.broken)
+    for name, why in chosen.refused.items():
+        output.say(f"{name}: not tried: {why}")
     for variant in chosen.kernels.values():
         if not is_cuda(variant):
             arguments.wrong(f"--on-host: {variant.name} is not a CUDA source")
         try:
             found = verify(tasks_on_host(chosen, variant), files.cache())
             result = {"kernel": variant.name, "passed": not found.where, "points": found.runs, "where": found.where}
-            result["contract"] = contract_of(variant)
-            result |= {"note": found.note, "largest": list(found.largest)}
-            results.append(result | {"error_over_bound": found.error_over_bound})
+            result |= {"contract": contract_of(variant), "note": found.note, "largest": list(found.largest)}
+            output.add(result | {"error_over_bound": found.error_over_bound})
         except DeviceError as error:
-            results.append(verdicts.failed(variant.name, str(error)))
-        if not arguments.json:
-            print(f"{verdicts.line_of(results[-1])} (on the host, not timed)", flush=True)
-    found = {"operation": chosen.operation.name, "device": "host", "kernels": results}
-    if arguments.bits:
-        found["bits"] = bits_on_host(chosen, [each["kernel"] for each in results if each["passed"]])
-    if arguments.json:
-        print(json.dumps(found, indent=1))
-    elif arguments.bits:
+            output.add_failed({variant.name: str(error)})
+    right = [each["kernel"] for each in output.results if each["passed"]]
+    bits = {"bits": bits_on_host(chosen, right)} if arguments.bits else {}
+    if arguments.bits and not arguments.json:
         from hpcmm.report import bench as benched  # with pandas, which takes a while to import
 
-        print(benched.bits_table(found["bits"]))
-    return 0 if arguments.tune and any(each["passed"] for each in results) else verdicts.status(results)
+        print(benched.bits_table(bits["bits"]))
+    status = output.end(operation=chosen.operation.name, device="host", **bits)
+    return 0 if arguments.tune and right else status
 
 
 def bits_on_host(chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:

@@ -116,7 +116,6 @@ def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
 
 
 def measure(arguments: argparse.Namespace, experiment: dict[str, Any], folder: Path) -> Path:
-    """Measure an experiment in a folder by the workflow; return the timings file."""
     file, timings = folder / "config.yaml", folder / RESULTS / TIMINGS
     store.write_text(file, yaml.safe_dump(experiment, sort_keys=False))
     own = [] if Path("Snakefile").exists() else ["--snakefile", str(init.shipped() / "Snakefile")]

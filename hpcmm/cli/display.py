@@ -112,7 +112,6 @@ class Terminal(Lines):
             self.due = now + 1
 
     def finished(self, sweep: str) -> None:
-        """Print a line for a sweep if all its points are measured."""
         with suppress(HpcmmError, OSError):
             batches = [each for each in plan.read(self.results / "plan.json").to_measure if each.sweep == sweep]
             if all(is_complete(batch.file(self.results), batch) for batch in batches):

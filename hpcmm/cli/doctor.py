@@ -87,7 +87,6 @@ def examine(comm, results: Path, clean: bool) -> Iterator[Check]:
         ("environment", machine.check_surroundings),
         ("MPI", lambda: mpi.check_mpi(comm)),
         ("GPU", gpus.check_gpus),
-        ("MPI and GPU", lambda: mpi.check_device_memory(comm)),
         ("Slurm", programs.check_slurm),
         ("programs", programs.check_programs),
         ("isolation", programs.check_isolation),

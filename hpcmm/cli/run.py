@@ -48,9 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = of_snakemake(arguments.rest)
     if not Path("Snakefile").exists() and not chosen.snakefile:
         raise HpcmmError("no Snakefile in this folder; hpcmm init DIR writes a working folder")
-    rest, meant = without_files(arguments.rest)
-    files, options = [*arguments.configfile, *meant], []
-    for path in files:
+    rest, options = arguments.rest, []
+    for path in arguments.configfile:
         read_config(path)  # Snakemake would end in a traceback
     if "" in rest:
         raise HpcmmError("an argument is empty; allowed: options and targets of Snakemake")
@@ -59,8 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
         options += ["--cores", "all"]
     if arguments.directory:
         options += ["--directory", str(arguments.directory)]
-    if files:
-        options += ["--configfile", *map(str, files)]
+    if arguments.configfile:
+        options += ["--configfile", *map(str, arguments.configfile)]
     if arguments.verbose:
         options += ["--verbose"]
     options += ["--rerun-incomplete"]  # last, because it takes no value: others would take a target of the rest
@@ -95,23 +94,6 @@ def conclude(results: Path, began: float, succeeded: bool, measured: bool) -> No
         print(f"report: {(results / PAGE).resolve()}", flush=True)
 
 
-def without_files(options: Sequence[str]) -> tuple[list[str], list[Path]]:
-    """Return options without the files among the values of ``--config``, and these files, which are configs.
-
-    >>> without_files(["-j4", "--config", "mine.yaml", "scale=full", "-F"])
-    (['-j4', '--config', 'scale=full', '-F'], [PosixPath('mine.yaml')])
-    """
-    kept, files, values = [], [], False
-    for option in options:
-        values = option in ("--config", "-C") or (values and not option.startswith("-"))
-        if values and "=" not in option and Path(option).suffix in (".yaml", ".yml", ".json"):
-            files.append(Path(option))
-        else:
-            kept.append(option)
-    alone = [i for i, each in enumerate(kept) if each in ("--config", "-C") and "=" not in "".join(kept[i + 1 : i + 2])]
-    return [each for i, each in enumerate(kept) if not files or i not in alone], files
-
-
 def of_snakemake(options: Sequence[str]) -> argparse.Namespace:
     """Return the options of Snakemake that decide how it is started and shown.
 
@@ -136,11 +118,9 @@ def of_snakemake(options: Sequence[str]) -> argparse.Namespace:
 def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path, elsewhere: bool) -> int:
     """Run Snakemake to its end, and return its exit status.
 
-    If it fails and no line ``shown`` reports an error, its own lines follow at the end, unless the user ended it.
-    Without ``shown``, all lines are printed as they come. If the output of the jobs goes ``elsewhere``, their progress
-    is shown every minute.
-
-    At SIGTERM, it waits for its running jobs, which is said; at a second one, it stops them.
+    If it fails and no line ``shown`` reports an error, its own lines follow at the end, unless the user ended it. If
+    the output of the jobs goes ``elsewhere``, their progress is shown every minute. At SIGTERM it waits for its running
+    jobs; at a second one, it stops them.
     """
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     process = subprocess.Popen(snakemake, env=environment(), **(piped if shown else {}))
@@ -219,7 +199,7 @@ def explained(messages: str) -> str:
     if match := re.search(r"^\S+: error: (.*)", messages, re.M):
         return f"hpcmm: error: {corrected(match[1], messages[: match.start()])}"
     if match := re.search(r"Unparsable value: '(.*)'\)", messages):
-        return f"hpcmm: error: --config {match[1]} is not allowed; allowed: KEY=VALUE, or a file"
+        return f"hpcmm: error: --config {match[1]} is not allowed; allowed: KEY=VALUE; a file is: --config-file FILE"
     if match := re.search(r"No rule to produce (\S+)", messages):
         allowed = choices(match[1], [f"results/{TIMINGS}", f"results/{PAGE}"])
         return f"hpcmm: error: the target {match[1]} is not allowed; allowed: none for the whole run, {allowed}"

@@ -79,7 +79,6 @@ def operation_of(call: str) -> str:
 
 
 def contract_of(head: Mapping[str, Any]) -> Contract | None:
-    """Return the contract of a head; None without any limit."""
     call = head.get("call", "")
     scalars = dict(TABLES["scalars"].get(head.get("scalars", ""), {}))
     product = operation_of(call) in ("matmul", "")

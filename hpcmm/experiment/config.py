@@ -39,7 +39,6 @@ SCALAR_STEP, LARGEST_SCALAR = 0.0625, 64
 
 
 def read_config(*paths: str | Path) -> dict[str, Any]:
-    """Read config files; later ones override earlier ones."""
     config: dict[str, Any] = {}
     for path in paths:
         read = parse(text_of(path), path)
@@ -270,7 +269,6 @@ def combined_problems(
 
 
 def unknown(place: str, values: Iterable, allowed: Collection) -> list[str]:
-    """Return a problem for each value that is not allowed."""
     return [f"{place}: {not_allowed(value)}{choices(value, allowed)}" for value in values if value not in allowed]
 
 

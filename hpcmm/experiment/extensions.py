@@ -1,24 +1,9 @@
 """Extensions: files from outside the package that add operations, kernels, types, algorithms and figures.
 
 A C or CUDA file is a kernel, with its record in its first comment (``own_kernels``). So is a Python file that defines a
-function with the name of an operation.
-
-An extension is loaded by every process of an experiment whose config names it under ``extensions``, or a kernel under
-``variants``, and by the commands that read its timings, with ``--extension``. Another Python file defines any of these
-names:
-
-``OPERATIONS``
-    A sequence of ``model.Operation``.
-``VARIANTS``
-    A mapping from an operation's name to variants, which are added to its ladder. A variant's source is at its
-    ``path``.
-``DTYPES``
-    A mapping from an operation's name to a mapping from ``dtypes.DType`` to the names of the variants that compute in
-    it.
-``ALGORITHMS``
-    A sequence of ``parallel.algorithm.Algorithm``.
-``FIGURES``
-    A sequence of functions from the frame of ``analysis.measurements`` to figures of ``report.vega``.
+function with the name of an operation. Another Python file defines any of ``NAMES``. Every process of
+an experiment loads the extensions that its config names, and so do the commands that read its timings, with
+``--extension``.
 """
 
 from __future__ import annotations
@@ -43,7 +28,13 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.system.text import described
 
-NAMES = ("OPERATIONS", "VARIANTS", "DTYPES", "ALGORITHMS", "FIGURES")
+NAMES = (
+    "OPERATIONS",  # a sequence of ``model.Operation``
+    "VARIANTS",  # by operation, variants that are added to its ladder; the source of one is at its ``path``
+    "DTYPES",  # by operation, a mapping from ``dtypes.DType`` to the names of the variants that compute in it
+    "ALGORITHMS",  # a sequence of ``parallel.algorithm.Algorithm``
+    "FIGURES",  # functions from the frame of ``analysis.measurements`` to figures of ``report.vega``
+)
 SOURCES = tuple(device.suffix for device in DEVICES.values())  # of kernels
 LOADED: dict[tuple[str, Path], ModuleType | OwnKernel] = {}  # in this process
 

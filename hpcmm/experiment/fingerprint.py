@@ -45,7 +45,7 @@ def digest(value: Any) -> str:
 
 def forget() -> None:
     """Clear the caches of sources, which may have changed."""
-    for each in (_file_text, _module, _definition, of_code, versions):
+    for each in (_file_text, _module, of_code, versions):
         each.cache_clear()
     _digests.clear()
 
@@ -112,7 +112,7 @@ def of_algorithm(algorithm: Algorithm) -> str:
     if key not in _digests:
         folder = PACKAGE / "parallel" / "transports"
         modules = [f"hpcmm.parallel.transports.{path.stem}" for path in sorted(folder.glob("[a-z]*.py"))]
-        transports = [(module, name) for module in modules for name in _module(module)[0]]
+        transports = [(module, name) for module in modules for name in _module(module)]
         _digests[key] = of_code((defined(algorithm.distribution), *transports))
     return _digests[key]
 
@@ -190,10 +190,10 @@ def of_code(roots: tuple[Name, ...]) -> str:
     waiting = list(roots)
     while waiting:
         name = waiting.pop()
-        if name in found or is_table(*name):
-            continue
-        found[name], references = _definition(*name)
-        waiting += references
+        if name not in found and not is_table(*name):
+            module, own = name
+            found[name], references = _module(module).get(own, ("", ()))
+            waiting += references
     return digest(sorted((*name, text) for name, text in found.items()))
 
 
@@ -206,30 +206,19 @@ def is_table(module: str, name: str) -> bool:
 
 
 @functools.cache
-def _definition(module: str, name: str) -> tuple[str, tuple[Name, ...]]:
-    """Return a definition as text, and the names that it refers to; the text of an imported name is empty."""
-    own, imported = _module(module)
-    if name in imported and name not in own:
-        return "", (imported[name],) if imported[name][1] else ()
-    if name not in own:
-        return "", ()
-    text, names, attributes = own[name]
-    references = [(module, each) for each in names if each in own]
-    references += [imported[each] for each in names if each not in own and each in imported and imported[each][1]]
-    references += [(imported[of][0], each) for of, each in attributes if of in imported and not imported[of][1]]
-    return text, tuple(references)
+def _module(module: str) -> dict[str, tuple[str, tuple[Name, ...]]]:
+    """Return a module's definitions as text, and the names that each refers to; the text of an imported name is empty.
 
-
-@functools.cache
-def _module(module: str) -> tuple[dict[str, tuple], dict[str, Name]]:
-    """Return a module's definitions, and its imports from this package: name to (module, name or empty)."""
+    Names are of this package.
+    """
     definitions, imports = _parsed(_file_text(module))
-    imported = {}
-    for name, (source, original) in imports.items():
-        inside = f"{source}.{original}"
-        whole = _path(inside).exists() or _path(f"{inside}.__init__").exists()
-        imported[name] = (inside, "") if whole else (source, original)
-    return definitions, imported
+    modules = {name: inside for name, (source, each) in imports.items() if is_module(inside := f"{source}.{each}")}
+    found: dict[str, tuple] = {name: ("", (of,)) for name, of in imports.items() if name not in modules}
+    for name, (text, names, attributes) in definitions.items():
+        references = [(module, each) for each in names if each in definitions or each in found]
+        references += [(modules[of], each) for of, each in attributes if of in modules]
+        found[name] = text, tuple(references)
+    return found
 
 
 @functools.cache
@@ -254,10 +243,12 @@ def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
             defines = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
         else:
             continue
-        timed = Timed()
-        bare = timed.visit(node)
-        if bare is not None:
-            definitions |= dict.fromkeys(defines, (ast.dump(bare), tuple(timed.names), tuple(timed.attributes)))
+        if bare := Timed().visit(node):
+            nodes = [*ast.walk(bare)]
+            names = dict.fromkeys(each.id for each in nodes if isinstance(each, ast.Name))
+            parts = [each for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)]
+            attributes = dict.fromkeys((each.value.id, each.attr) for each in parts)
+            definitions |= dict.fromkeys(defines, (ast.dump(bare), tuple(names), tuple(attributes)))
     return definitions, imports
 
 
@@ -270,31 +261,16 @@ def _file_text(module: str) -> str:
     return (path if path.exists() else _path(f"{module}.__init__")).read_text()
 
 
+def is_module(name: str) -> bool:
+    return _path(name).exists() or _path(f"{name}.__init__").exists()
+
+
 def _path(module: str) -> Path:
     return PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
 class Timed(ast.NodeTransformer):
-    """Remove docstrings, annotations, error messages, and functions without effect on times.
-
-    In the same pass it notes the names of the rest, and the attributes of names.
-    """
-
-    def __init__(self) -> None:
-        self.names: dict[str, None] = {}
-        self.attributes: dict[Name, None] = {}
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        self.names[node.id] = None
-        return node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        if isinstance(node.value, ast.Name):
-            self.attributes[node.value.id, node.attr] = None
-        return self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return node
+    """Remove docstrings, annotations, error messages, and functions without effect on times."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
         if any(isinstance(each, ast.Name) and each.id == "untimed" for each in node.decorator_list):

@@ -135,7 +135,6 @@ def record(name: str, path: Path, device: str, head: Mapping[str, Any]) -> Varia
 
 
 def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> Operation:
-    """Return the operation of a head, else the operation whose function is in the text."""
     known = with_kernels()
     if "operation" in head:
         if head["operation"] not in known:
@@ -183,7 +182,6 @@ def apply(changes: Mapping[str, int], head: dict[str, Any], allowed: set[str], p
 
 
 def own_macros(head: Mapping[str, Any], operation: Operation, text: str, problems: Problems) -> None:
-    """Check that no macro of a head has two values."""
     given = {"REAL", "ACCUMULATOR"}
     if "call" not in head:  # else the file does not use ours
         given |= {"TILE", *(key.upper() for key in NUMBERS if key in head or key in ALWAYS_DEFINED)}

@@ -4,16 +4,14 @@ No submitted code runs on the CPU here: a GPU kernel reaches the memory of the G
 ``python -P -m hpcmm.grading.device SETUP`` with a JSON object: ``requests``, ``replies``, ``memory`` and ``bytes`` as
 in ``native``, ``device``, ``threads``, ``operation``, and ``variant`` or the ``file`` of a kernel.
 
-A request is a line of JSON: ``{"place": [...], "shape": ..., "dtype": ..., "scalars": ..., "tile": ...}`` copies arrays
-to the device, ``"run"`` runs the kernel and waits for it, and ``"fetch"`` copies everything back. A reply is an error
-or empty; that of a GPU to ``"run"`` is the seconds.
+A request is a line of JSON with a list of calls: ``{"place": [...], "shape": ..., "dtype": ..., "scalars": ...,
+"tile": ...}`` copies arrays to the device, ``"run"`` runs the kernel and waits for it, and ``"fetch"`` copies all of it
+back. A reply is an error or empty; that of a GPU to ``"run"`` is the seconds.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ import numpy as np
 
 from hpcmm import backends
 from hpcmm.experiment import own_kernels
+from hpcmm.grading import native
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.guards import Guarded
@@ -76,37 +75,22 @@ class Device:
             for place in self.places:
                 self.backend.copy(self.regions[place.name], place.whole(self.memory))
 
-    def answer(self, request: Any) -> str:
-        if request == "run":
-            return self.run()
-        if request == "fetch":
-            self.fetch()
-        else:
-            self.place(request)
+    def __call__(self, call: Any) -> str:
+        try:
+            if call == "run":
+                return self.run()
+            if call == "fetch":
+                self.fetch()
+            else:
+                self.place(call)
+        except Exception as failed:  # of the compiler or the device; the process that asked reports it
+            return str(failed)[:2000] or type(failed).__name__
         return ""
 
 
 def main() -> None:
     setup = json.loads(sys.argv[1])
-    memory = np.frombuffer(mmap.mmap(setup["memory"], setup["bytes"]), np.uint8)
-    device = None
-
-    def reply(work) -> None:
-        try:
-            text = work()
-        except Exception as failed:  # of the compiler or the device; the process that asked reports it
-            text = f"{failed}" or type(failed).__name__
-        os.write(setup["replies"], json.dumps(text[:2000]).encode() + b"\n")
-
-    def start() -> str:
-        nonlocal device
-        device = Device(setup, memory)
-        return ""
-
-    reply(start)
-    for line in os.fdopen(setup["requests"], "rb"):
-        request = json.loads(line)
-        reply(lambda request=request: device.answer(request))
+    native.serve(setup, lambda memory: Device(setup, np.frombuffer(memory, np.uint8)))
 
 
 if __name__ == "__main__":

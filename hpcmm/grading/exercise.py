@@ -115,7 +115,6 @@ def hinted(why: str, exercise: Exercise) -> str:
 
 
 def own_file(path: Path) -> Path:
-    """Return the absolute path of a file; refuse what is not one."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise Refused("is a link, a folder or a pipe; hand in the file itself")
     if not path.exists():
@@ -204,7 +203,6 @@ class Solution:
 
     @contextlib.contextmanager
     def on_device(self, what: Mapping[str, str], size: int, seconds: float) -> Iterator[Runner]:
-        """Start a process of the package with a variant, or with a kernel for a GPU."""
         setup = {"device": self.exercise.device.name, "threads": cores(), "operation": self.operation.name, **what}
         with session.device(self.tools.isolation, setup, size, seconds) as process:
             yield OnDevice(process)
@@ -295,8 +293,7 @@ class Solution:
 
 
 def result(task: Task, places: Sequence[Guarded], memory: np.ndarray) -> np.ndarray:
-    name = next(operand.name for operand in task.operation.operands if operand.role != "in")
-    return next(place for place in places if place.name == name).of(memory)
+    return next(place for place in places if place.name == task.operation.output.name).of(memory)
 
 
 def judged(

@@ -184,30 +184,42 @@ def main() -> None:
         stay_alone()
         return
     setup = json.loads(sys.argv[1])
-    memory = mmap.mmap(setup["memory"], setup["bytes"])
-    requests = os.fdopen(setup["requests"], "rb")
     limits = {"CORE": 0, "FSIZE": 0, "MSGQUEUE": 0, "NOFILE": 64, "AS": setup["address_space"]}
     for kind, limit in limits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (limit, limit))
     stay_alone()
-    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    try:
+
+    def load(memory: mmap.mmap):
         if setup["library"].endswith(".py"):
-            call = PythonFunction(setup, memory)
-        else:
-            call = (Kernel if setup["runtime"] else Function)(setup, base)
+            return PythonFunction(setup, memory)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        return (Kernel if setup["runtime"] else Function)(setup, base)
+
+    serve(setup, load)
+
+
+def serve(setup: dict, load) -> None:
+    """Answer requests by what ``load(memory)`` returns: a function of a call that returns an error or a result."""
+    memory = mmap.mmap(setup["memory"], setup["bytes"])
+    requests = os.fdopen(setup["requests"], "rb")
+
+    def reply(text: str) -> None:
+        os.write(setup["replies"], json.dumps(text).encode() + b"\n")
+
+    try:
+        call = load(memory)
     except BaseException as error:
-        os.write(setup["replies"], json.dumps(f"cannot be loaded: {described(error)}").encode() + b"\n")
+        reply(f"cannot be loaded: {described(error)}")
         signal.pause()  # until it is killed: an end would be another error
-    os.write(setup["replies"], b'""\n')
+    reply("")
     for line in requests:
-        error = ""
+        answer = ""
         for each in json.loads(line):
             try:
-                error = error or call(each)
+                answer = answer or call(each)
             except Exception as raised:
-                error = f"raised {described(raised)}"
-        os.write(setup["replies"], json.dumps(error).encode() + b"\n")
+                answer = f"raised {described(raised)}"
+        reply(answer)
 
 
 if __name__ == "__main__":

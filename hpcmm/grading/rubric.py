@@ -80,7 +80,6 @@ class Rubric:
 
 
 def read(path: Path) -> Rubric:
-    """Read a rubric; raise ConfigError with all problems."""
     given = read_config(path)
     with naming(path):
         return checked(given)
@@ -88,19 +87,18 @@ def read(path: Path) -> Rubric:
 
 def checked(given: Mapping[str, Any]) -> Rubric:
     """Check a rubric, and look up its names."""
-    found = [(tuple(error.absolute_path), error) for error in schema_errors(SCHEMA, given)]
-    problems = list(dict.fromkeys(problem for _, error in found for problem in schema_problems(error)))
-    wrong = {path[:2] for path, _ in found}
+    errors = [*schema_errors(SCHEMA, given)]
+    problems = list(dict.fromkeys(problem for error in errors for problem in schema_problems(error)))
+    wrong = {tuple(error.absolute_path)[:2] for error in errors}
     default = {key: part["default"] for key, part in SCHEMA["properties"].items() if "default" in part}
     whole = default | dict(given)
     exercises = []
     entries = given["exercises"] if isinstance(given.get("exercises"), Mapping) else {}
     for name, entry in entries.items():
         if ("exercises", name) not in wrong and not wrong & {("seconds",), ("memory_mb",)}:
-            try:
-                exercises.append(exercise_of(name, entry, whole))
-            except ConfigError as error:
-                problems += error.problems
+            found, exercise = exercise_of(name, entry, whole)
+            problems += found
+            exercises += [exercise] if exercise else []
     files = [exercise.file for exercise in exercises]
     for each in exercises:
         if files.count(each.file) > 1:
@@ -110,8 +108,8 @@ def checked(given: Mapping[str, Any]) -> Rubric:
     return Rubric(whole["title"], tuple(exercises))
 
 
-def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -> Exercise:
-    """Look up the names in the entry of an exercise."""
+def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -> tuple[list[str], Exercise | None]:
+    """Look up the names in the entry of an exercise; return problems, and the exercise if there are none."""
     place = f"exercises.{name}"
     properties = SCHEMA["$defs"]["exercise"]["properties"]
     entry = {key: part["default"] for key, part in properties.items() if "default" in part} | dict(entry)
@@ -133,7 +131,7 @@ def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -
             f"{place}.file: {not_allowed(file)}the name of a file with {', '.join(suffixes)}, without a folder"
         )
     if problems:
-        raise ConfigError(*problems)
+        return problems, None
     operation = known.get(entry.get("operation"))
     exercise = Exercise(
         *(name, file, device, operation, entry["points"], tuple(entry["dtypes"]), entry["shapes"], entry["most"]),
@@ -144,39 +142,32 @@ def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -
         sheet=entry.get("questions", ""),
         hint=entry.get("hint", ""),
     )
-    return exercise if exercise.sheet else judged_by(place, exercise, entry)
+    return ([], exercise) if exercise.sheet else judged_by(place, exercise, entry)
 
 
-def judged_by(place: str, exercise: Exercise, entry: Mapping[str, Any]) -> Exercise:
+def judged_by(place: str, exercise: Exercise, entry: Mapping[str, Any]) -> tuple[list[str], Exercise | None]:
     """Add what an exercise judges besides the result: counts and speed."""
     problems = unknown(f"{place}.dtypes", exercise.dtypes, exercise.operation.dtypes)
     if exercise.ranks and not exercise.file.endswith(PYTHON):
         problems.append(f"{place}.ranks: {not_allowed(list(exercise.ranks))}only for a file with {PYTHON}")
-    combines = any(operand.distribution == "combined" for operand in exercise.operation.operands)
+    combines = exercise.operation.output.distribution == "combined"
     if exercise.grids and not (exercise.device.accelerator and combines):
         problems.append(f"{place}.grids: {not_allowed(list(exercise.grids))}only for a reduction in CUDA")
+    found = {}
     for key, of in (("speed", speed_of), ("counts", limits_of)):
         if key in entry and not problems:
-            try:
-                exercise = dataclasses.replace(exercise, **{key: of(f"{place}.{key}", entry, exercise)})
-            except ConfigError as error:
-                problems += error.problems
-    if problems:
-        raise ConfigError(*problems)
-    return exercise
+            problems, found[key] = of(f"{place}.{key}", entry, exercise)
+    return problems, None if problems else dataclasses.replace(exercise, **found)
 
 
-def limits_of(place: str, entry: Mapping[str, Any], exercise: Exercise) -> Limits:
-    """Look up the names in the entry of counts."""
+def limits_of(place: str, entry: Mapping[str, Any], exercise: Exercise) -> tuple[list[str], Limits]:
     given = entry["counts"]
     dtype = given.get("dtype", exercise.dtypes[0])
     problems = unknown(f"{place}.dtype", [dtype], exercise.dtypes) + wrong_shape(place, given, exercise.operation)
     allowed = [] if not exercise.device.accelerator else [each for each in PROPERTIES if each != "sent"]
     for key in ("most", "least"):
         problems += unknown(f"{place}.{key}", given.get(key, {}), ["sent"] if exercise.ranks else allowed)
-    if problems:
-        raise ConfigError(*problems)
-    return Limits(tuple(given["shape"]), dtype, given.get("most", {}), given.get("least", {}))
+    return problems, Limits(tuple(given["shape"]), dtype, given.get("most", {}), given.get("least", {}))
 
 
 def wrong_shape(place: str, given: Mapping[str, Any], operation: Operation) -> list[str]:
@@ -187,8 +178,7 @@ def wrong_shape(place: str, given: Mapping[str, Any], operation: Operation) -> l
     return [f"{place}.shape: {not_allowed(given['shape'])}one number for each of {names}"]
 
 
-def speed_of(place: str, entry: Mapping[str, Any], exercise: Exercise) -> Speed:
-    """Look up the names in the entry of a speed."""
+def speed_of(place: str, entry: Mapping[str, Any], exercise: Exercise) -> tuple[list[str], Speed | None]:
     given, operation, device = entry["speed"], exercise.operation, exercise.device
     dtype = given.get("dtype", entry["dtypes"][0])
     rungs = [each.name for each in operation.ladder if each.device == device.name and not each.exact]
@@ -198,11 +188,10 @@ def speed_of(place: str, entry: Mapping[str, Any], exercise: Exercise) -> Speed:
     steps = {each["ratio"]: each["points"] for each in given["steps"]}
     if len(steps) < len(given["steps"]):
         problems.append(f"{place}.steps: a ratio appears twice; allowed: each ratio once")
-    if not problems:
-        library = given["against"] == LIBRARY
-        against = operation.baseline(device.name, dtype) if library else operation.variant(given["against"])
-        problems += unknown(f"{place}.against: a type of {against.name}", [dtype], operation.dtypes_of(against))
     if problems:
-        raise ConfigError(*problems)
+        return problems, None
+    library = given["against"] == LIBRARY
+    against = operation.baseline(device.name, dtype) if library else operation.variant(given["against"])
+    problems = unknown(f"{place}.against: a type of {against.name}", [dtype], operation.dtypes_of(against))
     repetitions = given.get("repetitions", SCHEMA["$defs"]["speed"]["properties"]["repetitions"]["default"])
-    return Speed(against, tuple(given["shape"]), dtype, repetitions, steps)
+    return problems, Speed(against, tuple(given["shape"]), dtype, repetitions, steps)

@@ -138,18 +138,14 @@ class OnDevice(Runner):
     """A variant of this package on any device, or a kernel on a GPU."""
 
     def run(self, task: Task, places: Sequence[Guarded]) -> float:
-        self.ask(
-            {
-                "place": [dataclasses.astuple(place) for place in places],
-                **{"shape": task.shape, "dtype": task.dtype, "scalars": dict(task.scalars), "tile": task.tile},
-            }
-        )
-        reply = self.process.ask("run")
+        place = {"place": [dataclasses.astuple(place) for place in places], "shape": task.shape, "dtype": task.dtype}
+        self.ask([{**place, "scalars": dict(task.scalars), "tile": task.tile}])
+        reply = self.process.ask(["run"])
         try:  # on a GPU the process replies with the time between events; it runs no submitted code on the CPU
             seconds = float(reply.content) if reply.content else reply.seconds
         except ValueError:
             raise Refused(reply.content) from None
-        self.ask("fetch")
+        self.ask(["fetch"])
         return seconds
 
 

@@ -51,15 +51,13 @@ class Start(NamedTuple):
 
 
 class Session:
-    """A process with shared memory of ``size`` bytes that answers requests.
+    """A process with shared memory of ``size`` bytes that answers requests, and is stopped between them.
 
-    It is stopped between requests. Only the contents of the shared memory when it has stopped count, and the next
-    inputs are written then. Its CPU clock shows whether all of its threads stopped; CPU time between its reply and its
-    stop is added to the time of the reply, and what is counted while it is stopped to that of the next one.
+    Its CPU clock shows whether all of its threads stopped; CPU time between its reply and its stop is added to the time
+    of the reply, and what is counted while it is stopped to that of the next one. At each stop it may use
+    ``stopped_cpu_seconds``; ``math.inf`` if all of its code is trusted.
 
-    The program gets its descriptors and ``setup`` as one more argument. Its time limit of ``seconds`` counts from its
-    start to its end, while it runs. At each stop it may use ``stopped_cpu_seconds``; ``math.inf`` if all of its code is
-    trusted.
+    The program gets its descriptors and ``setup`` as one more argument. Its time limit counts while it runs.
     """
 
     def __init__(
@@ -188,7 +186,6 @@ class Session:
         return found
 
     def _stop(self) -> None:
-        """Stop all threads of the process; raise an error if it ended."""
         self._signal(signal.SIGSTOP)
         until = time.perf_counter() + STOP_SECONDS
         while (states := self._states()) != {"T"}:

@@ -49,7 +49,6 @@ class Tools:
 
     @property
     def scratch(self) -> Path:
-        """A folder that is in memory in isolation."""
         return self.folder / "scratch"
 
     def run(
@@ -102,7 +101,6 @@ class Tools:
         self.build(command, text, own)
 
     def preprocess(self, command: Sequence[str], text: bytes, own: Sequence[Path]) -> None:
-        """Check which files the preprocessor reads."""
         self.check_read(self.run([*command, "-M"], text=text, read=own)[0], command[0], own)
 
     def build(self, command: Sequence[str], text: bytes, own: Sequence[Path]) -> None:
@@ -122,7 +120,6 @@ class Tools:
 
 @functools.cache
 def system_headers(program: str) -> tuple[str, ...]:
-    """Return the folders in which a compiler looks for headers of the system."""
     command = [program, "-E", "-v", "-x", "c++" if program == launch.COMPILER else "c", os.devnull]
     said = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LC_ALL": "C"}).stderr
     listed = said.partition("search starts here:\n#include <...>")[2] or said.partition("#include <...>")[2]

@@ -276,6 +276,11 @@ class Operation:
     # for each result
     reference_on: Callable[..., Callable[[Any], Verdict]] | None = None
 
+    @property
+    def output(self) -> Operand:
+        """The operand that a run writes."""
+        return next(operand for operand in self.operands if operand.role != "in")
+
     def judge(
         self, task: Task, arrays: Mapping[str, Any], device: Any, seconds: float = math.inf
     ) -> Callable[[Any], Verdict]:

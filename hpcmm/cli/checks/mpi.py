@@ -92,27 +92,6 @@ def find_launcher() -> str:
     return shutil.which("mpiexec", path=places) or ""
 
 
-def check_device_memory(comm) -> Iterator[Check]:
-    """Send device memory by MPI, in separate processes because they may crash."""
-    if comm is None or presence.missing():
-        return
-    program = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.cli.checks.device_memory"]
-    mpiexec = find_launcher()
-    alone = comm.size > 1 or not mpiexec  # one launcher is enough
-    tried = attempt(*program) if alone else attempt(mpiexec, "-n", "2", *program)
-    ranks = "a rank sent to itself" if alone else "two ranks sent to each other"
-    if tried.returncode == 0:
-        yield Check("CUDA-aware MPI", "ok", f"yes: {ranks} from device memory")
-        return
-    why = next((line for line in reversed(tried.stderr.splitlines()) if line.strip()), "")
-    yield Check(
-        "CUDA-aware MPI",
-        "warning",
-        f"no: {ranks} from device memory, exit status {tried.returncode} {one_line(why[:200])}".strip(),
-        "not required; data goes through host memory. MPI from a wheel is never CUDA-aware, that of a cluster may be",
-    )
-
-
 def check_cores(ranks: list[tuple[str, set[int]]]) -> Check:
     """Compare the ranks of each node with the CPUs that all of them together may use; ``ranks`` has both of each."""
     nodes: dict[str, list[set[int]]] = {}
