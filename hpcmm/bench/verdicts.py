@@ -18,26 +18,27 @@ WRONG, UNTESTED = 1, 3  # exit statuses
 FAULT = re.compile(r"cudaError(Assert|IllegalAddress|MisalignedAddress|LaunchFailure|IllegalInstruction)")
 
 
+def result(kernel: str, where: str, points: int = 0, largest: Sequence[int] = (), error: float = 0) -> dict[str, Any]:
+    """Return a verdict: ``where`` is the first mistake, and ``error`` the largest one over its bound."""
+    verdict = {"kernel": kernel, "passed": not where, "points": points, "where": where, "note": ""}
+    return verdict | {"largest": list(largest), "error_over_bound": error}
+
+
 def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, Any]:
+    """Return the verdict on a kernel at all points of a file."""
     rows = columns["measurements"]
     own = [i for i, (of, contender) in enumerate(zip(rows["variant"], rows["contender"], strict=True))
            if of == contender == name]  # fmt: skip
     unmeasured = sorted(missing_points(name, columns), key=lambda why: not why.startswith(f"failed: {name} "))
-    wrong = [i for i in own if not rows["passed"][i]]
-    shapes = [tuple(int(rows[dimension][i]) for dimension in operation.dimensions) for i in own]
-    verdict = {"kernel": name, "passed": not (wrong or unmeasured), "points": len(own), "where": "", "note": ""}
-    verdict["largest"] = list(max(shapes, key=math.prod, default=()))
-    verdict["error_over_bound"] = max(
-        (rows["error"][i] / rows["bound"][i] for i in own if rows["bound"][i] > 0), default=0
-    )
-    if wrong:
+    where = unmeasured[0].removeprefix("failed: ").removeprefix(f"{name} ") if unmeasured else ""
+    if wrong := [i for i in own if not rows["passed"][i]]:
         first = wrong[0]
         shape = "x".join(str(rows[dimension][first]) for dimension in operation.dimensions)
         scalars = "".join(f", {scalar} {rows[scalar][first]:g}" for scalar in operation.scalars)
-        verdict["where"] = f"{shape} {rows['dtype'][first]}{scalars}: {rows['where'][first]}"
-    elif unmeasured:
-        verdict["where"] = unmeasured[0].removeprefix("failed: ").removeprefix(f"{name} ")
-    return verdict
+        where = f"{shape} {rows['dtype'][first]}{scalars}: {rows['where'][first]}"
+    shapes = [tuple(int(rows[dimension][i]) for dimension in operation.dimensions) for i in own]
+    error = max((rows["error"][i] / rows["bound"][i] for i in own if rows["bound"][i] > 0), default=0)
+    return result(name, where, len(own), max(shapes, key=math.prod, default=()), error)
 
 
 def searched(operation: Operation, variant: Variant, dtype: str) -> dict[str, Any]:
@@ -52,11 +53,8 @@ def searched(operation: Operation, variant: Variant, dtype: str) -> dict[str, An
         races, overflow = pool.map(lambda search: search(task), (searches.races, searches.overflow))
     if races.found:
         return {"passed": False, "where": races.found}
-    return {
-        "note": "; ".join(
-            filter(None, (races.not_made and f"not searched for races: {races.not_made}", overflow.found))
-        )
-    }
+    unsearched = races.not_made and f"not searched for races: {races.not_made}"
+    return {"note": "; ".join(filter(None, (unsearched, overflow.found)))}
 
 
 def raced(
@@ -99,11 +97,6 @@ def lost_to_others(name: str, columns: Groups) -> bool:
     return bool(unmeasured) and not any(why.startswith(f"failed: {name} ") for why in unmeasured)
 
 
-def failed(name: str, why: str) -> dict[str, Any]:
-    verdict = {"kernel": name, "passed": False, "points": 0, "where": why, "note": ""}
-    return verdict | {"largest": [], "error_over_bound": 0.0}
-
-
 def status(results: Iterable[Mapping[str, Any]]) -> int:
     wrong = [result["where"] for result in results if not result["passed"]]
     return WRONG if not all(why.startswith(NotTested.PREFIX) for why in wrong) else UNTESTED if wrong else 0
@@ -113,17 +106,12 @@ def line_of(result: Mapping[str, Any]) -> str:
     if result["where"].startswith(NotTested.PREFIX):
         return f"{result['kernel']}: {result['where']}"
     if not result["passed"]:
-        hint = (
-            "; --sanitize names the line"
-            if FAULT.search(result["where"]) and "; on the host" not in result["where"]
-            else ""
-        )
-        return f"{result['kernel']}: FAIL {result['where']}{hint}"
-    error = (
-        f", largest error {result['error_over_bound']:.2g} of the rounding bound" if result["error_over_bound"] else ""
-    )
+        fault = FAULT.search(result["where"]) and "; on the host" not in result["where"]
+        return f"{result['kernel']}: FAIL {result['where']}{'; --sanitize names the line' if fault else ''}"
+    largest_error = f"{result['error_over_bound']:.2g} of the rounding bound"
+    error = f"largest error {largest_error}" if result["error_over_bound"] else "exact"
     contract = f" ({result['contract']})" if result.get("contract") else ""
     note = result.get("note", "")
     largest = "x".join(map(str, result.get("largest", ())))
     points = f"{result['points']} points{largest and ' to '}{largest}{contract}"
-    return f"{result['kernel']}: PASS at {points}{error or ', exact'}{note and '; '}{note}"
+    return f"{result['kernel']}: PASS at {points}, {error}{note and '; '}{note}"

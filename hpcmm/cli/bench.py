@@ -69,7 +69,7 @@ class Output:
     def add_failed(self, why: Mapping[str, str]) -> None:
         """Add the verdicts on kernels that cannot be run, by path."""
         for path, each in why.items():
-            self.add(verdicts.failed(Path(path).name, each))
+            self.add(verdicts.result(Path(path).name, each))
 
     def end(self, **found: Any) -> int:
         """Print the JSON, and return the exit status."""
@@ -359,7 +359,7 @@ def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
                     compile_module(kernels.source(chosen.operation, variant), macros, variant.options)
             except DeviceError as error:
                 del chosen.kernels[name]
-                found.append(verdicts.failed(variant.name, str(error)))
+                found.append(verdicts.result(variant.name, str(error)))
     return found
 
 
@@ -393,9 +393,8 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
             arguments.wrong(f"--on-host: {variant.name} is not a CUDA source")
         try:
             found = verify(tasks_on_host(chosen, variant), files.cache())
-            result = {"kernel": variant.name, "passed": not found.where, "points": found.runs, "where": found.where}
-            result |= {"contract": contract_of(variant), "note": found.note, "largest": list(found.largest)}
-            output.add(result | {"error_over_bound": found.error_over_bound})
+            result = verdicts.result(variant.name, found.where, found.runs, found.largest, found.error_over_bound)
+            output.add(result | {"contract": contract_of(variant), "note": found.note})
         except DeviceError as error:
             output.add_failed({variant.name: str(error)})
     right = [each["kernel"] for each in output.results if each["passed"]]

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -65,12 +66,9 @@ def as_text(checks: list[Check]) -> str:
         lines.append(f"{check.state:7}  {check.name:{width}}  {check.found}")
         if check.advice:
             lines.append(f"{'':7}  {'':{width}}  -> {check.advice}")
-    counts = [sum(check.state == state for check in checks) for state in ("error", "warning")]
-    words = [
-        f"{count} {state}{'' if count == 1 else 's'}" for count, state in zip(counts, ("error", "warning"), strict=True)
-    ]
-    lines.append(", ".join(words))
-    return "\n".join(lines)
+    counts = Counter(check.state for check in checks)
+    words = [f"{counts[state]} {state}{'' if counts[state] == 1 else 's'}" for state in ("error", "warning")]
+    return "\n".join([*lines, ", ".join(words)])
 
 
 def examine(comm, results: Path, clean: bool) -> Iterator[Check]:
@@ -98,6 +96,5 @@ def examine(comm, results: Path, clean: bool) -> Iterator[Check]:
         try:
             yield from check()
         except Exception as error:
-            yield Check(
-                name, "error", f"{type(error).__name__}: {one_line(error)}", "report this together with all lines above"
-            )
+            found = f"{type(error).__name__}: {one_line(error)}"
+            yield Check(name, "error", found, "report this together with all lines above")

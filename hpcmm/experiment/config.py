@@ -94,12 +94,10 @@ def validated(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Swee
     problems = list(dict.fromkeys(problem for _, problem in found))
     wrong = {path[:length] for path, _ in found for length in (1, 2)}
     if ("measuring",) not in wrong:
-        least, most = (config["measuring"][f"{which}_repetitions"] for which in ("min", "max"))
-        if least > most:
-            problems.append(f"measuring.min_repetitions: {not_allowed(least)}at most max_repetitions, {most}")
-        jobs, visits = (config["measuring"][name] for name in ("jobs", "visits"))
-        if jobs > visits:
-            problems.append(f"measuring.jobs: {not_allowed(jobs)}at most visits, {visits}")
+        limits = config["measuring"]
+        for less, more in (("min_repetitions", "max_repetitions"), ("jobs", "visits")):
+            if limits[less] > limits[more]:
+                problems.append(f"measuring.{less}: {not_allowed(limits[less])}at most {more}, {limits[more]}")
     sweeps = {}
     entries = config["sweeps"] if isinstance(config.get("sweeps"), Mapping) else {}
     for name, entry in entries.items():

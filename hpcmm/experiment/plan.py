@@ -155,20 +155,19 @@ class Plan:
 
     def unprofiled(self) -> list[dict[str, str]]:
         """Return the rows of the group ``unprofiled`` of the timings file: operations without a profile, and why."""
-        rows, profiled = [], self.profiled
-        for operation in dict.fromkeys(batch.operation for batch in self.batches):
-            of_operation = [batch for batch in self.batches if batch.operation == operation]
-            batches = [batch for batch in of_operation if DEVICES[batch.device].accelerator]
-            reasons = [self.unmeasured[batch.name] for batch in batches if batch.name in self.unmeasured]
-            reasons.append("no GPU variant is measured in floating point on one rank")
-            shared = [other for other in profiled if OPERATIONS[other].kernels == OPERATIONS[operation].kernels]
-            if shared:
-                reasons = [f"same kernels as {shared[0]}"]
+        profiled = self.profiled
+
+        def why(operation: str) -> str:
             if not self.config.get("profile"):
-                reasons = ["not requested: run make profile, or set --config profile=true"]
-            if operation not in profiled:
-                rows.append({"operation": operation, "reason": reasons[0]})
-        return rows
+                return "not requested: run make profile, or set --config profile=true"
+            if shared := [each for each in profiled if OPERATIONS[each].kernels == OPERATIONS[operation].kernels]:
+                return f"same kernels as {shared[0]}"
+            batches = [each for each in self.batches if each.operation == operation and each.name in self.unmeasured]
+            reasons = [self.unmeasured[each.name] for each in batches if DEVICES[each.device].accelerator]
+            return [*reasons, "no GPU variant is measured in floating point on one rank"][0]
+
+        operations = dict.fromkeys(batch.operation for batch in self.batches)
+        return [{"operation": each, "reason": why(each)} for each in operations if each not in profiled]
 
     def write(self, path: Path) -> None:
         entry = dataclasses.asdict(self) | {"fingerprint": self.fingerprint}

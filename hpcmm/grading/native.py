@@ -1,15 +1,9 @@
 """Program of a process that runs one submitted kernel; the standard library, and NumPy for a kernel in Python.
 
-It runs isolated by bubblewrap, as ``python -I -S native.py SETUP`` with a JSON object:
+It runs isolated by bubblewrap, as ``python -I -S native.py SETUP`` with a JSON object: the descriptors ``requests``,
+``replies`` and ``memory``, the size of the memory in ``bytes``, the file ``library`` of the kernel, a module of native
+code or a Python file, the function ``symbol`` to call, a limit ``address_space`` in bytes, and
 
-``requests``, ``replies``, ``memory``
-    File descriptors.
-``bytes``
-    Size of the shared memory.
-``library``
-    File of the kernel: a module of native code, or a Python file.
-``symbol``
-    Function to call.
 ``runtime``
     Module of the host emulation of CUDA; for a Python file whose function each of several MPI ranks calls,
     ``ranks.py``; empty for other functions of the CPU.
@@ -18,8 +12,6 @@ It runs isolated by bubblewrap, as ``python -I -S native.py SETUP`` with a JSON 
     function ``passed``.
 ``packages``
     Folder of NumPy, for a Python file.
-``address_space``
-    Limit in bytes.
 
 Without ``SETUP`` it installs the filter of system calls only; the exit status is 0 if the system accepted it.
 

@@ -16,20 +16,14 @@ from hpcmm.cli.checks.check import Check
 def check_gpus() -> Iterator[Check]:
     if presence.count() == 0:
         if Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi"):
-            yield Check(
-                "GPUs",
-                "error",
-                "an NVIDIA driver is installed, but CUDA shows no GPU",
-                "run nvidia-smi; CUDA_VISIBLE_DEVICES may hide GPUs: " + repr(os.environ.get("CUDA_VISIBLE_DEVICES")),
-            )
+            advice = f"run nvidia-smi; CUDA_VISIBLE_DEVICES may hide GPUs: {os.environ.get('CUDA_VISIBLE_DEVICES')!r}"
+            yield Check("GPUs", "error", "an NVIDIA driver is installed, but CUDA shows no GPU", advice)
         else:
             yield Check("GPUs", "ok", "none; CPU variants only")
         return
     if importlib.util.find_spec("cupy") is None:
-        found = f"{presence.count()} GPUs, but CuPy is not installed"
-        yield Check(
-            "GPUs", "error", found, "pip install 'hpcmm[cuda13]' or 'hpcmm[cuda12]', for the driver's CUDA version"
-        )
+        advice = "pip install 'hpcmm[cuda13]' or 'hpcmm[cuda12]', for the driver's CUDA version"
+        yield Check("GPUs", "error", f"{presence.count()} GPUs, but CuPy is not installed", advice)
         return
     from hpcmm.backends.cuda import device as cuda
 
@@ -71,7 +65,5 @@ def check_gpu_settings(gpus: Sequence[Mapping[str, Any]], processes: Sequence[in
             advice = f"the driver unloads between jobs, and clocks start low: nvidia-smi -i {i} -pm 1"
             yield Check(f"GPU {i} persistence", "warning", "off", advice)
         if gpu.get("mig"):
-            advice = (
-                "an instance has a part of the SMs and of the memory bandwidth; hardware limits are of the whole GPU"
-            )
+            advice = "an instance has a part of the SMs and of the bandwidth; hardware limits are of the whole GPU"
             yield Check(f"GPU {i} MIG", "warning", "on", advice)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hpcmm import parallel
-from hpcmm.backends.cuda import presence
 from hpcmm.cli.checks.check import Check, attempt, one_line
 
 # Number of ranks, as set by the launchers of Open MPI, MPICH and Intel MPI, and Slurm
@@ -71,12 +70,8 @@ def check_launcher(advice: str) -> Check:
     if tried.returncode == 0 and sizes == ["1", "1"]:
         return Check("launcher", "error", f"{mpiexec} starts 2 processes, and each is rank 0 of 1", advice)
     why = one_line((tried.stderr or tried.stdout)[-300:]) or f"exit status {tried.returncode}"
-    return Check(
-        "launcher",
-        "error",
-        f"{mpiexec} -n 2 failed: {why}",
-        "run it yourself to see its messages; login nodes may forbid it",
-    )
+    hint = "run it yourself to see its messages; login nodes may forbid it"
+    return Check("launcher", "error", f"{mpiexec} -n 2 failed: {why}", hint)
 
 
 def exchange(comm) -> None:
