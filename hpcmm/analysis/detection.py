@@ -73,7 +73,11 @@ class Comparison:
     """Devices, the times of a reference, empty if there is none, and how much healthy devices may differ."""
 
     def __init__(
-        self, subjects: Sequence[Subject], measured: Sequence[Times], reference: Mapping[str, Any], asked: Container[str]
+        self,
+        subjects: Sequence[Subject],
+        measured: Sequence[Times],
+        reference: Mapping[str, Any],
+        asked: Container[str],
     ):
         self.subjects = subjects
         # shown: by measurement, how three or more devices of the reference differ: variance and degrees of freedom
@@ -199,9 +203,7 @@ class Threshold:
         return tuple(math.expm1(min(each, MOST)) for each in ends)
 
 
-def _shares(
-    share: float, measured: Sequence[Times], joined: Container[str], asked: Container[str]
-) -> dict[str, float]:
+def _shares(share: float, measured: Sequence[Times], joined: Container[str], asked: Container[str]) -> dict[str, float]:
     """Divide the probability of a false alarm among measurements; sweeps that must show a slowdown get most of it."""
     first, second = ([each for each in measured if (each.sweep in asked) is wanted] for wanted in (True, False))
     if not first or not second:
