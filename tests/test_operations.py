@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tasks import task, task_on
 
 from hpcmm.bench.errors import of_kind
-from hpcmm.model import Variant, Verdict
+from hpcmm.model import Task, Variant, Verdict
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, accuracy, cores, sums, truth
 from hpcmm.operations.matmul import MATMUL
@@ -481,13 +481,9 @@ def test_work_and_traffic_of_a_product(m, n, k):
 
 
 @given(n=sizes)
-def test_work_and_traffic_of_a_sum(n):
+def test_work_and_traffic_of_sums(n):
     assert SUM.flops(task(SUM, (n,))) == n - 1
     assert [SUM.bytes(task(SUM, (n,), dtype)) for dtype in SUM.dtypes] == [4 * n + 4, 4 * n + 4, 8 * n + 8]
-
-
-@given(n=sizes)
-def test_work_and_traffic_of_a_sum_of_vectors(n):
     assert VECTOR_ADD.flops(task(VECTOR_ADD, (n,))) == n
     assert [VECTOR_ADD.bytes(task(VECTOR_ADD, (n,), dtype)) for dtype in VECTOR_ADD.dtypes] == [12 * n, 12 * n, 24 * n]
 
@@ -539,18 +535,24 @@ def test_an_int8_product_is_verified_exactly(shape, seed, scalars, wrong):
     a, b, c = (inputs[name].astype(object) for name in "ABC")
     assert min(map(min, a.tolist())) >= -128 and (beta or (c == -(2**31)).all())
     result = (alpha * (a @ b) + (beta * c if beta else 0)).astype(np.int32)
+    row, column = wrong[0] % shape[0], wrong[1] % shape[1]
+    other = result.copy()
+    other[row, column] += 1
+    check_exact(product, inputs, result, [other], (row, column))
+
+
+def check_exact(product: Task, inputs, right: np.ndarray, wrong: list[np.ndarray], place: tuple[int, int]) -> None:
+    """The right result passes with every bit, and each wrong one fails at its place, whatever the way of judging."""
     for large in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if large:  # random sums and rows instead of each element
                 patch.setattr(accuracy, "COMPONENTWISE_LIMIT", 0)
             judge = MATMUL.reference(product, inputs)
-        verdict = judge(result)
+        verdict = judge(right)
         assert verdict.passed and verdict.error == verdict.bound == 0
-        row, column = wrong[0] % shape[0], wrong[1] % shape[1]
-        other = result.copy()
-        other[row, column] += 1
-        verdict = judge(other)
-        assert not verdict.passed and verdict.where.startswith(f"{row}:{column}: ")
+        for other in wrong:
+            verdict = judge(other)
+            assert not verdict.passed and verdict.where.startswith("{}:{}: ".format(*place))
 
 
 OF_E4M3 = {0x38: 1, 0x40: 2, 0x44: 3, 0x48: 4, 0xB8: -1, 0xC0: -2, 0xC4: -3, 0xC8: -4}  # numbers by their bits
@@ -574,16 +576,7 @@ def test_a_float8_product_is_verified_exactly(shape, seed, scalars, wrong):
     lost[row, column] -= alpha * a[row, term] * b[term, column]
     rounded = result.copy()  # by one place; for 0, sums in float64 would lose it
     rounded[row, column] += np.spacing(np.float32(max(1, abs(rounded[row, column]))))
-    for large in (False, True):
-        with pytest.MonkeyPatch.context() as patch:
-            if large:  # random sums and rows instead of each element
-                patch.setattr(accuracy, "COMPONENTWISE_LIMIT", 0)
-            judge = MATMUL.reference(product, inputs)
-        verdict = judge(result)
-        assert verdict.passed and verdict.error == verdict.bound == 0
-        for other in (rounded, *([lost] if alpha else [])):
-            verdict = judge(other)
-            assert not verdict.passed and verdict.where.startswith(f"{row}:{column}: ")
+    check_exact(product, inputs, result, [rounded, *([lost] if alpha else [])], (row, column))
 
 
 def truncated(x: np.ndarray, bits: int) -> np.ndarray:
@@ -838,21 +831,16 @@ def test_a_grid_that_divides_tiles_is_no_larger_than_the_gpu():
         assert launch.grid == (sms,) and product.macros["MAX_BLOCKS"] == sms
 
 
-@pytest.mark.parametrize(
-    ("architecture", "capability", "reason"),
-    [
-        ("", "", ""),
-        ("", "75", ""),
-        ("sm_80", "80", ""),
-        ("sm_80", "120", ""),
-        ("sm_90a", "90", ""),
-        ("sm_80", "75", "any needs a GPU of compute capability 8.0 or later; this one has 7.5"),
-        ("sm_90a", "80", "any needs a GPU of compute capability 9.0; this one has 8.0"),
-        ("sm_90a", "120", "any needs a GPU of compute capability 9.0; this one has 12.0"),
-    ],
-)
-def test_a_variant_refuses_unsuited_gpus(architecture, capability, reason):
-    assert Variant("any", "cuda", "", architecture=architecture).why_not_run(capability) == reason
+def test_a_variant_refuses_unsuited_gpus():
+    for architecture, capability in (("", ""), ("", "75"), ("sm_80", "80"), ("sm_80", "120"), ("sm_90a", "90")):
+        assert Variant("any", "cuda", "", architecture=architecture).why_not_run(capability) == ""
+    for architecture, capability, reason in (
+        ("sm_80", "75", "8.0 or later; this one has 7.5"),
+        ("sm_90a", "80", "9.0; this one has 8.0"),
+        ("sm_90a", "120", "9.0; this one has 12.0"),
+    ):
+        said = Variant("any", "cuda", "", architecture=architecture).why_not_run(capability)
+        assert said == f"any needs a GPU of compute capability {reason}"
 
 
 @pytest.mark.parametrize("variant", ["cublas", "cublaslt"])
