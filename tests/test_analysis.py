@@ -123,12 +123,6 @@ def test_ratio_is_to_the_baseline_of_the_same_point(tmp_path):
     assert found.set_index(["tile", "n", "dtype", "ranks"])["ratio"][16, 64, "float32", 1] == 3.0
 
 
-def test_the_baseline_itself_has_ratio_one(tmp_path):
-    (row,) = derive(tmp_path, measurement(matmul("cublas"), samples=kernel_samples([2.0]))).to_dict("records")
-    assert row["ratio"] == 1.0
-    assert row["baseline"] == 1
-
-
 def test_a_fail_with_samples_has_no_number(tmp_path):
     state = {"throttle_reasons": 0x8}
     calls = call_samples([[{"kernel": 1.0, "total": 1.0}]])
@@ -169,11 +163,6 @@ def test_throttled_samples_are_flagged_and_kept(tmp_path, reasons, flagged):
     (row,) = derive(tmp_path, measurement(matmul(), samples=(*samples[:2], last))).to_dict("records")
     assert row["throttled"] == flagged
     assert row["seconds"] == 2.0
-
-
-def test_throttling_has_a_name():
-    assert analysis.throttling_names(0x4 | 0x40) == "power cap, thermal slowdown (hardware)"
-    assert analysis.throttling_names(0) == ""
 
 
 def test_series_are_split_by_dtype_and_ranks_in_ladder_order(tmp_path):
@@ -268,18 +257,6 @@ def test_points_of_failed_jobs_count_as_not_measured(tmp_path):
     assert "hpcmm_unmeasured_points 14\n" in export.export(columns, "prometheus")
 
 
-def test_a_missing_point_is_not_a_wrong_result(tmp_path):
-    rows = [
-        measurement(matmul(), verdict=Verdict(False, math.nan, math.nan, UNCHECKED, "not measured, tried 2 times: no")),
-        measurement(matmul("tiled_padded", tile=8), verdict=FAIL),
-        measurement(matmul("cublas"), samples=kernel_samples([1.0])),
-    ]
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
-    found = analysis.summary(columns, analysis.measurements(columns))
-    assert found.line == "3 points: 1 PASS, 1 FAIL, 1 not measured"
-    assert list(found.failures["contender"]) == ["tiled_padded"] and list(found.missing["contender"]) == ["naive"]
-
-
 def of_run(naive: float, cublas: float) -> dict:
     rows = [
         measurement(matmul(), samples=kernel_samples([naive] * 6)),
@@ -334,23 +311,9 @@ def test_a_part_of_a_cpu_is_named_where_no_gpu_is_beside_it(tmp_path):
     assert machines == ["Model S, 8 of 64 CPUs", *["Model T, 64 cores, H200"] * 2]
 
 
-def test_an_empty_file_gives_empty_tables(tmp_path):
-    timings.merge([], tmp_path / "timings.h5")
-    columns = store.read(tmp_path / "timings.h5")
-    frame = analysis.measurements(columns)
-    assert frame.empty and list(analysis.series(frame)) == []
-    assert analysis.summary(columns, frame).line == "0 points: 0 PASS"
-
-
 def test_unreadable_provenance_is_empty():
     columns = {"runs": {"batch": ["a", "b", "c"], "provenance": ['{"host": "h"}', "{", "[]"]}}
     assert [run["provenance"] for run in analysis.runs(columns)] == [{"host": "h"}, {}, {}]
-
-
-def test_host_memory_is_part_of_the_label(tmp_path):
-    points = [matmul("naive", tile=8, pinned=pinned) for pinned in (True, False)]
-    rows = derive(tmp_path, *(measurement(point, samples=kernel_samples([1.0])) for point in points))
-    assert set(rows["label"]) == {"naive 8 pinned", "naive 8 pageable"}
 
 
 def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch(tmp_path):
@@ -551,8 +514,3 @@ def test_activities_are_sums_over_all_samples(tmp_path):
         {"activity": "kernel", "calls": 4, "total": 10.0, "mean": 2.5, "least": 2.0, "most": 4.0},
     ]
     assert list(found["share"]) == pytest.approx([8 / 26, 10 / 26])
-
-
-def test_without_calls_there_are_no_activities(tmp_path):
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": [measurement(matmul())]}))
-    assert analysis.activities(columns, analysis.measurements(columns)).empty

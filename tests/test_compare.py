@@ -234,12 +234,6 @@ def test_wrong_results_are_not_compared_by_time(tmp_path):
     assert (first.text, first.note, first.kind) == ("broken", FAIL.where, "fail")
 
 
-@pytest.mark.parametrize(("factor", "count"), [(1.04, 0), (1.06, 1), (0.5, 0)])
-def test_a_regression_exceeds_the_given_share(tmp_path, factor, count):
-    found = compared(tmp_path, [timed(product(), 1.0)], [timed(product(), factor)])
-    assert len(found.regressions(0.05)) == count
-
-
 def test_files_without_common_points_are_refused(tmp_path):
     with pytest.raises(compare.ComparisonError, match="no point in common"):
         compared(tmp_path, [timed(product(), 1.0)], [timed(product(n=128), 1.0)])

@@ -147,14 +147,6 @@ def test_an_algorithm_that_does_not_suit_an_operation_is_refused_by_name():
         algorithm_of(MATMUL, "cannon")
 
 
-def test_a_record_that_is_added_is_offered_and_planned(monkeypatch):
-    added = dataclasses.replace(ALGORITHMS["ring"], name="ring_twice")
-    monkeypatch.setitem(ALGORITHMS, added.name, added)
-    assert algorithm_of(MATMUL, "ring_twice") is added
-    points = [point for batch in spread(sweeps__spread__algorithms=["ring_twice"]).batches for point in batch.points]
-    assert "ring_twice" in {point.algorithm for point in points}
-
-
 # --- results -----------------------------------------------------------------------------------------------------
 
 
@@ -631,15 +623,8 @@ def test_float8_products_need_the_transpose_and_the_workspace_of_cublaslt():
 
     assert device("cublas") == operands + transpose + workspace
     assert device("cublaslt") == operands + 2 * (transpose + workspace) + 4 * m * n
-    assert [each.name for each in algorithms_of(MATMUL) if each.takes_type("float8_e4m3")] == ["scatter"]
-
-
-def test_int8_products_have_results_of_four_bytes_and_the_textbook_algorithm_only():
-    takes = [each.name for each in algorithms_of(MATMUL) if each.takes_type("int8")]
-    assert takes == ["scatter"]
-    product = task(MATMUL, (64, 64, 64), "int8", variant="cublas")
-    assert MATMUL.bytes(product) == 2 * 64 * 64 + 2 * 4 * 64 * 64
-    assert preflight.largest_need(ALGORITHMS["scatter"], product, 1, False)[1] >= (2 + 2 * 4) * 64 * 64
+    for dtype in ("int8", "float8_e4m3"):
+        assert [each.name for each in algorithms_of(MATMUL) if each.takes_type(dtype)] == ["scatter"]
 
 
 @given(st.integers(1, 64), st.sampled_from([1024, 1000, 4097]))
@@ -701,10 +686,6 @@ def test_free_memory_of_the_host_is_limited_by_control_groups(tmp_path, monkeypa
     assert preflight.host_free() == free
 
 
-def test_free_memory_of_the_host_is_no_more_than_the_system_has():
-    assert 0 < preflight.host_free() < 2**50
-
-
 # --- plan --------------------------------------------------------------------------------------------------------
 
 
@@ -712,14 +693,6 @@ def spread(**changes) -> plan.Plan:
     entry = {"operation": "matmul", "variants": ["serial", "cublas"], "sizes": [64], "ranks": [2]}
     config = test_plan.changed(sweeps__spread=entry | {"algorithms": ["scatter", "ring"]}, **changes)
     return test_plan.make(config)
-
-
-def test_each_algorithm_has_points_of_its_own():
-    points = [point for batch in spread().batches if batch.sweep == "spread" for point in batch.points]
-    assert {(point.variant, point.algorithm) for point in points} == {
-        *(("serial", "scatter"), ("serial", "ring"), ("cublas", "scatter"), ("cublas", "ring"))
-    }
-    assert len({point.key for point in points}) == len(points)
 
 
 def test_another_transport_changes_the_points_that_exchange():

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import re
-import resource
 import zlib
 from pathlib import Path
 
@@ -120,6 +119,15 @@ def test_lines_in_another_order_are_dropped_where_the_order_ends(path):
         again.close()
 
 
+def sealed(texts) -> bytes:
+    """Lines of a journal with right checksums."""
+    content, checksum = b"", 0
+    for text in texts:
+        checksum = zlib.crc32(text, checksum)
+        content += b"%08x %b\n" % (checksum, text)
+    return content
+
+
 @pytest.mark.parametrize(
     "order",
     [["point"], ["opening", "failed"], ["opening", "begun", "failed", "failed"]]
@@ -134,11 +142,7 @@ def test_a_line_that_no_job_writes_there_is_one_error(path, order):
     journal.append(BATCH.points[0], measured(BATCH.points[0]))
     journal.close()
     names = dict(zip(("opening", "begun", "failed", "point"), whole_lines(path.read_bytes()), strict=True))
-    content, checksum = b"", 0
-    for each in order:
-        text = names[each][1] if isinstance(each, str) else each
-        checksum = zlib.crc32(text, checksum)
-        content += b"%08x %b\n" % (checksum, text)
+    content = sealed(names[each][1] if isinstance(each, str) else each for each in order)
     path.write_bytes(content)
     with pytest.raises(StoreError, match=rf"cuda-r2-1\.journal: line {len(order)} was not written .*remove the file"):
         Journal(path, BATCH, HOST)
@@ -149,12 +153,8 @@ def test_a_line_that_no_job_writes_there_is_one_error(path, order):
 def test_a_time_that_cannot_be_measured_is_an_error(path, seconds):
     """With a right checksum."""
     filled(path, BATCH.points[:1]).close()
-    content, checksum = b"", 0
-    for _, text in whole_lines(path.read_bytes()):
-        text = re.sub(rb'"kernel": [0-9.e-]+', b'"kernel": ' + seconds.encode(), text)
-        checksum = zlib.crc32(text, checksum)
-        content += b"%08x %b\n" % (checksum, text)
-    path.write_bytes(content)
+    texts = [text for _, text in whole_lines(path.read_bytes())]
+    path.write_bytes(sealed(re.sub(rb'"kernel": [0-9.e-]+', b'"kernel": ' + seconds.encode(), text) for text in texts))
     with pytest.raises(StoreError, match=r"cuda-r2-1\.journal: line \d was not written .*remove the file"):
         Journal(path, BATCH, HOST)
 
@@ -166,11 +166,8 @@ def test_a_time_that_cannot_be_measured_is_an_error(path, seconds):
 def test_values_that_no_job_writes_are_one_error_when_they_are_collected(path, right, wrong):
     """With a right checksum."""
     filled(path, BATCH.points[:1]).close()
-    content, checksum = b"", 0
-    for _, text in whole_lines(path.read_bytes()):
-        text = text.replace(right.encode(), wrong.encode())
-        checksum = zlib.crc32(text, checksum)
-        content += b"%08x %b\n" % (checksum, text)
+    texts = [text for _, text in whole_lines(path.read_bytes())]
+    content = sealed(text.replace(right.encode(), wrong.encode()) for text in texts)
     assert content != path.read_bytes()
     path.write_bytes(content)
     with pytest.raises(StoreError, match=r"cuda-r2-1\.journal.* was not written .*remove the file"):
@@ -189,13 +186,6 @@ def test_a_journal_that_cannot_be_written_is_named(path, obstacle):
         place.mkdir()
     with pytest.raises(StoreError, match=rf"^{place}(/sweep)?: (not a folder|cannot be (written|created))"):
         Journal(path, BATCH, HOST)
-
-
-def test_points_with_another_fingerprint_do_not_count(path):
-    filled(path).close()
-    journal = Journal(path, batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8), HOST)
-    assert not journal.finished and not journal.measured
-    journal.close()
 
 
 def test_a_batch_continues_from_its_unchanged_points(path):
@@ -276,17 +266,13 @@ def test_a_sync_that_fails_leaves_the_points_before_it(path, monkeypatch):
 
 
 @pytest.mark.parametrize("room", [0, 1, 100])
-def test_a_disk_that_is_full_leaves_the_points_before_it(path, room):
+def test_a_disk_that_is_full_leaves_the_points_before_it(path, limited_files, room):
     journal = filled(path, BATCH.points[:2])
     before = path.read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, limits[1]))
-    try:
+    with limited_files(len(before) + room):
         with pytest.raises(StoreError, match=r"cuda-r2-1\.journal: .*the points before this one are kept"):
             journal.append(BATCH.points[2], measured(BATCH.points[2]))
         assert path.read_bytes() == before
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     journal.append(BATCH.points[2], measured(BATCH.points[2]))  # there is room again
     journal.close()
     assert path.read_bytes().startswith(before)
@@ -296,17 +282,13 @@ def test_a_disk_that_is_full_leaves_the_points_before_it(path, room):
 
 
 @pytest.mark.parametrize("room", [0, 5000, 40_000])
-def test_a_disk_that_is_full_at_the_end_leaves_the_journal(path, room):
+def test_a_disk_that_is_full_at_the_end_leaves_the_journal(path, limited_files, room):
     output = path.with_suffix(".h5")
     journal = filled(path)
     before = path.read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
-    try:
-        with pytest.raises(StoreError, match=r"cuda-r2-1\.h5: cannot be written: File too large"):
-            journal.complete()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    refused = pytest.raises(StoreError, match=r"cuda-r2-1\.h5: cannot be written: File too large")
+    with refused, limited_files(room):
+        journal.complete()
     assert [each.name for each in path.parent.iterdir()] == [path.name] and path.read_bytes() == before
     journal.complete()  # there is room again
     assert len(store.read(output)["measurements"]["run"]) == 6
@@ -328,17 +310,6 @@ def test_a_complete_journal_becomes_one_file(path):
     assert set(samples["power"]) == {300.0}
     assert np.isnan(samples["temperature"]).all()
     assert json.loads(groups["runs"]["provenance"][0]) == HOST
-
-
-def test_points_keep_the_order_of_the_batch_and_their_run(path):
-    filled(path, BATCH.points[2:]).close()
-    journal = Journal(path, BATCH, HOST)
-    for point in BATCH.points[:2]:
-        journal.append(point, measured(point))
-    journal.complete()
-    measurements = store.read(path.with_suffix(".h5"))["measurements"]
-    assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32]
-    assert list(measurements["run"]) == [1, 1, 1, 1, 0, 0]
 
 
 def test_a_failure_is_stored_with_its_place_and_without_times(path):

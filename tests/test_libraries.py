@@ -248,13 +248,6 @@ def test_the_revision_of_a_tree_without_git_is_the_hash_of_its_sources(dirty):
     assert page.machine_line(page.conditions(runs)) == "revision 38151ed"
 
 
-def test_a_caption_promises_no_file_that_is_not_published(tmp_path):
-    rows = [row for n in range(64, 64 * 40, 64) for row in beside({"naive": 4.0}, n)]
-    (series,) = analysis.series(measured(tmp_path, *rows))
-    table = chapters.sizes.size_table(series, most=8)
-    assert "at 8 of 39 sizes" in table.caption and "CSV" not in table.caption
-
-
 def test_a_library_and_only_a_library_has_a_provider():
     variants = [variant for operation in OPERATIONS.values() for variant in operation.ladder]
     assert [each.name for each in variants if bool(each.provider) != bool(each.library)] == []

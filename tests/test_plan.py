@@ -19,7 +19,7 @@ from hpcmm.experiment.config import SCALES, read_config, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.model.devices import Machine
 from hpcmm.operations import OPERATIONS
-from hpcmm.system.reader import ConfigError, naming
+from hpcmm.system.reader import ConfigError
 
 ROOT = Path(plan.__file__).parents[2]
 TESTS = Path(__file__).parent
@@ -180,13 +180,6 @@ def test_all_but_the_sweeps_has_a_default(scale):
     )
 
 
-def test_each_error_begins_with_its_file():
-    with pytest.raises(ConfigError) as refusal, naming("mine.yaml"):
-        make({"backends": 3, "scale": 4})
-    found = str(refusal.value).splitlines()
-    assert len(found) == 3 and all(line.startswith("mine.yaml: ") for line in found)
-
-
 @pytest.mark.parametrize("scale", SCALES)
 def test_the_config_of_the_repository_is_right(scale):
     config = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"scale": scale}
@@ -307,13 +300,6 @@ def test_a_job_of_three_visits_starts_three_times():
         assert batch.seconds == pytest.approx(3 * STARTUP_SECONDS + sum(batch.predicted))
 
 
-def test_the_scale_picks_the_values():
-    planned = make(changed(scale="full"))
-    sizes = [point.shape[0] for point in planned.batch("size/cpu-r1-1").points if point.variant == "numpy"]
-    assert sizes == [100, 200, 300, 400]
-    assert planned.measuring.max_repetitions == 200
-
-
 def test_sizes_may_differ_by_device():
     sizes = {"cpu": [64], "cuda": {"start": 512, "stop": 1024, "step": 512}}
     batches = make(changed(sweeps__size__sizes=sizes, backends="auto")).batches
@@ -330,12 +316,6 @@ def test_a_variant_is_planned_in_its_own_types_alone():
         types = {(point.variant, point.dtype) for point in planned.batch("size/cuda-r1-1").points}
         assert {dtype for variant, dtype in types if variant == "warpgroup"} == {"float32"}
         assert {dtype for variant, dtype in types if variant == "naive"} == set(both)
-
-
-def test_parameters_have_defaults_and_are_taken_from_the_sweep():
-    assert make().batch("size/cpu-r1-1").points[0].scalars == {"alpha": 1.5, "beta": 0.5}
-    planned = make(changed(sweeps__size__beta=0))
-    assert planned.batch("size/cpu-r1-1").points[0].scalars == {"alpha": 1.5, "beta": 0.0}
 
 
 def test_points_too_large_for_memory_are_reported_in_the_plan():
@@ -476,9 +456,9 @@ def test_auto_leaves_out_more_ranks_on_the_cpu_than_there_are_cores():
     assert max(batch.ranks for batch in asked_for.to_measure) == 1000
 
 
-@pytest.mark.parametrize("asked", ["auto", "cuda"])
-@pytest.mark.parametrize("installed", [True, False])
-@pytest.mark.parametrize("rung", ["best", "cublas"])
+@pytest.mark.parametrize(
+    ("asked", "installed", "rung"), [("auto", True, "best"), ("cuda", True, "cublas"), ("auto", False, "cublas")]
+)
 def test_an_algorithm_of_an_optional_package_has_its_own_jobs_and_product(monkeypatch, installed, asked, rung):
     found = {"nvmath": installed}
     monkeypatch.setattr(plan.importlib.util, "find_spec", lambda name: found[name] or None)
@@ -492,20 +472,12 @@ def test_an_algorithm_of_an_optional_package_has_its_own_jobs_and_product(monkey
     assert together == [{(rung, "scatter"), (rung, "resident")}, {("cublas", "cublasmp")}]
 
 
-def test_cuda_and_cpu_each_keep_their_own_device_alone():
-    assert devices(make(changed(backends="cuda"))) == {"cuda"}
-    assert devices(make(changed(backends="cpu"))) == {"cpu"}
-
-
-def test_cuda_without_a_gpu_is_refused():
-    with pytest.raises(ConfigError, match=f"nothing is left to measure: {NO_GPU}; the config has backends: cuda"):
-        make(changed(backends="cuda"), NO_GPU, 0)
-
-
 def test_a_plan_with_nothing_to_measure_is_refused():
     config = changed(backends="auto", sweeps__size__variants=["naive"], sweeps__sum=GONE)
     with pytest.raises(ConfigError, match=f"nothing is left to measure: {NO_GPU}"):
         make(config, NO_GPU, 0)
+    with pytest.raises(ConfigError, match=f"nothing is left to measure: {NO_GPU}; the config has backends: cuda"):
+        make(changed(backends="cuda"), NO_GPU, 0)
     with pytest.raises(ConfigError, match="no sweep has a size at this scale"):
         make(changed(sweeps__size__sizes=[], sweeps__sum=GONE))
 
@@ -629,16 +601,11 @@ def test_ranks_that_may_share_a_gpu_are_measured_again_when_they_may_not():
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_other_points_or_another_way_of_measuring_change_a_batch(changes):
-    batch = "size/cuda-r1-1"
-    assert make(changed(**changes)).batch(batch).fingerprint != make().batch(batch).fingerprint
-
-
-def test_another_sweep_leaves_a_batch_as_it_is():
-    batch = "size/cuda-r1-1"
-    planned = make(changed(sweeps__sum__sizes=[5]))
-    assert planned.batch(batch).fingerprint == make().batch(batch).fingerprint
-    assert planned.fingerprint != make().fingerprint
+def test_other_points_or_another_way_of_measuring_change_a_batch_and_another_sweep_does_not(changes):
+    batch, before = "size/cuda-r1-1", make()
+    assert make(changed(**changes)).batch(batch).fingerprint != before.batch(batch).fingerprint
+    other = make(changed(sweeps__sum__sizes=[5]))
+    assert other.batch(batch).fingerprint == before.batch(batch).fingerprint and other.fingerprint != before.fingerprint
 
 
 def test_a_variant_for_even_sizes_is_planned_if_right_or_if_a_fail_is_wanted():
@@ -658,19 +625,11 @@ def test_a_variant_for_even_sizes_is_planned_if_right_or_if_a_fail_is_wanted():
     assert len(shapes(allow_fail=True, variants=["tiled_exact"])) == 6
 
 
-def test_pinned_and_pageable_are_points_of_their_own_on_a_gpu_only():
-    entry = {"operation": "matmul", "variants": ["serial", "cublas"], "sizes": [8], "dtypes": ["float32"]}
-    config = changed(backends="cuda", sweeps={"s": entry | {"pinned": [True, False]}})
-    found = [(p.variant, p.pinned) for batch in make(config).batches for p in batch.points]
-    assert found == [("serial", None), ("cublas", True), ("cublas", False)]
-    without = make(changed(backends="cuda", sweeps={"s": entry})).batches
-    assert all(point.pinned is None for batch in without for point in batch.points)
-
-
-def test_points_that_share_host_memory_are_adjacent():
-    entry = {"operation": "matmul", "variants": ["naive", "cublas"], "sizes": [8, 9], "dtypes": ["float32"]}
-    (batch,) = make(changed(backends="cuda", sweeps={"s": entry | {"pinned": [True, False]}})).batches
-    assert [(p.shape[0], p.pinned, p.variant) for p in batch.points] == list(
+def test_pinned_and_pageable_are_points_of_a_gpu_and_those_that_share_host_memory_are_adjacent():
+    entry = {"operation": "matmul", "variants": ["serial", "naive", "cublas"], "sizes": [8, 9], "dtypes": ["float32"]}
+    cpu, cuda = make(changed(backends="cuda", sweeps={"s": entry | {"pinned": [True, False]}})).batches
+    assert [(p.variant, p.pinned) for p in cpu.points] == [("serial", None)] * 2
+    assert [(p.shape[0], p.pinned, p.variant) for p in cuda.points] == list(
         itertools.product([8, 9], [True, False], ["naive", "cublas"])
     )
 

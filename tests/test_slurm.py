@@ -871,16 +871,6 @@ def watched(tmp_path, monkeypatch):
     return watch
 
 
-def test_a_job_unknown_to_slurm_is_given_up_after_a_while(watched, capfd):
-    watch, marker = watched("99999999")
-    watch.check()
-    assert not marker.exists()
-    time.sleep(3)
-    watch.check()
-    assert marker.exists()
-    assert "job 99999999 measure is over: unknown to Slurm for" in capfd.readouterr().err
-
-
 def test_the_end_of_a_job_missing_from_squeue_is_taken_from_accounting(watched, tmp_path, monkeypatch, capfd):
     submission = ["sbatch", "--parsable", "--output=/dev/null", COMMENT, "--wrap=exit 3"]
     job = subprocess.run(submission, capture_output=True, text=True, check=True).stdout.strip()

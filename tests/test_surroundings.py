@@ -149,12 +149,6 @@ def test_the_provenance_and_doctor_name_what_is_inherited(monkeypatch, name):
     assert line.found.endswith(f": {applied.done}") and line.advice == applied.why
 
 
-def test_doctor_says_so_if_nothing_is_inherited(monkeypatch):
-    monkeypatch.setattr(surroundings, "findings", lambda: iter(()))
-    (line,) = machine.check_surroundings()
-    assert (line.name, line.state) == ("environment", "ok")
-
-
 @pytest.mark.parametrize("condition", CONDITIONS, ids=[each.title for each in CONDITIONS])
 def test_a_limit_is_in_the_provenance_and_in_doctor(monkeypatch, condition):
     other = dataclasses.replace(condition, look=lambda: "found")
