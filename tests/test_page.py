@@ -170,20 +170,11 @@ def test_no_text_of_a_figure_for_papers_is_truncated(visit, name):
     assert seen.page.eval_on_selector_all("svg", MISPLACED) == []
 
 
+@pytest.mark.slow
 def test_a_figure_is_drawn_when_it_becomes_visible(published):
     last = published.page.locator("section[aria-labelledby=clocks] .view:not([hidden]) .chart").last
     last.scroll_into_view_if_needed()
     published.page.wait_for_function("place => place.dataset.state === 'drawn'", arg=last.element_handle())
-
-
-def test_hovering_shows_values(visit, small):
-    seen = visit(small)
-    seen.draw_all()
-    seen.page.locator(".chart .mark-symbol path").first.hover()
-    tooltip = seen.page.locator("#vg-tooltip-element.visible")
-    tooltip.wait_for()
-    text = tooltip.inner_text()
-    assert "variant" in text and "95 % interval" in text and "GB/s" in text
 
 
 def column(table, number: int) -> list[str]:
@@ -192,65 +183,61 @@ def column(table, number: int) -> list[str]:
     return [text.split("\n")[0].strip() for text in cells.all_inner_texts()]
 
 
-def test_tables_sort_by_value_and_go_back(visit, small):
+def table_of(page: Page, caption: str):
+    return page.locator("table.data", has=page.locator("caption", has_text=caption))
+
+
+def test_a_table_sorts_filters_leads_to_definitions_and_is_copied(visit, small):
     seen = visit(small)
+    seen.context.grant_permissions(["clipboard-read", "clipboard-write"])
     seen.page.evaluate(OPEN_ALL)
-    table = seen.page.locator("table.data", has=seen.page.locator("caption", has_text="FLOP/s, float32"))
-    before = column(table, 1)
+    rates_of, ladder = (table_of(seen.page, each) for each in ("FLOP/s, float32", "Ladder, int32"))
+    head = rates_of.locator("thead th", has_text="naive 8")
+    before = column(rates_of, 1)
     assert before == ["640", "1024", "4096"]
-    button = table.locator("thead th", has_text="naive 8").locator("button")
-    head = table.locator("thead th", has_text="naive 8")
 
     def shown() -> list[float]:
         """The rates in GFLOP/s; each cell names its unit where the caption's would need leading zeros."""
-        cells = [(*text.split(), "TFLOP/s")[:2] for text in column(table, 3)]
+        cells = [(*text.split(), "TFLOP/s")[:2] for text in column(rates_of, 3)]
         return [float(number) * {"GFLOP/s": 1, "TFLOP/s": 1000}[unit] for number, unit in cells]
 
     rates = shown()
     for direction, expected in (("ascending", sorted(rates)), ("descending", sorted(rates, reverse=True))):
-        button.click()
+        head.locator("button").click()
         assert head.get_attribute("aria-sort") == direction
         assert shown() == expected
-    button.click()
-    assert head.get_attribute("aria-sort") is None and column(table, 1) == before
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") is None and column(rates_of, 1) == before, "back in its order"
 
-
-def test_times_and_powers_of_two_sort_by_value(visit, small):
-    seen = visit(small)
-    seen.page.evaluate(OPEN_ALL)
-    table = seen.page.locator("table.data", has=seen.page.locator("caption", has_text="Ladder, int32"))
-    table.locator("thead th", has_text="Time").locator("button").click()
-    scale = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
-    times = [float(value) * scale[unit] for value, unit in (text.split() for text in column(table, 4))]
-    assert times == sorted(times) and len(times) == 15
-    table.locator("thead th").first.locator("button").click()
-    assert column(table, 1) == ["2¹⁰"] * 5 + ["2²⁰"] * 5 + ["2²²"] * 5  # each row says its own once they move
-
-
-def test_empty_cells_stay_last(visit, small):
-    seen = visit(small)
-    seen.page.evaluate(OPEN_ALL)
-    table = seen.page.locator("table.data", has=seen.page.locator("caption", has_text="Ladder, int32"))
-    button = table.locator("thead th", has_text="Step").locator("button")
-    for _ in range(2):
-        button.click()
-        steps = column(table, 6)
-        assert all(steps[:6]) and not any(steps[6:])
-
-
-def test_filtering_keeps_the_rows_that_have_all_words(visit, small):
-    seen = visit(small)
-    seen.page.evaluate(OPEN_ALL)
-    table = seen.page.locator("table.data", has=seen.page.locator("caption", has_text="Ladder, int32"))
     field = seen.page.get_by_label("Filter rows: Ladder, int32, 1 rank")
     field.fill("CUDA 2²²")
-    assert column(table, 3) == ["divergent", "strided", "cub"]
+    assert column(ladder, 3) == ["divergent", "strided", "cub"]
     assert seen.page.locator("output", has_text="3 of 15 rows").count() == 1
     field.fill("")
-    assert len(column(table, 3)) == 15
+    seen.page.get_by_label("Copy Ladder, int32, 1 rank").click()
+    seen.page.get_by_text("Copied").wait_for()
+    lines = seen.page.evaluate("navigator.clipboard.readText()").split("\n")
+    assert len(lines) == 16 and lines[0].split("\t")[:3] == ["n", "Device", "Rung"]
+
+    ladder.locator("thead th", has_text="Time").locator("button").click()
+    scale = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+    times = [float(value) * scale[unit] for value, unit in (text.split() for text in column(ladder, 4))]
+    assert times == sorted(times) and len(times) == 15
+    ladder.locator("thead th").first.locator("button").click()
+    assert column(ladder, 1) == ["2¹⁰"] * 5 + ["2²⁰"] * 5 + ["2²²"] * 5  # each row says its own once they move
+    for _ in range(2):
+        ladder.locator("thead th", has_text="Step").locator("button").click()
+        steps = column(ladder, 6)
+        assert all(steps[:6]) and not any(steps[6:]), "empty cells stay last"
+    seen.page.get_by_label("Definition of Step").first.click()
+    assert seen.page.locator("#step").bounding_box()["y"] < 900
 
 
-def test_the_values_behind_a_figure_are_a_table(visit, small):
+def rgb(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in re.findall(r"\d+", text)[:3])
+
+
+def test_figures_have_values_and_a_table_and_follow_the_light_or_the_dark(visit, small):
     seen = visit(small)
     seen.draw_all()
     table = seen.page.locator("#sweep-tiles details.values").first.locator("table")
@@ -258,19 +245,16 @@ def test_the_values_behind_a_figure_are_a_table(visit, small):
     assert table.locator("tbody tr").count() == 11  # the points with a tile
     assert table.locator("thead th").first.inner_text().startswith("Variant")
     assert {"naive 8", "tiled_padded 8"} <= set(column(table, 1))
-
-
-def rgb(text: str) -> tuple[int, ...]:
-    return tuple(int(each) for each in re.findall(r"\d+", text)[:3])
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_follows_the_light_or_the_dark(visit, small, scheme):
-    seen = visit(small, color_scheme=scheme)
-    seen.draw_all()
-    paper = rgb(seen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
-    label = rgb(seen.page.evaluate("getComputedStyle(document.querySelector('.chart .role-axis-label text')).fill"))
-    assert (sum(paper) > 600) == (scheme == "light") and (sum(label) < 200) == (scheme == "light")
+    for scheme in ("light", "dark"):
+        seen.page.emulate_media(color_scheme=scheme)
+        paper = rgb(seen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+        label = rgb(seen.page.evaluate("getComputedStyle(document.querySelector('.chart .role-axis-label text')).fill"))
+        assert (sum(paper) > 600) == (scheme == "light") and (sum(label) < 200) == (scheme == "light")
+    seen.page.locator(".chart .mark-symbol path").first.hover()
+    tooltip = seen.page.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for()
+    text = tooltip.inner_text()
+    assert "variant" in text and "95 % interval" in text and "GB/s" in text
 
 
 def serious_faults(page: Page) -> list[tuple[str, str]]:
@@ -327,6 +311,7 @@ def test_axe_finds_no_serious_fault_in_the_published_page(visit):
     assert serious_faults(seen.page) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 400])
 def test_nothing_is_wider_than_the_screen(published, width):
     published.page.set_viewport_size({"width": width, "height": 900})
@@ -348,6 +333,7 @@ def test_printing_shows_open_sections_on_white(visit, small, tmp_path):
     assert not seen.page.locator("nav").is_visible() and not seen.page.locator("th a").first.is_visible()
 
 
+@pytest.mark.slow
 def test_folded_sections_are_printed_and_fit_on_paper(published):
     published.page.set_viewport_size({"width": 720, "height": 900})  # of A4 within its margins
     published.page.emulate_media(media="print")
@@ -360,13 +346,7 @@ def test_folded_sections_are_printed_and_fit_on_paper(published):
     assert published.page.evaluate(f"{folds}.length") == shut
 
 
-def test_a_column_leads_to_its_definition(visit, small):
-    seen = visit(small)
-    seen.page.evaluate(OPEN_ALL)
-    seen.page.get_by_label("Definition of Step").first.click()
-    assert seen.page.locator("#step").bounding_box()["y"] < 900
-
-
+@pytest.mark.slow
 def test_a_link_opens_its_target(published):
     published.page.wait_for_function(DRAWN, timeout=600_000)
     target = published.page.locator("#step")
@@ -379,6 +359,7 @@ def test_a_link_opens_its_target(published):
 HIDDEN = "main [hidden][data-group] .chart"
 
 
+@pytest.mark.slow
 def test_a_view_is_shown_by_its_button_and_by_a_link_to_its_figure(visit):
     seen = visit(REFERENCE / "report.html")
     section = seen.page.locator("section[aria-labelledby=sizes]")
@@ -398,6 +379,7 @@ def test_a_view_is_shown_by_its_button_and_by_a_link_to_its_figure(visit):
     assert seen.troubles == []
 
 
+@pytest.mark.slow
 def test_a_link_to_a_hidden_alternative_shows_it(published):
     published.page.wait_for_function(DRAWN, timeout=600_000)
     name = published.page.locator(HIDDEN).first.get_attribute("id")
@@ -416,6 +398,7 @@ def test_a_page_opened_by_a_link_shows_its_target(visit):
     assert seen.troubles == []
 
 
+@pytest.mark.slow
 def test_the_first_screen_answers_beside_two_figures(published):
     seen = published
     seen.page.wait_for_function(DRAWN, timeout=600_000)
@@ -481,16 +464,6 @@ def test_the_switch_changes_sentences_figures_and_tables_together(visit):
     again = visit(Path(seen.url.removeprefix("file://")))
     again.page.goto(seen.page.url)
     assert again.page.locator("select[name=type]").input_value() == "float64"
-
-
-def test_a_table_is_copied_as_a_spreadsheet_wants_it(visit, small):
-    seen = visit(small)
-    seen.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    seen.page.evaluate(OPEN_ALL)
-    seen.page.get_by_label("Copy Ladder, int32, 1 rank").click()
-    seen.page.get_by_text("Copied").wait_for()
-    lines = seen.page.evaluate("navigator.clipboard.readText()").split("\n")
-    assert len(lines) == 16 and lines[0].split("\t")[:3] == ["n", "Device", "Rung"]
 
 
 @pytest.mark.slow
