@@ -158,10 +158,17 @@ def test_a_config_keeps_the_contract(tmp_path, forgotten, entry, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("int main() { return 0; }", "has no __global__ function: it is no kernel file"),
+        ("int n;", "has no __global__ function: it is no kernel file"),
+        ("int main() { return 0; }", "its only function is main: move the loops into one"),
+        ("__global__ void f(float *x, float *y) {}", "f writes to none of its arrays: x, y"),
+        ("__global__ void f(float *x, int n) { x[threadIdx.x] += x[n]; }", "f writes to x, its only array"),
         (
-            "__global__ void f(float *x, float y[3][3], float *z, char *c) {}",
+            "__global__ void f(float *x, float y[3][3], float *z, char *c) { z[0] = 1; }",
             "none of its kernels has the arguments of",
+        ),
+        (
+            STYLES.add + "int main() { dim3 block(64, 32); add<<<1, block>>>(a, b, c, n); }",
+            "the launch of add has blocks of 64 x 32 = 2048 threads; allowed: 1024 at most",
         ),
         (STYLES.copy + STYLES.add, "has several kernels: duplicate, add; choose one by --kernel NAME"),
         (STYLES.add.replace("float", "short"), "none of its kernels has the arguments of"),
@@ -615,6 +622,41 @@ VERDICTS = {  # the text, and what the verdict says
         "copy_all(to=y, from=x, n)",
         "FAIL",
         "right with one block only: the index lacks blockIdx.x",
+    ),
+    "last pass by one block": (
+        MINIMUM.format("INFINITY").replace("blockIdx.x * 256 + t", "t").replace("out[blockIdx.x]", "*out")
+        + "int main() { least<<<1, 128>>>(in, out, blocks); }",
+        "mine.cu: PASS at 15 points to 128 (n from 1 to 128)",
+    ),
+    "unrolled": (
+        STYLES.sum.replace("for (int h = 64; h; h /= 2) { __syncthreads(); if (t < h) s[t] += s[t + h]; }", "")
+        .replace(
+            "if (t ==",
+            "".join(f"__syncthreads(); if (t < {h}) s[t] += s[t + {h}]; " for h in (64, 32, 16, 8))
+            + "__syncthreads(); if (t < 4) s[t] += s[t + 4]; __syncthreads(); if (t ==",
+            1,
+        )
+        .replace("= s[0]", "= s[0] + s[1] + s[2] + s[3]"),
+        "mine.cu: taken as total(in=x, out=result, size=n)",
+        "mine.cu: PASS",
+    ),
+    "namespaces in one line": (f"namespace cuda::mine {{\n{STYLES.copy}}}", "mine.cu: PASS"),
+    "grid of branches": (
+        STYLES.by_rows.partition("#include")[0] + "int main() { int x; if (rows % WIDTH) x = rows / WIDTH + 1;\n"
+        "else x = rows / WIDTH; mine<<<dim3(x, cols / WIDTH + 1), dim3(WIDTH, WIDTH)>>>(a, b, c, rows, inner, cols); }",
+        "grid [ceil(m / 8), ceil(n / 8)]",
+        "mine.cu: PASS",
+    ),
+    "one variable for all sizes": (
+        STYLES.by_rows.partition("#include")[0].replace("= sum;", "+= sum;")
+        + "int main() { mine<<<dim3(n / WIDTH, n / WIDTH), dim3(WIDTH, WIDTH)>>>(a, b, c, n, n, n); }",
+        "grid [m / 8, n / 8]",
+        "right at multiples of 8 x 8 x 1: round the grid up",
+    ),
+    "sum in an integer": (
+        STYLES.by_rows.replace("float sum", "int sum"),
+        "mine.cu: FAIL",
+        "its type is an integer and drops fractions",
     ),
     "two results": (
         STYLES.sum.replace("if (t == 0) out", "if (t == 0) in[i] = out"),

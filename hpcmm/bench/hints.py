@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,10 +27,11 @@ def of_vector(task: Task, run: Run) -> str:
     """Return what is likely wrong with a kernel on vectors: its first value, or what it takes only."""
     macros, contract = task.macros, task.variant.contract
     sign = {"maximum": 1, "minimum": -1}.get(task.operation.name)
-    if sign and all(tried(task, task.shape, run, seed, sign).right for seed in (1, 2)):
+    taken = macros.get("BLOCK", WHOLE) * macros.get("PER_THREAD", 1)
+    short = task.shape[0] <= taken  # in longer vectors, the first block may have the largest element by chance
+    if sign and short and all(tried(task, task.shape, run, seed, sign).right for seed in (1, 2)):
         what, first = ("positive", "-INFINITY") if sign > 0 else ("negative", "INFINITY")
         return f"right where all elements are {what}: start from {first}, or from an element"
-    taken = macros.get("BLOCK", WHOLE) * macros.get("PER_THREAD", 1)
     if len(task.shape) != 1 or taken < 2 or (contract and contract.multiples):
         return ""
 
@@ -89,10 +91,10 @@ def of_product(task: Task, run: Run) -> str:
         square = bool(contract and contract.square)
         tries = [trials.LEAST] * 3
         multiples = trials.least_multiples(lambda x: tried(task, x, run).right, (tile,) * 3, square, tries)
-        return (
-            f"right at multiples of {' x '.join(map(str, multiples.values()))}: compare with m, n and k, or state "
-            f"multiples: {{{', '.join(f'{name}: {value}' for name, value in multiples.items())}}}"
-        )
+        stated = f"multiples: {{{', '.join(f'{name}: {value}' for name, value in multiples.items())}}}"
+        grid = " ".join(map(str, getattr(task.geometry, "grid", ())))
+        mend = "compare with m, n and k" if "/" not in grid or re.search(r"ceil|\+", grid) else "round the grid up"
+        return f"right at multiples of {' x '.join(map(str, multiples.values()))}: {mend}, or state {stated}"
     return guess or first or ("" if got is None else of_place(task, got, inputs))
 
 
@@ -147,6 +149,8 @@ def of_result(task: Task, inputs: Mapping[str, np.ndarray], got: np.ndarray) -> 
     m, n, k = task.shape
     result = element.results.numbers(got).astype(np.float64)
     product = a @ b
+    if not result.any() and not beta:
+        return "all of C is 0: the sum is not added up, or its type is an integer and drops fractions"
     if beta == 0 and np.isnan(result).all():
         return "C is read although beta is 0: it may be NaN, write alpha A B alone then"
     old = np.zeros_like(c) if beta == 0 else c

@@ -345,7 +345,9 @@ class Source:
                 names = [text_of(x) for x in walk(declared) if x.type == "identifier"]
                 pointer = declared.type == "pointer_declarator" or "auto" in text_of(each.parent).split()
                 pointer = pointer or text_of(each.parent.child_by_field_name("type")) in structures
-                if root and names and (pointer or declared.type == "reference_declarator"):
+                if root and "atomic_ref" in text_of(each.parent.child_by_field_name("type")):
+                    found.add(root)
+                elif root and names and (pointer or declared.type == "reference_declarator"):
                     roots[names[0]] = root
                     references |= {names[0]} - set(names[:1] if pointer else ())
             elif each.type == "assignment_expression":
@@ -408,12 +410,17 @@ class Source:
         named = named[1:] if named and text_of(named[0]) == "HIP_KERNEL_NAME" else named
         arguments = [each for each in walk(function) if each.type == "template_argument_list"][:1]
         configuration = [each for x in node.children if x.type == "kernel_call_syntax" for each in x.named_children]
-        scope, known = node, {}
+        scope, known, around = node, {}, {node.id}
         while scope.parent and scope.type != "function_definition":
             scope = scope.parent
+            around.add(scope.id)
         for each in walk(scope):
             if each.type in ("declaration", "assignment_expression") and each.start_byte < node.start_byte:
-                known |= definitions(each)
+                place = each.parent if each.parent.type != "expression_statement" else each.parent.parent
+                if place.id in around:
+                    known |= definitions(each)
+                elif each.type == "assignment_expression":  # in a branch, or in a loop
+                    known |= dict.fromkeys(definitions(each), "")
         return LaunchSite(
             text_of(named[0]) if named else text_of(function),
             tuple(text_of(each) for each in arguments[0].named_children) if arguments else (),
@@ -465,7 +472,7 @@ def items(node: Node) -> Iterator[Node]:
                 yield from items(each)
         elif each.type in ("comment", "preproc_def", "preproc_function_def", "preproc_include", "preproc_call"):
             continue
-        elif each.type not in ("identifier", "namespace_identifier", "string_literal"):
+        elif each.type not in ("identifier", "namespace_identifier", "nested_namespace_specifier", "string_literal"):
             yield each
 
 

@@ -351,14 +351,21 @@ def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
         )
     missing = not_found(source, path)
     said = f"{path.name}: {f'{missing} not found, which may have its types and macros; ' if missing else ''}"
+    if not of_device and "main" in source.functions:
+        raise NoKernel(f"{said}its only function is main: move the loops into one, such as matmul(A, B, C, n)")
     if not of_device:
         raise NoKernel(f"{said}it has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file")
-    if several := [each for each in of_device if len(each.written) > 1]:
-        first = several[0]
-        raise NoKernel(
-            f"{said}{first.name} writes to {' and '.join(sorted(first.written))}; allowed: one result, and inputs that "
-            "stay as they are"
-        )
+    for each in of_device:
+        pointers = arrays_of(source, each) or [x for x in each.parameters if x.pointers]
+        arrays, results = [x.name for x in pointers], sorted(each.written)
+        if each.kernel and arrays and not results:
+            raise NoKernel(f"{said}{each.name} writes to none of its arrays: {', '.join(arrays)}")
+        only = sum(bool(x.pointers) for x in each.parameters) == len(of_device) == 1 and arrays == results
+        if len(results) > 1 or only:
+            raise NoKernel(
+                f"{said}{each.name} writes to {' and '.join(results)}{', its only array' * only}; "
+                "allowed: one result, and inputs that stay as they are"
+            )
     raise NoKernel(
         f"{said}none of its {what} has the arguments of a product, a sum, an addition of vectors or a "
         f"copy; found: {'; '.join(str(each) for each in of_device[:3])}{'; ...' if len(of_device) > 3 else ''}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from hpcmm.experiment.functions import OF_THREAD, Function, Source
@@ -99,24 +100,28 @@ def of_sites(source: Source, function: Function, template: str) -> dict[tuple[in
 
 
 def own_grid(
-    source: Source, function: Function, template: str, sizes: Mapping[str, str]
+    source: Source, function: Function, template: str, sizes: Mapping[str, str], ours: Sequence[str]
 ) -> tuple[list[str], dict[str, int]]:
     """Return the grid of the launch of a function in its file, in terms of the dimensions, and the sizes that it has.
 
-    ``sizes`` are the dimensions by the names of parameters. The grid is empty if it is unknown.
+    ``sizes`` are the dimensions by the names of parameters. The grid is empty if it is unknown. Where one variable
+    stands for several dimensions, it is the one of ``ours``, a right grid.
     """
     for site in source.launches:
         if site.function != function.name or not site.configuration:
             continue
         known = constants_of(source, function, template) | dict(site.definitions)
-        named, given = {}, {}
+        named: dict[str, list[str]] = {}
+        given = {}
         for each, text in zip(function.parameters, site.arguments, strict=False):
             if each.name in sizes and re.fullmatch(r"[A-Za-z_]\w*", text):
-                named[text] = sizes[each.name]
+                named.setdefault(text, []).append(sizes[each.name])
             if each.name in sizes and (value := evaluate(text, known)) is not None:
                 given[sizes[each.name]] = value
-        every = {**known, **named}
-        grid = [expanded(each, every, set(named.values())) for each in parts(site.configuration[0], known)]
+        grid = []
+        for text, right in itertools.zip_longest(parts(site.configuration[0], known), ours, fillvalue=""):
+            terms = {name: next((x for x in found if x in right), found[0]) for name, found in named.items()}
+            grid += [expanded(text, {**known, **terms}, set(terms.values()))] if text else []
         return (grid if None not in grid else []), given
     return [], {}
 

@@ -111,11 +111,15 @@ class ProductSearch(Search):
         if self.likely and self.stated():
             self.guessed = True
             return self.likely | ({"layout": "columns"} if self.by_columns and not self.device.accelerator else {})
+        why = self.last_trial()
+        unknown = self.function.dynamic and "of shared memory" in why  # its bytes
         keys = "call, block and grid" if self.device.accelerator else "call"
-        raise NotAdopted(
-            f"{self.path.name}: {self.function} gave no C = A B in trials on the host{self.last_trial()}; give {keys} "
-            "in a head"
+        error = NotAdopted(
+            f"{self.path.name}: {self.function} gave no C = A B in trials on the host{why}; give "
+            f"{'shared_bytes, ' * unknown}{keys} in a head"
         )
+        error.tested = not unknown
+        raise error
 
     def stated(self) -> bool:
         """Return whether names or the file's launch state the arguments, so that a kernel may be judged as wrong."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import number
 from hpcmm.system import files
 
+MOST_THREADS = 1024  # of a block
 SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 CPLUSPLUS = (".cpp", ".cc", ".cxx", ".C", ".hpp")
 OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed", "-lstdc++"]
@@ -208,6 +210,12 @@ class Search:
             return
         about = self.kernel.source, self.function, template
         own, wrong = set(launches.of_sites(*about)), set()
+        if own and min(map(math.prod, own)) > MOST_THREADS:
+            block = min(own, key=math.prod)
+            raise NotAdopted(
+                f"{self.path.name}: the launch of {self.function.name} has blocks of {' x '.join(map(str, block))} = "
+                f"{math.prod(block)} threads; allowed: {MOST_THREADS} at most"
+            )
         for block, shared in launches.blocks(*about, self.element.itemsize):
             if own and own == wrong and block not in own:
                 return
@@ -223,7 +231,7 @@ class Search:
 
         Its sizes decide if they are constant, else any sizes.
         """
-        grid, given = self.own_launch(way, template)
+        grid, given = self.own_launch(way, template, ours)
 
         def counts(expressions: Sequence[str], known: Mapping[str, int]) -> list[int]:
             return [number(each, known) for each in expressions] + [1] * (3 - len(expressions))
@@ -245,10 +253,12 @@ class Search:
         except ValueError:
             return []
 
-    def own_launch(self, way: Sequence[str], template: str) -> tuple[list[str], dict[str, int]]:
+    def own_launch(
+        self, way: Sequence[str], template: str, ours: Sequence[str] = ()
+    ) -> tuple[list[str], dict[str, int]]:
         """Return the grid of the file's launch, and its constant sizes by dimension."""
         sizes = dict(zip((each.name for each in self.integers), way, strict=True))
-        return launches.own_grid(self.kernel.source, self.function, template, sizes)
+        return launches.own_grid(self.kernel.source, self.function, template, sizes, ours)
 
     # --- the call
 

@@ -20,6 +20,7 @@ WORDS_OF_INTEGERS = re.compile(
 )
 IDENTITY = re.compile(r"ident|init|neutral|start|zero", re.IGNORECASE)  # names of the first value of a reduction
 STRIDE = re.compile(r"((?:inc|stride)(?:r|c|row|col|column)|(?:row|col|column)(?:inc|stride)|rs|cs)([abc])")
+COMBINING = re.compile(r"__shared__|\]\s*\+=|\*\s*\w+\s*\+=")  # without a loop
 CONTIGUOUS = "1"  # elements from one column of a row to the next
 SLOTS = ("m", "n", "k", "lda", "ldb", "ldc")  # integers of the operation's function, which pass any integers in a trial
 
@@ -140,7 +141,8 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
     if len(arrays) == 2 and len(integers) <= 1 and len(written) == 1 and all(IDENTITY.search(x.name) for x in reals):
         if reals:
             return ["reduction"] if len(reals) == 1 else []
-        combines = function.looped and not re.search("copy|cpy", function.name.lower())
+        combines = function.looped or COMBINING.search(source.text(function.name))
+        combines = combines and not re.search("copy|cpy", function.name.lower())
         return ["reduction", "copy"] if combines else ["copy", "reduction"]
     returned = function.looped and not (reals or written or device.accelerator) and "void" not in function.returns
     return ["reduction"] if returned and len(arrays) == len(integers) == 1 else []

@@ -26,7 +26,7 @@ class VectorSearch(Search):
     """The search for the head of a kernel on vectors."""
 
     sizes: tuple[str, ...]  # what each integer is
-    initial = 0  # of results in trials, whose elements are 1 to 8
+    initial = 0  # of results in trials, whose elements are 1 to 9
 
     def __init__(self, kernel: Kernel, kind: str):
         super().__init__(kernel, kind)
@@ -122,7 +122,9 @@ class VectorSearch(Search):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return two inputs, and the results after a launch; None if it failed."""
         rng = np.random.default_rng(0)
-        drawn = ((sign * rng.integers(1, 9, n)).astype(np.float32) for _ in range(2))
+        drawn = [(sign * rng.integers(2, 9, n)).astype(np.float32) for _ in range(2)]
+        for each in drawn:  # the last element is the extreme: a block that does not reach it is wrong
+            each[-1] = sign * (1 if self.operation.name == "minimum" else 9)
         x, y = (on_device(self.element.stored(each).astype(self.element.storage)) for each in drawn)
         size = max(n, grid[0]) if self.kind != "reduction" else max(grid[0], 1)
         out = on_device(np.full(size, self.initial if initial is None else initial, self.element.storage))
@@ -176,7 +178,8 @@ class VectorSearch(Search):
                 raise self.is_other("y = x + y in place")
             return
         written = np.flatnonzero(out)
-        if len(written) and not initial and out.sum() in np.cumsum(x * y)[1:] and len(written) < len(x) / 16:
+        added = np.array_equal(out[written], (x + y)[written])
+        if not (added or initial) and out.sum() in np.cumsum(x * y)[1:] and len(written) < len(x) / 16:
             raise self.is_other("the dot product of two vectors")
         for what, other in (("products", x * y), ("differences", x - y)):
             named = what == "differences" and ADDITION.search(self.function.name)  # then it is a wrong addition
@@ -206,14 +209,16 @@ class VectorSearch(Search):
             if taken < length:
                 break
         if reduces and taken == length and "blockIdx" not in self.body:  # one block for any length
-            right = self.right(first, length)
-            return {"max_blocks": 1, **self.combines(candidate, first, 1)} if right else self.wrong()
+            if self.right(first, length):
+                return {"max_blocks": 1, **self.combines(candidate, first, 1)}
+            taken = threads  # or more, which no extreme shows
         per_thread = max(1, taken // threads) if taken < length else 1
         n = length - length % (threads * per_thread)
         blocks = max(1 + reduces, n // (threads * per_thread))
         whole = self.run(candidate, n, blocks)
         if not whole or not self.right(whole, n):
-            own = self.own_launch(self.sizes, candidate.template)[1].get("n", length) if self.integers else taken
+            grid, given = self.own_launch(self.sizes, candidate.template)
+            own = given.get("n", length if self.integers and grid != ["1"] else taken)
             if own <= taken < length and "blockIdx" not in self.body and self.right(first, taken):
                 return {"per_thread": per_thread, **{key: {"n": taken} for key in LIMITS[len(self.integers) :]}}
             return self.wrong() if whole else None
