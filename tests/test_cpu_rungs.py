@@ -1,7 +1,6 @@
 """CPU rungs of the product: across every blocking boundary, on every SIMD path, with threads and leading dimensions."""
 
 import ctypes
-import functools
 import importlib.metadata
 import os
 import re
@@ -19,6 +18,7 @@ from hpcmm.kernels import modules
 from hpcmm.kernels.modules import module_of
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.matmul_ladder import Gemm
 
 PLAIN = ("float32", "float64")
 OWN = [variant for variant in MATMUL.ladder if variant.device == "cpu" and not variant.library]
@@ -253,7 +253,7 @@ def gemm_errors(gemm, dtype: str, shape, alpha: float, beta: float) -> np.ndarra
         c[:] = np.nan
     whole = [padded("A", a, np.nan), padded("B", b, np.nan), padded("C", c, UNTOUCHED)]
     views = [each[:, : x.shape[1]] for each, x in zip(whole, (a, b, c), strict=True)]
-    gemm(alpha, views[0], views[1], beta, views[2])()
+    gemm(Gemm(dtype, alpha, views[0], views[1], beta, views[2]))()
     assert np.all(whole[2][:, n:] == UNTOUCHED)
     a, b, c = (each.astype(np.longdouble) for each in (a, b, c))
     old = beta * c if beta else np.zeros((m, n))
@@ -265,7 +265,7 @@ def gemm_errors(gemm, dtype: str, shape, alpha: float, beta: float) -> np.ndarra
 @pytest.mark.parametrize("passes", [False, True], ids=["BLAS", "passes"])
 @pytest.mark.parametrize(("alpha", "beta"), [(1.5, 0.5), (-0.75, 0.0), (2.0, -3.0)])
 def test_the_baseline_of_a_product_takes_alpha_beta_and_leading_dimensions(passes, dtype, alpha, beta):
-    gemm = libraries.product_and_passes if passes else functools.partial(libraries.gemm, dtype)
+    gemm = libraries.product_and_passes if passes else libraries.gemm
     for shape in ((1, 1, 1), (1, 40, 7), (31, 1, 9), (33, 65, 70)):
         assert np.all(gemm_errors(gemm, dtype, shape, alpha, beta) <= 1)
 
@@ -279,7 +279,7 @@ def test_the_baseline_sums_16_bit_elements_in_float32_and_rounds_once(dtype, bet
     wide = [element.numbers(x).astype(np.float64) for x in (a, b, c)]
     if beta == 0:
         c[:] = element.poison
-    libraries.gemm(dtype, 1.5, a, b, beta, c)()
+    libraries.gemm(Gemm(dtype, 1.5, a, b, beta, c))()
     truth = 1.5 * wide[0] @ wide[1] + beta * wide[2]
     size = 1.5 * abs(wide[0]) @ abs(wide[1]) + abs(beta * wide[2])
     assert np.all(abs(element.numbers(c) - truth) <= element.unit_roundoff * abs(truth) + 73 * 2.0**-24 * size)
@@ -288,9 +288,9 @@ def test_the_baseline_sums_16_bit_elements_in_float32_and_rounds_once(dtype, bet
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_the_baseline_of_a_product_without_rows_or_terms(beta):
     c = np.ones((3, 4))
-    libraries.gemm("float64", 1.5, np.empty((3, 0)), np.empty((0, 4)), beta, c)()
+    libraries.gemm(Gemm("float64", 1.5, np.empty((3, 0)), np.empty((0, 4)), beta, c))()
     assert np.all(c == beta)
-    libraries.gemm("float64", 1.5, np.empty((0, 5)), np.empty((5, 4)), beta, np.empty((0, 4)))()
+    libraries.gemm(Gemm("float64", 1.5, np.empty((0, 5)), np.empty((5, 4)), beta, np.empty((0, 4))))()
 
 
 def test_the_baseline_is_one_call_of_blas_and_the_provenance_names_it():
@@ -303,7 +303,7 @@ def test_another_blas_leaves_numpys_product(monkeypatch):
     libraries.find_gemm.cache_clear()
     monkeypatch.setattr(libraries.threadpoolctl, "threadpool_info", list)
     try:
-        assert np.all(gemm_errors(functools.partial(libraries.gemm, "float32"), "float32", (9, 8, 7), 1.5, 0.5) <= 1)
+        assert np.all(gemm_errors(libraries.gemm, "float32", (9, 8, 7), 1.5, 0.5) <= 1)
         assert libraries.describe()["gemm"]["float32"] == "numpy.matmul and passes"
     finally:
         libraries.find_gemm.cache_clear()

@@ -70,33 +70,19 @@ def find(program: str) -> str:
     return found
 
 
-def call(program: str, *arguments: str, text: bytes = b"") -> Reply:
+def call(program: str, *arguments: str, text: str = "") -> Reply:
     """Run one of Slurm's programs, with ``text`` as its standard input, to its end or its time limit."""
     limit = min(SECONDS_PER_CALL, max(patience(), 1))
     # the user's own settings of squeue and sacct may hide jobs
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        # `timeout` ends the program even if this process is killed, and shields it from Ctrl-C
-        ["timeout", "--kill-after=1", f"{limit:g}", find(program), *arguments],
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        env=environment,
-    )
-    output = errors = b""
-    status = None
+    # `timeout` ends the program even if this process is killed, and shields it from Ctrl-C
+    command = ["timeout", "--kill-after=1", f"{limit:g}", find(program), *arguments]
+    how = {"capture_output": True, "text": True, "errors": "replace", "env": environment, "timeout": limit + 2}
     try:
-        output, errors = process.communicate(text, timeout=limit + 2)
-        status = process.returncode if process.returncode not in TIMED_OUT else None
+        done = subprocess.run(command, input=text, **how)
     except subprocess.TimeoutExpired:  # a child of the program holds its output open
-        pass
-    finally:
-        if process.poll() is None:
-            process.terminate()
-        for each in (process.stdin, process.stdout, process.stderr):
-            each.close()
-    return Reply(status, output.decode(errors="replace"), errors.decode(errors="replace"))
+        return Reply(None, "", "")
+    return Reply(None if done.returncode in TIMED_OUT else done.returncode, done.stdout, done.stderr)
 
 
 since: dict[str, float] = {}  # when a program that does not answer was first called in vain

@@ -52,7 +52,7 @@ def read() -> list[Record]:
             found.append(parse(path))
         except FileNotFoundError:  # removed since the folder was listed
             continue
-        except (ValueError, OSError) as error:
+        except (LookupError, TypeError, ValueError, OSError) as error:
             DAMAGED.mkdir(parents=True, exist_ok=True)
             path.replace(DAMAGED / path.name)
             report(f"{path} is not a record of a job ({error}); moved to {DAMAGED / path.name}")
@@ -62,18 +62,10 @@ def read() -> list[Record]:
 
 
 def parse(path: Path) -> Record:
-    """Read one record; raise ValueError if the file is damaged."""
-    text = files.text_of(path)
-    if not text:
-        raise ValueError("empty file")
-    content = json.loads(text)
-    if not isinstance(content, dict):
-        raise ValueError(f"{type(content).__name__} instead of an object")
-    texts = {name: content.get(name) for name in ("job", "name", "marker", "clusters", "request")}
-    logs = content.get("logs")
-    if not isinstance(logs, list) or not all(isinstance(text, str) for text in [*texts.values(), *logs]):
-        raise ValueError(f"expected: {', '.join(texts)} as strings, logs as a list of strings")
-    return Record(path.name, logs=tuple(logs), **texts)
+    """Read one record; raise LookupError, TypeError or ValueError if the file is damaged."""
+    content = json.loads(files.text_of(path))
+    names = [field.name for field in dataclasses.fields(Record)[1:]]  # all but the token
+    return Record(path.name, **{name: content[name] for name in names} | {"logs": tuple(content["logs"])})
 
 
 def explain(record: Record, error: str) -> None:

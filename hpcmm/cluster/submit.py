@@ -114,7 +114,7 @@ def submit(arguments: Sequence[str]) -> int:
     given = [*chosen, *map(quoted, arguments)]
     record = record_of(token, given, properties, marker)
     kept = Path(".snakemake").is_dir()
-    text = quoted(sys.stdin.read()).encode() if piped else b""
+    text = quoted(sys.stdin.read()) if piped else ""
     for log in record.logs[:1]:
         Path(log).unlink(missing_ok=True)  # of an earlier attempt
     try:
@@ -175,7 +175,7 @@ def begin(record: Record) -> None:
         records.write(record)
 
 
-def submit_once(arguments: Sequence[str], record: Record, text: bytes) -> tuple[str, Reply]:
+def submit_once(arguments: Sequence[str], record: Record, text: str) -> tuple[str, Reply]:
     """Submit a job exactly once, even if sbatch is called several times; ``text`` is its standard input.
 
     After a failed call, the queue shows whether Slurm has the job: the comment of the job has the token of its record.

@@ -12,11 +12,10 @@ import dataclasses
 import difflib
 import functools
 import math
-import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import yaml
@@ -47,8 +46,8 @@ NUMBERS = ("rows", "columns", "depth", "block", "per_thread", "max_blocks", "per
 LISTS = ("block", "cluster")  # may be lists of up to three numbers
 ZERO_ALLOWED = ("shared_bytes", "max_blocks", "per_sm", "long")
 SWITCHES = ("staged", "one_launch", "constant_memory", "pointers")
-AS_IN_RECORD = ("exact", "pitched", "guard_rows", "leaf_bytes", "invariant", "cooperative", "slow", "context",
-                "traffic", "all_threads")  # fmt: skip
+AS_IN_RECORD = ("source", "counterpart", "shelf", "deterministic", "exact", "pitched", "guard_rows", "leaf_bytes",
+                "invariant", "cooperative", "slow", "context", "traffic", "all_threads")  # fmt: skip
 MOST = 2**31 - 1
 MOST_THREADS, MOST_SHARED = 1024, 227 * 1024  # of a block, on any GPU until compute capability 10.0
 MOST_BYTES = 10_000_000  # of a file
@@ -61,15 +60,12 @@ MARK_ANYWHERE = re.compile(
     r"""^[ \t]*(?:/\*+|//+|\*+|#+!?|\"{3}|'{3})?[ \t]*(hpcmm[ \t]*:)""", re.MULTILINE | re.IGNORECASE
 )
 KEY = re.compile(r"\s*([a-z_]+)[ \t]*:")
-ARITHMETIC = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-RELATIONS = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.Eq: operator.eq}
+# What an expression may consist of
+ARITHMETIC = (
+    *(ast.Constant, ast.Name, ast.Load, ast.UnaryOp, ast.USub, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv),
+    *(ast.Mod, ast.Call, ast.IfExp, ast.BoolOp, ast.And, ast.Or, ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.Eq),
+)
+FUNCTIONS = {"__builtins__": {"min": min, "max": max}}
 
 
 class KernelFileError(ConfigError):
@@ -124,15 +120,11 @@ def record(name: str, device: str, head: Mapping[str, Any]) -> Variant:
         name,
         device,
         head.get("change", ""),
-        source=head.get("source", ""),
-        counterpart=head.get("counterpart", ""),
-        shelf=head.get("shelf", ""),
         dtypes=dtypes,
         architecture="" if head.get("architecture") == AMX else head.get("architecture", ""),
         unsupported=why_no_amx if head.get("architecture") == AMX else None,
         options=tuple(head.get("options", ())),
         arithmetic=dict.fromkeys(dtypes or DTYPES, arithmetic) if isinstance(arithmetic, str) else arithmetic,
-        deterministic=head.get("deterministic", True),
         **{key: head[key] for key in AS_IN_RECORD if key in head},
     )
 
@@ -352,44 +344,36 @@ def number(given: Any, known: Mapping[str, int]) -> int:
     if not isinstance(given, str) or len(given) > 500:
         raise ValueError(given)
     try:
-        return value_of(expression(given), known)
-    except (SyntaxError, ZeroDivisionError, KeyError, RecursionError, MemoryError) as error:
+        return int(eval(expression(given), FUNCTIONS, known))
+    except (ArithmeticError, LookupError, NameError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(given) from error
 
 
 @functools.lru_cache(1024)
-def expression(text: str) -> ast.expr:
-    return ast.parse(text.strip(), mode="eval").body
+def expression(text: str) -> CodeType:
+    """Return a compiled expression of whole numbers and names; raise ValueError for any other code."""
+    parsed = Whole().visit(ast.parse(text.strip(), mode="eval").body)
+    return compile(ast.fix_missing_locations(ast.Expression(parsed)), "<head>", "eval")
 
 
-def value_of(node: ast.expr, known: Mapping[str, Any]) -> int:
-    """Return the value of a parsed expression of integers and known names; raise a ValueError for any other.
+class Whole(ast.NodeTransformer):
+    """Refuses all but ``ARITHMETIC``, and divides as C does."""
 
-    Known names are numbers, or functions of numbers.
-    """
-    match node:
-        case ast.Constant(value=int(value)) if type(value) is int and abs(value) <= MOST:
-            return value
-        case ast.Name(id=name) if not callable(known[name]):
-            return known[name]
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -value_of(operand, known)
-        case ast.Call(func=ast.Name(id="ceil"), args=[ast.BinOp(left=left, op=ast.Div(), right=right)], keywords=[]):
-            return -(-value_of(left, known) // value_of(right, known))
-        case ast.Call(func=ast.Name(id="min" | "max" as name), args=[_, *_] as several, keywords=[]):
-            return {"min": min, "max": max}[name](value_of(each, known) for each in several)
-        case ast.Call(func=ast.Name(id=name), args=several, keywords=[]) if callable(known.get(name)):
-            return known[name](*(value_of(argument, known) for argument in several))
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            return value_of(body if value_of(test, known) else orelse, known)
-        case ast.BoolOp(op=op, values=several):
-            return int({ast.And: all, ast.Or: any}[type(op)](value_of(each, known) for each in several))
-        case ast.Compare(left=left, ops=ops, comparators=others) if {type(op) for op in ops} <= set(RELATIONS):
-            values = [value_of(operand, known) for operand in (left, *others)]
-            return int(all(RELATIONS[type(op)](*pair) for op, pair in zip(ops, pairwise(values), strict=True)))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
-            return ARITHMETIC[type(op)](value_of(left, known), value_of(right, known))
-    raise ValueError(ast.dump(node))
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        large = isinstance(node, ast.Constant) and not (type(node.value) is int and abs(node.value) <= MOST)
+        if large or not isinstance(node, ARITHMETIC):
+            raise ValueError(ast.dump(node))
+        return super().generic_visit(node)
+
+    def visit_Div(self, node: ast.Div) -> ast.AST:
+        return ast.FloorDiv()
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        match node:
+            case ast.Call(func=ast.Name(id="ceil"), args=[ast.BinOp(op=ast.Div()) as quotient]):
+                below = ast.BinOp(ast.UnaryOp(ast.USub(), quotient.left), ast.FloorDiv(), quotient.right)
+                return self.generic_visit(ast.UnaryOp(ast.USub(), below))
+        return self.generic_visit(node)
 
 
 # --- ladders -------------------------------------------------------------------------------------------------------

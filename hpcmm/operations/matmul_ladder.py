@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Workspace
@@ -25,10 +25,21 @@ LIBRARY_WORKSPACE = 32 << 20  # bytes for cuBLASLt, as cuBLAS takes on Hopper
 OF_CUBLASLT = {"library": Workspace((LIBRARY_WORKSPACE,), "uint8")}
 
 
+class Gemm(NamedTuple):
+    """Row-major C = alpha A B + beta C, as a library takes it."""
+
+    dtype: str
+    alpha: float
+    a: Any
+    b: Any
+    beta: float
+    c: Any
+
+
 def blas(backend: Any, task: Task, arrays: Mapping[str, Any], call: str = "gemm") -> Callable[[], Any]:
-    """C = alpha A B + beta C in one call of a library, which a function of the device binds."""
+    """Bind one call of a library by a function of the device."""
     alpha, beta = task.scalars["alpha"], task.scalars["beta"]
-    return getattr(backend, call)(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
+    return getattr(backend, call)(Gemm(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"]))
 
 
 def no_mkl(backend: Any, dtype: str) -> str:

@@ -23,6 +23,7 @@ from hpcmm.kernels.modules import load, module_of
 from hpcmm.model import DeviceError, Task, untimed
 from hpcmm.model.launch import Run
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.matmul_ladder import Gemm
 
 # A cold run first reads a buffer of FLUSH times the caches, within limits: reading takes time between repetitions.
 FLUSH = 2
@@ -139,16 +140,11 @@ class CpuBackend(Backend):
 
     # --- baselines of operations
 
-    gemm = staticmethod(libraries.gemm)
+    gemm, gemm_onednn = staticmethod(libraries.gemm), staticmethod(libraries.gemm_onednn)
+    why_no_library = staticmethod(libraries.why_not)
 
-    def gemm_mkl(self, *product: Any) -> Callable[[], Any]:
-        return libraries.gemm_mkl(self.threads, *product)
-
-    def gemm_onednn(self, *product: Any) -> Callable[[], Any]:
-        return libraries.gemm_onednn(*product)
-
-    def why_no_library(self, name: str) -> str:
-        return libraries.why_not(name)
+    def gemm_mkl(self, product: Gemm) -> Callable[[], Any]:
+        return libraries.gemm_mkl(self.threads, product)
 
     def why_no_amx(self) -> str:
         amx = module_of(Task(OPERATIONS["matmul"], OPERATIONS["matmul"].variant("amx"), (), "int8"))

@@ -16,7 +16,8 @@ import threadpoolctl
 
 from hpcmm.backends.cpu import memory
 from hpcmm.model import DeviceError, untimed
-from hpcmm.model.dtypes import DTYPES, DType
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.operations.matmul_ladder import Gemm
 
 ROW_MAJOR, NO_TRANSPOSE = 101, 111  # CBLAS_LAYOUT, CBLAS_TRANSPOSE
 TYPES = {"float32": ("s", ctypes.c_float), "float64": ("d", ctypes.c_double)}
@@ -26,7 +27,7 @@ NARROW_SYMBOLS = ("scipy_cblas_{}gemm", "cblas_{}gemm")
 
 
 @dataclass(frozen=True)
-class Gemm:
+class Call:
     """A ``cblas_?gemm`` of a loaded library: its symbol, the library, and the type of its integers."""
 
     symbol: str
@@ -42,7 +43,7 @@ def blas_libraries() -> list[dict[str, Any]]:
 
 
 @functools.cache
-def find_gemm(dtype: str) -> Gemm | None:
+def find_gemm(dtype: str) -> Call | None:
     """Return the ``cblas_?gemm`` of NumPy's BLAS; None if it has none with integers of known size."""
     if dtype not in TYPES:
         return None
@@ -55,7 +56,7 @@ def find_gemm(dtype: str) -> Gemm | None:
         for pattern, integer in symbols:
             if function := getattr(library, symbol := pattern.format(letter), None):
                 name = f"{about['internal_api']} {about['version']}, {Path(about['filepath']).name}"
-                return Gemm(symbol, name, integer, function)
+                return Call(symbol, name, integer, function)
     return None
 
 
@@ -68,21 +69,20 @@ def openblas_integer(library: ctypes.CDLL) -> Any:
     return None
 
 
-def gemm(dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray) -> Callable[[], Any]:
-    """Bind row-major C = alpha A B + beta C in one call of BLAS.
+def gemm(product: Gemm) -> Callable[[], Any]:
+    """Bind a product in one call of BLAS.
 
     If the BLAS offers no such call, NumPy's product and passes over C replace it. A product with sums in a wider
     type is computed in that type, and its result is rounded once.
     """
-    if DTYPES[dtype].accumulator:
-        return widened(DTYPES[dtype], alpha, a, b, beta, c)
-    found = find_gemm(dtype)
-    return bind(found, dtype, alpha, a, b, beta, c) if found else product_and_passes(alpha, a, b, beta, c)
+    if DTYPES[product.dtype].accumulator:
+        return widened(product)
+    found = find_gemm(product.dtype)
+    return bind(found, product) if found else product_and_passes(product)
 
 
-def bind(
-    found: Gemm, dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
-) -> Callable[[], Any]:
+def bind(found: Call, product: Gemm) -> Callable[[], Any]:
+    dtype, alpha, a, b, beta, c = product
     (m, k), n = a.shape, b.shape[1]
     real, integer = TYPES[dtype][1], found.integer
 
@@ -104,41 +104,41 @@ def bind(
     return run
 
 
-def widened(
-    element: DType, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
-) -> Callable[[], None]:
-    """Bind C = alpha A B + beta C in a wider type: each run converts A, B and C, and rounds the result.
+def widened(product: Gemm) -> Callable[[], None]:
+    """Bind a product in a wider type: each run converts A, B and C, and rounds the result.
 
     It is the type of the sums, or float64 for integers, whose sums are exact in it: BLAS has no integers.
     """
+    element = DTYPES[product.dtype]
     name = "float64" if element.is_integer else element.accumulator
-    wide = [memory.empty(x.shape, name) for x in (a, b, c)]
-    run_wide = gemm(name, alpha, wide[0], wide[1], beta, wide[2])
+    a, b, c = (memory.empty(x.shape, name) for x in (product.a, product.b, product.c))
+    run_wide = gemm(Gemm(name, product.alpha, a, b, product.beta, c))
 
     def run() -> None:
-        for x, target in zip((a, b), wide, strict=False):
-            target[...] = element.numbers(x)
-        if beta:
-            wide[2][...] = element.results.numbers(c)
+        a[...] = element.numbers(product.a)
+        b[...] = element.numbers(product.b)
+        if product.beta:
+            c[...] = element.results.numbers(product.c)
         run_wide()
-        c[...] = element.results.stored(wide[2])
+        product.c[...] = element.results.stored(c)
 
     return run
 
 
-def product_and_passes(alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray) -> Callable[[], None]:
-    """Bind row-major C = alpha A B + beta C in NumPy, with a buffer for the product: NumPy has no beta."""
-    alpha, beta = c.dtype.type(alpha), c.dtype.type(beta)
-    product = memory.empty(c.shape, c.dtype)
+def product_and_passes(product: Gemm) -> Callable[[], None]:
+    """Bind a product in NumPy, with a buffer for A B: NumPy has no beta."""
+    c = product.c
+    alpha, beta = c.dtype.type(product.alpha), c.dtype.type(product.beta)
+    buffer = memory.empty(c.shape, c.dtype)
 
     def run() -> None:
-        np.matmul(a, b, out=product)
-        np.multiply(product, alpha, out=product)
+        np.matmul(product.a, product.b, out=buffer)
+        np.multiply(buffer, alpha, out=buffer)
         if beta == 0:
-            c[...] = product
+            c[...] = buffer
         else:
             np.multiply(c, beta, out=c)
-            np.add(c, product, out=c)
+            np.add(c, buffer, out=c)
 
     return run
 
@@ -170,12 +170,10 @@ def mkl() -> ctypes.CDLL:
     return library
 
 
-def gemm_mkl(
-    threads: int, dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
-) -> Callable[[], Any]:
+def gemm_mkl(threads: int, product: Gemm) -> Callable[[], Any]:
     mkl().MKL_Set_Num_Threads(threads)
-    symbol = f"cblas_{TYPES[dtype][0]}gemm_64"
-    return bind(Gemm(symbol, "MKL", ctypes.c_int64, getattr(mkl(), symbol)), dtype, alpha, a, b, beta, c)
+    symbol = f"cblas_{TYPES[product.dtype][0]}gemm_64"
+    return bind(Call(symbol, "MKL", ctypes.c_int64, getattr(mkl(), symbol)), product)
 
 
 class Onednn:
@@ -221,10 +219,9 @@ class Argument(ctypes.Structure):
 onednn = functools.cache(Onednn)
 
 
-def gemm_onednn(
-    dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
-) -> Callable[[], Any]:
-    """Bind row-major C = alpha A B + beta C in one matmul of oneDNN, with the scalars as operations behind it."""
+def gemm_onednn(product: Gemm) -> Callable[[], Any]:
+    """Bind a product in one matmul of oneDNN, with the scalars as operations behind it."""
+    dtype, alpha, a, b, beta, c = product
     dnnl, result = onednn(), DTYPES[dtype].results.name
     bound = [dnnl.memory(x, each) for x, each in ((a, dtype), (b, dtype), (c, result))]
     after, attributes = dnnl.new("post_ops_create"), dnnl.new("primitive_attr_create")
@@ -235,13 +232,13 @@ def gemm_onednn(
     dnnl.call("primitive_attr_set_post_ops", attributes, after)
     about = [pair[0] for pair in bound]
     chosen = dnnl.new("matmul_primitive_desc_create", dnnl.engine, *about[:2], None, about[2], attributes)
-    product = dnnl.new("primitive_create", chosen)
+    primitive = dnnl.new("primitive_create", chosen)
     numbers = (DNNL_SOURCE, DNNL_WEIGHTS, DNNL_RESULT)
     given = [Argument(number, pair[1].value) for number, pair in zip(numbers, bound, strict=True)]
     arguments = (Argument * 3)(*given)
 
     def run():
-        dnnl.call("primitive_execute", product, dnnl.stream, 3, arguments)
+        dnnl.call("primitive_execute", primitive, dnnl.stream, 3, arguments)
         dnnl.call("stream_wait", dnnl.stream)
         return a, b, c
 

@@ -17,7 +17,7 @@ from cuda.pathfinder import load_nvidia_dynamic_lib
 from hpcmm.model import DeviceError
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations.blocks import rounded_up
-from hpcmm.operations.matmul_ladder import LIBRARY_WORKSPACE, TRANSPOSED_ROW
+from hpcmm.operations.matmul_ladder import LIBRARY_WORKSPACE, TRANSPOSED_ROW, Gemm
 
 REQUESTED = 8  # proposals of the heuristics
 ALIGNMENT = 256  # of addresses, which heuristics assume by default
@@ -181,10 +181,9 @@ class Product(Descriptors):
     library can multiply it then.
     """
 
-    def __init__(
-        self, handle: int, dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray
-    ):
+    def __init__(self, handle: int, product: Gemm):
         super().__init__()
+        dtype, alpha, a, b, beta, c = product
         if dtype == "float8_e4m3":
             refuse_float8(a, b, c)
         sums = DTYPES[dtype].sums

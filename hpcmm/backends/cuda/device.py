@@ -25,6 +25,7 @@ from hpcmm.backends.cuda.memory import address
 from hpcmm.backends.cuda.nvml import Sensors, compute_processes
 from hpcmm.model import DeviceError, Task, untimed
 from hpcmm.model.launch import Run
+from hpcmm.operations.matmul_ladder import Gemm
 
 SPIN_NANOSECONDS = 50_000  # long enough to queue a kernel; a call of a library may need several
 TRIAL_SPINS = 12  # before a trial of a library's algorithm, which is not repeated if the host is late
@@ -238,17 +239,16 @@ class CudaBackend(Sensors, Accelerator):
     gemm, gemm_tf32 = map(staticmethod, (libraries.gemm, libraries.gemm_tf32))
     reduction, addition, geam = map(staticmethod, (libraries.reduction, libraries.addition, libraries.geam))
 
-    def gemm_emulated(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
+    def gemm_emulated(self, product: Gemm) -> Callable[[], Any]:
         """Bind the product in the arithmetic by which cuBLAS emulates the type; it emulates no empty product."""
-        bind = libraries.gemm if 0 in (*a.shape, *b.shape) else emulation.gemm
-        return bind(dtype, alpha, a, b, beta, c)
+        return (libraries.gemm if 0 in (*product.a.shape, *product.b.shape) else emulation.gemm)(product)
 
     def why_not_emulated(self, dtype: str) -> str:
         return emulation.why_missing(dtype, self.capability)
 
-    def gemm_fastest(self, *product: Any) -> Run:
+    def gemm_fastest(self, product: Gemm) -> Run:
         timed = functools.partial(self.seconds_alone, cold=self.cold, arrays={}, lead=TRIAL_SPINS)
-        return libraries.gemm_fastest(timed, *product)
+        return libraries.gemm_fastest(timed, product)
 
     def prepare(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
         return launching.prepare(self, task, arrays)

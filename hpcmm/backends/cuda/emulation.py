@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
 from ctypes import POINTER, byref, c_int, c_size_t, c_void_p
 from typing import Any
 
@@ -18,7 +17,7 @@ from cuda.pathfinder import load_nvidia_dynamic_lib
 from hpcmm.backends.cuda import cublaslt
 from hpcmm.model import DeviceError
 from hpcmm.model.launch import Run
-from hpcmm.operations.matmul_ladder import emulation_bytes
+from hpcmm.operations.matmul_ladder import Gemm, emulation_bytes
 
 # Values of enumerations in cublas_api.h
 COMPUTE = {"float64": 79, "float32": 78}  # CUBLAS_COMPUTE_64F_EMULATED_FIXEDPOINT, _32F_EMULATED_16BFX9
@@ -77,7 +76,8 @@ class Product:
     It has a handle and a workspace of its own: other products are not emulated, and no run allocates memory.
     """
 
-    def __init__(self, dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray):
+    def __init__(self, product: Gemm):
+        dtype, alpha, a, b, beta, c = product
         (m, k), n = a.shape, b.shape[1]
         self.handle, self.arrays = c_void_p(), (a, b, c)
         self.scalars = np.array([alpha, beta], dtype)
@@ -111,7 +111,7 @@ class Product:
         return "" if int(self.bits.get()[0]) > 0 else "cuBLAS did not emulate this product but computed it in float64"
 
 
-def gemm(dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray) -> Callable[[], Any]:
+def gemm(product: Gemm) -> Run:
     """Bind an emulated product of matrices that are not empty."""
-    product = Product(dtype, alpha, a, b, beta, c)
-    return Run(product.run, complaint=product.complaint if dtype == "float64" else str)
+    bound = Product(product)
+    return Run(bound.run, complaint=bound.complaint if product.dtype == "float64" else str)

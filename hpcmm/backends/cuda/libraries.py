@@ -17,6 +17,7 @@ from hpcmm.model import DeviceError
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Run
 from hpcmm.operations import turns
+from hpcmm.operations.matmul_ladder import Gemm
 
 GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
 # For cublasGemmEx: cudaDataType of elements and of results, and cublasComputeType_t
@@ -30,27 +31,19 @@ GEMM_EX = {
 }
 
 
-def gemm(
-    dtype: str,
-    alpha: float,
-    a: cupy.ndarray,
-    b: cupy.ndarray,
-    beta: float,
-    c: cupy.ndarray,
-    kinds: tuple[int, int, int] | None = None,
-) -> Callable[[], Any]:
-    """Bind row-major C = alpha A B + beta C, as cuBLAS's column-major C' = alpha B' A' + beta C'.
+def gemm(product: Gemm, kinds: tuple[int, int, int] | None = None) -> Callable[[], Any]:
+    """Bind a product, as cuBLAS's column-major C' = alpha B' A' + beta C'.
 
     In int8, B is transposed first, because cuBLAS then multiplies up to ten times as fast. cuBLAS itself has no product
     in float8_e4m3; cuBLASLt, a part of it, then multiplies by the first algorithm that it proposes. ``kinds`` is an
     entry of ``GEMM_EX``, by default that of ``dtype``.
     """
+    dtype, alpha, a, b, beta, c = product
     (m, k), n = a.shape, b.shape[1]
     if m == 0:
         return lambda: None
     if dtype == "float8_e4m3":
-        product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), dtype, alpha, a, b, beta, c)
-        return proposed(product, 0)
+        return proposed(cublaslt.Product(cupy.cuda.device.get_cublas_handle(), product), 0)
     scalars = np.array([alpha, beta], DTYPES[dtype].sums.storage)
     at = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
     handle = cupy.cuda.device.get_cublas_handle()
@@ -79,30 +72,22 @@ def gemm(
     return run
 
 
-def gemm_tf32(*product: Any) -> Callable[[], Any]:
+def gemm_tf32(product: Gemm) -> Callable[[], Any]:
     """Bind the same product with float32 inputs rounded to TF32, on tensor cores."""
-    return gemm(*product, GEMM_EX["tf32"])
+    return gemm(product, GEMM_EX["tf32"])
 
 
-def gemm_fastest(
-    seconds: Callable[[Callable[[], Any]], float],
-    dtype: str,
-    alpha: float,
-    a: cupy.ndarray,
-    b: cupy.ndarray,
-    beta: float,
-    c: cupy.ndarray,
-) -> Run:
+def gemm_fastest(seconds: Callable[[Callable[[], Any]], float], product: Gemm) -> Run:
     """Bind the product by the fastest of the algorithms that cuBLASLt proposes for it, as ``turns`` finds it.
 
     They are timed by ``seconds`` on the given arrays, with a separate result array.
     """
-    if 0 in (*a.shape, *b.shape):
-        return Run(gemm(dtype, alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
-    product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), dtype, alpha, a, b, beta, c)
+    if 0 in (*product.a.shape, *product.b.shape):
+        return Run(gemm(product))  # cuBLASLt knows no empty matrices
+    bound, c = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), product), product.c
     scratch = cupy.empty((c.shape[0], c.strides[0] // c.itemsize), c.dtype)  # rows as far apart as those of C
-    runs = [functools.partial(product.run, proposal, scratch) for proposal in product.proposals]
-    return proposed(product, turns.fastest(lambda number: seconds(runs[number]), len(runs)))
+    runs = [functools.partial(bound.run, proposal, scratch) for proposal in bound.proposals]
+    return proposed(bound, turns.fastest(lambda number: seconds(runs[number]), len(runs)))
 
 
 def proposed(product: cublaslt.Product, number: int) -> Run:
