@@ -769,7 +769,7 @@ def test_a_prediction_with_one_cost_equals_that_cost(shape, ranks):
     free = cost.Line(0.0, 0.0)
     expected = {
         "staged": (product, from_others, 4 * (rows * k + terms * n + rows * n), 4 * rows * n),
-        "resident": (2 * rows * n * terms * ranks, from_others),
+        "resident": (product, from_others),
         "ring": (2 * rows * columns * k * ranks, (ranks - 1) * 4 * columns * k),
         # of A and of B, all but the smallest part that a rank of the first row has itself
         "summa": (

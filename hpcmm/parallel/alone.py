@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hpcmm.model import ALONE as NAME
-from hpcmm.model import Operation, Task
-from hpcmm.model.launch import Run
+from hpcmm.model import Operation
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import mpi
 from hpcmm.parallel.links import is_exchange
@@ -15,30 +14,16 @@ from hpcmm.parallel.memory import Need
 from hpcmm.parallel.scatter import Scatter, is_divisible
 from hpcmm.parallel.scatter import need as need_of_scatter
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 
 class Alone(Scatter):
     """The textbook's arrays and calls on one rank, on every rank. The ranks start each repetition together."""
 
-    def __init__(self, comm, backend, problem: Task, *arguments, **options):
-        super().__init__(mpi().COMM_SELF, backend, problem, *arguments, **options)
-        self.comm = comm
-
-    @contextlib.contextmanager
-    def _by_itself(self) -> Iterator[None]:
-        """Use the communicator of one rank to move arrays."""
-        everyone, self.comm = self.comm, mpi().COMM_SELF
-        try:
-            yield
-        finally:
-            self.comm = everyone
-
-    def call(self, run: Run) -> dict[str, float]:
-        with self._by_itself():
-            return super().call(run)
-
-    def fetch(self) -> None:
-        with self._by_itself():
-            super().fetch()
+    @property
+    def group(self) -> MPI.Comm:
+        return mpi().COMM_SELF
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:

@@ -11,7 +11,7 @@ columns: see ``whole_sums``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from hpcmm.model import Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel import whole_sums
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.cost import Machine
+from hpcmm.parallel.cost import Line, Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace, is_product, local_rows
 from hpcmm.parallel.schedules import block_row, block_rows, column_panels, consecutive, divisions, partners
@@ -104,20 +104,32 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Predict the fastest division. A group that has arrived is multiplied, in one product per run of rows."""
+    """Predict the fastest division, for shares of B that arrive one after the other."""
+    _, n, k = shape
+    exchange = machine.exchange(block_row(k, ranks, 0)[1] * n * itemsize)
+    return multiplied(shape, ranks, machine.local, {0: [number * exchange for number in range(ranks)]})
+
+
+def multiplied(shape: Sequence[int], ranks: int, local: Line, arrived: Mapping[int, Sequence[float]]) -> float:
+    """Return when the slowest rank has multiplied what arrived, by the division that is fastest for it.
+
+    ``arrived`` has the times of the shares of B by rank, its own first. A group that has arrived is multiplied, in one
+    product per run of rows.
+    """
     m, n, k = shape
-    (_, rows), (_, terms) = block_row(m, ranks, 0), block_row(k, ranks, 0)
-    exchange, product = machine.exchange(terms * n * itemsize), machine.local
-    order = [0, *(source for source, _ in partners(0, ranks))]
+    rows, terms = block_rows(m, ranks), block_rows(k, ranks)
     ends = []
     for lengths in divisions(ranks):
-        end, done = 0.0, 0
-        for length in lengths:
-            group = order[done : done + length]
-            done += length
-            work = length * 2 * rows * n * terms * product.per_unit + len(consecutive(group)) * product.latency
-            end = max(end, (done - 1) * exchange) + work
-        ends.append(end)
+        slowest = 0.0
+        for rank, times in arrived.items():
+            order, end, done = [rank, *(source for source, _ in partners(rank, ranks))], 0.0, 0
+            for length in lengths:
+                group = order[done : done + length]
+                done += length
+                work = sum(2 * rows[rank][1] * n * terms[share][1] for share in group) * local.per_unit
+                end = max(end, times[done - 1]) + work + len(consecutive(group)) * local.latency
+            slowest = max(slowest, end)
+        ends.append(slowest)
     return min(ends)
 
 

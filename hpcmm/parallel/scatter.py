@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from hpcmm.parallel.distribution import LATE_RUNS, MOST_SPINS, Distribution
 from hpcmm.parallel.memory import Need, local_elements, whole_elements
 from hpcmm.parallel.product import is_product
 from hpcmm.parallel.schedules import block_row
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 
 def is_divisible(operation: Operation) -> bool:
@@ -39,47 +43,41 @@ class Scatter(Distribution):
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        comm, backend, operation, shape = self.comm, self.backend, self.operation, self.shape
-        pinned = self.pinned
-        self.rows = BlockRows(comm, shape[0])
-        self.local_shape = (self.rows.rows, *shape[1:])
+        backend, group = self.backend, self.group
+        self.rows = BlockRows(group, self.shape[0])
+        self.local_shape = (self.rows.rows, *self.shape[1:])
         self.sent: dict[str, np.ndarray] = {}  # in host memory: the parts that this rank receives
         self.returned: dict[str, np.ndarray] = {}  # in host memory: the parts that it sends back
         self.arrays: dict[str, np.ndarray] = {}  # the kernel's arguments
         self.pristine: dict[str, np.ndarray] = {}  # copies of the arrays that the kernel overwrites
-        whole_size = dict(zip(operation.dimensions, shape, strict=True))
-        local_size = dict(zip(operation.dimensions, self.local_shape, strict=True))
-        for operand in operation.operands:
-            name, dtype = operand.name, self.problem.storage(operand)
-            whole_shape = tuple(whole_size[d] for d in operand.dimensions)
-            if operand.distribution == "replicated":
-                local = whole_shape
-            else:
-                local = tuple(local_size[d] for d in operand.dimensions)
-            root = comm.rank == 0
+        part = dataclasses.replace(self.problem, shape=self.local_shape)
+        for operand in self.operation.operands:
+            name, dtype, by_rows = operand.name, self.problem.storage(operand), operand.distribution == "rows"
+            whole, root = self.problem.shape_of(operand), group.rank == 0
+            local = whole if operand.distribution == "replicated" else part.shape_of(operand)
             if operand.role != "in" and root:
-                self.result[name] = backend.host_empty(whole_shape, dtype, pinned)
+                self.result[name] = backend.host_empty(whole, dtype, self.pinned)
             if operand.role != "out":
-                own = root and (operand.role == "in" or not backend.in_host_memory)
-                if not own:
-                    self.sent[name] = backend.host_empty(local, dtype, pinned)
-                elif operand.distribution == "rows":
-                    self.sent[name] = self.rows.part_of(self.inputs[name])
+                if root and (operand.role == "in" or not backend.in_host_memory):
+                    self.sent[name] = self.rows.part_of(self.inputs[name]) if by_rows else self.inputs[name]
                 else:
-                    self.sent[name] = self.inputs[name]
-            if backend.in_host_memory:
-                self.arrays[name] = self.sent[name] if name in self.sent else backend.empty(local, dtype)
-            else:
-                self.arrays[name] = backend.empty(local, dtype)
+                    self.sent[name] = backend.host_empty(local, dtype, self.pinned)
+            in_place = backend.in_host_memory and name in self.sent
+            self.arrays[name] = self.sent[name] if in_place else backend.empty(local, dtype)
             if operand.role == "inout":
                 self.pristine[name] = backend.empty(local, dtype)
             if operand.role != "in":
                 if backend.in_host_memory:
                     self.returned[name] = self.arrays[name]
-                elif root and operand.distribution == "rows":
+                elif root and by_rows:
                     self.returned[name] = self.rows.part_of(self.result[name])
                 else:
-                    self.returned[name] = backend.host_empty(local, dtype, pinned)
+                    self.returned[name] = backend.host_empty(local, dtype, self.pinned)
+
+    @property
+    def group(self) -> MPI.Comm:
+        """The ranks among which a problem is divided."""
+        return self.comm
 
     def prepare(self, task: Task) -> Run:
         """Return a run of ``task`` on this rank's rows; without rows of the result it does nothing."""
@@ -116,7 +114,7 @@ class Scatter(Distribution):
         if any(operand.distribution == "replicated" for operand in operands):
             for operand in operands:
                 if operand.distribution == "replicated":
-                    broadcast(self.comm, self.sent[operand.name])
+                    broadcast(self.group, self.sent[operand.name])
             clock("broadcast")
         if moves:
             for name, array in self.sent.items():
@@ -143,13 +141,13 @@ class Scatter(Distribution):
 
     def _phases(self, seconds: dict[str, float]) -> Callable[[str], None]:
         """Return a function that ends a phase: it adds the phase's seconds and updates the total."""
-        self.comm.Barrier()
+        self.group.Barrier()
         start = last = time.perf_counter()
 
         def clock(phase: str) -> None:
             nonlocal last
             done = time.perf_counter()
-            self.comm.Barrier()
+            self.group.Barrier()
             seconds[phase] = seconds.get(phase, 0.0) + done - last
             last = time.perf_counter()
             seconds["total"] = last - start
@@ -160,7 +158,7 @@ class Scatter(Distribution):
         for operand in self.operation.operands:
             if operand.distribution == "combined":
                 part, whole = self.returned[operand.name], self.result.get(operand.name)
-                reduce(self.comm, part, whole, self.operation.combination)
+                reduce(self.group, part, whole, self.operation.combination)
             elif operand.role != "in":
                 self.rows.gather(self.returned[operand.name], self.result.get(operand.name))
 

@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from itertools import pairwise
@@ -22,7 +22,8 @@ import numpy as np
 from hpcmm.model import TEXTBOOK, HpcmmError, Operation
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.parallel.cost import Line, Machine, moved
-from hpcmm.parallel.schedules import block_row, block_rows, consecutive, divisions, grid, panels, panels_of, partners
+from hpcmm.parallel.resident import multiplied
+from hpcmm.parallel.schedules import block_row, block_rows, grid, panels, panels_of, partners
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _gathers(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> f
     times = [0.0]
     for source, _ in partners(0, ranks):
         times.append(times[-1] + (on.inside if source < on.per_node else shared)(nbytes))
-    return _multiplied(shape, ranks, on, {0: times})
+    return multiplied(shape, ranks, on.local, {0: times})
 
 
 def _panels(shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
@@ -237,7 +238,7 @@ def _play(name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platfo
 
         simgrid.Actor.create(f"rank{rank}", hosts[rank], actor)
     engine.run()
-    return _multiplied(shape, ranks, on, arrived) if name == "resident" else max(ends.values())
+    return multiplied(shape, ranks, on.local, arrived) if name == "resident" else max(ends.values())
 
 
 @dataclass(frozen=True)
@@ -299,25 +300,6 @@ def _resident(of: Context) -> None:
     for source, _ in partners(of.rank, of.ranks):
         of.copy(source, of.rank, shares[source] * n * of.itemsize).wait()
         of.arrived[of.rank].append(of.now())
-
-
-def _multiplied(shape: Sequence[int], ranks: int, on: Platform, arrived: Mapping[int, Sequence[float]]) -> float:
-    """Return when the slowest rank has multiplied what arrived, by the division that is fastest for it."""
-    m, n, k = shape
-    rows, terms = block_rows(m, ranks), block_rows(k, ranks)
-    ends = []
-    for lengths in divisions(ranks):
-        slowest = 0.0
-        for rank, times in arrived.items():
-            order, end, done = [rank, *(source for source, _ in partners(rank, ranks))], 0.0, 0
-            for length in lengths:
-                group = order[done : done + length]
-                done += length
-                work = sum(2 * rows[rank][1] * n * terms[share][1] for share in group) * on.local.per_unit
-                end = max(end, times[done - 1]) + work + len(consecutive(group)) * on.local.latency
-            slowest = max(slowest, end)
-        ends.append(slowest)
-    return min(ends)
 
 
 def _summa(of: Context) -> None:
