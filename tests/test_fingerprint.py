@@ -122,7 +122,7 @@ def test_an_edit_measures_again_what_it_may_change(edit, file, pattern, replacem
         ("operations/waves.py", r"^CONSTANTS = Constants\(4.3e-6", "CONSTANTS = Constants(5e-6", TABLED),
         ("operations/choice.py", r"^TRIED = 12", "TRIED = 11", TABLED),
         ("operations/trials.py", r"^TRIAL_ROUNDS = 60", "TRIAL_ROUNDS = 61", TABLED),
-        ("operations/picks.py", r"choice.chosen\(task\).build", "choice.ranked(task)[0]", {"best"}),
+        ("operations/trials.py", r"choice.chosen\(task\).build", "choice.ranked(task)[0]", {"best"}),
     ],
 )
 def test_a_changed_model_measures_again_what_is_chosen_by_it(picking, edit, file, pattern, replacement, again):

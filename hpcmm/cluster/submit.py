@@ -7,6 +7,7 @@ did not answer.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
@@ -80,14 +81,10 @@ def with_comment(arguments: Sequence[str], token: str) -> list[str]:
     >>> with_comment(["job.sh"], "0123456789abcdef")
     ['--comment=hpcmm:0123456789abcdef', 'job.sh']
     """
-    rest, given = list(arguments), ""
-    for i, argument in enumerate(rest):
-        option, equals, value = argument.partition("=")
-        if option == "--comment":
-            given = value if equals else "".join(rest[i + 1 : i + 2])
-            del rest[i : i + (1 if equals else 2)]
-            break
-    return [f"--comment={given} hpcmm:{token}".replace("= ", "="), *rest]
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--comment", default="")
+    given, rest = parser.parse_known_args(arguments)
+    return [f"--comment={given.comment} hpcmm:{token}".replace("= ", "="), *rest]
 
 
 def submit(arguments: Sequence[str]) -> int:

@@ -122,22 +122,13 @@ def compare(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, magnitudes:
     return together(parts, next(wrong, None))
 
 
-def judge(
-    got: np.ndarray,
-    truth: np.ndarray,
-    allowed: np.ndarray,
-    bound: float,
-    reference: str,
-    magnitudes: np.ndarray | None = None,
-) -> Verdict:
-    """Compare elementwise with absolute errors ``allowed``; the verdict's errors are relative to ``magnitudes``.
+def judge(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, bound: float, reference: str) -> Verdict:
+    """Compare elementwise with absolute errors ``allowed``.
 
-    By default, an element has the magnitude for which ``bound`` permits the allowed error. Where it is zero, the
-    absolute error is reported.
+    The verdict's errors are relative to the magnitude for which ``bound`` permits the allowed error. Where it is zero,
+    the absolute error is reported.
     """
-    if magnitudes is None:
-        magnitudes = allowed / bound if bound else allowed
-    found = compare(got, truth, allowed, magnitudes)
+    found = compare(got, truth, allowed, allowed / bound if bound else allowed)
     where, size = "", max(1, got.size)
     if found.first is not None:
         index = tuple(int(i) for i in np.unravel_index(found.first, got.shape))

@@ -90,10 +90,9 @@ def layout(
     """
     contract = task.variant.contract or Contract()
     pitched = pitched and not contract.packed
-    sizes = dict(zip(task.operation.dimensions, task.shape, strict=True))
     places, begin = [], 0
     for operand in task.operation.operands:
-        shape = tuple(sizes[name] for name in operand.dimensions)
+        shape = task.shape_of(operand)
         if len(shape) > 1:
             multiple = contract.multiples.get(operand.dimensions[-1], 1)
             padding = int(rng.choice(columns)) if multiple == 1 else multiple
@@ -127,10 +126,9 @@ def far_apart(task: Task) -> tuple[Task, int] | None:
 
 def most_bytes(task: Task) -> int:
     """Return an upper bound of the bytes of a layout."""
-    sizes = dict(zip(task.operation.dimensions, task.shape, strict=True))
     most = 0
     for operand in task.operation.operands:
-        rows, *columns = [sizes[name] for name in operand.dimensions] or [1]
+        rows, *columns = task.shape_of(operand) or (1,)
         padding = max(*COLUMNS, *(task.variant.contract or Contract()).multiples.values())
         wide, guard = (columns[0] + padding, ROWS) if columns else (1, ELEMENTS)
         most += (rows + 2 * guard) * wide * task.storage(operand).itemsize + ALIGNMENT

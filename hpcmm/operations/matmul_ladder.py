@@ -11,10 +11,10 @@ from hpcmm.operations.after_launches import ThreeFp16, TransposedInt8
 from hpcmm.operations.amx import Packed, PackedResidues
 from hpcmm.operations.blocks import Tiled, rounded_up
 from hpcmm.operations.heads import ladder
-from hpcmm.operations.picks import Fastest
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.strassen import Strassen
 from hpcmm.operations.tabled import TABLE, Tabled
+from hpcmm.operations.trials import Fastest
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EIGHT_BIT = ("int8", "float8_e4m3")

@@ -1,4 +1,7 @@
-"""Time builds of a product on a GPU in turns: all builds for a table, and the most promising ones for a choice."""
+"""Time builds of a product on a GPU in turns: all builds for a table, and the most promising ones for a choice.
+
+``Fastest`` is a variant's pick of the rung with the fastest build for the shape, on the GPU at hand.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ import functools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from hpcmm.model import DeviceError, Task
+from hpcmm.model import DeviceError, Task, Variant
 from hpcmm.operations import choice, tables, turns
 from hpcmm.operations.builds import Build
 from hpcmm.system import surroundings
@@ -117,3 +120,24 @@ def decide(backend: Any, task: Task) -> None:
             print(f"no trial of builds of {task.variant.name} at {task.shape}: {error}", flush=True)
             return
         choice.keep(task, builds[number].name, len(builds))
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """Picks the fastest build among rungs, the same for the same task."""
+
+    names: Mapping[str, tuple[str, ...]] = field(hash=False)  # the rungs, by element type
+
+    def rungs(self, dtype: str) -> tuple[str, ...]:
+        return self.names[dtype]
+
+    def variant(self, task: Task) -> Variant:
+        """Return the rung that runs a task, with the geometry of one of its builds."""
+        return choice.chosen(task).build.task.variant
+
+    def by(self, task: Task) -> str:
+        """Return what picks for a task, in words for the pick; empty if it is the model."""
+        return choice.chosen(task).by
+
+    def decide(self, backend: Any, task: Task) -> None:
+        decide(backend, task)

@@ -28,19 +28,17 @@ INCLUDED = ("cudart", "cccl")  # parts of the CUDA Toolkit whose headers a kerne
 
 def kernel_of(task: Task, function: str = "") -> cupy.RawKernel:
     """Return the compiled kernel of a task, or another function of its source."""
-    kernel, module = compile_kernel(task.operation, task.variant, tuple(task.macros.items()))
+    kernel, module = compile_kernel(task)
     return module.get_function(function) if function else kernel
 
 
 def constant_of(task: Task, name: str) -> cupy.cuda.MemoryPointer:
-    return compile_kernel(task.operation, task.variant, tuple(task.macros.items()))[1].get_global(name)
+    return compile_kernel(task)[1].get_global(name)
 
 
-def compile_kernel(
-    operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]
-) -> tuple[cupy.RawKernel, cupy.RawModule]:
-    """Compile a variant's source with macros for the current GPU; return the kernel and its module."""
-    found = compiled_once(operation, variant, macros)
+def compile_kernel(task: Task) -> tuple[cupy.RawKernel, cupy.RawModule]:
+    """Compile a task's source with its macros for the current GPU; return the kernel and its module."""
+    found = compiled_once(task.operation, task.variant, tuple(task.macros.items()))
     if isinstance(found, DeviceError):
         raise found
     return found

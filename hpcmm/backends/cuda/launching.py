@@ -73,17 +73,13 @@ def launched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
     ]
     workspace = {name: backend.empty(each.shape, each.dtype) for name, each in task.workspace.items()}
     launches = task.geometry.launches(task, {**arrays, **workspace})
-    kernels = [kernel_of(launch.task or task, launch.function) for launch in launches]
-    for kernel, launch in zip(kernels, launches, strict=True):
+    calls = []
+    for launch in launches:
+        kernel = kernel_of(launch.task or task, launch.function)
         if launch.shared_bytes > kernel.max_dynamic_shared_size_bytes:
             kernel.max_dynamic_shared_size_bytes = launch.shared_bytes
-    calls = []
-    for kernel, launch in zip(kernels, launches, strict=True):
-        arguments = tuple(
-            tensor_map(argument) if isinstance(argument, Boxes) else argument for argument in launch.arguments
-        )
-        call = overlapping if launch.overlaps else usual
-        calls.append(call(kernel, launch, arguments))
+        arguments = tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments)
+        calls.append((overlapping if launch.overlaps else usual)(kernel, launch, arguments))
 
     def once() -> None:
         for constant, array in constants:

@@ -11,8 +11,7 @@ from mpi4py import MPI
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.distribution import QUEUE_SPINS
 from hpcmm.parallel.transports.base import Arrival, Transport, TransportError, on_all_ranks
-from hpcmm.parallel.transports.mpi import Mpi
-from hpcmm.parallel.transports.mpi_cuda import MpiCuda
+from hpcmm.parallel.transports.mpi import Mpi, MpiCuda
 from hpcmm.parallel.transports.mpi_rma import MpiRma
 from hpcmm.parallel.transports.nccl import Nccl
 from hpcmm.parallel.transports.peer import Peer

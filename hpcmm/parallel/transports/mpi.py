@@ -1,6 +1,8 @@
-"""MPI messages between arrays in host memory."""
+"""MPI messages between arrays in host memory, and in device memory by a CUDA-aware MPI library."""
 
 from __future__ import annotations
+
+import ctypes
 
 from mpi4py import MPI
 
@@ -32,3 +34,17 @@ class Mpi(Transport):
             self.comm.Bcast(x if self.comm.rank == 0 else y)
         else:
             getattr(self.comm, COLLECTIVES[pattern])(x, y)
+
+
+class MpiCuda(Mpi):
+    """The same messages between arrays in device memory."""
+
+    name, in_host_memory = "mpi_cuda", False
+
+    @staticmethod
+    def missing(comm, backend):
+        try:
+            aware = bool(ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support())
+        except (OSError, AttributeError):
+            aware = False
+        return "" if comm.allreduce(aware, op=MPI.LAND) else "this MPI library does not report CUDA support"
