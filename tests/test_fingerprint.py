@@ -98,7 +98,7 @@ def edit(monkeypatch, tmp_path):
         # what distributes
         ("parallel/ring.py", r"room = 2 if", "room = 3 if", {"ring"}),
         ("parallel/transports/peer.py", r"self.copies = backend.stream\(\)", "self.copies = None", ALL),
-        ("parallel/scatter.py", r"broadcast\(self.comm", "broadcast(self.ranks", ALL),
+        ("parallel/scatter.py", r"broadcast\(self.group", "broadcast(self.ranks", ALL),
         ("model/launch.py", r'^    choice: str = ""', '    choice: str = "none"', ALL),
         ("backends/cpu/device.py", r"@untimed\n    def vitals", "def vitals", CPU),
         # what decides neither a time nor a verdict

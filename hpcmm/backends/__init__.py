@@ -36,10 +36,7 @@ def this_machine() -> Machine:
 
 
 def open_backend(device: str, threads: int, local_rank: int, share_gpu: bool) -> Backend:
-    """Return the backend of this rank, which may use some CPU threads; its rank on this node selects the GPU.
-
-    Raise DeviceError if there is no device for this rank.
-    """
+    """Return the backend of this rank, which may use some CPU threads; its rank on this node selects the GPU."""
     if device == "cpu":
         from hpcmm.backends.cpu.device import CpuBackend
 

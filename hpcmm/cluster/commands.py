@@ -86,7 +86,7 @@ def call(program: str, *arguments: str, text: str = "") -> Reply:
 
 
 since: dict[str, float] = {}  # when a program that does not answer was first called in vain
-reported: dict[str, int] = {}  # how many reports there were about it
+reported: set[str] = set()  # programs whose silence was reported
 
 
 def silent_for(program: str) -> float:
@@ -95,22 +95,19 @@ def silent_for(program: str) -> float:
 
 
 def answered(program: str) -> None:
-    if reported.pop(program, 0):
+    if program in reported:
+        reported.remove(program)
         report(f"{program} answers again after {silent_for(program):.0f} s")
     since.pop(program, None)
 
 
 def unanswered(program: str, began: float, reason: str) -> None:
-    """Note a failed call; report the silence once after a minute, and once when the patience is over."""
+    """Note a failed call; report the silence once after a minute."""
     since.setdefault(program, began)
-    go_on = {
-        SECONDS_UNTIL_REPORTED: "jobs go on",
-        patience(): "jobs go on; jobs that ended are noticed once it answers",
-    }
-    for number, (seconds, text) in enumerate(go_on.items(), start=1):
-        if reported.get(program, 0) < number and silent_for(program) >= seconds:
-            reported[program] = number
-            report(f"{program} has not answered for {silent_for(program):.0f} s ({reason}); {text}")
+    if program not in reported and silent_for(program) >= SECONDS_UNTIL_REPORTED:
+        reported.add(program)
+        go_on = "jobs go on, and those that ended are noticed once it answers"
+        report(f"{program} has not answered for {silent_for(program):.0f} s ({reason}); {go_on}")
 
 
 def check_output(program: str, *arguments: str, harmless: str = "") -> str:

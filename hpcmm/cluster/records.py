@@ -14,7 +14,6 @@ from hpcmm.system import files
 
 FOLDER = Path(".snakemake/hpcmm/jobs")
 LIMIT_REPORTED = Path(".snakemake/hpcmm/limit")  # by one of the processes that submit; removed by the next workflow
-DAMAGED = Path(".snakemake/hpcmm/damaged")
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,7 @@ def remove(record: Record) -> None:
 
 
 def read() -> list[Record]:
-    """Return the records of this workflow.
-
-    A damaged file is reported and moved to ``DAMAGED``. Its name is still the token of a job, so a record with the name
-    alone replaces it.
-    """
+    """Return the records of this workflow; of a damaged file, its name, which is the token of a job."""
     found = []
     for path in sorted(FOLDER.glob("[!.]*")):
         try:
@@ -53,9 +48,7 @@ def read() -> list[Record]:
         except FileNotFoundError:  # removed since the folder was listed
             continue
         except (LookupError, TypeError, ValueError, OSError) as error:
-            DAMAGED.mkdir(parents=True, exist_ok=True)
-            path.replace(DAMAGED / path.name)
-            report(f"{path} is not a record of a job ({error}); moved to {DAMAGED / path.name}")
+            report(f"{path} is not a record of a job ({error}); it is replaced")
             found.append(Record(path.name))
             write(found[-1])
     return found

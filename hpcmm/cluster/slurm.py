@@ -136,10 +136,7 @@ def enter_job() -> None:
 
 
 def cancel_leftovers() -> None:
-    """Cancel the jobs of a workflow that was killed in this folder; their finished points are kept.
-
-    Raise HpcmmError if Slurm does not answer within the patience, or if the jobs do not leave the queue.
-    """
+    """Cancel the jobs of a workflow that was killed in this folder; their finished points are kept."""
     left = records.read()
     if not left:
         return

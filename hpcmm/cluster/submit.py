@@ -88,10 +88,7 @@ def with_comment(arguments: Sequence[str], token: str) -> list[str]:
 
 
 def submit(arguments: Sequence[str]) -> int:
-    """Submit a job of Snakemake with the resources of its rule, and keep a record of it; return an exit status.
-
-    Any other call of sbatch goes to Slurm unchanged.
-    """
+    """Submit a job of Snakemake with the resources of its rule, and keep a record of it; return an exit status."""
     script = Path(arguments[-1]) if arguments and Path(arguments[-1]).is_file() else None
     properties = read_properties(script)
     piped = list(arguments[-1:]) == ["/dev/stdin"]

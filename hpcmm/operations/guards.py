@@ -112,10 +112,7 @@ def at(task: Task, shape: tuple[int, ...]) -> Task:
 
 
 def far_apart(task: Task) -> tuple[Task, int] | None:
-    """Return a small task, and a leading dimension at which indices of its last rows need more than 32 bits.
-
-    None for operations without such matrices, and for kernels of packed rows.
-    """
+    """Return a small task, and a leading dimension at which indices of its last rows need more than 32 bits."""
     rows = [operand.dimensions[0] for operand in task.operation.operands if len(operand.dimensions) > 1]
     if not rows or len(task.operation.dimensions) < 3 or (task.variant.contract or Contract()).packed:
         return None

@@ -12,7 +12,7 @@ from hpcmm.model.dtypes import DType
 from hpcmm.operations import cores
 from hpcmm.operations.blocks import Tiled
 from hpcmm.operations.matmul_ladder import EIGHT_BIT, EVERY, LADDER, TO_FLOAT32
-from hpcmm.operations.truth import Judge, reference, scalars
+from hpcmm.operations.truth import Judge, scalars
 
 LARGEST_C = 2**16  # of the integers in C before a product
 LARGEST_FACTOR = 2**7  # ... in A and B: sums of less than 2**17 products are exact in int32
@@ -114,7 +114,7 @@ MATMUL = Operation(
     bytes=nbytes,
     draw=draw,
     fill=fill,
-    reference=reference,
+    reference=Judge,
     arguments=arguments,
     geometry=Tiled,
     reference_on=Judge,

@@ -59,10 +59,7 @@ class Operands:
 
 
 def timed(backend: Any, builds: Sequence[Build], arrays: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds of builds, with cold caches; of promising ones the medians of some runs in turns.
-
-    A build that cannot run has no time.
-    """
+    """Return the seconds of builds, with cold caches; of promising ones the medians of some runs in turns."""
     first: dict[str, float] = {}
     runs: dict[str, Callable[[], Any]] = {}
 

@@ -146,10 +146,7 @@ class Truth:
         return self.expected(product, *sizes, self.results.numbers(self.c[rows]).astype(wide) if self.beta else None)
 
     def sizes(self, a: Any, b: Any) -> tuple[Any, Any]:
-        """Return the sums of the magnitudes and of the squares of the terms, or their bounds with Strassen's algorithm.
-
-        The arrays are NumPy's, or those of a device that take NumPy's functions.
-        """
+        """Return the sums of magnitudes and of squares of the terms, or their bounds with Strassen's algorithm."""
         if not self.levels:
             return abs(a) @ abs(b), (a * a) @ (b * b)
         largest = abs(a).max(axis=1)[:, None] * abs(b).max(axis=0) if len(b) else a @ b
@@ -301,7 +298,3 @@ class Judge:
             allowed = self.truth.allowed_in_sums(norms, sums.row_norms(x, kind), len(signs))
             found.append(accuracy.compare(sums.row_sums(x, signs, kind), totals, allowed, allowed))
         return found
-
-
-def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Judge:
-    return Judge(task, arrays)

@@ -91,11 +91,7 @@ class Wide:
         return accuracy.together(parts, min(wrong, default=None))
 
     def _has(self, sums: Any, squares: Any, totals: tuple[np.ndarray, np.ndarray]) -> bool:
-        """Compare sums of the product with random signs to those of the reference, within float64 rounding.
-
-        The bound is that of ``Truth.allowed_in_sums``, with the walks of the sums of the reference, which are also in
-        float64.
-        """
+        """Compare sums of the product with random signs to those of the reference, within float64 rounding."""
         m, n = self.truth.c.shape
         expected, norms = totals
         sums, squares = self._fetched(sums), self._fetched(squares)

@@ -175,10 +175,7 @@ class Scatter(Distribution):
         self._poison_outputs()
 
     def kernel(self, run: Run, cold: bool) -> float:
-        """Run once on arrays in place; repeat it if the host of any rank queued it too late.
-
-        Each repetition starts with twice as many spin kernels, and so does this run from then on.
-        """
+        """Run once on arrays in place; repeat it if the host of any rank queued it too late."""
         for _ in range(LATE_RUNS):
             seconds = self._kernel(run, cold)
             if not self.comm.allreduce(int(self.backend.late)):

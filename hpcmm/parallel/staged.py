@@ -117,12 +117,7 @@ class Staged(Scheduled):
             self.releases.callback(self.shared.free)
         except TransportError as error:
             self.shared = None
-            if comm.rank == 0:
-                print(
-                    f"staged: no shared host memory ({error}); rank 0 sends each rank its share by MPI",
-                    file=sys.stderr,
-                    flush=True,
-                )
+            self._report(f"no shared host memory ({error}); rank 0 sends each rank its share by MPI")
         if self.shared:
             self.host = {name: self.blocks[name].part_of(array) for name, array in self.shared.arrays.items()}
             if comm.rank == 0:
@@ -157,8 +152,11 @@ class Staged(Scheduled):
         try:
             on_all_ranks(self.comm, register)
         except TransportError as error:
-            if self.comm.rank == 0:
-                print(f"staged: rank 0's memory is not page-locked: {error}", file=sys.stderr, flush=True)
+            self._report(f"rank 0's memory is not page-locked: {error}")
+
+    def _report(self, text: str) -> None:
+        if self.comm.rank == 0:
+            print(f"staged: {text}", file=sys.stderr, flush=True)
 
     def schedules(self) -> dict[str, Tiling]:
         m, n, _ = self.shape

@@ -133,10 +133,7 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Predict the slowest rank of the grid's first row: a product starts once its panels have arrived.
-
-    The next panels arrive during the product.
-    """
+    """Predict the slowest rank of the grid's first row: a product starts once its panels have arrived."""
     m, n, k = shape
     of_rows, of_columns = grid(ranks)
     rows, columns = block_row(m, of_rows, 0)[1], block_row(n, of_columns, 0)[1]

@@ -29,10 +29,7 @@ class LaunchError(HpcmmError):
 
 
 def world() -> MPI.Comm:
-    """Return the communicator of all ranks.
-
-    Raise LaunchError if srun started this process as one of several tasks, and MPI has one rank only.
-    """
+    """Return the communicator of all ranks."""
     comm = MPI.COMM_WORLD
     environment = os.environ
     # These variables are valid only in a task of srun itself, not in an allocation or in a shell within a task.

@@ -188,10 +188,7 @@ def read(path: Path) -> Groups:
 
 
 def fingerprints(path: Path) -> dict[str, bool]:
-    """Return whether each point of a file has a result, by its fingerprint; empty if the file cannot be read.
-
-    Samples are not read.
-    """
+    """Return whether each point of a file has a result, by its fingerprint; empty if the file cannot be read."""
     try:
         return READER.ask("fingerprints", path)
     except StoreError:
@@ -258,10 +255,7 @@ class Reader:
         atexit.register(self.end)
 
     def ask(self, what: str, path: Path) -> Any:
-        """Return what a function of ``PARSERS`` finds in a file.
-
-        Raise StoreError if the file is refused, or if HDF5 crashes or reaches the time limit.
-        """
+        """Return what a function of ``PARSERS`` finds in a file."""
         image, length = _image(path)
         limit = math.ceil(READ_SECONDS + len(image) / READ_BYTES_PER_SECOND)
         with self.lock:
@@ -390,10 +384,7 @@ PARSERS = {
 
 
 def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
-    """Find the columns of each group in a file of ``size`` bytes, without reading their data.
-
-    Links, data in other files, other types, and more data than fits into the file are refused.
-    """
+    """Find the columns of each group in a file of ``size`` bytes, without reading their data."""
     columns: dict[str, dict[str, h5py.Dataset]] = {}
     declared = 0
     for group in GROUPS:

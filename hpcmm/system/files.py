@@ -58,10 +58,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def lock(file: IO | int, path: str | Path, wait: bool) -> None:
-    """Lock an open file for this process and its children; errors name the file.
-
-    Raise BlockingIOError if another process has the lock and ``wait`` is false, or OSError without locks of files.
-    """
+    """Lock an open file for this process and its children; errors name the file."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:

@@ -7,7 +7,7 @@ import ctypes
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +109,10 @@ class CpuBackend(Backend):
         threadpoolctl.threadpool_limits(threads)
 
     empty = shared_empty = staticmethod(memory.empty)
+    huge_pages, counted, errors = map(staticmethod, (memory.huge_pages, counters.counted, sensors.errors))
 
     def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
         return memory.empty(shape, dtype)
-
-    @untimed
-    def huge_pages(self, arrays: Iterable[np.ndarray]) -> float:
-        return memory.huge_pages(arrays)
 
     def copy(self, source: np.ndarray, target: np.ndarray) -> None:
         np.copyto(target, source)
@@ -217,13 +214,6 @@ class CpuBackend(Backend):
 
     def energy(self) -> float:
         return self._energy.joules()
-
-    def counted(self, run: Callable[[], Any]) -> dict[str, float]:
-        return counters.counted(run)
-
-    @untimed
-    def errors(self) -> dict[str, float]:
-        return sensors.errors()
 
     @untimed
     def describe(self) -> dict[str, Any]:

@@ -145,10 +145,7 @@ class Unable(Exception):
 
 
 def program_of(task: Task, columns: int, inputs: Mapping[str, np.ndarray]) -> tuple[str, list[bytes], np.ndarray]:
-    """Return a program that calls a kernel once, the contents of the arrays that it reads, and an array as its result.
-
-    ``columns`` is as in ``run``.
-    """
+    """Return a program that calls a kernel once, what its arrays contain, and an array as its result."""
     arrays: dict[str, np.ndarray] = {}
     contents: dict[str, bytes] = {}
     for operand in task.operation.operands:

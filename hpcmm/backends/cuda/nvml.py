@@ -142,10 +142,7 @@ class Sensors:
 
     @untimed
     def state(self) -> dict[str, float]:
-        """Return clocks, temperature, power and throttle reasons of the GPU, where NVML supports them.
-
-        They are at most ``STATE_SECONDS`` older than NVML's.
-        """
+        """Return clocks, temperature, power and throttle reasons of the GPU, where NVML supports them."""
         if time.perf_counter() < self._read_at + STATE_SECONDS:
             return self._state
         self._state = {name: float(value) for name, value in readable(STATE, self._nvml).items()}

@@ -115,10 +115,7 @@ class Connections:
 
 
 def trial(transport: Transport) -> None:
-    """Send a small array around the ranks and check the received values.
-
-    Every rank raises TransportError if the wrong values arrive on any, or if MPI or a driver refuses.
-    """
+    """Send a small array around the ranks and check the received values."""
     comm, backend = transport.comm, transport.backend
     source, destination = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     shape = (TRIAL_ELEMENTS, 1)
