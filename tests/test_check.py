@@ -117,7 +117,6 @@ def modelled(seed, ranks, slow=None, reference=None, jitter=0.0, links=0, hidden
     )
 
 
-SLOW = pytest.mark.slow
 SHAPES = {
     "normal": lambda rng, count: rng.standard_normal(count),
     "skewed": lambda rng, count: rng.exponential(size=count) - 1,  # the slow end is the long one
@@ -174,8 +173,9 @@ def test_five_percent_are_found_in_95_of_100_checks_and_no_quiet_gpu_is_named(ra
 @pytest.mark.parametrize(
     ("ranks", "most", "shape"),
     [
-        *((ranks, most, shape) for ranks, most in ((64, 0.032), (512, 0.025)) for shape in SHAPES),
-        pytest.param(4096, 0.025, "normal", marks=SLOW),
+        *((64, 0.032, shape) for shape in SHAPES),
+        *(pytest.param(512, 0.025, shape, marks=pytest.mark.slow) for shape in SHAPES),
+        pytest.param(4096, 0.025, "normal", marks=pytest.mark.slow),
     ],
 )
 def test_many_devices_show_smaller_slowdowns_and_skewed_ones_name_nobody(ranks, most, shape):
@@ -580,6 +580,7 @@ def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
     assert f"products in {sustained['dtype'][only]} are wrong" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_an_ended_job_measured_is_kept(mpiexec, tmp_path, capsys):
     path = lasting(mpiexec, tmp_path, 2, "cpu", 1.5, "ended")
     main(["check", str(path)])

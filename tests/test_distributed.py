@@ -551,26 +551,6 @@ def test_memory_of_a_rank_for_vectors_counted_by_hand():
     assert scatter.need(OPERATIONS["vector_add"], (10,), 3, 1) == memory.Need(3 * 3, 3 * 3, 0)
 
 
-@given(
-    st.sampled_from([(of, each) for of in OPERATIONS.values() for each in algorithms_of(of)]),
-    st.tuples(*[st.integers(1, 300)] * 3),
-    st.integers(1, 9),
-    st.booleans(),
-)
-def test_the_largest_need_is_the_sum_over_all_ranks(which, shape, ranks, in_host_memory):
-    operation, algorithm = which
-    shape = shape[: len(operation.dimensions)]
-    found = preflight.largest_need(algorithm, task(operation, shape, "float64"), ranks, in_host_memory)
-    needs = [algorithm.need(operation, shape, ranks, rank) for rank in range(ranks)]
-    if in_host_memory:
-        assert found[1] == 0
-        host = [8 * (need.whole + need.device) for need in needs]
-    else:
-        assert found[1] == max(8 * need.device for need in needs)
-        host = [8 * (need.whole + need.staging) for need in needs]
-    assert found[0] == sum(host)
-
-
 def test_the_largest_need_counted_by_hand():
     # 64 GiB a matrix: the textbook's four ranks have a quarter of A and C, C twice, and all of B; rank 0 holds three
     # inputs, one of them twice, and the result, the others what they send and receive

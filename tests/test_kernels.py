@@ -112,6 +112,17 @@ def run_once(backend, run) -> None:
             part()
 
 
+def computed(backend, product: Task, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    """C after a product of copies of these matrices in a backend's memory."""
+    arrays = {name: backend.empty(array.shape, str(array.dtype)) for name, array in inputs.items()}
+    for name, array in inputs.items():
+        backend.copy(array, arrays[name])
+    run_once(backend, backend.prepare(product, arrays))
+    result = np.empty_like(inputs["C"])
+    backend.copy(arrays["C"], result)
+    return result
+
+
 def check_matmul(
     backend, variant: Variant, dtype: str, shape, alpha: float, beta: float, seed: int, tile="", first=0, pitch=0
 ) -> None:
@@ -565,14 +576,7 @@ def test_cuda_best_is_right_with_what_it_picks_for_other_sm_counts(gpu, dtype, s
     for shape in ((640, 640, 640), (1024, 1024, 1024), (16, 4096, 1024), (700, 500, 64), (2049, 2000, 512)):
         product = task(MATMUL, shape, dtype, {"alpha": 1.5, "beta": 0.5}, best, multiprocessors=sms)
         inputs = MATMUL.draw(np.random.default_rng(sms), product)
-        judge = MATMUL.reference(product, inputs)
-        arrays = {name: gpu.empty(array.shape, array.dtype) for name, array in inputs.items()}
-        for name, array in inputs.items():
-            gpu.copy(array, arrays[name])
-        run_once(gpu, gpu.prepare(product, arrays))
-        result = np.empty_like(inputs["C"])
-        gpu.copy(arrays["C"], result)
-        verdict = judge(result)
+        verdict = MATMUL.reference(product, inputs)(computed(gpu, product, inputs))
         assert verdict.passed, (shape, product.pick, verdict.where)
 
 
@@ -780,17 +784,10 @@ def test_cuda_float8_products_of_many_terms_pass_and_one_lost_term_fails(gpu, va
     product = task(MATMUL, (256, 256, 16384), dtype, variant=variant)
     inputs = MATMUL.draw(np.random.default_rng(1), product)
     judge = MATMUL.reference(product, inputs)
-    for lost in (False, True):
-        arrays = {name: gpu.empty(array.shape, str(array.dtype)) for name, array in inputs.items()}
-        for name, array in inputs.items():
-            given = array.copy()
-            if lost and name == "A":
-                given[17, 4711] = 0
-            gpu.copy(given, arrays[name])
-        run_once(gpu, gpu.prepare(product, arrays))
-        got = np.empty_like(inputs["C"])
-        gpu.copy(arrays["C"], got)
-        verdict = judge(got)
+    wrong = inputs | {"A": inputs["A"].copy()}
+    wrong["A"][17, 4711] = 0
+    for lost, operands in ((False, inputs), (True, wrong)):
+        verdict = judge(computed(gpu, product, operands))
         assert verdict.passed != lost, verdict
         assert not lost or verdict.where.startswith("17:")
 
@@ -807,12 +804,8 @@ def test_cuda_rows_and_columns_of_any_size_are_scaled(gpu):
     a[5], b[:, 7] = 0, 0
     truth, size = (f(a).astype(np.float64) @ f(b).astype(np.float64) for f in (np.positive, np.abs))
     a[3, 4], a[9, 1], b[2, 11] = np.inf, np.nan, -np.inf
-    arrays = {name: gpu.empty(x.shape, "float32") for name, x in (("A", a), ("B", b), ("C", truth))}
-    gpu.copy(a, arrays["A"])
-    gpu.copy(b, arrays["B"])
-    run_once(gpu, gpu.prepare(task(MATMUL, shape, "float32", {"alpha": 1.0, "beta": 0.0}, variant), arrays))
-    got = np.empty((m, n), np.float32)
-    gpu.copy(arrays["C"], got)
+    product = task(MATMUL, shape, "float32", {"alpha": 1.0, "beta": 0.0}, variant)
+    got = computed(gpu, product, {"A": a, "B": b, "C": truth.astype(np.float32)})
     lost = np.zeros((m, n), bool)
     lost[[3, 9]] = lost[:, 11] = True
     np.testing.assert_array_equal(np.isnan(got), lost)

@@ -308,6 +308,7 @@ def small(tmp_path) -> Path:
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
+@pytest.mark.slow
 def test_an_ascii_locale_gets_escapes_instead_of_an_error(small, tmp_path):
     """The name of the file is not Unicode either."""
     odd = small.rename(tmp_path / os.fsdecode("größe".encode() + b"\xff.h5"))
@@ -324,7 +325,9 @@ def test_control_characters_of_a_name_do_not_reach_the_terminal(command, tmp_pat
 CASES = {"plan": ["--config", "backends=cpu"], "report": ["größe.h5"], "merge": ["größe.h5", "-o", "merged.h5"]}
 
 
-@pytest.mark.parametrize(("command", "streams"), [("merge", ">&- 2>&- <&-"), ("doctor", ">&-")])
+@pytest.mark.parametrize(
+    ("command", "streams"), [("merge", ">&- 2>&- <&-"), pytest.param("doctor", ">&-", marks=pytest.mark.slow)]
+)
 def test_closed_streams_are_no_error(small, tmp_path, command, streams):
     """Files of the command must not get their numbers either: what other programs print would go into them."""
     line = f'exec "$0" -m hpcmm "$@" {streams}'
@@ -361,6 +364,7 @@ def test_a_limit_below_which_mpi_cannot_start_is_named(small, tmp_path, limit, w
     assert refused(done) == f"{why}; raise the limit: ulimit -{least}"
 
 
+@pytest.mark.slow
 def test_a_limited_address_space_gives_a_result_or_one_line(small, tmp_path):
     done = limited(1000, "report", tmp_path)
     assert done.returncode in (0, 1), done.stderr
@@ -699,20 +703,6 @@ def test_status_of_many_jobs_lists_the_running_ones(status, tmp_path):
     _, one, others, _ = status()
     assert one.startswith(f"{batch.name} ") and one.endswith(" starting")
     assert others == f"and 0 done, {len(planned.to_measure) - 1} waiting"
-
-
-def test_status_counts_points_kept_from_an_earlier_job(status, running, mpiexec, tmp_path):
-    assert running(mpiexec, "later/cpu-r2-1", 2).returncode == 0
-    output = tmp_path / "results" / "raw" / "later" / "cpu-r2-1.h5"
-    output.unlink()
-    planned = plan.read(tmp_path / "results" / "plan.json")
-    batch = planned.batch("later/cpu-r2-1")
-    other = plan.make({**planned.config, "job_minutes": 999, "scale": "quick"}, machine(gpus=0)).batch("later/cpu-r2-1")
-    assert batch == other
-    journal = Journal(output.with_suffix(".journal"), batch, {"utc": "2026-01-01T00:00:00+00:00"})
-    journal.close()
-    line = next(line for line in status() if line.startswith("later/"))
-    assert "2/2" in line
 
 
 def test_status_of_a_batch_between_two_visits(status, running, tmp_path):

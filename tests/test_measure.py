@@ -934,7 +934,9 @@ def test_a_job_of_6_ranks_on_a_few_cores_measures_a_point_of_each_algorithm(mpie
     assert done.stdout.count(" PASS ") == sum(len(algorithms) for _, algorithms in OF_RANKS.values())
 
 
-@pytest.mark.parametrize("operation", OF_RANKS)
+@pytest.mark.parametrize(
+    "operation", ["sum", *(pytest.param(each, marks=pytest.mark.slow) for each in ("matmul", "links"))]
+)
 def test_a_wrong_result_on_one_rank_fails_its_point_only(mpiexec, planned, tmp_path, operation):
     variant, algorithms = OF_RANKS[operation]
     arguments = planned(variant, 2, (12, 16), operation=operation, algorithms=algorithms)

@@ -38,14 +38,14 @@ def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
 
 
 @pytest.mark.slow
-def test_end_to_end_calls_on_one_to_five_ranks_give_the_sums_of_the_test(mpiexec):
+def test_end_to_end_calls_on_one_to_five_ranks_are_right(mpiexec):
     done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 25, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "25 drawn cases: right" in done.stdout
 
 
 @pytest.mark.gpu
-def test_end_to_end_calls_on_gpus_give_the_sums_of_the_test(gpu, mpiexec):
+def test_end_to_end_calls_on_gpus_are_right(gpu, mpiexec):
     done = mpiexec(5, PROGRAMS / "scatter.py", "cuda", 50, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "50 drawn cases: right" in done.stdout
@@ -55,15 +55,13 @@ def test_end_to_end_calls_on_gpus_give_the_sums_of_the_test(gpu, mpiexec):
 def test_a_broken_phase_of_an_end_to_end_call_is_found(mpiexec, part):
     done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 100, part, timeout=600)
     assert done.returncode != 0
-    assert "wrong rows: [" in done.stderr
-    assert "right" not in done.stdout
+    assert "wrong at " in done.stderr and "right" not in done.stdout
 
 
 def test_a_rank_that_contributes_nothing_is_found(mpiexec):
     done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 30, "minimum", timeout=600)
     assert done.returncode != 0
-    assert "AssertionError: (('minimum', 'serial', 'int32'), (1, 3, 9), 5, 1): minimum" in done.stderr
-    assert "right" not in done.stdout
+    assert "AssertionError: (('minimum', 'serial', 'int32'), (" in done.stderr and "right" not in done.stdout
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32", "float64"])

@@ -666,18 +666,6 @@ def test_provenance_nested_too_deeply_is_ignored(command, tmp_path, provenance):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_provenance_is_truncated_at_the_maximum_depth(tmp_path):
-    deep: dict = {}
-    inner = deep
-    for _ in range(900):
-        inner = inner.setdefault("a", {})
-    path = timings.write(
-        tmp_path / "timings.h5", {"size": [of_rate(product("cublas"), 1.0)]}, {"cpu": deep, "host": "h"}
-    )
-    (run,) = analysis.runs(store.read(path))
-    assert run["provenance"]["host"] == "h" and len(json.dumps(run["provenance"])) < 200
-
-
 def test_many_points_give_an_overview_and_a_page_of_each_sweep(tmp_path, monkeypatch, command):
     rows = [of_rate(product("naive", n, tile=8), 10.0 * n) for n in (64, 128)]
     sums = [
