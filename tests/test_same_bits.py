@@ -22,7 +22,7 @@ from hpcmm.backends.cuda import presence
 from hpcmm.backends.emulated.launch import ORDERS, on_device, poison
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.bench.journal import kept_in
-from hpcmm.bench.same_bits import Difference, broken, compare_alone, difference, result_on, rounded
+from hpcmm.bench.same_bits import Difference, broken, compare_alone, difference, result_on, rounded, together
 from hpcmm.experiment import plan
 from hpcmm.model import Task
 from hpcmm.model.dtypes import DTYPES
@@ -410,7 +410,7 @@ def cells_of(line: str) -> list[str]:
 @pytest.mark.parametrize("n", [0, 1, 4097, 3 * 10**6 + 7])
 def test_cuda_sum_has_the_bits_of_the_cpu(gpu, dtype, n):
     task = Task(SUM, SUM.variant("invariant"), (n,), dtype, {}, multiprocessors=gpu.multiprocessors)
-    found = compare_alone(task, rounded(task, {"x": np.empty(n, dtype)}, 1), partial(result_on, gpu))
+    found = together(compare_alone(task, rounded(task, {"x": np.empty(n, dtype)}, 1), partial(result_on, gpu)))
     assert set(found) == {"run", "device"} and all(each.first < 0 for each in found.values()), found
 
 
@@ -419,5 +419,6 @@ def test_cuda_sum_has_the_bits_of_the_cpu(gpu, dtype, n):
 def test_cuda_rows_of_best_invariant_are_the_same_for_any_m(gpu, dtype, shape):
     best, scalars = MATMUL.variant("best_invariant"), {"alpha": 1.5, "beta": 0.5}
     task = Task(MATMUL, best, shape, dtype, scalars, multiprocessors=gpu.multiprocessors)
-    found = compare_alone(task, MATMUL.draw(np.random.default_rng(1), task), partial(result_on, gpu))
+    inputs = MATMUL.draw(np.random.default_rng(1), task)
+    found = together(compare_alone(task, inputs, partial(result_on, gpu)))
     assert all(each.first < 0 for each in found.values()), found

@@ -7,8 +7,8 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
 from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.interval import interval_rank
-from hpcmm.bench.same_bits import SameBits, broken, multiplies, reduces
+from hpcmm.bench.same_bits import Difference, SameBits, broken, multiplies, reduces
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.model import ONE_CALL, TEXTBOOK, DeviceError, Task, Variant, Verdict, untimed
 from hpcmm.model.devices import DEVICES
@@ -225,14 +225,22 @@ class Contender:
         self.looking = 0.0
         self.record(end_to_end, distribution.comm.allgather(mine))
 
+    @contextmanager
+    def in_a_pass(self, what: str) -> Iterator[None]:
+        """Report an error of the device, such as too little memory: the times of the point are complete."""
+        try:
+            yield
+        except DeviceError as error:
+            if self.distribution.comm.size > 1:
+                raise  # other ranks may wait for this one
+            print(f"{self.point.name}: no {what} of {self.variant.name}: {error}", flush=True)
+
     def measure_energy(self) -> None:
         """Measure the energy of the kernel, if the device has a counter that can be read; on one rank."""
         backend = self.distribution.backend
         if not why_unreadable(backend):
-            try:
+            with self.in_a_pass("energy"):
                 self.energy = energy_of(backend, self.run, statistics.median(self.seconds[False]))
-            except DeviceError as error:  # the times of the point are complete
-                print(f"{self.point.name}: no energy of {self.variant.name}: {error}", flush=True)
 
     def count_events(self) -> None:
         """Count the events of a CPU in one run, if they can be read; on one rank."""
@@ -245,23 +253,12 @@ class Contender:
             distribution.kernel(dataclasses.replace(self.run, once=once), cold=distribution.backend.cold)
         self.events = found
 
-    def measure_errors(self, kinds: Kinds) -> None:
-        """Measure the errors of the kernel on each kind of data; on one rank."""
-        try:
-            self.errors = kinds.errors(self.task)
-        except DeviceError as error:  # such as too little memory for further arrays
-            print(f"{self.point.name}: no errors of {self.variant.name}: {error}", flush=True)
-
     @untimed
     def measure_differences(self, same_bits: SameBits) -> None:
         """Measure what the bits of the result depend on; fail if the record promises that they do not. Collective."""
-        try:
+        found: Mapping[str, Difference] = {}
+        with self.in_a_pass("comparison of bits"):
             found = self.distribution.comm.bcast(same_bits.differences(self.task, self.algorithm), root=0)
-        except DeviceError as error:  # such as too little memory for further arrays
-            if self.distribution.comm.size > 1:
-                raise  # other ranks may wait for this one
-            print(f"{self.point.name}: bits of {self.variant.name} not compared: {error}", flush=True)
-            return
         self.differences = {
             f"{of}_{question}": float(value)
             for question, each in found.items()
@@ -541,7 +538,8 @@ def measure_once(problem: Problem, contenders: Sequence[Contender], measuring: M
             contender.count_events()
         if measuring.accuracy and whole and has_errors(task) and not contender.errors:
             problem.step("errors", contender)
-            contender.measure_errors(problem.kinds)
+            with contender.in_a_pass("errors"):
+                contender.errors = problem.kinds.errors(task)
         compared = measuring.same_bits and (multiplies(task) or reduces(task))
         if compared and contender.verdict.passed and not contender.differences:
             problem.step("bits", contender)

@@ -105,11 +105,9 @@ def same_bits(task: Task, folder: Path) -> dict[str, Difference]:
         first = {name: x[: shapes[name][0]] for name, x in inputs.items()}
         return lambda: run(kernel, each, first, next(orders))[0]
 
-    rng = np.random.default_rng
-    return together(
-        compare_alone(task, rounded(task, task.operation.draw(rng(seed), task), seed), results)
-        for seed in seeds_of(task, 1)
-    )
+    seeds = seeds_of(task, 1)
+    drawn = [rounded(task, task.operation.draw(np.random.default_rng(seed), task), seed) for seed in seeds]
+    return together(pair for inputs in drawn for pair in compare_alone(task, inputs, results))
 
 
 def overflow(kernel: Callable[..., HostKernel], task: Task) -> str:

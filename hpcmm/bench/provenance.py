@@ -115,16 +115,10 @@ def cpu_times() -> dict[str, float]:
     return {"busy_seconds": (sum(ticks) - ticks[3] - ticks[4]) / second, "steal_seconds": ticks[7] / second}
 
 
-def context_switches() -> dict[str, int]:
-    switches = psutil.Process().num_ctx_switches()
-    return {"voluntary": switches.voluntary, "involuntary": switches.involuntary}
-
-
 # Counters that grow while a job runs; the difference of two readings describes the time between them
 COUNTERS: dict[str, Callable[[], Any]] = {
     "load_average": lambda: os.getloadavg()[0],
     "cpu_times": cpu_times,
-    "context_switches": context_switches,
     "cpu_quota": surroundings.throttling,
 }
 
@@ -220,7 +214,7 @@ def collect() -> dict[str, Any]:
     The revision is the commit, or the hash of the sources where no commit is known.
     """
     commit, dirty = revision()
-    source, diff, every = source_hash(), git("diff", "--binary", "HEAD") if dirty else b"", installed()
+    source, every = source_hash(), installed()
     return {
         **moment(),
         "host": socket.gethostname(),
@@ -228,7 +222,6 @@ def collect() -> dict[str, Any]:
         "revision": commit or f"sha256:{source}",
         "dirty": dirty,
         "source_sha256": source,
-        **({"diff_sha256": hashlib.sha256(diff).hexdigest()} if diff else {}),
         "arguments": command(),
         "job": os.environ.get("HPCMM_JOB", ""),
         "python": platform.python_version(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -93,31 +93,29 @@ def result_on(backend: Any, task: Task, inputs: Mapping[str, np.ndarray]) -> Cal
 Compute = Callable[[Task, Mapping[str, np.ndarray]], Callable[[], np.ndarray]]  # as ``result_on`` a device
 
 
-def compare_alone(task: Task, inputs: Mapping[str, np.ndarray], results: Compute) -> dict[str, Difference]:
-    """Return the differences between the results of one rank: for each of ``quantities.BITS`` that applies."""
+def compare_alone(task: Task, inputs: Mapping[str, np.ndarray], results: Compute) -> Iterator[tuple[str, Difference]]:
+    """Yield differences between results of one rank, each with that of ``quantities.BITS`` which it answers."""
     compared = functools.partial(difference, element=task.element.results)
     compute = results(task, inputs)
     whole = compute()
-    again = [compared(compute(), whole) for _ in range(RUNS - 1)]
-    found = {"run": functools.reduce(Difference.__or__, again)}
-    if rows := rows_of(task):
-        less = [dataclasses.replace(task, shape=(m, *task.shape[1:])) for m in rows]
-        parts = [compared(results(each, inputs)(), whole[: each.shape[0]]) for each in less]
-        found["rows"] = functools.reduce(Difference.__or__, parts)
+    for _ in range(RUNS - 1):
+        yield "run", compared(compute(), whole)
+    for m in rows_of(task):
+        less = dataclasses.replace(task, shape=(m, *task.shape[1:]))
+        yield "rows", compared(results(less, inputs)(), whole[:m])
     if task.variant.tiles and task.tile != task.variant.tiles[0]:
         first = dataclasses.replace(task, tile=task.variant.tiles[0])
-        found["tile"] = compared(whole, results(first, inputs)())
+        yield "tile", compared(whole, results(first, inputs)())
     if other := same_order(task):
         host = backends.open_backend(other.device, threads=1, local_rank=0, share_gpu=False)
-        found["device"] = compared(whole, result_on(host, dataclasses.replace(task, variant=other), inputs)())
-    return found
+        yield "device", compared(whole, result_on(host, dataclasses.replace(task, variant=other), inputs)())
 
 
-def together(parts: Iterable[Mapping[str, Difference]]) -> dict[str, Difference]:
-    """Return the differences of several inputs together. A sum is one number, which may be the same by chance."""
+def together(pairs: Iterable[tuple[str, Difference]]) -> dict[str, Difference]:
+    """Return the differences of each question, also of several inputs: a sum may be the same by chance."""
     found: dict[str, Difference] = {}
-    for part in parts:
-        found |= {question: found.get(question, Difference()) | of for question, of in part.items()}
+    for question, of in pairs:
+        found[question] = found.get(question, Difference()) | of
     return found
 
 
@@ -146,14 +144,16 @@ class SameBits:
         results = functools.partial(result_on, self.backend)
         drawn = map(self.inputs, seeds_of(task, self.seed))
         if self.comm.size > 1:
-            return together(self.over_ranks(task, algorithm, inputs) for inputs in drawn)
-        return together(compare_alone(task, inputs, results) for inputs in drawn)
+            return together(pair for inputs in drawn for pair in self.over_ranks(task, algorithm, inputs))
+        return together(pair for inputs in drawn for pair in compare_alone(task, inputs, results))
 
-    def over_ranks(self, task: Task, algorithm: str, inputs: Mapping[str, np.ndarray] | None) -> dict[str, Difference]:
+    def over_ranks(
+        self, task: Task, algorithm: str, inputs: Mapping[str, np.ndarray] | None
+    ) -> Iterator[tuple[str, Difference]]:
         """Compare the result on all ranks with that of other runs, and with that of rank 0 alone."""
         record = algorithm_of(task.operation, algorithm)
         if record.part:
-            return {}
+            return
         transport = self.connections.of(record)[0] if self.connections else None
         place = self.comm, self.backend, self.problem, inputs, self.point.page_locked, transport
         distribution = record.of(task.element, task.variant.invariant).distribution(*place)
@@ -167,12 +167,10 @@ class SameBits:
                 results += [np.array(result) for result in distribution.result.values()]
         finally:
             distribution.close()
-        if self.comm.rank:
-            return {}
-        compared = functools.partial(difference, element=task.element.results)
-        again = [compared(each, results[0]) for each in results[1:]]
-        alone = result_on(self.backend, task, inputs)()
-        return {"run": functools.reduce(Difference.__or__, again), "ranks": compared(results[0], alone)}
+        if self.comm.rank == 0:
+            compared = functools.partial(difference, element=task.element.results)
+            yield from (("run", compared(each, results[0])) for each in results[1:])
+            yield "ranks", compared(results[0], result_on(self.backend, task, inputs)())
 
 
 def rows_of(task: Task) -> list[int]:

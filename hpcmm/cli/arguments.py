@@ -73,6 +73,10 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def shape(text: str) -> tuple[int, ...]:
+    return tuple(positive(each) for each in text.split("x"))
+
+
 def timings_file(text: str) -> Path:
     """Read the path of a timings file; a folder stands for the file of its run."""
     path = Path(text)

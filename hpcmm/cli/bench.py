@@ -23,7 +23,6 @@ from hpcmm import backends, kernels, store
 from hpcmm.backends.cpu import searches
 from hpcmm.bench import adoption, disassembly, hints, profiling, sanitizing, tools, verdicts
 from hpcmm.bench.on_host import Found, hint_of, same_bits, verify
-from hpcmm.cli.arguments import positive
 from hpcmm.cli.selection import SMS_ON_HOST, Chosen, NothingToRun, choose, config_of, verifying_sweeps
 from hpcmm.jobs import trial
 from hpcmm.kernels.modules import compile_module
@@ -37,10 +36,6 @@ VERIFYING = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 1, "max_seco
 TIMING = {"visits": 3, "max_repetitions": 60, "max_seconds": 0.75}
 MOST_ON_HOST = 2**22  # products of sizes that multiples may lead to
 SECONDS_BETWEEN_LOOKS = 0.3
-
-
-def shape(text: str) -> tuple[int, ...]:
-    return tuple(positive(each) for each in text.split("x"))
 
 
 def constants(text: str) -> tuple[str, list[int]]:

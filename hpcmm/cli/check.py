@@ -234,17 +234,11 @@ def read_reference(path: Path) -> dict[str, Any]:
 
     try:
         reference = json.loads(files.text_of(path))
-    except ValueError as error:
-        raise HpcmmError(f"{path}: not JSON: {error}") from error
-    seconds = (
-        reference.get("seconds") if isinstance(reference, dict) and reference.get("format") == health.FORMAT else None
-    )
-    if not isinstance(seconds, dict) or not all(
-        isinstance(second, float) and second > 0 for second in seconds.values()
-    ):
+        pairs = reference.get("spreads", {}).values()  # earlier versions wrote none
+        known = reference["format"] == health.FORMAT and min(reference["seconds"].values(), default=1.0) > 0
+        known = known and all(len(pair) == 2 and min(pair) >= 0 for pair in pairs)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        known = False
+    if not known:
         raise HpcmmError(f"{path}: not a reference; write one with: hpcmm check --write-reference FILE")
-    spreads = reference.get("spreads", {})  # earlier versions wrote none
-    pairs = spreads.values() if isinstance(spreads, dict) else [None]
-    if not all(isinstance(pair, list) and len(pair) == 2 and min(pair, default=0) >= 0 for pair in pairs):
-        raise HpcmmError(f"{path}: spreads: not in the form that hpcmm writes; write the reference again")
     return reference

@@ -39,8 +39,7 @@ def config() -> Path:
 
 def write(folder: Path) -> None:
     """Copy the files of a working folder; nothing is left if one exists already or cannot be written."""
-    present = [name for name in CONTENT if (folder / name).exists()]
-    if present:
+    if present := [name for name in CONTENT if (folder / name).exists()]:
         raise HpcmmError(f"{folder}: exists already: {', '.join(present)}; give another folder, or remove them")
     new = not folder.exists()
     try:

@@ -13,11 +13,9 @@ from hpcmm import kernels, store
 from hpcmm.model import HpcmmError, Operation, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import heads, with_kernels
-from hpcmm.system import reader
 from hpcmm.system.text import choices
 
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
-README = "README.md"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -28,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif not arguments.name or not arguments.like:
         arguments.wrong("a name and --like are needed, or --course")
     else:
-        write_kernel(arguments.name, arguments.like, Path())
+        write_kernel(arguments.name, arguments.like)
     return 0
 
 
@@ -38,22 +36,17 @@ def write_course(folder: Path) -> None:
     for each in files:
         store.write_text(folder / each.name, each.read_text(encoding="utf-8"))
     print(f"{folder}: wrote {len(files)} files")
-    print(f"read {folder / README}, then: cd {shlex.quote(str(folder))} && hpcmm grade . --rubric rubric.yaml")
+    print(f"read {folder / 'README.md'}, then: cd {shlex.quote(str(folder))} && hpcmm grade . --rubric rubric.yaml")
 
 
-def write_kernel(name: str, like: str, folder: Path) -> None:
-    """Write a copy of a rung, and a line in README.md."""
+def write_kernel(name: str, like: str) -> None:
     if not re.fullmatch(r"[A-Za-z]\w*", name):
         raise HpcmmError(f"{name!r} is not allowed as the name of a kernel; allowed: letters, digits and '_'")
     operation, variant = rung(like)
-    path = folder / f"{name}{DEVICES[variant.device].suffix}"
+    path = Path(f"{name}{DEVICES[variant.device].suffix}")
     refuse_existing([path])
-    readme = folder / README
-    lines = reader.text_of(readme) if readme.exists() else ""
-    lines += f"- `{path.name}`: {operation.name}, starts as `{variant.name}` ({variant.change})\n"
     store.write_text(path, text_of(name, operation, variant))
-    store.write_text(readme, lines)
-    print(f"wrote {path} and a line in {readme}")
+    print(f"wrote {path}: {operation.name}, starts as {variant.name} ({variant.change})")
     print(f"change it, then: hpcmm bench {path}")
 
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from hpcmm import backends, kernels
 from hpcmm.bench import adoption
-from hpcmm.experiment import extensions, own_kernels
+from hpcmm.experiment import extensions
 from hpcmm.experiment.config import of_file
+from hpcmm.experiment.own_kernels import OwnKernel
 from hpcmm.experiment.returning import FOR_GPUS
 from hpcmm.model import HpcmmError, NotTested, Operation, Task, Variant
 from hpcmm.model.contract import Contract
@@ -60,27 +61,21 @@ class Chosen:
 
 
 def choose(arguments: argparse.Namespace) -> Chosen:
-    broken: dict[str, str] = {}
-    names, refused = combinations(arguments, broken)
+    found, refused, broken = loaded(arguments)
     against = arguments.against or ""
     if kernels.is_file(against):
         against = str(Path(against).resolve())
-    names, raising = loaded(names)
-    broken |= raising
-    if kernels.is_file(against):
         extensions.load([against])
-    found = []  # of each file, its variant in each operation that has it
-    for each in names:
-        own = {of: of_file(operation, each) for of, operation in OPERATIONS.items()}
-        found.append({of: x for of in own for x in OPERATIONS[of].ladder if x.name == own[of] and x.path})
-    serving = [of for of in OPERATIONS if all(of in each for each in found)]
+    # of each file, its variant in each operation that has it
+    variants = [{of: kernel.variant for kernel in each for of in kernel.operations} for each in found.values()]
+    serving = [of for of in OPERATIONS if all(of in each for each in variants)]
     if not serving:
         arguments.wrong("the files are of different operations; bench them one by one")
     if arguments.operation and arguments.operation not in serving:
         wrong = arguments.operation
         arguments.wrong(f"--operation: {wrong!r} is not allowed; allowed: {choices(wrong, serving)}")
     operation = OPERATIONS[arguments.operation or serving[0]]
-    own = [each[operation.name] for each in found]
+    own = [each[operation.name] for each in variants]
     if len({each.device for each in own}) > 1:
         arguments.wrong("the files are of different devices; bench them one by one")
     device = DEVICES[own[0].device]
@@ -107,7 +102,7 @@ def choose(arguments: argparse.Namespace) -> Chosen:
         if variant.contract and (why := variant.contract.refuses(sizes, {})):
             raise HpcmmError(f"{variant.name} {why}; {'x'.join(map(str, each))} is not allowed")
     shapes = asked or [taken(operation, contracts, (SIZES[device.accelerator].get(count, 256),) * count)]
-    return Chosen(operation, dict(zip(names, own, strict=True)), against, dtypes, shapes, asked, refused, broken)
+    return Chosen(operation, dict(zip(found, own, strict=True)), against, dtypes, shapes, asked, refused, broken)
 
 
 def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -> list[Path]:
@@ -151,51 +146,32 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
     return [copy for name, copy, *_ in found if name not in others]
 
 
-def combinations(arguments: argparse.Namespace, broken: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Return the names of the kernels to try, and by name why others are not."""
+def loaded(arguments: argparse.Namespace) -> tuple[dict[str, list[OwnKernel]], dict[str, str], dict[str, str]]:
+    """Return the kernels to try by their names, why others are not by name, and the errors of files by path."""
     tuned = dict(arguments.tune)
     tried = [dict(zip(tuned, values, strict=True)) for values in itertools.product(*tuned.values())]
     if len(tried) > MOST_COMBINATIONS:
         arguments.wrong(f"--tune: {len(tried)} combinations; allowed: at most {MOST_COMBINATIONS}")
-    names, refused = [], {}
+    found, refused, broken = {}, {}, {}
     files = [each for file in dict.fromkeys(arguments.files) for each in adopted(arguments, Path(file), broken)]
     for path, values in itertools.product(files, tried):
-        if path.suffix != heads.PYTHON:
-            try:
-                own_kernels.read(path, values)
-            except heads.KernelFileError as error:
-                if values and isinstance(error, heads.LaunchError):
-                    refused[kernels.name_of(path, values)] = error.problems[0].removeprefix(f"{path}: ")
-                elif len(files) == 1:
-                    raise
-                else:
-                    broken[str(path)] = str(error)
-                continue
-        names.append(str(path.with_name(kernels.name_of(path, values))))
-    if not names and not refused:
-        raise NothingToRun(broken)
-    if not names:
-        raise ConfigError("no combination is left to try:", *(f"{each}: {why}" for each, why in refused.items()))
-    return names, refused
-
-
-def loaded(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Import kernels; return the names of those that load, and the errors of the others by path."""
-    found, errors = [], {}
-    for name in names:
+        name = kernels.name_of(path, values)
         try:
-            extensions.load([name])
-            found.append(name)
+            found[str(path.with_name(name))] = extensions.load([path.with_name(name)])
         except extensions.RaisedError as error:
-            errors[name] = unavailable(error, Path(name)) or str(error)
+            broken[str(path)] = unavailable(error, path) or str(error).removeprefix(f"extension {path}: ")
         except HpcmmError as error:
-            if len(names) == 1:
+            if values and isinstance(error, heads.LaunchError):
+                refused[name] = error.problems[0].removeprefix(f"{path}: ")
+            elif len(files) == 1:
                 raise
-            errors[name] = str(error)
-    errors = {each: why.removeprefix(f"extension {each}: ") for each, why in errors.items()}
+            else:
+                broken[str(path)] = str(error).removeprefix(f"extension {path}: ")
+    if not found and refused:
+        raise ConfigError("no combination is left to try:", *(f"{each}: {why}" for each, why in refused.items()))
     if not found:
-        raise NothingToRun(errors)
-    return found, errors
+        raise NothingToRun(broken)
+    return found, refused, broken
 
 
 def unavailable(error: extensions.RaisedError, path: Path) -> str:

@@ -15,13 +15,6 @@ TYPES = OPERATIONS["matmul"].variant(VARIANT).dtypes
 AHEAD = 200  # shapes of the grid whose builds are compiled before the first is timed
 
 
-def shape(text: str) -> tuple[int, int, int]:
-    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*x[1-9]\d*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write m x n x k as 512x4096x1000")
-    m, n, k = map(int, text.split("x"))
-    return m, n, k
-
-
 def minutes(text: str) -> float:
     if not re.fullmatch(r"\d+\.?\d*|\.\d+", text) or not float(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a number of minutes above 0")
@@ -29,6 +22,8 @@ def minutes(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if wrong := [each for each in arguments.shapes if len(each) != 3]:
+        arguments.wrong(f"{'x'.join(map(str, wrong[0]))} is not allowed; allowed: m x n x k, such as 512x4096x1000")
     if not presence.count():
         raise HpcmmError(
             "tune needs a GPU, and CUDA shows none here; hpcmm bench FILE --tune tunes a kernel on a CPU, too"

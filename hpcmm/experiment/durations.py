@@ -80,8 +80,7 @@ def call_seconds(task: Task) -> float:
 
 
 def elements(task: Task) -> float:
-    lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
-    return sum(math.prod(lengths[name] for name in operand.dimensions) for operand in task.operation.operands)
+    return sum(math.prod(task.shape_of(operand)) for operand in task.operation.operands)
 
 
 def rounded_duration(seconds: float) -> str:

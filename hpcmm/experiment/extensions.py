@@ -1,9 +1,8 @@
 """Extensions: files from outside the package that add operations, kernels, types, algorithms and figures.
 
 A C or CUDA file is a kernel, with its record in its first comment (``own_kernels``). So is a Python file that defines a
-function with the name of an operation. Another Python file defines any of ``NAMES``. Every process of
-an experiment loads the extensions that its config names, and so do the commands that read its timings, with
-``--extension``.
+function with the name of an operation. Another Python file defines any of ``NAMES``. Every process of an experiment
+loads the extensions that its config names, and so do the commands that read its timings, with ``--extension``.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ NAMES = (
     "FIGURES",  # functions from the frame of ``analysis.measurements`` to figures of ``report.vega``
 )
 SOURCES = tuple(device.suffix for device in DEVICES.values())  # of kernels
-LOADED: dict[tuple[str, Path], ModuleType | OwnKernel] = {}  # in this process
+# In this process: the module of a Python file, and the kernels of the file
+LOADED: dict[tuple[str, Path], tuple[ModuleType | None, list[OwnKernel]]] = {}
 
 
 class ExtensionError(HpcmmError):
@@ -49,7 +49,7 @@ class RaisedError(ExtensionError):
 
 def figures() -> list[Callable]:
     """Return the functions of the loaded extensions that draw figures of the report."""
-    return [draw for module in LOADED.values() for draw in getattr(module, "FIGURES", ())]
+    return [draw for module, _ in LOADED.values() for draw in getattr(module, "FIGURES", ())]
 
 
 def named(config: Mapping[str, Any]) -> list[str]:
@@ -59,45 +59,42 @@ def named(config: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys([*found, *(place[i] for place, i in kernel_places(config))]))
 
 
-def load(paths: Iterable[str | Path]) -> None:
-    """Load extensions in this process, each once.
+def load(paths: Iterable[str | Path]) -> list[OwnKernel]:
+    """Load extensions in this process, each once; return their kernels.
 
     Raise ExtensionError if a file is missing, raises, defines none of the names above, or adds a name that exists
     already.
     """
+    found = []
     for name in map(str, paths):
         file, values = file_of(name)
         path = Path(file).resolve()
         key = name_of(path, values), path
-        if key in LOADED:
-            continue
-        if path.suffix in SOURCES:
-            LOADED[key] = kernel = own_kernels.read(path, values)
-            add_kernels([kernel])
-        elif values:
-            raise ExtensionError(f"extension {path}: values are for {' and '.join(SOURCES)} files: {name}")
-        else:
-            LOADED[key] = load_module(path)
+        if key not in LOADED:
+            if values and path.suffix not in SOURCES:
+                raise ExtensionError(f"extension {path}: values are for {' and '.join(SOURCES)} files: {name}")
+            is_source = path.suffix in SOURCES
+            module, own = (None, [own_kernels.read(path, values)]) if is_source else of_module(path)
+            for kernel in own:
+                for operation in kernel.operations:
+                    add_variants(operation, (kernel.variant,), path)
+            LOADED[key] = module, own
+        found += LOADED[key][1]
+    return found
 
 
-def add_kernels(kernels: Iterable[OwnKernel]) -> None:
-    for kernel in kernels:
-        for name in kernel.operations:
-            add_variants(name, (kernel.variant,), kernel.path)
-
-
-def load_module(path: Path) -> ModuleType:
-    """Add the definitions of a Python file."""
+def of_module(path: Path) -> tuple[ModuleType, list[OwnKernel]]:
+    """Add the definitions of a Python file; return it, and its kernels."""
     module = imported(path)
-    own = [] if any(hasattr(module, each) for each in NAMES) else own_kernels.of_module(path, module)
-    if not own and not any(hasattr(module, each) for each in NAMES):
+    defines = any(hasattr(module, each) for each in NAMES)
+    own = [] if defines else own_kernels.of_module(path, module)
+    if not own and not defines:
         raise ExtensionError(
             f"extension {path} adds nothing; it may define {', '.join(NAMES)}, or a function with the name of an "
             f"operation: {', '.join(OPERATIONS)}"
         )
     add(module, path)
-    add_kernels(own)
-    return module
+    return module, own
 
 
 def imported(path: Path) -> ModuleType:

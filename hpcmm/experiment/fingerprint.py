@@ -16,7 +16,6 @@ import importlib.metadata
 import inspect
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -100,7 +99,7 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
         operation.macros.get(variant.device, {}),
         [dataclasses.asdict(operand) for operand in operation.operands],
         of_source(operation, variant),
-        [without_comments(helper.read_text()) for helper in helpers],
+        [bare(helper.read_text()) for helper in helpers],
         of_code(tuple(roots)),
     ]
     return digest(parts)
@@ -127,21 +126,15 @@ def of_source(operation: Operation, variant: Variant) -> str:
     path = kernels.source(operation, variant)
     if variant.function:
         return digest(path.read_text())
-    texts = [without_comments(file.read_text(errors="backslashreplace")) for file in (path, *kernels.headers(path))]
+    texts = [bare(file.read_text(errors="backslashreplace")) for file in (path, *kernels.headers(path))]
     chosen = os.environ.get("HPCMM_SIMD", "widest") if any("HPCMM_SIMD" in text for text in texts) else None
     return digest([texts, chosen])
 
 
 @functools.cache
-def without_comments(source: str) -> str:
-    """Return C or CUDA without comments, with each run of white space as one blank.
-
-    >>> without_comments('int a; // one\\nchar *s = "//"; /* two */')
-    'int a; char *s = "//";'
-    """
-    pattern = r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/'
-    lines = re.sub(pattern, lambda match: match[1] or " ", source, flags=re.DOTALL).splitlines()
-    return " ".join(" ".join(line.split()) for line in lines).strip()
+def bare(source: str) -> str:
+    """Return C or CUDA without comments, with each run of white space as one blank."""
+    return " ".join(kernels.without_comments(source).split())
 
 
 @functools.cache
@@ -243,12 +236,12 @@ def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
             defines = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
         else:
             continue
-        if bare := Timed().visit(node):
-            nodes = [*ast.walk(bare)]
+        if code := Timed().visit(node):
+            nodes = [*ast.walk(code)]
             names = dict.fromkeys(each.id for each in nodes if isinstance(each, ast.Name))
             parts = [each for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)]
             attributes = dict.fromkeys((each.value.id, each.attr) for each in parts)
-            definitions |= dict.fromkeys(defines, (ast.dump(bare), tuple(names), tuple(attributes)))
+            definitions |= dict.fromkeys(defines, (ast.dump(code), tuple(names), tuple(attributes)))
     return definitions, imports
 
 

@@ -48,11 +48,11 @@ def headers(path: Path) -> tuple[Path, ...]:
 def without_comments(text: str) -> str:
     """Return a source in C or CUDA without its comments; the lines stay.
 
-    >>> without_comments("int x; // no\\n/* a\\n */ int y;")
-    'int x; \\n\\n int y;'
+    >>> without_comments("int x; // no\\n/* a\\n */ int y; char *s = '//';")
+    "int x;  \\n \\n int y; char *s = '//';"
     """
-    blank = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-    return blank.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+    parts = r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/'
+    return re.sub(parts, lambda part: part[1] or " " + "\n" * part[0].count("\n"), text, flags=re.DOTALL)
 
 
 def dynamic_shared(text: str) -> list[str]:
