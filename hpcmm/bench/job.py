@@ -39,12 +39,11 @@ class PointError(HpcmmError):
     """A point that failed on some ranks only; the ranks are then in different states."""
 
 
-def describe_ranks(comm, backend, found: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Gather the provenance of all ranks on rank 0; ``found`` is that of ``provenance.collect`` on rank 0."""
+def describe_ranks(comm, backend, found: dict[str, Any] | None) -> dict[str, Any]:
+    """Gather the provenance of all ranks on rank 0; ``found`` is that of ``provenance.collect`` there."""
     everyone = comm.gather((socket.gethostname(), world.node(), backend.describe()), root=0)
     if everyone is None:
         return {}
-    found = found or provenance.collect()
     found["cpu"] |= everyone[0][2].get("cpu", {})
     gpus = [described["gpu"] for *_, described in everyone if "gpu" in described]
     ranks = [{"node": node, "device": described.get("gpu", {}).get("uuid", "")} for _, node, described in everyone]

@@ -19,7 +19,7 @@ from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
 from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.interval import interval_rank
-from hpcmm.bench.same_bits import Difference, SameBits, broken, multiplies, reduces
+from hpcmm.bench.same_bits import Difference, SameBits, broken, columns_of, multiplies, reduces
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.model import ONE_CALL, TEXTBOOK, DeviceError, Task, Variant, Verdict, untimed
 from hpcmm.model.devices import DEVICES
@@ -259,11 +259,7 @@ class Contender:
         found: Mapping[str, Difference] = {}
         with self.in_a_pass("comparison of bits"):
             found = self.distribution.comm.bcast(same_bits.differences(self.task, self.algorithm), root=0)
-        self.differences = {
-            f"{of}_{question}": float(value)
-            for question, each in found.items()
-            for of, value in (("ulps", each.ulps), ("first", each.first))
-        }
+        self.differences = columns_of(found)
         if where := broken(self.variant, self.algorithm, found, not self.bits.skipped):
             self.verdict = dataclasses.replace(self.verdict, passed=False, where=where)
 

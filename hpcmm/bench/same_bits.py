@@ -119,6 +119,13 @@ def together(pairs: Iterable[tuple[str, Difference]]) -> dict[str, Difference]:
     return found
 
 
+def columns_of(found: Mapping[str, Difference]) -> dict[str, float]:
+    """Return the differences as ``quantities.DIFFERENCES``."""
+    return {
+        f"{of}_{question}": float(getattr(each, of)) for question, each in found.items() for of in ("ulps", "first")
+    }
+
+
 def seeds_of(task: Task, seed: int) -> range:
     return range(seed, seed + (SUMS if reduces(task) else 1))
 

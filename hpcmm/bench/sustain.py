@@ -16,14 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.backends import open_backend, visible
 from hpcmm.bench.inputs import draw_inputs
-from hpcmm.bench.job import describe_ranks
+from hpcmm.bench.job import Process
 from hpcmm.bench.sustained import groups_of, lines_of
 from hpcmm.experiment.plan import Plan
 from hpcmm.model.measurement import Batch, Point
 from hpcmm.operations import task_of
-from hpcmm.parallel import world
 from hpcmm.store import make_folder, write_groups
 
 INTERVAL = 1.0  # seconds of one element type, after which a line is written
@@ -87,9 +85,8 @@ def sustain(
     """
     seconds = sum(batch.predicted)
     expect(f"{batch.name}: start-up", batch.seconds - seconds)
-    local_rank = world.local_rank(comm, visible(batch.device))
-    backend = open_backend(batch.device, world.threads_per_rank(comm), local_rank, planned.share_gpu)
-    described = describe_ranks(comm, backend)
+    process = Process(comm, batch.device, planned.share_gpu)
+    backend = process.backend
     if comm.rank == 0:
         make_folder(output.parent)
         for path in lines_of(output):
@@ -105,7 +102,7 @@ def sustain(
             os.fsync(file.fileno())
 
         first = {"rank": comm.rank, "fingerprint": batch.fingerprint}
-        write(first | {"provenance": described, "errors": backend.errors()})
+        write(first | {"provenance": process.described, "errors": backend.errors()})
         products = [Product(backend, point, planned.measuring.seed) for point in batch.points]
         comm.Barrier()
         expect(f"{batch.name}: products", seconds)

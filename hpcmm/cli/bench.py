@@ -23,6 +23,7 @@ from hpcmm import backends, kernels, store
 from hpcmm.backends.cpu import searches
 from hpcmm.bench import adoption, disassembly, hints, profiling, sanitizing, tools, verdicts
 from hpcmm.bench.on_host import Found, hint_of, same_bits, verify
+from hpcmm.bench.same_bits import columns_of
 from hpcmm.cli.selection import SMS_ON_HOST, Chosen, NothingToRun, choose, config_of, verifying_sweeps
 from hpcmm.jobs import trial
 from hpcmm.kernels.modules import compile_module
@@ -411,12 +412,8 @@ def bits_on_host(chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
             key = task.dtype, task.tile
             largest[key] = max(task, largest.get(key, task), key=lambda each: math.prod(each.shape))
         for task in largest.values():
-            differences = same_bits(task, files.cache()).items()
-            found.append(
-                {"kernel": variant.name, "shape": list(task.shape), "dtype": task.dtype, "tile": task.tile}
-                | {f"ulps_{question}": each.ulps for question, each in differences}
-                | {f"first_{question}": each.first for question, each in differences}
-            )
+            place = {"kernel": variant.name, "shape": list(task.shape), "dtype": task.dtype, "tile": task.tile}
+            found.append(place | columns_of(same_bits(task, files.cache())))
     return found
 
 

@@ -69,21 +69,11 @@ class Grade:
 def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: Sandbox) -> Grade:
     """Grade one file, which may be missing. Errors fail the exercise, but errors of this machine are raised."""
     missing = backends.missing(exercise.device.name)
-    if exercise.sheet:
-        return answered(path, exercise)
     device = f"{exercise.device.name}{', emulated' if missing else ''}"
-    found = Grade(exercise.name, exercise.file, device, False, "", 0.0, exercise.of)
-    if missing and exercise.speed:
-        found = dataclasses.replace(found, ungraded=exercise.of - exercise.points)
+    ungraded = exercise.of - exercise.points if missing and exercise.speed else 0.0
+    found = Grade(exercise.name, exercise.file, device, False, "", 0.0, exercise.of, ungraded)
     try:
-        path, variant = admitted(path, exercise)
-        with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
-            solution = Solution(exercise, variant, Tools(isolation, path, Path(folder), exercise.seconds), rng)
-            errors = [solution.check(dtype) for dtype in exercise.dtypes]
-            if exercise.counts:
-                solution.check_counts(exercise.counts)
-            for dtype in exercise.dtypes if exercise.grids else ():
-                solution.check_bits(dtype)
+        measured = answered(path, exercise) if exercise.sheet else solved(path, exercise, rng, isolation)
     except NotGraded:
         raise
     except Refused as refused:
@@ -93,21 +83,29 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: S
         return dataclasses.replace(found, why=f"cannot be graded on this machine: {why}")
     except Exception as error:  # for example of a head with values that nothing expects
         return dataclasses.replace(found, why=f"cannot be graded: {type(error).__name__}: {error}"[:MOST_ERROR])
-    error, bound = max(errors)
-    found = dataclasses.replace(found, **solution.times, passed=True, error=error, bound=bound)
+    found = dataclasses.replace(found, **measured, passed=True)
     points = exercise.points + (exercise.speed.points(found.ratio) if exercise.speed else 0.0)
     return dataclasses.replace(found, points=points)
 
 
-def answered(path: Path, exercise: Exercise) -> Grade:
-    found = Grade(exercise.name, exercise.file, exercise.device.name, False, "", 0.0, exercise.of)
-    try:
-        why = questions.fault(own_file(path), exercise.sheet)
-    except Refused as refused:
-        why = str(refused)
-    if why:
-        return dataclasses.replace(found, why=hinted(why, exercise))
-    return dataclasses.replace(found, passed=True, points=exercise.points)
+def answered(path: Path, exercise: Exercise) -> dict[str, Any]:
+    """Refuse wrong answers to questions."""
+    if why := questions.fault(own_file(path), exercise.sheet):
+        raise Refused(why)
+    return {}
+
+
+def solved(path: Path, exercise: Exercise, rng: np.random.Generator, isolation: Sandbox) -> dict[str, Any]:
+    """Refuse a wrong kernel; return the fields of ``Grade`` about the error and the speed of a right one."""
+    path, variant = admitted(path, exercise)
+    with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
+        solution = Solution(exercise, variant, Tools(isolation, path, Path(folder), exercise.seconds), rng)
+        error, bound = max(solution.check(dtype) for dtype in exercise.dtypes)
+        if exercise.counts:
+            solution.check_counts(exercise.counts)
+        for dtype in exercise.dtypes if exercise.grids else ():
+            solution.check_bits(dtype)
+    return {**solution.times, "error": error, "bound": bound}
 
 
 def hinted(why: str, exercise: Exercise) -> str:

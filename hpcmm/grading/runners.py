@@ -20,6 +20,11 @@ from hpcmm.operations.guards import Guarded
 
 
 class Runner:
+    """A process that runs a task once on arrays in the shared memory.
+
+    ``run(task, places)`` returns the seconds, and ``counted``, if there is one, what the kernel did.
+    """
+
     def __init__(self, process: Session):
         self.process = process
 
@@ -29,14 +34,6 @@ class Runner:
         if reply.content:
             raise Refused(str(reply.content))
         return reply.seconds
-
-    def run(self, task: Task, places: Sequence[Guarded]) -> float:
-        """Run a task once on arrays in the shared memory; return the seconds."""
-        raise NotImplementedError
-
-    def counted(self, task: Task, places: Sequence[Guarded]) -> counts.Counts:
-        """Run a task once; return the counts of its accesses, barriers and instructions."""
-        raise NotImplementedError
 
     def located(self, message: str) -> str:
         """Return a message with lines of the source in place of addresses."""
