@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from hpcmm.bench import guarded, provenance
-from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
 from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.interval import interval_rank
-from hpcmm.bench.same_bits import Difference, SameBits, broken, columns_of, multiplies, reduces
+from hpcmm.bench.same_bits import Bits, Difference, SameBits, broken, columns_of, multiplies, reduces, why_uncompared
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.model import ONE_CALL, TEXTBOOK, DeviceError, Task, Variant, Verdict, untimed
 from hpcmm.model.devices import DEVICES
@@ -134,7 +133,7 @@ class Contender:
         everyone = self.distribution.comm.allgather(
             (phases, self.distribution.backend.state(), time.perf_counter() - begin)
         )
-        self.compare_bits()
+        self.bits.look(self.distribution.checksum)
         self.first_call = max(spent for _, _, spent in everyone)
         if self.distribution.backend.in_host_memory and self.first_call > measuring.max_seconds:
             if "call" in self.measures:
@@ -220,7 +219,7 @@ class Contender:
         late = distribution.late_runs
         phases = distribution.call(self.run) if end_to_end else {"kernel": distribution.kernel(self.run, cold)}
         self.late_runs += distribution.late_runs - late
-        self.compare_bits()
+        self.bits.look(self.distribution.checksum)
         mine = (phases, distribution.backend.state(), time.perf_counter() - begin + self.looking)
         self.looking = 0.0
         self.record(end_to_end, distribution.comm.allgather(mine))
@@ -262,11 +261,6 @@ class Contender:
         self.differences = columns_of(found)
         if where := broken(self.variant, self.algorithm, found, not self.bits.skipped):
             self.verdict = dataclasses.replace(self.verdict, passed=False, where=where)
-
-    def compare_bits(self) -> None:
-        """Compare the checksum of the last result with that of the first one, if they must be equal."""
-        if not self.bits.skipped:
-            self.bits.look(self.distribution.checksum())
 
     def record(self, end_to_end: bool, everyone: Sequence[tuple[Mapping, Mapping, float]]) -> None:
         """Keep a repetition: phases, state of the device, and total seconds of each rank."""

@@ -76,17 +76,10 @@ def text(path: str) -> str:
     return (ROOT / path).read_text().strip()
 
 
-def chosen(path: str) -> str:
-    """Return the selected value in a file such as ``"always [madvise] never"``."""
-    return text(path).partition("[")[2].partition("]")[0]
-
-
-def values(pattern: str) -> str:
-    return ", ".join(sorted({path.read_text().strip() for path in ROOT.glob(pattern)}))
-
-
-def field(path: str, name: str) -> str:
-    return re.search(rf"^{name}\s*:\s*(.*)$", text(path), re.MULTILINE)[1]
+def value(pattern: str, part: str = "(.+)") -> str:
+    """Return the distinct values of all files that match a pattern: of each, the first that matches a part."""
+    found = (re.search(part, path.read_text(), re.MULTILINE) for path in ROOT.glob(pattern))
+    return ", ".join(sorted({match[1].strip() for match in found if match}))
 
 
 def turbo() -> bool:
@@ -101,8 +94,9 @@ def numa_nodes() -> dict[str, str]:
     return {path.parent.name: path.read_text().strip() for path in files}
 
 
-def hypervisor() -> bool:
-    return "hypervisor" in field("proc/cpuinfo", "flags").split()
+def hypervisor() -> bool | None:
+    flags = value("proc/cpuinfo", r"^flags\s*:(.+)")
+    return "hypervisor" in flags.split() if flags else None
 
 
 SOURCES = {name: functools.partial(globals()[how], *of) for name, (how, *of) in TABLES["sources"].items()}

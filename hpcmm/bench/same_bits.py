@@ -12,7 +12,7 @@ import numpy as np
 
 from hpcmm import backends
 from hpcmm.bench.inputs import computing, draw_inputs
-from hpcmm.model import Task, Variant
+from hpcmm.model import ONE_CALL, Task, Variant, Verdict
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DType
 from hpcmm.model.launch import Run
@@ -20,11 +20,55 @@ from hpcmm.model.measurement import Point
 from hpcmm.operations import cores, task_of
 from hpcmm.parallel import algorithm_of
 
+NAMED = 5  # maximum number of repetitions that a verdict lists
 RUNS = 4
 # numbers of rows whose results are compared with the first rows of the whole: those of a batch, and of a rank
 ROWS = (1, 2, 3, 8, 16, 37, 64, 100, 128, 256, 1000, 2048)
 SUMS = 5  # vectors whose sums are compared
 LARGEST_POWER = 8  # of the factors 2^p of numbers whose sums are rounded
+
+
+def why_uncompared(variant: Variant, algorithm: str) -> str:
+    """Return the reason why the bits of repetitions may differ; empty if they must be equal."""
+    if not variant.deterministic:
+        return f"{variant.name} does not promise the same bits in every run"
+    if algorithm not in ONE_CALL and not (variant.leaf_bytes or variant.invariant):
+        return f"{algorithm} does not fix the order of partial sums over ranks"
+    return ""
+
+
+class Bits:
+    """The checksums of one contender's results on this rank, which show a rare race.
+
+    ``skipped`` is the reason why results are not compared, from ``why_uncompared``; empty if they are.
+    """
+
+    def __init__(self, skipped: str = ""):
+        self.skipped = skipped
+        self.expected: int | None = None
+        self.compared = 0
+        self.changed: list[int] = []
+
+    def look(self, checksum: Callable[[], int]) -> None:
+        """Keep the checksum of the verified result, which is the first, and compare each later one with it."""
+        if self.skipped:
+            return
+        found = checksum()
+        if self.expected is None:
+            self.expected = found
+            return
+        if found != self.expected:
+            self.changed.append(self.compared)
+        self.compared += 1
+
+    def judge(self, comm, verdict: Verdict) -> Verdict:
+        """Return a verdict that fails if the bits changed on any rank. Collective."""
+        changed = sorted(set().union(*comm.allgather(self.changed)))
+        if not verdict.passed or not changed:
+            return verdict
+        which = ", ".join(map(str, changed[:NAMED])) + (", ..." if len(changed) > NAMED else "")
+        where = f"bits differ from the verified result in {len(changed)} of {self.compared} repetitions: {which}"
+        return dataclasses.replace(verdict, passed=False, where=where)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,9 +165,8 @@ def together(pairs: Iterable[tuple[str, Difference]]) -> dict[str, Difference]:
 
 def columns_of(found: Mapping[str, Difference]) -> dict[str, float]:
     """Return the differences as ``quantities.DIFFERENCES``."""
-    return {
-        f"{of}_{question}": float(getattr(each, of)) for question, each in found.items() for of in ("ulps", "first")
-    }
+    parts = ((f"{of}_{question}", getattr(each, of)) for question, each in found.items() for of in ("ulps", "first"))
+    return {name: float(value) for name, value in parts}
 
 
 def seeds_of(task: Task, seed: int) -> range:
@@ -205,7 +248,7 @@ def same_order(task: Task) -> Variant | None:
 def broken(variant: Variant, algorithm: str, found: Mapping[str, Difference], fixed: bool) -> str:
     """Return which promise of a record the differences break; empty if none.
 
-    ``fixed`` is whether runs must give the same bits, from ``bits.why_uncompared``.
+    ``fixed`` is whether runs must give the same bits, from ``why_uncompared``.
     """
     kept = {
         "run": fixed,
