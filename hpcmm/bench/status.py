@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,11 +27,11 @@ class BatchState:
     """The progress of one batch.
 
     ``done`` points are finished, ``unmeasured`` of them without a result, and the others take at most ``seconds``. In
-    a batch that waits these include its share of the starts of its job, and ``left`` is the batch without its finished
-    points. ``visited`` counts each point by the share of its visits that it has. ``took`` is the elapsed time of the
-    last visit, None if unknown. ``at`` is the name of the last point that was begun. ``silent`` is the time since the
-    last write of a job that ended early, None for others. A ``paused`` batch waits for its next visit, while the job
-    visits its other batches.
+    a batch that waits these include its share of the starts of its job; ``left`` is this batch, with no time for its
+    finished points. ``visited`` counts each point by the share of its visits that it has. ``took`` is the elapsed time
+    of the last visit, None if unknown. ``at`` is the name of the last point that was begun. ``silent`` is the time
+    since the last write of a job that ended early, None for others. A ``paused`` batch waits for its next visit, while
+    the job visits its other batches.
     """
 
     batch: Batch
@@ -219,11 +219,11 @@ def look(results: Path, batch: Batch) -> BatchState:
     unmeasured = len(stored) - sum(stored.values())
     if is_complete(output, batch):
         return BatchState(batch, count, False, 0, count, unmeasured=unmeasured)
-    seen = glance(output, batch)
+    seen, predicted = glance(output, batch), dict(zip(batch.fingerprints, batch.predicted, strict=True))
     if seen is None:
-        rest, done = without(batch, stored), len(stored)
-        return BatchState(batch, done, False, batch.seconds, done, left=rest, unmeasured=unmeasured)
-    predicted = dict(zip(batch.fingerprints, batch.predicted, strict=True))
+        bounds = tuple(0.0 if each in stored else seconds for each, seconds in predicted.items())
+        left, done = replace(batch, predicted=bounds, seconds=batch.startup + sum(bounds)), len(stored)
+        return BatchState(batch, done, False, batch.seconds, done, left=left, unmeasured=unmeasured)
     names = {point.key: point.name for point in batch.points}
     shares = {each: 1.0 if each in stored else seen.share(each) for each in predicted}
     rest = sum(seconds * (1 - shares[each]) for each, seconds in predicted.items())
@@ -245,14 +245,6 @@ def look(results: Path, batch: Batch) -> BatchState:
     over = not paused and (has_ended(seen, changed) or silent > STARTUP_SECONDS + 2 * max(batch.predicted))
     finished, visited = sum(share == 1 for share in shares.values()), sum(shares.values())
     return BatchState(batch, finished, True, rest, visited, took, at, failed, silent if over else None, paused)
-
-
-def without(batch: Batch, fingerprints: Collection[str]) -> Batch:
-    points = zip(batch.points, batch.fingerprints, batch.predicted, strict=True)
-    rest = [point for point in points if point[1] not in fingerprints]
-    names = ("points", "fingerprints", "predicted")
-    columns = {name: tuple(each[i] for each in rest) for i, name in enumerate(names)}
-    return replace(batch, **columns, seconds=batch.startup + sum(columns["predicted"]))
 
 
 def has_ended(seen: Recorded, changed: datetime) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -14,6 +13,7 @@ import psutil
 
 from hpcmm import backends
 from hpcmm.bench import provenance
+from hpcmm.cli import main
 from hpcmm.cli.checks.check import Check, one_line
 from hpcmm.model import Task
 from hpcmm.operations import built
@@ -31,9 +31,7 @@ def check_python() -> Iterator[Check]:
 
 
 def check_package() -> Iterator[Check]:
-    revision, dirty = provenance.revision()
-    at = f", revision {revision[:12]}{' with changes' if dirty else ''}" if revision else ""
-    yield Check("hpcmm", "ok", f"{importlib.metadata.version('hpcmm')}{at}")
+    yield Check("hpcmm", "ok", main.version().removeprefix("hpcmm "))
 
 
 def check_kernels() -> Iterator[Check]:
