@@ -51,10 +51,7 @@ def source(planned: Plan, results: Path) -> str:
 
 
 def products(planned: Plan, results: Path, whole: bool) -> dict[str, bool]:
-    """Return whether the timings file and the page show the plan; ``whole`` is whether all jobs are done.
-
-    They do not if ``plan.json`` is of another plan: a run that was ended may have written it.
-    """
+    """Return whether the timings file and the page show the plan, whose jobs are all done if it is ``whole``."""
     timings, page = results / TIMINGS, results / PAGE
     collected, head = False, ""
     with suppress(ConfigError):
@@ -71,11 +68,7 @@ def is_done(planned: Plan, results: Path) -> bool:
 
 
 def mark(planned: Plan, results: Path, folder: Path) -> None:
-    """Tell Snakemake what is done, by files that its rules have as outputs and inputs.
-
-    ``done/JOB`` in ``folder`` exists if a job is done. ``stale/PRODUCT`` gets a new text, and becomes newer than the
-    product, if the product does not show the plan. Snakemake ignores a newer file with the same text.
-    """
+    """Tell Snakemake what is done: files ``done/JOB``, and new texts ``stale/PRODUCT``, newer than products."""
     before = set((folder / "done").rglob("*"))  # jobs of a run beside this process may end while their files are read
     done = jobs(planned, results)
     for name, whole in done.items():

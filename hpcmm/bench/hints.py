@@ -59,10 +59,7 @@ def of_vector(task: Task, run: Run) -> str:
 
 
 def of_product(task: Task, run: Run) -> str:
-    """Return what is likely wrong with a kernel that computes a wrong product; empty if no pattern fits.
-
-    ``run(task, inputs)`` returns C, or None.
-    """
+    """Return what is likely wrong with a kernel whose product, ``run(task, inputs)``, is wrong; or nothing."""
     inputs = task.operation.draw(np.random.default_rng(task.shape), task)
     got = run(task, inputs)
     if got is not None and not task.element.is_integer and np.isnan(task.element.results.numbers(got)).all():

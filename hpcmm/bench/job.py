@@ -54,10 +54,7 @@ def describe_ranks(comm, backend, found: dict[str, Any] | None) -> dict[str, Any
 
 
 class Process:
-    """A rank of a job, with the device that it opens once for all batches. Collective.
-
-    The kernels of all points are compiled together, because a batch alone may wait for one slow kernel.
-    """
+    """A rank of a job, its device and transports for all batches, and the kernels to compile. Collective."""
 
     def __init__(self, comm, device: str, share_gpu: bool, points: Sequence[Point] = (), transport: str = "auto"):
         self.uncompiled = points
@@ -249,10 +246,7 @@ class BatchVisit:
         return self.step
 
     def attempt(self, point: Point, fingerprint: str) -> tuple[list[Measurement], str]:
-        """Measure one visit of a point; return on every rank also the reason why it could not be, empty if it was.
-
-        The journal on rank 0 records its start. Rank 0 raises PointError if it failed on some ranks only.
-        """
+        """Measure one visit of a point; return on every rank also why it failed. Some ranks only: PointError."""
         comm, measurements, failure = self.comm, [], None
         if self.journal:
             self.journal.begin(point)
@@ -339,11 +333,7 @@ class BatchVisit:
 
 
 def journal_state(journal: Events | None, measuring: Measuring) -> tuple | None:
-    """Return the contents of the journal on rank 0 that every rank needs.
-
-    They are the fingerprints of the points that have all visits; and by fingerprint the attempts at the next visit, the
-    number of visits, and the verdicts of the contenders that a later visit times.
-    """
+    """Return what every rank needs of rank 0's journal: the points to leave out, attempts, visits, verdicts."""
     if journal is None:
         return None
     here = journal.runs[-1].get("ranks")
@@ -375,10 +365,7 @@ def process_age() -> float:
 
 
 class Progress:
-    """Print the progress of a batch, or of its whole experiment, with an estimate of the remaining time.
-
-    A visit of a point counts as its share of the point.
-    """
+    """Print the progress, of the whole experiment if it is known; a visit is its share of a point."""
 
     def __init__(self, batch: Batch, predicted: Sequence[float], elsewhere: Elsewhere, visit: int = 0, visits: int = 1):
         self.batch, self.predicted, self.elsewhere = batch, predicted, elsewhere

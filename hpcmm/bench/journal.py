@@ -84,10 +84,7 @@ class Recorded:
         self.failed.pop(fingerprint, None)
 
     def read(self, path: Path, journal: bytes) -> tuple[int, int]:
-        """Add the lines of a journal; return their length in bytes, and the checksum of the last one.
-
-        Raise StoreError if a complete line was not written by a job of this version.
-        """
+        """Add lines of a journal; return length and checksum. StoreError: a whole line of another version."""
         length = checksum = 0
         for number, (checksum, line) in enumerate(whole_lines(journal), 1):
             with of_this_version(f"{path}: line {number}"):
@@ -256,10 +253,7 @@ class Journal(Events):
 
 
 def kept_in(output: Path, config: Mapping[str, Any]) -> Callable[[Batch, Mapping[str, Any]], Journal]:
-    """Return a function that opens the journal of a batch, beside its HDF5 file ``output``.
-
-    The experiment's config is kept in the provenance.
-    """
+    """Return a function that opens the journal of a batch, with the experiment's config in the provenance."""
     return lambda batch, provenance: Journal(journal_of(output), batch, {**provenance, "config": dict(config)})
 
 
@@ -362,10 +356,7 @@ def whole_lines(journal: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def is_complete(output: Path, batch: Batch) -> bool:
-    """Whether the HDF5 file of a batch has all its points, with the code and settings of the plan.
-
-    The file may have further points, of sizes that the plan no longer has.
-    """
+    """Whether the HDF5 file of a batch has all its points, and perhaps more, with the code of the plan."""
     return store.fingerprints(output).keys() >= set(batch.fingerprints)
 
 
@@ -399,10 +390,7 @@ def stored_files(output: Path, batch: Batch) -> list[Path]:
 
 
 def stored_points(output: Path, batch: Batch, missing: Collection[str]) -> list[Groups]:
-    """Return the points with the ``missing`` fingerprints, each from the first of ``stored_files`` that has it.
-
-    A damaged file is skipped: its points are measured again.
-    """
+    """Return the points with ``missing`` fingerprints that files have, the first that has one; skip damaged files."""
     found, missing = [], set(missing)
     for path in stored_files(output, batch):
         if not missing:
@@ -420,10 +408,7 @@ def stored_points(output: Path, batch: Batch, missing: Collection[str]) -> list[
 
 
 def glance(output: Path, batch: Batch) -> Recorded | None:
-    """Read the progress of a batch from its journal, without a lock; None if no process has opened it.
-
-    A line of another version ends it: the job that opens the journal reports that.
-    """
+    """Read a batch's progress without a lock, up to a line of another version; None without a journal."""
     seen = Recorded(batch)
     with contextlib.suppress(OSError, *UNEXPECTED):
         for _, line in whole_lines(files.bytes_of(journal_of(output))):

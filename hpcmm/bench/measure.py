@@ -153,10 +153,7 @@ class Contender:
                 self.distribution.call(self.run)
 
     def verify(self, judge: Callable[[np.ndarray], Verdict] | None, when: str = "") -> None:
-        """Verify the gathered result on rank 0, or the part of each rank there, and share the verdict.
-
-        A kernel that wrote outside its arrays is wrong on whichever rank it did.
-        """
+        """Verify the gathered result on rank 0, or the part of each rank there, and what each rank wrote."""
         comm = self.distribution.comm
         verdict = None
         if judge is not None:
@@ -372,10 +369,7 @@ class Problem:
         return SameBits(self.comm, self.backend, self.point, self.seed, self.connections)
 
     def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
-        """Return the check of the results of a task, if this rank drew inputs.
-
-        Arithmetics have bounds of their own: if they round inputs, or sums to a narrow type, or divide matrices.
-        """
+        """Return the check of results for a task's arithmetic, which has its own bound; None without inputs."""
         task = dataclasses.replace(task, shape=self.drawn)
         kind = dataclasses.replace(task.arithmetic, name="", tensor_units={})
         if self.inputs is not None and kind not in self.judges:
@@ -471,10 +465,7 @@ def first_result(
     earlier: Mapping[tuple[str, str], Verdict],
     known: bool,
 ) -> None:
-    """Run a contender for the first time in this visit, and verify its result.
-
-    ``known`` is whether what an earlier point found out about the same contender may be reused.
-    """
+    """Run a contender for the first time in this visit, and verify its result, or take what is ``known``."""
     point, visit = contender.point, contender.visit
     if not visit:
         problem.step("reference", contender)
@@ -541,10 +532,7 @@ def measure_once(problem: Problem, contenders: Sequence[Contender], measuring: M
 
 
 def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measuring) -> list[Verdict]:
-    """Run the kernel of each point once under a profiler, marked by the point's number from 1; return the verdicts.
-
-    A variant with a wrong result is not profiled.
-    """
+    """Run each right kernel once under a profiler, marked by its point's number; return the verdicts."""
     verdicts, problem, placed = [], None, None
     for number, point in enumerate(points, 1):
         if placed != Problem.key(point):

@@ -111,10 +111,7 @@ def same_bits(task: Task, folder: Path) -> dict[str, Difference]:
 
 
 def overflow(kernel: Callable[..., HostKernel], task: Task) -> str:
-    """Return whether an index overflows 32 bits, from a run with rows that are far apart in untouched memory.
-
-    Rows of a kernel without leading dimensions are long; only its last block runs, if this gives the last tile of C.
-    """
+    """Return a note if an index overflows 32 bits, with far rows, or long ones whose last block runs."""
     if far := guards.far_apart(task):
         small, columns = far
         line = wrong(kernel, small, small, ORDERS[0], columns)
@@ -131,10 +128,7 @@ def overflow(kernel: Callable[..., HostKernel], task: Task) -> str:
 
 
 def wrong(kernel: Callable[..., HostKernel], task: Task, part: Task, order: str, columns: int = 0) -> str | None:
-    """Run a task with elements in its last part only; return None if this is right, else the line of an error.
-
-    ``columns`` are the elements from one row to the next one, if not the length of a row.
-    """
+    """Run a task with elements in its last part only; return None if it is right, else an error's line."""
     inputs = part.operation.draw(np.random.default_rng(0), part)
     arrays, parts = {}, {}
     for operand in task.operation.operands:
@@ -176,10 +170,7 @@ def launch_all(kernel: Callable[..., HostKernel], task: Task, arrays: dict[str, 
 def run(
     kernel: Callable[..., HostKernel], task: Task, inputs: dict[str, np.ndarray], order: str, padded: bool = True
 ) -> tuple[np.ndarray, str]:
-    """Run a task on copies of its inputs, in arrays between guards; return its result, and what it notes.
-
-    Raise KernelError if a launch has an error, or the kernel wrote where it may not.
-    """
+    """Run a task on copies of its inputs between guards; return result and note, or raise KernelError."""
     rng = np.random.default_rng(task.shape)
     places = guards.layout(task, rng, padded, PADDING, apart=MARGIN)
     memory = on_device(np.zeros(places[-1].end, np.uint8))

@@ -75,10 +75,7 @@ def command(program: str, log: Path, cold: bool, watched: Sequence[str | Path]) 
 
 
 def refusal(log: str) -> str:
-    """Return the reason why Nsight Compute cannot profile, in its own words; empty if it states none.
-
-    A failure of the profiled program does not count.
-    """
+    """Return why Nsight Compute cannot profile, in its words; empty for a failure of the program itself."""
     reasons = re.findall(r"^==ERROR== (.*\S)", log, re.MULTILINE)
     return next((reason for reason in reasons if not reason.startswith("The application returned an error")), "")
 

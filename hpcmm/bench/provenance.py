@@ -46,10 +46,7 @@ def git(*arguments: str) -> bytes | None:
 
 
 def revision() -> tuple[str, bool | None]:
-    """Return the commit of the code and whether it has changes; ("", None) if unknown.
-
-    They are from the checkout of an editable install, or else from the build.
-    """
+    """Return the commit of the checkout, or of the build, and whether it has changes; ("", None) if unknown."""
     recorded = package() / "revision.txt"
     if not (package().parent / ".git").exists():
         commit, *changes = recorded.read_text().split() if recorded.exists() else [""]
@@ -186,10 +183,7 @@ def installed() -> dict[str, str]:
 
 
 def command() -> list[str]:
-    """Return the program and arguments of this process, without the folder that the program has on this machine.
-
-    A program of this package is named by its path in it, ``"hpcmm/jobs/measure.py"``, and any other one by its file.
-    """
+    """Return this process's arguments after its program, ``"hpcmm/jobs/measure.py"`` or a file's name."""
     program = Path(sys.argv[0])
     if program.resolve().is_relative_to(package()):
         return [str(program.resolve().relative_to(package().parent)), *sys.argv[1:]]
@@ -203,10 +197,7 @@ def moment() -> dict[str, Any]:
 
 
 def collect() -> dict[str, Any]:
-    """Return the provenance that this process can collect; the backends and MPI add their parts.
-
-    The revision is the commit, or the hash of the sources where no commit is known.
-    """
+    """Return the provenance of this process; without a known commit, the hash of the sources is the revision."""
     commit, dirty = revision()
     source, every = source_hash(), installed()
     return {

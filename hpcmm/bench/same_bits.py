@@ -38,10 +38,7 @@ def why_uncompared(variant: Variant, algorithm: str) -> str:
 
 
 class Bits:
-    """The checksums of one contender's results on this rank, which show a rare race.
-
-    ``skipped`` is the reason why results are not compared, from ``why_uncompared``; empty if they are.
-    """
+    """The checksums of a contender's results on this rank, to find rare races; or why they are ``skipped``."""
 
     def __init__(self, skipped: str = ""):
         self.skipped = skipped
@@ -73,10 +70,7 @@ class Bits:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How a result differs from another one: the largest difference in ulps, and the index of the first; -1 for none.
-
-    Zeros of different sign differ by 0 ulps, and NaN from a number by infinity.
-    """
+    """The largest difference of two results in ulps (0: signs of zero, inf: NaN), and the first index or -1."""
 
     ulps: float = 0.0
     first: int = -1
@@ -246,10 +240,7 @@ def same_order(task: Task) -> Variant | None:
 
 
 def broken(variant: Variant, algorithm: str, found: Mapping[str, Difference], fixed: bool) -> str:
-    """Return which promise of a record the differences break; empty if none.
-
-    ``fixed`` is whether runs must give the same bits, from ``why_uncompared``.
-    """
+    """Return which promise of a record the differences break; ``fixed`` is whether runs must be the same."""
     kept = {
         "run": fixed,
         "rows": variant.invariant,

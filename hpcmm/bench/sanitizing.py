@@ -42,10 +42,7 @@ def command(program: str, tool: str, watched: Sequence[str | Path]) -> list[str]
 
 
 def read(tool: str, output: str, late: str = "") -> Report:
-    """Read the output of a program under a tool, with its own lines among the tool's.
-
-    Without a summary there is no verdict; the reason is then ``late``, if it is given.
-    """
+    """Read a program's output under a tool; without a summary of the tool, ``late`` is why, if it is given."""
     point = where = summary = last = ""
     reports: list[str] = []  # the lines of the first finding
     taking = False

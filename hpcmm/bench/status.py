@@ -78,10 +78,7 @@ class BatchState:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Other batches: points done, counted as ``visited``, points in all, expected seconds left.
-
-    ``share`` is the expected part of the upper bound of the batch itself, 0 if no visit has ended.
-    """
+    """Other batches: points visited, in all, seconds left; and the ``share`` of its bound this one needs."""
 
     done: float = 0
     total: int = 0
@@ -92,10 +89,7 @@ class Elsewhere:
 def look_at_all(
     results: Path, planned: plan.Plan, known: Mapping[str, BatchState] | None = None
 ) -> tuple[list[BatchState], Pace]:
-    """Return the progress of each batch of a plan, and the pace of the batches of this folder.
-
-    ``known`` has the progress of batches by name; their files are not read again.
-    """
+    """Return the progress of each batch, read again unless it is ``known`` by name, and the pace."""
     known = known or {}
     states = {batch.name: known.get(batch.name) or look(results, batch) for batch in planned.to_measure}
     for job in planned.jobs:
@@ -181,10 +175,7 @@ class Others:
         self.known: dict[str, BatchState] = {}
 
     def than(self, batch: Batch) -> Elsewhere:
-        """Return the progress of all batches but one, which this process measures next.
-
-        Only the files of batches that this process has measured since the last call are read again.
-        """
+        """Return the progress of the other batches; only files of those measured since the last call are read."""
         states, pace = look_at_all(self.results, self.planned, known=self.known)
         others = [state for state in states if state.batch.name != batch.name]
         self.known = {state.batch.name: state for state in others}
@@ -197,10 +188,7 @@ class Others:
 
 
 def unfinished(planned: plan.Plan, results: Path) -> str:
-    """Return the batches that an ended run did not finish, one line each; empty if there are none.
-
-    A job that was killed, or crashed by a kernel, could not report its point.
-    """
+    """Return the batches that a run left, one line each, and the points in which their jobs ended."""
     lines = []
     for batch in planned.to_measure:
         if seen := glance(batch.file(results), batch):

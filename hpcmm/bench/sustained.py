@@ -20,10 +20,7 @@ def lines_of(output: Path) -> list[Path]:
 
 
 def so_far(output: Path, batch: Batch) -> Groups | None:
-    """Return the groups of a job that was ended, from the lines of its ranks; None without lines of this batch.
-
-    A line that was cut or damaged is dropped, with those after it.
-    """
+    """Return the whole lines of an ended job's ranks as groups of a file; None without lines of this batch."""
     everyone = []
     for path in lines_of(output):
         everyone.append([])

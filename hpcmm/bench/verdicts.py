@@ -60,11 +60,7 @@ def searched(operation: Operation, variant: Variant, dtype: str) -> dict[str, An
 def raced(
     reports: Sequence[sanitizing.Report], hosted: on_host.Found | None, unhosted: str, source: str
 ) -> dict[str, Any]:
-    """Return what searches for races change in the verdict on a CUDA kernel that passed.
-
-    ``reports`` are those of the tools of compute-sanitizer; empty if it is not installed. ``hosted`` is the result on
-    the host, or ``unhosted`` says why the kernel did not run there.
-    """
+    """Return what sanitizers' ``reports`` and runs on the host, or why there are none, change in a verdict."""
     made, unmeasured = [], [] if reports else [sanitizing.NOT_INSTALLED]
     for report in reports:
         if not report.summary:

@@ -248,10 +248,7 @@ def contract_of(variant: Variant) -> str:
 
 
 def hint(chosen: Chosen, variant: Variant, where: str) -> str:
-    """Return a hint at the mistake of a kernel, after a semicolon; empty without one.
-
-    A CUDA kernel runs on the host for it, which needs no care for what it may do to a GPU, and names lines.
-    """
+    """Return a hint at a kernel's mistake, after a semicolon; CUDA runs on the host for it, which is safe."""
     if not variant.compiled:
         return ""
     task = task_at(chosen, variant, where)

@@ -17,10 +17,7 @@ from hpcmm.cli.checks.check import Check, one_line
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check this machine, or all nodes and ranks if a launcher started several; rank 0 prints.
-
-    All ranks return 1 if there is an error.
-    """
+    """Check this machine, or all nodes of a launcher's ranks; rank 0 prints, and all return 1 for an error."""
     comm, local_rank = None, 0
     refused = list(mpi.check_start_of_mpi())
     if not refused:

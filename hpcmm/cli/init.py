@@ -23,10 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def shipped() -> Path:
-    """Return the folder with the files that ``write`` copies.
-
-    It is the checkout of an editable install; otherwise the build installed them into the package.
-    """
+    """Return the folder with the files that ``write`` copies: the checkout, or where the build put them."""
     package = Path(hpcmm.__file__).parent
     return package.parent if (package.parent / "pyproject.toml").exists() else package / "workflow"
 

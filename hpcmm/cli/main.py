@@ -81,10 +81,7 @@ def run(argv: Sequence[str] | None) -> int:
 
 
 def parser(command: str = "") -> argparse.ArgumentParser:
-    """Return the parser of one command, or of all commands if there is none of that name; each sets ``run``.
-
-    The other commands are not imported: that takes longer than many commands.
-    """
+    """Return the parser of one command, as importing the others takes long; of all if it is none of them."""
     from hpcmm.cli.arguments import COMMANDS, Parser, add
 
     outer = Parser(

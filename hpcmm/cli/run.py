@@ -212,10 +212,7 @@ def explained(messages: str) -> str:
 
 
 def ours(stream: TextIO, shown: display.Lines) -> tuple[bool, list[str]]:
-    """Show only the lines of hpcmm, and the indented lines that follow them, from the messages of Snakemake.
-
-    Return whether one of them reported an error, and all other lines.
-    """
+    """Show the lines of hpcmm among Snakemake's; return whether one is an error, and all other lines."""
     reported, others, follows = False, [], False
     for line in stream:
         follows = display.is_ours(line) or (follows and line.startswith("    "))

@@ -106,10 +106,7 @@ def choose(arguments: argparse.Namespace) -> Chosen:
 
 
 def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -> list[Path]:
-    """Return the paths of a file's kernels: copies with a head if its functions are not those of an operation.
-
-    A kernel that cannot be adopted is noted in ``broken``.
-    """
+    """Return the paths of a file's kernels, copies with a head if need be; ``broken`` gets the others."""
     path = file.resolve()
     if path.suffix == heads.PYTHON and (missing := adoption.unlaunched(path)):
         broken[str(path)] = str(NotTested(missing))
@@ -204,10 +201,7 @@ def config_of(
 
 
 def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
-    """Return sweeps over ragged shapes; for a product also with beta = 0, where C must not be read.
-
-    Kernels of different contracts have sweeps of their own, so that none is verified at fewer shapes.
-    """
+    """Return sweeps over ragged shapes, also with beta = 0, for kernels of each contract by themselves."""
     contracts = [kernel.contract for kernel in chosen.kernels.values()]
     groups: dict[int, dict[str, Variant]] = {}
     for name, kernel in chosen.kernels.items():

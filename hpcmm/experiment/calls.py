@@ -103,10 +103,7 @@ def default_scalars(call: str) -> str:
 
 
 def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device: str) -> Path:
-    """Write the adapted source of a kernel into the user's cache, and return its path.
-
-    ``head`` is that of the user's file, with ``call``; ``kernels`` is the function of the operation.
-    """
+    """Write the adapted source of a kernel, whose head has ``call``, into the user's cache; return its path."""
     try:
         name, template, values = parts_of(head["call"])
     except ValueError:
@@ -244,10 +241,7 @@ def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:
 
 
 def needed(path: Path, source: Source, function: Function, accelerator: bool, outside: Sequence[Parameter] = ()) -> str:
-    """Return the text of a file without the parts that a function does not need, at the same lines.
-
-    ``outside`` are constants and variables of the file that become parameters.
-    """
+    """Return a file without what a function does not need, at the same lines; ``outside`` are parameters."""
     content = bytearray(source.content)
 
     def blank(start: int, end: int) -> None:

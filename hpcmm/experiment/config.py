@@ -79,10 +79,7 @@ def merge_into(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
 
 
 def validated(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sweep]]:
-    """Check a config: pick the values of its scale, fill in defaults, and look up the names in its sweeps.
-
-    Return the config with a value for every key, and its sweeps by name. Raise ConfigError with all problems.
-    """
+    """Check a config; return it complete at its scale, and its sweeps by name, or raise all problems."""
     config = {key: SWITCHES.get(value, value) if isinstance(value, str) else value for key, value in config.items()}
     scale = config.get("scale")
     if scale not in SCALES:
@@ -166,10 +163,7 @@ class Sweep:
 
 
 def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
-    """Look up the names in the entry of a sweep.
-
-    Raise ConfigError with all unknown names and all names that cannot be combined.
-    """
+    """Look up the names in the entry of a sweep; raise ConfigError with all that are wrong."""
     place = f"sweeps.{name}"
     problems = name_problems(place, entry)
     if entry["operation"] not in OPERATIONS:

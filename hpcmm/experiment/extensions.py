@@ -60,11 +60,7 @@ def named(config: Mapping[str, Any]) -> list[str]:
 
 
 def load(paths: Iterable[str | Path]) -> list[OwnKernel]:
-    """Load extensions in this process, each once; return their kernels.
-
-    Raise ExtensionError if a file is missing, raises, defines none of the names above, or adds a name that exists
-    already.
-    """
+    """Load extensions in this process, each once; return their kernels, or raise ExtensionError."""
     found = []
     for name in map(str, paths):
         file, values = file_of(name)

@@ -117,10 +117,7 @@ def of_algorithm(algorithm: Algorithm) -> str:
 
 
 def of_source(operation: Operation, variant: Variant) -> str:
-    """Return a digest of a variant's source and headers without comments; empty without a source of its own.
-
-    The value of ``HPCMM_SIMD`` is included if the source reads the variable.
-    """
+    """Return a digest of a variant's source and headers without comments, and ``HPCMM_SIMD`` if it is read."""
     if variant.library or variant.picks:
         return ""
     path = kernels.source(operation, variant)
@@ -200,10 +197,7 @@ def is_table(module: str, name: str) -> bool:
 
 @functools.cache
 def _module(module: str) -> dict[str, tuple[str, tuple[Name, ...]]]:
-    """Return a module's definitions as text, and the names that each refers to; the text of an imported name is empty.
-
-    Names are of this package.
-    """
+    """Return a module's definitions, and its imports of this package, as text and the names it refers to."""
     definitions, imports = _parsed(_file_text(module))
     modules = {name: inside for name, (source, each) in imports.items() if is_module(inside := f"{source}.{each}")}
     found: dict[str, tuple] = {name: ("", (of,)) for name, of in imports.items() if name not in modules}
@@ -216,10 +210,7 @@ def _module(module: str) -> dict[str, tuple[str, tuple[Name, ...]]]:
 
 @functools.cache
 def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
-    """Return the definitions at the top level of a text, and all its imports from this package.
-
-    A definition is its text without the parts that do not count, with the names and the attributes of names in it.
-    """
+    """Return top-level definitions, each as what counts of it, its names and their attributes; and imports."""
     tree = ast.parse(text)
     imports = {
         name.asname or name.name: (node.module, name.name)

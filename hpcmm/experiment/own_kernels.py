@@ -40,11 +40,7 @@ class Constants(Geometry):
 
 
 def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKernel:
-    """Read a C or CUDA kernel and its head; raise KernelFileError with all problems.
-
-    ``changes`` replace values of the head: of constants, of ``TILE``, and of the keys that are compiled as ``ROWS``,
-    ``BLOCK`` and so on. The name of the variant has them.
-    """
+    """Read a C or CUDA kernel and its head, some values of which ``changes`` replace, or raise all problems."""
     path = Path(path).resolve()
     text = heads.text_of(path)
     head, lines = heads.head_of(text, path)

@@ -90,10 +90,7 @@ class Plan:
 
     @property
     def sustained(self) -> tuple[Batch, ...]:
-        """The sustained products: one batch on the most ranks of the accelerators, or of the CPU without any.
-
-        Its points are products of the library on one rank, because each rank computes its own.
-        """
+        """The sustained products of one-rank points: one batch on the most ranks of accelerators, else CPUs."""
         minutes = self.config.get("sustain_minutes", 0)
         devices = dict.fromkeys(batch.device for batch in self.to_measure)
         accelerators = [name for name in devices if DEVICES[name].accelerator]
@@ -228,10 +225,7 @@ def from_json(entry: dict[str, Any]) -> Plan:
 
 
 def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
-    """Plan the experiment of a config; the default machine is a cluster with all devices of the config.
-
-    Raise ConfigError with all problems.
-    """
+    """Plan the experiment of a config, by default for a cluster; raise ConfigError with all problems."""
     fingerprint.forget()
     extensions.load(extensions.named(config))  # before the config is validated: they add to the allowed names
     config, sweeps = validated(config)
@@ -297,10 +291,7 @@ def algorithms_of_batch(batch: Batch) -> list[Algorithm]:
 
 
 def too_large(planned: Plan, machine: Machine) -> dict[Point, str]:
-    """Return the points that do not fit into a machine's memory, each with a reason.
-
-    A job checks the free memory itself and leaves these points out; this function reports them in advance.
-    """
+    """Return the points that do not fit into a machine's memory, as jobs will find, each with a reason."""
     found = {}
     for batch in planned.to_measure if machine.memory else ():
         for point in batch.points:
@@ -417,10 +408,7 @@ def problem_of(point: Point) -> tuple:
 
 
 def split(points: Sequence[Point], measuring: Measuring, longest: float) -> Iterator[list[tuple[Point, float]]]:
-    """Divide points into parts of at most ``longest`` expected seconds; yield each point with its seconds.
-
-    Points with the same inputs are divided only if they exceed ``longest``: each part draws the inputs again.
-    """
+    """Divide points into parts of ``longest`` expected seconds, with these; if possible not inside a problem."""
     part: list[tuple[Point, float]] = []
     total = startup = measuring.visits * STARTUP_SECONDS
     for _, group in itertools.groupby(points, problem_of):

@@ -34,10 +34,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Counts:
-    """What the launches of a kernel did: barriers by blocks, MMAs by warps, basic blocks of code by threads.
-
-    Of MPI ranks, the elements that one ``sent`` to another.
-    """
+    """Barriers by blocks, MMAs by warps, code blocks by threads, accesses; elements that MPI ranks ``sent``."""
 
     launches: int = 0
     barriers: int = 0

@@ -302,10 +302,7 @@ def judged(
     turn: int = 0,
     pitched: bool = True,
 ) -> tuple[float, float, float]:
-    """Run a kernel once; return error, bound and seconds.
-
-    Raise Refused if the result is wrong, or the kernel wrote elsewhere.
-    """
+    """Run a kernel once; return error, bound and seconds. Refuse wrong results, and writes elsewhere."""
     whole = own.process.memory
     places = guards.layout(task, rng, pitched)
     guards.fill(whole, places, task, inputs, rng)

@@ -60,10 +60,7 @@ class Filter(ctypes.Structure):
 
 
 def stay_alone() -> None:
-    """Start no process but threads, and no program; reach no process.
-
-    Raise OSError if this machine or its system has no filter of system calls.
-    """
+    """Start no process but threads, and reach none; raise OSError where system calls cannot be filtered."""
     if os.uname().machine not in SYSTEM_CALLS:
         raise OSError(f"no table of system calls for {os.uname().machine}")
     architecture, ending, failing, (clone, clone3) = SYSTEM_CALLS[os.uname().machine]

@@ -257,10 +257,7 @@ def install():
 
 
 def run(function, size, arguments, rest):
-    """Call a function on each rank: with ``arguments`` on rank 0, with ``rest`` on others.
-
-    Return the first error, empty if there is none, and the elements that one rank sent to another.
-    """
+    """Call a function, with ``arguments`` on rank 0; return the first error, and the elements sent."""
     world = Communicator.world = World(size)
 
     def of_rank(rank):

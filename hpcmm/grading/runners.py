@@ -20,10 +20,7 @@ from hpcmm.operations.guards import Guarded
 
 
 class Runner:
-    """A process that runs a task once on arrays in the shared memory.
-
-    ``run(task, places)`` returns the seconds, and ``counted``, if there is one, what the kernel did.
-    """
+    """A process with ``run(task, places)``, which returns seconds, and perhaps ``counted``, with counts."""
 
     def __init__(self, process: Session):
         self.process = process

@@ -98,11 +98,7 @@ class Session:
             raise
 
     def ask(self, request: Any) -> Reply:
-        """Let the process go on until it replied to a request.
-
-        Raise Refused if it ends, exceeds its time limit, replies with anything but one line, or used CPU time while
-        stopped.
-        """
+        """Let the process go on to its reply; refuse its end, more time, another reply, and use while stopped."""
         unclocked = self.check_clock()
         with contextlib.suppress(BrokenPipeError):  # the missing reply shows it
             os.write(self.requests, json.dumps(request).encode() + b"\n")  # fits into the pipe, so it waits there
@@ -112,10 +108,7 @@ class Session:
         return reply if math.isinf(self.stopped_cpu_seconds) else reply._replace(seconds=reply.seconds + unclocked)
 
     def check_clock(self, seconds: float = 0.0) -> float:
-        """Return the CPU time since the stop, after some seconds.
-
-        Raise Refused if the process used more CPU time while it was stopped than it may.
-        """
+        """Return the CPU time since the stop, after some seconds; refuse more than the process may use."""
         time.sleep(seconds)
         now = self._cpu_seconds()
         unclocked, self.stopped_at = max(0.0, now - self.stopped_at), now
@@ -228,10 +221,7 @@ class Session:
 def native(
     isolation: Sandbox, library: Path, helpers: Mapping[str, Any], size: int, limits: tuple[float, int], threads: int
 ) -> Session:
-    """Start a process that runs a kernel in native code or in Python, with ``limits`` of seconds and bytes of memory.
-
-    ``helpers`` has the entries of ``native.py`` from ``symbol`` on, as far as the kernel needs them.
-    """
+    """Start a process for a kernel; ``helpers`` are entries of ``native.py``, ``limits`` seconds and bytes."""
     python = library.suffix == ".py"
     packages = str(Path(np.__file__).parents[1]) if python else ""
     seconds, space = limits
@@ -252,10 +242,7 @@ def native(
 
 
 def device(isolation: Sandbox, setup: Mapping[str, Any], size: int, seconds: float) -> Session:
-    """Start a process that runs code of this package, or a kernel for a GPU.
-
-    No submitted code runs on its CPU, where CUDA's threads may have something left to do after its reply.
-    """
+    """Start a process of this package, which runs no submitted code on its CPU: CUDA may go on after replies."""
     read = sandbox.of_package()
     if "file" in setup:
         read = (*read, Path(setup["file"]).parent)

@@ -92,11 +92,7 @@ class Tools:
             return [output.read(int(output.readline())) for _ in results] or [output.read()]
 
     def compile(self, command: Sequence[str], text: bytes = b"", own: Sequence[Path] = ()) -> None:
-        """Compile the source, or a text that includes it, with headers and modules of this package.
-
-        Raise Refused if the preprocessor or the assembler reads a file that is neither of the source's folder nor a
-        header of the system.
-        """
+        """Compile the source, or a text that includes it; refuse files outside its folder and the system."""
         self.preprocess(command, text, own)
         self.build(command, text, own)
 
@@ -137,10 +133,7 @@ def compiled(tools: Tools, macros: Mapping[str, Any]) -> None:
 
 
 def emulated(tools: Tools, symbol: str, macros: Mapping[str, Any]) -> launch.Entry:
-    """Compile a CUDA kernel for the host emulation, and return how to launch it.
-
-    Raise Refused if it also has code that a GPU does not run, or calls functions that a GPU does not have.
-    """
+    """Compile a CUDA kernel for the host; return how to launch it. Refuse what a GPU does not have."""
     if not launch.COMPILER:
         raise NotGraded("there is neither a GPU nor g++ on this machine: install g++ to emulate CUDA kernels")
     defines, folder = [f"-D{name}={value}" for name, value in macros.items()], files.cache()

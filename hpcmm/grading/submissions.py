@@ -45,10 +45,7 @@ def found_in(folder: Path, rubric: Rubric) -> dict[str, Path]:
 def graded(
     submissions: Mapping[str, Path], rubric: Rubric, isolation: Sandbox, seed: int
 ) -> Iterator[tuple[str, Grade]]:
-    """Grade all exercises of all submissions by name, one after the other: a kernel beside another one is slower.
-
-    All submissions of an exercise get the same shapes and inputs, which depend on the seed.
-    """
+    """Grade all exercises of all submissions, one after the other, with the same inputs for each seed."""
     for name, folder in submissions.items():
         for i, each in enumerate(rubric.exercises):
             rng = np.random.default_rng([seed, i])

@@ -35,7 +35,7 @@ right = getattr(of, name)
 
 
 def fails_at_size_12(self, *arguments, **options):
-    shape = (arguments[2] if name == "__init__" else self.point if of is measure.Contender else self.place[2]).shape
+    shape = (arguments[2] if name == "__init__" else self.point if of is measure.Contender else self.task).shape
     if shape[0] != 12 or not (rank == 1 or ranks > 1) or kind == "end":
         return right(self, *arguments, **options)
     if kind == "wrong":
