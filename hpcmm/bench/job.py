@@ -377,9 +377,9 @@ class Progress:
         self.number += 1
         now = time.perf_counter()
         took, self.last = now - self.last, now
-        known, whole = sum(self.predicted[: self.number]), sum(self.predicted)
-        share = pace.blended(now - self.start, known, whole, self.elsewhere.share / self.visits)
-        left = share * (whole - known + (self.visits - self.visit - 1) * whole) + self.elsewhere.seconds
+        past, whole = sum(self.predicted[: self.number]), sum(self.predicted)
+        share = pace.blended(now - self.start, past, whole, self.elsewhere.share / self.visits)
+        left = share * (whole - past + (self.visits - self.visit - 1) * whole) + self.elsewhere.seconds
         total, waiting = len(self.batch.points), len(self.predicted)
         visited = total - waiting + (self.visit * waiting + self.number) / self.visits + self.elsewhere.done
         number = math.floor(visited + 1e-6)

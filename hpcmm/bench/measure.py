@@ -188,10 +188,10 @@ class Contender:
         same = checksum is not None and self.distribution.checksum() == checksum and not self.run.complaint()
         return bool(self.distribution.comm.allreduce(int(same)) == self.distribution.comm.size)
 
-    def take(self, known: Mapping[str, Any]) -> None:
-        """Reuse what is known about this baseline, if the last result has the same bits. Collective."""
-        if self.has_bits(known["checksum"]):
-            vars(self).update(known)
+    def take(self, earlier: Mapping[str, Any]) -> None:
+        """Reuse what is earlier about this baseline, if the last result has the same bits. Collective."""
+        if self.has_bits(earlier["checksum"]):
+            vars(self).update(earlier)
 
     def recall(self, first: Verdict) -> None:
         """Reuse the verdict of the first visit if the result has the same bits; fail if it promises them. Collective.

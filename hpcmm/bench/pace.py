@@ -46,8 +46,8 @@ class Pace:
         return EXPECTED_SHARE
 
     def startup(self, batch: Batch) -> float:
-        known = [each.startup for each in self.records if each.device == batch.device and each.startup is not None]
-        return LAUNCH_SECONDS + sum(known) / len(known) if known else EXPECTED_STARTUP_SECONDS
+        startups = [each.startup for each in self.records if each.device == batch.device and each.startup is not None]
+        return LAUNCH_SECONDS + sum(startups) / len(startups) if startups else EXPECTED_STARTUP_SECONDS
 
     def seconds(self, batch: Batch) -> float:
         """Return the expected seconds of all visits of a batch, at most their upper bound."""

@@ -216,10 +216,10 @@ def remember(path: Path, found: Check, columns: Columns) -> list[dict[str, Any]]
     lines = reader.text_of(path, most_bytes=2**30).splitlines() if path.exists() else []
     try:
         entries = [json.loads(line) for line in lines]
-        known = all(each["format"] == health.HISTORY for each in entries)
+        valid = all(each["format"] == health.HISTORY for each in entries)
     except (ValueError, TypeError, KeyError):
-        known = False
-    if not known:
+        valid = False
+    if not valid:
         raise HpcmmError(f"{path}: not a history of checks; name another file, which --history writes")
     entry = found.entry(max(run["provenance"].get("utc", "") for run in analysis.runs(columns)))
     if entry not in entries:
@@ -235,10 +235,10 @@ def read_reference(path: Path) -> dict[str, Any]:
     try:
         reference = json.loads(files.text_of(path))
         pairs = reference.get("spreads", {}).values()  # earlier versions wrote none
-        known = reference["format"] == health.FORMAT and min(reference["seconds"].values(), default=1.0) > 0
-        known = known and all(len(pair) == 2 and min(pair) >= 0 for pair in pairs)
+        valid = reference["format"] == health.FORMAT and min(reference["seconds"].values(), default=1.0) > 0
+        valid = valid and all(len(pair) == 2 and min(pair) >= 0 for pair in pairs)
     except (ValueError, TypeError, LookupError, AttributeError):
-        known = False
-    if not known:
+        valid = False
+    if not valid:
         raise HpcmmError(f"{path}: not a reference; write one with: hpcmm check --write-reference FILE")
     return reference

@@ -108,8 +108,8 @@ def version() -> str:
     from hpcmm.bench import provenance
 
     revision, dirty = provenance.revision()
-    known = f"revision {revision[:12]}{', with changes' if dirty else ''}" if revision else "no revision"
-    return f"hpcmm {importlib.metadata.version('hpcmm')} ({known})"
+    commit = f"revision {revision[:12]}{', with changes' if dirty else ''}" if revision else "no revision"
+    return f"hpcmm {importlib.metadata.version('hpcmm')} ({commit})"
 
 
 def failed(message: str) -> int:

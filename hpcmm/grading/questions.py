@@ -80,14 +80,14 @@ def asked(sheet: str) -> dict[str, tuple[float, str, dict[float, str]]]:
     found = {}
     for part in SHEETS[sheet]:
         for values in part.get("each", [{}]):
-            known = NAMES | values
+            names = NAMES | values
 
-            def value(expression: object, known: dict[str, Any] = known) -> Any:
-                return eval(str(expression), known)  # of a file of this package
+            def value(expression: object, names: dict[str, Any] = names) -> Any:
+                return eval(str(expression), names)  # of a file of this package
 
             for name, expression in part.get("let", {}).items():
-                known[name] = value(expression)
+                names[name] = value(expression)
             for name, given in part["questions"].items():
-                mistakes = {value(wrong): why.format_map(known) for wrong, why in given.get("mistakes", {}).items()}
-                found[name.format_map(known)] = value(given["answer"]), given["way"], mistakes
+                mistakes = {value(wrong): why.format_map(names) for wrong, why in given.get("mistakes", {}).items()}
+                found[name.format_map(names)] = value(given["answer"]), given["way"], mistakes
     return found

@@ -197,8 +197,8 @@ class Session:
         number = -status if status < 0 else status - 128  # bubblewrap's status for a signal
         if number == signal.SIGSYS:
             raise Refused("starts or reaches another process")
-        known = number in [*signal.Signals]
-        how = f"signal {signal.Signals(number).name}" if known else f"exit status {status}"
+        signalled = number in [*signal.Signals]
+        how = f"signal {signal.Signals(number).name}" if signalled else f"exit status {status}"
         raise Refused(f"the process ended before the kernel returned: {how}")
 
     def close(self) -> None:
