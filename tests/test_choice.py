@@ -244,7 +244,7 @@ def test_the_users_own_table_comes_first_and_measures_best_again():
     fingerprint.forget()
 
 
-def test_a_trial_is_kept_in_the_users_table(tmp_path):
+def test_a_trial_is_kept_beside_the_users_table(tmp_path):
     asked, other = task((33, 44, 55)), task((33, 44, 56), "float64", 0.5)
     times = tables.add(H100, 132, {"float32": [Entry((4, 4, 4), 0.0, {"a": 1e-6})]})
     for one, number in ((asked, 5), (other, 7)):

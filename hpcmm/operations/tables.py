@@ -5,8 +5,8 @@ A file has the GPU's name and SM count. For each element type, it has the names 
 shape's entry took at least ``SLOW`` times as long as the fastest one. The time 0 says that nothing is known, as of any
 build without a place in the list.
 
-The user's own file also has the results of trials: type, variant, m, n, k, whether C is read, the build, the number of
-builds that were tried, and of all builds. They decide at their shapes, and correct nothing.
+The results of trials are lines of JSON beside the user's own file: the SM count, a ``Key``, and the fields of a
+``Trial``. They decide at their shapes, and correct nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -77,8 +78,7 @@ class Gpu(NamedTuple):
 
 REFERENCE = Gpu("NVIDIA H100 80GB HBM3", 132)  # its table corrects the model on GPUs without one
 Table = dict[str, list[Entry]]  # by element type
-HEADER = "gpu", "multiprocessors"  # keys of a file that are no element type
-TRIALS = "trials:\n"
+HEADER = "gpu", "multiprocessors", "trials"  # keys of a file that are no element type; the last one of earlier versions
 TRIAL = "by trial of"  # begins the words for a pick
 
 
@@ -117,7 +117,7 @@ def digest(dtypes: Collection[str]) -> list:
     paths = sorted({*FOLDER.glob("*.yaml"), *of_user("").parent.glob("*.yaml")})
     found = [(path.name, _read(path, path.stat().st_mtime_ns)) for path in paths]
     rows = [[name, each.multiprocessors, *(hash_of(each.text, dtype) for dtype in dtypes)] for name, each in found]
-    return [row for row in rows if any(row[2:])]  # the first trial writes a file without times of builds
+    return [row for row in rows if any(row[2:])]
 
 
 @functools.lru_cache
@@ -132,27 +132,22 @@ def read(path: Path) -> Table:
 
 
 class Content(NamedTuple):
-    """The content of a file, and its text without trials."""
+    """The content of a file, and its text."""
 
     multiprocessors: int
     table: Table
-    trials: dict[Key, Trial]
     text: str
 
 
 @functools.cache
 def _read(path: Path, changed: int) -> Content:
     try:
-        text, _, rest = files.text_of(path).partition(TRIALS)
-        multiprocessors, table = _parsed(text)
-        rows = trusted(rest) or []
-        trials = {Key(dtype, of, (m, n, k), bool(c)): Trial(*result) for dtype, of, m, n, k, c, *result in rows}
+        text = files.text_of(path)
+        return Content(*_parsed(text), text)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, YAMLError) as error:
         raise HpcmmError(f"{path}: not a table of hpcmm tune ({type(error).__name__}); remove it") from error
-    return Content(multiprocessors, table, trials, text)
 
 
-@functools.lru_cache(maxsize=16)
 def _parsed(text: str) -> tuple[int, Table]:
     content, found = trusted(text), {}
     for dtype, part in content.items():
@@ -170,9 +165,7 @@ def _parsed(text: str) -> tuple[int, Table]:
     return content["multiprocessors"], found
 
 
-def text_of(
-    gpu: str, multiprocessors: int, table: Mapping[str, Sequence[Entry]], trials: Mapping[Key, Trial] | None = None
-) -> str:
+def text_of(gpu: str, multiprocessors: int, table: Mapping[str, Sequence[Entry]]) -> str:
     lines = [f"gpu: {gpu}", f"multiprocessors: {multiprocessors}"]
     for dtype, entries in table.items():
         if not entries:  # of a command that was interrupted at once
@@ -185,13 +178,7 @@ def text_of(
             row = [f"{names.index(name)}: {_microseconds(times[name])}" for name in fastest]
             row += [f"{number}: 0" for number, name in enumerate(names) if not entry.knows(name)]
             lines.append(f"  - [{', '.join(map(str, entry.shape))}, {entry.beta:g}, {{{', '.join(row)}}}]")
-    text = "\n".join(lines) + "\n"
-    rows = [
-        f"- [{key.dtype}, {key.variant}, {', '.join(map(str, key.shape))}, {int(key.reads_c)}, "
-        f'"{trial.name}", {trial.tried}, {trial.of}]\n'
-        for key, trial in (trials or {}).items()
-    ]
-    return text + "".join([TRIALS, *rows] if rows else [])
+    return "\n".join(lines) + "\n"
 
 
 def _microseconds(seconds: float) -> str:
@@ -208,43 +195,26 @@ def merged(old: Mapping[str, Sequence[Entry]], new: Mapping[str, Sequence[Entry]
     return found
 
 
-def add(
-    gpu: str,
-    multiprocessors: int,
-    new: Mapping[str, Sequence[Entry]],
-    path: Path | None = None,
-    trials: Mapping[Key, Trial] | None = None,
-) -> Path:
-    """Add entries and trials to a table of a GPU, by default the user's own; return its file, replaced at once."""
+def add(gpu: str, multiprocessors: int, new: Mapping[str, Sequence[Entry]], path: Path | None = None) -> Path:
+    """Add entries to a table of a GPU, by default the user's own; return its file, replaced at once."""
     path = path or of_user(gpu)
     with locked(path):
-        old = _read(path, path.stat().st_mtime_ns) if path.is_file() else Content(multiprocessors, {}, {}, "")
-        if old.multiprocessors != multiprocessors:  # times of another part of the GPU
-            old = Content(multiprocessors, {}, {}, "")
-        text = text_of(gpu, multiprocessors, merged(old.table, new), {**old.trials, **(trials or {})})
+        old = _read(path, path.stat().st_mtime_ns) if path.is_file() else None
+        same = old and old.multiprocessors == multiprocessors  # else it has times of another part of the GPU
         with files.replacing(path) as temporary:
+            text = text_of(gpu, multiprocessors, merged(old.table if same else {}, new))
             temporary.write_text(text, encoding="utf-8")
     return path
-
-
-_locked: set[Path] = set()  # by this process
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep other processes from changing a table meanwhile; raise OSError if the folder cannot be written."""
-    if path in _locked:
-        yield
-        return
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".lock")
     with files.opened(beside, "w") as file:
         files.lock(file, beside, wait=True)
-        _locked.add(path)
-        try:
-            yield
-        finally:
-            _locked.discard(path)
+        yield
 
 
 # --- trials --------------------------------------------------------------------------------------------------------
@@ -254,22 +224,40 @@ _trials: dict[tuple[Gpu, Key], Trial] = {}  # that this process made or used: th
 
 def trial(gpu: str, multiprocessors: int, key: Key) -> Trial | None:
     """Return the result of a trial; None if there was none."""
-    of = Gpu(gpu, multiprocessors), key
-    path = of_user(gpu)
+    of, path = (Gpu(gpu, multiprocessors), key), trials_of(gpu)
     if of not in _trials and path.is_file():
-        content = _read(path, path.stat().st_mtime_ns)
-        if content.multiprocessors == multiprocessors and key in content.trials:
-            _trials[of] = content.trials[key]
+        kept = _recorded(path, path.stat().st_size)
+        if (multiprocessors, key) in kept:
+            _trials[of] = kept[multiprocessors, key]
     return _trials.get(of)
 
 
+def trials_of(gpu: str) -> Path:
+    """Return the file of the results of trials on a GPU."""
+    return of_user(gpu).with_suffix(".trials")
+
+
+@functools.cache
+def _recorded(path: Path, size: int) -> dict[tuple[int, Key], Trial]:
+    """Return the results in a file, to which trials only add."""
+    found = {}
+    for line in files.text_of(path).splitlines():
+        with contextlib.suppress(TypeError, ValueError):  # such as the line of a process that was killed
+            multiprocessors, (dtype, variant, shape, reads_c), result = json.loads(line)
+            found[multiprocessors, Key(dtype, variant, tuple(shape), reads_c)] = Trial(*result)
+    return found
+
+
 def keep(gpu: str, multiprocessors: int, key: Key, result: Trial) -> None:
-    """Keep the result of a trial: in the user's table, or in this process if it cannot be written."""
+    """Keep the result of a trial: in a file of the user, or in this process if it cannot be written."""
+    path = trials_of(gpu)
     try:
-        add(gpu, multiprocessors, {}, trials={key: result})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with files.opened(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps([multiprocessors, key, result[:3]]) + "\n")
     except OSError as error:
         result = result._replace(kept=False)
-        report_unwritable(of_user(gpu), error.strerror or str(error))
+        report_unwritable(path, error.strerror or str(error))
     _trials[Gpu(gpu, multiprocessors), key] = result
 
 

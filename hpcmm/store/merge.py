@@ -79,29 +79,21 @@ def _whole(part: Groups) -> Groups:
 def joined(parts: Sequence[Groups]) -> Groups:
     """Concatenate the rows of all parts; indexes are shifted accordingly."""
     parts = list(map(_whole, parts))
-    names = {group: dict.fromkeys([*GROUPS[group], *sorted({n for p in parts for n in p[group]})]) for group in GROUPS}
-    dimensions = {
-        group: {
-            n for p in parts for n, values in p[group].items() if n not in GROUPS[group] and values.dtype.kind == "i"
-        }
-        for group in GROUPS
-    }
-    found: dict[str, dict[str, list]] = {group: {name: [] for name in names[group]} for group in GROUPS}
-    before = dict.fromkeys(INDEXES.values(), 0)
-    for part in parts:
-        for group, columns in part.items():
-            length = row_count(columns)
-            for name in names[group]:
-                none = 0 if name in dimensions[group] else np.nan
-                values = columns[name] if name in columns else np.full(length, none)
-                found[group][name].append(values + before[INDEXES[name]] if name in INDEXES else values)
-        for group in before:
-            before[group] += row_count(part[group])
+    counts = {group: [row_count(part[group]) for part in parts] for group in GROUPS}
+
+    def column(group: str, name: str) -> np.ndarray:
+        given = [part[group].get(name) for part in parts]
+        dimension = name not in GROUPS[group] and any(x is not None and x.dtype.kind == "i" for x in given)
+        none = 0 if dimension else np.nan
+        values = [np.full(count, none) if x is None else x for x, count in zip(given, counts[group], strict=True)]
+        if name in INDEXES:
+            before = np.cumsum([0, *counts[INDEXES[name]]])
+            values = [x + shift for x, shift in zip(values, before, strict=False)]
+        return np.concatenate([as_column([], GROUPS[group].get(name)), *values])
+
     return {
-        group: {
-            name: np.concatenate([as_column([], GROUPS[group].get(name)), *values]) for name, values in columns.items()
-        }
-        for group, columns in found.items()
+        group: {name: column(group, name) for name in dict.fromkeys([*GROUPS[group], *sorted(names)])}
+        for group, names in ((group, {name for part in parts for name in part[group]}) for group in GROUPS)
     }
 
 
