@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hpcmm.model import ALONE as NAME
-from hpcmm.model import Operation
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import mpi
 from hpcmm.parallel.links import is_exchange
-from hpcmm.parallel.memory import Need
-from hpcmm.parallel.scatter import Scatter, is_divisible
-from hpcmm.parallel.scatter import need as need_of_scatter
+from hpcmm.parallel.scatter import Scatter, is_divisible, need
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -26,17 +22,12 @@ class Alone(Scatter):
         return mpi().COMM_SELF
 
 
-def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
-    """Return the memory of a rank: that of the textbook algorithm on one rank."""
-    return need_of_scatter(operation, shape, 1, 0)
-
-
 ALONE = Algorithm(
     NAME,
     "no algorithm: each rank draws, computes and verifies a problem of its own, of the given size",
     distribution=Alone,
     suits=lambda operation: is_divisible(operation) and not is_exchange(operation),
-    need=need,
+    need=lambda operation, shape, ranks, rank: need(operation, shape, 1, 0),  # that of the textbook on one rank
     measures=("kernel",),
     part=lambda shape, ranks, rank: tuple(shape),
     transport=None,

@@ -112,16 +112,10 @@ def all_reduce(comm: MPI.Comm, array: np.ndarray, result: np.ndarray, combinatio
 Block = tuple[tuple[int, int], tuple[int, int]]  # (first row, rows), (first column, columns) of a matrix
 
 
-def scatter_blocks(comm: MPI.Comm, whole: np.ndarray | None, part: np.ndarray, blocks: Sequence[Block]) -> None:
-    """Send each rank its block of rank 0's matrix; ``blocks`` has one block per rank."""
-    _move(comm, whole, part, blocks, scatter=True)
-
-
-def gather_blocks(comm: MPI.Comm, part: np.ndarray, whole: np.ndarray | None, blocks: Sequence[Block]) -> None:
-    _move(comm, whole, part, blocks, scatter=False)
-
-
-def _move(comm: MPI.Comm, whole: np.ndarray | None, part: np.ndarray, blocks: Sequence[Block], scatter: bool) -> None:
+def move_blocks(
+    comm: MPI.Comm, whole: np.ndarray | None, part: np.ndarray, blocks: Sequence[Block], scatter: bool
+) -> None:
+    """Send each rank its block of rank 0's matrix, or gather all blocks there; ``blocks`` has one block per rank."""
     if whole is None:
         if part.size:
             (comm.Recv if scatter else comm.Send)(message(part), 0)

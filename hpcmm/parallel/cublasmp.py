@@ -21,7 +21,7 @@ import numpy as np
 from hpcmm.model import HpcmmError, Operation, Task
 from hpcmm.model.launch import Run
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.collectives import Block, gather_blocks, scatter_blocks
+from hpcmm.parallel.collectives import Block, move_blocks
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import ProductInPlace, is_product, local_rows
 from hpcmm.parallel.schedules import block_rows
@@ -58,6 +58,8 @@ def initialize(comm: Any, backend: Any) -> None:
 class Cublasmp(ProductInPlace):
     """Slabs on the devices, each stored as the transpose of a row-major array."""
 
+    transport_name = "cublasmp"
+
     def load(self) -> None:
         if importlib.util.find_spec("nvmath") is None:
             raise HpcmmError("algorithm cublasmp needs nvmath-python: pip install 'hpcmm[cublasmp]'")
@@ -78,12 +80,8 @@ class Cublasmp(ProductInPlace):
         """Return the transpose of this rank's slab of an input on its device."""
         (_, rows), (_, columns) = blocks[self.comm.rank]
         part = np.empty((rows, columns), self.dtype)
-        scatter_blocks(self.comm, self.inputs.get(name), part, blocks)
+        move_blocks(self.comm, self.inputs.get(name), part, blocks, scatter=True)
         return self.backend.upload(np.ascontiguousarray(part.T))
-
-    @property
-    def transport_name(self) -> str:
-        return "cublasmp"
 
     def restore(self) -> None:
         self.output = None
@@ -108,7 +106,8 @@ class Cublasmp(ProductInPlace):
 
     def fetch(self) -> None:
         self.backend.synchronize()
-        gather_blocks(self.comm, np.ascontiguousarray(self.output.get()), self.result.get("C"), self.c_blocks)
+        part = np.ascontiguousarray(self.output.get())
+        move_blocks(self.comm, self.result.get("C"), part, self.c_blocks, scatter=False)
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:

@@ -117,10 +117,13 @@ class Links(OnDevices):
         self.blocks, pieces_of = parts.blocks, PATTERNS[pattern][0]
         self.pieces = [pieces_of(self.blocks, rank) for rank in range(comm.size)]
         source, target = self.ends
-        own = self.inputs[source]
-        length = max(1, sum(count for *_, count in self.pieces[comm.rank]))
+        own, length = self.inputs[source], 0
+        self.mine = []  # the source of each piece that this rank receives, its place there, and its place in y
+        for rank, start, count in self.pieces[comm.rank]:
+            self.mine.append((rank, slice(start, start + count), slice(length, length + count)))
+            length += count
         self.x = self.backend.shared_empty((max(1, parts.rows),), self.dtype)
-        self.y = self.backend.empty((length,), self.dtype)
+        self.y = self.backend.empty((max(1, length),), self.dtype)
         self.received = (self.y,)
         if own.size:
             self.backend.copy(own, self.x[: own.size])
@@ -134,16 +137,10 @@ class Links(OnDevices):
 
     def _exchange(self, name: str) -> Callable[[], None]:
         """Return the exchange of this rank, and its copy to itself."""
-        me, first = self.comm.rank, 0
-        arrivals: list[Arrival] = []
-        own: list[tuple[Any, Any]] = []
-        for source, start, count in self.pieces[me]:
-            part, target = slice(start, start + count), self.y[first : first + count]
-            first += count
-            if count and source == me:
-                own.append((self.x[part], target))
-            elif count:
-                arrivals.append(Arrival(source, name, part, target))
+        me = self.comm.rank
+        own = [(self.x[part], self.y[place]) for source, part, place in self.mine if source == me]
+        others = [(source, part, self.y[place]) for source, part, place in self.mine if source != me]
+        arrivals = [Arrival(source, name, part, target) for source, part, target in others if target.size]
         departures = self._sent(self.x)
 
         def run() -> None:
@@ -165,13 +162,12 @@ class Links(OnDevices):
         """Return each received piece to its owner, at its position in the owner's part."""
         host = np.empty(self.y.shape, self.dtype)
         self.backend.copy(self.y, host)
-        (result,), me, first, back = self.result.values(), self.comm.rank, 0, []
-        for source, start, count in self.pieces[me]:
-            received, first = host[first : first + count], first + count
-            if source == me:
-                result[start : start + count] = received
+        (result,), back = self.result.values(), []
+        for source, part, place in self.mine:
+            if source == self.comm.rank:
+                result[part] = host[place]
             else:
-                back.append((source, received))
+                back.append((source, host[place]))
         mpi().Request.Waitall(posted(self.comm, self._sent(result), back))
 
     def _sent(self, own: Any) -> list[tuple[int, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from hpcmm.model import Operand, Operation, Task
 from hpcmm.model.launch import Run
-from hpcmm.parallel.collectives import Block, gather_blocks, scatter_blocks
+from hpcmm.parallel.collectives import Block, move_blocks
 from hpcmm.parallel.distribution import Distribution, OnDevices
 from hpcmm.parallel.schedules import block_row, block_rows, column_panels
 
@@ -131,7 +131,7 @@ class ProductInPlace(Scheduled, OnDevices):
     def load_block(self, name: str, blocks: Sequence[Block], target: Any) -> Any:
         """Fill ``target`` with this rank's block of an input, and return it; without a target it has none."""
         part = np.empty((0, 0) if target is None else target.shape, self.dtype)
-        scatter_blocks(self.comm, self.inputs.get(name), part, blocks)
+        move_blocks(self.comm, self.inputs.get(name), part, blocks, scatter=True)
         if part.size:
             self.backend.copy(part, target)
         return target
@@ -140,7 +140,7 @@ class ProductInPlace(Scheduled, OnDevices):
         part = np.empty(self.c.shape, self.dtype)
         if part.size:
             self.backend.copy(self.c, part)
-        gather_blocks(self.comm, part, self.result.get("C"), self.c_blocks)
+        move_blocks(self.comm, self.result.get("C"), part, self.c_blocks, scatter=False)
 
     @property
     def arrays(self) -> dict[str, Any]:

@@ -4,14 +4,8 @@ A file is an HDF5 image and its seal. The seal is the text ``\\nhpcmm crc32 `` a
 eight hexadecimal digits; HDF5 ignores what follows its image. The attribute ``sealed_bytes`` of the root group
 marks a sealed file; its value is the length of the image.
 
-======================  ======================================  ===============================================
-the file                origin                                  ``read``
-======================  ======================================  ===============================================
-ends with its seal      written by hpcmm                        checks CRC-32 and length
-has the attribute only  sealed, then extended, truncated,       refuses it
-                        or changed
-has neither             changed by another program              takes it as it is
-======================  ======================================  ===============================================
+A file that ends with its seal is checked. One that only has the attribute was extended, truncated or changed after it
+was sealed, and is refused. A file with neither is another program's, and is taken as it is.
 
 A program that changes a file on purpose deletes the attribute. A right seal does not mean that the image is sound, and
 HDF5 may crash or never return on a damaged image. Another process, ``Reader``, therefore parses each image under a time
