@@ -75,7 +75,6 @@ class Site:
 
     @property
     def resources(self) -> dict[str, str]:
-        """Settings that are resources of a rule; Slurm's defaults apply to missing ones."""
         given = {
             "slurm_partition": self.partition,
             "slurm_account": self.account,
@@ -86,7 +85,6 @@ class Site:
 
 
 def read(path: Path) -> Site:
-    """Read the settings of this cluster; a key without a value keeps its default."""
     defaults = Site()
     known = {each.name: type(getattr(defaults, each.name)) for each in dataclasses.fields(Site)}
     entries = parse(text_of(path), path) or {}

@@ -42,7 +42,6 @@ class OverC(Geometry):
     """Blocks that cover C, with one tile of C each."""
 
     def covered(self, task: Task) -> tuple[int, int]:
-        """Return the rows and columns of a block's tile of C."""
         raise NotImplementedError
 
     def phase(self, task: Task) -> Staged | None:

@@ -67,7 +67,6 @@ _chosen: dict[tuple, Chosen] = {}
 
 
 def chosen(task: Task) -> Chosen:
-    """Return the build that runs a task, and what chose it."""
     trial = tables.trial(task.gpu, task.multiprocessors, key_of(task)) if task.gpu else None
     key = of_choice(task), *key_of(task), trial
     if key not in _chosen:
@@ -149,7 +148,6 @@ def nearest(task: Task) -> list[Near]:
 
 
 def own_entries(task: Task) -> list[Entry]:
-    """Return the entries of the tables of a task's GPU for its type; the user's own come first."""
     found = []
     for table in tables.tables(task.gpu, task.multiprocessors):
         found += table.get(task.dtype) or table.get(OTHERS.get(task.dtype, ""), [])

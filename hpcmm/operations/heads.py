@@ -327,7 +327,6 @@ def check_limits(known: Mapping[str, int], head: Mapping[str, Any], problems: Pr
 
 
 def sizes_of(task: Task) -> dict[str, int]:
-    """Return the sizes of a task by the names of its dimensions, for the expressions of a grid."""
     return dict(zip(task.operation.dimensions, task.shape, strict=True))
 
 

@@ -92,12 +92,10 @@ def file_of(gpu: str) -> str:
 
 
 def of_user(gpu: str) -> Path:
-    """Return the file of a user's own table of a GPU."""
     return files.user_cache() / "hpcmm" / "tiles" / file_of(gpu)
 
 
 def files_of(gpu: str) -> list[Path]:
-    """Return the files of a GPU that exist: the user's own, and that of this package."""
     return [path for path in (of_user(gpu), FOLDER / file_of(gpu)) if gpu and path.is_file()]
 
 
@@ -223,7 +221,6 @@ _trials: dict[tuple[Gpu, Key], Trial] = {}  # that this process made or used: th
 
 
 def trial(gpu: str, multiprocessors: int, key: Key) -> Trial | None:
-    """Return the result of a trial; None if there was none."""
     of, path = (Gpu(gpu, multiprocessors), key), trials_of(gpu)
     if of not in _trials and path.is_file():
         kept = _recorded(path, path.stat().st_size)
@@ -233,7 +230,6 @@ def trial(gpu: str, multiprocessors: int, key: Key) -> Trial | None:
 
 
 def trials_of(gpu: str) -> Path:
-    """Return the file of the results of trials on a GPU."""
     return of_user(gpu).with_suffix(".trials")
 
 

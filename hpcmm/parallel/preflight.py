@@ -53,7 +53,6 @@ def largest_need(algorithm: Algorithm, task: Task, ranks: int, in_host_memory: b
 
 
 def itemsize_of(task: Task) -> int:
-    """Return the most bytes of an element of a task's operands."""
     return max(task.element.itemsize, task.element.results.itemsize)
 
 
@@ -151,5 +150,4 @@ def preflight(
 
 
 def memory_key(point: Point) -> tuple:
-    """Return the properties of a point that determine its memory."""
     return point.algorithm, point.variant, point.shape, point.dtype

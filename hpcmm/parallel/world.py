@@ -45,7 +45,6 @@ def world() -> MPI.Comm:
 
 
 def node() -> str:
-    """Return the name of the node; in a Slurm job, Slurm's name of it."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
@@ -78,7 +77,6 @@ def threads_per_rank(comm: MPI.Comm) -> int:
 
 @untimed
 def describe(comm: MPI.Comm) -> dict[str, Any]:
-    """Return the MPI library, its standard and the number of ranks, for the provenance."""
     return {
         "library": MPI.Get_library_version().splitlines()[0].strip("\0 "),
         "standard": ".".join(map(str, MPI.Get_version())),

@@ -63,7 +63,6 @@ def unmeasured_rows(groups: Groups) -> list[tuple]:
 
 
 def measured_variants(groups: Groups) -> set[tuple]:
-    """Return sweep, variant with algorithm, and ranks of all measurements."""
     columns = (groups["measurements"][name] for name in ("sweep", "variant", "algorithm", "ranks"))
     return {
         (sweep, contender_name(variant, algorithm), ranks)

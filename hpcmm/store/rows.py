@@ -78,7 +78,6 @@ def placed(name: str, runs: Sequence[Mapping]) -> dict[str, dict[str, list]]:
 
 
 def as_groups(lists: Mapping[str, Mapping[str, Sequence]]) -> Groups:
-    """Return groups of lists as groups of columns."""
     return {
         group: {name: as_column(values, GROUPS[group].get(name)) for name, values in columns.items()}
         for group, columns in lists.items()
@@ -110,7 +109,6 @@ def write_profiles(
 
 
 def fields_of(records: Sequence[Any], *names: str) -> dict[str, list]:
-    """Return a column for each of these fields of some records."""
     return {name: [getattr(record, name) for record in records] for name in names}
 
 

@@ -23,7 +23,6 @@ def first_error(lines: Sequence[str], batch: str = "") -> str:
 
 
 def first_errors(logs: Sequence[str], batch: str = "") -> list[str]:
-    """Return ``first_error`` of each log that has one."""
     found: dict[str, None] = {}
     for log in logs:
         with suppress(OSError):

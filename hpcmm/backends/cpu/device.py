@@ -35,7 +35,6 @@ SLEEP_SECONDS = 3e-4
 
 
 def as_argument(value: Any):
-    """Return an array's address or a NumPy scalar as a ctypes argument."""
     if isinstance(value, np.ndarray):
         return ctypes.c_void_p(value.ctypes.data)
     return np.ctypeslib.as_ctypes_type(value.dtype)(value)
@@ -59,7 +58,6 @@ def simd_paths() -> dict[str, str]:
 
 
 def cache_sizes() -> dict[int, int]:
-    """Return the bytes of the caches of each level, of the CPUs that this process may use; empty if unknown."""
     caches = {}
     for cpu in os.sched_getaffinity(0):
         for index in Path(f"/sys/devices/system/cpu/cpu{cpu}/cache").glob("index*"):

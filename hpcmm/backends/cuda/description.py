@@ -13,7 +13,6 @@ from hpcmm.backends.cuda.compile import OPTIONS
 
 
 def described(backend) -> dict[str, Any]:
-    """Return what identifies a GPU and its software, and what limits its speed."""
     properties = cupy.cuda.runtime.getDeviceProperties(backend.device.id)
     attributes = backend.device.attributes
     return {

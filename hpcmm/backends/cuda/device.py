@@ -43,7 +43,6 @@ IPC_BYTES = 2 << 20  # the driver puts smaller allocations into one block, which
 
 
 def nccl_version() -> str:
-    """Return the version of NCCL that CuPy uses; empty without NCCL."""
     try:
         version = nccl.get_version()
     except (ImportError, AttributeError, RuntimeError):
@@ -147,7 +146,6 @@ class CudaBackend(Sensors, Accelerator):
         return cupy.cuda.PinnedMemoryPointer(memory, 0)
 
     def copy(self, source, target) -> None:
-        """Copy host to device, device to host or device to device, and wait until it is done."""
         if isinstance(target, np.ndarray):
             source.get(out=target, blocking=True)
         elif isinstance(source, np.ndarray):

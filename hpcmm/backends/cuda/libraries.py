@@ -91,7 +91,6 @@ def gemm_fastest(seconds: Callable[[Callable[[], Any]], float], product: Gemm) -
 
 
 def proposed(product: cublaslt.Product, number: int) -> Run:
-    """Bind a product by one of the proposals, and name its algorithm."""
     chosen = product.proposals[number]
     choice = f"{cublaslt.name_of(chosen)}: proposal {number + 1} of {len(product.proposals)}"
     return Run(functools.partial(product.run, chosen), choice=choice)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,6 @@ MESSAGE_BYTES = tuple(ROW_BYTES * 4**power for power in range(8))  # 4 KiB to 64
 
 
 def candidates(backend) -> list[type[Transport]]:
-    """Return the transports that move arrays in the backend's memory, in the order in which they are tried."""
     return [kind for kind in TRANSPORTS if kind.in_host_memory == backend.in_host_memory]
 
 
@@ -103,7 +104,6 @@ class Connections:
         )
 
     def times_of(self, transport: Transport) -> dict[str, Any]:
-        """Return the ``exchange_times`` of an open transport, measured once."""
         if transport.name not in self.times:
             self.times[transport.name] = exchange_times(transport)
         return self.times[transport.name]
@@ -114,28 +114,37 @@ class Connections:
         self.ranks.Free()
 
 
-def trial(transport: Transport) -> None:
-    """Send a small array around the ranks and check the received values."""
+def around(transport: Transport, shape: tuple[int, int]) -> tuple[Any, Callable[[slice], None]]:
+    """Share an array with the number of its rank; return an array, and what copies rows of the next rank's into it."""
     comm, backend = transport.comm, transport.backend
     source, destination = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    shape = (TRIAL_ELEMENTS, 1)
-    mine, theirs = backend.shared_empty(shape, "float32"), backend.empty(shape, "float32")
+    mine, theirs = (backend.shared_empty(shape, "float32") for _ in range(2))
     mine.fill(comm.rank)
     theirs.fill(-1)
     on_all_ranks(comm, lambda: transport.share("trial", mine))
     transport.fence(backend.mark())
 
-    def exchange() -> None:
-        transport.wait(
-            transport.start([Arrival(source, "trial", slice(None), theirs)], [(destination, mine)], backend.mark())
-        )
-        host = np.empty(shape, np.float32)
-        backend.copy(theirs, host)
-        if not (host == source).all():
-            raise TransportError(f"wrong values arrived from rank {source}")
+    def exchange(rows: slice) -> None:
+        arrival = Arrival(source, "trial", rows, theirs[rows])
+        transport.wait(transport.start([arrival], [(destination, mine[rows])], backend.mark()))
+
+    return theirs, exchange
+
+
+def trial(transport: Transport) -> None:
+    """Send a small array around the ranks and check the received values; raise TransportError on every rank."""
+    comm = transport.comm
+    theirs, exchange = around(transport, (TRIAL_ELEMENTS, 1))
+
+    def check() -> None:
+        exchange(slice(None))
+        host = np.empty(theirs.shape, np.float32)
+        transport.backend.copy(theirs, host)
+        if not (host == (comm.rank + 1) % comm.size).all():
+            raise TransportError(f"wrong values arrived from rank {(comm.rank + 1) % comm.size}")
 
     try:
-        on_all_ranks(comm, exchange)
+        on_all_ranks(comm, check)
     finally:
         transport.unshare()
 
@@ -150,23 +159,12 @@ def exchange_times(transport: Transport) -> dict[str, Any]:
     found: dict[str, Any] = {"transport": transport.name, "bytes": [], "seconds": []}
     if comm.size == 1:
         return found
-    source, destination = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-    rows = MESSAGE_BYTES[-1] // ROW_BYTES
-    mine, theirs = (backend.shared_empty((rows, ROW_BYTES // 4), "float32") for _ in range(2))
-    mine.fill(1)
-    transport.share("trial", mine)
-    transport.fence(backend.mark())
+    _, exchange = around(transport, (MESSAGE_BYTES[-1] // ROW_BYTES, ROW_BYTES // 4))
     for size in MESSAGE_BYTES:
-        part = slice(0, size // ROW_BYTES)
-
-        def exchange(part=part) -> None:
-            arrival = Arrival(source, "trial", part, theirs[part])
-            transport.wait(transport.start([arrival], [(destination, mine[part])], backend.mark()))
-
-        times = []
+        times, run = [], partial(exchange, slice(0, size // ROW_BYTES))
         for _ in range(REPETITIONS):
             comm.Barrier()
-            times.append(comm.allreduce(backend.seconds_alone(exchange, False, {}, QUEUE_SPINS), op=MPI.MAX))
+            times.append(comm.allreduce(backend.seconds_alone(run, False, {}, QUEUE_SPINS), op=MPI.MAX))
         found["bytes"].append(size)
         found["seconds"].append(statistics.median(times))
     transport.unshare()
