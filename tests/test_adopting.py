@@ -111,8 +111,7 @@ def test_a_copy_with_its_head_needs_no_trial(tmp_path, benched, monkeypatch):
     ],
     ids=["plain", "in a namespace", "declared before", "beside C linkage"],
 )
-@pytest.mark.parametrize("head", ["// hpcmm:\n//   operation: sum\n//   block: 64\n\n", ""], ids=["head", "no head"])
-def test_a_kernel_of_the_operations_signature_needs_no_c_linkage(tmp_path, benched, before, after, head):
+def test_a_kernel_of_the_operations_signature_needs_no_c_linkage(tmp_path, benched, before, after):
     body = """__global__ void reduction(const float *x, size_t n, float *partial, float identity)
 {
     size_t i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -123,10 +122,11 @@ def test_a_kernel_of_the_operations_signature_needs_no_c_linkage(tmp_path, bench
 }
 """
     path = tmp_path / "mine.cu"
-    path.write_text(head + before + body + after)
-    assert adoption.copy_of(path, "")[1].startswith("mine.cu: taken as reduction(x, n, partial=result, identity)")
-    if head:
-        assert "mine.cu: PASS" in benched(path).stdout
+    path.write_text(before + body + after)
+    taken = "mine.cu: taken as reduction(x, n, partial=result, identity)"
+    assert adoption.copy_of(path, "")[1].startswith(taken)
+    path.write_text("// hpcmm:\n//   operation: sum\n//   block: 64\n\n" + before + body + after)
+    assert adoption.copy_of(path, "")[1].startswith(taken) and "mine.cu: PASS" in benched(path).stdout
 
 
 def test_the_documentation_shows_the_head(tmp_path):
@@ -318,10 +318,6 @@ VERDICTS = {  # the text, and what the verdict says
         "block [32]",
         "(multiples of 16 x 16 x 16, C = A B, packed rows, narrow sums)",
     ),
-    "float16 to float32": (
-        OF_HALF.replace("TYPE", "half").replace("OUT", "float"),
-        "(multiples of 16 x 16 x 16, C = A B, packed rows)",
-    ),
     "sums of float16 to float32": (  # C of float32 has no roundings of float16
         STYLES.lost_term.replace("half *C", "float *C")
         .replace("[float16]", "[float16_to_float32]")
@@ -352,11 +348,6 @@ VERDICTS = {  # the text, and what the verdict says
         "C is added once more, beside beta C",
     ),
     "pipeline": (STYLES.pipelined, "(multiples of 16, square, C = A B, packed rows)"),
-    "no wait": (
-        STYLES.pipelined.replace("pipe.consumer_wait();", ""),
-        "FAIL 16x16x16",
-        "read of shared memory that nothing has written, in line 16 ",
-    ),
     "template that adds": (
         ATOMIC_OF_TEMPLATE,
         "mine.cu: taken as total<64>(in=x, out=result, size=n), block 64",
@@ -487,21 +478,11 @@ VERDICTS = {  # the text, and what the verdict says
         "mine.cu: FAIL",
         "right only if m = n = k",
     ),
-    "count of float4": (
-        STYLES.copy.replace("double *", "float4 *"),
-        "n / 4)",
-        "PASS",
-        "(multiples of 4)",
-    ),
     "count of each thread": (
         STYLES.add.replace("if (i < n)", "for (; i < n * gridDim.x * blockDim.x; i += gridDim.x * blockDim.x)"),
         "n=n / (gridDim.x * blockDim.x))",
         "mine.cu: PASS",
         "(multiples of 256)",
-    ),
-    "misspelt count": (
-        STYLES.add.replace("if (i < n)", "for (; i < n * gridDim.x; i += gridDim.x * blockDim.x)"),
-        "mine.cu: FAIL",
     ),
     "element type from outside": (STYLES.sum.replace("int *", "real *").replace("int s[", "real s["), "mine.cu: PASS"),
     "constant of lower case": (
@@ -575,11 +556,6 @@ VERDICTS = {  # the text, and what the verdict says
         "grid [ceil(n / 1), ceil(m / 1)], block [1]",
         "PASS at 24 points",
     ),
-    "tile from outside": (
-        FROM_OUTSIDE.replace("TILE_X", "TILE").replace("TILE_Y", "BLOCK"),
-        "constants TILE = 16, BLOCK = 16",
-        "mine.cu: PASS",
-    ),
     "wide tile": (  # a block writes 4 x 128 elements
         STYLES.by_rows.replace("#define WIDTH 8", "#define WIDTH 128")
         .replace("blockDim.y", "4")
@@ -608,7 +584,6 @@ VERDICTS = {  # the text, and what the verdict says
     ),
     "minimum of infinities": (MINIMUM.format("INFINITY"), "mine.cu: PASS at 27 points"),
     "minimum from zero": (MINIMUM.format("0"), "mine.cu: FAIL", "right where all elements are negative: start from"),
-    "minimum from 1000": (MINIMUM.format("1000"), "mine.cu: FAIL"),
     "minimum of some magnitudes": (MINIMUM.format("INFINITY").replace("in[i])", "fabsf(in[i]))"), "mine.cu: FAIL"),
     "minimum of magnitudes": (
         MINIMUM.format("INFINITY")

@@ -36,11 +36,6 @@ def collected(planned, folder) -> tuple[list[str], list[int], list[tuple]]:
     return failed, list(groups["measurements"]["n"][::2]), rows
 
 
-def test_complete_jobs_are_merged_in_the_order_of_the_plan(planned, tmp_path):
-    stored(tmp_path / "raw" / f"{BATCH.name}.h5")
-    assert collected(planned, tmp_path) == ([], [8, 16, 32, 1000, 2000], [])
-
-
 def test_a_job_that_never_started_is_omitted_and_the_others_make_a_report(planned, tmp_path):
     failed, sizes, omitted = collected(planned, tmp_path)
     ending = "matmul-sweep/cuda-r2-1: its job did not start"
@@ -141,13 +136,6 @@ def test_the_first_part_of_a_job_may_have_failed_where_the_last_one_did_not_star
 def test_points_of_kept_files_are_there(planned, tmp_path):
     stored(tmp_path / "raw" / f"{BATCH.name}.h5").unlink()
     assert collected(planned, tmp_path) == ([], [8, 16, 32, 1000, 2000], [])
-
-
-def test_points_measured_with_other_settings_are_not_current(planned, tmp_path):
-    stored(tmp_path / "raw" / f"{BATCH.name}.h5", batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8.0))
-    failed, sizes, _ = collected(planned, tmp_path)
-    assert failed == ["matmul-sweep/cuda-r2-1: 3 of 3 points not measured: its job did not start"]
-    assert sizes == [1000, 2000]
 
 
 def test_a_damaged_file_has_no_points_and_the_rest_is_there(planned, tmp_path):

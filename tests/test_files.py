@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from batches import BATCH, HOST
 
+from hpcmm import store
 from hpcmm.bench import done, pace, sustained
 from hpcmm.bench.journal import Journal, glance, so_far
 from hpcmm.cluster import records, site, watch
@@ -87,6 +88,7 @@ def test_regular_files_are_opened_as_by_open(tmp_path):
         ("site.yaml", site.read, HpcmmError),
         ("a.txt", text_of, ConfigError),
         ("my.cu", heads.text_of, HpcmmError),
+        ("a.h5", store.read, StoreError),
         ("a.journal", lambda path: so_far(path.with_suffix(".h5"), BATCH), StoreError),
         ("a.journal", lambda path: Journal(path, BATCH, HOST), StoreError),
     ],
@@ -103,7 +105,7 @@ def test_readers_that_can_do_without_a_file_go_on(placed, tmp_path, monkeypatch,
     assert pace.learned(tmp_path) == []
     assert watch.first_errors([str(tmp_path / "log")]) == []
     assert sustained.so_far(tmp_path / "b.h5", BATCH) is None
-    assert glance(tmp_path / "c.journal") is None
+    assert glance(tmp_path / "c.h5", BATCH) is None
     assert not any(
         done.products(plan.make({"sweeps": {"one": {"operation": "sum", "sizes": [8]}}}), tmp_path, False).values()
     )
@@ -123,7 +125,7 @@ def test_a_lock_that_fails_names_its_file(tmp_path, monkeypatch):
     assert error.value.filename == str(records.FOLDER / ".lock")
 
 
-@pytest.mark.parametrize("command", [["bench", "my.cu"], ["plan", "my.yaml"], ["report", "my.h5"]])
+@pytest.mark.parametrize("command", [["bench", "my.cu"], ["report", "my.h5"]])
 def test_a_command_ends_at_once(tmp_path, command):
     os.mkfifo(tmp_path / command[1])
     run = [sys.executable, "-m", "hpcmm", *command]

@@ -116,16 +116,6 @@ def test_each_point_has_the_longest_of_its_kernels_and_a_wrong_one_none():
     ]
 
 
-def test_real_launches_find_their_points():
-    kernels = profiling.kernels(ANSWER)
-    names = ["naive", "uncoalesced", "tiled_exact", "bank_conflict", "asynchronous", "cublas"]
-    launches = [each for i in range(6) for each in (launch("spin", i + 1), *kernels[2 * i : 2 * i + 2])]
-    found = profiling.profiles([point(name) for name in names], [RIGHT] * 6, launches)
-    assert [each.point.variant for each in found] == names
-    assert [each.launches for each in found] == [2] * 6
-    assert found[3].counters["shared_load_conflicts"] > 1000 * found[2].counters["shared_load_conflicts"]
-
-
 def test_a_point_without_a_profile_is_an_error():
     with pytest.raises(ProfilerError, match="no kernel of cublas, float32"):
         profiling.profiles([point("naive"), point("cublas")], [RIGHT, RIGHT], [launch("spin", 1), launch("matmul", 1)])
@@ -275,14 +265,6 @@ def test_a_job_for_an_unprofiled_operation_is_refused(planned, tmp_path):
     run = job(planned[1], "vector_add", tmp_path / "vector_add.h5")
     assert run.returncode == 1
     assert "no profile of 'vector_add' is planned; planned are: matmul, sum" in run.stderr
-
-
-@pytest.mark.skipif(tools.find(profiling.PROGRAM) is not None, reason="Nsight Compute is installed here")
-def test_a_job_without_nsight_compute_succeeds_with_the_reason(planned, tmp_path):
-    run = job(planned[1], "matmul", tmp_path / "matmul.h5")
-    assert run.returncode == 0, run.stderr
-    assert profiling.NOT_INSTALLED in run.stdout
-    assert list(store.read(tmp_path / "matmul.h5")["unprofiled"]["reason"]) == [profiling.NOT_INSTALLED]
 
 
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import socket
 import zlib
 
 import h5py
@@ -320,17 +319,6 @@ def test_an_unknown_column_name_is_refused_and_printed_safely(tmp_path, name):
     ) as refusal:
         store.read(path)
     assert str(refusal.value).isprintable()
-
-
-def test_a_folder_pipe_or_socket_is_refused_at_once(tmp_path):
-    os.mkfifo(tmp_path / "pipe.h5")
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(tmp_path / "socket.h5"))
-    for name in ("pipe.h5", "socket.h5"):
-        with pytest.raises(StoreError, match=rf"{name}: a pipe, socket or device, not a file"):
-            store.read(tmp_path / name)
-    with pytest.raises(StoreError, match="Is a directory"):
-        store.read(tmp_path)
 
 
 @pytest.mark.parametrize("target", ["a file", "a dangling link", "a link to itself"])
