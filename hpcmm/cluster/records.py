@@ -50,7 +50,8 @@ def read() -> list[Record]:
         except (LookupError, TypeError, ValueError, OSError) as error:
             report(f"{path} is not a record of a job ({error}); it is replaced")
             found.append(Record(path.name))
-            write(found[-1])
+            with contextlib.suppress(IsADirectoryError):
+                write(found[-1])
     return found
 
 
