@@ -166,6 +166,16 @@ class ProductInPlace(Scheduled, OnDevices):
                 ticket = self.transport.start(*exchanges[step + 1], self.backend.mark())
             product()
 
+    def as_they_arrive(self, exchanges: Sequence[Sequence], products: Sequence[Sequence[Callable[[], None]]]) -> None:
+        """Begin all exchanges, and multiply what is ready at first and after each of them."""
+        begin = self.backend.mark()
+        tickets = [self.transport.start(*exchange, begin) for exchange in exchanges]
+        for number, ready in enumerate(products):
+            if number:
+                self.transport.wait(tickets[number - 1])
+            for product in ready:
+                product()
+
     def restore(self) -> None:
         if self.c.size:
             self.backend.copy(self.saved_c, self.c)

@@ -11,8 +11,9 @@ columns: see ``whole_sums``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hpcmm.model import Operation, Task
@@ -69,7 +70,7 @@ class Resident(ProductInPlace):
 
     def prepare_schedule(self, schedule: Any, task: Task) -> Run:
         _, n, _ = self.shape
-        work: list[tuple[int, Callable[[], None]]] = []  # number of arrivals that a product needs, the product
+        work = [[] for _ in range(self.comm.size)]  # products that wait for so many arrivals
         for (column, width), lengths in zip(column_panels(n, len(schedule)), schedule, strict=True):
             columns, first, done = slice(column, column + width), True, 0
             for length in lengths:
@@ -78,21 +79,9 @@ class Resident(ProductInPlace):
                 for rows in (self.rows_of(*run) for run in consecutive(group)):
                     if rows.start < rows.stop:
                         a, b, c = self.a[:, rows], self.b[rows, columns], self.c[:, columns]
-                        work.append((done - 1, self.local_product(task, a, b, c, first)))
+                        work[done - 1].append(self.local_product(task, a, b, c, first))
                         first = False
-        work.sort(key=lambda each: each[0])
-        work.append((len(self.exchanges), lambda: None))  # also wait for shares without rows
-
-        def once() -> None:
-            begin, waited = self.backend.mark(), 0
-            tickets = [self.transport.start(arrivals, departures, begin) for arrivals, departures in self.exchanges]
-            for needed, product in work:
-                for ticket in tickets[waited:needed]:
-                    self.transport.wait(ticket)
-                waited = needed
-                product()
-
-        return Run(once)
+        return Run(partial(self.as_they_arrive, self.exchanges, work))
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:

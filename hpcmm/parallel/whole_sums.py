@@ -117,17 +117,7 @@ class WholeSums(ProductInPlace):
             work.append(products(new_a, have_b) + products([*have_a, *new_a], new_b))
             have_a, have_b = have_a + new_a, have_b + new_b
 
-        def once() -> None:
-            begin = self.backend.mark()
-            tickets = [self.transport.start(arrivals, departures, begin) for arrivals, departures in exchanges]
-            for multiply in work[0]:
-                multiply()
-            for ticket, ready in zip(tickets, work[1:], strict=True):
-                self.transport.wait(ticket)
-                for multiply in ready:
-                    multiply()
-
-        return Run(once)
+        return Run(partial(self.as_they_arrive, exchanges, work))
 
 
 def column_of(rank: int, grid: tuple[int, int]) -> int:
