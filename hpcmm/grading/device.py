@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hpcmm import backends
+from hpcmm.bench.guarded import Placed
 from hpcmm.experiment import own_kernels
 from hpcmm.grading import native
 from hpcmm.model import Operation, Task, Variant
@@ -37,43 +38,28 @@ class Device:
             else self.operation.variant(setup["variant"])
         )
         self.backend = backends.open_backend(setup["device"], setup["threads"], 0, share_gpu=True)
-        self.places: Sequence[Guarded] = ()
-        self.regions: dict[str, Any] = {}
-        self.prepared: Any = None
+        self.placed: Placed | None = None
 
     def place(self, request: Mapping[str, Any]) -> None:
-        self.places = [Guarded(*each) for each in request["place"]]
-        self.prepared, self.regions = None, {}  # frees their memory
-        for place in self.places:
-            whole = place.whole(self.memory)
-            if self.backend.in_host_memory:
-                self.regions[place.name] = whole
-            else:
-                self.regions[place.name] = self.backend.empty(tuple(place.region), place.dtype)
-                self.backend.copy(whole, self.regions[place.name])
-        task = Task(
-            *(self.operation, self.variant, tuple(request["shape"]), request["dtype"]),
-            *(request["scalars"], request["tile"]),
-        )
-        arrays = {each.name: each.inside(self.regions[each.name]) for each in self.places}
-        self.prepared = self.backend.prepare(task, arrays)
-        if self.prepared.before:
-            self.prepared.before()
+        self.placed = None  # frees its memory
+        shape, dtype = tuple(request["shape"]), request["dtype"]
+        task = Task(self.operation, self.variant, shape, dtype, request["scalars"], request["tile"])
+        self.placed = Placed(self.backend, task, [Guarded(*each) for each in request["place"]], self.memory)
+        if self.placed.run.before:
+            self.placed.run.before()
         self.backend.synchronize()
 
     def run(self) -> str:
         """Run once; return the seconds between events on a GPU: a launch from here takes longer than short kernels."""
         if self.backend.in_host_memory:
-            self.prepared()
+            self.placed.run()
             return ""
-        return repr(self.backend.seconds_alone(self.prepared, False, {}))
+        return repr(self.backend.seconds_alone(self.placed.run, False, {}))
 
     def fetch(self) -> None:
-        if self.prepared.after:
-            self.prepared.after()
-        if not self.backend.in_host_memory:
-            for place in self.places:
-                self.backend.copy(self.regions[place.name], place.whole(self.memory))
+        if self.placed.run.after:
+            self.placed.run.after()
+        self.placed.fetch()
 
     def __call__(self, call: Any) -> str:
         try:
