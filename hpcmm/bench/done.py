@@ -81,7 +81,7 @@ def mark(planned: Plan, results: Path, folder: Path) -> None:
         path = folder / "stale" / name
         if not is_current:
             write_old(path)
-            path.write_text(str(time.time_ns()))
+            path.write_text(str(time.time_ns()))  # Snakemake ignores a newer file with the same text
             with suppress(OSError):  # no such product, or of another owner
                 if (results / name).stat().st_mtime >= path.stat().st_mtime:  # by another clock
                     os.utime(results / name, (1, 1))  # Snakemake takes 0 for no date

@@ -59,7 +59,7 @@ def of_vector(task: Task, run: Run) -> str:
 
 
 def of_product(task: Task, run: Run) -> str:
-    """Return what is likely wrong with a kernel whose product, ``run(task, inputs)``, is wrong; or nothing."""
+    """Return what is likely wrong with a kernel whose C, which ``run`` returns, is wrong; empty if nothing fits."""
     inputs = task.operation.draw(np.random.default_rng(task.shape), task)
     got = run(task, inputs)
     if got is not None and not task.element.is_integer and np.isnan(task.element.results.numbers(got)).all():

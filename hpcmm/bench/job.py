@@ -136,12 +136,16 @@ class BatchVisit:
         self.described = process.described | provenance.moment()
         self.problem: Problem | None = None
         self.step = ""  # of the measurement of a point; empty outside
-        transport, exchanges = self.open_transports()
+        transport, exchanges, unopened = self.open_transports()
         self.memory = preflight(self.comm, self.backend, self.operation, batch.points, algorithms_of(self.operation))
-        self.refused = {}
+        refused = {}
         for name, dtype in dict.fromkeys((point.variant, point.dtype) for point in batch.points):
             reason = self.operation.why_not_run_on(self.backend, self.operation.variant(name), dtype)
-            self.refused[name, dtype] = next(filter(None, self.comm.allgather(reason)), "")
+            refused[name, dtype] = next(filter(None, self.comm.allgather(reason)), "")
+        self.why_not = {  # why these ranks cannot measure a point; empty if they can
+            each.key: refused[each.variant, each.dtype] or unopened[each.algorithm] or self.memory[each.key][0]
+            for each in batch.points
+        }
         # journal: on rank 0
         self.journal, why_no_energy = None, why_unreadable(self.backend) if measuring.energy else ""
         if self.comm.rank == 0:
@@ -171,30 +175,22 @@ class BatchVisit:
             if text:
                 self.report(text)
 
-    def open_transports(self) -> tuple[str, Any]:
+    def open_transports(self) -> tuple[str, Any, dict[str, str]]:
         """Open the transports, before the free memory is read, as they take device memory.
 
         Return the name of the config's transport with the reasons why those tried before it do not work, and the times
-        of its exchanges; empty if no algorithm of the batch uses it.
+        of its exchanges, empty if no algorithm of the batch uses it; and by algorithm, why it has no transport.
         """
-        names = dict.fromkeys(point.algorithm for point in self.batch.points)
-        algorithms = [algorithm_of(self.operation, name) for name in names]
+        algorithms = {each.algorithm: algorithm_of(self.operation, each.algorithm) for each in self.batch.points}
         transport, exchanges = "", None
-        choosing = [algorithm for algorithm in algorithms if algorithm.transport is not None and not algorithm.fixed]
+        choosing = [each for each in algorithms.values() if each.transport is not None and not each.fixed]
         if choosing:
             chosen, others = self.connections.of(choosing[0])
             exchanges = self.connections.times_of(chosen)
             transport = chosen.name + (f" ({others})" if others else "")
-        self.unopened = {
-            algorithm.name: self.connections.missing(algorithm.transport) if algorithm.fixed else ""
-            for algorithm in algorithms
-        }
-        return transport, exchanges
-
-    def why_not(self, point: Point) -> str:
-        return (
-            self.refused[point.variant, point.dtype] or self.unopened.get(point.algorithm) or self.memory[point.key][0]
-        )
+        fixed = {name: each.transport for name, each in algorithms.items() if each.fixed}
+        unopened = dict.fromkeys(algorithms, "") | {name: self.connections.missing(of) for name, of in fixed.items()}
+        return transport, exchanges, unopened
 
     def report(self, text: str) -> None:
         if self.journal:
@@ -210,7 +206,7 @@ class BatchVisit:
         self.backend.release(before_next)  # raises if the device can no longer be used
 
     def compile(self) -> None:
-        able = [point for point, *_ in self.waiting if not self.why_not(point)]
+        able = [point for point, *_ in self.waiting if not self.why_not[point.key]]
         begin, device = time.perf_counter(), DEVICES[self.batch.device]
         seconds = STARTUP_SECONDS + len(self.process.uncompiled) * device.prepare_seconds
         self.process.expect(f"{self.batch.name}: compiling", seconds)
@@ -223,7 +219,7 @@ class BatchVisit:
         overdue = functools.partial(self.record_overdue, point)
         self.process.expect(f"{self.batch.name}: {point.name}", seconds, overdue)
         tried, reason = self.attempts.get(fingerprint, ()), ""
-        if why := self.why_not(point):
+        if why := self.why_not[point.key]:
             measurements = [unmeasured(point, f"not measured: {why}")]
         elif len(tried) >= ATTEMPTS:
             measurements = [unmeasured(point, f"not measured, tried {len(tried)} times: {tried[-1]}")]

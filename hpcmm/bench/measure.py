@@ -153,7 +153,7 @@ class Contender:
                 self.distribution.call(self.run)
 
     def verify(self, judge: Callable[[np.ndarray], Verdict] | None, when: str = "") -> None:
-        """Verify the gathered result on rank 0, or the part of each rank there, and what each rank wrote."""
+        """Verify the result on rank 0, or each rank's part there; writes outside the arrays are wrong on any rank."""
         comm = self.distribution.comm
         verdict = None
         if judge is not None:

@@ -83,7 +83,7 @@ class Elsewhere:
     done: float = 0
     total: int = 0
     seconds: float = 0.0
-    share: float = 0.0
+    share: float = 0.0  # 0 if no visit has ended
 
 
 def look_at_all(

@@ -14,7 +14,6 @@ from typing import Any
 from hpcmm import backends, kernels
 from hpcmm.bench import adoption
 from hpcmm.experiment import extensions
-from hpcmm.experiment.config import of_file
 from hpcmm.experiment.own_kernels import OwnKernel
 from hpcmm.experiment.returning import FOR_GPUS
 from hpcmm.model import HpcmmError, NotTested, Operation, Task, Variant
@@ -45,6 +44,7 @@ class Chosen:
     operation: Operation
     kernels: dict[str, Variant]  # by their names in a config
     against: str  # the name in a config of the variant to compare with; empty for none
+    title: str  # its own name
     dtypes: list[str]
     shapes: list[tuple[int, ...]]
     asked: list[tuple[int, ...]]  # the shapes from the command line
@@ -55,17 +55,13 @@ class Chosen:
     def device(self) -> Device:
         return DEVICES[next(iter(self.kernels.values())).device]
 
-    @property
-    def title(self) -> str:
-        return of_file(self.operation, self.against) if kernels.is_file(self.against) else self.against
-
 
 def choose(arguments: argparse.Namespace) -> Chosen:
     found, refused, broken = loaded(arguments)
-    against = arguments.against or ""
+    against = title = arguments.against or ""
     if kernels.is_file(against):
         against = str(Path(against).resolve())
-        extensions.load([against])
+        title = next((kernel.variant.name for kernel in extensions.load([against])), against)
     # of each file, its variant in each operation that has it
     variants = [{of: kernel.variant for kernel in each for of in kernel.operations} for each in found.values()]
     serving = [of for of in OPERATIONS if all(of in each for each in variants)]
@@ -80,7 +76,7 @@ def choose(arguments: argparse.Namespace) -> Chosen:
         arguments.wrong("the files are of different devices; bench them one by one")
     device = DEVICES[own[0].device]
     rungs = [each.name for each in operation.ladder if each.device == device.name]
-    if against and (of_file(operation, against) if kernels.is_file(against) else against) not in rungs:
+    if against and title not in rungs:
         allowed = choices(against, rungs)
         arguments.wrong(f"--against: {against!r} is not allowed; allowed: a {device.suffix} file, {allowed}")
     common = [dtype for dtype in operation.dtypes if all(dtype in operation.dtypes_of(variant) for variant in own)]
@@ -102,7 +98,7 @@ def choose(arguments: argparse.Namespace) -> Chosen:
         if variant.contract and (why := variant.contract.refuses(sizes, {})):
             raise HpcmmError(f"{variant.name} {why}; {'x'.join(map(str, each))} is not allowed")
     shapes = asked or [taken(operation, contracts, (SIZES[device.accelerator].get(count, 256),) * count)]
-    return Chosen(operation, dict(zip(found, own, strict=True)), against, dtypes, shapes, asked, refused, broken)
+    return Chosen(operation, dict(zip(found, own, strict=True)), against, title, dtypes, shapes, asked, refused, broken)
 
 
 def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -> list[Path]:

@@ -408,7 +408,7 @@ def problem_of(point: Point) -> tuple:
 
 
 def split(points: Sequence[Point], measuring: Measuring, longest: float) -> Iterator[list[tuple[Point, float]]]:
-    """Divide points into parts of ``longest`` expected seconds, with these; if possible not inside a problem."""
+    """Divide points, with their seconds, into parts of at most ``longest``; problems stay whole if they can."""
     part: list[tuple[Point, float]] = []
     total = startup = measuring.visits * STARTUP_SECONDS
     for _, group in itertools.groupby(points, problem_of):

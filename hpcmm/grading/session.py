@@ -98,7 +98,7 @@ class Session:
             raise
 
     def ask(self, request: Any) -> Reply:
-        """Let the process go on to its reply; refuse its end, more time, another reply, and use while stopped."""
+        """Let the process run to its reply; refuse its end, a late or wrong reply, and CPU time while stopped."""
         unclocked = self.check_clock()
         with contextlib.suppress(BrokenPipeError):  # the missing reply shows it
             os.write(self.requests, json.dumps(request).encode() + b"\n")  # fits into the pipe, so it waits there
