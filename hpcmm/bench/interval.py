@@ -9,13 +9,11 @@ _ranks: list[int] = []  # ranks of 0, 1, 2, ... repetitions computed so far
 
 
 def interval_rank(repetitions: int) -> int:
-    """Return the rank of the order statistics that bound the median with 95 % confidence.
+    """Return the rank r of the order statistics that bound the median with 95 % confidence; 0 below 6 repetitions.
 
-    The r-th smallest and the r-th largest of the repetitions are the ends of the interval. Each lies
-    on the wrong side of the median with probability P(Bin(n, 1/2) < r), so r is the largest one for
-    which twice that is at most 5 %; 0 if there is none, below 6 repetitions.
-
-    The first call with n repetitions takes time in proportion to n, about a second for a million; the results are kept.
+    The r-th smallest and the r-th largest each lie on the wrong side of the median with probability
+    P(Bin(n, 1/2) < r), so r is the largest one for which twice that is at most 5 %. A first call takes a second for a
+    million repetitions; the results are kept.
 
     >>> interval_rank(5), interval_rank(6), interval_rank(20), interval_rank(1_000_000)
     (0, 1, 6, 499020)
@@ -28,8 +26,7 @@ def interval_rank(repetitions: int) -> int:
 def _walk_of_ranks() -> Iterator[int]:
     """Yield the ranks of 0, 1, 2, ... repetitions, each from the previous one by Pascal's rule.
 
-    The ranks are exact up to a million repetitions: rounding errors stay below 2^-88 there, and no
-    probability P(Bin(n, 1/2) < r) lies closer to 2.5 % than 1e-11.
+    Rounding errors stay below 2^-88 up to a million; no P(Bin(n, 1/2) < r) lies closer to 2.5 % than 1e-11.
     """
     below, at, rank = 0, ONE, 0  # P(Bin(n, 1/2) < rank), P(Bin(n, 1/2) = rank)
     for n in itertools.count(1):

@@ -181,17 +181,14 @@ class Sent(Events):
 
 
 class Journal(Events):
-    """Events of an incomplete batch on disk: one JSON line per event, synced when it is written.
+    """Events of an incomplete batch on disk, beside its HDF5 file: one JSON line per event, synced when it is written.
 
-    Lines with a fingerprint that the batch does not have belong to another kernel or to other settings, and are
-    ignored. Each line begins with a CRC-32 that continues the one of the previous line. A truncated, damaged or
-    misplaced line is dropped on opening, with all lines after it.
+    Each line begins with a CRC-32 that continues the one of the previous line. A truncated, damaged or misplaced line
+    is dropped on opening, with all lines after it. Opening raises StoreError if the journal cannot be understood, or
+    another process is measuring the batch.
 
-    The HDF5 file of the batch is beside the journal. Complete files also have a link in the folder ``kept`` there,
-    named by the fingerprint of the batch: another plan replaces the file of the batch, and a later one may have the
-    earlier points again.
-
-    Opening raises StoreError if the journal cannot be understood, or another process is measuring the batch.
+    Complete files also have a link in the folder ``kept``, named by the fingerprint of the batch: another plan replaces
+    the file of the batch, and a later one may have the earlier points again.
     """
 
     def __init__(self, path: Path, batch: Batch, provenance: Mapping[str, Any]):
@@ -303,13 +300,11 @@ def of_this_version(what: str) -> Iterator[None]:
 
 
 def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
-    """Return the results of a batch on disk, also those of an incomplete job.
+    """Return the results of a batch on disk, also of a job that is running: nothing is locked or changed.
 
-    They are the groups of the finished points, in the order of the plan; by fingerprint, the reason why each other
-    point failed, which is empty if the journal has none; and the number of points that have fewer visits than planned.
-
-    The points with one visit or more are taken from the batch's file ``output`` and from kept files, else from its
-    journal. A damaged file has no points. Nothing is locked or changed: a job may be running.
+    They are the groups of the points with a visit or more, in the order of the plan, from the batch's file ``output``,
+    kept files, or its journal; by fingerprint, why each other point failed, if the journal says so; and the number of
+    points that have fewer visits than planned. A damaged file has no points.
     """
     journal, content = journal_of(output), Recorded(batch)
     try:

@@ -327,9 +327,8 @@ class Contender:
 class Problem:
     """The inputs of points that differ only in the kernel, on all ranks, and the checks of their results.
 
-    ``connections`` has the transports of algorithms that use one. ``seconds`` is the time that one verification may
-    take on the device. ``begin`` is called with each step and its contender: ``"timing"``, ``"tiled (matmul, grid (4,
-    4), block (16, 16), 0 bytes of dynamic shared memory)"``.
+    ``seconds`` is the time that one verification may take on the device. ``begin`` is called with each step of a
+    measurement and its contender: ``"timing"``, ``"tiled (matmul, grid (4, 4), block (16, 16), ...)"``.
     """
 
     def __init__(self, comm, backend, point: Point, seed: int, connections=None, seconds: float = math.inf):
