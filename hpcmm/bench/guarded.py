@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,29 +27,13 @@ def mistake(backend, task: Task) -> str:
     return f"{found} (compiled with -O0; with optimization the result is right by chance)" if found else ""
 
 
-class Placed:
-    """A task's run on its device, on copies of arrays between guards in the memory of the host."""
-
-    def __init__(self, backend, task: Task, places: Sequence[guards.Guarded], memory: np.ndarray):
-        self.backend, self.places, self.memory = backend, places, memory
-        self.regions = {place.name: place.whole(memory) for place in places}
-        for place in () if backend.in_host_memory else places:
-            self.regions[place.name] = backend.empty(tuple(place.region), place.dtype)
-            backend.copy(place.whole(memory), self.regions[place.name])
-        self.run = backend.prepare(task, {place.name: place.inside(self.regions[place.name]) for place in places})
-
-    def fetch(self) -> None:
-        for place in () if self.backend.in_host_memory else self.places:
-            self.backend.copy(self.regions[place.name], place.whole(self.memory))
-
-
 def once(backend, task: Task, inputs, judge, rng: np.random.Generator) -> str:
     pitched = task.variant.function is None  # a function in Python may need contiguous arrays
     places = guards.layout(task, rng, pitched, PADDING)
     memory = empty((places[-1].end,), np.uint8)  # aligned, as vector instructions need it
     guards.fill(memory, places, task, inputs, rng)
     before = memory.copy()
-    placed = Placed(backend, task, places, memory)
+    placed = guards.Placed(backend, task, places, memory)
     placed.run.whole()
     backend.synchronize()
     placed.fetch()

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 
 from hpcmm import backends
-from hpcmm.bench.guarded import Placed
 from hpcmm.experiment import own_kernels
 from hpcmm.grading import native
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.guards import Guarded
+from hpcmm.operations.guards import Guarded, Placed
 
 
 class Device:

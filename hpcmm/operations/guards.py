@@ -57,6 +57,22 @@ class Guarded:
         return self.inside(self.whole(memory))
 
 
+class Placed:
+    """A task's run on its device, on copies of arrays between guards in the memory of the host."""
+
+    def __init__(self, backend: Any, task: Task, places: Sequence[Guarded], memory: np.ndarray):
+        self.backend, self.places, self.memory = backend, places, memory
+        self.regions = {place.name: place.whole(memory) for place in places}
+        for place in () if backend.in_host_memory else places:
+            self.regions[place.name] = backend.empty(tuple(place.region), place.dtype)
+            backend.copy(place.whole(memory), self.regions[place.name])
+        self.run = backend.prepare(task, {place.name: place.inside(self.regions[place.name]) for place in places})
+
+    def fetch(self) -> None:
+        for place in () if self.backend.in_host_memory else self.places:
+            self.backend.copy(self.regions[place.name], place.whole(self.memory))
+
+
 def drawn(task: Task, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Draw the inputs of a task, with zeros in one row or element of each array: some kernels skip a sum of 0."""
     inputs = task.operation.draw(rng, task)
