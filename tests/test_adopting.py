@@ -161,6 +161,10 @@ def test_a_config_keeps_the_contract(tmp_path, forgotten, entry, message):
         ("int n;", "has no __global__ function: it is no kernel file"),
         ("int main() { return 0; }", "its only function is main: move the loops into one"),
         ("__global__ void f(float *x, float *y) {}", "f writes to none of its arrays: x, y"),
+        (
+            STYLES.copy.replace("duplicate", "blur").replace("from[i]", "from[i] + from[n - 1 - i]"),
+            "blur gave neither a copy nor a sum, minimum or maximum in trials",
+        ),
         ("__global__ void f(float *x, int n) { x[threadIdx.x] += x[n]; }", "f writes to x, its only array"),
         (
             "__global__ void f(float *x, float y[3][3], float *z, char *c) { z[0] = 1; }",
@@ -168,7 +172,7 @@ def test_a_config_keeps_the_contract(tmp_path, forgotten, entry, message):
         ),
         (
             STYLES.add + "int main() { dim3 block(64, 32); add<<<1, block>>>(a, b, c, n); }",
-            "the launch of add has blocks of 64 x 32 = 2048 threads; allowed: 1024 at most",
+            "the launch of add has blocks of 64 x 32 threads; allowed: 1024 at most",
         ),
         (STYLES.copy + STYLES.add, "has several kernels: duplicate, add; choose one by --kernel NAME"),
         (STYLES.add.replace("float", "short"), "none of its kernels has the arguments of"),
@@ -681,6 +685,19 @@ OF_TENS = """void product(int n, const double *A, const double *B, double *C)
 }
 """
 ADDING = STYLES.of_rows.replace("C[i][j] = 0;", "")
+OF_VECTORS = "#include <vector>\nusing namespace std;\n" + STYLES.of_rows.replace(
+    "double **", "vector<vector<double>> &"
+)
+RETURNED = (
+    OF_VECTORS.replace("void", "using Matrix = vector<vector<double>>;\nMatrix", 1)
+    .replace("vector<vector<double>> &C, int rowsA, int colsA, int colsB)\n{", "int rowsA)\n{ Matrix C(rowsA, A[0]);")
+    .replace("colsA", "rowsA")
+    .replace("colsB", "rowsA")
+    .replace("        }\n}", "        }\n    return C;\n}")
+)
+SUM_OF_VECTOR = """#include <vector>
+template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x) s += each; return s; }
+"""
 
 
 @pytest.mark.parametrize(
@@ -693,8 +710,15 @@ ADDING = STYLES.of_rows.replace("C[i][j] = 0;", "")
         (OF_TENS, "mine.c", {"multiples": dict.fromkeys("mnk", 10)}, False),
         (STYLES.of_rows.replace("A[i][k]", "A[k][i]").replace("B[k][j]", "B[i][j]"), "mine.c", {}, False),
         (ADDING.replace("k < colsA", "k < colsA - 1"), "mine.c", {"adds": True}, False),
+        (OF_VECTORS, "mine.cpp", {"call": "multiply(A, B, C, rowsA=m, colsA=k, colsB=n)"}, True),
+        (OF_VECTORS.replace("k < colsA", "k < colsA - 1"), "mine.cpp", {"scalars": "none"}, False),
+        (RETURNED, "mine.cpp", {"call": "multiply(A, B, rowsA=n)", "square": True}, True),
+        (SUM_OF_VECTOR, "mine.cpp", {"operation": "sum", "call": "sum<hpcmm_real>(x)"}, True),
     ],
-    ids=["constant rows", "race", "C of C++", "wrong by columns", "multiples of 10", "wrong", "wrong and adds"],
+    ids=(
+        *("constant rows", "race", "C of C++", "wrong by columns", "multiples of 10", "wrong", "wrong and adds"),
+        *("vectors", "wrong with vectors", "vector returned", "sum of a vector"),
+    ),
 )
 def test_a_function_of_the_cpu_is_adopted_or_judged_by_its_names(tmp_path, text, name, keys, right):
     (tmp_path / name).write_text(text)

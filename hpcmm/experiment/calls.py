@@ -24,6 +24,7 @@ from hpcmm.experiment.functions import (
     declared_by,
     definition,
     function_declarator,
+    of_vectors,
     text_of,
     walk,
 )
@@ -129,6 +130,8 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     body = f"{called}{template}({', '.join(given)});"
     if function.returns not in ("void", "static void") and "result" not in {value for _, value in values}:
         body = f"*result = {body}" if kernels == "reduction" else body
+        if depth := of_vectors(function.returns)[1]:
+            body = f"const auto hpcmm_result = {body}\n    {TABLES['returned'][depth - 1]}"
     accelerator = DEVICES[device].accelerator
     own = needed(path, source, function, accelerator, outside)
     own = re.sub(
@@ -139,6 +142,7 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     body = "\n    ".join([*rows_of(function, values), body])
     lines = first_lines(text, head, accelerator)
     lines += [f"typedef hpcmm_real {each};" for each in source.undeclared if ELEMENT.fullmatch(each)]
+    lines += [TABLES["vector"]] * any(each.vector for each in function.parameters)
     lines += [f'#line 1 "{path}"', own, wrapper(kernels, body, accelerator)]
     if kernels == "reduction" and accelerator and head.get("adds"):
         lines.append(
@@ -181,6 +185,11 @@ def converted(parameter: Parameter, value: str, function: Function, device: str)
         return value if DEVICES[device].accelerator else re.sub(r"^(\w+)\s*\{", r"(\1){", value)
     value = re.sub(r"\bsqrt\((\w+)\)", r"sqrt((double)\1) + 0.5", value)
     own = "hpcmm_real" if parameter.type in function.types else parameter.type
+    if parameter.vector and value in ROWS:
+        rows, _, columns = ROWS[value]
+        if parameter.pointers == 2:
+            own, value, columns = f"std::vector<{own}>", f"hpcmm_{value}", "1"
+        return f"static_cast<std::vector<{own}> &>(hpcmm_vector<{own}>(({own} *){value}, (size_t){rows} * {columns}))"
     if parameter.pointers == 2 and value in ROWS:
         return f"hpcmm_{value}"
     if parameter.lengths:
@@ -232,11 +241,14 @@ def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:
     found = []
     for parameter, value in matched(function, values)[0]:
         if parameter.pointers == 2 and value in ROWS:
-            (rows, leading), kind = ROWS[value], f"{'const ' * parameter.constant}{parameter.type} *"
+            (rows, leading, columns), own = ROWS[value], parameter.type
+            own = "hpcmm_real" if own in function.types else own
+            kind, row = f"{'const ' * parameter.constant}{own} *", f"{value} + (size_t)i * {leading}"
+            row = f"({kind}){row}"
+            if parameter.vector:
+                kind, row = f"hpcmm_vector<{own}> ", f"hpcmm_vector<{own}>(({own} *){row}, {columns})"
             found.append(f"{kind}hpcmm_{value}[{rows} + 1];")
-            found.append(
-                f"for (int i = 0; i < {rows}; ++i) hpcmm_{value}[i] = ({kind}){value} + (size_t)i * {leading};"
-            )
+            found.append(f"for (int i = 0; i < {rows}; ++i) hpcmm_{value}[i] = {row};")
     return found
 
 

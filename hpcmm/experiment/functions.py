@@ -27,8 +27,11 @@ SIZE = re.compile(r"((unsigned|long) ?)*(int|long|unsigned)?|size_t|u?int(32|64)
 CONDITIONALS = ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif")
 GROUPS = (*CONDITIONALS, "linkage_specification", "declaration_list", "namespace_definition")
 OF_THREAD = re.compile(r"threadIdx|thread_rank|thread_index|hipThreadIdx", re.IGNORECASE)
+COMBINING_CALLS = re.compile("shfl|atomic|reduce|accumulate|sum", re.IGNORECASE)
+VECTOR = re.compile(r"(?:std::)?vector<\s*(.*\S)\s*>")
+RETURNED = "return"  # in place of the name of a parameter: the vector that a function returns
 LAUNCHING = ("hipLaunchKernelGGL", "hipLaunchKernel")
-LOOPS = ("for_statement", "while_statement", "do_statement")
+LOOPS = ("for_statement", "for_range_loop", "while_statement", "do_statement")
 NAMES = ("identifier", "type_identifier", "namespace_identifier", "field_identifier")
 VALUES = ("binary_expression", "subscript_expression", "call_expression")  # that are no address if assigned
 
@@ -38,7 +41,7 @@ class Parameter:
     """A parameter of a function: its name, its type without pointers, and the levels of its pointer.
 
     ``lengths`` are the declared lengths of an array after the first one, which are part of its type. ``structure`` is
-    the type of the structure whose field it is.
+    the type of the structure whose field it is. A ``vector`` of C++ counts as a pointer, a vector of vectors as two.
     """
 
     name: str
@@ -47,9 +50,13 @@ class Parameter:
     constant: bool
     lengths: tuple[str, ...] = ()
     structure: str = ""
+    vector: bool = False
 
     def __str__(self) -> str:
-        return f"{'const ' if self.constant else ''}{self.type} {'*' * self.pointers}{self.name}"
+        shown = f"{self.type} {'*' * self.pointers}"
+        if self.vector:
+            shown = f"{'std::vector<' * self.pointers}{self.type}{'>' * self.pointers} &"
+        return f"{'const ' if self.constant else ''}{shown}{self.name}"
 
 
 @dataclass(frozen=True)
@@ -221,6 +228,13 @@ class Source:
                     names.add(text_of(each))
         return [each for each in self.outside.values() if each.name in names - others]
 
+    @functools.cached_property
+    def vectors(self) -> dict[str, str]:
+        """The vectors of C++ to which the file gives names, such as ``Matrix``."""
+        pattern = rf"typedef\s+({VECTOR.pattern})\s+(\w+)\s*;|using\s+(\w+)\s*=\s*({VECTOR.pattern})\s*;"
+        found = re.findall(pattern, self.content.decode(errors="replace"))
+        return {before or after: first or second for first, _, before, after, second, _ in found}
+
     def takers(self, name: str, given: Iterable[str]) -> dict[str, list[str]]:
         """Return which of the given names a function, and each that it calls, uses or passes on."""
         words = {each: set(re.findall(r"\w+", self.text(each))) for each in self.reached(name)}
@@ -232,7 +246,7 @@ class Source:
         """Return the parameters of a function."""
         listed = function_declarator(self.nodes[name]).child_by_field_name("parameters").named_children
         own = (each for each in listed if each.type.endswith("parameter_declaration") and text_of(each) != "void")
-        return tuple(map(parameter, own))
+        return tuple(parameter(each, vectors=self.vectors) for each in own)
 
     # --- signatures
 
@@ -255,20 +269,22 @@ class Source:
             if x.name not in macros
         }
         header = self.content[node.start_byte : body.start_byte].decode(errors="replace")
+        returns = text_of(node.child_by_field_name("type")) + "*" * header[: header.find(name)].count("*")
+        returns = self.vectors.get(returns, returns)
         return Function(
             name,
-            text_of(node.child_by_field_name("type")) + "*" * header[: header.find(name)].count("*"),
+            returns,
             parameters,
             tuple((each, default) for each, default, _ in template),
             frozenset(each for each, _, is_type in template if is_type),
             "__global__" in header,
-            self.written(name, frozenset()),
+            self.written(name, frozenset()) | ({RETURNED} if VECTOR.fullmatch(returns) else frozenset()),
             self.compares(
                 name,
                 frozenset(each.name for each in parameters if not each.pointers) | set(self.macros) | set(self.outside),
             ),
             any(has_remainder(each, sizes) for one in bodies for each in walk(one)),
-            bool(loops) or any(re.search("shfl|atomic|reduce|sum", each, re.IGNORECASE) for each in combining),
+            bool(loops) or any(COMBINING_CALLS.search(each) for each in combining),
             any(multiplies(each, scalars) for loop in loops for each in walk(loop)),
             text_of(bounds[0].named_children[0]) if bounds and bounds[0].named_children else "",
             self.shared_outside or any("extern" in text_of(each) for each in bodies),
@@ -500,8 +516,11 @@ def name_in(node: Node) -> Node | None:
     return function_declarator(node).child_by_field_name("declarator")
 
 
-def parameter(node: Node, declarator: Node | None = None) -> Parameter:
-    """Return the record of a parameter, or of a variable of a declaration that may have several."""
+def parameter(node: Node, declarator: Node | None = None, vectors: Mapping[str, str] = {}) -> Parameter:
+    """Return the record of a parameter, or of a variable of a declaration that may have several.
+
+    ``vectors`` are those of C++ by the names that a file gives them.
+    """
     declarator = declarator or node.child_by_field_name("declarator")
     lengths, pointers, name = [], 0, ""
     while declarator:
@@ -524,9 +543,22 @@ def parameter(node: Node, declarator: Node | None = None) -> Parameter:
     before = text_of(node)[: text_of(node).rfind(name)] if name else text_of(node)
     own = node.child_by_field_name("type")
     # g++ and the parser allow the words of a type in any order: unsigned int, const unsigned
-    return Parameter(
-        name, " ".join(text_of(own).split()), pointers, bool(re.search(r"\bconst\b", before)), tuple(lengths[1:])
-    )
+    kind = " ".join(text_of(own).split())
+    kind, depth = of_vectors(vectors.get(kind, kind))
+    constant = bool(re.search(r"\bconst\b", before))
+    return Parameter(name, kind, pointers + depth, constant, tuple(lengths[1:]), vector=bool(depth))
+
+
+def of_vectors(text: str) -> tuple[str, int]:
+    """Return the element type of a vector of C++, and how many vectors are around it.
+
+    >>> of_vectors("std::vector<std::vector<double> >")
+    ('double', 2)
+    """
+    depth = 0
+    while found := VECTOR.fullmatch(text):
+        text, depth = found[1], depth + 1
+    return text, depth
 
 
 def template_of(node: Node) -> list[tuple[str, str, bool]]:

@@ -16,7 +16,7 @@ from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Search, Stopped
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, kinds
 from hpcmm.bench.adoption.trials import asked_for
-from hpcmm.bench.adoption.vectors import VectorSearch
+from hpcmm.bench.adoption.vectors import ADDITION, EXTREMES, VectorSearch
 from hpcmm.experiment import calls, functions
 from hpcmm.experiment.functions import Function, Parameter, Source, declared_by
 from hpcmm.experiment.returning import LEADERBOARD, NAMES
@@ -32,6 +32,7 @@ GPU = next(each for each in DEVICES.values() if each.accelerator)
 CPU = next(each for each in DEVICES.values() if not each.accelerator)
 PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")  # of a template: its name becomes a constant
 UNDECLARED = re.compile(r"not (been )?declared|not defined|does not name a type|undeclared|unknown type|implicit decl")
+WORDS = re.compile("|".join(("dup|cpy", *NAMES.values(), ADDITION.pattern, *EXTREMES.values(), "total|accum|stream")))
 SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
 SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".C", ".h", ".hpp"), CPU)
 
@@ -256,6 +257,11 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         guess = guess or found
     wrong = [each for each in failures if isinstance(each, OtherType) or asked_for(each)]
     if guess and not wrong:
+        if "copy" in kinds(source, chosen, device) and not WORDS.search(chosen.name.lower()):
+            raise NoKernel(
+                f"{path.name}: {chosen.name} gave neither a copy nor a sum, minimum or maximum in trials; if it is "
+                "one, name the function so"
+            )
         return guess
     error = (wrong or failures)[0]
     if (missing := not_found(source, path)) and UNDECLARED.search(str(error)):

@@ -65,7 +65,7 @@ class ProductSearch(Search):
         self.arithmetic = next(rounded, "") if self.dtype == "float32" else ""
         self.ways = assignments(self.integers)
         # whether matrices are arrays of rows, whose addresses follow from the sizes themselves
-        self.of_rows = any(each.pointers == 2 or each.structure for each in self.arrays)
+        self.of_rows = any(each.pointers == 2 or each.structure or each.vector for each in self.arrays)
 
     def named(self, inputs: list[str], written: str) -> dict[str, str]:
         if [PREFIXES.sub("", each.lower())[:1] for each in inputs] == ["b", "a"]:

@@ -17,7 +17,7 @@ from hpcmm.bench.adoption import launches, trials
 from hpcmm.bench.adoption.signatures import CONTIGUOUS, SLOTS, arrays_of, element_of, hint, idle, integers_of, reals_of
 from hpcmm.bench.adoption.trials import as_argument, compiler_error, guarded
 from hpcmm.experiment import calls
-from hpcmm.experiment.functions import Function, Parameter, Source
+from hpcmm.experiment.functions import RETURNED, Function, Parameter, Source
 from hpcmm.experiment.returning import NAMES
 from hpcmm.kernels import modules
 from hpcmm.model import DeviceError, HpcmmError, NotTested
@@ -211,10 +211,10 @@ class Search:
         about = self.kernel.source, self.function, template
         own, wrong = set(launches.of_sites(*about)), set()
         if own and min(map(math.prod, own)) > MOST_THREADS:
-            block = min(own, key=math.prod)
+            threads = " x ".join(map(str, min(own, key=math.prod)))
             raise NotAdopted(
-                f"{self.path.name}: the launch of {self.function.name} has blocks of {' x '.join(map(str, block))} = "
-                f"{math.prod(block)} threads; allowed: {MOST_THREADS} at most"
+                f"{self.path.name}: the launch of {self.function.name} has blocks of {threads} threads; allowed: "
+                f"{MOST_THREADS} at most"
             )
         for block, shared in launches.blocks(*about, self.element.itemsize):
             if own and own == wrong and block not in own:
@@ -267,7 +267,7 @@ class Search:
         sizes = dict(zip((each.name for each in self.integers), integers, strict=True))
         reals = dict(zip((each.name for each in self.reals), self.scalars(), strict=True))
         structures, rest = self.kernel.source.structures(), idle(self.kernel.source, self.function)
-        own = {each.name for each in self.function.parameters}
+        own = {each.name for each in self.function.parameters} | {RETURNED}
         outside = [each for each in (*self.integers, *self.arrays) if each.name not in own]  # of the file
         parts = []
         for each in (*outside, *self.function.parameters):

@@ -7,7 +7,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from hpcmm.experiment.functions import ELEMENT, Function, Parameter, Source
+from hpcmm.experiment.functions import ELEMENT, RETURNED, Function, Parameter, Source, of_vectors
 from hpcmm.model.devices import Device
 from hpcmm.model.dtypes import DTYPES
 
@@ -74,7 +74,11 @@ def arrays_of(source: Source, function: Function) -> list[Parameter]:
         if (fields := source.structures().get(each.type)) and not each.pointers:
             found += [dataclasses.replace(x, name=each.name, structure=each.type) for x in fields if x.pointers == 1]
         elif each.pointers == 1 or (each.pointers == 2 and not function.kernel):
-            found.append(each)
+            sized = each.vector and each.pointers == 2  # it states all sizes, as a structure does
+            found.append(dataclasses.replace(each, structure="vector") if sized else each)
+    if RETURNED in function.written:
+        kind, depth = of_vectors(function.returns)
+        found.append(Parameter(RETURNED, kind, depth, False, structure="vector" * (depth == 2), vector=True))
     if not found and not function.kernel:
         found = [each for each in source.used(function.name) if each.pointers]
     return [each for each in found if type_of(source, each, function) and each.name not in function.unused]
@@ -127,6 +131,9 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
     if any(each.name not in known and (device.accelerator or not is_threads(each)) for each in function.parameters):
         return []
     written = [each for each in arrays if each.name in function.written]
+    vectors = any(each.vector for each in arrays) and (len(integers) < 2 or RETURNED in function.written)
+    if len(arrays) == 3 and vectors and not function.multiplies and any(each.structure for each in arrays):
+        return []
     if len(arrays) == 3 and len(written) <= 1 and sized(integers) and len(reals) <= 2 and written:
         if len(integers) > 1 or all(each.structure for each in arrays):
             sum_of_matrices = len(integers) == 2 and not reals and not function.multiplies
@@ -145,7 +152,8 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
         combines = combines and not re.search("copy|cpy", function.name.lower())
         return ["reduction", "copy"] if combines else ["copy", "reduction"]
     returned = function.looped and not (reals or written or device.accelerator) and "void" not in function.returns
-    return ["reduction"] if returned and len(arrays) == len(integers) == 1 else []
+    sized_alone = len(arrays) == 1 and arrays[0].vector and not integers
+    return ["reduction"] if returned and (sized_alone or len(arrays) == len(integers) == 1) else []
 
 
 def sized(integers: Sequence[Parameter]) -> bool:
