@@ -241,12 +241,12 @@ def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:
     found = []
     for parameter, value in matched(function, values)[0]:
         if parameter.pointers == 2 and value in ROWS:
-            (rows, leading, columns), own = ROWS[value], parameter.type
-            own = "hpcmm_real" if own in function.types else own
-            kind, row = f"{'const ' * parameter.constant}{own} *", f"{value} + (size_t)i * {leading}"
-            row = f"({kind}){row}"
+            rows, leading, columns = ROWS[value]
+            element = "hpcmm_real" if parameter.type in function.types else parameter.type
+            kind = f"{'const ' * (parameter.constant and not parameter.vector)}{element} *"
+            row = f"({kind}){value} + (size_t)i * {leading}"
             if parameter.vector:
-                kind, row = f"hpcmm_vector<{own}> ", f"hpcmm_vector<{own}>(({own} *){row}, {columns})"
+                kind, row = f"hpcmm_vector<{element}> ", f"hpcmm_vector<{element}>({row}, {columns})"
             found.append(f"{kind}hpcmm_{value}[{rows} + 1];")
             found.append(f"for (int i = 0; i < {rows}; ++i) hpcmm_{value}[i] = {row};")
     return found

@@ -541,9 +541,8 @@ def parameter(node: Node, declarator: Node | None = None, vectors: Mapping[str, 
     if lengths:
         pointers += 1
     before = text_of(node)[: text_of(node).rfind(name)] if name else text_of(node)
-    own = node.child_by_field_name("type")
     # g++ and the parser allow the words of a type in any order: unsigned int, const unsigned
-    kind = " ".join(text_of(own).split())
+    kind = " ".join(text_of(node.child_by_field_name("type")).split())
     kind, depth = of_vectors(vectors.get(kind, kind))
     constant = bool(re.search(r"\bconst\b", before))
     return Parameter(name, kind, pointers + depth, constant, tuple(lengths[1:]), vector=bool(depth))

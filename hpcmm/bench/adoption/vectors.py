@@ -218,8 +218,8 @@ class VectorSearch(Search):
         whole = self.run(candidate, n, blocks)
         if not whole or not self.right(whole, n):
             grid, given = self.own_launch(self.sizes, candidate.template)
-            own = given.get("n", length if self.integers and grid != ["1"] else taken)
-            if own <= taken < length and "blockIdx" not in self.body and self.right(first, taken):
+            launched = given.get("n", length if self.integers and grid != ["1"] else taken)
+            if launched <= taken < length and "blockIdx" not in self.body and self.right(first, taken):
                 return {"per_thread": per_thread, **{key: {"n": taken} for key in LIMITS[len(self.integers) :]}}
             return self.wrong() if whole else None
         keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
