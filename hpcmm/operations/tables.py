@@ -114,15 +114,8 @@ def digest(dtypes: Collection[str]) -> list:
     """Return what decides on builds of some types, without trials, in all files; values of JSON types."""
     paths = sorted({*FOLDER.glob("*.yaml"), *of_user("").parent.glob("*.yaml")})
     found = [(path.name, _read(path, path.stat().st_mtime_ns)) for path in paths]
-    rows = [[name, each.multiprocessors, *(hash_of(each.text, dtype) for dtype in dtypes)] for name, each in found]
+    rows = [[name, each.multiprocessors, *(each.hashes.get(dtype, "") for dtype in dtypes)] for name, each in found]
     return [row for row in rows if any(row[2:])]
-
-
-@functools.lru_cache
-def hash_of(text: str, dtype: str) -> str:
-    """Return a digest of the part of a file for a type."""
-    part = re.search(rf"^{dtype}:\n(  .*\n)*", text, flags=re.MULTILINE)
-    return hashlib.sha256(part[0].encode()).hexdigest() if part else ""
 
 
 def read(path: Path) -> Table:
@@ -130,37 +123,37 @@ def read(path: Path) -> Table:
 
 
 class Content(NamedTuple):
-    """The content of a file, and its text."""
+    """The content of a file, and a hash of its part for each type."""
 
     multiprocessors: int
     table: Table
-    text: str
+    hashes: Mapping[str, str]
 
 
 @functools.cache
 def _read(path: Path, changed: int) -> Content:
     try:
-        text = files.text_of(path)
-        return Content(*_parsed(text), text)
+        content = trusted(files.text_of(path))
+        parts = {dtype: part for dtype, part in content.items() if dtype not in HEADER}
+        hashes = {dtype: hashlib.sha256(json.dumps(part).encode()).hexdigest() for dtype, part in parts.items()}
+        table = {dtype: entries_of(part) for dtype, part in parts.items()}
+        return Content(content["multiprocessors"], table, hashes)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, YAMLError) as error:
         raise HpcmmError(f"{path}: not a table of hpcmm tune ({type(error).__name__}); remove it") from error
 
 
-def _parsed(text: str) -> tuple[int, Table]:
-    content, found = trusted(text), {}
-    for dtype, part in content.items():
-        if dtype not in HEADER:
-            names = part["builds"]
-            found[dtype] = [
-                Entry(
-                    tuple(shape),
-                    beta,
-                    {names[at]: 1e-6 * time for at, time in times.items() if time},
-                    frozenset(names) - {names[at] for at in times},
-                )
-                for *shape, beta, times in part["shapes"]
-            ]
-    return content["multiprocessors"], found
+def entries_of(part: Mapping[str, Any]) -> list[Entry]:
+    """Return the entries of the part of a file for a type."""
+    names = part["builds"]
+    return [
+        Entry(
+            tuple(shape),
+            beta,
+            {names[at]: 1e-6 * time for at, time in times.items() if time},
+            frozenset(names) - {names[at] for at in times},
+        )
+        for *shape, beta, times in part["shapes"]
+    ]
 
 
 def text_of(gpu: str, multiprocessors: int, table: Mapping[str, Sequence[Entry]]) -> str:

@@ -70,7 +70,8 @@ class Transport:
         return after
 
     def wait(self, ticket) -> None:
-        """Make the main stream wait until the exchange is complete in both directions."""
+        """Make the main stream wait until the exchange is complete in both directions; here the ticket is an event."""
+        self.backend.wait(ticket)
 
     def all_reduce(self, array, combination: str, result=None) -> None:
         """Reduce the ranks' arrays to every rank's ``result``, by default in place, after the work in the main stream.

@@ -31,9 +31,6 @@ class Nccl(Transport):
         self.link.exchange([(arrival.source, arrival.target) for arrival in arrivals], departures, self.stream)
         return self.backend.mark(self.stream)
 
-    def wait(self, ticket):
-        self.backend.wait(ticket)
-
     def all_reduce(self, array, combination, result=None):
         self.link.all_reduce(array, array if result is None else result, combination)
 

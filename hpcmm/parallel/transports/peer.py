@@ -61,6 +61,3 @@ class Peer(Transport):
                 self.remote[arrival.name][arrival.source][arrival.index], arrival.target, self.copies
             )
         return self.backend.mark(self.copies)
-
-    def wait(self, ticket):
-        self.backend.wait(ticket)
