@@ -95,7 +95,14 @@ def test_without_a_mistake_a_kernel_passes(judged, name):
 
 
 @needs_gxx
-@pytest.mark.parametrize(("name", "mistake"), [(name, each) for name, known in MISTAKES.items() for each in known])
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        pytest.param(name, each, marks=pytest.mark.slow if i % 3 else ())
+        for name, known in MISTAKES.items()
+        for i, each in enumerate(known)
+    ],
+)
 def test_a_wrong_kernel_fails_with_its_reason_on_the_host(judged, name, mistake):
     found = judged(name, mistake)
     assert found.where and re.search(MISTAKES[name][mistake], found.where), found

@@ -246,6 +246,7 @@ def test_zero_cores_are_refused(snakemake):
     assert "hpcmm: error: --cores: less than 1 is not allowed; allowed: 1 or more, or all" in run.stdout
 
 
+@pytest.mark.slow
 def test_an_unwritable_folder_is_reported_before_anything_runs(snakemake):
     path = snakemake.folder / "results/raw/small"
     path.parent.mkdir(parents=True)
@@ -363,6 +364,7 @@ def test_run_refuses_a_config_file_that_cannot_be_read_in_one_line(hpcmm_run):
     assert (process.returncode, output) == (1, "") and line.startswith(f"hpcmm: error: {path}: ")
 
 
+@pytest.mark.slow
 def test_run_shows_errors_of_snakemake_itself(hpcmm_run):
     process = hpcmm_run("--until", "nothing")
     _, errors = process.communicate(timeout=600)
