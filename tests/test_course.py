@@ -122,7 +122,13 @@ WRONG = [
 
 @isolated
 @needs_compilers
-@pytest.mark.parametrize(("name", "why", "changes"), WRONG, ids=[f"{each[0]}-{i}" for i, each in enumerate(WRONG)])
+@pytest.mark.parametrize(
+    ("name", "why", "changes"),
+    [
+        pytest.param(*each, id=f"{each[0]}-{i}", marks=pytest.mark.slow if each[0] == WRONG[i - 1][0] else ())
+        for i, each in enumerate(WRONG)
+    ],
+)
 def test_a_wrong_solution_is_refused_with_what_leads_to_the_right_one(name, changes, why, tmp_path):
     path = tmp_path / EXERCISES[name].file
     text = (SOLUTIONS / path.name).read_text()

@@ -105,8 +105,14 @@ def left_behind(folder: Path) -> set:
 # ---- cheats ----
 
 
+OF_MECHANISM = {name: [each for each in CHEATS if CHEATS[each].mechanism == CHEATS[name].mechanism] for name in CHEATS}
+SOME = [  # two of each mechanism; the others are slow tests
+    pytest.param(name, marks=() if name in same[:2] else pytest.mark.slow) for name, same in OF_MECHANISM.items()
+]
+
+
 @isolated
-@pytest.mark.parametrize("name", CHEATS)
+@pytest.mark.parametrize("name", SOME)
 def test_no_cheat_passes(name, submitted, record_property):
     cheat = CHEATS[name]
     if cheat.file.endswith(".cu") and (name.startswith("empty kernel") or not launch.COMPILER):
