@@ -661,7 +661,7 @@ def test_free_memory_of_the_host_is_limited_by_control_groups(tmp_path, monkeypa
     for group, limit in limits.items():
         (tmp_path / "sys/fs/cgroup" / group / "memory.max").write_text(limit + "\n")
         (tmp_path / "sys/fs/cgroup" / group / "memory.current").write_text("400\n")
-    monkeypatch.setattr(preflight, "Path", lambda path: tmp_path / path.lstrip("/"))
+    monkeypatch.setattr(preflight.surroundings, "ROOT", tmp_path)
     monkeypatch.setattr(preflight.psutil, "virtual_memory", lambda: SimpleNamespace(available=2**50))
     assert preflight.host_free() == free
 

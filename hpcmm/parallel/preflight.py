@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import socket
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import psutil
@@ -18,6 +18,7 @@ from hpcmm.operations import choice, task_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.memory import whole_elements
 from hpcmm.parallel.schedules import block_row
+from hpcmm.system import surroundings
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -73,18 +74,10 @@ def rank_bytes(algorithm: Algorithm, task: Task, ranks: int, rank: int, in_host_
 def host_free() -> int:
     """Return the free bytes of host memory, within the limits of this process's control groups."""
     free = psutil.virtual_memory().available
-    try:
-        cgroup = PurePosixPath(Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip())
-    except OSError:
-        return free
-    for group in (cgroup, *cgroup.parents):
-        folder = Path("/sys/fs/cgroup") / str(group).lstrip("/")
-        try:
+    for folder in surroundings.control_groups():
+        with contextlib.suppress(OSError):
             limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
-        except OSError:
-            continue
-        if limit != "max":
-            free = min(free, int(limit) - int(used))
+            free = free if limit == "max" else min(free, int(limit) - int(used))
     return free
 
 

@@ -79,7 +79,7 @@ class Quota:
 
 
 def control_groups() -> Iterator[Path]:
-    """Yield the folders of the control groups that may limit the CPU time of this process, of versions 1 and 2."""
+    """Yield the folders of the control groups that may limit this process: version 2, and the CPU time of version 1."""
     with contextlib.suppress(OSError):
         for line in (ROOT / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
