@@ -599,13 +599,13 @@ def test_cuda_every_tile_of_split_k(gpu, variant):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["few_rows_wgmma", "short_k_wgmma"])
+@pytest.mark.parametrize("name", ["few_rows_wgmma", "fitted_wgmma", "short_k_wgmma"])
 @given(data=st.data())
-def test_cuda_builds_for_few_rows_and_few_steps(gpu, name, dtype, data):
+def test_cuda_builds_of_random_products(gpu, name, dtype, data):
     """Builds also run what they do not suit: more rows than of a tile, and rows that are not aligned to 16 bytes."""
     rung = MATMUL.variant(name)
     build = data.draw(st.sampled_from(rung.geometry.builds()))
-    m = data.draw(st.integers(1, 200))
+    m = data.draw(st.integers(1, 200) | st.integers(1, 900))
     n, k = (data.draw(st.integers(1, 500).map(lambda x: 8 * x) | st.integers(1, 400)) for _ in range(2))
     variant = dataclasses.replace(rung, geometry=build)
     check_matmul(gpu, variant, dtype, (m, n, k), 1.5, data.draw(st.sampled_from((0.0, 0.5))), 1)

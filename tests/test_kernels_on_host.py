@@ -45,7 +45,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
         (
             *("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
             *("matmul/split_k_wgmma", "matmul/persistent_dmma", "matmul/tf32", "matmul/few_rows_wgmma"),
-            *("matmul/short_k_wgmma", "matmul/stream_k_wgmma"),
+            *("matmul/fitted_wgmma", "matmul/short_k_wgmma", "matmul/stream_k_wgmma"),
         ),
         "large tiles; test_tma_on_host.py runs it with small ones",
     ),

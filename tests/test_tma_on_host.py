@@ -40,6 +40,7 @@ SMALL = {  # as few columns and stages as the sources take
     "multicast": tabled("multicast", [64, 2, 1], GROUP_ROWS=2),
     "split_k_wgmma": tabled("split_k_wgmma", [64, 64, 2, [2]], GROUP_ROWS=2),
     "few_rows_wgmma": tabled("few_rows_wgmma", [-1, 16, 64, 2, [2]]),
+    "fitted_wgmma": tabled("fitted_wgmma", [48, 64], GROUP_ROWS=2),
     "stream_k_wgmma": tabled("stream_k_wgmma", [64, 64, 2, [1]], GROUP_ROWS=2),
     "short_k_wgmma": tabled("short_k_wgmma", [128, 64, 2, 1]),
 }
@@ -65,7 +66,8 @@ def whole_source(name: str) -> str:
 def run(build, name: str, dtype: str, point, order: str, text: str = "", pitch: int = 0) -> dict[str, np.ndarray]:
     """Run a rung, or a text in its place, at one point, with rows that are ``pitch`` elements longer."""
     shape, alpha, beta = point
-    macros = {key: value for key, value in task_of(name, dtype).macros.items() if key not in ("REAL", "ACCUMULATOR")}
+    of_shape = task_of(name, dtype, shape).macros
+    macros = {key: value for key, value in of_shape.items() if key not in ("REAL", "ACCUMULATOR")}
     text = text or whole_source(name)
     return multiplied(build, task_of(name, dtype, shape, alpha, beta), order, text, macros, (pitch,) * 3, NAN_BITS)
 
@@ -183,6 +185,20 @@ def test_blocks_compute_the_transpose_of_a_c_of_few_rows(build, monkeypatch, til
     monkeypatch.setitem(SMALL, "few_rows_wgmma", tabled("few_rows_wgmma", [-1, *tile]))
     for point, order in zip([*POINTS, ((7, 200, 328), 1.5, 0.5)], itertools.cycle(ORDERS), strict=False):
         run(build, "few_rows_wgmma", "bfloat16", point, order)
+
+
+@pytest.mark.parametrize("tile", [[144, 64], pytest.param([208, 128], marks=pytest.mark.slow)])
+def test_c_goes_through_fewer_boxes_than_a_tile_has(build, monkeypatch, tile):
+    """Two and three rounds of boxes a tile, in turns with those of the next one."""
+    monkeypatch.setitem(SMALL, "fitted_wgmma", tabled("fitted_wgmma", tile, GROUP_ROWS=2))
+    points = [
+        ((280, 136, 72), 1.5, 0.5),
+        ((408, 200, 64), -0.75, 0.0),
+        ((130, 136, 200), 1.5, 0.5),
+        ((150, 66, 70), 1.0, 2.0),
+    ]
+    for point, order in zip(points, itertools.cycle(ORDERS), strict=False):
+        run(build, "fitted_wgmma", "bfloat16", point, order)
 
 
 def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):

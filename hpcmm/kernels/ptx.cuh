@@ -129,6 +129,15 @@ __device__ inline void stmatrix_x4(void *row, const unsigned (&x)[4])
                  : "memory");
 }
 
+// The same, transposed, as ldmatrix_x4_trans.
+__device__ inline void stmatrix_x4_trans(void *row, const unsigned (&x)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     (unsigned)__cvta_generic_to_shared(row)),
+                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
 // c += a b, with a of 16 x 16, b of 16 x 8 and c of 16 x 8 elements. A register of a or b holds two elements, the first
 // one in its low half:
 //   a[0 .. 3]: rows g, g + 8, g, g + 8 in columns 2 t, 2 t + 1 (0, 1) and 2 t + 8, 2 t + 9 (2, 3)
@@ -321,28 +330,46 @@ __device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsign
                  : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
-// Start c += a b for a transposed product with few columns N = 8 J: a by columns (MN-major) and b by columns, too
-// (K-major).
+// Start c += a b for a transposed product with N = 8 J columns, 8 or a multiple of 16: a by columns (MN-major) and b by
+// columns, too (K-major).
 #define FOURS_8 FOUR(0)
 #define FOURS_16 FOURS_8, FOUR(1)
 #define FOURS_32 FOURS_16, FOUR(2), FOUR(3)
 #define FOURS_48 FOURS_32, FOUR(4), FOUR(5)
 #define FOURS_64 FOURS_48, FOUR(6), FOUR(7)
-#define FOURS_96 FOURS_64, FOUR(8), FOUR(9), FOUR(10), FOUR(11)
-#define FOURS_128 FOURS_96, FOUR(12), FOUR(13), FOUR(14), FOUR(15)
-#define FOURS_160 FOURS_128, FOUR(16), FOUR(17), FOUR(18), FOUR(19)
+#define FOURS_80 FOURS_64, FOUR(8), FOUR(9)
+#define FOURS_96 FOURS_80, FOUR(10), FOUR(11)
+#define FOURS_112 FOURS_96, FOUR(12), FOUR(13)
+#define FOURS_128 FOURS_112, FOUR(14), FOUR(15)
+#define FOURS_144 FOURS_128, FOUR(16), FOUR(17)
+#define FOURS_160 FOURS_144, FOUR(18), FOUR(19)
+#define FOURS_176 FOURS_160, FOUR(20), FOUR(21)
+#define FOURS_192 FOURS_176, FOUR(22), FOUR(23)
+#define FOURS_208 FOURS_192, FOUR(24), FOUR(25)
+#define FOURS_224 FOURS_208, FOUR(26), FOUR(27)
+#define FOURS_240 FOURS_224, FOUR(28), FOUR(29)
+#define FOURS_256 FOURS_240, FOUR(30), FOUR(31)
 #define SUMS_8 "%0, %1, %2, %3"
 #define SUMS_16 SUMS_8 ", %4, %5, %6, %7"
 #define SUMS_32 SUMS_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define SUMS_48 SUMS_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define SUMS_64 SUMS_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define SUMS_96 SUMS_64 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
-#define SUMS_128 SUMS_96 ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define SUMS_160 SUMS_128 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define SUMS_80 SUMS_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define SUMS_96 SUMS_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define SUMS_112 SUMS_96 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define SUMS_128 SUMS_112 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define SUMS_144 SUMS_128 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define SUMS_160 SUMS_144 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define SUMS_176 SUMS_160 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define SUMS_192 SUMS_176 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define SUMS_208 SUMS_192 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define SUMS_224 SUMS_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define SUMS_240 SUMS_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define SUMS_256 SUMS_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
 template <bool BF16, int J>
 __device__ inline void wgmma_mma_async(float (&c)[J][4], unsigned long long a, unsigned long long b)
 {
-    static_assert(J <= 2 || J == 4 || J == 6 || J == 8 || J == 12 || J == 16 || J == 20, "as below");
+    static_assert(J == 1 || (J % 2 == 0 && J <= 32), "as below");
 #define OF_TYPE(N, type, A, B)                                                                                      \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #type "." #type " {" SUMS_##N "}, %" #A ", %" #B \
                  ", 1, 1, 1, 1, 0;"                                                                                 \
@@ -360,9 +387,18 @@ __device__ inline void wgmma_mma_async(float (&c)[J][4], unsigned long long a, u
     OF_COLUMNS(32, 16, 17)
     OF_COLUMNS(48, 24, 25)
     OF_COLUMNS(64, 32, 33)
+    OF_COLUMNS(80, 40, 41)
     OF_COLUMNS(96, 48, 49)
+    OF_COLUMNS(112, 56, 57)
     OF_COLUMNS(128, 64, 65)
+    OF_COLUMNS(144, 72, 73)
     OF_COLUMNS(160, 80, 81)
+    OF_COLUMNS(176, 88, 89)
+    OF_COLUMNS(192, 96, 97)
+    OF_COLUMNS(208, 104, 105)
+    OF_COLUMNS(224, 112, 113)
+    OF_COLUMNS(240, 120, 121)
+    OF_COLUMNS(256, 128, 129)
 #undef OF_COLUMNS
 #undef OF_TYPE
 }
@@ -418,28 +454,28 @@ __device__ inline void wgmma_mma_async_m64n256k8_tf32(float (&c)[32][4], const f
 // does not read the sums earlier.
 template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
 {
-    static_assert(J <= 2 || J == 4 || J == 6 || J == 8 || J == 12 || J == 16 || J == 20 || J == 24 || J == 32,
-                  "as the products above");
-    if constexpr (J == 1)
-        asm volatile("wgmma.wait_group.sync.aligned %4;" : FOURS_8 : "n"(PENDING) : "memory");
-    else if constexpr (J == 2)
-        asm volatile("wgmma.wait_group.sync.aligned %8;" : FOURS_16 : "n"(PENDING) : "memory");
-    else if constexpr (J == 4)
-        asm volatile("wgmma.wait_group.sync.aligned %16;" : FOURS_32 : "n"(PENDING) : "memory");
-    else if constexpr (J == 6)
-        asm volatile("wgmma.wait_group.sync.aligned %24;" : FOURS_48 : "n"(PENDING) : "memory");
-    else if constexpr (J == 8)
-        asm volatile("wgmma.wait_group.sync.aligned %32;" : FOURS_64 : "n"(PENDING) : "memory");
-    else if constexpr (J == 12)
-        asm volatile("wgmma.wait_group.sync.aligned %48;" : FOURS_96 : "n"(PENDING) : "memory");
-    else if constexpr (J == 16)
-        asm volatile("wgmma.wait_group.sync.aligned %64;" : FOURS_128 : "n"(PENDING) : "memory");
-    else if constexpr (J == 20)
-        asm volatile("wgmma.wait_group.sync.aligned %80;" : FOURS_160 : "n"(PENDING) : "memory");
-    else if constexpr (J == 24)
-        asm volatile("wgmma.wait_group.sync.aligned %96;" : FOUR_TO_96 : "n"(PENDING) : "memory");
-    else
-        asm volatile("wgmma.wait_group.sync.aligned %128;" : FOUR_TO_128 : "n"(PENDING) : "memory");
+    static_assert(J == 1 || (J % 2 == 0 && J <= 32), "as the products above");
+#define OF_COLUMNS(N, PENDING_AT) \
+    if constexpr (8 * J == N)     \
+        asm volatile("wgmma.wait_group.sync.aligned %" #PENDING_AT ";" : FOURS_##N : "n"(PENDING) : "memory");
+    OF_COLUMNS(8, 4)
+    OF_COLUMNS(16, 8)
+    OF_COLUMNS(32, 16)
+    OF_COLUMNS(48, 24)
+    OF_COLUMNS(64, 32)
+    OF_COLUMNS(80, 40)
+    OF_COLUMNS(96, 48)
+    OF_COLUMNS(112, 56)
+    OF_COLUMNS(128, 64)
+    OF_COLUMNS(144, 72)
+    OF_COLUMNS(160, 80)
+    OF_COLUMNS(176, 88)
+    OF_COLUMNS(192, 96)
+    OF_COLUMNS(208, 104)
+    OF_COLUMNS(224, 112)
+    OF_COLUMNS(240, 120)
+    OF_COLUMNS(256, 128)
+#undef OF_COLUMNS
 }
 
 // Start c = a b + (scale_d ? c : 0) with int8 elements, a of 64 x 32 and b of 32 x N, both in shared memory at matrix

@@ -72,7 +72,24 @@ def rows_beyond_cache(bytes_of_factors: int, tiles_of_n: int, rows: int) -> int:
     return 2 * rows if bytes_of_factors > CACHED_BYTES and tiles_of_n >= 4 * rows else rows
 
 
+def fitted_rows(m: int, tiles_of_n: int, most: int, columns: int, sms: int) -> int:
+    """Return the rows of tiles with which the SM with the most tiles takes the least time.
+
+    They are a multiple of 16, at most ``most``; of several, the largest. The time of a tile is proportional to its rows
+    and half its columns: narrow tiles load more for each product.
+
+    >>> fitted_rows(133, 117, 192, 192, 132), fitted_rows(2048, 20, 256, 128, 132)
+    (144, 160)
+    """
+
+    def time(rows: int) -> int:
+        return -(-(-(-m // rows) * tiles_of_n) // sms) * (2 * rows + columns)
+
+    return min(range(most // 16 * 16, 0, -16), key=time)
+
+
 FUNCTIONS = {
+    "fitted": fitted_rows,
     "stream_k": stream_k_blocks,
     "alike": alike_blocks,
     "even": even_blocks,
@@ -105,10 +122,16 @@ def tiles_of(record: Mapping[str, Any]) -> tuple[Tile, ...]:
             given |= zip(record["fields"], values, strict=False)
             for parts in several:
                 numbers = {**given, **({division: parts} if division else {})}
-                for name, expression in record.get("values", {}).items():
-                    numbers[name] = number(expression, numbers)
-                found.append(Tile(tuple(numbers.items())))
+                found.append(Tile(tuple((numbers if "fitted" in record else _with_values(record, numbers)).items())))
     return tuple(found)
+
+
+def _with_values(record: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[str, int]:
+    """Return the numbers of a build with those that the table computes from them."""
+    found = dict(numbers)
+    for name, expression in record.get("values", {}).items():
+        found[name] = number(expression, found)
+    return found
 
 
 class Names(dict):
@@ -148,9 +171,24 @@ class Tabled(OverC):
         return tuple(replace(self, choices=(tile,)) for tile in self.choices)
 
     def chosen(self, task: Task) -> Tile:
-        if self.several:
-            return choice.chosen(task).build.task.geometry.choices[0]
-        return self.choices[0]
+        tile = choice.chosen(task).build.task.geometry.choices[0] if self.several else self.choices[0]
+        if "fitted" not in self.record:
+            return tile
+        return self._fitted(tile, task.shape, task.sms) if task.shape else self._fitted(tile, (MOST, 1, 0), 1)
+
+    @functools.lru_cache(4096)  # noqa: B019 - geometries live as long as the process
+    def _fitted(self, tile: Tile, shape: tuple[int, ...], sms: int) -> Tile:
+        """Return a build with the numbers that depend on the shape and the SM count."""
+        m, n, _ = shape
+        known = {
+            **FUNCTIONS,
+            **dict(tile.numbers),
+            "m": max(m, 1),
+            "sms": sms,
+            "tiles_of_n": max(-(-n // tile.columns), 1),
+        }
+        fitted = {name: number(each, known) for name, each in self.record["fitted"].items()}
+        return Tile(tuple(_with_values(self.record, {**dict(tile.numbers), **fitted}).items()))
 
     def by(self, task: Task) -> str:
         return choice.chosen(task).by if self.several else ""
@@ -167,7 +205,8 @@ class Tabled(OverC):
         tile = self.chosen(task)
         names, details = dict(tile.numbers), self.record.get("details", {}).items()
         shown = [text.format(**names) for text, condition in details if number(condition, names)]
-        return ", ".join([f"{tile.rows}x{tile.columns}", *shown])
+        rows = f"up to {tile.up_to}" if "fitted" in self.record else tile.rows
+        return ", ".join([f"{rows}x{tile.columns}", *shown])
 
     def covered(self, task: Task) -> tuple[int, int]:
         tile = self.chosen(task)

@@ -119,15 +119,21 @@ inline void ldmatrix_x4(unsigned (&x)[4], const void *row) { cuda_ldmatrix(x, ro
 inline void ldmatrix_x4_trans(unsigned (&x)[4], const void *row) { cuda_ldmatrix(x, row, true); }
 
 // The reverse: element (row g, columns 2 t and 2 t + 1) of matrix j is x[j] of a lane.
-NOT_INSTRUMENTED inline void stmatrix_x4(void *row, const unsigned (&x)[4])
+NOT_INSTRUMENTED inline void cuda_stmatrix(void *row, const unsigned (&x)[4], bool transposed)
 {
     const uint64_t *const rows = cuda_whole_warp(row, __builtin_return_address(0));
-    for (int j = 0; j < 4; ++j) {
-        char *const pair = (char *)rows[j * 8 + cuda_lane() / 4] + cuda_lane() % 4 * 4;
-        cuda_access(pair, 4, WRITE);
-        memcpy(pair, &x[j], 4);
-    }
+    const int g = cuda_lane() / 4, t = cuda_lane() % 4;
+    for (int j = 0; j < 4; ++j)
+        for (int e = 0; e < 2; ++e) {
+            const int y = transposed ? 2 * t + e : g, column = transposed ? g : 2 * t + e;
+            char *const element = (char *)rows[j * 8 + y] + column * 2;
+            const unsigned short bits = x[j] >> 16 * e;
+            cuda_access(element, 2, WRITE);
+            memcpy(element, &bits, 2);
+        }
 }
+inline void stmatrix_x4(void *row, const unsigned (&x)[4]) { cuda_stmatrix(row, x, false); }
+inline void stmatrix_x4_trans(void *row, const unsigned (&x)[4]) { cuda_stmatrix(row, x, true); }
 
 // A sum of 16 products, truncated to float32.
 template <class F> NOT_INSTRUMENTED float cuda_sum_16(float start, const unsigned short *row, const unsigned short *column, F number)
