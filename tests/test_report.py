@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import dataclasses
 import gzip
 import json
 import math
@@ -26,7 +27,7 @@ from hpcmm.bench import profiling
 from hpcmm.model import TEXTBOOK, UNCHECKED, Verdict
 from hpcmm.model.measurement import Point, Profile
 from hpcmm.model.quantities import COUNTERS
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, shapes
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, markup, page, vega
 from hpcmm.report.chapters import sizes, transfers, why
 
@@ -491,6 +492,22 @@ def test_colours_have_contrast_in_light_and_dark(colour):
     light, dark = re.findall(r"--paper: (#\w+);", style)[:2]
     assert (luminance(light.replace("#fff", "#ffffff")) + 0.05) / (luminance(colour) + 0.05) >= 3
     assert (luminance(colour) + 0.05) / (luminance(dark) + 0.05) >= 3
+
+
+def test_a_map_has_a_point_for_each_of_many_shapes_with_the_lead_over_the_faster_library(tmp_path):
+    rows = [
+        measurement(dataclasses.replace(product(v), shape=shape), contender, samples=kernel_samples([time] * 6))
+        for shape in shapes.drawn("any", sizes.MANY, 1)
+        for v, own in (("best", 1e-3), ("cublaslt", 8e-4))
+        for contender, time in ((v, own), ("cublas", 9e-4))
+    ]
+    (series,) = analysis.series(analysis.measurements(store.read(timings.write(tmp_path / "t.h5", {"atlas": rows}))))
+    (drawn,) = sizes.map_of_shapes(series, {})
+    assert drawn.columns["lead"] == [pytest.approx(0.8)] * sizes.MANY and set(drawn.columns["label"]) == {"best"}
+    found = {(round(side**2), k) for side, k in zip(drawn.columns["side"], drawn.columns["k"], strict=True)}
+    assert len(found) == sizes.MANY and "over the faster of cublas and cublaslt" in drawn.caption
+    (fewer,) = analysis.series(analysis.measurements(store.read(timings.write(tmp_path / "u.h5", {"atlas": rows[4:]}))))
+    assert not list(sizes.map_of_shapes(fewer, {}))
 
 
 def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):

@@ -25,6 +25,7 @@ from hpcmm.report.vega import INTERVAL, LINE, Figure, Spec, Style
 from hpcmm.store import DIMENSIONS
 
 LINES = 7  # of rungs in a figure of rates; more cannot be distinguished
+MANY, MOST_LEAD = 24, 1.25  # shapes from which on a map shows them, and the ratio at the end of its colours
 RATIOS = 5  # of rungs in a figure of ratios, beside the tuned library
 
 
@@ -41,6 +42,32 @@ def ratio_against_size(series: Series, style: Mapping[str, Style], height: int =
     ]  # fmt: skip
     if any(row["role"] == "rung" for row in known):
         yield from _against_size(series, known, style, height, RATIOS, "ratio")
+
+
+def map_of_shapes(series: Series, style: Mapping[str, Style], height: int = 360) -> Iterator[Figure]:
+    """Draw the speed of a rung relative to the faster library as the colour of a point for each of many shapes."""
+    points = _leading(series.rows)
+    if len(points) < MANY or formats.size_is_one_number(points):
+        return
+    library = " and ".join(
+        dict.fromkeys(row[name] for row in points for name in ("library", "tuned_library") if row[name])
+    )
+    axis = {"scale": {"type": "log", "base": 2, "nice": False, "padding": 12}, "axis": {"format": "d", "tickCount": 8}}
+    x, y = vega.quantity("side", title="√(m n)", **axis), vega.quantity("k", title="k", **axis)
+    hues = [vega.PALETTE[1], vega.GREY, vega.PALETTE[0]]
+    scale = {"domain": [1 / MOST_LEAD, 1, MOST_LEAD], "range": hues, "clamp": True}
+    legend = {"format": ".2f", "values": scale["domain"], "gradientLength": 200, "titleLimit": 300}
+    heat = vega.quantity("lead", title="over the faster library", scale=scale, legend=legend)
+    tooltip = [*tooltips(formats.rate_unit_of(points).name, series), vega.quantity("lead", title="lead", format=".3r")]
+    layers = [vega.layer(vega.dots(90), transform=calculations(series), x=x, y=y, color=heat, tooltip=tooltip)]
+    own = {
+        "side": [math.sqrt(row["m"] * row["n"]) for row in points],
+        **{name: [row[name] for row in points] for name in ("k", "lead")},
+    }
+    columns = columns_of(points, series) | {name: vega.rounded(values) for name, values in own.items()}
+    caption = f"Speed of {points[0]['label']} over the faster of {library} at {len(points)} shapes, {described(series)}"
+    devices = list({row["device"] for row in points})
+    yield Figure("map", caption, columns, vega.layered(layers, height), titles_of(series), series.dtype, devices[0])
 
 
 def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 340) -> Iterator[Figure]:
@@ -245,15 +272,9 @@ def over_sizes(rows: Sequence[Row]) -> str:
     """
     texts = []
     for dtype in dict.fromkeys(row["dtype"] for row in rows):
-        here = first_series([row for row in rows if row["dtype"] == dtype])
-        sizes, of_rung = analysis.by_size(here), {}
-        for row in here:
-            if row["role"] == "rung" and not row["arithmetic"] and row["ratio"] > 0:
-                of_rung.setdefault(row["label"], []).append(row)
-        whole = [points for _, points in sorted(of_rung.items()) if len(analysis.by_size(points)) == len(sizes)]
-        if len(sizes) < SEVERAL_SIZES or not whole:
+        points = _leading(first_series([row for row in rows if row["dtype"] == dtype]))
+        if len(points) < SEVERAL_SIZES:
             continue
-        points = max(whole, key=lambda points: geometric_mean(row["lead"] for row in points))
         of_rung = sorted(points, key=lambda row: row["lead"])
         means = [
             f"{formats.times(geometric_mean(row[ratio] for row in points))} {points[0][library]}"
@@ -262,11 +283,21 @@ def over_sizes(rows: Sequence[Row]) -> str:
         ]
         several = len(means) > 1
         least, most = (f"{formats.times(row['lead'])} at {formats.size(row)}" for row in (of_rung[0], of_rung[-1]))
-        text = f"Over {len(sizes)} sizes in {dtype}, {points[0]['label']} has {listed(means)} (geometric mean"
+        text = f"Over {len(points)} sizes in {dtype}, {points[0]['label']} has {listed(means)} (geometric mean"
         text += f"{'s). Relative to the faster of both it is' if several else '),'} from {least} to {most}"
         slower = [formats.size(row) for row in of_rung if row["lead_high"] < 1]
         texts.append(f"{text}; significantly slower at {listed(slower)}." if slower else f"{text}.")
     return " ".join(texts)
+
+
+def _leading(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the points of the rung with the highest mean lead, of those in the type's arithmetic with all sizes."""
+    sizes, of_rung = analysis.by_size(rows), {}
+    for row in rows:
+        if row["role"] == "rung" and not row["arithmetic"] and row["ratio"] > 0:
+            of_rung.setdefault(row["label"], []).append(row)
+    whole = [points for _, points in sorted(of_rung.items()) if len(analysis.by_size(points)) == len(sizes)]
+    return max(whole, key=lambda points: geometric_mean(row["lead"] for row in points), default=())
 
 
 def shapes(rows: Sequence[Row]) -> str:
@@ -305,7 +336,7 @@ def _listed_first(rows: Sequence[Row]) -> list[str]:
 
 CHAPTER = chapter(
     "sizes",
-    figures=(ratio_against_size, rate_against_size, ladders),
+    figures=(map_of_shapes, ratio_against_size, rate_against_size, ladders),
     answers=(
         Answer(best, each_device=True, each_size=True),
         Answer(over_sizes, "rungs", each_device=True),
