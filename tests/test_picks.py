@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hpcmm.experiment import fingerprint
 from hpcmm.model import HpcmmError, Task
 from hpcmm.operations import OPERATIONS, waves
-from hpcmm.operations.builds import builds
+from hpcmm.operations.choice import builds
 from hpcmm.operations.tabled import Tabled
 
 MATMUL = OPERATIONS["matmul"]

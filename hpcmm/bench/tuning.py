@@ -10,7 +10,7 @@ from hpcmm.backends.base import Backend
 from hpcmm.model import DeviceError, Operation, Task
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import trials
-from hpcmm.operations.builds import builds
+from hpcmm.operations.choice import builds
 from hpcmm.operations.shapes import KINDS, of_kind
 from hpcmm.operations.tables import Entry
 

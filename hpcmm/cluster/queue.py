@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hpcmm.cluster.commands import NoAnswer, NotInstalled, check_output
@@ -108,12 +108,12 @@ def clusters_of(left: Iterable[Record]) -> list[str]:
     return sorted({"", *(cluster for each in named for cluster in each.split(","))})
 
 
-def _by_cluster(jobs: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+def _by_cluster(jobs: Iterable[str]) -> Iterable[tuple[str, list[str]]]:
     found = defaultdict(list)
     for job in jobs:
         number, _, cluster = job.partition(";")
         found[cluster].append(number)
-    yield from found.items()
+    return found.items()
 
 
 def _option(cluster: str) -> list[str]:

@@ -75,13 +75,8 @@ class Site:
 
     @property
     def resources(self) -> dict[str, str]:
-        given = {
-            "slurm_partition": self.partition,
-            "slurm_account": self.account,
-            "qos": self.qos,
-            "constraint": self.constraint,
-        }
-        return {name: value for name, value in given.items() if value}
+        names = {"slurm_partition": "partition", "slurm_account": "account", "qos": "qos", "constraint": "constraint"}
+        return {name: value for name, field in names.items() if (value := getattr(self, field))}
 
 
 def read(path: Path) -> Site:

@@ -106,8 +106,8 @@ def reasons_of(batch: Batch, failed: Mapping[str, str], ending: str) -> dict[str
 def why_it_ended(results: Path, job: str, name: str = "") -> str:
     """Return the line of a job's logs with the reason why it failed, or why its batch of this name failed."""
     log, started = results / "logs" / f"{job}.log", (results / "plan.json").stat().st_mtime
-    logs = [path for path in (log, *log.parent.glob(f"{log.stem}.*.log")) if path.is_file()]  # of the parts of the job
-    logs = [path for path in logs if path.stat().st_mtime >= started]
+    parts = log, *log.parent.glob(f"{log.stem}.*.log")
+    logs = [path for path in parts if path.is_file() and path.stat().st_mtime >= started]
     errors = first_errors([str(path) for path in logs], name)
     if not errors and log not in logs:
         return "its job did not start"

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hpcmm.model import Task, Variant
 from hpcmm.operations import tables, waves
-from hpcmm.operations.builds import Build, builds
 from hpcmm.operations.tables import Entry, Trial
 
 NEAREST = 8  # shapes of a table that correct the model
@@ -27,6 +26,42 @@ UNALIKE = 2.0  # added to the distance if rows are aligned otherwise, or if only
 TRIED = 12  # builds of a trial
 
 OTHERS = {"float16": "bfloat16"}  # types whose times are those of another one
+
+
+@dataclass(frozen=True)
+class Build:
+    """A rung with one tile and one division of its terms."""
+
+    name: str  # the rung, and what distinguishes the build from others of the rung, as ``Task.pick`` has it
+    task: Task  # the task with a variant that always runs this build
+
+
+_variants: dict[tuple[int, str], tuple[Variant, list[tuple[str, Variant]]]] = {}  # by identity, with the key's record
+
+
+def variants(variant: Variant, dtype: str) -> list[tuple[str, Variant]]:
+    """Return the name of each build of a rung, and a variant that always runs it."""
+    key = id(variant), dtype
+    if key not in _variants:
+        records = []
+        for geometry in variant.geometry_of(dtype).builds():
+            one = replace(variant, geometry=geometry)
+            pick = geometry.pick(Task(None, one, (), dtype))
+            records.append((", ".join(filter(None, (variant.name, pick))), one))
+        _variants[key] = variant, records
+    return _variants[key][1]
+
+
+def builds(task: Task) -> list[Build]:
+    """Return the builds that a task's variant picks from, those of its own rung if it picks none.
+
+    They are those that suit the task; all if none does.
+    """
+    own = task.variant
+    rungs = map(task.operation.variant, own.picks.rungs(task.dtype)) if own.picks else [own]
+    every = [Build(name, replace(task, variant=one)) for rung in rungs for name, one in variants(rung, task.dtype)]
+    suited = [each for each in every if each.task.geometry.suits(each.task)] if task.shape else []
+    return suited or every
 
 
 class Chosen(NamedTuple):

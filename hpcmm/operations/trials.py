@@ -17,7 +17,7 @@ import numpy as np
 
 from hpcmm.model import DeviceError, Task, Variant
 from hpcmm.operations import choice, tables, turns
-from hpcmm.operations.builds import Build
+from hpcmm.operations.choice import Build
 from hpcmm.system import surroundings
 
 LEAST_ROUNDS, MOST_ROUNDS, ROUND_SECONDS = 3, 7, 20e-3  # rounds in which promising builds take turns for a table
