@@ -512,14 +512,6 @@ def signal_rank_1(number: int):
     return send
 
 
-def fill_its_disk(workflow: Workflow, sweep: str) -> None:
-    """Leave no room for another point; its folder is a disk of its own."""
-    filler = workflow.folder / "results/raw" / sweep / "filler"
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
-
-
 # sweep -> the way in, its number of ranks, the fault of its job after the first point, the message to the user
 # (None: Slurm runs it again by itself)
 FAULTS = {
@@ -528,10 +520,8 @@ FAULTS = {
     "lost": ("literal", 1, lose_its_node, None),
     "memory": ("literal", 1, let_it_grow, "exceeded memory limit|OUT_OF_MEMORY"),
     "preempted": ("slurm", 1, push_it_aside, None),
-    "raising": ("literal", 2, signal_rank_1(signal.SIGINT), "KeyboardInterrupt"),
     "killed": ("slurm", 2, signal_rank_1(signal.SIGKILL), r"Killed \(signal 9\)"),
     "stuck": ("slurm", 2, signal_rank_1(signal.SIGSTOP), r"rank 0 of 2 .*stuck in stuck.*: serial \d+x.* for"),
-    "cramped": ("literal", 1, fill_its_disk, "No space left on device; the points before this one are kept"),
 }
 FAILING = [name for name, (*_, reason) in FAULTS.items() if reason]
 SWEEPS = {name: products(ranks) for name, (_, ranks, *_) in FAULTS.items()} | {
@@ -561,9 +551,6 @@ class Broken(Workflow):
 
     def break_all(self) -> None:
         """Run it, and break each job as soon as it has a point."""
-        small = self.folder / "results/raw/cramped"
-        small.mkdir(parents=True)  # of both workflows: one has no such sweep
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)], check=True)
         self.start(*WAYS[self.way])
         with ThreadPoolExecutor(len(self.faults)) as pool:
             breaking = pool.map(self.break_one, self.faults)
@@ -593,7 +580,6 @@ class Broken(Workflow):
 
     def mend_all(self) -> None:
         """Take the causes away, and type the command again: once to be killed, once to the end."""
-        subprocess.run(["mount", "-o", "remount,size=64m", str(self.folder / "results/raw/cramped")], check=True)
         for node in self.lost_nodes:
             subprocess.run([SLURM, "node", node], check=True)
         self.set_site(partition="alone", memory_mb=2000, patience=300)
@@ -620,7 +606,7 @@ class Broken(Workflow):
         """
         end = time.monotonic() + timeout
         while time.monotonic() < end and self.process.poll() is None:
-            for sweep in [each for each in before if each not in ("memory", "cramped")]:
+            for sweep in [each for each in before if each != "memory"]:
                 if len(before[sweep]) < len(self.journal(sweep)) < POINTS - 3 and self.has_record_of(sweep):
                     with contextlib.suppress(KeyError, psutil.Error):  # it was faster; the next one
                         rank = self.ranks(sweep)[0]
@@ -644,8 +630,6 @@ def broken(tmp_path_factory):
         yield together
     finally:
         together.stop()
-        for workflow in together.workflows.values():
-            subprocess.run(["umount", "--lazy", workflow.folder / "results/raw/cramped"], check=False)
 
 
 @pytest.fixture(scope="module")
