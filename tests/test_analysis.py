@@ -30,8 +30,8 @@ def reduction(variant, n=1024, dtype="int32", ranks=1):
     return Point("sum", variant, (n,), dtype, ranks)
 
 
-def derive(tmp_path, *rows, sweep="size"):
-    return analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {sweep: rows})))
+def derive(*rows, sweep="size"):
+    return analysis.measurements(timings.columns({sweep: rows}))
 
 
 @given(st.lists(st.lists(st.floats(1e-9, 1e3) | st.just(float("nan")), max_size=30), max_size=6), st.randoms())
@@ -48,17 +48,17 @@ def test_grouped_medians_equal_the_median_of_each_group(groups, random):
 
 
 @pytest.mark.parametrize("name", ["operation", "dtype", "algorithm", "device"])
-def test_unknown_names_are_refused(tmp_path, name):
+def test_unknown_names_are_refused(name):
     point = Point("sum", "serial", (8,), "int32", 1)
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": [measurement(point)]}))
+    columns = timings.columns({"size": [measurement(point)]})
     columns["measurements"][name][0] = "newer"
     with pytest.raises(store.StoreError, match=r"newer.* unknown to this version: upgrade"):
         analysis.measurements(columns)
 
 
-def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank(tmp_path):
+def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank():
     times = [(1.0, 4.0), (5.0, 2.0), (3.0, 3.5)]
-    (row,) = derive(tmp_path, measurement(matmul(ranks=2), samples=kernel_samples(times))).to_dict("records")
+    (row,) = derive(measurement(matmul(ranks=2), samples=kernel_samples(times))).to_dict("records")
     assert row["seconds"] == 4.0
     assert row["repetitions"] == 3
     assert np.isnan(row["seconds_low"]) and np.isnan(row["seconds_high"])
@@ -68,22 +68,22 @@ def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank(tmp_
     assert row["result"] == "PASS"
 
 
-def test_interval_of_the_rate_is_the_inverted_interval_of_the_time(tmp_path):
+def test_interval_of_the_rate_is_the_inverted_interval_of_the_time():
     samples = [Sample(visit, 0, False, {"kernel": each}, visit=visit) for visit, each in enumerate((5.0, 4.5, 5.5))]
-    (row,) = derive(tmp_path, measurement(matmul(), samples=samples)).to_dict("records")
+    (row,) = derive(measurement(matmul(), samples=samples)).to_dict("records")
     assert row["seconds_low"] < row["seconds"] < row["seconds_high"] and row["seconds"] == pytest.approx(5.0)
     rates = (row["flops_per_second_low"], row["flops_per_second"], row["flops_per_second_high"])
     assert rates == tuple(2 * 64**3 / row[name] for name in ("seconds_high", "seconds", "seconds_low"))
 
 
-def test_phases_are_of_the_end_to_end_time_only(tmp_path):
+def test_phases_are_of_the_end_to_end_time_only():
     calls = [
         [{"scatter": 1.0, "kernel": 2.0, "total": 6.0}, {"scatter": 1.5, "kernel": 1.0, "total": 6.5}],
         [{"scatter": 0.5, "kernel": 4.0, "total": 9.0}, {"scatter": 0.4, "kernel": 1.0, "total": 8.0}],
         [{"scatter": 1.0, "kernel": 3.0, "total": 7.0}, {"scatter": 1.1, "kernel": 1.0, "total": 7.5}],
     ]
     samples = (*kernel_samples([(0.25, 0.125)]), *call_samples(calls))
-    rows = derive(tmp_path, measurement(matmul(ranks=2), samples=samples))
+    rows = derive(measurement(matmul(ranks=2), samples=samples))
     (row,) = analysis.phases(analysis.row_dicts(rows))
     assert row["seconds"] == 0.25
     assert row["call_seconds"] == 7.5
@@ -94,11 +94,10 @@ def test_phases_are_of_the_end_to_end_time_only(tmp_path):
     assert row["call_flops_per_second"] == 2 * 64**3 / 7.5
 
 
-def test_ratio_is_the_median_over_pairs_of_repetitions(tmp_path):
+def test_ratio_is_the_median_over_pairs_of_repetitions():
     point = matmul("tiled_padded", tile=16)
     own, library = [2.0, 4.0, 10.0], [1.0, 8.0, 5.0]
     rows = derive(
-        tmp_path,
         measurement(point, samples=kernel_samples(own)),
         measurement(point, "cublas", samples=kernel_samples([*library, 100.0])),
     )
@@ -109,7 +108,7 @@ def test_ratio_is_the_median_over_pairs_of_repetitions(tmp_path):
     assert list(rows["label"]) == ["tiled_padded 16", "cublas"]
 
 
-def test_ratio_is_to_the_baseline_of_the_same_point(tmp_path):
+def test_ratio_is_to_the_baseline_of_the_same_point():
     rows = []
     for i, (tile, n, dtype, ranks) in enumerate([(8, 64, "float32", 1), (16, 64, "float32", 1), (8, 128, "float32", 1),
                                                  (8, 64, "float64", 1), (8, 64, "float32", 2)]):  # fmt: skip
@@ -118,17 +117,16 @@ def test_ratio_is_to_the_baseline_of_the_same_point(tmp_path):
             measurement(point, samples=kernel_samples([1.0])),
             measurement(point, "cublas", samples=kernel_samples([i + 2.0])),
         ]
-    found = analysis.points(derive(tmp_path, *rows))
+    found = analysis.points(derive(*rows))
     assert sorted(found["ratio"]) == [2.0, 3.0, 4.0, 5.0, 6.0]
     assert found.set_index(["tile", "n", "dtype", "ranks"])["ratio"][16, 64, "float32", 1] == 3.0
 
 
-def test_a_fail_with_samples_has_no_number(tmp_path):
+def test_a_fail_with_samples_has_no_number():
     state = {"throttle_reasons": 0x8}
     calls = call_samples([[{"kernel": 1.0, "total": 1.0}]])
     point = matmul()
     rows = derive(
-        tmp_path,
         measurement(point, verdict=FAIL, samples=(*kernel_samples([1.0] * 9, state), *calls)),
         measurement(point, "cublas", samples=kernel_samples([1.0] * 9)),
         measurement(matmul("cublas"), verdict=FAIL, samples=kernel_samples([1.0] * 9)),
@@ -141,10 +139,9 @@ def test_a_fail_with_samples_has_no_number(tmp_path):
     assert (failed["repetitions"] == 0).all() and not failed["throttled"].any()
 
 
-def test_a_failed_baseline_gives_no_ratio(tmp_path):
+def test_a_failed_baseline_gives_no_ratio():
     point = matmul()
     rows = derive(
-        tmp_path,
         measurement(point, samples=kernel_samples([1.0])),
         measurement(point, "cublas", verdict=FAIL, samples=kernel_samples([1.0])),
     )
@@ -157,19 +154,19 @@ def test_a_failed_baseline_gives_no_ratio(tmp_path):
     [(0x0, False), (0x1, False), (0x2, False), (0x100, False), (0x4, True), (0x8, True), (0x20, True), (0x40, True),
      (0x80, True), (0x1 | 0x4, True), (float("nan"), False)],
 )  # fmt: skip
-def test_throttled_samples_are_flagged_and_kept(tmp_path, reasons, flagged):
+def test_throttled_samples_are_flagged_and_kept(reasons, flagged):
     samples = kernel_samples([1.0, 2.0, 3.0])
     last = Sample(2, 0, False, {"kernel": 3.0}, {"throttle_reasons": reasons})
-    (row,) = derive(tmp_path, measurement(matmul(), samples=(*samples[:2], last))).to_dict("records")
+    (row,) = derive(measurement(matmul(), samples=(*samples[:2], last))).to_dict("records")
     assert row["throttled"] == flagged
     assert row["seconds"] == 2.0
 
 
-def test_series_are_split_by_dtype_and_ranks_in_ladder_order(tmp_path):
+def test_series_are_split_by_dtype_and_ranks_in_ladder_order():
     points = [matmul(v, n, dtype, ranks, **({"tile": tile} if tile else {}))
               for dtype in ("float64", "float32") for ranks in (2, 1) for n in (128, 64)
               for v, tile in (("cublas", 0), ("tiled_padded", 32), ("tiled_padded", 8), ("serial", 0))]  # fmt: skip
-    frame = derive(tmp_path, *(measurement(p, samples=kernel_samples([1.0])) for p in points))
+    frame = derive(*(measurement(p, samples=kernel_samples([1.0])) for p in points))
     found = list(analysis.series(frame))
     assert [(s.sweep, s.dtype, s.ranks, s.setting) for s in found] == [
         ("size", dtype, ranks, "alpha 1.5, beta 0.5") for dtype in ("float32", "float64") for ranks in (1, 2)
@@ -186,12 +183,12 @@ def test_shapes_that_differ_in_one_dimension_are_different_sizes():
         assert analysis.largest(rows) == rows[1:] and analysis.largest([]) == []
 
 
-def test_ladder_steps_are_within_a_device_and_a_length(tmp_path):
+def test_ladder_steps_are_within_a_device_and_a_length():
     seconds = {"serial": 8.0, "openmp": 2.0, "numpy": 1.0, "divergent": 12.0, "sequential": 3.0, "cub": 0.5}
     rows = [
         measurement(reduction(v, n), samples=kernel_samples([t * n])) for n in (1024, 4096) for v, t in seconds.items()
     ]
-    (found,) = analysis.series(derive(tmp_path, *rows))
+    (found,) = analysis.series(derive(*rows))
     table = pd.DataFrame(analysis.ladder(found.rows)).set_index(["n", "label"])
     for n in (1024, 4096):
         at = table.loc[n]
@@ -204,27 +201,27 @@ def test_ladder_steps_are_within_a_device_and_a_length(tmp_path):
         assert at.loc["cub", "bytes_per_second"] == (n + 1) * 4 / (0.5 * n)
 
 
-def test_the_rung_after_a_fail_has_no_step(tmp_path):
+def test_the_rung_after_a_fail_has_no_step():
     rows = [
         measurement(reduction("divergent"), verdict=FAIL),
         measurement(reduction("sequential"), samples=kernel_samples([1.0])),
         measurement(reduction("cub"), samples=kernel_samples([1.0])),
     ]
-    (found,) = analysis.series(derive(tmp_path, *rows))
+    (found,) = analysis.series(derive(*rows))
     assert all(math.isnan(row[name]) for row in analysis.ladder(found.rows) for name in ("step", "cumulative"))
 
 
 @pytest.mark.parametrize("tiles", [(32,), (16, 32)])
-def test_a_step_compares_no_two_tiles(tmp_path, tiles):
+def test_a_step_compares_no_two_tiles(tiles):
     points = [matmul("tiled_padded", tile=tile) for tile in tiles] + [matmul("tiled_four_blocks", tile=16)]
     rows = [measurement(each, samples=kernel_samples([1.0 + each.tile])) for each in [*points, matmul("register_1d")]]
-    (found,) = analysis.series(derive(tmp_path, *rows))
+    (found,) = analysis.series(derive(*rows))
     counterpart = {row["variant"]: row["counterpart"] for row in analysis.ladder(found.rows)}
     assert counterpart["tiled_four_blocks"] == ("tiled_padded 16" if 16 in tiles else "")
     assert counterpart["register_1d"] == f"tiled_padded {tiles[0]}"  # register_1d has no tile
 
 
-def test_summary_counts_points_and_keeps_the_reasons(tmp_path):
+def test_summary_counts_points_and_keeps_the_reasons():
     point = matmul()
     rows = [
         measurement(point, verdict=FAIL),
@@ -233,7 +230,7 @@ def test_summary_counts_points_and_keeps_the_reasons(tmp_path):
         measurement(matmul("cublas"), samples=kernel_samples([1.0])),
     ]
     omitted = [{"sweep": "size", "variant": "cublas", "ranks": 2, "reason": "no CUDA device"}]
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, omitted=omitted))
+    columns = timings.columns({"size": rows}, omitted=omitted)
     found = analysis.summary(columns, analysis.measurements(columns))
     assert found.line == "3 points: 2 PASS, 1 FAIL, 1 throttled; 1 variant of sweeps not measured"
     assert list(found.failures["contender"]) == ["naive"]
@@ -265,10 +262,10 @@ def of_run(naive: float, cublas: float) -> dict:
     return {"size": rows}
 
 
-def test_the_newest_run_on_a_machine_counts(tmp_path):
+def test_the_newest_run_on_a_machine_counts():
     machine = {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "H200"}]}
     old, new = ({**machine, "host": host, "utc": f"2026-0{month}-01"} for host, month in (("n1", 1), ("n2", 2)))
-    columns = merged(tmp_path, (new, of_run(4.0, 1.0)), (old, of_run(2.0, 1.5)))
+    columns = merged((new, of_run(4.0, 1.0)), (old, of_run(2.0, 1.5)))
     frame = analysis.measurements(columns)
     (row,) = analysis.points(frame).to_dict("records")
     assert row["seconds"] == 4.0 and row["ratio"] == 0.25
@@ -276,13 +273,13 @@ def test_the_newest_run_on_a_machine_counts(tmp_path):
     assert set(analysis.split_by_machine(frame)["sweep"]) == {"size"}
 
 
-def test_kinds_of_machines_are_separate(tmp_path):
+def test_kinds_of_machines_are_separate():
     kinds = [
         {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "H200"}], "utc": "2026-01-01"},
         {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "A100"}] * 2, "utc": "2026-01-02"},
     ]
     only = {"here": [measurement(matmul(ranks=2), samples=kernel_samples([[1.0, 1.0]] * 6))]}
-    columns = merged(tmp_path, *zip(kinds, (of_run(4.0, 1.0), of_run(2.0, 1.5) | only), strict=True))
+    columns = merged(*zip(kinds, (of_run(4.0, 1.0), of_run(2.0, 1.5) | only), strict=True))
     frame = analysis.split_by_machine(analysis.measurements(columns))
     found = {series.sweep: series.points["seconds"].tolist() for series in analysis.series(frame)}
     a100, h200 = "Model T, 2 cores, A100", "Model T, 2 cores, H200"
@@ -290,11 +287,11 @@ def test_kinds_of_machines_are_separate(tmp_path):
     assert analysis.summary(columns, frame).superseded == 0 and analysis.summary(columns, frame).machines == 2
 
 
-def test_a_cpu_run_belongs_to_the_machine_with_the_same_cpu(tmp_path):
+def test_a_cpu_run_belongs_to_the_machine_with_the_same_cpu():
     cpu = {"model": "Model T", "cores": 2}
     gpu = {"cpu": cpu, "gpus": [{"name": "H200"}], "measuring": {"cache": "hot"}}
     other = {"cpu": {"model": "Model S"}}
-    columns = merged(tmp_path, (gpu, of_run(1, 1)), ({"cpu": cpu}, of_run(1, 1)), (other, of_run(1, 1)))
+    columns = merged((gpu, of_run(1, 1)), ({"cpu": cpu}, of_run(1, 1)), (other, of_run(1, 1)))
     assert analysis.machines(columns) == [
         ("H200", "Model T, 2 cores, H200, hot caches"),
         ("", "Model T, 2 cores, H200"),
@@ -302,11 +299,11 @@ def test_a_cpu_run_belongs_to_the_machine_with_the_same_cpu(tmp_path):
     ]
 
 
-def test_a_part_of_a_cpu_is_named_where_no_gpu_is_beside_it(tmp_path):
+def test_a_part_of_a_cpu_is_named_where_no_gpu_is_beside_it():
     part = {"surroundings": {"limits": {"CPU affinity": "8 of 64 CPUs"}}}
     alone, beside = ({"cpu": {"model": model, "cores": 64}} | part for model in ("Model S", "Model T"))
     gpu = {"cpu": beside["cpu"], "gpus": [{"name": "H200"}]} | part
-    columns = merged(tmp_path, *((each, of_run(1, 1)) for each in (alone, gpu, beside)))
+    columns = merged(*((each, of_run(1, 1)) for each in (alone, gpu, beside)))
     machines = [machine for _, machine in analysis.machines(columns)]
     assert machines == ["Model S, 8 of 64 CPUs", *["Model T, 64 cores, H200"] * 2]
 
@@ -316,7 +313,7 @@ def test_unreadable_provenance_is_empty():
     assert [run["provenance"] for run in analysis.runs(columns)] == [{"host": "h"}, {}, {}]
 
 
-def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch(tmp_path):
+def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch():
     times = [5.0, 4.5, 5.5]
 
     def visits(factor):
@@ -330,14 +327,14 @@ def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch(tmp_path):
         measurement(matmul("pitched", n=128, tile=8), samples=kernel_samples(times)),
         measurement(matmul("tiled_padded", n=128, tile=8), verdict=FAIL),
     ]
-    (row,) = analysis.pitch_pairs(analysis.row_dicts(analysis.points(derive(tmp_path, *rows))))
+    (row,) = analysis.pitch_pairs(analysis.row_dicts(analysis.points(derive(*rows))))
     assert (row["variant"], row["n"], row["tile"], row["dtype"]) == ("pitched", 64, 8.0, "float32")
     half = math.log(row["seconds_high"] / row["seconds"])
     assert row["gain"] == pytest.approx(4.0)
     assert [row["gain_low"], row["gain_high"]] == pytest.approx([4 * math.exp(-2 * half), 4 * math.exp(2 * half)])
 
 
-def test_a_roofline_has_the_fastest_points_and_highest_rates(tmp_path):
+def test_a_roofline_has_the_fastest_points_and_highest_rates():
     vector = Point("sum", "sequential", (1024,), "float32", 1)
     took = [
         *((matmul(), 2.0), (matmul(n=128), 8.0), (matmul("cublas", n=128), 4.0), (matmul(n=128, ranks=2), 0.001)),
@@ -345,10 +342,8 @@ def test_a_roofline_has_the_fastest_points_and_highest_rates(tmp_path):
     ]
     rows = [measurement(point, samples=kernel_samples([[seconds] * point.ranks] * 3)) for point, seconds in took]
     rows.append(measurement(matmul("tiled_padded", dtype="float64", tile=8), verdict=FAIL))
-    assert list(analysis.rooflines(derive(tmp_path, *rows))) == []  # a hardware limit is not known
-    (tmp_path / "known").mkdir()
-    path = timings.write(tmp_path / "known" / "timings.h5", {"size": rows}, {"gpus": [CHIP]})
-    (roof,) = analysis.rooflines(analysis.measurements(store.read(path)))
+    assert list(analysis.rooflines(derive(*rows))) == []  # a hardware limit is not known
+    (roof,) = analysis.rooflines(analysis.measurements(timings.columns({"size": rows}, {"gpus": [CHIP]})))
     assert (roof.device, roof.dtype) == ("cuda", "float32")
     assert roof.ceilings[1:] == [("highest rates of this run", 2 * 128**3 / 4.0, pytest.approx(4 * 1025 / 1e-6))]
     assert roof.rungs[["rung", "n", "seconds"]].to_numpy().tolist() == [
@@ -356,7 +351,7 @@ def test_a_roofline_has_the_fastest_points_and_highest_rates(tmp_path):
     ]
 
 
-def test_states_are_medians_of_neighbours_on_rank_0(tmp_path, monkeypatch):
+def test_states_are_medians_of_neighbours_on_rank_0(monkeypatch):
     def clocked_at(clocks):
         return tuple(
             Sample(i, rank, False, {"kernel": 1.0}, {"sm_clock": clock + 100 * rank, "power": 2 * clock})
@@ -369,7 +364,7 @@ def test_states_are_medians_of_neighbours_on_rank_0(tmp_path, monkeypatch):
         "none": [measurement(matmul("serial", ranks=2), samples=kernel_samples([(1.0, 1.0)]))],
         "warm": [measurement(matmul(ranks=2), samples=clocked_at([5.0, 7.0]))],
     }
-    columns = store.read(timings.write(tmp_path / "timings.h5", sweeps))
+    columns = timings.columns(sweeps)
     frame = analysis.measurements(columns)
     columns_of = ["sample", "sweep", "sm_clock", "power"]
     each = analysis.clock_samples(columns, frame)[columns_of].to_numpy().tolist()
@@ -384,18 +379,16 @@ def test_states_are_medians_of_neighbours_on_rank_0(tmp_path, monkeypatch):
 CHIP = {"compute_capability": "90", "multiprocessors": 10, "max_sm_clock": 2e9, "memory_bytes_per_second": 1e12}
 
 
-def limited(tmp_path, *rows, gpus=(CHIP,), **provenance):
-    path = timings.write(tmp_path / "timings.h5", {"size": rows}, {"gpus": list(gpus), **provenance})
-    return analysis.measurements(store.read(path))
+def limited(*rows, gpus=(CHIP,), **provenance):
+    return analysis.measurements(timings.columns({"size": rows}, {"gpus": list(gpus), **provenance}))
 
 
 def lasting(seconds):
     return visit_samples([seconds] * 6)
 
 
-def test_the_arithmetic_limit_is_at_the_maximum_clock(tmp_path):
+def test_the_arithmetic_limit_is_at_the_maximum_clock():
     rows = limited(
-        tmp_path,
         measurement(matmul(n=512), samples=lasting(1e-3), clock=1.5e9),
         measurement(matmul(n=512, dtype="float64"), samples=kernel_samples([1e-3] * 3, {"sm_clock": 1e9})),
     )
@@ -408,7 +401,7 @@ def test_the_arithmetic_limit_is_at_the_maximum_clock(tmp_path):
     assert [row[ladder.head.index("SM clock")].text for row in ladder.rows] == ["1.50 GHz"]
 
 
-def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
+def test_a_library_for_context_is_no_rung_and_no_baseline():
     names = ("naive", "large_thread_tile", "cublas", "cublaslt", "cublas_tf32")
     seconds = dict(zip(names, (4e-3, 2e-3, 1e-3, 0.5e-3, 0.25e-3), strict=True))
     rows = []
@@ -416,7 +409,7 @@ def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
         rows.append(measurement(matmul(name, n=512), samples=lasting(seconds[name])))
         if name != "cublas":
             rows.append(measurement(matmul(name, n=512), "cublas", samples=lasting(seconds["cublas"])))
-    points = analysis.points(limited(tmp_path, *rows)).set_index("variant")
+    points = analysis.points(limited(*rows)).set_index("variant")
     assert list(points["role"]) == ["rung", "rung", "baseline", "context", "context"]
     assert list(points["ratio"]) == pytest.approx([0.25, 0.5, 1.0, 2.0, 4.0])
     assert list(points["ceiling"]) == ["float32 FMA units"] * 4 + ["TF32 on tensor cores"]
@@ -431,13 +424,13 @@ def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
     )
 
 
-def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart(tmp_path):
+def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart():
     rows = []
     for n in (128, 256, 512):
         for name, seconds in (("naive", 2e-3), ("tensor_core", 0.5e-3)):
             rows += [measurement(matmul(name, n=n), samples=lasting(seconds))]
             rows += [measurement(matmul(name, n=n), "cublas", samples=lasting(1e-3))]
-    (series,) = analysis.series(limited(tmp_path, *rows))
+    (series,) = analysis.series(limited(*rows))
     found = headlines.by_size(series.rows)
     both = " (three TF32 products against float32)"
     assert found.value == "0 of 3" and found.text == (
@@ -447,10 +440,10 @@ def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart(tmp_p
     )
 
 
-def test_other_arithmetic_has_its_own_limit(tmp_path):
+def test_other_arithmetic_has_its_own_limit():
     pairs = itertools.product(("tensor_core", "swizzled"), ("float32", "float64"))
     points = [matmul(variant, n=512, dtype=dtype) for variant, dtype in pairs]
-    rows = limited(tmp_path, *(measurement(point, samples=lasting(1e-3)) for point in points))
+    rows = limited(*(measurement(point, samples=lasting(1e-3)) for point in points))
     assert list(rows["arithmetic"]) == ["three TF32 products", "", "", ""]
     emulated = "three TF32 products on tensor cores"
     assert list(rows["ceiling"]) == [emulated, "float64 tensor cores", "float32 FMA units", "float64 tensor cores"]
@@ -459,40 +452,38 @@ def test_other_arithmetic_has_its_own_limit(tmp_path):
     assert roof.ceilings[1] == ("three TF32 products", pytest.approx(10 * 2048 / 3 * 2e9), 1e12)
 
 
-def test_the_roofline_bends_at_the_bandwidth(tmp_path):
+def test_the_roofline_bends_at_the_bandwidth():
     point = Point("matmul", "naive", (4096, 1, 4096), "float32", 1, MATMUL)
-    (row,) = limited(tmp_path, measurement(point, samples=lasting(1e-3))).to_dict("records")
+    (row,) = limited(measurement(point, samples=lasting(1e-3))).to_dict("records")
     nbytes = 4 * (4096 * 4096 + 4096 + 2 * 4096)
     assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(nbytes / 1e12 / 1e-3))
 
 
-def test_reductions_are_limited_by_the_memory_of_all_gpus(tmp_path):
+def test_reductions_are_limited_by_the_memory_of_all_gpus():
     gpus = [CHIP | {"uuid": "a"}, CHIP | {"uuid": "b"}]
-    (row,) = limited(tmp_path, measurement(reduction("sequential", ranks=2), samples=lasting(1e-6)), gpus=gpus).to_dict(
-        "records"
-    )
+    (row,) = limited(measurement(reduction("sequential", ranks=2), samples=lasting(1e-6)), gpus=gpus).to_dict("records")
     assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(4 * 1025 / 2e12 / 1e-6))
 
 
-def test_an_unknown_limit_is_nan(tmp_path):
+def test_an_unknown_limit_is_nan():
     old = {key: value for key, value in CHIP.items() if key != "memory_bytes_per_second"}
     rows = [
-        limited(tmp_path, measurement(matmul("serial"), samples=kernel_samples([1.0]))),
-        limited(tmp_path, measurement(matmul(), samples=lasting(1e-6)), gpus=()),
-        limited(tmp_path, measurement(matmul(), samples=lasting(1e-6)), gpus=(old,)),
-        limited(tmp_path, measurement(reduction("sequential"), samples=lasting(1e-6)), measuring={"cache": "hot"}),
-        limited(tmp_path, measurement(matmul(), verdict=FAIL)),
+        limited(measurement(matmul("serial"), samples=kernel_samples([1.0]))),
+        limited(measurement(matmul(), samples=lasting(1e-6)), gpus=()),
+        limited(measurement(matmul(), samples=lasting(1e-6)), gpus=(old,)),
+        limited(measurement(reduction("sequential"), samples=lasting(1e-6)), measuring={"cache": "hot"}),
+        limited(measurement(matmul(), verdict=FAIL)),
     ]
     assert all(np.isnan(frame["fraction"].iloc[0]) for frame in rows)
     assert [frame["ceiling"].iloc[0] for frame in rows[:4]] == [""] * 4
 
 
-def test_with_hot_caches_a_product_has_only_the_arithmetic_limit(tmp_path):
-    rows = limited(tmp_path, measurement(matmul(), samples=lasting(1e-6)), measuring={"cache": "hot"})
+def test_with_hot_caches_a_product_has_only_the_arithmetic_limit():
+    rows = limited(measurement(matmul(), samples=lasting(1e-6)), measuring={"cache": "hot"})
     assert rows["ceiling"].iloc[0] == "float32 FMA units"
 
 
-def test_activities_are_sums_over_all_samples(tmp_path):
+def test_activities_are_sums_over_all_samples():
     calls = [
         [{"upload": 1.0, "kernel": 2.0, "total": 4.0}, {"upload": 3.0, "kernel": 2.0, "total": 6.0}],
         [{"upload": 2.0, "kernel": 4.0, "total": 8.0}, {"upload": 2.0, "kernel": 2.0, "total": 8.0}],
@@ -505,7 +496,7 @@ def test_activities_are_sums_over_all_samples(tmp_path):
         measurement(matmul("tiled_padded", ranks=2, tile=8), verdict=FAIL, samples=samples),
         measurement(matmul("cublas", ranks=2), samples=kernel_samples([(9.0, 9.0)])),
     ]
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
+    columns = timings.columns({"size": rows})
     found = analysis.activities(columns, analysis.measurements(columns))
     assert list(found["label"]) == ["naive 8", "naive 8"]
     names = ["activity", "calls", "total", "mean", "least", "most"]

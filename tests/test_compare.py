@@ -43,14 +43,12 @@ def controls(seed=0, level=1.0, spread=0.001, sizes=CONTROLS):
     ]
 
 
-def compared(tmp_path, before, after, beside=None, **how):
+def compared(before, after, beside=None, **how):
     """Compare two files that have 40 baselines beside variants, or those of ``beside``."""
     beside = (controls(1), controls(2)) if beside is None else beside
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir(exist_ok=True)
-    rows = {"a": [*before, *beside[0]], "b": [*after, *beside[1]]}
-    columns = [store.read(written(tmp_path / name / f"{name}.h5", *each)) for name, each in rows.items()]
-    return compare.compare(*columns, **how)
+    return compare.compare(
+        *(timings.columns({"size": [*rows, *own]}) for rows, own in ((before, beside[0]), (after, beside[1]))), **how
+    )
 
 
 # --- the test ----------------------------------------------------------------------------------------------------
@@ -88,34 +86,34 @@ def test_many_normal_controls_give_the_normal_distribution_and_few_a_wider_one()
 
 
 @pytest.mark.parametrize(("factor", "level"), [(1.004, 1.3), (0.996, 1.0), (1.05, 1.3), (0.95, 1.3)])
-def test_the_level_that_all_baselines_share_is_removed(tmp_path, factor, level):
+def test_the_level_that_all_baselines_share_is_removed(factor, level):
     before, after = [timed(product(), 1.0)], [timed(product(), factor * level)]
-    found = compared(tmp_path, before, after, (controls(1, spread=0.0005), controls(2, level, 0.0005)))
+    found = compared(before, after, (controls(1, spread=0.0005), controls(2, level, 0.0005)))
     (row,) = found.rows.to_dict("records")
     assert row["verdict"] == ("same" if abs(factor - 1) < 0.01 else "slower" if factor > 1 else "faster")
     assert row["ratio"] == pytest.approx(1 / factor, rel=0.001)
     assert any("all take 30 % more time" in note for note in found.noise) is (level == 1.3)
 
 
-def test_a_measured_change_is_called_from_the_least_on_that_is_stated(tmp_path):
+def test_a_measured_change_is_called_from_the_least_on_that_is_stated():
     beside = controls(1, spread=0.02), controls(2, spread=0.02)
     before = [timed(product(n=n), 0.5) for n in (64, 128)]
-    found = compared(tmp_path, before, [timed(product(n=n), 0.505) for n in (64, 128)], beside)
+    found = compared(before, [timed(product(n=n), 0.505) for n in (64, 128)], beside)
     assert set(found.rows["verdict"]) == {"ambiguous"}
     least, ratio = found.rows["least"].iloc[0], found.rows["ratio"].iloc[0]
     assert f"{100 * least:.2g} %" in found.noise[-1] and 0.03 < least < 0.3
     verdicts = []
     for part in (0.99, 1.01):
         seconds = 0.505 * ratio * math.exp(part * math.log1p(least))
-        again = compared(tmp_path, before, [timed(product(n=n), seconds) for n in (64, 128)], beside)
+        again = compared(before, [timed(product(n=n), seconds) for n in (64, 128)], beside)
         verdicts += list(again.rows["verdict"])
     assert verdicts == ["ambiguous", "ambiguous", "slower", "slower"]
 
 
 @pytest.mark.parametrize("count", [0, 1, 20])
-def test_without_enough_baselines_no_point_has_a_verdict(tmp_path, count):
+def test_without_enough_baselines_no_point_has_a_verdict(count):
     beside = [controls(seed, sizes=range(1000, 1000 + count)) for seed in (1, 2)]
-    found = compared(tmp_path, [timed(product(), 1.0)], [timed(product(), 2.0)], beside)
+    found = compared([timed(product(), 1.0)], [timed(product(), 2.0)], beside)
     (row,) = found.rows.to_dict("records")
     assert (row["verdict"], row["ratio"]) == ("not judged", pytest.approx(0.5))
     assert math.isnan(row["low"]) and math.isnan(row["p"]) and not found.judged
@@ -126,7 +124,7 @@ def test_without_enough_baselines_no_point_has_a_verdict(tmp_path, count):
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["scatter", "ring"], ids=["a CPU", "a ring of GPUs"])
 @pytest.mark.parametrize(("likely", "visits"), [(0.3, 3), (0, 3), (0, 1)], ids=["states", "calm", "one visit"])
-def test_points_may_have_states_that_no_baseline_has(tmp_path, likely, visits, algorithm):
+def test_points_may_have_states_that_no_baseline_has(likely, visits, algorithm):
     """A process may be half as fast, as with other pages. Visits show that; with one each, no point is judged."""
     variant, library, ranks = ("serial", "numpy", 1) if algorithm == "scatter" else ("naive", "cublas", 2)
     sizes, sides = range(100, 140), []
@@ -141,8 +139,7 @@ def test_points_may_have_states_that_no_baseline_has(tmp_path, likely, visits, a
             point = dataclasses.replace(product(variant, n, ranks=ranks), algorithm=algorithm)
             own.append(measurement(point, samples=visit_samples(times), algorithm=algorithm))
         sides.append([*own, *beside])
-    (tmp_path / "more").mkdir()
-    found = compared(tmp_path / "more", *sides, beside=((), ()))
+    found = compared(*sides, beside=((), ()))
     verdicts = found.rows.loc[found.rows["baseline"] == 0, "verdict"]
     if visits == 1:
         assert set(verdicts) == {"not judged"} and any(
@@ -166,7 +163,7 @@ def test_baselines_of_another_library_show_no_level(tmp_path):
     assert set(compare.compare(*files).rows["verdict"]) == {"ambiguous"}
 
 
-def test_a_gate_calls_no_point_that_chance_explains_among_many(tmp_path):
+def test_a_gate_calls_no_point_that_chance_explains_among_many():
     """One of 400 points differs by 3.4 standard errors, one by more than ten."""
     rng = np.random.default_rng(5)
     sizes = range(1000, 1400)
@@ -175,22 +172,22 @@ def test_a_gate_calls_no_point_that_chance_explains_among_many(tmp_path):
     after = [timed(product(n=n), math.exp(each)) for n, each in zip(range(100, 500), spread, strict=True)]
     after[3] = timed(product(n=103), math.exp(3.4 * 0.02))
     beside = controls(1, spread=0.0, sizes=sizes), controls(2, spread=0.02, sizes=sizes)
-    found = compared(tmp_path, before, after, beside)
+    found = compared(before, after, beside)
     assert 103 in set(found.changed["n"]) and found.regressions(0.0).empty
     after[7] = timed(product(n=107), 1.25)
-    found = compared(tmp_path, before, after, beside)
+    found = compared(before, after, beside)
     assert list(found.regressions(0.0)["n"]) == [107] and found.gate > found.rows["least"].median()
 
 
 # --- points ------------------------------------------------------------------------------------------------------
 
 
-def test_points_are_matched_by_their_parameters(tmp_path):
+def test_points_are_matched_by_their_parameters():
     before = [timed(product(tile=t, n=n), 1.0) for t, n in ((8, 64), (16, 64), (8, 128))]
     before += [timed(product("serial", dtype="float64"), 1.0), timed(product("tiled_padded", tile=8), 1.0)]
     after = [timed(product(tile=t, n=n), s) for t, n, s in ((8, 64, 2.0), (16, 64, 0.5), (8, 128, 1.0))]
     after += [timed(product("serial", dtype="float64", ranks=2), 1.0)]
-    found = compared(tmp_path, before, after)
+    found = compared(before, after)
     verdicts = {(row["label"], row["n"]): row["verdict"] for _, row in found.rows.iterrows()}
     assert verdicts == {("naive 8", 64): "slower", ("naive 16", 64): "faster", ("naive 8", 128): "same"}
     assert (found.missing, found.added) == (2, 1)
@@ -199,17 +196,17 @@ def test_points_are_matched_by_their_parameters(tmp_path):
     assert slow["ratio"] == pytest.approx(0.5, rel=0.01) and slow["before"] == pytest.approx(1.0055, rel=1e-4)
 
 
-def test_the_slowest_rank_counts_and_scopes_are_separate(tmp_path):
+def test_the_slowest_rank_counts_and_scopes_are_separate():
     def rows(kernel, total):
         calls = [[{"kernel": 1.0, "total": total * factor}] * 2 for factor in NOISE]
         samples = (*kernel_samples([(0.1, kernel * factor) for factor in NOISE]), *call_samples(calls))
         return [measurement(product(ranks=2), samples=samples)]
 
-    assert list(compared(tmp_path, rows(1.0, 5.0), rows(2.0, 5.0)).rows["verdict"]) == ["slower"]
-    assert list(compared(tmp_path, rows(1.0, 5.0), rows(2.0, 5.0), scope="call").rows["verdict"]) == ["same"]
+    assert list(compared(rows(1.0, 5.0), rows(2.0, 5.0)).rows["verdict"]) == ["slower"]
+    assert list(compared(rows(1.0, 5.0), rows(2.0, 5.0), scope="call").rows["verdict"]) == ["same"]
 
 
-def test_an_algorithm_timed_end_to_end_is_compared_end_to_end(tmp_path):
+def test_an_algorithm_timed_end_to_end_is_compared_end_to_end():
     point = Point("matmul", "cublas", (64,) * 3, "float32", 2, MATMUL, "staged")
 
     def rows(total):
@@ -219,15 +216,15 @@ def test_an_algorithm_timed_end_to_end_is_compared_end_to_end(tmp_path):
     for total, verdict in ((5.0, "same"), (6.0, "slower")):
         samples = rows(1.0)[0].samples
         beside = [measurement(product(n=n), "cublas", samples=samples, algorithm="staged") for n in CONTROLS]
-        (row,) = compared(tmp_path, rows(5.0), rows(total), (beside, beside)).rows.to_dict("records")
+        (row,) = compared(rows(5.0), rows(total), (beside, beside)).rows.to_dict("records")
         assert (row["verdict"], row["label"]) == (verdict, "cublas staged, end to end")
 
 
-def test_wrong_results_are_not_compared_by_time(tmp_path):
+def test_wrong_results_are_not_compared_by_time():
     points = [product(n=n) for n in (64, 128, 256)]
     before = [timed(points[0], 1.0), measurement(points[1], verdict=FAIL), measurement(points[2], verdict=FAIL)]
     after = [measurement(points[0], verdict=FAIL), timed(points[1], 1.0), measurement(points[2], verdict=FAIL)]
-    found = compared(tmp_path, before, after)
+    found = compared(before, after)
     assert list(found.rows.sort_values("n")["verdict"]) == ["broken", "mended", "FAIL"]
     assert list(found.regressions(0.05)["n"]) == [64]
     first = tables.comparison_table(found.rows).rows[0][0]
@@ -236,7 +233,7 @@ def test_wrong_results_are_not_compared_by_time(tmp_path):
 
 def test_files_without_common_points_are_refused(tmp_path):
     with pytest.raises(compare.ComparisonError, match="no point in common"):
-        compared(tmp_path, [timed(product(), 1.0)], [timed(product(n=128), 1.0)])
+        compared([timed(product(), 1.0)], [timed(product(n=128), 1.0)])
     empty = tmp_path / "empty.h5"
     timings.merge([], empty)
     with pytest.raises(compare.ComparisonError, match="a file has no measured point"):
@@ -272,20 +269,19 @@ def test_other_devices_or_caches_are_refused(tmp_path, other, difference):
     assert difference in compare.compare(*files, anyway=True).differences
 
 
-def test_points_are_compared_on_the_same_machine(tmp_path):
+def test_points_are_compared_on_the_same_machine():
     seconds = {"H200": 1.0, "A100": 2.0}
     files = []
-    for name, gpus in (("a", ("H200", "A100")), ("b", ("A100", "H200"))):
-        (tmp_path / name).mkdir()
+    for gpus in (("H200", "A100"), ("A100", "H200")):
         runs = [(KIND | {"gpus": [{"name": gpu}]}, {"size": [timed(product(), seconds[gpu])]}) for gpu in gpus]
-        files.append(merged(tmp_path / name, *runs))
+        files.append(merged(*runs))
     assert compare.compare(*files).line == "2 points in both: 2 same; 0 only before, 0 only after"
 
 
-def test_pageable_memory_is_not_compared_with_the_default(tmp_path):
+def test_pageable_memory_is_not_compared_with_the_default():
     before = [timed(product(pinned=each), seconds) for each, seconds in ((False, 2.0), (True, 1.0))]
     with pytest.raises(compare.ComparisonError, match="no point in common"):
-        compared(tmp_path, before, [timed(product(), 1.0)])
+        compared(before, [timed(product(), 1.0)])
 
 
 def test_other_software_is_listed_and_compared(tmp_path):

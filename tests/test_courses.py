@@ -91,8 +91,8 @@ def timed(of: Point, seconds: float, call: float = 0.0, copies: float = 0.0, **m
     return measurement(of, samples=(*alone, *(Sample(i, 0, True, phases) for i in range(9))), **more)
 
 
-def answered(folder: Path, number: str, caption: str, *runs) -> Answered:
-    columns = timings.merged(folder, *runs)
+def answered(number: str, caption: str, *runs) -> Answered:
+    columns = timings.merged(*runs)
     found = documents.documents(columns, analysis.measurements(columns))
     (document,) = (each for each in found if each.number == number)
     return next(table for table in document.tables if table.caption.startswith(caption))
@@ -110,10 +110,10 @@ CPU = {"utc": "2026-01-01", "cpu": {"model": "X", "cores": 2}}
 GPU = {"utc": "2026-01-02", "cpu": {"model": "Y", "cores": 16}, "gpus": [{"name": "H100", "multiprocessors": 132}]}
 
 
-def test_a_cell_has_the_time_of_its_point_and_says_if_there_is_none(tmp_path):
+def test_a_cell_has_the_time_of_its_point_and_says_if_there_is_none():
     rows = [timed(point("naive_unguarded", 256, 16), 1e-3, call=0.25), timed(point("naive_unguarded", 256, 32), 1e-6)]
     rows += [timed(point("tiled_unrolled", 256, 16), 2e-3, call=0.5)]
-    table = answered(tmp_path, "000", "Seconds on the CPU and", (GPU, {"steps": rows}))
+    table = answered("000", "Seconds on the CPU and", (GPU, {"steps": rows}))
     found = ours(table)
     assert found["256", "Initial"] == pytest.approx(0.25) and found["256", "Loop unrolling"] == pytest.approx(0.5)
     assert {value for cell, value in found.items() if cell not in (("256", "Initial"), ("256", "Loop unrolling"))} == {
@@ -121,12 +121,12 @@ def test_a_cell_has_the_time_of_its_point_and_says_if_there_is_none(tmp_path):
     }
 
 
-def test_a_table_has_the_numbers_of_one_machine(tmp_path):
+def test_a_table_has_the_numbers_of_one_machine():
     """That with the most of them: numbers of two machines are not compared in one table."""
     one = [timed(point("serial", 256), 1.0, call=1.0)]
     two = [timed(point(name, 512), 3.0, call=3.0) for name in ("serial", "pthread")]
     other = CPU | {"cpu": {"model": "Z", "cores": 4}}
-    table = answered(tmp_path, "000", "Seconds on the CPU", (CPU, {"a": one}), (other, {"a": two}))
+    table = answered("000", "Seconds on the CPU", (CPU, {"a": one}), (other, {"a": two}))
     found = ours(table)
     assert table.machine == "Z, 4 cores"
     assert found["512", "CPU"] == pytest.approx(3) and found["512", "pthread"] == pytest.approx(3)
@@ -141,20 +141,20 @@ def test_a_table_has_the_numbers_of_one_machine(tmp_path):
         ("4 of 16 CPUs", "Kernel alone", "H100"),
     ],
 )
-def test_a_table_names_the_part_of_the_cpu_that_its_points_had(tmp_path, part, caption, named):
+def test_a_table_names_the_part_of_the_cpu_that_its_points_had(part, caption, named):
     own = GPU | {"gpus": [], "surroundings": {"limits": {"CPU affinity": part} if part else {}}}
     rows, kernels = [timed(point("serial", 512), 3.0, call=3.0)], [timed(point("naive_unguarded", 512, 16), 1.0)]
-    assert answered(tmp_path, "000", caption, (GPU, {"a": kernels}), (own, {"b": rows})).machine == named
+    assert answered("000", caption, (GPU, {"a": kernels}), (own, {"b": rows})).machine == named
 
 
-def test_wrong_results_have_no_time_and_memories_are_apart(tmp_path):
+def test_wrong_results_have_no_time_and_memories_are_apart():
     resources = kernel(HOPPER, (32, 32), 2, grid_x=20, grid_y=20)
     rows = [
         timed(point("naive_unguarded", 640, 32, pinned=True), 1e-3, call=3e-3),
         timed(point("naive_unguarded", 640, 32, pinned=False), 1e-3, call=8e-3),
         measurement(point("naive_unguarded", 641, 32), verdict=FAIL, resources=resources),
     ]
-    table = answered(tmp_path, "003", "Runs of the kernels", (GPU, {"guard": rows}))
+    table = answered("003", "Runs of the kernels", (GPU, {"guard": rows}))
     found, label = ours(table), "kernel00, {}, 32x32, {}"
     assert found[label.format(640, "pinned"), "global time"] == pytest.approx(3)
     assert found[label.format(640, "pageable"), "global time"] == pytest.approx(8)
@@ -163,32 +163,30 @@ def test_wrong_results_have_no_time_and_memories_are_apart(tmp_path):
     assert [found[wrong, name] for name in ("kernel time", "blocks", "test")] == [NOT_TIMED, "20x20", "FAIL"]
 
 
-def test_speedups_are_over_the_fastest_baseline_and_over_the_step_before(tmp_path):
+def test_speedups_are_over_the_fastest_baseline_and_over_the_step_before():
     rows = [timed(point("naive", 1024, tile), seconds) for tile, seconds in ((8, 4e-3), (32, 2e-3))]
     rows.append(timed(point("tiled_padded", 1024, 16), 1e-3))
-    table = answered(tmp_path, "001", "Speedup over", (GPU, {"tile": rows}))
+    table = answered("001", "Speedup over", (GPU, {"tile": rows}))
     assert ours(table)["16", "float"] == pytest.approx(2)
-    (tmp_path / "sums").mkdir()
     names = ("divergent", "strided", "sequential", "first_add", "last_warp")
     sums = [timed(Point("sum", name, (2**22,), "int32", 1), 1e-3 / 3**i) for i, name in enumerate(names)]
-    found = ours(answered(tmp_path / "sums", "004", "Unit 5", (GPU, {"reduction_ladder": sums})))
+    found = ours(answered("004", "Unit 5", (GPU, {"reduction_ladder": sums})))
     rows = table_of("004", "Unit 5")["rows"]
     assert [found[row["name"], "step"] for row in rows] == ["", *[pytest.approx(3)] * 4]
     assert [found[row["name"], "cumulative"] for row in rows] == [pytest.approx(3.0**i) for i in range(5)]
     assert found[rows[0]["name"], "bandwidth"] == pytest.approx(2**24 / 1e-3 / 1e9)
 
 
-def test_resources_follow_from_the_launch(tmp_path):
+def test_resources_follow_from_the_launch():
     resources = kernel(HOPPER, (16, 16), 8, shared_bytes=2048, grid_x=33, grid_y=8)
     rows = [timed(point("tiled_padded", 512, 16), 1e-3, resources=resources)]
-    found = ours(answered(tmp_path, "002", "A tile and its block", (GPU, {"tile": rows})))
+    found = ours(answered("002", "A tile and its block", (GPU, {"tile": rows})))
     assert [found["16", column["name"]] for column in table_of("002", "A tile and its block")["columns"]] == [
         *(256, 512, 8192, 16, 2)
     ]
     rectangle = Point("matmul", "tiled_padded", (128, 4096, 4096), "float32", 1, SCALARS, tile=32)
-    (tmp_path / "narrow").mkdir()
     rows = [timed(rectangle, 1e-3, resources=resources)]
-    found = ours(answered(tmp_path / "narrow", "001", "Figure 4", (GPU, {"shape": rows})))
+    found = ours(answered("001", "Figure 4", (GPU, {"shape": rows})))
     assert found["128 × 4096 × 4096", "blocks per SM"] == 2.0
 
 

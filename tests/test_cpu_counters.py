@@ -104,7 +104,7 @@ def test_instructions_of_a_loop_are_counted():
     assert 5 < many / few < 15
 
 
-def step_of(tmp_path, events_of_openmp: dict) -> str:
+def step_of(events_of_openmp: dict) -> str:
     """What the report says about openmp after parallel_for, with these counted events."""
 
     def point(variant: str, seconds: float, **events: float):
@@ -115,7 +115,7 @@ def step_of(tmp_path, events_of_openmp: dict) -> str:
     counted = {"cpu_instructions": 5 * 64**3, "cpu_l1_misses": 64**3, "cpu_cache_misses": 64**2}
     rows = [point("parallel_for", 4e-3, **counted), point("openmp", 1e-3, **(counted | events_of_openmp))]
     cpu = {"model": "Model T", "cores": 4, "threads_per_rank": 4}
-    columns = merged(tmp_path, ({"cpu": cpu}, {"ladder": rows}))
+    columns = merged(({"cpu": cpu}, {"ladder": rows}))
     frame = analysis.measurements(columns)
     (series,) = analysis.series(frame)
     (step,) = steps(series.rows, Known.of(columns, frame))

@@ -28,8 +28,8 @@ def timed(point, seconds, spread=FLAT, **rest):
     return measurement(point, samples=visit_samples([seconds * factor for factor in spread]), **rest)
 
 
-def seen(tmp_path, *rows, sweep="size", **provenance):
-    columns = store.read(timings.write(tmp_path / "timings.h5", {sweep: rows}, provenance))
+def seen(*rows, sweep="size", **provenance):
+    columns = timings.columns({sweep: rows}, provenance)
     frame = analysis.measurements(columns)
     found = chapters.what_to_see([row for series in analysis.series(frame) for row in series.rows])
     return [each.text for each in found]
@@ -41,15 +41,15 @@ def about(sentences, *words):
     return found
 
 
-def test_a_ladder_whose_steps_are_all_faster(tmp_path):
+def test_a_ladder_whose_steps_are_all_faster():
     rows = [timed(product(v, tile=8), t) for v, t in (("naive", 4.0), ("tiled_padded", 3.0), ("tiled_unrolled", 2.0))]
-    assert about(seen(tmp_path, *rows), "steps") == (
+    assert about(seen(*rows), "steps") == (
         "On the GPU at 64, tiled_unrolled 8 is 2.00× naive 8, in 2 steps of which 2 are significantly faster. "
         "The largest: tiled_unrolled 8 1.50×, tiled_padded 8 1.33×."
     )
 
 
-def test_a_branch_is_no_step_of_the_climb(tmp_path):
+def test_a_branch_is_no_step_of_the_climb():
     held = kernel(HOPPER, (8, 8), 32, registers=32)
     fewer = kernel(HOPPER, (8, 8), 8, registers=128, local_bytes=24)
     rows = [
@@ -59,7 +59,7 @@ def test_a_branch_is_no_step_of_the_climb(tmp_path):
         timed(product("tiled_unrolled", tile=8), 3.0, WIDE),
         measurement(product("register_1d"), samples=kernel_samples([1.0] * 3)),
     ]
-    text = about(seen(tmp_path, *rows), "steps")
+    text = about(seen(*rows), "steps")
     assert text == (
         "On the GPU at 64, register_1d is 4.00× naive 8, in 2 steps of which 2 are significantly faster. "
         "The largest: register_1d 3.00×, tiled_padded 8 1.33×."
@@ -71,19 +71,17 @@ def test_a_branch_is_no_step_of_the_climb(tmp_path):
     [([12.0] * 2, [1.0] * 10, True), ([1.5] * 2, [1.0] * 10, False), ([1.5] * 2, [1.0] * 2, False),
      ([5.0] * 2, [1.0] * 2, True), ([5.0, 0.9], [1.0] * 2, False)],
 )  # fmt: skip
-def test_few_repetitions_show_a_large_step(tmp_path, slow, fast, known):
+def test_few_repetitions_show_a_large_step(slow, fast, known):
     rows = [
         measurement(product(name, tile=8), samples=kernel_samples(seconds))
         for name, seconds in (("naive", slow), ("tiled_padded", fast))
     ]
-    times = analysis.row_dicts(
-        analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
-    )
+    times = analysis.row_dicts(analysis.measurements(timings.columns({"size": rows})))
     ratio = Ratio.of(times[1], times[0])
     assert (ratio.known, ratio.faster) == (known, known)
 
 
-def test_the_fastest_rung_with_its_ratio_to_baseline_and_limit(tmp_path):
+def test_the_fastest_rung_with_its_ratio_to_baseline_and_limit():
     gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
     seconds = 2 * 64**3 / 128e9
     rows = [
@@ -91,25 +89,25 @@ def test_the_fastest_rung_with_its_ratio_to_baseline_and_limit(tmp_path):
         timed(product("naive", tile=8), seconds / 2, contender="cublas"),
         timed(product("naive", 32, tile=8), seconds),
     ]
-    text = about(seen(tmp_path, *rows, gpus=[gpu]), "only rung")
+    text = about(seen(*rows, gpus=[gpu]), "only rung")
     assert text == (
         "At 64 in float32 the only rung measured on the GPU is naive 8: 128 GFLOP/s, "
         "0.500× cublas (95 % CI 0.500 to 0.500), 50 % of the limit (float32 FMA units)."
     )
 
 
-def test_the_arithmetic_of_the_fastest_rung_is_named(tmp_path):
+def test_the_arithmetic_of_the_fastest_rung_is_named():
     gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
     rows = {dtype: timed(product("tensor_core", dtype=dtype), 2 * 64**3 / 128e9) for dtype in ("float32", "float64")}
     beginning = "At 64 in float{} the {} is tensor_core{}: 128 GFLOP/s"
     alone, fastest, three = "only rung measured on the GPU", "fastest rung of the GPU", " (three TF32 products)"
     limit = ", 19 % of the limit (three TF32 products on tensor cores)."
-    assert about(seen(tmp_path, rows["float32"], gpus=[gpu]), alone) == beginning.format(32, alone, three) + limit
-    assert about(seen(tmp_path, rows["float64"], gpus=[gpu]), alone) == (
+    assert about(seen(rows["float32"], gpus=[gpu]), alone) == beginning.format(32, alone, three) + limit
+    assert about(seen(rows["float64"], gpus=[gpu]), alone) == (
         beginning.format(64, alone, "") + ", 50 % of the limit (float64 tensor cores)."
     )
     slower = timed(product("naive", tile=8), 2 * 64**3 / 64e9)
-    assert about(seen(tmp_path, rows["float32"], slower, gpus=[gpu]), "fastest rung") == (
+    assert about(seen(rows["float32"], slower, gpus=[gpu]), "fastest rung") == (
         beginning.format(32, fastest, three)
         + limit
         + " In float32 arithmetic the fastest rung is naive 8: 64.0 GFLOP/s, "
@@ -117,7 +115,7 @@ def test_the_arithmetic_of_the_fastest_rung_is_named(tmp_path):
     )
 
 
-def test_the_ratio_over_all_sizes(tmp_path):
+def test_the_ratio_over_all_sizes():
     """Of a rung that was measured at each size, and in the arithmetic of the type."""
     rows, sizes = [], (64, 128, 256, 512)
     for dtype, library in (("float32", (0.5, 2.0, 4.0, 8.0)), ("float64", (2.0, 2.0, 2.0, 2.0))):
@@ -130,46 +128,46 @@ def test_the_ratio_over_all_sizes(tmp_path):
             for name, each in rungs.items():
                 rows.append(timed(product(name, size, dtype), each))
                 rows.append(timed(product(name, size, dtype), seconds, contender="cublas"))
-    assert about(seen(tmp_path, *rows), "Over") == (
+    assert about(seen(*rows), "Over") == (
         "Over 4 sizes in float32, split_k has 2.38× cublas (geometric mean), from 0.500× at 64 to 8.00× at 512; "
         "significantly slower at 64. "
         "Over 4 sizes in float64, split_k_dmma has 2.00× cublas (geometric mean), from 2.00× at 64 to 2.00× at 512."
     )
     few = [row for row in rows if row.point.shape[0] < 512]
-    assert not any("Over" in text for text in seen(tmp_path, *few))
+    assert not any("Over" in text for text in seen(*few))
 
 
-def test_failures_come_first(tmp_path):
+def test_failures_come_first():
     rows = [
         timed(product("naive", 641, tile=32), 1.0),
         measurement(product("naive_unguarded", 641, tile=32), verdict=FAIL),
         measurement(product("tiled_exact", 641, tile=32), verdict=FAIL),
     ]
-    first = seen(tmp_path, *rows)[0]
+    first = seen(*rows)[0]
     assert first == (
         "FAIL at 641: naive_unguarded 32 and tiled_exact 32, as expected: without bounds checks the tile must "
         "divide the size. First wrong element of naive_unguarded 32: 0:640."
     )
 
 
-def test_the_fastest_tile(tmp_path):
+def test_the_fastest_tile():
     rows = [timed(product("naive", tile=t), s) for t, s in ((8, 2.0), (16, 1.0), (32, 1.5))]
     rows += [timed(product("tiled_padded", tile=t), s, WIDE) for t, s in ((8, 1.0), (16, 1.01))]
-    assert about(seen(tmp_path, *rows), "tile at") == (
+    assert about(seen(*rows), "tile at") == (
         "Fastest tile at 64: 16 for naive, 1.50× tile 32 (1.50 to 1.50); "
         "8 for tiled_padded, 1.01× tile 16 (0.877 to 1.16, no significant difference)."
     )
 
 
-def test_the_cost_of_a_remainder_and_the_peaks_at_multiples(tmp_path):
+def test_the_cost_of_a_remainder_and_the_peaks_at_multiples():
     rows = [timed(product("naive", n, tile=8), 2 * n**3 / (100e9 if n % 8 == 0 else 80e9)) for n in range(60, 78)]
     rows += [timed(product("naive", n, tile=32), 2 * n**3 / 100e9, WIDE) for n in (64, 65)]
-    text = about(seen(tmp_path, *rows), "multiple")
+    text = about(seen(*rows), "multiple")
     assert "(median, range): naive 8 0.800× (0.800 to 0.800), naive 32 1.00× (0.872 to 1.15, no sig" in text
     assert text.endswith(" The multiple is the fastest size within half a tile: naive 8 at 2 of 2.")
 
 
-def test_pitch(tmp_path):
+def test_pitch():
     phases = {"kernel": 1.0, "pitch": 1.0, "total": 4.0}
     rows = []
     for n, gain in ((50, 2.0), (100, 0.5), (150, 1.0)):
@@ -177,22 +175,22 @@ def test_pitch(tmp_path):
         fast = timed(product("pitched", n, tile=8), 1.0 / gain)
         samples = (*fast.samples, *timings.in_visits(call_samples([[phases]] * 6)))
         rows.append(measurement(fast.point, samples=samples))
-    assert about(seen(tmp_path, *rows), "of 3 points") == (
+    assert about(seen(*rows), "of 3 points") == (
         "pitched is significantly faster than tiled_padded at 1 of 3 points and significantly slower at 1. Largest "
         "speedup: pitched 8 at 50, 2.00× (2.00 to 2.00). The copies take 25 % of the end-to-end time."
     )
 
 
-def test_narrow_shapes_are_compared_with_the_square_of_equal_work(tmp_path):
+def test_narrow_shapes_are_compared_with_the_square_of_equal_work():
     shapes = {(64, 64, 64): 1.0, (16, 256, 64): 2.0, (256, 16, 64): 4.0, (64, 64, 65): 9.0, (32, 32, 32): 1.0}
     rows = [timed(product("packed", shape), seconds) for shape, seconds in shapes.items()]
-    assert about(seen(tmp_path, *rows), "square") == (
+    assert about(seen(*rows), "square") == (
         "Rate relative to the square product of equal work (64): "
         "packed 0.250× (256 × 16 × 64) to 0.500× (16 × 256 × 64)."
     )
 
 
-def test_host_memory(tmp_path):
+def test_host_memory():
     def whole(pinned, upload):
         phases = {"upload": upload, "kernel": 1.0, "download": 1.0, "total": upload + 2}
         point = product("naive", tile=8, pinned=pinned)
@@ -200,48 +198,48 @@ def test_host_memory(tmp_path):
             point, samples=timings.in_visits((*kernel_samples([1.0] * 9), *call_samples([[phases]] * 9)))
         )
 
-    assert about(seen(tmp_path, whole(True, 2.0), whole(False, 6.0)), "pinned") == (
+    assert about(seen(whole(True, 2.0), whole(False, 6.0)), "pinned") == (
         "Speedup of pinned over pageable host memory, naive 8 at 64: end to end 2.00× (2.00 to 2.00), upload 3.00×, "
         "download 1.00×, kernel alone 1.00× (1.00 to 1.00, no significant difference)."
     )
 
 
-def test_more_ranks(tmp_path):
+def test_more_ranks():
     rows = [timed(product("packed", ranks=ranks), seconds) for ranks, seconds in ((1, 4.0), (2, 2.5))]
     assert (
-        about(seen(tmp_path, *rows), "ranks")
+        about(seen(*rows), "ranks")
         == "Speedup of 2 ranks over 1, packed at 64: local kernels without exchange 1.60× (1.60 to 1.60)."
     )
 
 
-def test_the_speedup_over_ranks_is_of_an_algorithm_that_exchanges(tmp_path):
+def test_the_speedup_over_ranks_is_of_an_algorithm_that_exchanges():
     rows = []
     took = ((1, TEXTBOOK, 8.0), (2, TEXTBOOK, 4.0), (1, "ring", 8.0), (2, "ring", 5.0))
     for ranks, algorithm, seconds in took:
         point = Point("matmul", "cublas", (64, 64, 64), "float32", ranks, {"alpha": 1.5, "beta": 0.5}, algorithm)
         rows.append(measurement(point, samples=visit_samples([[seconds] * ranks] * 7)))
-    text = about(seen(tmp_path, *rows), "Speedup of 2 ranks")
+    text = about(seen(*rows), "Speedup of 2 ranks")
     assert text == "Speedup of 2 ranks over 1, cublas ring at 64: kernel alone 1.60× (1.60 to 1.60)."
 
 
-def test_the_length_with_half_of_the_highest_rate(tmp_path):
+def test_the_length_with_half_of_the_highest_rate():
     lengths = {2**10: 1.0, 2**20: 60.0, 2**22: 100.0}
     rows = [
         timed(Point("sum", "sequential", (n,), "int32", 1), 4 * (n + 1) / rate / 1e9) for n, rate in lengths.items()
     ]
-    assert about(seen(tmp_path, *rows), "half") == "sequential reaches half of its highest rate at n = 2²⁰."
+    assert about(seen(*rows), "half") == "sequential reaches half of its highest rate at n = 2²⁰."
 
 
-def test_a_rate_that_still_rises_is_compared_with_the_size_before(tmp_path):
+def test_a_rate_that_still_rises_is_compared_with_the_size_before():
     lengths = {2**10: 1.0, 2**20: 30.0, 2**22: 100.0}
     rows = [
         timed(Point("sum", "sequential", (n,), "int32", 1), 4 * (n + 1) / rate / 1e9) for n, rate in lengths.items()
     ]
-    assert about(seen(tmp_path, *rows), "of its rate") == "At n = 2²⁰, sequential reaches 30 % of its rate at 2²²."
+    assert about(seen(*rows), "of its rate") == "At n = 2²⁰, sequential reaches 30 % of its rate at 2²²."
 
 
-def test_no_times_give_no_findings(tmp_path):
-    assert seen(tmp_path, measurement(product("naive", tile=8))) == []
+def test_no_times_give_no_findings():
+    assert seen(measurement(product("naive", tile=8))) == []
 
 
 @pytest.mark.parametrize(
@@ -273,7 +271,7 @@ def test_every_sweep_of_the_config_has_findings(modelled):
         assert bool(sentences) != levels and not [text for text in sentences if "nan" in text], sweep
 
 
-def test_algorithms_are_compared_with_scatter(tmp_path):
+def test_algorithms_are_compared_with_scatter():
     rows = []
     for algorithm, call, seconds, textbook in (("staged", True, 0.5, 10.0), ("ring", False, 2.0, 1.0)):
         point = Point("matmul", "cublas", (8, 8, 8), "float32", 4, {"alpha": 1.0, "beta": 0.0}, algorithm)
@@ -283,10 +281,10 @@ def test_algorithms_are_compared_with_scatter(tmp_path):
             rows.append(measurement(point, samples=samples, algorithm=name))
     expected = "End-to-end speedup over scatter with the same variant (float32, 8, 4 ranks): cublas staged 20.0×. "
     expected += "Speed relative to the local kernels of scatter, which exchange nothing (float32, 8, 4 ranks): "
-    assert about(seen(tmp_path, *rows), "speedup over scatter") == expected + "cublas ring 0.500×."
+    assert about(seen(*rows), "speedup over scatter") == expected + "cublas ring 0.500×."
 
 
-def test_products_over_ranks_are_compared_with_the_library(tmp_path):
+def test_products_over_ranks_are_compared_with_the_library():
     took = [
         *(("cublas", "cublasmp", 4, 4.0), ("cublas", "resident", 4, 5.0), ("cublas", "ring", 4, 8.0)),
         *(("warpgroup", "resident", 4, 2.0), ("cublas", "cublasmp", 2, 1.0), ("cublas", "staged", 4, 1.0)),
@@ -305,31 +303,31 @@ def test_products_over_ranks_are_compared_with_the_library(tmp_path):
         "cublas resident 0.800× (0.800 to 0.800); "
         "8 in float32: cublas ring 3.00× (3.00 to 3.00)."
     )
-    assert about(seen(tmp_path, *rows), "Speedup over cublasmp on 4 ranks").endswith(expected)
-    assert not [text for text in seen(tmp_path, *rows[1:4]) if "cublasmp" in text]
+    assert about(seen(*rows), "Speedup over cublasmp on 4 ranks").endswith(expected)
+    assert not [text for text in seen(*rows[1:4]) if "cublasmp" in text]
 
 
-def test_the_fastest_rung_is_no_algorithm_with_a_library_kernel(tmp_path):
+def test_the_fastest_rung_is_no_algorithm_with_a_library_kernel():
     library = Point("matmul", "cublas", (64, 64, 64), "float32", 1, {"alpha": 1.5, "beta": 0.5}, "resident")
     rows = [timed(product("naive"), 4.0), timed(library, 1.0)]
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
+    columns = timings.columns({"size": rows})
     frame = analysis.measurements(columns)
     (headline,) = headlines.headlines(frame, scaling.speedups(frame))
     assert headline.name == "Fastest product" and headline.text.startswith("naive on the GPU at 64 in float32")
-    assert "the only rung measured on the GPU is naive" in about(seen(tmp_path, *rows), "only rung")
+    assert "the only rung measured on the GPU is naive" in about(seen(*rows), "only rung")
 
 
-def test_the_headline_of_scaling_excludes_kernels_without_exchange(tmp_path):
+def test_the_headline_of_scaling_excludes_kernels_without_exchange():
     rows = []
     for ranks, algorithm, seconds in ((1, TEXTBOOK, 8.0), (2, TEXTBOOK, 4.0), (2, "ring", 5.0)):
         point = Point("matmul", "cublas", (64, 64, 64), "float32", ranks, {"alpha": 1.5, "beta": 0.5}, algorithm)
         rows.append(measurement(point, samples=visit_samples([[seconds] * ranks] * 7)))
-    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+    frame = analysis.measurements(timings.columns({"size": rows}))
     headline = headlines.headlines(frame, scaling.speedups(frame))[-1]
     assert headline.value == "80 %" and "cublas ring on 2 ranks" in headline.text
 
 
-def test_the_headline_of_scaling_has_the_fastest_strong_scaling(tmp_path):
+def test_the_headline_of_scaling_has_the_fastest_strong_scaling():
     took = [
         *(("cublas", 1, TEXTBOOK, 64, 8.0), ("cublas", 2, "ring", 64, 4.1), ("cublas", 1, TEXTBOOK, 32, 0.7)),
         *(("tensor_core", 1, TEXTBOOK, 64, 4.0), ("tensor_core", 2, "ring", 64, 2.5)),
@@ -339,7 +337,7 @@ def test_the_headline_of_scaling_has_the_fastest_strong_scaling(tmp_path):
     for variant, ranks, algorithm, n, seconds in took:
         point = Point("matmul", variant, (n, n, n), "float32", ranks, {"alpha": 1.0, "beta": 0.0}, algorithm)
         rows.append(measurement(point, samples=visit_samples([[seconds] * ranks] * 7)))
-    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+    frame = analysis.measurements(timings.columns({"size": rows}))
     gains = scaling.speedups(frame)
     assert {"strong", "memory-constrained"} <= set(gains["kind"])
     headline = headlines.headlines(frame, gains)[-1]
@@ -347,9 +345,8 @@ def test_the_headline_of_scaling_has_the_fastest_strong_scaling(tmp_path):
     assert headline.text.startswith("strong scaling efficiency of ")
 
 
-def test_a_headline_names_its_machine_if_there_are_several(tmp_path):
-    path = timings.write(tmp_path / "timings.h5", {"size": [timed(product("naive"), 4.0)]})
-    one = analysis.measurements(store.read(path))
+def test_a_headline_names_its_machine_if_there_are_several():
+    one = analysis.measurements(timings.columns({"size": [timed(product("naive"), 4.0)]}))
     text = "naive on the GPU at 64 in float32"
     assert headlines.headlines(one, scaling.speedups(one))[0].text == f"{text}."
     slower = one.assign(machine="S", pooled_seconds=2 * one["pooled_seconds"])
@@ -357,10 +354,10 @@ def test_a_headline_names_its_machine_if_there_are_several(tmp_path):
     assert headlines.headlines(both, scaling.speedups(both))[0].text == f"{text}; machine with T."
 
 
-def test_a_headline_is_the_median_over_the_visits_of_all_sweeps(tmp_path):
+def test_a_headline_is_the_median_over_the_visits_of_all_sweeps():
     seconds = {"first": 1.0, "second": 2.0, "third": 2.01}
     sweeps = {name: [timed(product(), each)] for name, each in seconds.items()}
-    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", sweeps)))
+    frame = analysis.measurements(timings.columns(sweeps))
     assert list(frame["pooled_seconds"]) == pytest.approx([2.0] * 3)
     steady = frame.assign(spread=0.01)
     (headline,) = headlines.headlines(steady, scaling.speedups(steady))
@@ -381,14 +378,14 @@ def test_a_headline_is_the_median_over_the_visits_of_all_sweeps(tmp_path):
         (math.nan, 1, f"N{UNKNOWN[1:]}. Measure with three or more visits."),
     ],
 )
-def test_an_uncertain_headline_is_withheld(tmp_path, spread, visits, told):
+def test_an_uncertain_headline_is_withheld(spread, visits, told):
     rows = [
         measurement(Point("matmul", "cublas", (64,) * 3, "float32", ranks, MATMUL, algorithm),
                     samples=visit_samples([[seconds] * ranks] * visits))
         for ranks, algorithm, seconds in ((1, TEXTBOOK, 8.0), (2, "ring", 5.0))
     ]  # fmt: skip
     rows.append(measurement(product(), samples=visit_samples([9.0] * visits)))
-    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+    frame = analysis.measurements(timings.columns({"size": rows}))
     frame = frame.assign(spread=spread)
     found = headlines.headlines(frame, scaling.speedups(frame))
     assert [each.name for each in found] == ["Fastest product", "Scaling"]

@@ -9,7 +9,7 @@ import timings
 from mpi4py import MPI
 from timings import kernel_samples, measurement
 
-from hpcmm import analysis, store
+from hpcmm import analysis
 from hpcmm.analysis import tidy
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench.measure import Problem, measure_point
@@ -109,7 +109,7 @@ def test_times_that_are_short_beside_an_empty_pair_of_events_are_marked(tmp_path
     seconds = (9.9e-6, 10.1e-6, 5e-6)
     rows = [measurement(point, samples=kernel_samples([s] * 6)) for point, s in zip(points, seconds, strict=True)]
     provenance = {"gpus": [{"name": "H200", "empty_event_pair_seconds": 1e-6}, {"name": "H200"}]}
-    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, provenance)))
+    frame = analysis.measurements(timings.columns({"size": rows}, provenance))
     own = frame.set_index("variant")
     assert own["short"].to_dict() == {"naive": True, "coalesced": False, "serial": False}
     assert own["event_seconds"]["naive"] == 1e-6 and math.isnan(own["event_seconds"]["serial"])
@@ -121,6 +121,6 @@ def test_times_that_are_short_beside_an_empty_pair_of_events_are_marked(tmp_path
     )
     assert "†" in markup.plain(chapters.sizes.size_table(series))
     assert r"\dag{}" in markup.latex([chapters.ladder.ladder_table(series)])
-    without = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+    without = analysis.measurements(timings.columns({"size": rows}))
     assert not without["short"].any()
     assert "†" not in chapters.sizes.size_table(next(analysis.series(without))).caption

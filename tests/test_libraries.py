@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from timings import FAIL, measurement, visit_samples
 
-from hpcmm import analysis, store
+from hpcmm import analysis
 from hpcmm.analysis import libraries, scaling, why
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
@@ -39,10 +39,8 @@ def beside(seconds, n=64, dtype="float32", library=1.0):
     return rows
 
 
-def measured(folder, *rows, sweep="size", **provenance):
-    folder.mkdir(exist_ok=True)
-    path = timings.write(folder / "timings.h5", {sweep: rows}, {"gpus": [GPU], **provenance})
-    return analysis.measurements(store.read(path))
+def measured(*rows, sweep="size", **provenance):
+    return analysis.measurements(timings.columns({sweep: rows}, {"gpus": [GPU], **provenance}))
 
 
 def by_variant(frame):
@@ -54,8 +52,8 @@ TIMES = st.floats(1e-3, 10.0)
 
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(own=TIMES, tuned=TIMES, library=TIMES)
-def test_the_ratio_to_the_tuned_library_is_the_quotient_of_the_times(tmp_path, own, tuned, library):
-    rows = by_variant(measured(tmp_path, *beside({"naive": own, "cublaslt": tuned}, library=library)))
+def test_the_ratio_to_the_tuned_library_is_the_quotient_of_the_times(own, tuned, library):
+    rows = by_variant(measured(*beside({"naive": own, "cublaslt": tuned}, library=library)))
     assert rows["naive"]["tuned_ratio"] == pytest.approx(tuned / own)
     assert rows["cublas"]["tuned_ratio"] == pytest.approx(tuned / library)
     assert rows["cublaslt"]["tuned_ratio"] == 1.0
@@ -65,15 +63,15 @@ def test_the_ratio_to_the_tuned_library_is_the_quotient_of_the_times(tmp_path, o
     assert rows["naive"]["leader"] == ("cublaslt 13.1" if tuned < library else "cublas 13.1")
 
 
-def test_the_tuned_library_is_of_the_same_problem_in_the_same_job(tmp_path):
+def test_the_tuned_library_is_of_the_same_problem_in_the_same_job():
     other = [*beside({"cublaslt": 0.5}, 128), *beside({"cublaslt": 0.5}, dtype="float64")]
     wrong = measurement(product("cublaslt"), verdict=FAIL)
-    rows = analysis.points(measured(tmp_path, *beside({"naive": 2.0}), *other, wrong))
+    rows = analysis.points(measured(*beside({"naive": 2.0}), *other, wrong))
     row = rows[(rows["variant"] == "naive")].iloc[0]
     assert math.isnan(row["tuned_ratio"]) and row["tuned_library"] == "cublaslt 13.1"
     assert row["lead"] == row["ratio"] == 0.5 and row["leader"] == "cublas 13.1"
     runs = [({"gpus": [GPU]}, {"one": beside({"naive": 2.0})}), ({"gpus": [GPU]}, {"two": beside({"cublaslt": 0.5})})]
-    columns = timings.merged(tmp_path, *runs)
+    columns = timings.merged(*runs)
     rows = analysis.points(analysis.measurements(columns))
     assert rows.loc[rows["variant"] == "naive", "tuned_ratio"].isna().all()
 
@@ -111,8 +109,8 @@ def test_a_library_is_named_with_its_version(name, provider, provenance, text):
     assert libraries.named(name, provider, provenance) == text
 
 
-def test_sentences_give_both_ratios_with_versions_and_arithmetics(tmp_path):
-    frame = measured(tmp_path, *beside({"naive": 4.0, "tensor_core": 0.4, "cublaslt": 0.5}))
+def test_sentences_give_both_ratios_with_versions_and_arithmetics():
+    frame = measured(*beside({"naive": 4.0, "tensor_core": 0.4, "cublaslt": 0.5}))
     (series,) = analysis.series(frame)
     text = chapters.ladder.best(series.rows)
     both = "three TF32 products against float32; "
@@ -120,25 +118,23 @@ def test_sentences_give_both_ratios_with_versions_and_arithmetics(tmp_path):
     assert "naive: " in text and "0.250× cublas 13.1 (95 % CI 0.250 to 0.250), 0.125× cublaslt 13.1 (95 % CI" in text
 
 
-def test_every_ratio_of_two_points_names_both_arithmetics_if_they_differ(tmp_path):
-    rows = by_variant(
-        measured(tmp_path, *beside({"naive": 4.0, "coalesced": 3.0, "tensor_core": 1.0, "three_fp16": 0.5}))
-    )
+def test_every_ratio_of_two_points_names_both_arithmetics_if_they_differ():
+    rows = by_variant(measured(*beside({"naive": 4.0, "coalesced": 3.0, "tensor_core": 1.0, "three_fp16": 0.5})))
     alike, emulated = Ratio.of(rows["coalesced"], rows["naive"]), Ratio.of(rows["tensor_core"], rows["naive"])
     assert (alike.short, emulated.short) == ("1.33×", "4.00× (three TF32 products against float32)")
     assert "three FP16 products against three TF32 products; " in str(Ratio.of(rows["three_fp16"], rows["tensor_core"]))
     assert Ratio.of(rows["naive"], rows["tensor_core"]).short.endswith("(float32 against three TF32 products)")
-    (series,) = analysis.series(measured(tmp_path / "two", *beside({"naive": 4.0, "tensor_core": 0.5})))
+    (series,) = analysis.series(measured(*beside({"naive": 4.0, "tensor_core": 0.5})))
     shown = [cell for row in chapters.ladder.ladder_table(series).rows for cell in row if "against" in cell.text]
     assert [cell.text for cell in shown] == ["2.00× (three TF32 products against float32)"]
     (ladder,) = chapters.figures_of(series, vega.styles(series.rows), "ladder")
     assert "2.00× (three TF32 products)" in ladder.columns["text"] and "float32" in ladder.caption
 
 
-def test_a_table_has_both_ratios_or_the_reason_of_a_dash(tmp_path):
+def test_a_table_has_both_ratios_or_the_reason_of_a_dash():
     for known in (True, False):
         rows = beside({"naive": 4.0, **({"cublaslt": 0.5} if known else {})})
-        (series,) = analysis.series(measured(tmp_path, *rows))
+        (series,) = analysis.series(measured(*rows))
         table = chapters.ladder.ladder_table(series)
         cell = table.rows[0][table.head.index("Ratio to tuned library")]
         assert (cell.text, cell.note) == (
@@ -148,14 +144,14 @@ def test_a_table_has_both_ratios_or_the_reason_of_a_dash(tmp_path):
         sizes = chapters.sizes.size_table(series)
         assert ("0.250×, 0.125× tuned" in sizes.rows[0][1].note) is known and "cublas 13.1" in sizes.caption
     (series,) = analysis.series(
-        measured(tmp_path, timed(product("divergent", operation="sum", dtype="int32"), 2.0),
+        measured(timed(product("divergent", operation="sum", dtype="int32"), 2.0),
                  timed(product("cub", operation="sum", dtype="int32"), 1.0))
     )  # fmt: skip
     assert "Ratio to tuned library" not in chapters.ladder.ladder_table(series).head
 
 
-def test_tables_of_bits_and_of_sweeps_have_both_ratios_and_name_what_they_are_of(tmp_path):
-    frame = measured(tmp_path, *beside({"naive": 4.0, "tensor_core": 0.4, "cublaslt": 0.5}))
+def test_tables_of_bits_and_of_sweeps_have_both_ratios_and_name_what_they_are_of():
+    frame = measured(*beside({"naive": 4.0, "tensor_core": 0.4, "cublaslt": 0.5}))
     bits = chapters.same_bits.bits_table(analysis.points(frame).assign(first_run=-1.0))
     assert bits.caption.endswith("library: cublas 13.1; tuned: cublaslt 13.1")
     (line,) = (line for line in bits.texts if "tensor_core" in line)
@@ -168,11 +164,11 @@ def test_tables_of_bits_and_of_sweeps_have_both_ratios_and_name_what_they_are_of
     ]
 
 
-def test_ahead_means_faster_than_both_libraries(tmp_path):
+def test_ahead_means_faster_than_both_libraries():
     rows = []
     for n, tuned, library in ((128, 0.8, 1.0), (256, 0.9, 1.0), (512, 1.2, 1.0), (1024, 2.0, 1.2)):
         rows += beside({"split_k": 0.95, "cublaslt": tuned}, n, library=library)
-    (series,) = analysis.series(measured(tmp_path, *rows))
+    (series,) = analysis.series(measured(*rows))
     found = headlines.by_size(series.rows)
     assert found.value == "2 of 4"
     assert found.text == (
@@ -187,11 +183,11 @@ def test_ahead_means_faster_than_both_libraries(tmp_path):
     )
 
 
-def test_headlines_begin_with_float32_at_the_largest_size(tmp_path):
+def test_headlines_begin_with_float32_at_the_largest_size():
     rows = [*beside({"tf32": 1e-4}, 2048), *beside({"split_k": 0.5, "three_fp16": 0.1, "cublaslt": 0.9}, 4096)]
     rows += [*beside({"split_k": 9.0, "warpgroup": 4.0}, 8192, library=8.0)]
     rows += [*beside({"persistent_dmma": 0.4}, 4096, "float64"), *beside({"persistent": 0.01}, 4096, "bfloat16")]
-    frame = measured(tmp_path, *rows)
+    frame = measured(*rows)
     (found,) = headlines.headlines(frame, scaling.speedups(frame))
     assert found.value == "122 GFLOP/s"
     library, tuned = found.more
@@ -211,11 +207,12 @@ def panels_of(frame):
     return {each.title: each for each in opening.panels(frame, series, scaling.speedups(frame), styles, known)}
 
 
-def test_the_first_screen_answers_and_noise_withholds_all(tmp_path):
+def test_the_first_screen_answers_and_noise_withholds_all():
     ladder = beside({"naive": 4.0, "split_k": 1.0}, 4096)
     sizes = [row for n in (256, 512, 1024, 4096) for row in beside({"split_k": 1.0}, n, library=1.1)]
-    path = timings.write(tmp_path / "timings.h5", {"ladder": ladder, "size": sizes}, {"gpus": [GPU]})
-    frame = analysis.measurements(store.read(path)).assign(spread=0.01)
+    frame = analysis.measurements(timings.columns({"ladder": ladder, "size": sizes}, {"gpus": [GPU]})).assign(
+        spread=0.01
+    )
     found = panels_of(frame)
     (over,) = found["Speed over size"].figures
     assert over.columns["ratio"] == pytest.approx([1.1] * 4) and "relative to cublas" in over.caption
@@ -254,8 +251,8 @@ def test_a_library_and_only_a_library_has_a_provider():
     assert {each.provider for each in variants} <= {"", *libraries.VERSIONS}
 
 
-def test_each_measurement_on_a_gpu_has_its_sm_count(tmp_path):
+def test_each_measurement_on_a_gpu_has_its_sm_count():
     rows = [timed(product("naive", 64), 1.0), timed(product("numpy", 64), 1.0)]
     gpus = {"gpus": [GPU | {"multiprocessors": 114}]}
-    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, gpus)))
+    frame = analysis.measurements(timings.columns({"size": rows}, gpus))
     assert dict(zip(frame["contender"], frame["multiprocessors"], strict=True)) == {"naive": 114, "numpy": 0}

@@ -8,7 +8,7 @@ import simulated_runs
 import timings
 from timings import measurement
 
-from hpcmm import analysis, store
+from hpcmm import analysis
 from hpcmm.analysis import noise, visits
 from hpcmm.model.measurement import Point, Sample
 
@@ -131,12 +131,12 @@ def visited(point, medians, contender=""):
     return measurement(point, contender, samples=samples)
 
 
-def derived(tmp_path, *rows, sweep="size"):
-    return analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {sweep: rows})))
+def derived(*rows, sweep="size"):
+    return analysis.measurements(timings.columns({sweep: rows}))
 
 
-def test_a_time_is_the_median_of_the_medians_of_its_visits(tmp_path):
-    (row,) = derived(tmp_path, visited(product(), [1.0, 1.1, 1.3])).to_dict("records")
+def test_a_time_is_the_median_of_the_medians_of_its_visits():
+    (row,) = derived(visited(product(), [1.0, 1.1, 1.3])).to_dict("records")
     assert row["seconds"] == pytest.approx(1.1) and row["visits"] == 3 and row["repetitions"] == 9
     logs = np.log([1.0, 1.1, 1.3])
     width = 4.3027 * 0.6698 * logs.std(ddof=1)  # three visits, without others to compare with
@@ -145,23 +145,23 @@ def test_a_time_is_the_median_of_the_medians_of_its_visits(tmp_path):
     assert row["spread"] == pytest.approx(logs.std(ddof=1))
 
 
-def test_a_ratio_divides_by_all_visits_of_the_baseline_in_the_run(tmp_path):
+def test_a_ratio_divides_by_all_visits_of_the_baseline_in_the_run():
     rows = []
     times = (("naive", (2.0, 2.0, 2.0), (1.0, 1.0, 4.0)), ("large_thread_tile", (1.0,) * 3, (3.0, 3.0, 3.0)))
     for variant, own, library in times:
         rows += [visited(product(variant), own), visited(product(variant), library, "cublas")]
     rows += [visited(product("naive", 128), (1.0,) * 3), visited(product("naive", 128), (9.0,) * 3, "cublas")]
-    frame = derived(tmp_path, *rows)
+    frame = derived(*rows)
     ratio = analysis.points(frame).set_index(["variant", "n"])["ratio"].to_dict()
     assert ratio == pytest.approx({("naive", 64): 3 / 2, ("large_thread_tile", 64): 3.0, ("naive", 128): 9.0})
     points = analysis.points(frame)
     assert (points["ratio_low"] < points["ratio"]).all() and (points["ratio"] < points["ratio_high"]).all()
 
 
-def test_both_errors_are_in_the_interval_of_a_ratio(tmp_path):
+def test_both_errors_are_in_the_interval_of_a_ratio():
     def width(own, library):
         rows = [visited(product(), own), visited(product(), library, "cublas")]
-        row = analysis.points(derived(tmp_path, *rows)).iloc[0]
+        row = analysis.points(derived(*rows)).iloc[0]
         return math.log(row["ratio_high"] / row["ratio_low"])
 
     steady, wide = (0.999, 1.0, 1.001), (0.9, 1.0, 1.1)
@@ -169,10 +169,10 @@ def test_both_errors_are_in_the_interval_of_a_ratio(tmp_path):
     assert width(steady, steady) < width(steady, wide)
 
 
-def test_repetitions_of_one_visit_give_no_interval(tmp_path):
+def test_repetitions_of_one_visit_give_no_interval():
     samples = timings.kernel_samples([float(i) for i in (7, 3, 9, 1, 5, 8, 2, 6, 4)])
     rows = [measurement(product(), samples=samples), measurement(product(), "cublas", samples=samples)]
-    own, _ = derived(tmp_path, *rows).to_dict("records")
+    own, _ = derived(*rows).to_dict("records")
     assert (own["seconds"], own["ratio"], own["visits"]) == (5.0, 1.0, 1)
     unknown = [
         f"{name}_{end}" for name in ("seconds", "ratio", "flops_per_second", "pooled") for end in ("low", "high")
@@ -180,7 +180,7 @@ def test_repetitions_of_one_visit_give_no_interval(tmp_path):
     assert all(math.isnan(own[name]) for name in (*unknown, "spread", "spread_of_jobs"))
 
 
-def jobs_of(tmp_path, seed, visits, between, within, points=80, shared=False):
+def jobs_of(seed, visits, between, within, points=80, shared=False):
     """Measurements of a file of several jobs, and the true seconds of each size; logarithms are normal.
 
     ``visits`` is the number of visits in each job. Jobs differ by ``between``, and visits of one job by ``within``.
@@ -199,7 +199,7 @@ def jobs_of(tmp_path, seed, visits, between, within, points=80, shared=False):
                 rows.append(visited(product(n=n), seconds * np.exp(state), contender))
         place = {"job": f"job {number}", "source_sha256": "one", "utc": f"2026-01-0{number + 1}T00:00:00+00:00"}
         runs.append((place, {f"sweep{number}": rows}))
-    return analysis.measurements(timings.merged(tmp_path, *runs)), true
+    return analysis.measurements(timings.merged(*runs)), true
 
 
 def widths(rows, name):
@@ -207,9 +207,9 @@ def widths(rows, name):
 
 
 @pytest.mark.parametrize("between", [0.0, 0.03])
-def test_intervals_of_visits_of_one_job_contain_the_time(tmp_path, between):
+def test_intervals_of_visits_of_one_job_contain_the_time(between):
     """Also with one visit. The true times and spreads are those of the simulation."""
-    frame, true = jobs_of(tmp_path, 1, (3, 1, 1), between, 0.01)
+    frame, true = jobs_of(1, (3, 1, 1), between, 0.01)
     rows = frame[frame["baseline"] == 0]
     errors = np.abs(np.log(rows["seconds"] / rows["n"].map(true)))
     for count in (1, 3):
@@ -221,37 +221,37 @@ def test_intervals_of_visits_of_one_job_contain_the_time(tmp_path, between):
     assert apart.mean() <= 0.05
 
 
-def test_one_visit_has_the_spread_of_the_visits_of_other_points(tmp_path):
+def test_one_visit_has_the_spread_of_the_visits_of_other_points():
     """All are of one job, so how much jobs differ is not known."""
     rng = np.random.default_rng(2)
     rows = [visited(product(n=n), np.exp(0.02 * rng.standard_normal(3))) for n in range(64, 164)]
     rows.append(visited(product(n=32), [1.0]))
-    row = derived(tmp_path, *rows).query("n == 32").iloc[0]
+    row = derived(*rows).query("n == 32").iloc[0]
     assert row["spread"] == pytest.approx(0.02, rel=0.25) and math.isnan(row["spread_of_jobs"])
     assert math.log(row["seconds_high"] / row["seconds"]) == pytest.approx(1.96 * 0.02, rel=0.3)
 
 
-def test_a_state_that_a_variant_and_its_baseline_share_is_not_in_the_interval_of_their_ratio(tmp_path):
-    frame, _ = jobs_of(tmp_path, 3, (3, 1, 1), 0.05, 0.01, shared=True)
+def test_a_state_that_a_variant_and_its_baseline_share_is_not_in_the_interval_of_their_ratio():
+    frame, _ = jobs_of(3, (3, 1, 1), 0.05, 0.01, shared=True)
     rows = frame[frame["baseline"] == 0]
     assert (widths(rows, "ratio") < widths(rows, "seconds") / 5).all()
     assert ((rows["ratio_low"] < 1) & (rows["ratio_high"] > 1)).mean() >= 0.9
 
 
-def test_times_of_a_baseline_in_one_process_are_one_visit(tmp_path):
+def test_times_of_a_baseline_in_one_process_are_one_visit():
     """It is measured beside each variant."""
     rows = []
     for variant in ("naive", "tiled_padded", "large_thread_tile"):
         rows += [visited(product(variant), (1.0, 1.1)), visited(product(variant), (2.0, 2.1), "cublas")]
-    assert set(derived(tmp_path, *rows)["pooled_visits"]) == {2}
+    assert set(derived(*rows)["pooled_visits"]) == {2}
 
 
-def test_a_point_of_several_sweeps_has_the_visits_of_all(tmp_path):
+def test_a_point_of_several_sweeps_has_the_visits_of_all():
     seconds = {"first": 1.0, "second": 1.1, "third": 1.2}
     sweeps = {
         name: [measurement(product(), samples=timings.kernel_samples([each] * 7))] for name, each in seconds.items()
     }
-    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", sweeps)))
+    frame = analysis.measurements(timings.columns(sweeps))
     assert sorted(frame["seconds"]) == [1.0, 1.1, 1.2]
     assert list(frame["pooled_seconds"]) == pytest.approx([1.1] * 3) and set(frame["pooled_visits"]) == {3}
     assert (frame["pooled_low"] < 1.0).all() and (frame["pooled_high"] > 1.2).all()

@@ -4,7 +4,7 @@ import pytest
 import timings
 from timings import FAIL, HOPPER, kernel, measurement
 
-from hpcmm import analysis, store
+from hpcmm import analysis
 from hpcmm.analysis.occupancy import resources
 from hpcmm.model.capabilities import block_limits
 from hpcmm.model.measurement import Point
@@ -14,8 +14,8 @@ def matmul(variant, n=64, dtype="float32", tile=0, **scalars):
     return Point("matmul", variant, (n, n, n), dtype, 1, {"alpha": 1.5, "beta": 0.5, **scalars}, tile=tile)
 
 
-def derive(tmp_path, *rows):
-    return analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+def derive(*rows):
+    return analysis.measurements(timings.columns({"size": rows}))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_block_of_part_of_a_warp_takes_a_whole_one():
     assert block_limits(kernel(HOPPER, (33, 1), 0))["threads"] == 32
 
 
-def test_resources_of_a_file(tmp_path):
+def test_resources_of_a_file():
     needs = {"registers": 32, "shared_bytes": 2048}
     tiled = kernel(HOPPER, (16, 16), 8, **needs)
     rows = [
@@ -48,7 +48,7 @@ def test_resources_of_a_file(tmp_path):
         measurement(matmul("tiled_padded", tile=16), "cublas"),
         measurement(matmul("serial")),
     ]
-    found = resources(derive(tmp_path, *rows))
+    found = resources(derive(*rows))
     assert list(found["label"]) == ["naive 8", "tiled_padded 16", "tiled_padded 16"]
     assert list(found["dtype"]) == ["float32", "float32", "float64"]
     assert list(found["grid_y"]) == [4, 16, 4]  # that of the most blocks
@@ -63,15 +63,15 @@ def test_resources_of_a_file(tmp_path):
     assert list(found["bound_flops_per_second"]) == pytest.approx([1.2e12, 16 * 1.2e12, 8 * 1.2e12])
 
 
-def test_a_kernel_with_tiles_of_its_own_loads_these(tmp_path):
+def test_a_kernel_with_tiles_of_its_own_loads_these():
     """A phase of large_thread_tile: 256 and 128 rows and columns of float32 and 128 of each of float64, eight deep."""
     needs = kernel(HOPPER, (256, 1), 1, registers=255, dynamic_shared_bytes=48 * 1024)
     rows = [measurement(matmul("large_thread_tile", dtype=dtype), resources=needs) for dtype in ("float32", "float64")]
-    found = resources(derive(tmp_path, *rows))
+    found = resources(derive(*rows))
     assert list(found["phase_loads"]) == list(found["pending_loads"]) == [8 * (256 + 128), 8 * (128 + 128)]
     assert list(found["phase_flops"]) == [2 * 256 * 128 * 8, 2 * 128 * 128 * 8]
     assert list(found["bound_flops_per_second"]) == pytest.approx([1.2e12 * 512 / 3, 0.6e12 * 128])
 
 
-def test_without_recorded_resources_there_are_none(tmp_path):
-    assert resources(derive(tmp_path, measurement(matmul("naive", tile=8)))).empty
+def test_without_recorded_resources_there_are_none():
+    assert resources(derive(measurement(matmul("naive", tile=8)))).empty

@@ -154,30 +154,30 @@ def test_merging_and_selecting_keep_the_visits_of_each_measurement(three_visits,
 # --- in the report -----------------------------------------------------------------------------------------------
 
 
-def sentences(tmp_path, *states: Visit, others=()):
+def sentences(*states: Visit, others=()):
     point = Point("matmul", "avx", (64, 64, 64), "float32", 1, OPERATIONS["matmul"].scalars)
     rows = [measurement(point, samples=kernel_samples([1.0] * 8), visits=states)]
     rows += [
         measurement(dataclasses.replace(point, variant="serial"), samples=kernel_samples([2.0] * 8), visits=(each,))
         for each in others
     ]
-    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+    frame = analysis.measurements(timings.columns({"size": rows}))
     return findings.disturbances(analysis.row_dicts(frame))
 
 
-def test_different_pages_are_a_finding(tmp_path):
-    text = sentences(tmp_path, FIRST, dataclasses.replace(FIRST, number=1, huge_pages=0.0))
+def test_different_pages_are_a_finding():
+    text = sentences(FIRST, dataclasses.replace(FIRST, number=1, huge_pages=0.0))
     assert "Visits differ in the pages of their arrays at 64: 0 % to 100 %" in text
 
 
-def test_different_pages_of_rungs_at_one_size_are_a_finding(tmp_path):
-    assert "pages of their arrays at 64" in sentences(tmp_path, FIRST, others=[Visit(0, "", 0.5, 1.0, 0.0)])
+def test_different_pages_of_rungs_at_one_size_are_a_finding():
+    assert "pages of their arrays at 64" in sentences(FIRST, others=[Visit(0, "", 0.5, 1.0, 0.0)])
 
 
-def test_steal_is_a_finding_unless_it_is_a_tick(tmp_path):
-    assert "during 1 of 1 points, at most 12 % (avx at 64)" in sentences(tmp_path, FIRST, Visit(1, "", 1.0, 4.0, 0.5))
+def test_steal_is_a_finding_unless_it_is_a_tick():
+    assert "during 1 of 1 points, at most 12 % (avx at 64)" in sentences(FIRST, Visit(1, "", 1.0, 4.0, 0.5))
 
 
 @pytest.mark.parametrize("states", [(), (FIRST,), (FIRST, Visit(1, "", 0.99, 0.1, 0.01)), (Visit(0), Visit(1))])
-def test_equal_pages_without_steal_are_no_finding(tmp_path, states):
-    assert sentences(tmp_path, *states) == ""
+def test_equal_pages_without_steal_are_no_finding(states):
+    assert sentences(*states) == ""

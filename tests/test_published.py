@@ -108,9 +108,9 @@ def ladder_of(dtype: str, n: int = 8192, **seconds: float) -> list:
     return rows
 
 
-def test_the_table_of_the_16_bit_ladder_has_the_gain_of_each_rung(tmp_path):
+def test_the_table_of_the_16_bit_ladder_has_the_gain_of_each_rung():
     rows = ladder_of("bfloat16", warp_mma=8.0, mma_tiled=2.0, best=1.0, cublas=1.6)
-    columns = timings.merged(tmp_path, ({"gpus": [{"name": "H200"}]}, {"ladder_16_bit": rows}))
+    columns = timings.merged(({"gpus": [{"name": "H200"}]}, {"ladder_16_bit": rows}))
     text = published.sixteen_bit(columns, analysis.measurements(columns))
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
     assert [cell[0] for cell in cells] == ["`warp_mma`", "`mma_tiled`", "`best`", "`cublas`"]
@@ -120,14 +120,14 @@ def test_the_table_of_the_16_bit_ladder_has_the_gain_of_each_rung(tmp_path):
     assert published.sixteen_bit(EMPTY, analysis.measurements(EMPTY)) == ""
 
 
-def test_the_fastest_rungs_name_their_gpu(tmp_path):
+def test_the_fastest_rungs_name_their_gpu():
     own = ladder_of("float32", naive=8.0, tensor_core=2.0, cublas=1.0)
     other = ladder_of("bfloat16", persistent=1.0, cublas=1.6)
     runs = [({"gpus": [{"name": "H200"}], "utc": "1"}, {"ladder": own})]
     runs += [({"gpus": [{"name": "H100"}], "utc": "2"}, {"ladder_16_bit": other})]
     small = ladder_of("bfloat16", 2048, tma=1e-2, cublas=1e-2)  # the largest size of its sweep, not of the type
     runs += [({"gpus": [{"name": "H200"}], "utc": "3"}, {"size_16_bit": small})]
-    columns = timings.merged(tmp_path, *runs)
+    columns = timings.merged(*runs)
     rows = published.fastest(columns, analysis.measurements(columns)).splitlines()[2:-2]
     found = [(cells[2], cells[5]) for cells in ([each.strip() for each in row.split("|")] for row in rows)]
     assert sorted(found) == [("H100", "`persistent`"), ("H200", "`naive`"), ("H200", "`tensor_core`")]
@@ -144,13 +144,13 @@ def test_publishing_writes_a_small_folder(done):
     assert kept["report.html"] < 2.5e6
 
 
-def test_publishing_keeps_the_newest_measurement_of_a_point(tmp_path):
+def test_publishing_keeps_the_newest_measurement_of_a_point():
     """Of the same kind of machine; a point that was not measured again stays."""
     old, new = ({"utc": f"2026-01-0{day}", "gpus": [{"name": "H100"}]} for day in (1, 2))
     both, once = (measurement(Point("matmul", "naive", (n,) * 3, "float32", 1, tile=8),
                               samples=kernel_samples([1.0])) for n in (64, 128))  # fmt: skip
     again = dataclasses.replace(both, samples=kernel_samples([3.0]))
-    columns = timings.merged(tmp_path, (old, {"tile": [both, once]}), (new, {"tile": [again]}))
+    columns = timings.merged((old, {"tile": [both, once]}), (new, {"tile": [again]}))
     frame = analysis.measurements(published.newest(columns))
     assert dict(zip(frame["n"], frame["seconds"], strict=True)) == {64: 3.0, 128: 1.0}
     assert len(analysis.measurements(columns)) == 3
@@ -237,7 +237,7 @@ def test_the_published_file_can_be_published_again(tmp_path, monkeypatch):
     assert "3 points: 3 PASS" in made[0].read_text("utf-8")
 
 
-def test_sweeps_of_several_revisions_are_listed(tmp_path):
+def test_sweeps_of_several_revisions_are_listed():
     row = measurement(Point("matmul", "naive", (64, 64, 64), "float32", 1, tile=8), samples=kernel_samples([1.0]))
     two = measurement(Point("matmul", "naive", (64, 64, 64), "float32", 2, tile=8), samples=kernel_samples([1.0]))
     on_cpu = measurement(Point("matmul", "serial", (64, 64, 64), "float32", 1), samples=kernel_samples([1.0]))
@@ -252,14 +252,13 @@ def test_sweeps_of_several_revisions_are_listed(tmp_path):
         rows = [line for line in text.splitlines() if line.startswith("|")][2:]
         return [tuple(cell.strip() for cell in row.split("|")[1:-1]) for row in rows]
 
-    text = shown(timings.merged(tmp_path, *runs, (old, {"cpu_ladder": [on_cpu]})))
+    text = shown(timings.merged(*runs, (old, {"cpu_ladder": [on_cpu]})))
     assert "several revisions" in text
     assert cells(text) == [
         ("2222222 with uncommitted changes", "H200", "`ladder`"),
         ("1111111", "2 × H200 and CPU", "`cpu_ladder`, `size`, `tile`"),
     ]
-    (tmp_path / "one").mkdir()
-    alone = shown(timings.merged(tmp_path / "one", runs[1]))
+    alone = shown(timings.merged(runs[1]))
     assert "3 points" in alone and "revisions" not in alone
 
 

@@ -521,7 +521,7 @@ def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
         ]
         for tile in tiles
     ]
-    (series,) = analysis.series(analysis.measurements(store.read(timings.write(tmp_path / "t.h5", {"size": rows}))))
+    (series,) = analysis.series(analysis.measurements(timings.columns({"size": rows})))
     (drawn,) = sizes.rate_against_size(series, vega.styles(series.rows))
     chart = drawn.spec
     encodings = [layer["encoding"] for layer in chart["layer"]]
@@ -546,7 +546,7 @@ def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
 def test_many_sizes_are_in_the_chapter_of_tiles_only_if_variants_have_tiles(tmp_path, variant, tile, count, chapter):
     points = [Point("matmul", variant, (n, 64, 64), "float32", 1, MATMUL, tile=tile) for n in range(1, count + 1)]
     rows = [measurement(each, samples=kernel_samples([1e-3, 1e-3])) for each in points]
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"sweep": rows}))
+    columns = timings.columns({"sweep": rows})
     assert chapters.chapter_of(analysis.row_dicts(analysis.measurements(columns))) == chapter
 
 

@@ -21,19 +21,19 @@ def product(ranks, shape=(64, 64, 64), variant="naive", algorithm=TEXTBOOK):
     return Point("matmul", variant, shape, "float32", ranks, {"alpha": 1.0, "beta": 0.0}, algorithm)
 
 
-def test_scaling_keeps_the_size_the_work_or_the_memory_of_each_rank(tmp_path):
+def test_scaling_keeps_the_size_the_work_or_the_memory_of_each_rank():
     def took(ranks, m, n, seconds):
         return measurement(product(ranks, (m, n, n)), samples=kernel_samples([[seconds] * ranks] * 6))
 
     rows = [took(1, 64, 64, 1.0), took(1, 128, 128, 8.0), took(4, 128, 128, 4.0), took(4, 256, 64, 2.0)]
-    found = scaling.speedups(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))))
+    found = scaling.speedups(analysis.measurements(timings.columns({"size": rows})))
     more = found[found["ranks"] == 4].set_index(["kind", "m"])["speedup"].to_dict()
     # eight times the work of 64 in four times the memory and in four seconds; four times its work in two
     assert more == {("strong", 128): 2.0, ("memory-constrained", 128): 2.0, ("weak", 256): 2.0}
     assert (found["efficiency"] == found["speedup"] / found["ranks"]).all()
 
 
-def test_an_end_to_end_time_is_relative_to_the_fastest_of_the_newest_run(tmp_path):
+def test_an_end_to_end_time_is_relative_to_the_fastest_of_the_newest_run():
     def took(ranks, variant, kernel, call, algorithm=TEXTBOOK):
         samples = kernel_samples([[kernel] * ranks] * 6) if kernel else ()
         samples += call_samples([[{"total": call}] * ranks] * 6)
@@ -44,7 +44,7 @@ def test_an_end_to_end_time_is_relative_to_the_fastest_of_the_newest_run(tmp_pat
     after = [took(1, "naive", 3.0, 8.0), took(1, "cublas", 4.0, 6.0), took(2, "naive", 2.0, 4.0)]
     after.append(took(2, "cublas", 0.0, 5.0, "staged"))  # an algorithm that is timed end to end only
     runs = [(machine | {"utc": f"2026-0{i}-01"}, {"size": rows}) for i, rows in enumerate((before, after), 1)]
-    found = scaling.speedups(analysis.measurements(merged(tmp_path, *runs)))
+    found = scaling.speedups(analysis.measurements(merged(*runs)))
     more = found[(found["kind"] == "strong") & (found["ranks"] == 2)].set_index("label")
     assert list(more.index) == ["naive", "cublas staged"]
     assert more.loc["naive", ["speedup", "efficiency", "call_speedup", "call_efficiency"]].tolist() == [
@@ -54,39 +54,38 @@ def test_an_end_to_end_time_is_relative_to_the_fastest_of_the_newest_run(tmp_pat
     assert more.loc["cublas staged", ["speedup", "efficiency"]].isna().all()
 
 
-def test_one_rank_beside_another_algorithm_is_a_base_too(tmp_path):
+def test_one_rank_beside_another_algorithm_is_a_base_too():
     rows = [measurement(product(2, algorithm="ring"), samples=kernel_samples([[3.0, 3.0]] * 6))]
     for algorithm, seconds in (("cublasmp", 6.0), (TEXTBOOK, 4.0)):
         samples = kernel_samples([[seconds]] * 6)
         rows.append(measurement(product(1, algorithm="cublasmp"), samples=samples, algorithm=algorithm))
-    found = scaling.speedups(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))))
+    found = scaling.speedups(analysis.measurements(timings.columns({"size": rows})))
     assert found[["algorithm", "ranks", "speedup"]].to_numpy().tolist() == [["ring", 2, pytest.approx(4 / 3)]]
 
 
-def test_a_speedup_is_relative_to_the_same_arithmetic(tmp_path):
+def test_a_speedup_is_relative_to_the_same_arithmetic():
     took = {("naive", 1): 6.0, ("naive", 2): 4.0, ("tensor_core", 1): 3.0, ("tensor_core", 2): 2.0, ("cublas", 1): 5.0}
     rows = [
         measurement(product(ranks, variant=variant), samples=kernel_samples([[seconds] * ranks] * 6))
         for (variant, ranks), seconds in took.items()
     ]
-    found = scaling.speedups(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))))
+    found = scaling.speedups(analysis.measurements(timings.columns({"size": rows})))
     more = found[found["ranks"] == 2].set_index("variant")["speedup"].to_dict()
     assert more == {"naive": 5 / 4, "tensor_core": 3 / 2}  # three TF32 products are other arithmetic than cuBLAS's
 
 
-def test_nothing_is_scaled_from_one_machine_to_another(tmp_path):
+def test_nothing_is_scaled_from_one_machine_to_another():
     def ranks(count, seconds):
         return {"size": [measurement(product(count), samples=kernel_samples([[seconds] * count] * 6))]}
 
     one, other = ({"cpu": {"model": "Model T", "cores": cores}} for cores in (2, 4))
-    for i, (machine, expected) in enumerate(((one, [1.0, 4.0]), (other, []))):
-        (tmp_path / f"case{i}").mkdir()
-        columns = merged(tmp_path / f"case{i}", (one, ranks(1, 8.0)), (machine, ranks(2, 2.0)))
+    for machine, expected in ((one, [1.0, 4.0]), (other, [])):
+        columns = merged((one, ranks(1, 8.0)), (machine, ranks(2, 2.0)))
         found = scaling.speedups(analysis.split_by_machine(analysis.measurements(columns)))
         assert list(found[found["kind"] == "strong"].sort_values("ranks")["speedup"]) == expected
 
 
-def test_predictions_go_to_eight_times_the_ranks_and_include_the_measured_time(tmp_path):
+def test_predictions_go_to_eight_times_the_ranks_and_include_the_measured_time():
     rows = []
     for n in (100, 200):
         point = product(2, (n, n, n), "numpy", "ring")
@@ -95,7 +94,7 @@ def test_predictions_go_to_eight_times_the_ranks_and_include_the_measured_time(t
         rows.append(measurement(point, samples=kernel_samples([[n / 10, n / 10]] * 3)))
         rows.append(measurement(point, samples=textbook, algorithm=TEXTBOOK))
     exchanges = {"transport": "mpi", "bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}, {"exchanges": exchanges}))
+    columns = timings.columns({"spread": rows}, {"exchanges": exchanges})
     found = scaling.predictions(columns, analysis.measurements(columns))
     assert sorted(found["ranks"].unique()) == [1, 2, 4, 8, 16]
     measured = found[found["seconds"].notna()]
@@ -106,33 +105,33 @@ def test_predictions_go_to_eight_times_the_ranks_and_include_the_measured_time(t
     assert measured["predicted_seconds"].tolist() == pytest.approx(expected)
 
 
-def test_each_type_and_each_variant_has_lines_of_its_own(tmp_path):
+def test_each_type_and_each_variant_has_lines_of_its_own():
     took = {("numpy", "float32"): 1.0, ("numpy", "float64"): 3.0, ("packed", "float32"): 5.0}
     rows = []
     for (variant, dtype), seconds in took.items():
         point = dataclasses.replace(product(2, variant=variant, algorithm="ring"), dtype=dtype)
         for algorithm in ("ring", TEXTBOOK):
             rows.append(measurement(point, samples=kernel_samples([[seconds] * 2] * 3), algorithm=algorithm))
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
+    columns = timings.columns({"spread": rows})
     found = scaling.predictions(columns, analysis.measurements(columns))
     there = found[found["ranks"] == 2].set_index(["variant", "dtype"])["predicted_seconds"]
     assert there.to_dict() == pytest.approx(took)  # two halves of what the textbook's product takes
 
 
-def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measured_on(tmp_path):
+def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measured_on():
     rows = []
     for ranks, n in ((2, 100), (2, 200), (4, 100), (4, 50)):
         for algorithm in ("ring", TEXTBOOK):
             point = product(ranks, (n, n, n), "numpy", "ring")
             rows.append(measurement(point, samples=kernel_samples([[1.0] * ranks] * 3), algorithm=algorithm))
     exchanges = {"transport": "mpi", "bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}, {"exchanges": exchanges}))
+    columns = timings.columns({"spread": rows}, {"exchanges": exchanges})
     found = scaling.predictions(columns, analysis.measurements(columns))
     (last,) = found.loc[found["ranks"] == 16, ["n", "measured_ranks"]].to_numpy().tolist()
     assert last == [200, 2]
 
 
-def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part(tmp_path):
+def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part():
     rows = []
     for n, beyond, passed in ((10, 2.0, False), (1000, 9.0, True), (4001, 7.0, True)):  # the shortest right one
         verdict = Verdict(passed, 1e-7, 1e-6, "exact", "")
@@ -142,7 +141,7 @@ def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part
         rows.append(measurement(point, samples=kernel_samples([[local] * 4] * 6), algorithm=TEXTBOOK))
         alone = dataclasses.replace(point, algorithm=TEXTBOOK)  # is not predicted: the model knows no such call
         rows.append(measurement(alone, samples=kernel_samples([[local] * 4] * 6)))
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"combined": rows}))
+    columns = timings.columns({"combined": rows})
     found = scaling.predictions(columns, analysis.measurements(columns))
     measured = found[found["seconds"].notna()]
     assert measured["seconds"].tolist() == pytest.approx([1.0 + 0.250 + 9.0, 1.0 + 1.001 + 7.0])
@@ -153,18 +152,18 @@ def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part
     assert set(found["work"]) == {4 * 1000 + 4, 4 * 4001 + 4}  # bytes
 
 
-def test_variants_of_a_reduction_combine_in_the_same_time(tmp_path):
+def test_variants_of_a_reduction_combine_in_the_same_time():
     rows = []
     for variant, beyond in (("openmp", 2.0), ("serial", 9.0), ("numpy", 4.0)):
         point = Point("sum", variant, (1000,), "float32", 2, {}, "all_reduce")
         rows.append(measurement(point, samples=kernel_samples([[1.0 + beyond] * 2] * 6)))
         rows.append(measurement(point, samples=kernel_samples([[1.0] * 2] * 6), algorithm=TEXTBOOK))
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"combined": rows}))
+    columns = timings.columns({"combined": rows})
     found = scaling.predictions(columns, analysis.measurements(columns))
     assert found.loc[found["ranks"] == 2, "predicted_seconds"].tolist() == pytest.approx([5.0] * 3)  # 4 is the median
 
 
-def test_more_ranks_are_held_against_the_same_problem_on_fewer(tmp_path):
+def test_more_ranks_are_held_against_the_same_problem_on_fewer():
     """Four ranks take a tenth longer than the measured time of two predicts, whose model is a quarter too fast."""
     rows = []
     for ranks, n, seconds in ((1, 128, 9.0), (2, 128, 4.0), (4, 128, 2.2), (2, 256, 30.0), (8, 256, 7.5)):
@@ -172,7 +171,7 @@ def test_more_ranks_are_held_against_the_same_problem_on_fewer(tmp_path):
         rows.append(measurement(point, samples=kernel_samples([[seconds] * ranks] * 3)))
         local = kernel_samples([[3.0 * (n / 128) ** 3 * 2 / ranks] * ranks] * 3)
         rows.append(measurement(point, samples=local, algorithm=TEXTBOOK))
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
+    columns = timings.columns({"spread": rows})
     frame = analysis.measurements(columns)
     found = scaling.held_out(columns, frame).sort_values("n")
     assert found[["n", "measured_ranks", "ranks", "seconds"]].to_numpy().tolist() == [
@@ -186,31 +185,31 @@ def test_more_ranks_are_held_against_the_same_problem_on_fewer(tmp_path):
     assert most == pytest.approx(7.5 / 8)
 
 
-def test_a_rate_that_falls_with_the_size_is_no_latency(tmp_path):
+def test_a_rate_that_falls_with_the_size_is_no_latency():
     rows = [measurement(product(2, (8, 8, 8), "serial"), samples=kernel_samples([[1e-5] * 2] * 3))]
     for n, rate in ((1000, 0.8e12), (2000, 1e12)):
         point = product(2, (n, n, n), "numpy", "ring")
         for algorithm in ("ring", TEXTBOOK):
             samples = kernel_samples([[n**3 / rate] * 2] * 3)
             rows.append(measurement(point, samples=samples, algorithm=algorithm))
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
+    columns = timings.columns({"spread": rows})
     found = scaling.predictions(columns, analysis.measurements(columns))
     four = found[(found["ranks"] == 4) & (found["n"] == 2000)]["predicted_seconds"]
     assert four.tolist() == pytest.approx([2000**3 / 1e12 / 2], rel=0.02)  # not a latency of 0.3 ms
 
 
 @pytest.mark.parametrize("exchanges", [None, [], {"transport": "", "bytes": [], "seconds": []}])
-def test_one_rank_predicts_only_itself(tmp_path, exchanges):
+def test_one_rank_predicts_only_itself(exchanges):
     rows = []
     for algorithm in ("ring", TEXTBOOK):
         samples = kernel_samples([2.0] * 3)
         rows.append(measurement(product(1, variant="numpy", algorithm="ring"), samples=samples, algorithm=algorithm))
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}, {"exchanges": exchanges}))
+    columns = timings.columns({"spread": rows}, {"exchanges": exchanges})
     found = scaling.predictions(columns, analysis.measurements(columns))
     assert found[["ranks", "seconds", "predicted_seconds"]].to_numpy().tolist() == [[1, 2.0, 2.0]]
 
 
-def test_the_textbook_is_predicted_beside_another_algorithm_on_several_ranks(tmp_path):
+def test_the_textbook_is_predicted_beside_another_algorithm_on_several_ranks():
     def textbook(ranks, n, variant="numpy"):
         # a millionth of a second for each byte that leaves rank 0 or arrives there, and for a thousand operations
         away = (n - n // ranks) * n * 4e-6
@@ -229,7 +228,7 @@ def test_the_textbook_is_predicted_beside_another_algorithm_on_several_ranks(tmp
         "alone": [textbook(2, 64)],
         "one": [ring[0], textbook(1, 64)],
     }
-    columns = store.read(timings.write(tmp_path / "timings.h5", sweeps))
+    columns = timings.columns(sweeps)
     found = scaling.predictions(columns, analysis.measurements(columns))
     found = found[found["algorithm"] == TEXTBOOK]
     assert set(found["sweep"] + " " + found["variant"]) == {"spread numpy"}
@@ -243,7 +242,7 @@ def test_the_textbook_is_predicted_beside_another_algorithm_on_several_ranks(tmp
     assert eight == pytest.approx(128**2 * 4e-6 * (7 + 3 * 7 / 8) + 2 * 128**3 / 8 * 1e-9)
 
 
-def test_copies_from_pageable_memory_do_not_predict_page_locked_ones(tmp_path):
+def test_copies_from_pageable_memory_do_not_predict_page_locked_ones():
     def calls(point, seconds):
         phases = {"upload": seconds, "kernel": 1.0, "download": seconds, "total": 2 * seconds + 1.0}
         return measurement(point, samples=call_samples([[phases]] * 6), algorithm=TEXTBOOK)
@@ -256,13 +255,13 @@ def test_copies_from_pageable_memory_do_not_predict_page_locked_ones(tmp_path):
         sweeps["transfer"].append(
             calls(Point("matmul", "naive", (64, 64, 64), "float32", 1, scalars, pinned=pinned), seconds)
         )
-    columns = store.read(timings.write(tmp_path / "timings.h5", sweeps))
+    columns = timings.columns(sweeps)
     found = scaling.predictions(columns, analysis.measurements(columns))
     # one panel: up, product, down
     assert found["predicted_seconds"].tolist() == pytest.approx([5.0])
 
 
-def test_a_speedup_is_of_medians_over_the_visits_of_all_sweeps_with_both_intervals(tmp_path):
+def test_a_speedup_is_of_medians_over_the_visits_of_all_sweeps_with_both_intervals():
     sweeps = {
         name: [
             measurement(product(1), samples=kernel_samples([[one]] * 6)),
@@ -270,7 +269,7 @@ def test_a_speedup_is_of_medians_over_the_visits_of_all_sweeps_with_both_interva
         ]
         for name, one, two in (("a", 8.0, 5.0), ("b", 8.8, 5.5), ("c", 8.4, 6.0))
     }
-    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", sweeps)))
+    frame = analysis.measurements(timings.columns(sweeps))
     found = scaling.speedups(frame)
     more = found[(found["ranks"] == 2) & (found["kind"] == "strong")]
     assert list(more["speedup"]) == pytest.approx([8.4 / 5.5] * 3)
@@ -280,7 +279,7 @@ def test_a_speedup_is_of_medians_over_the_visits_of_all_sweeps_with_both_interva
     assert ends[0] < 8.4 / 5.5 / 2 < ends[1]
 
 
-def test_a_kernel_is_relative_to_one_rank_on_every_card_at_once(tmp_path):
+def test_a_kernel_is_relative_to_one_rank_on_every_card_at_once():
     """The base is in another sweep. One card alone, in 8 s, is faster than both at once: a card in 8.5, one in 10."""
 
     def took(point, *seconds):
@@ -298,7 +297,7 @@ def test_a_kernel_is_relative_to_one_rank_on_every_card_at_once(tmp_path):
             took(product(2, (256, 64, 64), algorithm="ring"), 18.0, 18.0),
         ],
     }
-    found = scaling.speedups(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", sweeps))))
+    found = scaling.speedups(analysis.measurements(timings.columns(sweeps)))
     more = found[(found["ranks"] == 2) & (found["kind"] == "strong") & (found["sweep"] == "distributed")]
     more = more.set_index("algorithm")
     mean = 2 / (1 / 8.5 + 1 / 10)  # of the rates
@@ -311,22 +310,21 @@ def test_a_kernel_is_relative_to_one_rank_on_every_card_at_once(tmp_path):
     assert (prefix, headline["sweep"], headline["base_ranks"]) == ("", "distributed", 2)
 
 
-def test_an_efficiency_relative_to_one_card_names_it(tmp_path):
+def test_an_efficiency_relative_to_one_card_names_it():
     rows = [measurement(product(1), samples=kernel_samples([8.0] * 3))]
     rows.append(measurement(product(2, algorithm="ring"), samples=kernel_samples([(5.0, 5.0)] * 3)))
     # of another arithmetic, and of another number of ranks
     rows.append(measurement(product(2, (128, 64, 64), "tensor_core"), samples=kernel_samples([(1.0, 1.0)] * 3)))
     rows.append(measurement(product(4, (256, 64, 64)), samples=kernel_samples([(1.0,) * 4] * 3)))
-    path = timings.write(
-        tmp_path / "timings.h5", {"size": rows}, {"gpus": [{"uuid": "GPU-12345678-90ab", "name": "T"}]}
+    found = scaling.speedups(
+        analysis.measurements(timings.columns({"size": rows}, {"gpus": [{"uuid": "GPU-12345678-90ab", "name": "T"}]}))
     )
-    found = scaling.speedups(analysis.measurements(store.read(path)))
     (row,) = found[found["algorithm"] == "ring"].to_dict("records")
     assert (row["base_ranks"], row["efficiency"]) == (1, pytest.approx(0.8))
     assert formats.base(row) == "relative to one rank alone, on GPU-12345678"
 
 
-def test_copies_have_the_rates_of_the_textbook_on_the_predicted_number_of_ranks(tmp_path):
+def test_copies_have_the_rates_of_the_textbook_on_the_predicted_number_of_ranks():
     """Copies take all the time. Four ranks share a memory that is as fast as three devices upload."""
     rows, shape = [], (256, 256, 256)
     for ranks, slower in ((2, 1.0), (4, 4 / 3)):
@@ -336,7 +334,7 @@ def test_copies_have_the_rates_of_the_textbook_on_the_predicted_number_of_ranks(
         share = slower * 1e-6 * 4 * 256 * 256 / ranks  # A, B, C and the result
         rows.append(measurement(point, samples=call_samples([[{"total": 4 * share}] * ranks] * 6)))
         rows.append(measurement(point, samples=call + kernel_samples([[1e-9] * ranks] * 6), algorithm=TEXTBOOK))
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
+    columns = timings.columns({"spread": rows})
     found = scaling.held_out(columns, analysis.measurements(columns))
     (row,) = found[found["algorithm"] == "staged"].to_dict("records")
     assert (row["measured_ranks"], row["ranks"], row["noise"]) == (2, 4, 0)

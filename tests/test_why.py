@@ -55,8 +55,8 @@ def counted(operation, variant, dtype="float32", n=N, launches=1, **counters):
     return common | dimensions | dict.fromkeys(COUNTERS, 0.0) | {"sm_clock": CLOCK, "load_sectors": 4.0} | counters
 
 
-def explained(tmp_path, rows, profiles=(), **provenance):
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, {"gpus": [GPU], **provenance}))
+def explained(rows, profiles=(), **provenance):
+    columns = timings.columns({"size": rows}, {"gpus": [GPU], **provenance})
     if profiles:
         columns["profiles"] = {name: np.array([row[name] for row in profiles]) for name in profiles[0]}
     frame = analysis.measurements(columns)
@@ -71,13 +71,13 @@ def loads(per_multiply_add, sectors, seconds):
     return {"load_sectors": sectors, "global_load_bytes_per_second": nbytes / seconds}
 
 
-def test_more_sectors_for_as_many_loads_are_the_reason(tmp_path):
+def test_more_sectors_for_as_many_loads_are_the_reason():
     rows = [product("tiled_padded", 1e-3), product("register_1d", 4e-3)]
     profiles = [
         counted("matmul", "tiled_padded", **loads(2, 2.5, 1e-3)),
         counted("matmul", "register_1d", **loads(2, 16.5, 4e-3)),
     ]
-    (step,) = explained(tmp_path, rows, profiles)
+    (step,) = explained(rows, profiles)
     assert (step.verdict, step.source, step.despite) == ("slower", "counters", ())
     text = steps.sentence(step)
     assert text.startswith("0.250× (") and "), slower. " in text
@@ -85,25 +85,25 @@ def test_more_sectors_for_as_many_loads_are_the_reason(tmp_path):
     assert "lobal loads move 33.0 B through L1 per multiply-add instead of 5.00 B" in text
 
 
-def test_wider_loads_are_not_called_uncoalesced(tmp_path):
+def test_wider_loads_are_not_called_uncoalesced():
     rows = [product("tiled_padded", 2e-3), product("register_1d", 1e-3)]
     profiles = [
         counted("matmul", "tiled_padded", **loads(2, 4.0, 2e-3)),
         counted("matmul", "register_1d", **loads(0.5, 16.0, 1e-3)),
     ]
-    (step,) = explained(tmp_path, rows, profiles)
+    (step,) = explained(rows, profiles)
     text = steps.sentence(step)
     assert "A thread executes 0.500 global loads per multiply-add instead of 2.00" in text
     assert "sectors" not in text
 
 
-def test_a_kernel_that_loads_by_tma_alone_has_no_counted_loads(tmp_path):
+def test_a_kernel_that_loads_by_tma_alone_has_no_counted_loads():
     rows = [product("tma", 1e-3, dtype="float16"), product("persistent", 0.5e-3, dtype="float16")]
     profiles = [
         counted("matmul", "tma", "float16", **loads(2, 4.0, 1e-3)),
         counted("matmul", "persistent", "float16", load_sectors=0.0),
     ]
-    (step,) = explained(tmp_path, rows, profiles)
+    (step,) = explained(rows, profiles)
     assert step.verdict == "faster" and "oad" not in " ".join(map(str, step.reasons))
 
 
@@ -114,27 +114,27 @@ def shared(wavefronts, accesses, seconds):
     return counters | {"shared_pipe": counters["shared_load_wavefronts"] / (seconds * CLOCK * SMS)}
 
 
-def test_bank_conflicts_are_wavefronts_of_as_many_accesses(tmp_path):
+def test_bank_conflicts_are_wavefronts_of_as_many_accesses():
     rows = [product("tiled_padded", 2.5e-5), product("register_1d", 5e-6), product("register_2d", 4e-6)]
     profiles = [
         counted("matmul", "tiled_padded", **shared(11.0, 1.3, 2.5e-5)),
         counted("matmul", "register_1d", **shared(1.6, 1.3, 5e-6)),
         counted("matmul", "register_2d", **shared(0.8, 0.65, 4e-6)),
     ]
-    conflicts, fewer = explained(tmp_path, rows, profiles)
+    conflicts, fewer = explained(rows, profiles)
     assert "ank conflicts multiply the wavefronts of shared memory by 1.23 instead of 8.46" in steps.sentence(conflicts)
     assert "hared memory takes 1.60 wavefronts per 32 multiply-adds instead of 11.0" in steps.sentence(conflicts)
     assert "onflicts" not in steps.sentence(fewer)
     assert "accesses shared memory 0.650 times per multiply-add instead of 1.30" in steps.sentence(fewer)
 
 
-def test_a_change_without_effect_names_the_idle_unit(tmp_path):
+def test_a_change_without_effect_names_the_idle_unit():
     rows = [product("tiled_padded", 1e-3), product("register_1d", 1e-3, WIDE)]
     profiles = [
         counted("matmul", name, l2_hits=hits, dram_read_bytes_per_second=2e8, global_load_bytes_per_second=1.0)
         for name, hits in (("tiled_padded", 0.5), ("register_1d", 0.8))
     ]
-    (step,) = explained(tmp_path, rows, profiles)
+    (step,) = explained(rows, profiles)
     assert step.verdict == "same"
     assert (
         "Changes without significant effect: 80 % of the accesses to L2 hit instead of 50 % (DRAM is only 20 % busy)."
@@ -142,13 +142,13 @@ def test_a_change_without_effect_names_the_idle_unit(tmp_path):
     )
 
 
-def test_a_slower_rung_with_the_same_accesses_is_not_explained(tmp_path):
+def test_a_slower_rung_with_the_same_accesses_is_not_explained():
     rows = [product("tiled_padded", 1e-3), product("register_1d", 1.2e-3)]
     profiles = [
         counted("matmul", name, **loads(2, 4, time) | {"shared_loads": 0.0})
         for name, time in (("tiled_padded", 1e-3), ("register_1d", 1.2e-3))
     ]
-    (step,) = explained(tmp_path, rows, profiles)
+    (step,) = explained(rows, profiles)
     assert step.reasons == () and "the file counts neither" in steps.sentence(step)
     assert "both move 8.00 B through L1 and take 0 wavefronts" in steps.sentence(step)
 
@@ -158,14 +158,14 @@ def waiting(cycles, **stalls):
     return {"warp_cycles": cycles, **{f"stall_{name}": value for name, value in stalls.items()}}
 
 
-def test_a_longer_wait_is_the_reason_and_a_larger_share_of_a_shorter_time_is_not(tmp_path):
+def test_a_longer_wait_is_the_reason_and_a_larger_share_of_a_shorter_time_is_not():
     rows = [product("tiled_padded", 4e-3), product("register_1d", 2e-3), product("register_2d", 6e-3)]
     profiles = [
         counted("matmul", "tiled_padded", instructions=8 * WARPS, **waiting(10.0, long_scoreboard=5.0, barrier=1.0)),
         counted("matmul", "register_1d", instructions=8 * WARPS, **waiting(5.0, long_scoreboard=0.5, barrier=0.9)),
         counted("matmul", "register_2d", instructions=8 * WARPS, **waiting(15.0, long_scoreboard=1.5, barrier=9.0)),
     ]
-    faster, slower = explained(tmp_path, rows, profiles)
+    faster, slower = explained(rows, profiles)
     text = steps.sentence(faster)
     assert "Warps wait for global or local memory 10 % of their time instead of 50 %" in text
     assert "barrier" not in text.partition("No counted unit")[0]  # 18 % of 2 ms are less than 10 % of 4 ms
@@ -174,58 +174,58 @@ def test_a_longer_wait_is_the_reason_and_a_larger_share_of_a_shorter_time_is_not
     assert "warps wait longest for a barrier of the block, 60 % of their time" in text
 
 
-def test_fewer_instructions_and_more_true_predicates_are_reasons(tmp_path):
+def test_fewer_instructions_and_more_true_predicates_are_reasons():
     rows = [product("tiled_padded", 2e-3), product("register_1d", 1e-3)]
     profiles = [
         counted("matmul", "tiled_padded", instructions=12 * WARPS, predicated_on_threads=16.0, active_threads=32.0),
         counted("matmul", "register_1d", instructions=6 * WARPS, predicated_on_threads=31.0, active_threads=32.0),
     ]
-    (step,) = explained(tmp_path, rows, profiles)
+    (step,) = explained(rows, profiles)
     text = steps.sentence(step)
     assert "31.0 of 32 threads have a true predicate per instruction of a warp instead of 16.0" in text
     assert "a warp executes 6.00 instructions per 32 multiply-adds instead of 12.0" in text.lower()
     assert "32.0 of 32 threads are active" not in text
 
 
-def test_a_rung_in_the_arithmetic_of_the_type_is_slower_for_it(tmp_path):
-    (step,) = explained(tmp_path, [product("tensor_core", 1e-3), product("split_k_dmma", 4e-3)])
+def test_a_rung_in_the_arithmetic_of_the_type_is_slower_for_it():
+    (step,) = explained([product("tensor_core", 1e-3), product("split_k_dmma", 4e-3)])
     assert "slower" in steps.effect(step)
     assert "it computes with float32 arithmetic instead of three TF32 products" in steps.sentence(step).lower().replace(
         "tf32", "TF32"
     )
 
 
-def test_a_rung_that_runs_another_one_is_no_step(tmp_path):
+def test_a_rung_that_runs_another_one_is_no_step():
     rows = [product("large_thread_tile", 2e-3), product("stream_k_fma", 1e-3), product("best", 1e-3)]
-    assert [step.rung["variant"] for step in explained(tmp_path, rows)] == ["stream_k_fma"]
+    assert [step.rung["variant"] for step in explained(rows)] == ["stream_k_fma"]
 
 
-def test_a_step_that_nothing_else_explains_has_a_unit_that_works_more_of_the_time(tmp_path):
+def test_a_step_that_nothing_else_explains_has_a_unit_that_works_more_of_the_time():
     rows = [product("warp_specialized", 4e-3), product("persistent", 3e-3)]
     profiles = [
         counted("matmul", "warp_specialized", instructions=1e6, sm_throughput=0.78),
         counted("matmul", "persistent", instructions=1e6, sm_throughput=0.94),
     ]
-    (step,) = explained(tmp_path, rows, profiles)
+    (step,) = explained(rows, profiles)
     assert (step.verdict, step.source) == ("faster", "counters")
     assert "faster. The busiest unit of the SM is busy 94 % of the time instead of 78 %." in steps.sentence(step)
-    (step,) = explained(tmp_path, rows, [profiles[0] | {"sm_throughput": 0.94}, profiles[1]])
+    (step,) = explained(rows, [profiles[0] | {"sm_throughput": 0.94}, profiles[1]])
     assert "The reason is not known" in steps.sentence(step)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("share", [0.7, 1.4])
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_rate_of_several_ranks_is_a_share_of_all_their_gpus(tmp_path, ranks, share, shared):
+def test_the_rate_of_several_ranks_is_a_share_of_all_their_gpus(ranks, share, shared):
     gpus = [GPU | {"uuid": "same" if shared else str(i)} for i in range(ranks)]
     peak = 256 * SMS * CLOCK * len({gpu["uuid"] for gpu in gpus})
     rows = [product(name, 2 * N**3 / peak / of, ranks=ranks) for name, of in (("naive", 0.1), ("coalesced", share))]
-    (step,) = explained(tmp_path, rows, gpus=gpus)
+    (step,) = explained(rows, gpus=gpus)
     assert step.facts["of_fma"] == pytest.approx(share)
     assert ("so tensor cores compute it" in steps.sentence(step)) is (share > 1)
 
 
-def test_counters_of_one_rank_do_not_explain_several(tmp_path):
+def test_counters_of_one_rank_do_not_explain_several():
     few, many = (kernel(HOPPER, (8, 8), resident, registers=32) for resident in (8, 32))
     rows = [
         product("tiled_padded", 1e-3, ranks=2, resources=few),
@@ -235,19 +235,19 @@ def test_counters_of_one_rank_do_not_explain_several(tmp_path):
         counted("matmul", "tiled_padded", **loads(2, 2.5, 1e-3)),
         counted("matmul", "register_1d", **loads(2, 16.5, 4e-3)),
     ]
-    (step,) = explained(tmp_path, rows, profiles, gpus=[GPU | {"uuid": str(i)} for i in range(2)])
+    (step,) = explained(rows, profiles, gpus=[GPU | {"uuid": str(i)} for i in range(2)])
     assert step.source == "resources" and math.isnan(step.facts["load_sectors"])
     assert "sectors" not in steps.sentence(step)
 
 
-def test_resources_are_matched_by_ranks(tmp_path):
+def test_resources_are_matched_by_ranks():
     held = {ranks: kernel(HOPPER, (256, 1), 8, registers=32, grid_x=2**12 // ranks, grid_y=1) for ranks in (1, 2)}
     rows = []
     for ranks, own in held.items():
         point = Point("sum", "sequential", (2**20,), "int32", ranks)
         rows.append(measurement(point, samples=visit_samples([[1e-3] * ranks] * 9), resources=own))
     gpus = [GPU | {"uuid": str(i)} for i in range(2)]
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, {"gpus": gpus}))
+    columns = timings.columns({"size": rows}, {"gpus": gpus})
     frame = analysis.measurements(columns)
     known = why.Known.of(columns, frame)
     facts = {row["ranks"]: known.facts(row) for row in analysis.row_dicts(frame)}
@@ -255,23 +255,19 @@ def test_resources_are_matched_by_ranks(tmp_path):
     assert {each["elements_per_thread"] for each in facts.values()} == {1.0}
 
 
-def test_a_small_difference_is_named_by_its_significance(tmp_path):
+def test_a_small_difference_is_named_by_its_significance():
     small = [product("tiled_padded", 1e-3, STEADY), product("register_1d", 1.005e-3, STEADY)]
-    (step,) = explained(tmp_path, small)
+    (step,) = explained(small)
     assert (step.verdict, steps.verdict(step)) == ("same", "less than 1 % slower")
-    (tmp_path / "wide").mkdir()
-    (step,) = explained(tmp_path / "wide", [product("tiled_padded", 1e-3, WIDE), product("register_1d", 1.005e-3)])
+    (step,) = explained([product("tiled_padded", 1e-3, WIDE), product("register_1d", 1.005e-3)])
     assert (step.verdict, steps.verdict(step)) == ("same", "no significant difference")
-    (tmp_path / "few").mkdir()
-    (step,) = explained(
-        tmp_path / "few", [product("tiled_padded", 1e-3, (1.0,)), product("register_1d", 1.5e-3, (1.0,))]
-    )
+    (step,) = explained([product("tiled_padded", 1e-3, (1.0,)), product("register_1d", 1.5e-3, (1.0,))])
     assert step.verdict == "unclear" and steps.effect(step).endswith(
         "no interval: less than a factor of 2 is not judged"
     )
 
 
-def test_without_counters_resources_explain_or_nothing_does(tmp_path):
+def test_without_counters_resources_explain_or_nothing_does():
     few, many = (kernel(HOPPER, (256, 1), 8, registers=32, **grid) for grid in ({"grid_x": 2**10}, {"grid_x": 2**9}))
     same = kernel(HOPPER, (256, 1), 8, registers=32, grid_x=2**9, grid_y=1)
     few, many = few | {"grid_y": 1}, many | {"grid_y": 1}
@@ -280,32 +276,29 @@ def test_without_counters_resources_explain_or_nothing_does(tmp_path):
         total("first_add", 1e-3, resources=many),
         total("last_warp", 0.5e-3, resources=same),
     ]
-    first, last = explained(tmp_path, rows)
+    first, last = explained(rows)
     assert first.source == "resources" and "without counters: 8 elements per thread instead of 4." in steps.sentence(
         first
     )
     assert last.reasons == () and "the file lacks counters of one rung" in steps.sentence(last)
 
 
-def test_a_processor_has_no_counters_but_threads(tmp_path):
+def test_a_processor_has_no_counters_but_threads():
     rows = [total("serial", 8e-3), total("openmp", 1e-3)]
-    (step,) = explained(tmp_path, rows, gpus=[], cpu={"threads_per_rank": 8})
+    (step,) = explained(rows, gpus=[], cpu={"threads_per_rank": 8})
     assert steps.cause(step) == "8 threads compute instead of 1."
-    (tmp_path / "one").mkdir()
-    (step,) = explained(tmp_path / "one", rows, gpus=[], cpu={"threads_per_rank": 1})
+    (step,) = explained(rows, gpus=[], cpu={"threads_per_rank": 1})
     assert "neither the traffic of the source nor the number of threads explains it" in steps.sentence(step)
-    (tmp_path / "two").mkdir()
-    (step,) = explained(tmp_path / "two", rows, gpus=[], cpu={"threads_per_rank": 2})
+    (step,) = explained(rows, gpus=[], cpu={"threads_per_rank": 2})
     assert steps.cause(step) == ""  # a factor of 8
 
 
-def test_a_step_of_a_processor_is_explained_by_its_cache_lines(tmp_path):
+def test_a_step_of_a_processor_is_explained_by_its_cache_lines():
     rows = [product("parallel_for", 8e-3), product("openmp", 1e-3)]
-    (step,) = explained(tmp_path, rows, gpus=[], cpu={"threads_per_rank": 2})
+    (step,) = explained(rows, gpus=[], cpu={"threads_per_rank": 2})
     assert steps.cause(step) == "Each multiply-add touches 12.0 B of cache lines instead of 68.0 B."
     rows = [product("serial", 8e-3), product("avx", 1e-3)]
-    (tmp_path / "avx").mkdir()
-    (step,) = explained(tmp_path / "avx", rows, gpus=[], cpu={"simd": {"matmul/avx": "avx2"}})
+    (step,) = explained(rows, gpus=[], cpu={"simd": {"matmul/avx": "avx2"}})
     assert "an instruction computes 8 elements instead of 1" in steps.sentence(step)
 
 
@@ -357,13 +350,13 @@ def test_the_stated_traffic_is_that_of_the_source(tmp_path, name):
     assert elements == pytest.approx(stated["lines"] + stated["elements"], abs=0.1)
 
 
-def test_counters_of_a_type_of_the_same_size_are_named(tmp_path):
+def test_counters_of_a_type_of_the_same_size_are_named():
     rows = [total("strided", 2e-3), total("sequential", 1e-3)]
     profiles = [
         counted("sum", name, n=2**20, launches=3, dram_read_bytes_per_second=4 * 2**20 / time, active_threads=active)
         for name, time, active in (("strided", 2e-3, 16.0), ("sequential", 1e-3, 32.0))
     ]
-    (step,) = explained(tmp_path, rows, profiles)
+    (step,) = explained(rows, profiles)
     assert step.counted == "float32"
     assert "By the counters of float32: 32.0 of 32 threads are active per instruction of a warp instead of 16.0" in (
         steps.sentence(step)
@@ -401,7 +394,7 @@ def test_every_step_of_the_published_ladders_has_a_sentence():
                 assert len(reason.numbers) == reason.text.count("{}") > 0 or "computes with" in reason.text
 
 
-def test_of_many_steps_those_beside_the_climb_are_aside(tmp_path):
+def test_of_many_steps_those_beside_the_climb_are_aside():
     climb = ["naive_unguarded", "naive", "tiled_padded", "register_1d", "register_2d", "vectorized"]
     beside = ["uncoalesced", "coalesced", "tiled_exact", "tiled_uncoalesced", "corner_turned", "tiled_overrun"]
     beside += ["tiled_guarded", "tiled_remainder", "bank_conflict", "conflict_free"]
@@ -415,10 +408,7 @@ def test_of_many_steps_those_beside_the_climb_are_aside(tmp_path):
             )
             for name, time in seconds.items()
         ]
-        (tmp_path / str(len(names))).mkdir()
-        columns = timings.merged(
-            tmp_path / str(len(names)), ({"gpus": [{"name": "NVIDIA H100", "uuid": "a"}]}, {"ladder": rows})
-        )
+        columns = timings.merged(({"gpus": [{"name": "NVIDIA H100", "uuid": "a"}]}, {"ladder": rows}))
         (series,) = analysis.series(frame := analysis.measurements(columns))
         found = steps.rows(why.steps(series.rows, why.Known.of(columns, frame)))
         assert {row["rung"] for row in found} >= {*names} - {climb[0]}

@@ -104,8 +104,17 @@ def write(
     omitted: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """A merged timings file: each sweep's measurements, a batch for each device and rank count."""
-    store.write_groups(path, store.merged(batches(sweeps, provenance), omitted))
+    store.write_groups(path, columns(sweeps, provenance, omitted))
     return path
+
+
+def columns(
+    sweeps: Mapping[str, Sequence[Measurement]],
+    provenance: Mapping[str, Any] | None = None,
+    omitted: Sequence[Mapping[str, Any]] = (),
+) -> store.Groups:
+    """What is read from such a file, without the file: to write and read it takes longer than most tests."""
+    return store.merged(batches(sweeps, provenance), omitted)
 
 
 def merge(
@@ -138,14 +147,9 @@ def batches(
     return parts
 
 
-def merged(folder: Path, *runs: tuple[Mapping[str, Any], Mapping[str, Sequence[Measurement]]]) -> dict:
+def merged(*runs: tuple[Mapping[str, Any], Mapping[str, Sequence[Measurement]]]) -> store.Groups:
     """The columns of a file merged of runs: for each its provenance and the seconds of points, by sweep."""
-    paths = []
-    for i, (provenance, sweeps) in enumerate(runs):
-        (folder / str(i)).mkdir()
-        paths.append(write(folder / str(i) / "timings.h5", sweeps, provenance))
-    merge(paths, folder / "timings.h5")
-    return store.read(folder / "timings.h5")
+    return store.merged([columns(sweeps, provenance) for provenance, sweeps in runs], [])
 
 
 def page_of(path: Path) -> str:
