@@ -9,7 +9,6 @@ from hpcmm.analysis.tidy import (
     machines,
     mapping,
     measurements,
-    medians,
     on_accelerator,
     points,
     precisions,

@@ -29,6 +29,7 @@ Columns = Mapping[str, Mapping[str, np.ndarray]]
 DEPTH = 20  # provenance nested deeper is not read; runs write fewer than 10 levels
 MISSING = "not measured"  # result of a point that failed to run in every attempt
 
+ENDS = (("", ""), ("_low", "_high"), ("_high", "_low"))  # a rate and its interval, from the seconds and theirs
 SHORT = 10  # empty pairs of CUDA events: the events themselves affect shorter times
 
 # NVML throttle reasons that disturb a measurement. Idle (0x1) and clocks set by a user or the driver (0x2, 0x10, 0x100)
@@ -40,13 +41,6 @@ THROTTLING = {
     0x40: "thermal slowdown (hardware)",
     0x80: "power brake",
 }
-
-
-def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame:
-    """Return ``median``, ``count`` and the extremes ``least`` and ``most`` of some groups; NaN is ignored."""
-    of_groups = pd.Series(values).groupby(groups).agg(median="median", count="count", least="min", most="max")
-    found = of_groups.reindex(range(length))
-    return found.assign(count=found["count"].fillna(0).astype(np.int64))
 
 
 def row_dicts(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -61,84 +55,62 @@ def finite(value: float) -> float | None:
 
 
 def measurements(columns: Columns) -> pd.DataFrame:
-    """Derive all numbers of a timings file, one row per measurement.
+    """Derive all numbers of a timings file, one row per measurement; ``columns`` are from ``store.read``.
 
-    Parameters
-    ----------
-    columns : mapping
-        From ``store.read``.
+    The columns are those of group measurements and
 
-    Returns
-    -------
-    DataFrame
-        The columns of group measurements and
+    - ``rung``: the contender and its tile width; ``memory``: pinned or pageable, if the sweep sets it; ``label``: both;
+      ``place``: position of the label in the order of the ladder; ``setting``: parameters of the operation;
+      ``arithmetic``: of the contender, if it is not that of the element type; ``role``: whether the contender is a
+      ``"rung"``, a ``"baseline"``, or a library for ``"context"``;
+    - ``result``: PASS, FAIL, or ``MISSING`` for a point that could not be measured. Only a PASS has the numbers below;
+      ``expected``: whether a FAIL is of a kernel that cannot be right at this size;
+    - ``gpu`` and ``machine``, from ``machines``; ``superseded``: whether a later run on the same kind of machine
+      measured the same point; ``multiprocessors``: SM count of the GPU, 0 if unknown; ``card``: UUID of the GPU of rank
+      0;
+    - ``seconds`` with the ends ``_low`` and ``_high`` of its interval, ``repetitions``: kernel alone, slowest rank of
+      each repetition. With several visits, the median over visits of the times that ``visits`` gives them; with one
+      visit, the median over repetitions. The interval is that of ``noise``; NaN if the file does not show how visits
+      scatter; ``seconds_least`` and ``seconds_most``: the extreme repetitions;
+    - ``visits``: their number; ``spread``: relative standard deviation between visits of one job, of this point,
+      moderated by those of the file; ``spread_of_jobs``: that between jobs, of points with a similar time; NaN if
+      unknown;
+    - ``pooled_seconds``, ``pooled_low``, ``pooled_high``, ``pooled_visits``: the same over all visits of the contender
+      at this problem on this kind of machine, in any sweep or run, and next to any variant. The visits of one process
+      at the points of a batch count as one;
+    - ``evenness``: seconds of the mean rank, of the kernel alone, over those of the slowest. The mean is that of the
+      rates;
+    - ``call_seconds`` and so on: the same end to end; ``call_scatter`` ... ``call_gather``: medians of its phases [s];
+    - ``flops_per_second``, ``bytes_per_second`` with their ends, also with ``call_``;
+    - ``ratio`` with its ends: seconds of the baseline over seconds of the variant. With several visits, the median over
+      all visits of the baseline for the problem in the run, over that of the variant; with one visit, paired by
+      repetition;
+    - ``library``, ``tuned_library``, ``algorithm_library``, ``tuned_ratio``, ``lead`` and ``leader``: see
+      ``libraries.put``;
+    - ``peak_flops_per_second`` at the maximum clock and ``peak_bytes_per_second``, summed over all GPUs; ``fraction``:
+      the least seconds that these allow, divided by ``seconds``; ``ceiling``: the name of the limit, which is that of
+      the contender's arithmetic; NaN and "" if unknown;
+    - ``exposed_seconds``: for algorithms other than ``TEXTBOOK``, seconds of the kernel less those of the kernel of
+      ``TEXTBOOK``: communication that is not hidden. Negative if the product is faster in parts;
+    - ``event_seconds``: an empty pair of CUDA events on the slowest GPU of its run; ``short``: whether ``seconds`` is
+      below ``SHORT`` of them;
+    - ``watts``: power of the device in the pass for energy; ``flops_per_joule`` and ``bytes_per_joule``: the rate in
+      that pass over this power;
+    - ``schedule``, ``huge_pages``, ``huge_pages_most`` and ``steal``, from ``visits.states``;
+    - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
 
-        - ``rung``: the contender and its tile width; ``memory``: pinned or pageable, if the sweep sets it;
-          ``label``: both; ``place``: position of the label in the order of the ladder; ``setting``: parameters of
-          the operation; ``arithmetic``: of the contender, if it is not that of the element type; ``role``: whether the
-          contender is a ``"rung"``, a ``"baseline"``, or a library for ``"context"``;
-        - ``result``: PASS, FAIL, or ``MISSING`` for a point that could not be measured. Only a PASS has the numbers
-          below; samples of a FAIL are ignored; ``expected``: whether a FAIL is of a kernel that cannot
-          be right at this size, which a sweep measures only with ``allow_fail``;
-        - ``gpu`` and ``machine``, from ``machines``; ``superseded``: whether a later run on the same kind of machine
-          measured the same point;
-        - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: kernel alone, slowest rank of each
-          repetition. With several visits, the median over visits of the times that ``visits`` gives them; with one
-          visit, the median over repetitions. The interval is that of ``noise``; NaN if the file does not show how
-          visits scatter; ``seconds_least`` and ``seconds_most``: the extreme repetitions;
-        - ``multiprocessors``: SM count of the GPU, 0 without one or if unknown;
-        - ``visits``: their number; ``spread``: relative standard deviation between visits of one job, of this point,
-          moderated by those of the file. NaN if nothing in the file has several visits; ``spread_of_jobs``: that
-          between jobs, of points with a similar time. NaN if too few points were measured in several jobs;
-        - ``pooled_seconds``, ``pooled_low``, ``pooled_high``, ``pooled_visits``: the same over all visits of the
-          contender at this problem on this kind of machine, in any sweep or run, and next to any variant. The visits of
-          one process at the points of a batch count as one;
-        - ``evenness``: seconds of the mean rank, of the kernel alone, over those of the slowest. The mean is that of
-          the rates; 1 if all ranks are equally fast, and on one rank; ``card``: UUID of the GPU of rank 0, empty if
-          unknown;
-        - ``call_seconds`` and so on: the same end to end; ``call_scatter`` ... ``call_gather``: medians of its
-          phases [s];
-        - ``flops_per_second``, ``bytes_per_second`` with ``_low`` and ``_high``: kernel alone;
-          ``call_flops_per_second``, ``call_bytes_per_second``: end to end;
-        - ``ratio``, ``ratio_low``, ``ratio_high``: seconds of the baseline over seconds of the variant (above 1: faster
-          than the baseline). With several visits, the median over all visits of the baseline for the problem in the
-          run, over that of the variant; with one visit, paired by repetition. ``call_ratio`` and so on likewise;
-        - ``library``: name and version of the baseline, ``"cublas 13.1"``; ``tuned_library``: those of the call of the
-          same library whose algorithm is tuned, empty if there is none; ``algorithm_library``: those of the algorithm;
-        - ``tuned_ratio``, ``tuned_ratio_low``, ``tuned_ratio_high``: seconds of the tuned library over seconds of the
-          variant; NaN if it was not measured for the problem in the same job;
-        - ``lead``, ``lead_low``, ``lead_high``: the same of the faster of both libraries, ``leader``. NaN for
-          algorithms other than ``TEXTBOOK``;
-        - ``peak_flops_per_second`` at the maximum clock and ``peak_bytes_per_second``, summed over all GPUs;
-          ``fraction``: the least seconds that these allow, divided by ``seconds``; ``ceiling``: the name of the limit,
-          which is that of the contender's arithmetic. NaN and "" if unknown;
-        - ``exposed_seconds``: for algorithms other than ``TEXTBOOK``, seconds of the kernel less those of the kernel
-          of ``TEXTBOOK``: communication that is not hidden. Negative if the product is faster in parts;
-        - ``event_seconds``: an empty pair of CUDA events on the slowest GPU of its run, NaN without one; ``short``:
-          whether ``seconds`` is below ``SHORT`` of them;
-        - ``watts``: power of the device in the pass for energy; ``flops_per_joule`` and ``bytes_per_joule``: the rate
-          in that pass over this power. NaN where there was none;
-        - ``schedule``, ``huge_pages``, ``huge_pages_most`` and ``steal``, from ``visits.states``;
-        - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
-
-    Raises
-    ------
-    StoreError
-        If the file has an operation, element type, algorithm or device that this package does not know.
+    Raise StoreError if the file has an operation, element type, algorithm or device that this package does not know.
     """
     frame = _known(pd.DataFrame(dict(columns["measurements"])))
     added = sorted(set(frame.columns) - set(MEASUREMENTS))  # scalars, and dimensions of other operations
     _describe(frame, added)
     _place(columns, frame, added)
-    _run_on(columns, frame)
     slowest = slowest_ranks(columns, frame).join(jobs_of(columns), on="run")
     slowest["process"] = slowest.groupby(["run", "visit"]).ngroup()  # the visits of a process at the points of a batch
     _add_times(frame, added, slowest)
-    frame = frame.rename(columns={"seconds_count": "repetitions", "call_seconds_count": "call_repetitions"}).copy()
     libraries.put(frame, [run["provenance"] for run in runs(columns)], added)
     _limit(columns, frame)
     _add_circumstances(columns, frame, slowest)
-    frame = frame.drop(columns=[f"{of}ratio_{end}" for of in ("", "call_") for end in ("count", "least", "most")])
     # texts as objects, and a copy: selecting rows is ten times as fast from contiguous columns
     return frame.astype({name: object for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}).copy()
 
@@ -159,38 +131,42 @@ def _known(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _add_times(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame) -> None:
     """Add seconds, ratios and rates, of the kernel alone and end to end."""
+    baselines = is_own(frame) & (frame["baseline"] == 1)
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
+        seconds, ratio = f"{prefix}seconds", f"{prefix}ratio"
         part = slowest[slowest["call"] == call]
-        _add_median(frame, prefix + "seconds", part[phase], part["measurement"])
-        paired = _paired(frame, added, part, phase)
-        _add_median(frame, prefix + "ratio", paired["ratio"], paired["measurement"])
+        repetitions = part.groupby("measurement")[phase].agg(["median", "count", "min", "max"]).reindex(frame.index)
+        frame[seconds], frame[f"{seconds}_least"], frame[f"{seconds}_most"] = (
+            repetitions[name] for name in ("median", "min", "max")
+        )
+        frame[f"{prefix}repetitions"] = repetitions["count"].fillna(0).astype(np.int64)
+        frame[ratio] = _paired(frame, added, part, phase)
         visits.put(frame, added, visits.of_rows(part, phase), prefix)
-        own = is_own(frame) & (frame["baseline"] == 1) & frame[prefix + "seconds"].notna()
-        frame.loc[own, [prefix + "ratio", prefix + "ratio_low", prefix + "ratio_high"]] = 1.0
+        frame.loc[baselines & frame[seconds].notna(), [ratio, f"{ratio}_low", f"{ratio}_high"]] = 1.0
         for count in ("flops", "bytes"):
-            rate = f"{prefix}{count}_per_second"
-            frame[rate] = frame[count] / frame[prefix + "seconds"]
-            frame[rate + "_low"] = frame[count] / frame[prefix + "seconds_high"]
-            frame[rate + "_high"] = frame[count] / frame[prefix + "seconds_low"]
+            for end, opposite in ENDS:
+                frame[f"{prefix}{count}_per_second{end}"] = frame[count] / frame[seconds + opposite]
 
 
 def _add_circumstances(columns: Columns, frame: pd.DataFrame, slowest: pd.DataFrame) -> None:
     """Add phases, evenness, exposed communication, energy, the time of events, the card, states and throttling."""
-    frame["expected"] = _expected(frame)
-    calls = slowest[slowest["call"] == 1]
-    for phase in PHASES[:-1]:
-        phases = medians(calls[phase].to_numpy(float), calls["measurement"].to_numpy(), len(frame))
-        frame["call_" + phase] = phases["median"]
+    wrong = frame[frame["result"] == "FAIL"]
+    must_fail = [at for at, row in zip(wrong.index, row_dicts(wrong), strict=True) if _must_fail(row)]
+    frame["expected"] = frame.index.isin(must_fail)
+    phases = slowest[slowest["call"] == 1].groupby("measurement")[list(PHASES[:-1])].median().reindex(frame.index)
+    frame[[f"call_{phase}" for phase in phases]] = phases
     frame["evenness"] = _evenness(columns, frame)
-    cards = [next((str(gpu.get("uuid") or "") for gpu in gpus_of(run["provenance"])), "") for run in runs(columns)]
+    gpus = [gpus_of(run["provenance"]) for run in runs(columns)]
+    cards = [str(each[0].get("uuid") or "") if each else "" for each in gpus]
     frame["card"] = [cards[run] for run in frame["run"]]
-    baseline_seconds = frame["ratio"] * frame["seconds"]  # seconds of the baseline, from pairs
     distributed = is_own(frame) & (frame["algorithm"] != TEXTBOOK)
-    frame["exposed_seconds"] = (frame["seconds"] - baseline_seconds).where(distributed)
+    frame["exposed_seconds"] = (frame["seconds"] - frame["ratio"] * frame["seconds"]).where(distributed)
     frame["watts"] = frame["energy"] / frame["energy_seconds"]
     for count in ("flops", "bytes"):
         frame[f"{count}_per_joule"] = frame[count] * frame["energy_runs"] / frame["energy"]
-    frame["event_seconds"] = _event_seconds(columns, frame)
+    costs = [[cost for gpu in each if isinstance(cost := gpu.get("empty_event_pair_seconds"), float)] for each in gpus]
+    events = np.array([*(max(each, default=np.nan) for each in costs), np.nan])  # with one entry at least
+    frame["event_seconds"] = np.where(on_accelerator(frame), events[frame["run"]], np.nan)
     frame["short"] = frame["seconds"] < SHORT * frame["event_seconds"]
     states = visits.states(columns, len(frame))
     frame[list(states)] = states
@@ -228,14 +204,6 @@ def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
     frame["result"] = np.where(frame["passed"] == 1, "PASS", wrong)
 
 
-def _expected(frame: pd.DataFrame) -> np.ndarray:
-    """Return whether each failure is of a kernel that cannot be right at its size."""
-    wrong = (frame["result"] == "FAIL").to_numpy()
-    expected = np.zeros(len(frame), bool)
-    expected[wrong] = [_must_fail(row) for row in row_dicts(frame[wrong])]
-    return expected
-
-
 def _must_fail(row: Mapping[str, Any]) -> bool:
     """Whether a contender must fail: its kernel needs sizes that the tile divides."""
     variant = OPERATIONS[row["operation"]].find(row["contender"])
@@ -247,22 +215,18 @@ def _must_fail(row: Mapping[str, Any]) -> bool:
 
 
 def _place(columns: Columns, frame: pd.DataFrame, added: Sequence[str]) -> None:
-    """Add the machine of each measurement, and whether it was measured again on such a machine."""
+    """Add the machine of each measurement, its SM count, and whether it was measured again on such a machine."""
     where = pd.DataFrame(machines(columns), columns=["gpu", "machine"]).reindex(frame["run"]).to_numpy()
     frame["gpu"], frame["machine"] = where[:, 0], where[:, 1]
-    utc = [str(run["provenance"].get("utc") or "") for run in runs(columns)]
+    provenances = [run["provenance"] for run in runs(columns)]
+    utc = [str(each.get("utc") or "") for each in provenances]
     keys = [*IDENTITY, *added, "machine"]
     age = np.argsort(np.argsort(np.array(utc, object), kind="stable"))  # position of each run in the order of time
     by_age = np.argsort(age[frame["run"]], kind="stable")
     frame["superseded"] = frame[keys].iloc[by_age].duplicated(keep="last")
-
-
-def _run_on(columns: Columns, frame: pd.DataFrame) -> None:
-    """Add the SM count of the GPU of each measurement."""
-    counts = [(gpus_of(run["provenance"]) or [{}])[0].get("multiprocessors") for run in runs(columns)]
-    accelerated = on_accelerator(frame).to_numpy()
+    counts = [(gpus_of(each) or [{}])[0].get("multiprocessors") for each in provenances]
     known = np.array([count if isinstance(count, int) and count > 0 else 0 for count in counts], np.int64)
-    frame["multiprocessors"] = np.where(accelerated, known[frame["run"]], 0)
+    frame["multiprocessors"] = np.where(on_accelerator(frame), known[frame["run"]], 0)
 
 
 def machines(columns: Columns) -> list[tuple[str, str]]:
@@ -289,11 +253,9 @@ def machines(columns: Columns) -> list[tuple[str, str]]:
 
 
 def jobs_of(columns: Columns) -> pd.DataFrame:
-    """Number the job of each run, and its code: columns ``job`` and ``code``.
-
-    Older files do not name the job: its processes have the same arguments.
-    """
+    """Number the job of each run, and its code: columns ``job`` and ``code``."""
     provenances = [run["provenance"] for run in runs(columns)]
+    # without a job's name, as outside of the workflow, its processes have the same arguments
     jobs = [str(each.get("job") or (each.get("host"), each.get("arguments"))) for each in provenances]
     code = [str(each.get("source_sha256") or each.get("revision")) for each in provenances]
     return pd.DataFrame(
@@ -328,28 +290,21 @@ def _evenness(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
     return (rates["min"] / rates["mean"]).reindex(range(len(frame)), fill_value=1.0).to_numpy()
 
 
-def _add_median(frame: pd.DataFrame, name: str, values: pd.Series, groups: pd.Series) -> None:
-    """Add the median of each group with its count and extremes."""
-    found = medians(values.to_numpy(float), groups.to_numpy(np.int64), len(frame))
-    for column in found:
-        frame[name + ("" if column == "median" else f"_{column}")] = found[column].to_numpy()
-
-
-def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, phase: str) -> pd.DataFrame:
-    """Return baseline over variant for each repetition that both have, at the same point of the same job."""
+def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, phase: str) -> pd.Series:
+    """Return the median of baseline over variant of the repetitions that both have, at the same point of a job."""
     keys = ["run", *(name for name in IDENTITY if not name.startswith("contender")), *added]
     point = frame.groupby(keys, dropna=False, sort=False).ngroup()
     is_baseline = (frame["baseline"] == 1) & ~is_own(frame)
     baseline_of = pd.Series(frame.index[is_baseline], index=point[is_baseline])
     baseline_of = baseline_of[~baseline_of.index.duplicated()]
-    variants = slowest.loc[~is_baseline.to_numpy()[slowest["measurement"]], ["measurement", "repetition", phase]]
+    repetitions = slowest[["measurement", "repetition", phase]]
+    variants = repetitions[~is_baseline.to_numpy()[repetitions["measurement"]]]
     variants = variants.assign(partner=point.to_numpy()[variants["measurement"]])
     variants["partner"] = variants["partner"].map(baseline_of)
-    other = slowest[["measurement", "repetition", phase]]
     both = variants.dropna(subset="partner").merge(
-        other, left_on=["partner", "repetition"], right_on=["measurement", "repetition"], suffixes=("", "_baseline")
+        repetitions, left_on=["partner", "repetition"], right_on=["measurement", "repetition"], suffixes=("", "_base")
     )
-    return pd.DataFrame({"measurement": both["measurement"], "ratio": both[phase + "_baseline"] / both[phase]})
+    return (both[f"{phase}_base"] / both[phase]).groupby(both["measurement"]).median().reindex(frame.index)
 
 
 def _limit(columns: Columns, frame: pd.DataFrame) -> None:
@@ -381,16 +336,6 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     frame[names] = pd.DataFrame(found, columns=names, index=frame.index)
 
 
-def _event_seconds(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
-    """The time of an empty pair of events on the GPUs of each measurement."""
-    found = []
-    for run in runs(columns):
-        costs = [gpu.get("empty_event_pair_seconds") for gpu in gpus_of(run["provenance"])]
-        found.append(max((each for each in costs if isinstance(each, float)), default=np.nan))
-    accelerated = frame["device"].map(lambda name: DEVICES[name].accelerator)
-    return np.where(accelerated, np.array([*found, np.nan])[frame["run"]], np.nan)
-
-
 def _throttling(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
     reasons = np.nan_to_num(np.asarray(columns["samples"]["throttle_reasons"], float)).astype(np.int64)
     counted = passed_samples(columns, frame)
@@ -407,12 +352,9 @@ def throttling_names(bits: int) -> str:
 def profiles(columns: Columns) -> pd.DataFrame:
     """Return the profiler counters, one row for each operation, label and dtype, in the order of the ladder.
 
-    Returns
-    -------
-    DataFrame
-        The columns of group profiles; ``label``, ``place``, ``setting`` and ``result`` as in ``measurements``; and
-        ``load_conflict_factor`` and ``store_conflict_factor``: wavefronts of shared memory over those that the same
-        accesses take without bank conflicts, NaN without accesses. A FAIL has no counters.
+    The columns are those of group profiles; ``label``, ``place``, ``setting`` and ``result`` as in ``measurements``;
+    and ``load_conflict_factor`` and ``store_conflict_factor``: wavefronts of shared memory over those that the same
+    accesses take without bank conflicts, NaN without accesses. A FAIL has no counters.
     """
     rows = pd.DataFrame(dict(columns["profiles"]))
     rows = (
