@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -74,18 +74,24 @@ def levels(frame: pd.DataFrame) -> pd.DataFrame:
     rows = points(frame)
     rows = rows[rows["operation"].isin([each.name for each in (LATENCY, BANDWIDTH, COPY, SCALE)])]
     rows = rows[(rows["ranks"] == 1) & rows["seconds"].notna()]
-    rows = rows.assign(accelerated=on_accelerator(rows))
+    rows = rows.assign(accelerated=on_accelerator(rows), owner=rows["gpu"].where(on_accelerator(rows), rows["machine"]))
     found: dict[tuple, dict[str, Any]] = {}
     for row in row_dicts(rows):
         level, nbytes = _placed(row)
         if not level and row["accelerated"]:
             continue
-        place = ORDER.index(level) if level in ORDER else len(ORDER) + nbytes + _stride(row["variant"])
-        owner = row["gpu"] if row["accelerated"] else row["machine"]
-        whose = {"owner": owner, "device": row["device"], "level": level, "place": place}
-        known = found.setdefault((owner, row["device"], level or nbytes), whose)
-        for name, value in _measured(row, nbytes):
-            known.update(value if _better(known.get(name), value[name], name) else {})
+        stride = row["variant"].rpartition("stride_")[2]
+        place = ORDER.index(level) if level in ORDER else len(ORDER) + nbytes + int(stride.isdecimal() and stride)
+        whose = {"owner": row["owner"], "device": row["device"], "level": level, "place": place}
+        known = found.setdefault((row["owner"], row["device"], level or nbytes), whose)
+        if row["operation"] != LATENCY.name:
+            if not row["bytes_per_second"] <= known.get("bytes_per_second", math.nan):
+                rates = {f"bytes_per_second{end}": row[f"bytes_per_second{end}"] for end in ("", "_low", "_high")}
+                known |= {**rates, "bandwidth_bytes": nbytes, "bandwidth_variant": row["rung"]}
+        elif row["k"] and not row["seconds"] / row["k"] >= known.get("latency_seconds", math.nan):
+            times = {f"latency_seconds{end}": row[f"seconds{end}"] / row["k"] for end in ("", "_low", "_high")}
+            cycles = times["latency_seconds"] * row["clock"]
+            known |= {**times, "latency_cycles": cycles, "latency_bytes": nbytes, "latency_variant": row["variant"]}
     names = ("latency_seconds", "latency_cycles", "latency_bytes", "bytes_per_second", "bandwidth_bytes")
     ends = [f"{name}_{end}" for name in ("latency_seconds", "bytes_per_second") for end in ("low", "high")]
     texts = ["owner", "device", "level", "latency_variant", "bandwidth_variant"]
@@ -103,32 +109,6 @@ def _placed(row: Mapping[str, Any]) -> tuple[str, int]:
     shared = row["sm_shared_bytes"]
     l1_bytes = shared if shared > 0 else L1_BYTES  # NaN where unknown
     return level_of(row["operation"], row["variant"], nbytes, l1_bytes), nbytes
-
-
-def _stride(variant: str) -> int:
-    stride = variant.rpartition("stride_")[2]
-    return int(stride) if stride.isdecimal() else 0
-
-
-def _measured(row: Mapping[str, Any], nbytes: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    if row["operation"] == LATENCY.name:
-        if not row["k"]:
-            return
-        times = {f"latency_{name}": row[name] / row["k"] for name in ("seconds", "seconds_low", "seconds_high")}
-        cycles = times["latency_seconds"] * row["clock"]
-        yield (
-            "latency_seconds",
-            {**times, "latency_cycles": cycles, "latency_bytes": nbytes, "latency_variant": row["variant"]},
-        )
-    else:
-        rates = {name: row[name] for name in ("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high")}
-        yield "bytes_per_second", {**rates, "bandwidth_bytes": nbytes, "bandwidth_variant": row["rung"]}
-
-
-def _better(known: float | None, value: float, name: str) -> bool:
-    if known is None or math.isnan(known):
-        return True
-    return value > known if name == "bytes_per_second" else value < known
 
 
 def ceilings(table: pd.DataFrame, gpu: str) -> list[tuple[str, float]]:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import visits
-from hpcmm.model import TEXTBOOK, Operation
+from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 
@@ -27,10 +27,6 @@ def gpus_of(provenance: Provenance) -> list[Provenance]:
     """Return the GPU record of each rank of a run."""
     gpus = provenance.get("gpus")
     return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
-
-
-def _gpu(provenance: Provenance) -> Provenance:
-    return next(iter(gpus_of(provenance)), {})
 
 
 def short(version: Any) -> str:
@@ -49,7 +45,7 @@ def numbered(provenance: Provenance, name: str, major: int) -> str:
     >>> numbered({"gpus": [{"cublas": 130100, "cub": 300102}]}, "cublas", 10_000)
     '13.1'
     """
-    number = _gpu(provenance).get(name)
+    number = (gpus_of(provenance) or [{}])[0].get(name)
     return short(f"{number // major}.{number % major // 100}.{number % 100}") if isinstance(number, int) else ""
 
 
@@ -66,22 +62,14 @@ def blas(provenance: Provenance) -> str:
     return f"{names.get(found[1], found[1])} {short(found[2])}" if found else ""
 
 
-def cupy(provenance: Provenance) -> str:
-    return short(_gpu(provenance).get("cupy"))
-
-
-def numpy(provenance: Provenance) -> str:
-    return short(mapping(provenance.get("packages")).get("numpy"))
-
-
 # Provider of a library call, as the records of variants and algorithms name it: the words before its version, which the
 # calls that bear its name do without, and the function that finds the version
 VERSIONS: dict[str, tuple[str, Callable[[Provenance], str]]] = {
     "cublas": ("of cuBLAS", partial(numbered, name="cublas", major=10_000)),
     "cub": ("of CUB", partial(numbered, name="cub", major=100_000)),
     "cublasmp": ("of cuBLASMp", partial(package, names=("nvidia-cublasmp",))),
-    "cupy": ("of CuPy", cupy),
-    "numpy": ("of NumPy", numpy),
+    "cupy": ("of CuPy", lambda provenance: short((gpus_of(provenance) or [{}])[0].get("cupy"))),
+    "numpy": ("of NumPy", lambda provenance: short(mapping(provenance.get("packages")).get("numpy"))),
     "blas": ("with", blas),
     "mkl": ("of MKL", partial(package, names=("mkl",))),
     "onednn": ("of oneDNN", partial(package, names=("onednn", "onednn-cpu-gomp"))),
@@ -101,40 +89,32 @@ def named(name: str, provider: str, provenance: Provenance) -> str:
     return " ".join(filter(None, parts)) if version else name
 
 
-def library_of(operation: Operation, device: str, dtype: str, provenance: Provenance, tuned: bool = False) -> str:
-    """Return the name and version of the baseline, or of its tuned call; empty if there is none."""
-    call = operation.tuned(device, dtype) if tuned else operation.baseline(device, dtype)
-    return named(call.name, call.provider, provenance) if call else ""
-
-
-def of_algorithm(name: str, provenance: Provenance) -> str:
-    """Return the name of a distributed algorithm, with the version of its library if it is one."""
-    return named(name, ALGORITHMS[name].provider, provenance)
-
-
 def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[str]) -> None:
-    """Add the columns about libraries that ``analysis.measurements`` describes.
+    """Add names and versions of libraries, and ratios to the tuned one.
 
-    The ratio to the tuned library is the ratio of two ratios to the baseline, of the same problem in the same job: the
-    baseline took turns with both. Its interval combines those of both ratios as independent errors of logarithms. It is
-    conservative, as the errors of the baseline are in both.
+    ``library`` is the baseline, ``"cublas 13.1"``; ``tuned_library`` the call of the same library whose algorithm is
+    tuned, ``algorithm_library`` the algorithm; empty if there is none. ``tuned_ratio`` has the seconds of the tuned
+    library over those of the variant; NaN if it was not measured for the problem in the same job. It is the ratio of
+    two ratios to the baseline, which took turns with both. Its interval combines those of both ratios as independent
+    errors of logarithms. It is conservative, as the errors of the baseline are in both. ``lead`` is the ratio to the
+    faster of both libraries, ``leader``; NaN for algorithms other than ``TEXTBOOK``.
     """
-    keys = ["run", "operation", "device", "dtype"]
-    for column, tuned in (("library", False), ("tuned_library", True)):
-        names = {
-            key: library_of(OPERATIONS[key[1]], *key[2:], provenances[key[0]], tuned)
-            for key in set(frame[keys].itertuples(index=False, name=None))
-        }
-        frame[column] = [names[key] for key in frame[keys].itertuples(index=False, name=None)]
-    frame["algorithm_library"] = [
-        of_algorithm(*pair) for pair in zip(frame["algorithm"], (provenances[run] for run in frame["run"]), strict=True)
-    ]
+    names: dict[str, list[str]] = {"library": [], "tuned_library": [], "algorithm_library": []}
+    calls: dict[tuple, tuple[str, ...]] = {}
+    keys = ("run", "operation", "device", "dtype", "algorithm")
+    for key in zip(*(frame[name] for name in keys), strict=True):
+        if key not in calls:
+            run, operation, device, dtype, algorithm = key
+            of = OPERATIONS[operation]
+            known = of.baseline(device, dtype), of.tuned(device, dtype), ALGORITHMS[algorithm]
+            calls[key] = tuple(named(each.name, each.provider, provenances[run]) if each else "" for each in known)
+        for column, name in zip(names.values(), calls[key], strict=True):
+            column.append(name)
+    for column, texts in names.items():
+        frame[column] = texts
     plain = ((frame["algorithm"] == TEXTBOOK) & (frame["contender_algorithm"] == TEXTBOOK)).to_numpy()
     tuned = {
-        (operation.name, variant.name)
-        for operation in OPERATIONS.values()
-        for variant in operation.ladder
-        if variant.tunes
+        (operation.name, each.name) for operation in OPERATIONS.values() for each in operation.ladder if each.tunes
     }
     is_tuned = np.array([pair in tuned for pair in zip(frame["operation"], frame["contender"], strict=True)], bool)
     is_tuned &= plain & (frame["variant"] == frame["contender"]).to_numpy() & frame["ratio"].notna().to_numpy()
@@ -147,8 +127,8 @@ def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[
     width = (ratios["_high"] - ratios["_low"]) / 2
     middle = np.where(known, ratios[""] - ratios[""][beside], np.nan)
     width = np.where(is_tuned, 0.0, np.hypot(width, width[beside]))
-    for end, sign in (("", 0.0), ("_low", -1.0), ("_high", 1.0)):
-        frame[f"tuned_ratio{end}"] = np.exp(middle + (sign * width if sign else 0.0))
+    for end, logs in (("", middle), ("_low", middle - width), ("_high", middle + width)):
+        frame[f"tuned_ratio{end}"] = np.exp(logs)
         lead = np.minimum(frame[f"ratio{end}"], frame[f"tuned_ratio{end}"])
         frame[f"lead{end}"] = np.where(known, lead, np.where(plain, frame[f"ratio{end}"], np.nan))
     behind = (frame["tuned_ratio"] < frame["ratio"]).to_numpy()

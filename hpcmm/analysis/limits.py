@@ -19,18 +19,11 @@ def arithmetic(capability: str, dtype: str, other: str = "") -> tuple[float, str
     >>> arithmetic("80", "float32", "three TF32 products")[1], arithmetic("30", "float64")
     ('tensor cores', (nan, ''))
     """
-    if other:
-        record = ARITHMETICS.get(other)
-        units = {"tensor cores": record.tensor_units.get(capability, 0) if record else 0}
-        return _fastest(units)
-    element = DTYPES[dtype]
-    units = {"FMA units": element.fma_units.get(capability, 0), "tensor cores": element.tensor_units.get(capability, 0)}
-    return _fastest(units)
-
-
-def _fastest(units: Mapping[str, float]) -> tuple[float, str]:
-    name = max(units, key=lambda each: units[each])
-    return (2.0 * units[name], name) if units[name] else (math.nan, "")
+    record = ARITHMETICS.get(other) if other else DTYPES[dtype]
+    tensor_units = record.tensor_units.get(capability, 0) if record else 0
+    fma_units = 0 if other else DTYPES[dtype].fma_units.get(capability, 0)
+    units, name = (fma_units, "FMA units") if fma_units >= tensor_units else (tensor_units, "tensor cores")
+    return (2.0 * units, name) if units else (math.nan, "")
 
 
 def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, other: str = "", ranks: int = 1) -> tuple[float, str, float]:
@@ -88,16 +81,11 @@ def fma_peak(gpus: Sequence[Mapping[str, Any]], dtype: str, clock: float, ranks:
 
     The other parameters are those of ``peaks``. Without a clock it is the maximum one.
     """
-    peak = 0.0
-    for gpu in distinct(gpus, ranks):
-        units = DTYPES[dtype].fma_units.get(str(gpu.get("compute_capability", "")), math.nan)
-        peak += (
-            2.0
-            * units
-            * _number(gpu.get("multiprocessors"))
-            * (clock if clock > 0 else _number(gpu.get("max_sm_clock")))
-        )
-    return peak or math.nan
+    devices = distinct(gpus, ranks)
+    rates = (
+        2.0 * _fma_units(gpu, dtype) * (clock if clock > 0 else _number(gpu.get("max_sm_clock"))) for gpu in devices
+    )
+    return sum(rates) if devices else math.nan
 
 
 def cores(gpu: Mapping[str, Any]) -> int:
@@ -106,10 +94,13 @@ def cores(gpu: Mapping[str, Any]) -> int:
     >>> cores({"compute_capability": "90", "multiprocessors": 132})
     16896
     """
-    found = DTYPES["float32"].fma_units.get(str(gpu.get("compute_capability", "")), 0) * _number(
-        gpu.get("multiprocessors")
-    )
+    found = _fma_units(gpu, "float32")
     return int(found) if math.isfinite(found) else 0
+
+
+def _fma_units(gpu: Mapping[str, Any], dtype: str) -> float:
+    units = DTYPES[dtype].fma_units.get(str(gpu.get("compute_capability", "")), math.nan)
+    return units * _number(gpu.get("multiprocessors"))
 
 
 def distinct(gpus: Sequence[Mapping[str, Any]], ranks: int) -> list[Mapping[str, Any]]:

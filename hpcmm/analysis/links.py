@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hpcmm.analysis.tidy import ENDS
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.parallel.collective_links import COLLECTIVES
 from hpcmm.parallel.collective_links import PATTERNS as collectives
@@ -31,13 +32,14 @@ def exchanges(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             continue
         part = row["n"] * DTYPES[row["dtype"]].itemsize
         if algorithm in COLLECTIVES:
-            pattern, message, factor = COLLECTIVES[algorithm][0], part, collectives[COLLECTIVES[algorithm][0]][1](ranks)
+            pattern, message = COLLECTIVES[algorithm][0], part
+            factor = collectives[pattern][1](ranks)
         else:
             pattern, _ = EXCHANGES.get(algorithm, (algorithm, ""))
             message = message_elements(pattern, row["n"], ranks) * DTYPES[row["dtype"]].itemsize
             part, factor = part / ranks, bus_factor(pattern, ranks)
         rates = {}
-        for end, other in (("", ""), ("_low", "_high"), ("_high", "_low")):
+        for end, other in ENDS:
             rates[f"algorithm_bytes_per_second{end}"] = rate = part / row[f"seconds{other}"]
             rates[f"bus_bytes_per_second{end}"] = rate * factor
         found.append({**row, "pattern": pattern, "message_bytes": message, **rates})

@@ -63,25 +63,17 @@ class Prior:
         return len(self.times) > 0
 
     @classmethod
-    def of(
-        cls,
-        times: np.ndarray,
-        variances: np.ndarray,
-        freedoms: np.ndarray,
-        fewest: int = FEWEST,
-        neighbours: int = NEIGHBOURS,
-    ) -> Prior:
+    def of(cls, times: np.ndarray, variances: np.ndarray, freedoms: np.ndarray, neighbours: int = NEIGHBOURS) -> Prior:
         """Fit a scaled F distribution to the variances around each time, by the moments of their logarithms.
 
-        ``times`` are logarithms of seconds. The ``variances`` are between the visits of one contender at one point,
-        with ``freedoms`` of 1 or more; with less than ``fewest`` of them the prior is not known. It is made from the
-        ``neighbours`` with the nearest times.
+        The ``variances`` are between the visits of one contender at one point, with ``freedoms`` of 1 or more; with
+        less than ``FEWEST`` the prior is not known. It is made from the ``neighbours`` with the nearest times.
         """
         order = np.argsort(times, kind="stable")
         times, variances, freedoms = times[order], variances[order], freedoms[order]
         count = len(times)
-        if count < fewest:
-            return cls(*np.empty((3, 0)))
+        if count < FEWEST:
+            return UNKNOWN
         half = freedoms / 2
         logs = np.log(np.maximum(variances, LEAST**2)) - digamma(half) + np.log(half)
         first = np.clip(np.arange(count) - neighbours // 2, 0, max(0, count - neighbours))
@@ -129,6 +121,7 @@ class Prior:
         return np.maximum(np.where(infinite, prior, np.maximum(prior, mixed)), LEAST**2), weight + freedoms
 
 
+UNKNOWN = Prior(*np.empty((3, 0)))
 ROUNDS = 10  # of ``Noise.of``, until the scales settle
 
 
@@ -159,7 +152,7 @@ class Noise:
         """
         within, _ = visits.at(times)
         neighbours = int(np.clip(len(times) // 3, FEWEST, NEIGHBOURS))  # fewer points than for visits: keep the trend
-        jobs, scale = Prior(*np.empty((3, 0))), np.ones(len(times))
+        jobs, scale = UNKNOWN, np.ones(len(times))
         for _ in range(ROUNDS):
             jobs = Prior.of(times, variances * scale, freedoms, neighbours=neighbours)
             both = np.maximum(jobs.at(times)[0], within)
@@ -199,26 +192,21 @@ class Noise:
 
 
 def digamma(x: np.ndarray) -> np.ndarray:
-    """Return the derivative of log gamma for x > 0 (recurrence to 6, then the asymptotic series)."""
-    x = np.array(x, float)
-    found = np.zeros(x.shape)
-    for _ in range(6):
-        found -= 1 / x
-        x += 1
-    square = 1 / x**2
+    """Return the derivative of log gamma for x > 0 (recurrence to x + 6, then the asymptotic series)."""
+    x = np.asarray(x, float)
+    large = x + 6
+    square = 1 / large**2
     series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square / 240)))
-    return found + np.log(x) - 0.5 / x - series
+    return np.log(large) - 0.5 / large - series - sum(1 / (x + i) for i in range(6))
 
 
 def trigamma(x: np.ndarray) -> np.ndarray:
     """Return the second derivative of log gamma for x > 0."""
-    x = np.array(x, float)
-    found = np.zeros(x.shape)
-    for _ in range(6):
-        found += 1 / x**2
-        x += 1
-    square = 1 / x**2
-    return found + 1 / x + square / 2 + square / x * (1 / 6 - square * (1 / 30 - square * (1 / 42 - square / 30)))
+    x = np.asarray(x, float)
+    large = x + 6
+    square = 1 / large**2
+    series = square / large * (1 / 6 - square * (1 / 30 - square * (1 / 42 - square / 30)))
+    return 1 / large + square / 2 + series + sum(1 / (x + i) ** 2 for i in range(6))
 
 
 def inverse_trigamma(y: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import astuple
 from typing import Any
@@ -25,18 +26,14 @@ LIMITS = {name: f"limit_{name.replace(' ', '_')}" for name in ("threads", "regis
 def resources(frame: pd.DataFrame) -> pd.DataFrame:
     """Return resources and occupancy of each CUDA kernel, one row for each operation, label and dtype.
 
-    Returns
-    -------
-    DataFrame
-        The row of ``measurements`` with the largest grid, and
+    It is the row of ``measurements`` with the largest grid, and
 
-        - ``occupancy``: threads of the resident blocks, divided by the maximum threads of an SM;
-        - ``limit_threads``, ``limit_registers``, ``limit_shared_memory``, ``limit_blocks``: from
-          ``block_limits``, NaN if the resource is not used; ``limited_by``: the names of the smallest ones;
-        - ``computed_blocks``: the smallest of them; it should equal ``resident_blocks`` from the driver;
-        - for a product, ``phase_loads`` and ``phase_flops`` from ``tile_phase``; ``pending_loads``: loads of a
-          phase in all resident blocks; ``bound_flops_per_second``: the rate at which memory delivers these loads
-          without caches.
+    - ``occupancy``: threads of the resident blocks, divided by the maximum threads of an SM;
+    - ``limit_threads``, ``limit_registers``, ``limit_shared_memory``, ``limit_blocks``: from ``block_limits``, NaN if
+      the resource is not used; ``limited_by``: the names of the smallest ones;
+    - ``computed_blocks``: the smallest of them; it should equal ``resident_blocks`` from the driver;
+    - for a product, ``phase_loads`` and ``phase_flops`` from ``tile_phase``; ``pending_loads``: loads of a phase in all
+      resident blocks; ``bound_flops_per_second``: the rate at which memory delivers these loads without caches.
     """
     rows = points(frame)
     rows = rows[rows[list(RESOURCES)].notna().all(axis=1)]
@@ -59,14 +56,11 @@ def task_of(row: Mapping[str, Any], multiprocessors: float) -> Task | None:
 
 def _staged(row: Mapping[str, Any]) -> Staged | None:
     """Return the tile that a block of this kernel stages at a time; None without shared memory, or if unknown."""
-    task = task_of(row, row["multiprocessors"])
-    if task is None:
-        return None
-    try:
-        task = task.picked
-        return task.geometry.phase(task) if isinstance(task.geometry, OverC) else None
-    except HpcmmError:  # the tile depends on the SM count, which the file does not have
-        return None
+    with contextlib.suppress(HpcmmError):  # the tile depends on the SM count, which the file may not have
+        task = task_of(row, row["multiprocessors"])
+        task = task and task.picked
+        return task.geometry.phase(task) if task and isinstance(task.geometry, OverC) else None
+    return None
 
 
 def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:

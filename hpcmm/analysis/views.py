@@ -13,7 +13,7 @@ import pandas as pd
 
 from hpcmm import store
 from hpcmm.analysis.levels import ceilings, levels
-from hpcmm.analysis.tidy import MISSING, Columns, is_own, passed_samples, points, precisions, row_dicts
+from hpcmm.analysis.tidy import ENDS, MISSING, Columns, is_own, passed_samples, points, precisions, row_dicts
 from hpcmm.model import HpcmmError
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.quantities import PHASES, RESOURCES, STATES
@@ -104,39 +104,35 @@ def ladder(rows: Iterable[Row]) -> list[Row]:
 
     Each size and each device has its own ladder. ``counterpart`` is the label of the rung that a rung is compared with:
     its nearest counterpart that was measured, with its own tile, or the fastest one if only one of both has a tile;
-    empty if there is none.
-    ``compared`` is the row of that rung. ``step`` is its seconds divided by those of this rung, ``cumulative`` the
-    seconds of the first rung divided by those of this rung. A library, a rung that runs another one, and a FAIL have no
-    ``step``.
+    empty if there is none. ``compared`` is the row of that rung. ``step`` is its seconds divided by those of this rung,
+    ``cumulative`` the seconds of the first rung divided by those of this rung. A library, a rung that runs another one,
+    and a FAIL have no ``step``.
     """
-    names = (*dimensions(), "device")
-    found = sorted(rows, key=lambda row: tuple(row[name] for name in (*names, "place")))
-    places = [tuple(row[name] for name in names) for row in found]
+
+    def place(row: Row) -> tuple:
+        return tuple(row[name] for name in (*dimensions(), "device"))
+
+    found = sorted(rows, key=lambda row: (*place(row), row["place"]))
     first: dict[tuple, float] = {}  # seconds; NaN where it failed
-    known: dict[tuple, dict[int, Row]] = {}  # by tile
-    climbing = list(map(climbs, found))
-    for row, place, climbs_ in zip(found, places, climbing, strict=True):
-        if climbs_:
-            first.setdefault(place, row["seconds"])
-            known.setdefault((place, row["memory"], row["variant"]), {})[row["tile"]] = row
+    tiles: dict[tuple, dict[int, Row]] = {}
+    for row in filter(climbs, found):
+        first.setdefault(place(row), row["seconds"])
+        tiles.setdefault((*place(row), row["memory"], row["variant"]), {})[row["tile"]] = row
     parents = {v.name: v.counterpart for name in {row["operation"] for row in found} for v in OPERATIONS[name].ladder}
     steps = []
-    for row, place, climbs_ in zip(found, places, climbing, strict=True):
-        name = parents.get(row["variant"], "") if climbs_ else ""
-        while name and (place, row["memory"], name) not in known:
+    for row in found:
+        at = (*place(row), row["memory"])
+        name = parents.get(row["variant"], "") if climbs(row) else ""
+        while name and (*at, name) not in tiles:
             name = parents.get(name, "")
-        tiles = known.get((place, row["memory"], name), {})
-        passed = [each for each in tiles.values() if each["seconds"] > 0]
+        known = tiles.get((*at, name), {})
+        passed = [each for each in known.values() if each["seconds"] > 0]
         passed = [each for each in passed if not (each["tile"] and row["tile"])]  # another tile is another idea
-        compared = tiles.get(row["tile"]) or min(passed, key=lambda each: each["seconds"], default=None)
+        compared = known.get(row["tile"]) or min(passed, key=lambda each: each["seconds"], default=None)
         seconds = row["seconds"] or math.nan
-        steps.append({
-            **row,
-            "step": compared["seconds"] / seconds if compared else math.nan,
-            "cumulative": first.get(place, math.nan) / seconds,
-            "counterpart": compared["label"] if compared else "",
-            "compared": compared,
-        })  # fmt: skip
+        step = {"step": compared["seconds"] / seconds if compared else math.nan, "compared": compared}
+        cumulative = first.get(place(row), math.nan) / seconds
+        steps.append(row | step | {"cumulative": cumulative, "counterpart": compared["label"] if compared else ""})
     return steps
 
 
@@ -158,11 +154,8 @@ def pooled(rows: pd.DataFrame) -> pd.DataFrame:
     A contender then has one time at a problem on a kind of machine, in whichever sweep or job it was measured.
     """
     times = {f"seconds{end}": rows[f"pooled_{end.removeprefix('_') or 'seconds'}"] for end in ("", "_low", "_high")}
-    rates = {
-        f"{count}_per_second{end}": rows[count] / times[f"seconds{of_time}"]
-        for count in ("flops", "bytes")
-        for end, of_time in (("", ""), ("_low", "_high"), ("_high", "_low"))
-    }
+    counts = ("flops", "bytes")
+    rates = {f"{of}_per_second{end}": rows[of] / times[f"seconds{other}"] for of in counts for end, other in ENDS}
     return rows.assign(**times, **rates)
 
 
@@ -182,10 +175,7 @@ def pitch_pairs(rows: Sequence[Row]) -> list[Row]:
     found = []
     for row, at in passed:
         if other := plain.get((kernels.get(row["variant"]), *at)):
-            gains = {
-                f"gain{end}": other[f"seconds{end}"] / row[f"seconds{opposite}"]
-                for end, opposite in (("", ""), ("_low", "_high"), ("_high", "_low"))
-            }
+            gains = {f"gain{end}": other[f"seconds{end}"] / row[f"seconds{opposite}"] for end, opposite in ENDS}
             found.append(row | {"plain": other["variant"]} | gains)
     return found
 
@@ -209,8 +199,8 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
     """Yield a roofline for each device and element type of a product, on one rank, if its hardware limit is known."""
     frame = frame[(frame["result"] == "PASS") & frame["seconds"].notna() & ~frame["superseded"]]
     measured = levels(frame)
-    frame = frame[~frame["operation"].map({name: operation.cached for name, operation in OPERATIONS.items()})]
-    metric = frame["operation"].map({name: operation.metric for name, operation in OPERATIONS.items()})
+    frame = frame[~frame["operation"].map(lambda name: OPERATIONS[name].cached).astype(bool)]
+    metric = frame["operation"].map(lambda name: OPERATIONS[name].metric)
     for (device, machine, gpu), on_device in frame.groupby(["device", "machine", "gpu"], sort=False):
         on_device = on_device[on_device["ranks"] == 1]
         bandwidth = on_device.loc[metric == "bytes", "bytes_per_second"].max()
@@ -225,15 +215,14 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
                 (name or f"{dtype} arithmetic", *part[["peak_flops_per_second", "peak_bytes_per_second"]].median())
                 for name, part in products.groupby("arithmetic")
             ]
-            known = [each for each in peaks if np.isfinite(each[1]) and np.isfinite(each[2])]
+            known = [each for each in peaks if np.isfinite(each[1:]).all()]
             if known:
                 most = max(flops for _, flops, _ in known)
                 known += [(level, most, rate) for level, rate in ceilings(measured, gpu)]
                 if np.isfinite(bandwidth):
                     known.append(("highest rates of this run", products["flops_per_second"].max(), bandwidth))
-                yield Roof(
-                    device, machine, dtype, rungs.sort_values(["operation", "place"]).reset_index(drop=True), known
-                )
+                rungs = rungs.sort_values(["operation", "place"]).reset_index(drop=True)
+                yield Roof(device, machine, dtype, rungs, known)
 
 
 def clock_samples(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
@@ -267,13 +256,10 @@ def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     samples = samples[samples["measurement"].isin(current.index)]
     parts = []
     for phase in PHASES[:-1]:
-        part = samples[["measurement", phase, "total"]].dropna()
-        grouped = part.groupby("measurement")
+        grouped = samples.dropna(subset=[phase, "total"]).groupby("measurement")
         of_phase = grouped[phase].agg(calls="count", total="sum", mean="mean", least="min", most="max")
         parts.append(of_phase.assign(share=of_phase["total"] / grouped["total"].sum(), activity=phase))
-    found = pd.concat(parts)
-    rows = current.loc[found.index].assign(**{name: found[name].to_numpy() for name in found})
-    return rows.sort_index(kind="stable").reset_index(drop=True)
+    return current.join(pd.concat(parts), how="inner").reset_index(drop=True)
 
 
 @dataclass(frozen=True)
