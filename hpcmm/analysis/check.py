@@ -113,8 +113,8 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
     unmeasured = pd.DataFrame(dict(columns["omitted"]))
     failed = unmeasured[(unmeasured["ranks"] == ranks) & (unmeasured["points"] > 0)]
     plans = [analysis.mapping(run["provenance"].get("config")) for run in analysis.runs(columns)]
-    measured, broken, short = [], [], collections.Counter()
-    broken += [f"{row['sweep']}: {row['variant']}: {row['reason']}" for row in analysis.row_dicts(failed)]
+    measured, short = [], collections.Counter()
+    broken = [f"{row['sweep']}: {row['variant']}: {row['reason']}" for row in analysis.row_dicts(failed)]
     for row in analysis.row_dicts(frame.assign(at=frame.index)):
         name = _name(row)
         if row["result"] != "PASS":
@@ -132,19 +132,18 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
             table = np.log(part.pivot_table(index="rank", columns="visit", values=phase, aggfunc="median"))
             table = table.dropna(axis=1)  # a visit in which a rank has no time
             if len(table) == ranks and table.size:
-                name_of_phase = name + ("" if phase == "kernel" else f", {phase}")
+                of_phase = "" if phase == "kernel" else f", {phase}"
                 sources, together = _exchange(row["algorithm"], ranks)
                 scatter = part.groupby("rank")[phase].agg(lambda seconds: np.log(seconds).var())
                 scatter = tuple(scatter) if table.shape[1] == 1 else ()
-                group = _name(row, sized=False) + ("" if phase == "kernel" else f", {phase}")
-                moves, accelerated = (
-                    row["operation"] == "links" or phase != "kernel",
-                    DEVICES[row["device"]].accelerator,
-                )
+                accelerated = DEVICES[row["device"]].accelerator
+                moves = row["operation"] == "links" or phase != "kernel"
                 # products in other types may reach the limit of the power
                 steady = accelerated and (moves or row["operation"] != "matmul" or row["dtype"] == "float32")
-                times = Times(name_of_phase, table.to_numpy(float), sources, together, scatter, group=group)
-                measured.append(dataclasses.replace(times, moves=moves, steady=steady, accelerated=accelerated))
+                kind = {"moves": moves, "steady": steady, "accelerated": accelerated}
+                group = _name(row, sized=False) + of_phase
+                times = Times(name + of_phase, table.to_numpy(float), sources, together, scatter, group=group, **kind)
+                measured.append(times)
     broken += [
         f"{sweep}: {count} point{'s' * (count > 1)} with {visits} visits" for (sweep, visits), count in short.items()
     ]

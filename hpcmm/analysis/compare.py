@@ -189,24 +189,21 @@ def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[st
     """Return devices and cache settings of the runs of a file, and their software."""
     kind: dict[str, set[str]] = {}
     software: dict[str, set[str]] = {}
-    devices = set(columns["measurements"]["device"])
-
-    def add(found: dict[str, set[str]], name: str, value: Any) -> None:
-        if value not in (None, ""):
-            found.setdefault(name, set()).add(str(value))
-
+    on_cpu = not all(DEVICES[device].accelerator for device in set(columns["measurements"]["device"]))
     for run in analysis.runs(columns):
         provenance = run["provenance"]
         cpu, mpi, measuring = (analysis.mapping(provenance.get(name)) for name in ("cpu", "mpi", "measuring"))
+        kinds = [("GPU", gpu.get("name")) for gpu in analysis.gpus_of(provenance)]
+        versions = [("MPI", mpi.get("library")), ("hpcmm", provenance.get("hpcmm"))]
         for gpu in analysis.gpus_of(provenance):
-            add(kind, "GPU", gpu.get("name"))
-            add(software, "driver", gpu.get("driver"))
-            add(software, "CUDA runtime", gpu.get("cuda_runtime"))
-        if not all(DEVICES[device].accelerator for device in devices):
-            add(kind, "CPU", cpu.get("model"))
-            add(kind, f"CPU threads per rank (ranks: {mpi.get('ranks', 1)})", cpu.get("threads_per_rank"))
-            add(software, "BLAS", cpu.get("blas"))
-        add(kind, "caches", measuring.get("cache"))
-        add(software, "MPI", mpi.get("library"))
-        add(software, "hpcmm", provenance.get("hpcmm"))
+            versions += [("driver", gpu.get("driver")), ("CUDA runtime", gpu.get("cuda_runtime"))]
+        if on_cpu:
+            threads = f"CPU threads per rank (ranks: {mpi.get('ranks', 1)})"
+            kinds += [("CPU", cpu.get("model")), (threads, cpu.get("threads_per_rank"))]
+            versions.append(("BLAS", cpu.get("blas")))
+        kinds.append(("caches", measuring.get("cache")))
+        for found, values in ((kind, kinds), (software, versions)):
+            for name, value in values:
+                if value not in (None, ""):
+                    found.setdefault(name, set()).add(str(value))
     return kind, software

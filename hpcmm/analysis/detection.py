@@ -10,8 +10,7 @@ import dataclasses
 import functools
 import math
 import statistics
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from hpcmm.analysis import noise
 from hpcmm.analysis.evidence import ALPHA, MARGIN
 from hpcmm.analysis.health import STANDARDS, Check, Finding, Subject
-from hpcmm.analysis.peers import MANY, Spread, Times, groups_of, joined, robust_variance
+from hpcmm.analysis.peers import MANY, Times, groups_of, joined, robust_variance
 from hpcmm.system.text import percent
 
 WEIGHT = 20.0  # of the prior, in degrees of freedom
@@ -137,70 +136,45 @@ class Comparison:
     def of(self, times: Times, against: str, detect: float | None) -> list[Finding]:
         """Compare all devices with a standard in one measurement, which must be able to show a slowdown."""
         differences, more = self.differences(times, against)
-        shared = against == "peers" and len(self.subjects) > 1
-        prior, floor, limit = self.priors[times.name], math.log1p(MARGIN), math.log1p(detect or 0.0)
-        if against == "reference":
-            prior = prior[0] + BETWEEN_RUNS**2, prior[1]
-        judged = more and np.isfinite(differences).all()
-        if judged:
-            spread, share = times.spread(shared, prior), self.shares[against][times.name]
-            if shared and len(self.subjects) >= MANY:
-                floor = max(floor, _tail(differences, self.skewness, share))
+        judged: Iterable[tuple] = [(math.nan, False)] * len(self.subjects)
+        if more and np.isfinite(differences).all():
+            judged = self._judged(times, against, differences, more, math.log1p(detect or 0.0))
         found = []
-        for subject, difference, level in zip(self.subjects, differences, times.centre, strict=True):
+        for subject, difference, level, verdict in zip(self.subjects, differences, times.centre, judged, strict=True):
             source = self.subjects[times.sources[subject.rank]] if times.sources else None
             slowdown = math.expm1(difference) if math.isfinite(difference) else math.nan
-            values = subject, times.name, source, against, math.exp(level), slowdown
-            if judged:
-                # of few devices nobody knows the tail: the threshold is as high as the requested slowdown permits
-                permitted = limit if shared and len(self.subjects) < MANY else 0.0
-                threshold = Threshold(spread.of_rank(subject.rank), more, floor, permitted, share)
-                found.append(
-                    Finding(*values, threshold.p(difference), threshold.exceeded(difference), *threshold.sizes())
-                )
-            else:
-                found.append(Finding(*values, math.nan, False))
+            found.append(Finding(subject, times.name, source, against, math.exp(level), slowdown, *verdict))
         return found
 
+    def _judged(
+        self, times: Times, against: str, differences: np.ndarray, more: float, permitted: float
+    ) -> Iterator[tuple]:
+        """Yield p, the verdict, ``least``, ``detectable`` and ``limit`` of each device.
 
-@dataclass(frozen=True)
-class Threshold:
-    """From which difference one device is slow in one measurement."""
-
-    spread: Spread  # of the times of this device if it is healthy
-    more: float  # variance of what it is compared with, over its own
-    floor: float  # a difference that is never called slow
-    permitted: float  # the difference that must be found; the threshold may be as high as that permits
-    share: float  # probability of a healthy device that is called slow
-
-    @functools.cached_property
-    def deviation(self) -> float:
-        return math.sqrt(self.spread.variance * (1 + self.more))
-
-    @functools.cached_property
-    def critical(self) -> float:
-        return float(noise.criticals(2 * self.share, [self.spread.freedom])[0])
-
-    @functools.cached_property
-    def least(self) -> float:
-        """The smallest difference that is called slow."""
-        least = max(self.floor, self.permitted - POWER * self.deviation, self.deviation * self.critical)
-        return min(least, MOST)
-
-    def exceeded(self, difference: float) -> bool:
-        return bool(difference > self.least)
-
-    def p(self, difference: float) -> float:
-        """Return the probability of such a difference by chance."""
-        p = noise.outside(abs(difference) / self.deviation, self.spread.freedom) / 2
-        return p if difference > 0 else 1 - p
-
-    def sizes(self) -> tuple[float, ...]:
-        """Return the slowdowns ``least``, ``detectable`` and ``limit`` of a finding."""
-        steady = math.sqrt(max(self.spread.variance - self.spread.within, 0.0) * (1 + self.more))
-        limit = max(self.floor, steady * self.critical) + POWER * steady  # after any number of visits
-        ends = self.least, self.least + POWER * self.deviation, limit
-        return tuple(math.expm1(min(each, MOST)) for each in ends)
+        ``more`` is as in ``differences``; ``permitted`` is the difference that must be found.
+        """
+        shared, many = against == "peers" and len(self.subjects) > 1, len(self.subjects) >= MANY
+        (healthy, weight), share = self.priors[times.name], self.shares[against][times.name]
+        prior = healthy + (BETWEEN_RUNS**2 if against == "reference" else 0.0), weight
+        floor = math.log1p(MARGIN)
+        if shared and many:
+            floor = max(floor, _tail(differences, self.skewness, share))
+        if many or not shared:
+            permitted = 0.0
+        spread = times.spread(shared, prior)
+        deviations = np.sqrt(spread.variance * (1 + more))
+        steady = np.sqrt(np.maximum(spread.variance - spread.within, 0.0) * (1 + more))
+        critical = noise.criticals(2 * share, spread.freedom)
+        # of few devices nobody knows the tail: the threshold is as high as the requested slowdown permits
+        least = np.maximum(np.maximum(deviations * critical, permitted - POWER * deviations), floor)
+        least = np.minimum(least, MOST)
+        limit = np.maximum(floor, steady * critical) + POWER * steady  # after any number of visits
+        sizes = np.expm1(np.minimum([least, least + POWER * deviations, limit], MOST))
+        for difference, deviation, freedom, at, each in zip(
+            differences, deviations, spread.freedom, least, sizes.T, strict=True
+        ):
+            p = noise.outside(abs(difference) / deviation, freedom) / 2
+            yield (p if difference > 0 else 1 - p, bool(difference > at), *map(float, each))
 
 
 def _shares(share: float, measured: Sequence[Times], joined: Container[str], asked: Container[str]) -> dict[str, float]:
@@ -314,7 +288,6 @@ def _blind(found: Check, detect: Mapping[str, float]) -> dict[str, str]:
             blind[sweep] = "no peer and no reference" if single else "one repetition each, so the spread is unknown"
             continue
         why = SCATTER if min(each.limit for each in own) <= wanted + 1e-9 else "healthy devices may differ as much"
-        blind[sweep] = (
-            f"a slowdown of {percent(wanted)} may be missed, one of {percent(detectable[sweep])} would be named; {why}"
-        )
+        smallest = percent(detectable[sweep])
+        blind[sweep] = f"a slowdown of {percent(wanted)} may be missed, one of {smallest} would be named; {why}"
     return blind

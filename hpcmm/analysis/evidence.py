@@ -143,19 +143,13 @@ class Controls:
     itself.
 
     ``times`` are logarithms of seconds. ``kinds`` is the problem of each control: controls of one problem are not
-    independent, and count as one in ``Chance``. ``work`` names the operations and algorithms of the controls.
+    independent, and count as one in ``Chance``.
     """
 
     def __init__(
-        self,
-        times: np.ndarray,
-        differences: np.ndarray,
-        errors: np.ndarray,
-        kinds: np.ndarray,
-        centred: bool,
-        work: frozenset[str],
+        self, times: np.ndarray, differences: np.ndarray, errors: np.ndarray, kinds: np.ndarray, centred: bool
     ):
-        self.work = work
+        self.kinds = kinds
         times = pd.Series(times).groupby(kinds).transform("mean").to_numpy()  # not in the order of their differences
         order = np.argsort(times, kind="stable")
         times, differences, self._errors = times[order], differences[order], errors[order]
@@ -220,13 +214,10 @@ class Evidence:
         lengths = list(map(len, frames))
         self.offsets = [0, *itertools.accumulate(lengths)][:-1]
         self.file = np.repeat(np.arange(len(frames)), lengths)
-        parts = [
-            part.assign(measurement=part["measurement"] + first)
-            for part, first in zip(
-                (visits.of_rows(each[each["call"] == call], phase) for each in slowest), self.offsets, strict=True
-            )
-        ]
-        taken = pd.concat(parts, ignore_index=True)
+        of_files = (visits.of_rows(each[each["call"] == call], phase) for each in slowest)
+        parts = zip(of_files, self.offsets, strict=True)
+        taken = pd.concat([each.assign(measurement=each["measurement"] + first) for each, first in parts])
+        taken = taken.reset_index(drop=True)
         both = pd.concat([frame.assign(file=i) for i, frame in enumerate(frames)], ignore_index=True)
         self._raw = visits.gathered(taken["measurement"].to_numpy(), taken["log"].to_numpy(), len(both)).to_numpy()
         taken["log"] -= _levels(taken, both)
@@ -268,18 +259,20 @@ class Evidence:
         parts = taken["log"].groupby([at, others]).agg(["median", "size"]).unstack()
         parts = parts[parts.notna().all(axis=1)] if parts.shape[1] == 4 else parts.iloc[:0]
         rows = parts.index.to_numpy(int)
-        found = np.abs(parts["median"].to_numpy() @ [1.0, -1.0]) if len(rows) else np.empty(0)
-        spreads = (noise.median_spread(parts["size"].to_numpy(int)) ** 2).sum(axis=1) if len(rows) else np.empty(0)
+        if not len(rows):
+            return pd.DataFrame({"row": rows, "size": np.empty(0)})
+        found = np.abs(parts["median"].to_numpy() @ [1.0, -1.0])
+        spreads = (noise.median_spread(parts["size"].to_numpy(int)) ** 2).sum(axis=1)
         for device in dict.fromkeys(self.device[rows]):
             here = self.device[rows] == device
-            prior = self.known.get(device) or noise.Prior(*np.empty((3, 0)))
-            variance, _ = prior.at(self.centre[rows[here]])
+            variance, _ = self.known.get(device, noise.UNKNOWN).at(self.centre[rows[here]])
             found[here] /= np.sqrt(np.maximum(variance, noise.LEAST**2) * spreads[here])
         return pd.DataFrame({"row": rows, "size": found})[self._own[rows]]
 
     def _alone(self, device: str, controls: Controls) -> np.ndarray:
         """Return which rows of a device have states that no control has."""
-        own = ~np.isin(self._work, list(controls.work)) if DEVICES[device].accelerator else self._own
+        work = self._work[np.isin(self._kinds, controls.kinds)]
+        own = ~np.isin(self._work, work) if DEVICES[device].accelerator else self._own
         return own & (self.device == device)
 
     def _tails(self, device: str, controls: Controls) -> Chance | None:
@@ -302,9 +295,7 @@ class Evidence:
             return None
         differences, errors = self.differences(rows[:, : len(before)], rows[:, len(before) :], device)
         same = len({self._libraries[i] for i in (*before, *after)}) == 1
-        first = rows[:, 0]
-        times, work = self.centre[rows].mean(axis=1), frozenset(self._work[first])
-        return Controls(times, differences, errors, self._kinds[first], same, work)
+        return Controls(self.centre[rows].mean(axis=1), differences, errors, self._kinds[rows[:, 0]], same)
 
     def differences(self, first: np.ndarray, second: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
         """Return log ratios of measurements of one device, and the errors that their visits explain.
@@ -315,7 +306,7 @@ class Evidence:
         both = np.concatenate([first, second], axis=1)
         freedom = self._freedom[both].sum(axis=1)
         variance = self._squares[both].sum(axis=1) / np.maximum(freedom, 1)
-        prior = self.known.get(device) or noise.Prior(*np.empty((3, 0)))
+        prior = self.known.get(device, noise.UNKNOWN)
         variance, _ = prior.moderated(np.nan_to_num((centres[0] + centres[1]) / 2), variance, freedom)
         spreads = sum(self._parts[at].sum(axis=1) / at.shape[1] ** 2 for at in (first, second))
         return centres[0] - centres[1], np.sqrt(variance * spreads)
@@ -343,8 +334,8 @@ class Evidence:
 
     def spread(self, device: str) -> float:
         """Return the median spread between visits on a device; NaN if unknown."""
-        prior = self.known.get(device)
-        return float(np.median(np.sqrt(prior.variances))) if prior and prior.known else math.nan
+        prior = self.known.get(device, noise.UNKNOWN)
+        return float(np.median(np.sqrt(prior.variances))) if prior.known else math.nan
 
     def notes(self) -> list[str]:
         """Return sentences about the noise of each device, from each file and the next one."""
@@ -398,7 +389,5 @@ def keys_of(frames: Sequence[pd.DataFrame], by_machine: bool = False) -> list[li
     rows = [frame.reindex(columns=[*names, "machine"]) for frame in frames]
     if not by_machine and not any(each.duplicated(names).any() for each in rows):
         rows = [each[names] for each in rows]
-    return [
-        [tuple(None if value != value else value for value in row) for row in each.to_numpy(object).tolist()]
-        for each in rows
-    ]
+    lists = [each.to_numpy(object).tolist() for each in rows]
+    return [[tuple(None if value != value else value for value in row) for row in each] for each in lists]

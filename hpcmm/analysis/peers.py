@@ -145,9 +145,6 @@ class Spread:
     freedom: np.ndarray
     within: np.ndarray
 
-    def of_rank(self, rank: int) -> Spread:
-        return Spread(*(float(each[rank]) for each in (self.variance, self.freedom, self.within)))
-
     @classmethod
     def of(
         cls, within: np.ndarray, freedom: float, between: np.ndarray, number: float, prior: tuple[float, float]

@@ -191,8 +191,7 @@ def noises(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray, times:
         here = own[(devices == device) & (own["freedom"] > 0).to_numpy() & np.isfinite(times)]
         prior = noise.Prior.of(times[here.index], here["variance"].to_numpy(), here["freedom"].to_numpy())
         part = several[several["device"] == device]
-        columns = (part[name].to_numpy(float) for name in ("time", "variance", "jobs", "kept"))
-        time, variance, count, kept = columns
+        time, variance, count, kept = (part[name].to_numpy(float) for name in ("time", "variance", "jobs", "kept"))
         found[device] = noise.Noise.of(prior, time, variance, count - 1, kept)
     return found
 
@@ -216,24 +215,22 @@ def uncertain(
 
 
 def put(frame: pd.DataFrame, added: Sequence[str], visits: pd.DataFrame, prefix: str) -> None:
-    """Compute times, intervals and ratios from visits.
+    """Compute times, intervals and ratios from visits, as ``analysis.measurements`` describes them.
 
-    Adds ``visits``, ``spread``, ``spread_of_jobs`` and ``pooled_seconds``, ``pooled_low``, ``pooled_high``,
-    ``pooled_visits`` as ``analysis.measurements`` describes them, each with the prefix. Replaces ``seconds`` and
-    ``ratio`` where there are several visits; with one visit they stay the medians over its repetitions. Adds the
-    intervals of both, from the spread of visits and jobs that the file knows.
+    Adds ``OF_VISITS``, each with the prefix. Replaces ``seconds`` and ``ratio`` where there are several visits; with
+    one visit they stay the medians over its repetitions.
     """
     if visits.empty:  # as of calls in most files: each step would take as long as for hundreds of points
         for name in OF_VISITS:
             frame[prefix + name] = 0 if name.endswith("visits") else np.nan
         return
-    rows, everyone = len(frame), alike(frame, added, "machine")
+    seconds, ratio, rows, everyone = f"{prefix}seconds", f"{prefix}ratio", len(frame), alike(frame, added, "machine")
     at = visits["measurement"].to_numpy(int)
     own = summarized(visits, at, rows)
-    times = own["median"].to_numpy()
+    times, several = own["median"].to_numpy(), (own["count"] >= 2).to_numpy()
     known = noises(frame, visits, everyone, times)
     own = uncertain(frame, known, own, times)
-    _interval(frame, own, prefix + "seconds", own["count"].to_numpy() >= 2)
+    _interval(frame, own, seconds, seconds, several)
     frame[prefix + "visits"] = own["count"]
     frame[prefix + "spread"] = own["spread"]
     frame[prefix + "spread_of_jobs"] = own["spread_of_jobs"]
@@ -241,22 +238,20 @@ def put(frame: pd.DataFrame, added: Sequence[str], visits: pd.DataFrame, prefix:
     # the ratio divides by all visits of the baseline for the problem in the same run
     beside = ((frame["baseline"] == 1) & (frame["passed"] == 1)).to_numpy()
     problem = frame.groupby(["run", *PROBLEM, *added], dropna=False, sort=False).ngroup().to_numpy()
-    keys = _baselines(frame, problem, beside)
-    base = visits[beside[at]].assign(partner=keys["own"][at[beside[at]]])
-    several = (own["count"] >= 2).to_numpy()
-    chosen = ((keys["partner"] >= 0) & ~beside)[at] & frame[prefix + "ratio"].notna().to_numpy()[at]
-    ratios = visits[chosen].assign(partner=keys["partner"][at[chosen]])
+    numbers, partner = _partners(frame, problem, beside)
+    base = visits[beside[at]].assign(partner=numbers[at[beside[at]]])
+    chosen = ((partner >= 0) & ~beside)[at] & frame[ratio].notna().to_numpy()[at]
+    ratios = visits[chosen].assign(partner=partner[at[chosen]])
     in_process = base.groupby(["partner", "process"])["log"].median().rename("theirs")
     ratios = ratios.join(in_process, on=["partner", "process"], how="inner")
-    paired = np.log(frame[prefix + "ratio"].to_numpy(float))[ratios["measurement"]]
+    paired = np.log(frame[ratio].to_numpy(float))[ratios["measurement"]]
     ratios["log"] = np.where(several[ratios["measurement"]], ratios.pop("theirs") - ratios["log"], paired)
     of_ratio = summarized(ratios, ratios["measurement"].to_numpy(int), rows)
-    several = several & (of_ratio["count"] > 0).to_numpy()
     # the median over all visits of the baseline varies less than the medians of single processes
-    whole = base[(own["count"] >= 2).to_numpy()[base["measurement"]]].groupby("partner")["log"].median()
-    of_ratio["median"] = whole.reindex(keys["partner"]).to_numpy() - times
+    whole = base[several[base["measurement"]]].groupby("partner")["log"].median()
+    of_ratio["median"] = whole.reindex(partner).to_numpy() - times
     of_ratio = uncertain(frame, noises(frame, ratios, everyone, times), of_ratio, times)
-    _interval(frame, of_ratio, prefix + "ratio", several)
+    _interval(frame, of_ratio, ratio, ratio, several & (of_ratio["count"] > 0).to_numpy())
 
     # a point that several sweeps or runs measured has the visits of all
     current = (~frame["superseded"]).to_numpy()[at]
@@ -265,36 +260,26 @@ def put(frame: pd.DataFrame, added: Sequence[str], visits: pd.DataFrame, prefix:
     pooled = summarized(members, members["group"].to_numpy(int), int(everyone.max(initial=-1)) + 1)
     pooled = pooled.iloc[everyone].reset_index(drop=True)
     pooled = uncertain(frame, known, pooled, pooled["median"].to_numpy())
-    for name in ("seconds", "low", "high"):
-        column = prefix + "seconds" + (f"_{name}" if name != "seconds" else "")
-        frame[f"{prefix}pooled_{name}"] = frame[column]
-    _interval(frame, pooled, f"{prefix}pooled", pooled["count"].to_numpy() >= 2, ("_seconds", "_low", "_high"))
+    frame[f"{prefix}pooled_seconds"] = frame[seconds]
+    several = (pooled["count"] >= 2).to_numpy()
+    _interval(frame, pooled, f"{prefix}pooled_seconds", f"{prefix}pooled", several)
     frame[prefix + "pooled_visits"] = pooled["count"]
 
 
-def _interval(
-    frame: pd.DataFrame,
-    found: pd.DataFrame,
-    name: str,
-    several: np.ndarray,
-    suffixes: Sequence[str] = ("", "_low", "_high"),
-) -> None:
+def _interval(frame: pd.DataFrame, found: pd.DataFrame, value: str, ends: str, several: np.ndarray) -> None:
     """Put the value of rows with several visits, and the interval of all rows, into three columns."""
-    value, low, high = (name + suffix for suffix in suffixes)
     values = np.where(several, np.exp(found["median"]), frame[value].to_numpy(float))
     width = found["width"].to_numpy()
     frame[value] = values
-    frame[low], frame[high] = values * np.exp(-width), values * np.exp(width)
+    frame[f"{ends}_low"], frame[f"{ends}_high"] = values * np.exp(-width), values * np.exp(width)
 
 
-def _baselines(frame: pd.DataFrame, problem: np.ndarray, beside: np.ndarray) -> dict[str, np.ndarray]:
-    """Number the baselines of each problem in a run; a row that is not a baseline gets the number of its partner."""
-    pairs = pd.Series(list(zip(problem, frame["contender"], frame["contender_algorithm"], strict=True)))
-    numbers, _ = pd.factorize(pairs)
-    points = frame.groupby(["run", "sweep", "variant", "algorithm", "tile", "pinned"], dropna=False).ngroup().to_numpy()
-    partner = np.full(len(frame), -1)
-    of_point = {(point, which): number for point, which, number in
-                zip(points[beside], problem[beside], numbers[beside], strict=True)}  # fmt: skip
-    for i, key in enumerate(zip(points, problem, strict=True)):
-        partner[i] = of_point.get(key, -1)
-    return {"own": numbers, "partner": partner}
+def _partners(frame: pd.DataFrame, problem: np.ndarray, beside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number the contenders of each problem in a run; return their numbers, and that of the baseline beside each."""
+    numbers, _ = pd.factorize(
+        pd.Series(list(zip(problem, frame["contender"], frame["contender_algorithm"], strict=True)))
+    )
+    points = frame.groupby(["run", "sweep", "variant", "algorithm", "tile", "pinned"], dropna=False).ngroup()
+    keys = list(zip(points, problem, strict=True))
+    of_point = {keys[i]: numbers[i] for i in np.flatnonzero(beside)}
+    return numbers, np.array([of_point.get(key, -1) for key in keys], int)
