@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from operator import attrgetter
@@ -61,56 +61,26 @@ def build(
         if names:
             columns, frame = analysis.of_sweeps(columns, frame, names)
         frame = analysis.split_by_machine(frame)
-        folder = Folder(results)
         overview = not names and len(analysis.points(frame)) > MANY
-        every = list(analysis.series(frame))
-        members = {name: list(own) for name, own in groupby(every, key=attrgetter("sweep"))}
-        whole = _experiment(columns, frame, overview)
-        sweeps = [Sweep.of(name, own) for name, own in chapters.in_order(members, whole.known.counters).items()]
-        drawn = [] if overview else [_figures(sweep, folder) for sweep in sweeps]
-        begun = len(folder.stills) if len(folder.stills) > FEW else 0
-        drawings = [background.submit(drawing.svgs, list(folder.stills.values())[:begun])]  # the longest step
-        runs, summary = analysis.runs(columns), analysis.summary(columns, frame)
-        views: dict[str, list[View]] = {name: [] for name in (OVERVIEW.id, *chapters.CHAPTERS, OWN.id)}
-        kinds = {}
-        if overview:
-            views[OVERVIEW.id] = [_overview(sweeps, folder)]
-        else:
-            for sweep, figures in zip(sweeps, drawn, strict=True):
-                for chapter, view in _sweep(sweep, figures, whole, folder):
-                    views[chapter].append(view)
-            kinds = _add_views(views, columns, frame, whole, summary, folder)
-            added = [figure for draw in own for figure in folder.add("extension", draw(frame))]
-            views[OWN.id] += _by_type("extension", "Own figures", added)
-        first = opening.panels(frame, every, whole.scaling, {sweep.name: sweep.styles for sweep in sweeps}, whole.known)
-        for panel in first:
-            folder.add("opening", panel.figures)
-        drawings.append(background.submit(drawing.svgs, list(folder.stills.values())[begun:]))
-        device = hardware.device_table(gpus := page.gpus(runs))
-        if device:
-            folder.tabulate("gpu.properties", [device], hardware.device_csv(gpus))
-        svgs = [svg for part in drawings for svg in part.result()]
-        undrawn = [str(svg) for svg in svgs if isinstance(svg, drawing.DrawingError)]
+        folder, summary = Folder(results, background), analysis.summary(columns, frame)
+        views, shown = _shown(columns, frame, own, folder, overview)
+        undrawn = folder.write_stills()
         try:
             vega_script = script.result() if folder.stills else ""
         except drawing.DrawingError as error:
             vega_script, undrawn = "", [*undrawn, str(error)]
-        head = page.Head(
-            summary=summary,
-            opening=first,
-            runs=runs,
-            points=analysis.points(frame),
-            kinds=[kind for kind, things in kinds.items() if things],
-            device=device,
-            timings=printable(timings.name),
-            source=store.page_source(timings),
-            vega=vega_script,
-            undrawn=undrawn[0] if undrawn else "",
-            notes=notes,
-        )
-        shown = [(each, views[each.id]) for each in (OVERVIEW, *chapters.CHAPTERS.values(), OWN) if views[each.id]]
-        html = page.render(shown, head)
-        folder.write_stills(svgs)
+    html = page.render(
+        [(each, views[each.id]) for each in (OVERVIEW, *chapters.CHAPTERS.values(), OWN) if views[each.id]],
+        summary,
+        analysis.runs(columns),
+        analysis.points(frame),
+        timings=printable(timings.name),
+        source=store.page_source(timings),
+        vega=vega_script,
+        undrawn=undrawn[0] if undrawn else "",
+        notes=notes,
+        **shown,
+    )
     if undrawn:
         warn(f"{len(undrawn)} figures are not drawn; the first: {undrawn[0]}")
     if overview:
@@ -121,63 +91,78 @@ def build(
     return results / f"{name}.html", summary
 
 
-def _overview(sweeps: Sequence[Sweep], folder: Folder) -> View:
-    """Return the view of an overview: a table of the sweeps."""
-    table = tables.sweeps_table([(each.title, chapters.CHAPTERS[each.chapter].title, each.rows) for each in sweeps])
-    folder.tabulate("gpu.sweeps", [table], csv_files.written(table.head, table.texts))
-    return View("all-sweeps", "Sweeps", {"": Panel(tables=[table], open=True)})
+def _shown(
+    columns: analysis.Columns, frame: pd.DataFrame, own: Sequence[Callable], folder: Folder, overview: bool
+) -> tuple[dict[str, list[View]], dict[str, Any]]:
+    """Return the views of each chapter, and what the page shows besides: first screen, kinds of content, GPUs."""
+    every = list(analysis.series(frame))
+    members = {name: list(series) for name, series in groupby(every, key=attrgetter("sweep"))}
+    whole = _experiment(columns, frame, overview)
+    sweeps = [Sweep.of(name, series) for name, series in chapters.in_order(members, whole.known.counters).items()]
+    views: dict[str, list[View]] = {name: [] for name in (OVERVIEW.id, *chapters.CHAPTERS, OWN.id)}
+    kinds: dict[str, Any] = {}
+    if overview:
+        table = tables.sweeps_table([(each.title, chapters.CHAPTERS[each.chapter].title, each.rows) for each in sweeps])
+        folder.tabulate("gpu.sweeps", [table], csv_files.written(table.head, table.texts))
+        views[OVERVIEW.id] = [View("all-sweeps", "Sweeps", {"": Panel(tables=[table], open=True)})]
+    else:
+        drawn = [_figures(sweep, folder) for sweep in sweeps]
+        folder.draw(FEW)  # the longest step
+        for sweep, figures in zip(sweeps, drawn, strict=True):
+            for chapter, view in _sweep(sweep, figures, whole, folder):
+                views[chapter].append(view)
+        kinds = _add_views(views, columns, frame, whole, folder)
+        added = [figure for draw in own for figure in folder.add("extension", draw(frame))]
+        views[OWN.id] += _by_type("extension", "Own figures", added)
+    first = opening.panels(frame, every, whole.scaling, {sweep.name: sweep.styles for sweep in sweeps}, whole.known)
+    for panel in first:
+        folder.add("opening", panel.figures)
+    folder.draw()
+    if device := hardware.device_table(gpus := page.gpus(analysis.runs(columns))):
+        folder.tabulate("gpu.properties", [device], hardware.device_csv(gpus))
+    return views, {"opening": first, "kinds": [kind for kind, things in kinds.items() if things], "device": device}
 
 
 def _experiment(columns: analysis.Columns, frame: pd.DataFrame, overview: bool) -> Experiment:
     """Return the results over all sweeps; an overview needs only the products over ranks, and the counters."""
-    products = frame[frame["operation"] == "matmul"] if overview else frame
     some = frame[:0] if overview else frame
+    activities: dict[tuple, list[Mapping[str, Any]]] = {}
+    for row in () if overview else analysis.row_dicts(analysis.activities(columns, frame)):
+        activities.setdefault(tuple(row[name] for name in SERIES), []).append(row)
     return Experiment(
-        activities={} if overview else _activities(analysis.row_dicts(analysis.activities(columns, frame))),
+        activities=activities,
         known=analysis_why.Known.of(columns, frame),
         resources=occupancy.resources(some),
-        scaling=scaling.speedups(products),
+        scaling=scaling.speedups(frame[frame["operation"] == "matmul"] if overview else frame),
         predictions=some if overview else scaling.predictions(columns, frame),
         profiles=analysis.profiles(columns),
     )
 
 
-def _activities(rows: Sequence[Mapping[str, Any]]) -> dict[tuple, list[Mapping[str, Any]]]:
-    """Return the rows of ``analysis.activities`` of each series, by its key."""
-    found: dict[tuple, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        found.setdefault(tuple(row[name] for name in SERIES), []).append(row)
-    return found
-
-
 def _add_views(
-    views: dict[str, list[View]],
-    columns: analysis.Columns,
-    frame: pd.DataFrame,
-    whole: Experiment,
-    summary: Summary,
-    folder: Folder,
+    views: dict[str, list[View]], columns: analysis.Columns, frame: pd.DataFrame, whole: Experiment, folder: Folder
 ) -> dict[str, Any]:
     """Add the views of all sweeps together to those of each; return what the file has, by its kind."""
-    levels = analysis.levels(frame)
+    levels, current = analysis.levels(frame), frame[~frame["superseded"]]
     reasons = analysis.unprofiled(columns) if analysis.on_accelerator(frame).any() else {}
     rooflines = folder.add("roofline", why.rooflines(frame))
-    views["why"] += [
-        *_by_type("rooflines", "Rooflines", rooflines, ABOUT["rooflines"]),
-        *_resources(whole, reasons, folder),
-    ]
+    views["why"] += _by_type("rooflines", "Rooflines", rooflines, ABOUT["rooflines"])
+    views["why"] += _resources(whole, reasons, folder)
     views["memory"][:0] = _levels(levels, folder)
-    expected = tables.failure_table(summary.failures[summary.failures["expected"]])
+    expected = tables.failure_table(current[(current["result"] == "FAIL") & current["expected"]])
     views["tiles"] += _of_table("expected-failures", "Expected wrong results", expected, ABOUT["expected"])
     state = folder.add("state", energy.clocks(analysis.clock_samples(columns, frame)))
     views["clocks"][:0] = _by_type("state", "During the run", state, ABOUT["state"])
     throttled = tables.points_table(
-        *("Throttled", summary.throttlings, "Reason"),
+        *("Throttled", current[current["throttled"]], "Reason"),
         lambda row: markup.words(analysis.throttling_names(row["throttle_reasons"])),
     )
     views["clocks"] += _of_table("throttlings", "Throttled", throttled)
     views["courses"] += _courses(documents.documents(columns, frame), folder)
-    views["bits"] += _bits(frame, folder)
+    for operation, points in same_bits.compared(frame).groupby("operation", sort=False):
+        made = same_bits.bits_table(points)
+        folder.tabulate(f"{operation}.same_bits", [made], csv_files.of_kind("same_bits", analysis.row_dicts(points)))
+        views["bits"].append(View(f"bits-{operation}", operation, {"": Panel(tables=[made], open=True)}))
     kinds = {"rooflines": rooflines, "resources": len(whole.resources), "profiles": len(whole.profiles)}
     kinds |= {"levels": len(levels), "scaling": len(whole.scaling)}
     by_column = {"limits": "fraction", "energy": "watts", "errors": "error_uniform", "bits": "first_run"}
@@ -207,7 +192,7 @@ class Sweep:
 
     def view(self, panels: Mapping[str, Panel], suffix: str = "", alone: bool = False) -> View:
         """Return a view of the sweep; ``suffix`` distinguishes several, in the title only if not alone in a chapter."""
-        operation, machine = self.series[0].operation, self.rows[0]["machine"]
+        operation = self.series[0].operation
         words = re.sub(r"(\d) bit\b", r"\1-bit", self.title.replace("_", " "))
         words = re.sub(r"\b(cpu|gpu|amx)\b", lambda found: found[0].upper(), words)
         name = self.title if "_" in self.title else ""  # as commands take it
@@ -216,7 +201,7 @@ class Sweep:
             f"{words[:1].upper()}{words[1:]} {'' if alone else suffix}".rstrip(),
             panels,
             ", ".join(filter(None, (name, operation if operation != self.title else ""))),
-            machine=machine,
+            machine=self.rows[0]["machine"],
             devices=list(dict.fromkeys(row["device"] for row in self.rows)),
             sweep=self.name,
         )
@@ -224,22 +209,38 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Folder:
-    """The folder that the report is written to."""
+    """The folder that the report is written to, and its figures, which other threads draw."""
 
     path: Path
+    background: Executor
     stills: dict[str, str] = field(default_factory=dict)  # file name: specification to draw
+    drawings: list[Future] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)  # names of figures that are being drawn
 
     def write(self, name: str, text: str) -> None:
         """Write one file, replaced whole or not at all."""
         store.write_text(self.path / name, text)
 
-    def write_stills(self, svgs: Sequence[str | drawing.DrawingError]) -> None:
-        """Write the queued figures; one that could not be drawn has no file, not even that of an earlier report."""
-        for name, svg in zip(self.stills, svgs, strict=True):
+    def draw(self, few: int = 0) -> None:
+        """Begin to draw the figures that wait for it, if there are more than a ``few``."""
+        waiting = list(self.stills)[len(self.begun) :]
+        if len(waiting) > few:
+            self.begun.extend(waiting)
+            self.drawings.append(self.background.submit(drawing.svgs, [self.stills[name] for name in waiting]))
+
+    def write_stills(self) -> list[str]:
+        """Write the figures; one that could not be drawn has no file, not even that of an earlier report.
+
+        Return why figures are not drawn.
+        """
+        undrawn = []
+        for name, svg in zip(self.begun, chain.from_iterable(each.result() for each in self.drawings), strict=True):
             if isinstance(svg, str):
                 self.write(name, svg)
             else:
                 (self.path / name).unlink(missing_ok=True)
+                undrawn.append(str(svg))
+        return undrawn
 
     def tabulate(self, stem: str, shown: Sequence[Table], csv: str, whole: Sequence[Table] = ()) -> None:
         """Write tables as Markdown, LaTeX and CSV; the Markdown has the ``whole`` tables if they are given.
@@ -255,10 +256,9 @@ class Folder:
         """Queue figures for drawing; ``of`` is the second line of their titles."""
         drawn = list(drawn)
         for figure in drawn:
-            if figure.size:  # the page can show it; the files have the largest size
-                continue
-            title = [figure.caption, of] if of else [figure.caption]
-            self.stills[f"figures/{stem}-{figure.name}.svg"] = vega.still(figure, title)
+            if not figure.size:  # the page can show other sizes; the files have the largest one
+                titles = filter(None, (figure.caption, of))
+                self.stills[f"figures/{stem}-{figure.name}.svg"] = vega.still(figure, list(titles))
         return drawn
 
 
@@ -278,28 +278,7 @@ def _sweep(
     sweep: Sweep, drawn: Sequence[Sequence[Figure]], whole: Experiment, folder: Folder
 ) -> Iterator[tuple[str, View]]:
     """Write the tables of one sweep; yield its views, each with its chapter."""
-    made = [[sizes.size_table(series, most=MOST_SIZES)] for series in sweep.series]
-    every = [
-        sizes.size_table(series) if len(analysis.by_size(series.rows)) > MOST_SIZES else shown
-        for series, (shown,) in zip(sweep.series, made, strict=True)
-    ]
-    folder.tabulate(sweep.stem, [shown for (shown,) in made], csv_files.of_kind("points", sweep.rows), whole=every)
-    watts: dict[str, list[Table]] = {}
-    for each in chapters.TABLES:
-        rows = [each.rows(series, whole) for series in sweep.series]
-        own = [each.table(series, part) for series, part in zip(sweep.series, rows, strict=True)]
-        if some := [table for table in own if table]:
-            folder.tabulate(
-                f"{sweep.stem}.{each.kind}", some, csv_files.of_kind(each.kind, list(chain.from_iterable(rows)))
-            )
-        for series, table, of_series in zip(sweep.series, own, made, strict=True):
-            if table and each in energy.CHAPTER.tables:
-                watts.setdefault(series.dtype, []).append(table)
-            elif table and (each not in transfers.CHAPTER.tables or sweep.chapter in (transfers.CHAPTER.id, "ranks")):
-                # the ladder at one size comes first; it has all of the row of that size but times end to end
-                first = each is ladder.TABLE and len(of_series[0].rows) == 1
-                of_series[: 1 if first and sweep.chapter != ranks.CHAPTER.id else 0] = [table] if first else []
-                of_series += [] if first else [table]
+    made, watts = _tables(sweep, whole, folder)
     over = ranks.over_ranks(sweep.name, sweep.rows, whole)
     for kind, table, rows in over:
         folder.tabulate(f"{sweep.stem}.{kind}", [table], csv_files.of_kind(kind, rows))
@@ -327,17 +306,41 @@ def _sweep(
     of_one_size = len(analysis.by_size(sweep.rows)) == 1
     if sweep.chapter == ladder.CHAPTER.id or (sweep.chapter == reductions.CHAPTER.id and of_one_size):
         explained = {series.dtype: analysis_why.steps(series.rows, whole.known) for series in sweep.series}
-        if some := {
-            dtype: Panel(steps=why.rows(steps), notes=why.notes(steps)) for dtype, steps in explained.items() if steps
-        }:
+        known = {dtype: steps for dtype, steps in explained.items() if steps}
+        if known:
+            some = {dtype: Panel(steps=why.rows(steps), notes=why.notes(steps)) for dtype, steps in known.items()}
             yield "why", sweep.view(some, "steps", alone=True)
     if watts:
         bars = folder.add(sweep.stem, [figure for each in sweep.series for figure in energy.efficiencies(each)])
-        by_type = _panels(bars)
-        yield (
-            "clocks",
-            sweep.view({dtype: replace(by_type[dtype], tables=own) for dtype, own in watts.items()}, "energy", True),
-        )
+        some = _panels(bars)
+        some = {dtype: replace(some[dtype], tables=own) for dtype, own in watts.items()}
+        yield "clocks", sweep.view(some, "energy", alone=True)
+
+
+def _tables(sweep: Sweep, whole: Experiment, folder: Folder) -> tuple[list[list[Table]], dict[str, list[Table]]]:
+    """Write the tables of a sweep; return those of each series, and those of energy by element type."""
+    made = [[sizes.size_table(series, most=MOST_SIZES)] for series in sweep.series]
+    every = [
+        sizes.size_table(series) if len(analysis.by_size(series.rows)) > MOST_SIZES else shown
+        for series, (shown,) in zip(sweep.series, made, strict=True)
+    ]
+    folder.tabulate(sweep.stem, [shown for (shown,) in made], csv_files.of_kind("points", sweep.rows), whole=every)
+    watts: dict[str, list[Table]] = {}
+    for each in chapters.TABLES:
+        rows = [each.rows(series, whole) for series in sweep.series]
+        own = [each.table(series, part) for series, part in zip(sweep.series, rows, strict=True)]
+        if some := [table for table in own if table]:
+            csv = csv_files.of_kind(each.kind, list(chain.from_iterable(rows)))
+            folder.tabulate(f"{sweep.stem}.{each.kind}", some, csv)
+        for series, table, of_series in zip(sweep.series, own, made, strict=True):
+            if table and each in energy.CHAPTER.tables:
+                watts.setdefault(series.dtype, []).append(table)
+            elif table and (each not in transfers.CHAPTER.tables or sweep.chapter in (transfers.CHAPTER.id, "ranks")):
+                # the ladder at one size comes first; it has all of the row of that size but times end to end
+                first = each is ladder.TABLE and len(of_series[0].rows) == 1
+                of_series[: 1 if first and sweep.chapter != ranks.CHAPTER.id else 0] = [table] if first else []
+                of_series += [] if first else [table]
+    return made, watts
 
 
 def _panels(figures: Sequence[Figure], shown: Sequence[Table] = ()) -> dict[str, Panel]:
@@ -351,44 +354,28 @@ def _by_type(anchor: str, title: str, figures: Sequence[Figure], text: str = "")
 
 
 def _of_table(anchor: str, title: str, table: Table, text: str = "") -> list[View]:
-    return (
-        [View(anchor, title, {"": Panel(tables=[table], open=len(table.rows) <= 8)}, text=text)] if table.rows else []
-    )
-
-
-def _bits(frame: pd.DataFrame, folder: Folder) -> list[View]:
-    """Write what the bits of results depend on, and return a view of each operation."""
-    views = []
-    for operation, points in same_bits.compared(frame).groupby("operation", sort=False):
-        made = same_bits.bits_table(points)
-        folder.tabulate(f"{operation}.same_bits", [made], csv_files.of_kind("same_bits", analysis.row_dicts(points)))
-        views.append(View(f"bits-{operation}", operation, {"": Panel(tables=[made], open=True)}))
-    return views
+    panel = Panel(tables=[table], open=len(table.rows) <= 8)
+    return [View(anchor, title, {"": panel}, text=text)] if table.rows else []
 
 
 def _resources(whole: Experiment, reasons: Mapping[str, str], folder: Folder) -> list[View]:
     """Write the tables of kernel resources and counters; return their views."""
-    made: dict[str, list[Table]] = {}
-    for kind, rows, tabulate in (
-        ("resources", whole.resources, hardware.resource_table),
-        ("profile", whole.profiles, hardware.profile_table),
+    views = []
+    for kind, anchor, title, rows, tabulate in (
+        ("resources", "resources", "Resources", whole.resources, hardware.resource_table),
+        ("profile", "profiler", "Profile", whole.profiles, hardware.profile_table),
     ):
-        made[kind] = []
+        made = []
         for operation, part in rows.groupby("operation", sort=False):
             known = analysis.row_dicts(part.dropna(axis=1, how="all"))
             own = [tabulate(analysis.row_dicts(on_gpu)) for _, on_gpu in part.groupby("gpu", sort=False)]
             folder.tabulate(f"{operation}.{kind}", own, csv_files.of_kind(kind, known))
-            made[kind] += own
-    without: dict[str, list[str]] = {}
-    for operation, reason in reasons.items():
-        without.setdefault(reason, []).append(operation)
-    told = [f"<p>Not profiled: {', '.join(names)}. Reason: {escape(reason)}.</p>" for reason, names in without.items()]
-    views = []
-    if made["resources"]:
-        views.append(View("resources", "Resources", {"": Panel(tables=made["resources"])}, text=ABOUT["resources"]))
-    if made["profile"] or told:
-        text = (ABOUT["profile"] if made["profile"] else "") + "".join(told)
-        views.append(View("profiler", "Profile", {"": Panel(tables=made["profile"])}, text=text))
+            made += own
+        text = ABOUT[kind] if made else ""
+        for reason in dict.fromkeys(reasons.values()) if kind == "profile" else ():
+            names = ", ".join(operation for operation, why_not in reasons.items() if why_not == reason)
+            text += f"<p>Not profiled: {names}. Reason: {escape(reason)}.</p>"
+        views += [View(anchor, title, {"": Panel(tables=made)}, text=text)] if text else []
     return views
 
 
@@ -400,20 +387,17 @@ def _levels(rows: pd.DataFrame, folder: Folder) -> list[View]:
         for (owner, device), own in rows.groupby(["owner", "device"], sort=False)
     ]
     folder.tabulate("memory.levels", shown, csv_files.of_kind("levels", analysis.row_dicts(rows)))
-    return (
-        [View("levels", "Levels of memory", {"": Panel(tables=shown, open=True)}, text=ABOUT["levels"])]
-        if shown
-        else []
-    )
+    panels = {"": Panel(tables=shown, open=True)}
+    return [View("levels", "Levels of memory", panels, text=ABOUT["levels"])] if shown else []
 
 
 def _courses(known: Sequence[documents.Document], folder: Folder) -> list[View]:
     """Write the tables of the course documents; return the view of each that the file answers."""
     views = []
     for document in filter(courses.is_shown, known):
-        stem = f"course.{document.number}"
         shown = [courses.course_table(table, document.number) for table in document.tables]
-        folder.tabulate(stem, shown, csv_files.written(courses.COLUMNS, courses.cells(document)))
+        cells = csv_files.written(courses.COLUMNS, courses.cells(document))
+        folder.tabulate(f"course.{document.number}", shown, cells)
         sentences = [f"{table.caption}: {courses.sentence(table)}".replace("`", "") for table in document.tables]
         figures = folder.add(f"course-{document.number}", courses.curves(document))
         text = f"<p>{escape(document.title)}. {escape(document.source)}. Hardware: {escape(document.hardware)}.</p>"

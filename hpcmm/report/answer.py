@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pandas as pd
 
@@ -14,7 +14,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.report import chapters, findings, formats, tables
 from hpcmm.report.headlines import at_told_sizes
 from hpcmm.report.markup import Cell, Table, words
-from hpcmm.report.ratio import Ratio, is_itself
+from hpcmm.report.ratio import LIBRARIES, Ratio, is_itself
 from hpcmm.system.text import choices, printable
 
 MOST_TYPES = 4  # lines about types; one that has more of them shares the last line
@@ -46,40 +46,30 @@ def _fastest(frame: pd.DataFrame) -> list[str]:
     known = findings.on_fewest_ranks(analysis.row_dicts(analysis.pooled(rows[rows["operation"] == operation])))
     of_types = ([row for row in known if row["dtype"] == dtype] for dtype in OPERATIONS[operation].dtypes)
     found = [findings.fastest(at_told_sizes(findings.in_own_arithmetic(own))[-1]) for own in of_types if own]
-    full = found if len(found) <= MOST_TYPES else found[: MOST_TYPES - 1]
     lines = []
-    for row in full:
-        where = row["gpu"] or formats.device(row["device"])
-        lines.append(
-            f"{row['dtype']} at {formats.size(row)} on the {where}: {findings.name_of(row)} {formats.rate_text(row)}"
-            + "".join(f", {each}" for each in _compared(row))
-        )
-    if rest := found[len(full) :]:
-        short = (
-            f"{row['dtype']} at {formats.size(row)}: {row['rung']} {formats.rate_text(row)}{_short(row)}"
-            for row in rest
-        )
-        lines.append("; ".join(short))
+    for row in found if len(found) <= MOST_TYPES else found[: MOST_TYPES - 1]:
+        where = f"at {formats.size(row)} on the {row['gpu'] or formats.device(row['device'])}"
+        rung = f"{row['dtype']} {where}: {findings.name_of(row)} {formats.rate_text(row)}"
+        lines.append(", ".join([rung, *_compared(row)]))
+    if rest := found[len(lines) :]:
+        lines.append("; ".join(map(_short, rest)))
     return lines
 
 
-def _compared(row: Mapping) -> list[str]:
+def _compared(row: Mapping) -> Iterator[str]:
     """Give the ratios to the library and to the tuned library, with their intervals."""
-    found = []
-    for column, library, kind in (("ratio", row["library"], ""), ("tuned_ratio", row["tuned_library"], "tuned ")):
-        ratio = Ratio.to_library(row, column)
+    for column, name in LIBRARIES.items():
+        ratio, kind, library = Ratio.to_library(row, column), "tuned " if column == "tuned_ratio" else "", row[name]
         if math.isfinite(ratio.value):
-            found.append(f"{formats.times(ratio.value)} {kind}{library} ({ratio.ends or 'no interval'})")
+            yield f"{formats.times(ratio.value)} {kind}{library} ({ratio.ends or 'no interval'})"
         elif library:
-            found.append(f"{kind}{library} not measured" if kind else f"ratio to {library} unknown")
-    return found
+            yield f"{kind}{library} not measured" if kind else f"ratio to {library} unknown"
 
 
 def _short(row: Mapping) -> str:
-    found = ""
-    for name, what in (("ratio", row["library"]), ("tuned_ratio", "tuned")):
-        found += f", {formats.times(row[name])} {what}" if math.isfinite(row[name]) else ""
-    return found
+    known = {"ratio": row["library"], "tuned_ratio": "tuned"}
+    ratios = [f"{formats.times(row[name])} {what}" for name, what in known.items() if math.isfinite(row[name])]
+    return ", ".join([f"{row['dtype']} at {formats.size(row)}: {row['rung']} {formats.rate_text(row)}", *ratios])
 
 
 def _noise(summary: Summary) -> str:

@@ -10,33 +10,41 @@ from typing import Any
 
 from hpcmm import analysis, store
 from hpcmm.analysis.health import Check, Finding
-from hpcmm.report import formats, page, sheet, sustained
+from hpcmm.report import formats, page, sheet, sustained, tables
 from hpcmm.report.markup import Cell, Table, words
-from hpcmm.report.vega import Figure, category, layer, layered, quantity, rounded
+from hpcmm.report.vega import Figure, category, layer, layered, quantity, rounded, tooltip
 
-HEAD = ("Node", "Slot", "UUID", "Measurement", "Received from", "Against", "Time", "Slower by", "Chance", "Verdict")
 LEAST = 10  # per cent that the axis of differences shows in each direction
 HEAT = ("#1f5fa8", "#eef3f9")  # fastest, slowest
 DIVERGING = ["#1f5fa8", "#f1f1f1", "#d1495b"]  # faster than the peers, as fast, slower
 
 
-def table(findings: list[Finding], caption: str) -> Table:
+def slower(share: float) -> str:
+    return f"{100 * share:+.1f} %" if math.isfinite(share) else ""
+
+
+def table(findings: Sequence[Finding], caption: str) -> Table:
     """Make a table of findings: the device, the measurement, the slowdown and its probability."""
-    rows = []
-    for each in findings:
-        subject = each.subject
-        slower = f"{100 * each.slowdown:+.1f} %" if math.isfinite(each.slowdown) else ""
-        verdict = Cell("slow", kind="fail") if each.slow else words("not compared" if math.isnan(each.p) else "")
-        texts = (each.measurement, each.source.name if each.source else "", each.against)
-        chance = "" if math.isnan(each.p) else "below 1e-12" if each.p < 1e-12 else f"{each.p:.1g}"
-        rows.append(
-            [
-                *(words(text) for text in (subject.node, str(subject.slot), subject.uuid, *texts)),
-                *(Cell(text) for text in (formats.duration(each.seconds), slower, chance)),
-                verdict,
-            ]
-        )
-    return Table(caption, HEAD, rows)
+
+    def chance(each: Finding) -> str:
+        return "" if math.isnan(each.p) else "below 1e-12" if each.p < 1e-12 else f"{each.p:.1g}"
+
+    def verdict(each: Finding) -> Cell:
+        return Cell("slow", kind="fail") if each.slow else words("not compared" if math.isnan(each.p) else "")
+
+    columns = {
+        "Node": lambda each: words(each.subject.node),
+        "Slot": lambda each: words(str(each.subject.slot)),
+        "UUID": lambda each: words(each.subject.uuid),
+        "Measurement": lambda each: words(each.measurement),
+        "Received from": lambda each: words(each.source.name if each.source else ""),
+        "Against": lambda each: words(each.against),
+        "Time": lambda each: Cell(formats.duration(each.seconds)),
+        "Slower by": lambda each: Cell(slower(each.slowdown)),
+        "Chance": lambda each: Cell(chance(each)),
+        "Verdict": verdict,
+    }
+    return tables.table(caption, findings, columns)
 
 
 def slow_table(check: Check) -> Table:
@@ -45,16 +53,12 @@ def slow_table(check: Check) -> Table:
 
 def history_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Make a table of the histories of devices, from rows of ``check.history``."""
-    head = ("Node", "Slot", "UUID", "Sweep", "Checks", "Since", "Slow in", "Before", "Now")
-    cells = [
-        [
-            *(words(row[name]) for name in ("node", "slot", "uuid", "sweep")),
-            *(Cell(str(row[name])) for name in ("checks", "since", "slow")),
-            *(Cell(f"{100 * row[name]:+.1f} %" if math.isfinite(row[name]) else "") for name in ("before", "now")),
-        ]
-        for row in rows
-    ]
-    return Table("Slower than the median of the peers: in earlier checks, and now", head, cells)
+    texts = {"Node": "node", "Slot": "slot", "UUID": "uuid", "Sweep": "sweep"}
+    columns = {title: tables.text(name) for title, name in texts.items()}
+    counts = {"Checks": "checks", "Since": "since", "Slow in": "slow"}
+    columns |= {title: tables.value(name, str) for title, name in counts.items()}
+    columns |= {title: tables.value(name, slower) for title, name in {"Before": "before", "Now": "now"}.items()}
+    return tables.table("Slower than the median of the peers: in earlier checks, and now", rows, columns)
 
 
 def overview(findings: list[Finding]) -> Figure:
@@ -79,10 +83,9 @@ def overview(findings: list[Finding]) -> Figure:
     scale = {"domain": [-most, 0, most], "range": DIVERGING}
     heat = quantity("slower", title="slower than the median of the peers, %", scale=scale, legend={"titleLimit": 300})
     shown = {"device": "Device", "measurement": "Measurement", "slower": "Slower, %", "verdict": "Verdict"}
-    tooltip = [category(key, title=title) for key, title in shown.items()]
     border = {"type": "rect", "filled": False, "stroke": "#b3141d", "strokeWidth": 2}
     layers = [
-        layer({"type": "rect", "stroke": "#ffffff"}, **place, color=heat, tooltip=tooltip),
+        layer({"type": "rect", "stroke": "#ffffff"}, **place, color=heat, tooltip=tooltip(shown)),
         layer(border, "datum.verdict == 'slow'", **place),
         layer({"type": "text", "color": "#16202c"}, **place, text=category("text")),
     ]
@@ -110,9 +113,8 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
         "y": {"field": "receiver", "title": "to", **order},
     }
     heat = quantity("speed", title="speed over the median link", scale={"range": list(HEAT[::-1]), "domainMin": 0})
-    tooltip = [category(key, title=title) for key, title in shown.items()]
     layers = [
-        layer("rect", **place, color=heat, tooltip=tooltip),
+        layer("rect", **place, color=heat, tooltip=tooltip(shown)),
         layer({"type": "text", "color": "#16202c"}, **place, text=category("verdict")),
     ]
     return Figure(name, caption, columns, layered(layers, max(120, 30 * len(findings))), shown)
@@ -129,35 +131,33 @@ def build(
         sheet.Count("slow links", len({(e.subject.rank, e.source.rank) for e in check.slow if e.source}), "wrong"),
         sheet.Count("faults", len(check.broken), "wrong"),
     ]
-    links, alone = [], [each for each in check.findings if each.against == "peers" and not each.source]
-    alone = [each for each in alone if math.isfinite(each.slowdown)]
+    with_peers = [each for each in check.findings if each.against == "peers"]
+    alone = [each for each in with_peers if not each.source and math.isfinite(each.slowdown)]
     charts: dict[str, list[Finding]] = {}
-    for each in check.findings:
-        if each.against == "peers" and each.source:
+    for each in with_peers:
+        if each.source:
             charts.setdefault(chart_of(each), []).append(each)
-    for i, (name, own) in enumerate(charts.items(), 1):
-        links.append(heat_map(own, f"link-{i}", name))
-    states = [("fail", f"{len(check.slow)} slow")]
-    sections = [sheet.Section("Slow", [], [], [slow_table(check)], states=states)] if check.slow else []
+    links = [heat_map(own, f"link-{i}", name) for i, (name, own) in enumerate(charts.items(), 1)]
+    names = tuple(subject.name for subject in check.subjects)
+    sections = []
+    if check.slow:
+        states = [("fail", f"{len(check.slow)} slow")]
+        sections.append(sheet.Section("Slow", tables=[slow_table(check)], states=states))
     if alone:
-        sections.append(sheet.Section("Devices", [], [overview(alone)]))
+        sections.append(sheet.Section("Devices", figures=[overview(alone)]))
     if links:
         text = "A cell is one direction of a link, while all links are busy. Cells without colour were not measured."
         sections.append(sheet.Section("Links", [text], links))
     if len(check.intervals):
-        names = [subject.name for subject in check.subjects]
-        tables = [sustained.table(check.intervals, names), sustained.errors_table(check.errors, names)]
-        sections.append(sheet.Section("Sustained", [], sustained.figures(check.intervals, names), tables))
+        of_products = [sustained.table(check.intervals, names), sustained.errors_table(check.errors, names)]
+        sections.append(sheet.Section("Sustained", [], sustained.figures(check.intervals, names), of_products))
     if history:
-        sections.append(sheet.Section("History", [], [], [history_table(history)]))
-    folded = [table(list(check.findings), "All measurements")]
-    sections.append(sheet.Section("All measurements", folded=folded))
-    names = tuple(subject.name for subject in check.subjects)
+        sections.append(sheet.Section("History", tables=[history_table(history)]))
+    sections.append(sheet.Section("All measurements", folded=[table(check.findings, "All measurements")]))
     notes = [  # names of hosts and of sweeps are kept as they are
         f"{note}." if note.startswith(names) or note.split()[0].endswith(":") else f"{note[:1].upper()}{note[1:]}."
         for note in (check.line, *check.notes, *check.broken, *(f"{name}: {why}" for name, why in check.blind.items()))
     ]
     machine = page.machine_line(page.conditions(analysis.runs(columns)))
     about = f"{machine} · {timings}" if machine else timings
-    html = sheet.render("Check", about, counts, notes, sections)
-    store.write_text(target, html)
+    store.write_text(target, sheet.render("Check", about, counts, notes, sections))

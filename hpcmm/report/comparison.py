@@ -32,15 +32,14 @@ def figure(comparison: Comparison) -> Figure | None:
         **{name: vega.rounded(rows[name]) for name in ("ratio", "low", "high")},
     }
     shown = {"label": "Variant", "sweep": "Sweep", "size": "Size", "dtype": "Type", "verdict": "Verdict"}
-    shown |= {"before": f"Before, {unit}", "after": f"After, {unit}", "ratio": "Speedup", "low": "from", "high": "to"}
+    shown |= {"before": f"Before, {unit}", "after": f"After, {unit}", "ratio": "Speedup"}
     present = [verdict for verdict in HUES if verdict in columns["verdict"]]
     color = vega.category(
         "verdict", legend={"title": None}, scale={"domain": present, "range": [HUES[v] for v in present]}
     )
     x = vega.quantity("before", **vega.rate_axis(rows["before"] * scale, f"time before, {unit}", zero=False))
     y = vega.rate_axis(rows["ratio"], "speedup", zero=False)
-    texts = {key: title for key, title in shown.items() if key not in ("low", "high")}
-    tooltip = [vega.category(key, title=title.lower()) for key, title in texts.items()]
+    tooltip = vega.tooltip({key: title.lower() for key, title in shown.items()})
     layers = [
         vega.AT_ONE,
         vega.layer(vega.dots(45, 0.8), x=x, y=vega.quantity("ratio", **y), color=color, tooltip=tooltip),
@@ -51,7 +50,7 @@ def figure(comparison: Comparison) -> Figure | None:
         ends = {"x": x, "y": vega.quantity("low", **y), "y2": {"field": "high"}, "color": color}
         layers.append(vega.layer({"type": "rule", "strokeWidth": 1.5}, "isValid(datum.low)", some, **ends))
     caption = "Speedup of each point over its time before; intervals of the faster and slower ones"
-    return Figure("speedups", caption, columns, vega.layered(layers, 300), shown)
+    return Figure("speedups", caption, columns, vega.layered(layers, 300), shown | {"low": "from", "high": "to"})
 
 
 def build(comparison: Comparison, before: Path, after: Path, scope: str, target: Path) -> None:
@@ -82,5 +81,4 @@ def build(comparison: Comparison, before: Path, after: Path, scope: str, target:
         sheet.Section("What counts as a change", definition=definitions.of("verdict")),
     ]
     about = f"{printable(str(after))} compared with {printable(str(before))}, {compare.SCOPES[scope]}"
-    html = sheet.render("Comparison", about, shown, notes, sections)
-    store.write_text(target, html)
+    store.write_text(target, sheet.render("Comparison", about, shown, notes, sections))

@@ -14,7 +14,7 @@ from hpcmm.analysis import visits
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import formats
-from hpcmm.report.ratio import Ratio
+from hpcmm.report.ratio import LIBRARIES, Ratio
 
 Row = Mapping[str, Any]
 
@@ -123,19 +123,17 @@ def disturbances(rows: Sequence[Row]) -> str:
         if not math.isnan(row["huge_pages"]):
             pages.setdefault(tuple(row[name] for name in names), []).append(row)
     extremes = [
-        (min(row["huge_pages"] for row in alike), max(row["huge_pages_most"] for row in alike), shape)
-        for shape, alike in sorted(pages.items())
+        (min(row["huge_pages"] for row in alike), max(row["huge_pages_most"] for row in alike), alike[0])
+        for _, alike in sorted(pages.items())
     ]
-    apart = [each for each in extremes if each[1] - each[0] > visits.NOISY]
-    if apart:
-        low, high = formats.percent(min(low for low, *_ in apart)), formats.percent(max(high for _, high, _ in apart))
-        sizes = listed(formats.size(dict(zip(names, shape, strict=True))) for *_, shape in apart)
+    if apart := [each for each in extremes if each[1] - each[0] > visits.NOISY]:
+        lows, highs, first = zip(*apart, strict=True)
+        low, high, sizes = formats.percent(min(lows)), formats.percent(max(highs)), listed(map(formats.size, first))
         texts.append(
             f"Visits differ in the pages of their arrays at {sizes}: {low} to {high} of the bytes are on huge pages. "
             "Their times are not comparable."
         )
-    stolen = [row for row in rows if row["steal"] > visits.NOISY]
-    if stolen:
+    if stolen := [row for row in rows if row["steal"] > visits.NOISY]:
         worst = max(stolen, key=lambda row: row["steal"])
         texts.append(
             f"The hypervisor gave more than {formats.percent(visits.NOISY)} of the CPU time to other guests during "
@@ -147,18 +145,11 @@ def disturbances(rows: Sequence[Row]) -> str:
 
 def relative(row: Row) -> list[str]:
     """Give the ratios to the library and the tuned library, and the fraction of the limit, as far as they are known."""
-    found = []
-    for ratio, library in (("ratio", row["library"]), ("tuned_ratio", row["tuned_library"])):
-        if math.isfinite(row[ratio]):
-            found.append(Ratio.to_library(row, ratio).over(library, "95 % CI "))
-    return [*found, *filter(None, [limited(row)])]
-
-
-def limited(row: Row) -> str:
-    """Give the fraction of the limit; empty if it is not known."""
-    return (
-        f"{formats.percent(row['fraction'])} of the limit ({row['ceiling']})" if math.isfinite(row["fraction"]) else ""
-    )
+    known = ((ratio, row[library]) for ratio, library in LIBRARIES.items() if math.isfinite(row[ratio]))
+    found = [Ratio.to_library(row, ratio).over(library, "95 % CI ") for ratio, library in known]
+    if math.isfinite(row["fraction"]):
+        found.append(f"{formats.percent(row['fraction'])} of the limit ({row['ceiling']})")
+    return found
 
 
 def name_of(row: Row) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 from statistics import geometric_mean
 
 from hpcmm import store
-from hpcmm.analysis.history import History, Run, Step, Trend
+from hpcmm.analysis.history import History, Run, Trend
 from hpcmm.report import definitions, formats, sheet, vega
 from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.vega import INTERVAL, LINE, PALETTE, Figure
@@ -15,31 +16,26 @@ from hpcmm.system.text import printable, short_revision
 
 MOST_FIGURES = 40  # of the trends with the largest changes; the table has all
 
-HEAD = ("Since", "Change", "Speedup", "from", "to", "Sweep", "Variant", "Size", "Type", "Ranks", "Before", "After")
-HEAD += ("Revision",)
-
 
 def changes_table(history: History) -> Table:
     """Make the table of all changes, the newest first."""
-    found = [(trend, step) for trend in history.trends for step in trend.steps]
-    found.sort(key=lambda each: (-each[1].run, each[1].change.ratio))
+    changes = [(step.run, step.change, step, trend) for trend in history.trends for step in trend.steps]
     rows = []
-    for trend, step in found:
-        since, revision = _when(history.runs[step.run])
-        rows.append([since, *_change(trend, step), revision])
-    return Table("Changes; speedup of the runs after over the runs before", HEAD, rows)
+    for at, change, step, trend in sorted(changes, key=lambda each: (-each[0], each[1].ratio)):
+        run = history.runs[at]
+        verdict = Cell(change.verdict, kind="fail" if change.verdict == "broken" else "text")
+        speedup = (Cell(formats.times(each)) for each in (change.ratio, change.low, change.high))
+        times = (Cell(formats.duration(each)) for each in (step.before, step.after))
+        rows.append([words(date(run)), verdict, *speedup, *_point(trend), *times, _revision(run)])
+    head = ("Since", "Change", "Speedup", "from", "to", *POINT, "Before", "After", "Revision")
+    return Table("Changes; speedup of the runs after over the runs before", head, rows)
 
 
-def _when(run: Run) -> list[Cell]:
-    return [words(date(run)), words(short_revision(run.revision, 12))]
+def _revision(run: Run) -> Cell:
+    return words(short_revision(run.revision, 12))
 
 
-def _change(trend: Trend, step: Step) -> list[Cell]:
-    change = step.change
-    cell = Cell(change.verdict, kind="fail" if change.verdict == "broken" else "text")
-    times = [Cell(formats.duration(each)) for each in (step.before, step.after)]
-    speedup = [Cell(formats.times(each)) for each in (change.ratio, change.low, change.high)]
-    return [cell, *speedup, *_point(trend), *times]
+POINT = ("Sweep", "Variant", "Size", "Type", "Ranks")
 
 
 def _point(trend: Trend) -> list[Cell]:
@@ -57,16 +53,15 @@ def points_table(history: History) -> Table:
         newest = Cell(trend.results[-1], kind="text" if trend.results[-1] == "PASS" else "fail")
         counts = [Cell(str(len(each))) for each in (trend.runs, trend.steps)]
         rows.append([*_point(trend), words(str(trend.point["machine"])), *counts, *ends, newest])
-    head = ("Sweep", "Variant", "Size", "Type", "Ranks", "Machine")
-    head += ("Runs", "Changes", "First", "Newest", "Newest result")
+    head = (*POINT, "Machine", "Runs", "Changes", "First", "Newest", "Newest result")
     return Table("Points of at least two runs", head, rows)
 
 
 def runs_table(history: History) -> Table:
     """Make the table of the files in the order of time, each with what differs from the one before."""
+    texts = ((", ".join(run.hosts), printable(run.name), "; ".join(run.differences)) for run in history.runs)
     rows = [
-        [*_when(run), words(", ".join(run.hosts)), words(printable(run.name)), words("; ".join(run.differences))]
-        for run in history.runs
+        [words(date(run)), _revision(run), *map(words, each)] for run, each in zip(history.runs, texts, strict=True)
     ]
     return Table("Runs in the order of time", ("Date (UTC)", "Revision", "Host", "File", "Differs"), rows)
 
@@ -85,68 +80,58 @@ def figure(history: History, trend: Trend, name: str) -> Figure:
     for run in trend.runs:
         passed = [step for step in steps if step.run <= run]
         levels.append(passed[-1].after if passed else steps[0].before if steps else math.nan)
+    seconds, *ends, levels = ([each * scale for each in s] for s in (trend.seconds, trend.low, trend.high, levels))
     columns = {
         "run": [f"{i + 1}: {date(history.runs[i])}" for i in trend.runs],
         "revision": [short_revision(history.runs[i].revision, 12) for i in trend.runs],
         "result": list(trend.results),
-        **{
-            key: vega.rounded([value * scale for value in values])
-            for key, values in (("seconds", trend.seconds), ("low", trend.low), ("high", trend.high), ("level", levels))
-        },
     }
+    numbers = zip(("seconds", "low", "high", "level"), (seconds, *ends, levels), strict=True)
+    columns |= {name: vega.rounded(values) for name, values in numbers}
     title = f"time, {unit}"
-    seconds, *ends = ([each * scale for each in values] for values in (trend.seconds, trend.low, trend.high))
     y = vega.framed(vega.rate_axis(seconds, title, zero=False), seconds, *ends)
     along = {"labelAngle": -40, "labelOverlap": True}
     x = {"field": "run", "type": "ordinal", "sort": None, "title": "run", "axis": along}
     shown = {"run": "Run", "revision": "Revision", "seconds": title, "low": "from", "high": "to", "result": "Result"}
-    tooltip = [vega.category(key, title=text) for key, text in shown.items()]
     step = {"type": "line", "interpolate": "step", "color": LINE, "opacity": 0.5}
-    interval = INTERVAL | {"color": PALETTE[0], "clip": True}
+    interval, dots = INTERVAL | {"color": PALETTE[0], "clip": True}, vega.dots(45) | {"color": PALETTE[0]}
     layers = [
         vega.layer(step, x=x, y=vega.quantity("level", **y)),
         vega.layer(interval, x=x, y=vega.quantity("low", **y), y2={"field": "high"}),
-        vega.layer(vega.dots(45) | {"color": PALETTE[0]}, x=x, y=vega.quantity("seconds", **y), tooltip=tooltip),
+        vega.layer(dots, x=x, y=vega.quantity("seconds", **y), tooltip=vega.tooltip(shown)),
     ]
     point = trend.point
     parts = (trend.label, formats.size(point), point["dtype"], formats.ranks(point["ranks"]), point["setting"])
-    return Figure(
-        name, f"{point['sweep']}: {', '.join(filter(None, parts))}", columns, vega.layered(layers, 220), shown
-    )
+    caption = f"{point['sweep']}: {', '.join(filter(None, parts))}"
+    return Figure(name, caption, columns, vega.layered(layers, 220), shown)
 
 
 def build(history: History, target: Path) -> None:
     """Write the page of a history."""
-
-    def size(trend: Trend) -> float:
-        return max(abs(math.log(step.change.ratio)) for step in trend.steps if math.isfinite(step.change.ratio))
-
     changed = [trend for trend in history.trends if trend.steps]
-    drawn = [trend for trend in changed if any(math.isfinite(step.change.ratio) for step in trend.steps)]
-    largest = sorted(drawn, key=size, reverse=True)[:MOST_FIGURES]
-    verdicts = [step.change.verdict for trend in changed for step in trend.steps]
+    sizes = {}  # of the largest change of a trend
+    for i, trend in enumerate(changed):
+        if known := [abs(math.log(step.change.ratio)) for step in trend.steps if math.isfinite(step.change.ratio)]:
+            sizes[i] = max(known)
+    drawn = sorted(sizes, key=sizes.__getitem__, reverse=True)[:MOST_FIGURES]
+    verdicts = Counter(step.change.verdict for trend in changed for step in trend.steps)
     kinds = {"slower": "wrong", "faster": "pass", "broken": "wrong", "mended": "pass"}
     counts = [sheet.Count("runs", len(history.runs)), sheet.Count("points", len(history.trends))]
-    counts += [sheet.Count(verdict, verdicts.count(verdict), kind) for verdict, kind in kinds.items()]
+    counts += [sheet.Count(verdict, verdicts[verdict], kind) for verdict, kind in kinds.items()]
     notes = [f"{note}." for note in history.noise]
     if drawn:
         notes.append("The line in a figure is the level between changes. Bars are the 95 % intervals of the medians.")
-    if len(largest) < len(drawn):
-        notes.append(
-            f"The {len(largest)} points with the largest changes of {len(drawn)} are drawn; the table has all."
-        )
+    if len(drawn) < len(sizes):
+        notes.append(f"The {len(drawn)} points with the largest changes of {len(sizes)} are drawn; the table has all.")
     sections = []
     if changed:
-        figures = [figure(history, trend, f"trend-{i}") for i, trend in enumerate(largest, 1)]
-        states = [
-            ("fail" if kinds[v] == "wrong" else "pass", f"{verdicts.count(v)} {v}") for v in kinds if v in verdicts
-        ]
-        sections.append(sheet.Section("Changes", [], figures, [changes_table(history)], states=states))
+        figures = [figure(history, changed[at], f"trend-{i}") for i, at in enumerate(drawn, 1)]
+        states = [("fail" if kinds[v] == "wrong" else "pass", f"{verdicts[v]} {v}") for v in kinds if v in verdicts]
+        sections.append(sheet.Section("Changes", figures=figures, tables=[changes_table(history)], states=states))
     sections += [
         sheet.Section("Points", [] if changed else ["No point changed."], folded=[points_table(history)]),
-        sheet.Section("Runs", [], [], [runs_table(history)]),
+        sheet.Section("Runs", tables=[runs_table(history)]),
         sheet.Section("What counts as a change", definition=definitions.of("history")),
     ]
     about = f"{len(history.runs)} runs, {date(history.runs[0])} to {date(history.runs[-1])} UTC"
-    html = sheet.render("History", about, counts, notes, sections)
-    store.write_text(target, html)
+    store.write_text(target, sheet.render("History", about, counts, notes, sections))

@@ -52,9 +52,9 @@ def panels(
     """
     machines = formats.machines(frame["machine"])
 
-    def told(name: str, of: pd.DataFrame, **about: str) -> Headline | None:
+    def told(name: str, **about: str) -> Headline | None:
         """Return a headline about a machine, a device and an element type, as far as they are given."""
-        both = [of, scaling]
+        both = [frame, scaling]
         for column, wanted in about.items():
             both = [each[each[column] == wanted] for each in both]
         return next((each for each in headlines(*both, machines, frame) if each.name == name), None)
@@ -62,20 +62,19 @@ def panels(
     answers = list(_answers(frame, known, told))
     over_sizes = list(_over_sizes(series, styles, frame))
     over_ranks = [
-        (figure, told("Scaling", frame, device=figure.device, dtype=figure.dtype))
-        for figure in _over_ranks(scaling, styles)
+        (figure, told("Scaling", device=figure.device, dtype=figure.dtype)) for figure in _over_ranks(scaling, styles)
     ]
     found = [
         Opening("Fastest rung", [], answers),
-        Opening("Speed over size", *(_unzipped(over_sizes))),
-        Opening("Scaling over ranks", *(_unzipped(over_ranks) if over_ranks else ([], [told("Scaling", frame)]))),
+        Opening("Speed over size", *_columns(over_sizes)),
+        Opening("Scaling over ranks", *(_columns(over_ranks) if over_ranks else ([], [told("Scaling")]))),
     ]
     if not answers and not over_sizes:  # a file without products
-        found.append(Opening("Fastest sum", [], [told("Fastest sum", frame)]))
+        found.append(Opening("Fastest sum", [], [told("Fastest sum")]))
     return [each for each in found if each.figures or any(each.headlines)]
 
 
-def _unzipped(pairs: Sequence[tuple]) -> tuple[list, list]:
+def _columns(pairs: Sequence[tuple]) -> tuple[list, list]:
     return [first for first, _ in pairs], [second for _, second in pairs]
 
 
@@ -89,23 +88,19 @@ def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | N
     counts = analysis.points(frame).groupby("machine")["visits"].agg([lambda visits: (visits > 1).sum(), "size"])
     machines = counts.sort_values(list(counts), ascending=False).index.tolist()
     dtypes = OPERATIONS["matmul"].dtypes
-    groups = rows.groupby(["machine", "device", "dtype"], sort=False)
-    for about, own in sorted(
-        groups,
-        key=lambda each: (machines.index(each[0][0]), not DEVICES[each[0][1]].accelerator, dtypes.index(each[0][2])),
-    ):  # fmt: skip
-        machine, device, dtype = about
-        headline = told("Fastest product", frame, machine=machine, device=device, dtype=dtype)
-        if headline is None:
-            continue
-        best = findings.fastest(analysis.largest(findings.in_own_arithmetic(analysis.row_dicts(own))))
-        reason = clause(limit(best, known.facts(best)))
-        more = [
-            *headline.more,
-            f"Why: {reason}.",
-            _belief(frame[(frame["machine"] == machine) & (frame["device"] == device)]),
-        ]
-        yield replace(headline, more=more, machine=machine, device=device, dtype=dtype)
+
+    def place(group: tuple) -> tuple:
+        machine, device, dtype = group[0]
+        return machines.index(machine), not DEVICES[device].accelerator, dtypes.index(dtype)
+
+    names = ["machine", "device", "dtype"]
+    for values, own in sorted(rows.groupby(names, sort=False), key=place):
+        about = dict(zip(names, values, strict=True))
+        if headline := told("Fastest product", **about):
+            best = findings.fastest(analysis.largest(findings.in_own_arithmetic(analysis.row_dicts(own))))
+            reason = f"Why: {clause(limit(best, known.facts(best)))}."
+            here = frame[(frame["machine"] == about["machine"]) & (frame["device"] == about["device"])]
+            yield replace(headline, more=[*headline.more, reason, _belief(here)], **about)
 
 
 def _belief(rows: pd.DataFrame) -> str:

@@ -6,6 +6,7 @@ import functools
 import json
 import math
 import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -25,7 +26,6 @@ from hpcmm.report.chapters import why
 from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.findings import MOST_SIZES, Finding
 from hpcmm.report.markup import Table
-from hpcmm.report.opening import Opening
 from hpcmm.report.vega import CONFIG, Figure
 from hpcmm.system.text import short_revision, unbroken
 
@@ -65,29 +65,6 @@ class View:
 
 
 @dataclass(frozen=True)
-class Head:
-    """What the page has besides its chapters.
-
-    ``summary`` counts the points, ``opening`` is the first screen, ``runs`` are from ``analysis.runs``, ``points`` from
-    ``analysis.points``. ``kinds`` are the definitions that are needed, ``device`` is the table of the GPUs. ``timings``
-    is the name of the file, ``source`` is from ``store.page_source``, and ``vega`` from ``drawing.script``. ``undrawn``
-    says why figures are not drawn. The page begins with the ``notes``.
-    """
-
-    summary: Summary
-    opening: Sequence[Opening]
-    runs: Sequence[Mapping[str, Any]]
-    points: pd.DataFrame
-    kinds: Sequence[str]
-    device: Table | None
-    timings: str
-    source: str
-    vega: str
-    undrawn: str = ""
-    notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
 class Choices:
     """The choices of the switch of the page: machines, element types, devices, and sizes by the kind of problem.
 
@@ -118,34 +95,42 @@ class Choices:
         )
 
 
-def render(chapters: Sequence[tuple[Chapter, Sequence[View]]], head: Head) -> str:
-    """Return the page: its head, and each chapter with its views."""
-    summary, described = head.summary, conditions(head.runs)
-    operations = set(head.points["operation"])
+def render(
+    chapters: Sequence[tuple[Chapter, Sequence[View]]],
+    summary: Summary,
+    runs: Sequence[Mapping[str, Any]],
+    points: pd.DataFrame,
+    **more: Any,
+) -> str:
+    """Return the page: its head, and each chapter with its views.
+
+    ``runs`` are from ``analysis.runs``, ``points`` from ``analysis.points``. Of ``more``, ``opening`` is the first
+    screen; ``kinds`` are the definitions that are needed; ``device`` is the table of the GPUs; ``timings`` is the name
+    of the file, ``source`` is from ``store.page_source``, and ``vega`` from ``drawing.script``. ``undrawn`` says why
+    figures are not drawn. The page begins with the ``notes``.
+    """
+    described, operations = conditions(runs), set(points["operation"])
+    unmeasured = (
+        tables.points_table("Not measured", summary.missing, "Reason", tables.text("where")),
+        tables.unplanned_table("Not measured: no result of their job", summary.of_failed_jobs),
+        tables.unplanned_table("Variants not measured", summary.unplanned),
+    )
     return template("page.html.j2").render(
-        head=head,
+        more,
         summary=summary,
         noise=[formats.noise(*each) for each in summary.noise],
         line=machine_line(described),
         alarms=tables.failure_table(summary.alarms),
-        unmeasured=[
-            table
-            for table in (
-                tables.points_table("Not measured", summary.missing, "Reason", tables.text("where")),
-                tables.unplanned_table("Not measured: no result of their job", summary.of_failed_jobs),
-                tables.unplanned_table("Variants not measured", summary.unplanned),
-            )
-            if table.rows
-        ],
+        unmeasured=[table for table in unmeasured if table.rows],
         conditions=described,
-        provenance=provenance(head.runs),
+        provenance=provenance(runs),
         chapters=chapters,
         states={chapter.id: states(summary, views) for chapter, views in chapters},
-        choices=Choices.of(head.points),
+        choices=Choices.of(points),
         device_title=formats.device,
         page_of=why.page_of,
         defined=definitions.defined(),
-        definitions=definitions.shown(head.kinds),
+        definitions=definitions.shown(more["kinds"]),
         ladders=[operation for operation in OPERATIONS.values() if operation.name in operations],
         embedded=Embedded(),
     )
@@ -170,13 +155,9 @@ class Embedded:
     def placed(self) -> Markup:
         """Return the figures that were added since the last call, as an element that the script reads."""
         figures, self.waiting = self.waiting, {}
-        if not figures:
-            return Markup()
         text = json.dumps(figures, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-        # no text can end the element
-        return Markup('<script type="application/json" class="figures">%s</script>') % Markup(
-            text.replace("<", "\\u003c")
-        )
+        text = text.replace("<", "\\u003c")  # no text can end the element
+        return Markup(f'<script type="application/json" class="figures">{text}</script>' if figures else "")
 
     def packed(self, html: str) -> Markup:
         """Return a part of the page with its figures, compressed: the script unpacks it when it is shown."""
@@ -249,51 +230,45 @@ def conditions(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]
     """List machine, devices and software, each with all distinct values of the runs."""
     found: dict[str, list[str]] = {}
     for run in runs:
-        for name, values in _conditions_of(run["provenance"]):
-            known = found.setdefault(name, [])
-            known.extend(value for value in values if value not in known)
-    if kinds := _gpus(runs):
-        found["GPU"] = kinds
+        for name, values in _conditions_of(run["provenance"]).items():
+            texts = (" ".join(str(value).splitlines()[0].split()) for value in values if value)
+            found[name] = list(dict.fromkeys([*found.get(name, ()), *texts]))
+    found |= {"GPU": _gpus(runs)} if found else {}
     if dates := sorted(found.pop("Date", [])):
         found["Date (UTC)"] = [dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"]
     return [(name, values) for name, values in found.items() if values]
 
 
-def _conditions_of(provenance: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    cpu, mpi = analysis.mapping(provenance.get("cpu")), analysis.mapping(provenance.get("mpi"))
-    packages = analysis.mapping(provenance.get("packages"))
-    devices = gpus([{"provenance": provenance}])
+def _conditions_of(provenance: Mapping[str, Any]) -> dict[str, list[Any]]:
+    cpu, mpi, packages = (analysis.mapping(provenance.get(name)) for name in ("cpu", "mpi", "packages"))
+    devices = analysis.gpus_of(provenance)
     revision = short_revision(str(provenance.get("revision") or ""), 12)
     cores = f", {cpu['cores']} cores" if cpu.get("cores") else ""
-    return [
-        ("Machine", _known(provenance.get("host"))),
-        ("GPU", _known(*(gpu.get("name") for gpu in devices))),
-        ("Driver", _known(*(gpu.get("driver") for gpu in devices))),
-        ("CUDA", _known(*(gpu.get("cuda") for gpu in devices))),
-        ("CPU", _known(cpu.get("model") and f"{cpu['model']}{cores}")),
-        ("BLAS", _known(cpu.get("blas"))),
-        ("MPI", _known(mpi.get("library"))),
-        ("Python", _known(provenance.get("python"))),
-        ("Packages", [", ".join(f"{name} {version}" for name, version in packages.items())] if packages else []),
-        ("hpcmm", _known(provenance.get("hpcmm"))),
-        ("Revision", _known(revision and revision + (" with uncommitted changes" if provenance.get("dirty") else ""))),
-        ("Date", _known(str(provenance.get("utc") or "")[:10])),
-    ]
+    return {
+        "Machine": [provenance.get("host")],
+        "GPU": [],  # counted over all runs
+        "Driver": [gpu.get("driver") for gpu in devices],
+        "CUDA": [gpu.get("cuda") for gpu in devices],
+        "CPU": [cpu.get("model") and f"{cpu['model']}{cores}"],
+        "BLAS": [cpu.get("blas")],
+        "MPI": [mpi.get("library")],
+        "Python": [provenance.get("python")],
+        "Packages": [", ".join(f"{name} {version}" for name, version in packages.items())],
+        "hpcmm": [provenance.get("hpcmm")],
+        "Revision": [revision and revision + (" with uncommitted changes" if provenance.get("dirty") else "")],
+        "Date": [str(provenance.get("utc") or "")[:10]],
+    }
 
 
 def gpus(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the GPU records of all runs in order, with the peak rates of each GPU."""
-    return [dict(gpu) | _peaks(gpu) for run in runs for gpu in analysis.gpus_of(run["provenance"])]
-
-
-def _peaks(gpu: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for dtype in ("float32", "float64"):
-        flops, units, _ = limits.peaks([gpu], dtype)
-        if math.isfinite(flops):
-            found |= {f"peak_{dtype}": flops, f"units_{dtype}": units}
-    if cores := limits.cores(gpu):
-        found["cores"] = cores
+    found = []
+    for gpu in (gpu for run in runs for gpu in analysis.gpus_of(run["provenance"])):
+        peaks = {"cores": cores} if (cores := limits.cores(gpu)) else {}
+        for dtype in ("float32", "float64"):
+            flops, units, _ = limits.peaks([gpu], dtype)
+            peaks |= {f"peak_{dtype}": flops, f"units_{dtype}": units} if math.isfinite(flops) else {}
+        found.append(dict(gpu) | peaks)
     return found
 
 
@@ -312,26 +287,19 @@ def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     return kinds
 
 
-def _known(*values: Any) -> list[str]:
-    return list(dict.fromkeys(" ".join(str(value).splitlines()[0].split()) for value in values if value))
-
-
 def provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the provenance that all runs share, the values that differ with their counts, and a row for each run."""
-    records = [{name: value for name, value in run["provenance"].items() if name not in OF_THE_RUN} for run in runs]
-    fields: dict[str, dict[str, int]] = {}
-    for flat in map(_flat, records):
-        for name, value in flat.items():
-            values = fields.setdefault(name, {})
-            values[value] = values.get(value, 0) + 1
-    common = {name for name, values in fields.items() if len(values) == 1 and sum(values.values()) == len(runs)}
+    fields: dict[str, Counter] = defaultdict(Counter)
     rows = []
     for run in runs:
-        own = {name: run["provenance"].get(name) for name in OF_THE_RUN}
-        arguments = own["arguments"] if isinstance(own["arguments"], list) else []
-        slurm = json.dumps(own["slurm"], ensure_ascii=False) if own["slurm"] else ""
-        row = {"batch": run["batch"], "utc": str(own["utc"] or ""), "arguments": " ".join(map(str, arguments))}
+        own = run["provenance"]
+        for name, value in _flat({key: each for key, each in own.items() if key not in OF_THE_RUN}).items():
+            fields[name][value] += 1
+        arguments = own["arguments"] if isinstance(own.get("arguments"), list) else []
+        slurm = json.dumps(own["slurm"], ensure_ascii=False) if own.get("slurm") else ""
+        row = {"batch": run["batch"], "utc": str(own.get("utc") or ""), "arguments": " ".join(map(str, arguments))}
         rows.append(row | {"slurm": slurm})
+    common = {name for name, values in fields.items() if list(values.values()) == [len(runs)]}
     shared = {name: json.loads(next(iter(fields[name]))) for name in sorted(common)}
     return {
         "shared": json.dumps(shared, indent=2, ensure_ascii=False) if shared else "",

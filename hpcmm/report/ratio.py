@@ -13,6 +13,8 @@ SAME = "no significant difference"
 UNKNOWN = "no interval: the spread between visits is unknown or too large"
 ENDS = (("_low", "_high"), ("_high", "_low"))  # of the slower and the faster time, for the ends of their ratio
 
+LIBRARIES = {"ratio": "library", "tuned_ratio": "tuned_library"}  # a column of speeds: that of the library's name
+
 Row = Mapping[str, Any]
 
 
@@ -89,8 +91,7 @@ class Ratio:
 
 def is_itself(row: Row, column: str = "ratio") -> bool:
     """Return whether a row is of the library that a column compares with."""
-    library = row["library" if column == "ratio" else "tuned_library"]
-    return library.partition(" ")[0] == row["contender"]
+    return row[LIBRARIES[column]].partition(" ")[0] == row["contender"]
 
 
 def arithmetic_of(row: Row) -> str:

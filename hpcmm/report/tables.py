@@ -16,16 +16,18 @@ from hpcmm.operations import dimensions
 from hpcmm.report.findings import first_series, name_of
 from hpcmm.report.formats import duration, number, percent, rate_text, size, times, whole
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
-from hpcmm.report.ratio import Ratio
+from hpcmm.report.ratio import LIBRARIES, Ratio
 
 SHORT_MARK = "†"
 Row = Mapping[str, Any]
 Column = Callable[[Row], Cell]
 
 
-def table(caption: str, rows: Sequence[Row], columns: Mapping[str, Column], leading: int = 0) -> Table:
+def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Column], leading: int = 0) -> Table:
     """Make a table with one line per row; the first ``leading`` cells of a line are shown where they change."""
     lines = [[cell(row) for cell in columns.values()] for row in rows]
+    if not all(isinstance(row, Mapping) for row in rows):
+        return Table(caption, tuple(columns), lines)
     sized = all(name in row for row in rows[:1] for name in dimensions())
     of_rows = [(size(row) if sized else "", row.get("device", ""), row.get("dtype", "")) for row in rows]
     return Table(caption, tuple(columns), grouped(lines, leading), of_rows)
@@ -82,10 +84,10 @@ def libraries(rows: Sequence[Row]) -> str:
     """Name the libraries of the ratios of a table, with their versions, ``"library: cublas 13.1"``."""
     texts = []
     own = [row for row in rows if row["algorithm"] == TEXTBOOK and not row["baseline"]]
-    for title, ratio, column in (("library", "ratio", "library"), ("tuned", "tuned_ratio", "tuned_library")):
-        compared = (row[column] for row in own if not math.isnan(row[ratio]))
+    for ratio, library in LIBRARIES.items():
+        compared = (row[library] for row in own if not math.isnan(row[ratio]))
         if known := " and ".join(dict.fromkeys(filter(None, compared))):
-            texts.append(f"{title}: {known}")
+            texts.append(f"{library.removesuffix('_library')}: {known}")
     return "; ".join(texts)
 
 
@@ -131,7 +133,7 @@ def sweeps_table(sweeps: Sequence[tuple[str, str, Sequence[Row]]]) -> Table:
                 *([words(f"{name_of(row)} at {size(row)}"), Cell(rate_text(row))] if row else [EMPTY, EMPTY]),
                 *(
                     Cell(Ratio.to_library(row, ratio).short, row[library]) if row and row[ratio] > 0 else EMPTY
-                    for ratio, library in (("ratio", "library"), ("tuned_ratio", "tuned_library"))
+                    for ratio, library in LIBRARIES.items()
                 ),
                 *(Cell(whole(count)) for count in counts),
                 *map(words, (", ".join(dict.fromkeys(row["dtype"] for row in points)), chapter)),
@@ -156,14 +158,12 @@ def failure_table(frame: pd.DataFrame) -> Table:
 
 def unplanned_table(caption: str, frame: pd.DataFrame) -> Table:
     """Make a table of the group ``omitted``, one row per sweep and reason; those of the plan have no points."""
-    rows = [
-        [
-            words(sweep),
-            words(", ".join(dict.fromkeys(group["variant"]))),
-            Cell(", ".join(str(ranks) for ranks in sorted(set(group["ranks"])))),
-            Cell(str(group["points"].sum() or "")),
-            words(reason),
-        ]
-        for (sweep, reason), group in frame.groupby(["sweep", "reason"], sort=False)
-    ]
-    return Table(caption, ("Sweep", "Variants", "Ranks", "Points", "Reason"), rows)
+    groups = [group for _, group in frame.groupby(["sweep", "reason"], sort=False)]
+    columns = {
+        "Sweep": lambda group: words(group["sweep"].iloc[0]),
+        "Variants": lambda group: words(", ".join(dict.fromkeys(group["variant"]))),
+        "Ranks": lambda group: Cell(", ".join(map(str, sorted(set(group["ranks"]))))),
+        "Points": lambda group: Cell(str(group["points"].sum() or "")),
+        "Reason": lambda group: words(group["reason"].iloc[0]),
+    }
+    return table(caption, groups, columns)

@@ -166,6 +166,11 @@ def category(field: str, **more: Any) -> Spec:
     return {"field": field, "type": "nominal", **more}
 
 
+def tooltip(shown: Mapping[str, str]) -> list[Spec]:
+    """Return the columns of a tooltip, by their titles."""
+    return [category(field, title=title) for field, title in shown.items()]
+
+
 def styled(field: str, labels: Sequence[str], style: Mapping[str, Style], **legend: Any) -> list[Spec]:
     """Return colour, marker and dash as channels that distinguish labels, with one legend."""
     ranges = zip(*(style[label] for label in labels), strict=True)
