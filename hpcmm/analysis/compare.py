@@ -70,7 +70,6 @@ class Comparison:
 
     @property
     def line(self) -> str:
-        """A summary in one line."""
         points = f"{len(self.rows)} point" + ("s" if len(self.rows) != 1 else "")
         counts = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
         return f"{points} in both{': ' if counts else ''}{counts}; {self.missing} only before, {self.added} only after"
@@ -186,7 +185,6 @@ def differences(before: Columns, after: Columns) -> tuple[list[str], list[str]]:
 
 
 def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """Return devices and cache settings of the runs of a file, and their software."""
     kind: dict[str, set[str]] = {}
     software: dict[str, set[str]] = {}
     on_cpu = not all(DEVICES[device].accelerator for device in set(columns["measurements"]["device"]))

@@ -108,7 +108,6 @@ class Document:
 
 @functools.cache
 def written() -> Mapping[str, Any]:
-    """Return the numbers of the documents, and the points that answer them."""
     return trusted(files(__package__).joinpath("documents.yaml").read_text("utf-8"))
 
 
@@ -201,7 +200,6 @@ def _shape(row: Row) -> tuple[int, ...]:
 
 
 def _asked(at: Row) -> tuple[int, ...] | None:
-    """Return the shape of a cell; None if its number is the same for all."""
     dimensions = OPERATIONS[at["operation"]].dimensions
     return tuple(at["shape"]) if "shape" in at else (at["n"],) * len(dimensions) if "n" in at else None
 
@@ -273,7 +271,6 @@ RESIDENT: Mapping[str, Callable[[Mapping[str, int], int], float]] = {
 
 
 def _answered(table: Row, machines: Sequence[Points]) -> Answered:
-    """Return a table with the numbers of the machine that has the most of them."""
     known = [_columns(table, machine) for machine in machines]
     counts = [sum(pair.measured for column in columns for pair in column.pairs) for columns in known]
     best = counts.index(max(counts))
@@ -294,7 +291,6 @@ def _answered(table: Row, machines: Sequence[Points]) -> Answered:
 
 
 def _named(machine: Points, devices: Iterable[str]) -> str:
-    """Return the name of the GPU if no number is of the CPU, else that of the machine."""
     on_gpu = all(DEVICES[device].accelerator for device in devices)
     if on_gpu and machine.gpu:
         return machine.gpu
@@ -326,7 +322,6 @@ def _in_unit(value: float | str, unit: str) -> float | str:
 
 
 def _drawn(figure: Row, machines: Sequence[Points]) -> Curve:
-    """Return a curve with the points of the machine that has the most of them."""
     sizes = range(figure["sizes"]["start"], figure["sizes"]["stop"] + 1, figure["sizes"]["step"])
     known = []
     for machine in machines:

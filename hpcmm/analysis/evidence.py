@@ -118,7 +118,6 @@ class Chance:
 
 
 def _density(values: np.ndarray, freedom: float) -> np.ndarray:
-    """Return the logarithm of the density of Student's t."""
     scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
     return scale - (freedom + 1) / 2 * np.log1p(values**2 / freedom)
 
@@ -188,7 +187,6 @@ class Controls:
 
 
 def _quartile(values: np.ndarray) -> np.ndarray:
-    """Return the third quartile of each row, or of a vector."""
     at = 3 * values.shape[-1] // 4
     return np.partition(values, at, axis=-1)[..., at]
 

@@ -89,7 +89,6 @@ class Check:
 
     @property
     def slow(self) -> list[Finding]:
-        """The slow devices, the largest slowdown first."""
         return sorted((each for each in self.findings if each.slow), key=lambda each: -each.slowdown)
 
     @property
@@ -116,7 +115,6 @@ class Check:
 
     @property
     def line(self) -> str:
-        """A summary in one line."""
         named = dict.fromkeys(each.subject.name for each in self.slow if not each.source)
         links = dict.fromkeys(f"{each.source.name} to {each.subject.name}" for each in self.slow if each.source)
         measured = len({each.measurement for each in self.findings})
@@ -135,7 +133,6 @@ class Check:
         )
 
     def plain(self) -> dict[str, Any]:
-        """Return the whole check as values of JSON."""
         return {
             "format": "hpcmm check",
             "version": 1,

@@ -76,13 +76,11 @@ class History:
 
     @property
     def line(self) -> str:
-        """A summary in one line."""
         changed = sum(bool(trend.steps) for trend in self.trends)
         points = f"{len(self.trends)} point{'s' if len(self.trends) != 1 else ''}"
         return f"{points} over {len(self.runs)} runs: {changed} changed"
 
     def plain(self) -> dict[str, Any]:
-        """Return the history as values of JSON."""
         names = ("sweep", "operation", "variant", "algorithm", "setting", "dtype", "m", "n", "k", "tile", "memory")
         names += ("ranks", "device", "machine")
         return {
@@ -136,7 +134,6 @@ def _date(columns: Columns) -> str:
 
 
 def _runs(names: Sequence[str], columns: Sequence[Columns]) -> list[Run]:
-    """Describe the files in the order of time."""
     runs = []
     for i, (name, each) in enumerate(zip(names, columns, strict=True)):
         provenances = [run["provenance"] for run in analysis.runs(each)]
@@ -167,7 +164,6 @@ def _measured(entries: Sequence[tuple[int, Mapping]], columns: Sequence[Columns]
 
 
 def _trend(entries: Iterator[tuple[int, Mapping]], evidence: Mapping[str, Evidence], scope: str) -> Trend:
-    """Follow one point."""
     entries = list(entries)
     runs, rows = zip(*entries, strict=True)
     of, label = compare.timed(rows[-1], scope)

@@ -19,12 +19,10 @@ Provenance = Mapping[str, Any]
 
 
 def mapping(value: Any) -> Provenance:
-    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def gpus_of(provenance: Provenance) -> list[Provenance]:
-    """Return the GPU record of each rank of a run."""
     gpus = provenance.get("gpus")
     return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
 

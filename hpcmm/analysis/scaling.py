@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, prod
 from statistics import median
@@ -36,23 +36,19 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     number, computes the problem of one rank on each. Without it, the base is one rank alone on its card, and so it is
     for end-to-end times and for ``TEXTBOOK`` itself.
 
-    Returns
-    -------
-    DataFrame
-        The columns of ``measurements`` and
+    The columns are those of ``measurements`` and
 
-        - ``kind``: "strong" (same size on one rank), "weak" (same work per rank) or "memory-constrained" (same bytes
-          per rank);
-        - ``base_m``, ``base_n``, ``base_k``: the size on one rank;
-        - ``base_ranks``: the ranks of the base of the kernel alone: as many as cards, or 1; ``base_card``: the card of
-          one rank alone, empty for a CPU or if it is not known;
-        - ``speedup``: work per second of the kernel alone, divided by that of a rank of the base, the highest of any
-          rung or baseline on that device with the same ``arithmetic``; medians over all visits of a point. Of several
-          ranks, the mean of their rates counts;
-        - ``efficiency``: ``speedup`` divided by ranks; ``efficiency_low`` and ``efficiency_high`` follow from the
-          intervals of both times; ``efficiency_of_slowest``: relative to the slowest rank of the base, NaN if it is one
-          rank alone;
-        - ``call_speedup``, ``call_efficiency`` and so on: the same end to end.
+    - ``kind``: "strong" (same size on one rank), "weak" (same work per rank) or "memory-constrained" (same bytes per
+      rank);
+    - ``base_m``, ``base_n``, ``base_k``: the size on one rank;
+    - ``base_ranks``: the ranks of the base of the kernel alone: as many as cards, or 1; ``base_card``: the card of one
+      rank alone, empty for a CPU or if it is not known;
+    - ``speedup``: work per second of the kernel alone, divided by that of a rank of the base, the highest of any rung
+      or baseline on that device with the same ``arithmetic``; medians over all visits of a point. Of several ranks, the
+      mean of their rates counts;
+    - ``efficiency``: ``speedup`` divided by ranks; ``efficiency_low`` and ``efficiency_high`` follow from the intervals
+      of both times; ``efficiency_of_slowest``: relative to the slowest rank of the base, NaN if it is one rank alone;
+    - ``call_speedup``, ``call_efficiency`` and so on: the same end to end.
     """
     rows = frame[~frame["superseded"] & (frame["result"] == "PASS") & (frame["algorithm"] != ALONE)]
     rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]
@@ -69,23 +65,24 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
                 whole = [size * ranks if i == first else size for i, size in enumerate(base_shape)]
                 base = together.get((*alike, ranks, *whole), single)
                 alone = single[single["own"] & single["label"].isin(there["label"])]
-                place = {"kind": kind, **dict(zip(base_columns(), base_shape, strict=True)), **_call_base(single)}
+                place = {"kind": kind, **dict(zip(base_columns(), base_shape, strict=True)), **_base(single, "call_")}
                 textbook = there["algorithm"] == TEXTBOOK  # it exchanges nothing: it would be its own base
                 for points_there, of in ((there[textbook], single), (there[~textbook], base), (alone, single)):
                     if not of.empty and not points_there.empty:
                         shared = place | _base(of)
                         found += [{"row": row} | shared for row in points_there.index]
-    gains = pd.DataFrame(found, columns=["row", "kind", *base_columns(), *BASE, *("call_" + name for name in ENDS)])
+    bases = [f"{prefix}least_{end}" for prefix in ("", "call_") for end in POOLED]
+    names = ["row", "kind", *base_columns(), *bases, "evenness", "base_ranks", "base_card"]
+    gains = pd.DataFrame(found, columns=names)
     rows = rows.loc[gains["row"]].reset_index(drop=True)
     rows = rows.assign(**gains[["kind", *base_columns(), "base_ranks", "base_card"]])
     for prefix in ("", "call_"):
-        efficiency, low, high = (
-            gains[prefix + of_base] * rows["work"] / rows[f"{prefix}pooled_{of_point}"] / rows["ranks"]
-            for of_base, of_point in (("least", "seconds"), ("least_low", "high"), ("least_high", "low"))
-        )
-        added = {"speedup": efficiency * rows["ranks"], "efficiency": efficiency}
-        added |= {"efficiency_low": low, "efficiency_high": high}
-        rows = rows.assign(**{prefix + name: values for name, values in added.items()})
+        for end, of_base, of_point in zip(("", "_low", "_high"), POOLED, ("seconds", "high", "low"), strict=True):
+            seconds = rows[f"{prefix}pooled_{of_point}"]
+            rows[f"{prefix}efficiency{end}"] = (
+                gains[f"{prefix}least_{of_base}"] * rows["work"] / seconds / rows["ranks"]
+            )
+        rows[f"{prefix}speedup"] = rows[f"{prefix}efficiency"] * rows["ranks"]
     rows["efficiency_of_slowest"] = rows["efficiency"] / gains["evenness"].where(rows["base_ranks"] > 1)
     keys = ["kind", "sweep", "operation", "device", "dtype", "setting", *dimensions(), "label", "ranks"]
     return rows.drop(columns=["work", "own"]).drop_duplicates(keys).reset_index(drop=True)
@@ -105,34 +102,22 @@ def _bases(
             yield kind, one.loc[same, list(dimensions())].iloc[0].tolist(), one[same]
 
 
-ENDS = ("least", "least_low", "least_high")
-BASE = (*ENDS, "evenness", "base_ranks", "base_card")
+POOLED = ("seconds", "low", "high")  # a time over all visits, and the ends of its interval
 
 
-def _base(rows: pd.DataFrame) -> dict[str, Any]:
+def _base(rows: pd.DataFrame, prefix: str = "") -> dict[str, Any]:
     """Return the least seconds of the mean rank for a unit of work, with the ends of their interval, and its card."""
-    own = rows["pooled_seconds"] * rows["evenness"] * rows["ranks"] / rows["work"]
-    if own.isna().all():
-        return {}
-    row = rows.loc[own.idxmin()]
-    unit = row["evenness"] * row["ranks"] / row["work"]
-    least = {name: row[f"pooled_{end}"] * unit for name, end in zip(ENDS, ("seconds", "low", "high"), strict=True)}
-    card = row["card"] if row["ranks"] == 1 else ""
-    return least | {"evenness": row["evenness"], "base_ranks": row["ranks"], "base_card": card}
-
-
-def _call_base(rows: pd.DataFrame) -> dict[str, float]:
-    """Return the least end-to-end seconds on one rank for a unit of work, with the ends of their interval."""
-    seconds = rows["call_pooled_seconds"] / rows["work"]
+    units = rows["evenness"] * rows["ranks"] / rows["work"]
+    seconds = rows[f"{prefix}pooled_seconds"] * units
     if seconds.isna().all():
         return {}
-    row = rows.loc[seconds.idxmin()]
-    ends = zip(ENDS, ("seconds", "low", "high"), strict=True)
-    return {f"call_{name}": row[f"call_pooled_{end}"] / row["work"] for name, end in ends}
+    row, unit = rows.loc[seconds.idxmin()], units[seconds.idxmin()]
+    least = {f"{prefix}least_{end}": row[f"{prefix}pooled_{end}"] * unit for end in POOLED}
+    card = row["card"] if row["ranks"] == 1 else ""
+    return least | ({} if prefix else {"evenness": row["evenness"], "base_ranks": row["ranks"], "base_card": card})
 
 
 def _work(rows: pd.DataFrame) -> pd.Series:
-    """Return the work of each row: operations or bytes, by the metric of its operation."""
     return rows["flops"].where(rows["operation"].map(lambda name: OPERATIONS[name].metric) == "flops", rows["bytes"])
 
 
@@ -149,39 +134,40 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     measured on, for one rank to ``REACH`` times as many: its measured time is multiplied with the ratio that the model
     gives.
 
-    Returns
-    -------
-    DataFrame
-        From ``measurements``: ``sweep``, ``operation``, ``variant``, ``algorithm``, ``label``, ``place``, ``device``,
-        ``m``, ``n``, ``k``, ``dtype``. Added: ``work``, operations or bytes; ``of``, "end to end" or "kernel alone";
-        ``measured_ranks``; ``ranks``; ``predicted_seconds``; ``seconds``, measured, if ``ranks`` equals
-        ``measured_ranks``; ``held_out``, the median error of predictions of the same algorithm and type that were held
-        against measurements, from ``held_out``. Only points that a model can predict.
+    The columns are ``NAMES`` and ``held_out``. ``work`` is in operations or bytes, ``of`` is "end to end" or "kernel
+    alone", ``seconds`` are measured, if ``ranks`` equals ``measured_ranks``. ``held_out`` is the median error of
+    predictions of the same algorithm and type that were held against measurements, from the function of this name.
+    There are only points that a model can predict.
     """
     models, rows = _models(columns, frame), []
     # one rank exchanges nothing, so it cannot predict several
-    last = {}
-    for model in sorted((each for each in models if each.row["ranks"] > 1), key=lambda each: each.size):
-        last[tuple(model.row[name] for name in ONE)] = model
+    several = sorted((each for each in models if each.row["ranks"] > 1), key=lambda each: each.size)
+    last = {_key(model.row, ONE): model for model in several}
     for model in models:
-        row, known = model.row, {key: model.row[key] for key in (*ONE, *dimensions(), "work")}
-        known |= {"measured_ranks": row["ranks"], "of": "kernel alone" if model.kernel else "end to end"}
-        further = (
-            range((REACH * row["ranks"]).bit_length()) if last.get(tuple(row[name] for name in ONE)) is model else ()
-        )
-        for ranks in sorted({row["ranks"], *(2**power for power in further)}):
-            seconds = model.seconds if ranks == row["ranks"] else np.nan
-            predicted = model.predict(ranks) if ranks == row["ranks"] else model.scaled(ranks)
-            rows.append(known | {"ranks": ranks, "predicted_seconds": predicted, "seconds": seconds})
-    names = [*ONE, *dimensions(), "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
-    found = pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
+        measured = model.row["ranks"]
+        largest = last.get(_key(model.row, ONE)) is model
+        further = [2**power for power in range((REACH * measured).bit_length())] if largest else []
+        for ranks in sorted({measured, *further}):
+            seconds = model.seconds if ranks == measured else np.nan
+            predicted = model.predict(ranks) if ranks == measured else model.scaled(ranks)
+            rows.append(model.predicted(ranks, predicted, seconds))
     errors = _held_out(models)
     errors = (errors["predicted_seconds"] / errors["seconds"] - 1).abs().groupby([errors[name] for name in ALGORITHM])
-    return found.join(errors.median().rename("held_out"), on=ALGORITHM)
+    return _tabulated(rows, NAMES).join(errors.median().rename("held_out"), on=ALGORITHM)
+
+
+def _key(row: Mapping[str, Any], names: Iterable[str]) -> tuple:
+    return tuple(row[name] for name in names)
+
+
+def _tabulated(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=list(names)).dropna(subset="predicted_seconds").reset_index(drop=True)
 
 
 ONE = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
+NAMES = (*ONE, *dimensions(), "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds")
 ALGORITHM = ["operation", "algorithm", "device", "dtype"]
+Row = Mapping[str, Any]
 Copies = Mapping[int, Mapping[str, cost.Line]]  # the lines of the phases of ``TEXTBOOK``, by number of ranks
 
 
@@ -208,6 +194,12 @@ class Model:
     @property
     def size(self) -> tuple[float, int]:
         return self.row["work"], self.row["ranks"]
+
+    def predicted(self, ranks: int, predicted: float, seconds: float) -> dict[str, Any]:
+        """Return a row of a table of predictions from this point."""
+        known = {name: self.row[name] for name in (*ONE, *dimensions(), "work")}
+        known |= {"of": "kernel alone" if self.kernel else "end to end", "measured_ranks": self.row["ranks"]}
+        return known | {"ranks": ranks, "predicted_seconds": predicted, "seconds": seconds}
 
     def predict(self, ranks: int) -> float:
         row, machine = self.row, self.machine
@@ -237,7 +229,7 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
     timed = [*alike, "contender_algorithm", "ranks", *dimensions(), "seconds", "call_seconds", "call_kernel"]
     comparable: dict[tuple, list[dict[str, Any]]] = {}
     for row in row_dicts(frame[[*timed, *(f"call_{phase}" for phase in MOVES)]]):
-        comparable.setdefault(tuple(row[name] for name in alike), []).append(row)
+        comparable.setdefault(_key(row, alike), []).append(row)
     current = points(frame)
     others = current["algorithm"] != TEXTBOOK
     at = [current[name] for name in ("sweep", "operation", "variant", "dtype")]
@@ -254,7 +246,7 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
         operation, algorithm = OPERATIONS[row["operation"]], ALGORITHMS[row["algorithm"]]
         if algorithm.predict is None:
             continue
-        kind = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine"))
+        kind = _key(row, ("operation", "variant", "dtype", "device", "machine"))
         # each reduction has its own cost of combining
         lines = (*kind, row["ranks"], row["run"], algorithm.name if is_reduction(operation) else "")
         if lines not in machines:
@@ -271,20 +263,18 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
 def _combined_alike(models: Sequence[Model]) -> list[Model]:
     """Give all variants of a reduction one time of combining, their median: they exchange the same numbers."""
     seconds: dict[tuple, dict[tuple, float]] = {}
-
-    def exchange(row: Mapping[str, Any]) -> tuple:
-        return (*(row[name] for name in ("operation", "algorithm", "device", "machine", "ranks")), _how_combined(row))
-
+    keys = []
     for model in models:
-        if model.machine.combine:
-            same = seconds.setdefault(exchange(model.row), {})
-            same[model.row["variant"], model.row["dtype"]] = model.machine.combine(model.row["ranks"])
+        row, combine = model.row, model.machine.combine
+        keys.append(
+            (*_key(row, ("operation", "algorithm", "device", "machine", "ranks")), combine and _how_combined(row))
+        )
+        if combine:
+            seconds.setdefault(keys[-1], {})[row["variant"], row["dtype"]] = combine(row["ranks"])
     combine = {key: combining(median(own.values()), *key[-2:]) for key, own in seconds.items()}
     return [
-        replace(model, machine=replace(model.machine, combine=combine[exchange(model.row)]))
-        if model.machine.combine
-        else model
-        for model in models
+        replace(model, machine=replace(model.machine, combine=combine[key])) if key in combine else model
+        for model, key in zip(models, keys, strict=True)
     ]
 
 
@@ -306,9 +296,8 @@ def held_out(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     memory, so copies to and from devices have the rates that ``TEXTBOOK`` has on the predicted number of ranks, if it
     was measured there. Its own times are predicted without them.
 
-    The columns are those of ``predictions`` without ``held_out``; ``ranks`` and ``seconds`` are those of the predicted
-    point. ``noise`` is half the interquartile range of the repetitions, relative to the median, of both points
-    together.
+    The columns are ``NAMES``; ``ranks`` and ``seconds`` are those of the predicted point; and ``noise``, half the
+    interquartile range of the repetitions, relative to the median, of both points together.
     """
     return _held_out(_models(columns, frame))
 
@@ -317,22 +306,17 @@ def _held_out(models: Sequence[Model]) -> pd.DataFrame:
     alike: dict[tuple, list[Model]] = {}
     for model in models:
         if model.row["ranks"] > 1 and model.seconds > 0:
-            shape = tuple(model.row[name] for name in (*ALGORITHM, "variant", "machine", "setting", *dimensions()))
-            alike.setdefault(shape, []).append(model)
+            key = _key(model.row, (*ALGORITHM, "variant", "machine", "setting", *dimensions()))
+            alike.setdefault(key, []).append(model)
     rows = []
     for own in alike.values():
         for model in own:
-            fewer = [each for each in own if each.row["ranks"] < model.row["ranks"]]
-            if not fewer:
-                continue
-            known = max(fewer, key=lambda each: each.row["ranks"])
-            ranks, measured = model.row["ranks"], known.row["ranks"]
-            row = {key: model.row[key] for key in (*ONE, *dimensions(), "work")}
-            row |= {"of": "kernel alone" if model.kernel else "end to end", "measured_ranks": measured, "ranks": ranks}
-            noise = hypot(known.noise, model.noise)
-            rows.append(row | {"predicted_seconds": known.scaled(ranks), "seconds": model.seconds, "noise": noise})
-    names = [*ONE, *dimensions(), "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds", "noise"]
-    return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
+            ranks = model.row["ranks"]
+            if fewer := [each for each in own if each.row["ranks"] < ranks]:
+                known = max(fewer, key=lambda each: each.row["ranks"])
+                noise = hypot(known.noise, model.noise)
+                rows.append(known.predicted(ranks, known.scaled(ranks), model.seconds) | {"noise": noise})
+    return _tabulated(rows, (*NAMES, "noise"))
 
 
 def machine_of(columns: Columns, frame: pd.DataFrame, dtype: str) -> cost.Machine | None:
@@ -371,11 +355,7 @@ def _copies(rows: Sequence[Mapping[str, Any]], itemsize: int, shortest: float) -
 
 
 def _machine(
-    same: Sequence[Mapping[str, Any]],
-    row: Mapping[str, Any],
-    exchanges: Mapping[str, Any],
-    shortest: float,
-    copies: Copies,
+    same: Sequence[Row], row: Row, exchanges: Mapping[str, Any], shortest: float, copies: Copies
 ) -> cost.Machine | None:
     """Fit the lines of the cost model for a point; None without ``TEXTBOOK``.
 

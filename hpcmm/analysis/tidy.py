@@ -116,7 +116,6 @@ def measurements(columns: Columns) -> pd.DataFrame:
 
 
 def _known(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return measurements that this version knows, with a column for each dimension of any operation."""
     known = {
         (operation.name, dtype, algorithm.name, device)
         for operation in OPERATIONS.values()
@@ -130,7 +129,6 @@ def _known(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _add_times(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame) -> None:
-    """Add seconds, ratios and rates, of the kernel alone and end to end."""
     baselines = is_own(frame) & (frame["baseline"] == 1)
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
         seconds, ratio = f"{prefix}seconds", f"{prefix}ratio"
@@ -215,7 +213,6 @@ def _must_fail(row: Mapping[str, Any]) -> bool:
 
 
 def _place(columns: Columns, frame: pd.DataFrame, added: Sequence[str]) -> None:
-    """Add the machine of each measurement, its SM count, and whether it was measured again on such a machine."""
     where = pd.DataFrame(machines(columns), columns=["gpu", "machine"]).reindex(frame["run"]).to_numpy()
     frame["gpu"], frame["machine"] = where[:, 0], where[:, 1]
     provenances = [run["provenance"] for run in runs(columns)]
@@ -308,7 +305,6 @@ def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, ph
 
 
 def _limit(columns: Columns, frame: pd.DataFrame) -> None:
-    """Add the peak rates at the maximum clock, and the fraction of the limit that was reached."""
     provenances = [run["provenance"] for run in runs(columns)]
     gpus = [gpus_of(provenance) for provenance in provenances]
     hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]

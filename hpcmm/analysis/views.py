@@ -47,7 +47,6 @@ class Series:
 
     @functools.cached_property
     def rows(self) -> list[Row]:
-        """The points as mappings."""
         return row_dicts(self.points)
 
 
@@ -305,7 +304,6 @@ class Summary:
 
     @property
     def line(self) -> str:
-        """A summary in one line, without counts that are zero."""
         points = f"{self.points} point" + ("s" if self.points != 1 else "")
         counts = {"FAIL": self.failed, "throttled": self.throttled, "not measured": self.unmeasured}
         known = [f"{self.passed} PASS", *(f"{count} {what}" for what, count in counts.items() if count)]
@@ -315,7 +313,6 @@ class Summary:
 
 
 def noise_of(rows: pd.DataFrame) -> list[tuple[str, float, float]]:
-    """Return the median spreads of visits and jobs on each device."""
     spreads = rows.groupby("device", sort=False)[["spread", "spread_of_jobs"]].median()
     return [(DEVICES[device].title, visits, jobs) for device, visits, jobs in spreads.itertuples()]
 

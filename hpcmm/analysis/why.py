@@ -170,7 +170,6 @@ class Known:
         }
 
     def _of_events(self, row: Row) -> dict[str, Any]:
-        """Return the counted events of a CPU per unit of work."""
         if not row["cpu_instructions"] > 0:
             return {}
         work = math.prod(int(row[name]) for name in OPERATIONS[row["operation"]].dimensions)
@@ -257,7 +256,6 @@ class Known:
         return (gpus[0].get("multiprocessors") if gpus else 0) or math.nan
 
     def _of_limits(self, row: Row) -> dict[str, Any]:
-        """Return the rate of all ranks as a share of what the FMA units of all their GPUs can do."""
         gpus = self.gpus.get(row["run"], ()) if row["gpu"] else ()
         peak = limits.fma_peak(gpus, row["dtype"], row["clock"], row["ranks"])
         return {"of_fma": row["flops_per_second"] / peak if peak > 0 else math.nan}

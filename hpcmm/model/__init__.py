@@ -194,7 +194,6 @@ class Variant:
         return self.library is None and self.function is None and self.picks is None
 
     def geometry_of(self, dtype: str) -> Geometry | None:
-        """Return the geometry for a type; None without one."""
         return self.geometry[dtype] if isinstance(self.geometry, Mapping) else self.geometry
 
     def why_not_run(self, capability: str) -> str:
@@ -379,7 +378,6 @@ class Task:
 
     @property
     def element(self) -> DType:
-        """The record of the element type."""
         return DTYPES[self.dtype]
 
     def storage(self, operand: Operand) -> np.dtype:
@@ -387,7 +385,6 @@ class Task:
         return (self.element if operand.role == "in" else self.element.results).storage
 
     def shape_of(self, operand: Operand) -> tuple[int, ...]:
-        """The shape of an operand's whole array."""
         lengths = dict(zip(self.operation.dimensions, self.shape, strict=True))
         return tuple(lengths[dimension] for dimension in operand.dimensions)
 
@@ -446,10 +443,8 @@ class Task:
 
     @property
     def flops(self) -> int:
-        """Arithmetic operations of one run."""
         return self.operation.flops(self)
 
     @property
     def bytes(self) -> int:
-        """Compulsory memory traffic of one run in bytes."""
         return self.operation.bytes(self)

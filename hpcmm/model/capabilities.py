@@ -40,7 +40,6 @@ class Capability:
 
     @property
     def generation(self) -> int:
-        """The major number of the compute capability."""
         return int(self.names.split(".")[0])
 
     @property

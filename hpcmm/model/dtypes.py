@@ -49,7 +49,6 @@ class DType:
 
     @property
     def _type(self) -> np.dtype:
-        """The type of its numbers, which NumPy or ml_dtypes has."""
         return np.dtype(getattr(ml_dtypes, self.ml_dtype) if self.ml_dtype else self.stem)
 
     @property
@@ -70,7 +69,6 @@ class DType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
         return self.storage.itemsize
 
     @property
@@ -89,25 +87,20 @@ class DType:
 
     @property
     def smallest_subnormal(self) -> float:
-        """The smallest positive number."""
         return float(ml_dtypes.finfo(self._type).smallest_subnormal)
 
     def c_of(self, device: str) -> str:
-        """Return the name of the stored type in kernels of a device."""
         return self.c if isinstance(self.c, str) else self.c[device]
 
     def is_on(self, device: str) -> bool:
-        """Return whether kernels of a device have the type."""
         return isinstance(self.c, str) or device in self.c
 
     @property
     def sums(self) -> DType:
-        """The record of the accumulator."""
         return DTYPES[self.accumulator] if self.accumulator else self
 
     @property
     def results(self) -> DType:
-        """The record of the type of results."""
         return DTYPES[self.result] if self.result else self
 
     @property

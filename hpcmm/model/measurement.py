@@ -61,7 +61,6 @@ class Point:
 
     @property
     def page_locked(self) -> bool:
-        """Whether its host memory is page-locked."""
         return self.pinned is not False
 
 
@@ -90,7 +89,6 @@ class Batch:
         return f"{self.sweep}/{self.device}-r{self.ranks}-{self.part}"
 
     def file(self, results: Path) -> Path:
-        """Return the path of its measurements in the folder of the results."""
         return results / FILE.format(self.name)
 
     @property

@@ -263,7 +263,6 @@ class Folder:
 
 
 def _figures(sweep: Sweep, folder: Folder) -> list[list[Figure]]:
-    """Queue the figures of each series of a sweep for drawing."""
     drawn: list[list[Figure]] = []
     for i, series in enumerate(sweep.series):
         earlier = sum((other.dtype, other.ranks) == (series.dtype, series.ranks) for other in sweep.series[:i])
@@ -344,7 +343,6 @@ def _tables(sweep: Sweep, whole: Experiment, folder: Folder) -> tuple[list[list[
 
 
 def _panels(figures: Sequence[Figure], shown: Sequence[Table] = ()) -> dict[str, Panel]:
-    """Return a panel with these tables for each element type of some figures."""
     dtypes = dict.fromkeys(figure.dtype for figure in figures) or [""]
     return {dtype: Panel(figures=[each for each in figures if each.dtype == dtype], tables=shown) for dtype in dtypes}
 
@@ -359,7 +357,6 @@ def _of_table(anchor: str, title: str, table: Table, text: str = "") -> list[Vie
 
 
 def _resources(whole: Experiment, reasons: Mapping[str, str], folder: Folder) -> list[View]:
-    """Write the tables of kernel resources and counters; return their views."""
     views = []
     for kind, anchor, title, rows, tabulate in (
         ("resources", "resources", "Resources", whole.resources, hardware.resource_table),
@@ -380,7 +377,6 @@ def _resources(whole: Experiment, reasons: Mapping[str, str], folder: Folder) ->
 
 
 def _levels(rows: pd.DataFrame, folder: Folder) -> list[View]:
-    """Write the tables of the levels of memory; return their view."""
     several = rows.groupby("device")["owner"].nunique()
     shown = [
         memory.level_table(own, formats.device(device) + (f", {owner}" if several[device] > 1 else ""))

@@ -89,7 +89,6 @@ def _noise(summary: Summary) -> str:
 
 
 def _counts(summary: Summary) -> str:
-    """Count the points by result, and the variants that the plan does not measure by reason."""
     wrong = [f"{summary.failed} FAIL"] if summary.failed else []
     if summary.failed and summary.alarms.empty:
         wrong = [f"{summary.failed} FAIL as expected"]
@@ -105,7 +104,6 @@ def _counts(summary: Summary) -> str:
 
 
 def _reasons(counts: pd.Series) -> str:
-    """Give the most frequent reason, and the number of the others."""
     others = len(counts) - 1
     more = f" ({others} more reason{'s' if others > 1 else ''})" if others else ""
     return printable(str(counts.index[0])).removeprefix("not measured: ") + more

@@ -110,7 +110,6 @@ def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
 
 
 def _lined(columns: Mapping[str, Sequence[str]]) -> str:
-    """Format columns of texts; the first three name a row."""
     return tabulated(list(columns), list(zip(*columns.values(), strict=True)), NAMES, [True] * len(columns))
 
 
@@ -156,7 +155,6 @@ def bits_table(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def sanitizer_line(found: Mapping[str, Any]) -> str:
-    """Return the line of a sanitizer's verdict on a kernel."""
     at = found["point"].removeprefix(found["kernel"]).strip()
     parts = [found["what"], f", at {at}" if at else "", f" ({found['summary']})" if found["summary"] else ""]
     verdict = f"FAIL {''.join(parts)}" if found["what"] else f"PASS, {found['summary']}"

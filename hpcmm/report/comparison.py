@@ -54,7 +54,6 @@ def figure(comparison: Comparison) -> Figure | None:
 
 
 def build(comparison: Comparison, before: Path, after: Path, scope: str, target: Path) -> None:
-    """Write the page of a comparison; the paths are shown as the user gave them."""
     rows, counts = comparison.rows, comparison.counts
     kinds = {"broken": "wrong", "slower": "wrong", "faster": "pass", "mended": "pass"}
     shown = [sheet.Count("points in both", len(rows))]

@@ -23,7 +23,6 @@ COLUMNS = {  # by the kind of a table
 
 
 def of_kind(kind: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the CSV of a kind of table."""
     return csv(rows, COLUMNS[kind])
 
 

@@ -107,7 +107,6 @@ def shown(kinds: Sequence[str]) -> list[Section]:
 
 
 def of(identity: str) -> Definition:
-    """Return one definition."""
     return next(each for section in sections() for each in section.definitions if each.id == identity)
 
 
@@ -121,8 +120,6 @@ def markdown() -> str:
 
 
 def _html(table: Sequence[Sequence[str]], caption: str) -> Markup:
-    """Return a table of the page, whose first row and first column are headings."""
-
     def row(cells: Sequence[str], head: bool = False) -> Markup:
         first, *others = cells
         kind = Markup('<th scope="col">{}</th>' if head else "<td>{}</td>")

@@ -42,7 +42,6 @@ def points(columns: Columns) -> pd.DataFrame:
 
 
 def _points(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the points with their rates, and host, time and revision of their runs."""
     rows = analysis.points(frame)
     by_flops = rows["operation"].map({name: each.metric == "flops" for name, each in OPERATIONS.items()}).astype(bool)
     for end in ("", "_low", "_high"):
@@ -69,7 +68,6 @@ def _plain(value: Any) -> Any:
 
 
 def _shape(row: Mapping) -> str:
-    """Return the lengths of the operation's dimensions, ``"128x64x32"``."""
     return "x".join(str(row[name]) for name in OPERATIONS[row["operation"]].dimensions)
 
 
@@ -123,7 +121,6 @@ def as_bencher(points: pd.DataFrame, unmeasured: int) -> str:
 
 
 def _metric(row: Mapping, column: str, scale: float = 1.0) -> dict[str, float]:
-    """Return value and interval, as far as they are known."""
     names = {"value": column, "lower_value": column + "_low", "upper_value": column + "_high"}
     known = {name: scale * row[each] for name, each in names.items() if math.isfinite(row[each])}
     return known if "value" in known else {}

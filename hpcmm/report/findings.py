@@ -59,13 +59,11 @@ def in_own_arithmetic(rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def on_fewest_ranks(rows: Sequence[Row]) -> list[Row]:
-    """Select the points on the fewest ranks."""
     ranks = min((row["ranks"] for row in rows), default=0)
     return [row for row in rows if row["ranks"] == ranks]
 
 
 def on_accelerators(rows: pd.DataFrame) -> pd.DataFrame:
-    """Select the points on accelerators, if there are any."""
     accelerated = analysis.on_accelerator(rows)
     return rows[accelerated] if accelerated.any() else rows
 
@@ -94,7 +92,6 @@ def fastest_of(rows: Iterable[Row], by: str = "variant") -> list[Row]:
 
 
 def listed(parts: Iterable[str]) -> str:
-    """Join texts as ``"a, b and c"``."""
     *front, last = list(dict.fromkeys(parts))
     return f"{', '.join(front)} and {last}" if front else last
 

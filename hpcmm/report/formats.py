@@ -24,7 +24,6 @@ SUPERSCRIPTS = str.maketrans("0123456789", RAISED)
 
 
 def rate_column(operation: str) -> str:
-    """Return the column of an operation's rate."""
     return f"{OPERATIONS[operation].metric}_per_second"
 
 
@@ -120,7 +119,6 @@ def ends(row: Mapping, name: str, form: Callable[[float], str]) -> str:
 
 
 def device(name: str) -> str:
-    """Return the name of a device as readers know it, ``"GPU"``."""
     return DEVICES[name].title
 
 
@@ -162,7 +160,6 @@ def conditions(series: Series) -> str:
 
 
 def ranks(count: int) -> str:
-    """Format a number of ranks, ``"1 rank"`` or ``"2 ranks"``."""
     return f"{count} rank" + ("s" if count != 1 else "")
 
 

@@ -45,7 +45,6 @@ def _point(trend: Trend) -> list[Cell]:
 
 
 def points_table(history: History) -> Table:
-    """Make the table of all points: number of runs, first and newest time, number of changes."""
     rows = []
     for trend in history.trends:
         known = [seconds for seconds in trend.seconds if math.isfinite(seconds)]
@@ -107,7 +106,6 @@ def figure(history: History, trend: Trend, name: str) -> Figure:
 
 
 def build(history: History, target: Path) -> None:
-    """Write the page of a history."""
     changed = [trend for trend in history.trends if trend.steps]
     sizes = {}  # of the largest change of a trend
     for i, trend in enumerate(changed):

@@ -27,7 +27,6 @@ EMPTY = Cell()
 
 
 def words(text: str, note: str = "") -> Cell:
-    """Make a cell of text."""
     return Cell(text, note, "text")
 
 

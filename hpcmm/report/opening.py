@@ -104,7 +104,6 @@ def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | N
 
 
 def _belief(rows: pd.DataFrame) -> str:
-    """Say whether to believe the numbers of a device: noise, wrong results, throttling."""
     rows = analysis.points(rows)
     noise, wrong = rows["spread"].median(), int(((rows["result"] == "FAIL") & ~rows["expected"]).sum())
     quiet = "unknown" if math.isnan(noise) else formats.percent(noise)
@@ -157,7 +156,6 @@ def _over_sizes(
 
 
 def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]) -> Iterator[Figure]:
-    """Draw the speedup of the fastest algorithm and of the library over ranks, for each type."""
     rows = scaling[(scaling["operation"] == "matmul") & (scaling["kind"] == "strong")]
     for (device, dtype), here in sorted(
         rows.groupby(["device", "dtype"], sort=False), key=lambda group: not analysis.on_accelerator(group[1]).any()

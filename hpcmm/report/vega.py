@@ -190,7 +190,6 @@ def layer(mark: str | Spec, where: str = "", transform: Sequence[Spec] = (), **c
 
 
 def curves(x: Spec, y: Spec, color: Spec, shape: Spec, dash: Spec, tooltip: Sequence[Spec]) -> list[Spec]:
-    """Return a layer of lines and one of dots."""
     return [
         layer("line", x=x, y=y, color=color, strokeDash=dash),
         layer(dots(60), x=x, y=y, color=color, shape=shape, tooltip=tooltip),

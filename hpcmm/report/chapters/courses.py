@@ -45,13 +45,11 @@ def course_table(answered: Answered, number_of: str) -> Table:
 
 
 def _unit(column: Column) -> str:
-    """Return the unit of a column; empty if its cells have none, or several."""
     units = {pair.unit for pair in column.pairs}
     return units.pop() if len(units) == 1 else ""
 
 
 def _unit_of_row(answered: Answered, i: int) -> str:
-    """Return the unit of a row if those of a column differ."""
     units = {column.pairs[i].unit for column in answered.columns if column.pairs}
     several = any(len({pair.unit for pair in column.pairs}) > 1 for column in answered.columns)
     return f" [{units.pop()}]" if several and len(units) == 1 and units != {""} else ""

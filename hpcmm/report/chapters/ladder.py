@@ -154,7 +154,6 @@ def _axes(
 
 
 def _bars(x: Spec, y: Spec, start: float, channels: Spec, transform: Sequence[Spec] = ()) -> Spec:
-    """Return a layer of bars from ``start``."""
     steps = [*transform, {"calculate": f"{start:.6g}", "as": "start"}]
     bar = {"type": "bar", "height": {"band": 0.55}}
     return vega.layer(bar, transform=steps, x=x, x2={"field": "start"}, y=y, **channels)
@@ -169,7 +168,6 @@ def _beside(y: Spec, end: str) -> Spec:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 times powers of ten between two numbers."""
     tens = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [tick for ten in tens for step in (1, 2, 5) if low <= (tick := step * 10.0**ten) <= 2 * high]
 
@@ -289,7 +287,6 @@ def best(rows: Sequence[Row]) -> str:
 
 
 def _reached(row: Row) -> str:
-    """Give a rung with its rate, its ratio to the baseline and its fraction of the limit."""
     return f"{name_of(row)}: {', '.join([formats.rate_text(row), *relative(row)])}"
 
 

@@ -157,7 +157,6 @@ def _against_size(
 
 
 def _arithmetics(known: Sequence[Row], series: Series) -> str:
-    """Return what differs in the arithmetic of contenders, each after a semicolon."""
     differs = {row["label"]: differing(row, {"dtype": series.dtype}) for row in known if row["arithmetic"]}
     return "".join(f"; {label}: {text}" for label, text in differs.items())
 

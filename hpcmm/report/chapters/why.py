@@ -83,7 +83,6 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
 
 
 def _logarithmic(values: Iterable[float], first: float, last: float, pixels: int) -> list[float]:
-    """Return the places of values on a logarithmic axis [pixels]."""
     return [pixels * math.log(value / first) / (math.log(last / first) or 1.0) for value in values]
 
 
@@ -123,7 +122,6 @@ UNEXPLAINED = {
 
 
 def clause(evidence: Evidence) -> str:
-    """Return the clause of an evidence with its numbers."""
     return evidence.text.format(*(FORMS[form](value) for value, form in evidence.numbers))
 
 
@@ -143,7 +141,6 @@ def verdict(step: Step) -> str:
 
 
 def reason(step: Step) -> str:
-    """Return the sentences that explain a step."""
     reasons, despite = ("; ".join(map(clause, each)) for each in (step.reasons, step.despite))
     parts = []
     if step.source == "resources" and step.reasons:
@@ -171,7 +168,6 @@ def reason(step: Step) -> str:
 
 
 def sentence(step: Step) -> str:
-    """Return everything about a step."""
     told = step.limit.numbers or (step.source in ("counters", "resources") and step.rung["gpu"])
     limit = _sentence(clause(step.limit)) if step.source != "nothing" and told else ""
     return " ".join(filter(None, (f"{effect(step)}.", reason(step), limit)))
