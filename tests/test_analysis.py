@@ -9,8 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import timings
-from hypothesis import given
-from hypothesis import strategies as st
 from timings import FAIL, call_samples, kernel_samples, measurement, merged, visit_samples
 
 from hpcmm import analysis, report, store
@@ -32,19 +30,6 @@ def reduction(variant, n=1024, dtype="int32", ranks=1):
 
 def derive(*rows, sweep="size"):
     return analysis.measurements(timings.columns({sweep: rows}))
-
-
-@given(st.lists(st.lists(st.floats(1e-9, 1e3) | st.just(float("nan")), max_size=30), max_size=6), st.randoms())
-def test_grouped_medians_equal_the_median_of_each_group(groups, random):
-    pairs = [(value, i) for i, values in enumerate(groups) for value in values]
-    random.shuffle(pairs)
-    values, index = np.array([v for v, _ in pairs], float), np.array([i for _, i in pairs], np.int64)
-    found = analysis.medians(values, index, len(groups))
-    for i, group in enumerate(groups):
-        known = sorted(v for v in group if v == v)
-        row = found.iloc[i]
-        assert row["count"] == len(known)
-        assert row["median"] == pytest.approx(median(known)) if known else np.isnan(row["median"])
 
 
 @pytest.mark.parametrize("name", ["operation", "dtype", "algorithm", "device"])

@@ -20,15 +20,6 @@ def test_every_column_with_a_definition_finds_it():
     assert set(definitions.defined().values()) <= {each.id for each in ALL}
 
 
-def test_a_report_without_a_gpu_leaves_the_definitions_of_gpus_out():
-    everything = {each.needs for each in ALL if each.needs} - {"comparison"}
-    shown = {each.id for section in definitions.shown(everything) for each in section.definitions}
-    assert {each.id for each in ALL} - shown == {"verdict", "chosen"}
-    plain = {each.id for section in definitions.shown([]) for each in section.definitions}
-    assert "pass" in plain and not plain & {"occupancy", "profile", "roofline", "scaling"}
-    assert "GPU resources" not in [section.title for section in definitions.shown([])]
-
-
 def test_numbers_in_the_texts_agree_with_the_code(monkeypatch):
     text = definitions.of("verdict").text
     assert (

@@ -749,8 +749,9 @@ def test_scaling_figure_shows_the_fastest_variants(tmp_path, names, shown):
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     found = Page(html_of(tmp_path))
     assert f"Strong scaling{shown} on the GPU, float32" in found.text
-    (chart,) = [chart for chart in found.charts if "efficiency" in chart["records"][0]]
+    first, chart = [chart for chart in found.charts if "efficiency" in chart["records"][0]]
     records = chart["records"]
+    assert first["records"] == records  # that of the first screen
     assert {each["series"] for each in records} == {"cublas ring", "cublas resident", "cublas staged"}
     ring = [(each["ranks"], each["speedup"]) for each in records if each["series"] == "cublas ring"]
     assert ring == [(1, 1.0), (2, 2.0), (4, 4.0)]

@@ -106,8 +106,7 @@ class Step:
     despite: tuple[Evidence, ...]
     source: str  # what the reasons come from: ``"counters"``, ``"resources"``, ``"traffic"`` or ``"nothing"``
     counted: str  # what the counters are of, if not of this operation in this element type
-    # The accesses to memory, if both rungs make as many of them: the difference is then in something else
-    same: Evidence | None
+
     limit: Evidence  # what limits the rung now
     # facts_below, facts: from ``Known.facts``
     facts_below: Mapping[str, Any]
@@ -325,7 +324,6 @@ def _step(below: Row, rung: Row, known: Known) -> Step:
         tuple(_shown(despite, 1)),
         source or "nothing",
         after.get("counted", "") if after.get("counted", rung["dtype"]) != rung["dtype"] else "",
-        _same(before, after, work_of(rung["operation"])),
         limit(rung, after),
         before,
         after,
@@ -341,18 +339,6 @@ def _verdict(ratio: float, low: float, high: float) -> Verdict:
             return "unclear"
         return "faster" if ratio > 1 else "slower"
     return "faster" if low > 1 else "slower" if high < 1 else "same"
-
-
-def _same(before: Row, after: Row, work: str) -> Evidence | None:
-    names = ("load_bytes", "shared_wavefronts")
-    if math.isfinite(before["instructions_per_work"]) and math.isfinite(after["instructions_per_work"]):
-        return None  # the counts of instructions and waiting were compared, too
-    if any(math.isnan(facts[name]) for facts in (before, after) for name in names):
-        return None
-    if any(abs(_logarithm(before[name], after[name])) > math.log1p(NOTABLE) for name in names):
-        return None
-    text = f"both move {{}} B through L1 and take {{}} wavefronts of shared memory per {work}"
-    return Evidence(text, ((after["load_bytes"], "number"), (after["shared_wavefronts"] / WARP, "number")))
 
 
 @dataclass(frozen=True)

@@ -94,13 +94,12 @@ def build(
 def _shown(
     columns: analysis.Columns, frame: pd.DataFrame, own: Sequence[Callable], folder: Folder, overview: bool
 ) -> tuple[dict[str, list[View]], dict[str, Any]]:
-    """Return the views of each chapter, and what the page shows besides: first screen, kinds of content, GPUs."""
+    """Return the views of each chapter, and what the page shows besides: the first screen and the GPUs."""
     every = list(analysis.series(frame))
     members = {name: list(series) for name, series in groupby(every, key=attrgetter("sweep"))}
     whole = _experiment(columns, frame, overview)
     sweeps = [Sweep.of(name, series) for name, series in chapters.in_order(members, whole.known.counters).items()]
     views: dict[str, list[View]] = {name: [] for name in (OVERVIEW.id, *chapters.CHAPTERS, OWN.id)}
-    kinds: dict[str, Any] = {}
     if overview:
         table = tables.sweeps_table([(each.title, chapters.CHAPTERS[each.chapter].title, each.rows) for each in sweeps])
         folder.tabulate("gpu.sweeps", [table], csv_files.written(table.head, table.texts))
@@ -111,7 +110,7 @@ def _shown(
         for sweep, figures in zip(sweeps, drawn, strict=True):
             for chapter, view in _sweep(sweep, figures, whole, folder):
                 views[chapter].append(view)
-        kinds = _add_views(views, columns, frame, whole, folder)
+        _add_views(views, columns, frame, whole, folder)
         added = [figure for draw in own for figure in folder.add("extension", draw(frame))]
         views[OWN.id] += _by_type("extension", "Own figures", added)
     first = opening.panels(frame, every, whole.scaling, {sweep.name: sweep.styles for sweep in sweeps}, whole.known)
@@ -120,7 +119,7 @@ def _shown(
     folder.draw()
     if device := hardware.device_table(gpus := page.gpus(analysis.runs(columns))):
         folder.tabulate("gpu.properties", [device], hardware.device_csv(gpus))
-    return views, {"opening": first, "kinds": [kind for kind, things in kinds.items() if things], "device": device}
+    return views, {"opening": first, "device": device}
 
 
 def _experiment(columns: analysis.Columns, frame: pd.DataFrame, overview: bool) -> Experiment:
@@ -141,14 +140,14 @@ def _experiment(columns: analysis.Columns, frame: pd.DataFrame, overview: bool) 
 
 def _add_views(
     views: dict[str, list[View]], columns: analysis.Columns, frame: pd.DataFrame, whole: Experiment, folder: Folder
-) -> dict[str, Any]:
-    """Add the views of all sweeps together to those of each; return what the file has, by its kind."""
-    levels, current = analysis.levels(frame), frame[~frame["superseded"]]
+) -> None:
+    """Add the views of all sweeps together to those of each."""
+    current = frame[~frame["superseded"]]
     reasons = analysis.unprofiled(columns) if analysis.on_accelerator(frame).any() else {}
     rooflines = folder.add("roofline", why.rooflines(frame))
     views["why"] += _by_type("rooflines", "Rooflines", rooflines, ABOUT["rooflines"])
     views["why"] += _resources(whole, reasons, folder)
-    views["memory"][:0] = _levels(levels, folder)
+    views["memory"][:0] = _levels(analysis.levels(frame), folder)
     expected = tables.failure_table(current[(current["result"] == "FAIL") & current["expected"]])
     views["tiles"] += _of_table("expected-failures", "Expected wrong results", expected, ABOUT["expected"])
     state = folder.add("state", energy.clocks(analysis.clock_samples(columns, frame)))
@@ -163,10 +162,6 @@ def _add_views(
         made = same_bits.bits_table(points)
         folder.tabulate(f"{operation}.same_bits", [made], csv_files.of_kind("same_bits", analysis.row_dicts(points)))
         views["bits"].append(View(f"bits-{operation}", operation, {"": Panel(tables=[made], open=True)}))
-    kinds = {"rooflines": rooflines, "resources": len(whole.resources), "profiles": len(whole.profiles)}
-    kinds |= {"levels": len(levels), "scaling": len(whole.scaling)}
-    by_column = {"limits": "fraction", "energy": "watts", "errors": "error_uniform", "bits": "first_run"}
-    return kinds | {kind: frame[column].notna().any() for kind, column in by_column.items()}
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Definition:
     id: str  # the anchor, in the report and in the documentation
     term: str
     text: str  # paragraphs with ``*emphasis*`` and `` `code` ``, no other markup
-    needs: str = ""  # the kind of content that needs this definition; empty if every report has it
+
     table: Sequence[Sequence[str]] = ()  # header and rows of a table that follows the text; empty without one
     columns: Sequence[str] = ()  # of tables, that have this definition
 
@@ -96,14 +96,6 @@ def defined() -> dict[str, str]:
         found |= dict.fromkeys(rates, "rate") | {f"G{unit} per W": "energy"}
     found |= {f"{kind.capitalize()}, {title}": "errors" for kind in DATA for title in ("largest", "RMS")}
     return found | dict.fromkeys(map(str.capitalize, PHASES), "phase") | dict.fromkeys(COUNTER_COLUMNS, "profile")
-
-
-def shown(kinds: Sequence[str]) -> list[Section]:
-    """Return the definitions for a report with these ``kinds`` of content, without empty sections."""
-    kept = (
-        Section(each.title, [d for d in each.definitions if not d.needs or d.needs in kinds]) for each in sections()
-    )
-    return [each for each in kept if each.definitions]
 
 
 def of(identity: str) -> Definition:

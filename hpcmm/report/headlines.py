@@ -19,7 +19,7 @@ from hpcmm.analysis import visits
 from hpcmm.model import TEXTBOOK
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import findings, formats
-from hpcmm.report.ratio import UNKNOWN, Ratio
+from hpcmm.report.ratio import LIBRARIES, UNKNOWN, Ratio
 from hpcmm.report.vega import extent
 
 WITHHELD = "withheld"  # the value of a headline that the measurements do not support
@@ -72,21 +72,23 @@ def headlines(
         noise = noise_of(whole, shown[0])
         found.append(_headline(name, formats.rate_text(shown[0]), texts, shown[0]["seconds_low"], noise))
     if (most := most_ranks(scaling)) is not None:
-        prefix, what = most
-        of = "end to end" if prefix else "the kernel alone"
-        arithmetic = f" ({what['arithmetic']})" if what["arithmetic"] else ""
-        text = (
-            f"{what['kind']} scaling efficiency of {what['label']} on {what['ranks']} ranks at {formats.size(what)} "
-            f"in {what['dtype']}{arithmetic}, {of}, "
-            f"{'relative to the fastest on one rank in this arithmetic' if prefix else formats.base(what)}"
-        )
-        if not prefix and math.isfinite(what["call_efficiency"]):
-            text += f"; end to end {formats.percent(what['call_efficiency'])}"
-        text += f"; {machines[what['machine']]}" if several else ""
-        value = formats.percent(what[prefix + "efficiency"])
-        noise = noise_of(whole, what)
-        found.append(_headline("Scaling", value, [text], what[prefix + "efficiency_low"], noise))
+        prefix, row = most
+        text = _efficiency(prefix, row) + (f"; {machines[row['machine']]}" if several else "")
+        value, low = formats.percent(row[prefix + "efficiency"]), row[prefix + "efficiency_low"]
+        found.append(_headline("Scaling", value, [text], low, noise_of(whole, row)))
     return found
+
+
+def _efficiency(prefix: str, row: Row) -> str:
+    """Say what a scaling efficiency is of, and relative to what."""
+    arithmetic = f" ({row['arithmetic']})" if row["arithmetic"] else ""
+    text = f"{row['kind']} scaling efficiency of {row['label']} on {row['ranks']} ranks at {formats.size(row)} in "
+    text += f"{row['dtype']}{arithmetic}, "
+    if prefix:
+        return f"{text}end to end, relative to the fastest on one rank in this arithmetic"
+    text += f"the kernel alone, {formats.base(row)}"
+    calls = math.isfinite(row["call_efficiency"])
+    return text + (f"; end to end {formats.percent(row['call_efficiency'])}" if calls else "")
 
 
 def noise_of(frame: pd.DataFrame, at: Row) -> float:
@@ -114,47 +116,37 @@ def by_size(rows: Sequence[Row], noise: float = math.nan) -> Headline:
     every, best = (sorted(findings.fastest_of(each or rungs, "n"), key=lambda row: row["n"]) for each in (rungs, plain))
     others = any(row["arithmetic"] for row in every) and plain  # faster, but not in the arithmetic of the library
     of_type = f" in {best[0]['dtype']} arithmetic" if others else ""
-    text = f"sizes where the fastest rung{of_type} is ahead of {_libraries(best)}{_behind(best)}. {_ratios(best)}"
+    libraries, known = best[0]["library"], sum(row["tuned_ratio"] > 0 for row in best)
+    if known:
+        libraries += f" and of {best[0]['tuned_library']}" + (f" (known at {known} sizes)" if known < len(best) else "")
+    ahead, rest = _ahead(best)
+    text = f"sizes where the fastest rung{of_type} is ahead of {libraries}{rest}"
     if others:
-        text += f" In any arithmetic {_ahead(every)}{_behind(every)}. {_ratios(every)}"
+        text += f" In any arithmetic {''.join(_ahead(every))}"
     _, low = extent(row["lead_low"] for row in best)
-    return _headline("Rate over size", _ahead(best), [text], low, noise)
+    return _headline("Rate over size", ahead, [text], low, noise)
 
 
-def _libraries(best: Sequence[Row]) -> str:
-    """Name the library, and the tuned library with the number of sizes at which it was measured."""
-    library, tuned = best[0]["library"], best[0]["tuned_library"]
-    known = sum(row["tuned_ratio"] > 0 for row in best)
-    if not known:
-        return library
-    return f"{library} and of {tuned}" + (f" (known at {known} sizes)" if known < len(best) else "")
-
-
-def _ahead(best: Sequence[Row]) -> str:
-    return f"{sum(row['lead_low'] > 1 for row in best)} of {len(best)}"
-
-
-def _behind(best: Sequence[Row]) -> str:
-    behind = sum(row["lead_high"] < 1 for row in best)
-    return f", behind at {behind}" if behind else ""
-
-
-def _ratios(best: Sequence[Row]) -> str:
-    """Give the ratios to the faster library with their sizes; of many those at the sizes of headlines."""
+def _ahead(best: Sequence[Row]) -> tuple[str, str]:
+    """Count the sizes where a rung is ahead, and where behind; with the ratios, of many those at told sizes."""
     shown = best if len(best) < 5 else [row for at in at_told_sizes(best) for row in at]
     ratios = ", ".join(f"{Ratio.to_library(row, 'lead').short} at {formats.size(row)}" for row in shown)
-    return f"Over {'the faster one' if any(row['tuned_ratio'] > 0 for row in best) else 'it'}: {ratios}."
+    over = "the faster one" if any(row["tuned_ratio"] > 0 for row in best) else "it"
+    behind = sum(row["lead_high"] < 1 for row in best)
+    text = f", behind at {behind}" if behind else ""
+    return f"{sum(row['lead_low'] > 1 for row in best)} of {len(best)}", f"{text}. Over {over}: {ratios}."
 
 
 def _headline(name: str, value: str, texts: Sequence[str], low: float, noise: float) -> Headline:
     """A headline, or why it is withheld: ``low`` is the end of its interval, ``noise`` that of its machine."""
+    measured = f"Measured: {' '.join(texts)}"
     if noise > visits.NOISY:
         limit = f"limit {100 * visits.NOISY:.0f} %"
         why = f"This machine is too noisy: visits of a point differ by {formats.beyond(noise, visits.NOISY)} ({limit})"
-        return Headline(name, WITHHELD, f"{why}. End other processes and measure again. Measured: {' '.join(texts)}")
+        return Headline(name, WITHHELD, f"{why}. End other processes and measure again. {measured}")
     if not math.isfinite(low):
         why = f"{UNKNOWN[:1].upper()}{UNKNOWN[1:]}"
-        return Headline(name, WITHHELD, f"{why}. Measure with three or more visits. Measured: {' '.join(texts)}")
+        return Headline(name, WITHHELD, f"{why}. Measure with three or more visits. {measured}")
     return Headline(name, value, *texts[:1], texts[1:])
 
 
@@ -168,7 +160,7 @@ def _told(shown: Sequence[Row], machine: str) -> list[str]:
     parts = [f"{findings.name_of(first)} {where} in {first['dtype']}"]
     parts += [f"{findings.name_of(row)} {formats.rate_text(row)} at {formats.size(row)}" for row in others]
     sentences = ["; ".join(filter(None, [*parts, machine])) + "."]
-    for column, library in (("ratio", first["library"]), ("tuned_ratio", first["tuned_library"])):
+    for column, library in ((column, first[name]) for column, name in LIBRARIES.items()):
         compared = [row for row in shown if math.isfinite(row["ratio"])]
         ratios = [
             (Ratio.to_library(row, column).over(level="95 % CI ") if math.isfinite(row[column]) else "not measured")

@@ -16,12 +16,12 @@ from hpcmm.analysis.why import Known, limit
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
-from hpcmm.parallel import ALGORITHMS
-from hpcmm.report import findings, formats, vega
+from hpcmm.report import findings, formats
+from hpcmm.report.chapters import ranks
 from hpcmm.report.chapters.sizes import ratio_against_size
 from hpcmm.report.chapters.why import clause
 from hpcmm.report.headlines import Headline, by_size, headlines, noise_of
-from hpcmm.report.vega import LINE, PALETTE, Figure, Style
+from hpcmm.report.vega import Figure, Style
 
 HEIGHT = 190  # of a figure; two of them, each with a sentence, fit on one screen beside the first answer
 
@@ -122,6 +122,7 @@ def _over_sizes(
     known = set()
     dtypes = OPERATIONS["matmul"].dtypes
     alone = [each for each in series if each.operation == "matmul" and each.ranks == 1]
+    alone = [each for each in alone if formats.size_is_one_number(each.rows)]
 
     def rank(each: Series) -> tuple:
         """Accelerators first, types in their order, the most sizes first."""
@@ -130,13 +131,9 @@ def _over_sizes(
 
     for each in sorted(alone, key=rank):
         points = each.points
-        if not formats.size_is_one_number(each.rows):
-            continue
         shown = (points["algorithm"] == TEXTBOOK) & (points["result"] == "PASS") & (points["tile"] == 0)
-        for device, here in sorted(
-            analysis.pooled(points[shown]).groupby("device"),
-            key=lambda group: not analysis.on_accelerator(group[1]).any(),
-        ):  # fmt: skip
+        devices = analysis.pooled(points[shown]).groupby("device")
+        for device, here in sorted(devices, key=lambda group: not DEVICES[group[0]].accelerator):
             rows = analysis.row_dicts(here)
             compared = {row["n"] for row in rows if row["role"] == "rung" and row["ratio"] > 0}
             machine, library = rows[0]["machine"], rows[0]["library"]
@@ -156,54 +153,16 @@ def _over_sizes(
 
 
 def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]) -> Iterator[Figure]:
+    """Draw the efficiency over ranks for each type, of the sweep with the most of them; GPUs first."""
     rows = scaling[(scaling["operation"] == "matmul") & (scaling["kind"] == "strong")]
-    for (device, dtype), here in sorted(
+    for _, here in sorted(
         rows.groupby(["device", "dtype"], sort=False), key=lambda group: not analysis.on_accelerator(group[1]).any()
     ):
-        alike = (rows for _, rows in here.groupby(["machine", *base_columns(), "sweep"], sort=False))
-        here = max(alike, key=lambda rows: (rows["ranks"].nunique(), rows["algorithm"].nunique(), rows["flops"].max()))
-        if here["ranks"].nunique() < 3:  # two points are a sentence
-            continue
-        most = here[here["ranks"] == here["ranks"].max()]
-        foreign = most["algorithm"].map(lambda name: bool(ALGORITHMS[name].package))
-        ours = ~foreign & (most["algorithm"] != TEXTBOOK)
-        chosen = {}  # label: the seconds that it is compared by
-        for alike in (most[ours], most[foreign], most[most["algorithm"] == TEXTBOOK]):
-            for prefix in ("", "call_"):
-                timed = alike[alike[prefix + "speedup"].notna() & ((prefix != "") | (alike["algorithm"] != TEXTBOOK))]
-                if not timed.empty and not set(alike["label"]) & set(chosen):
-                    chosen[timed.loc[timed[prefix + "seconds"].idxmin(), "label"]] = prefix
-        if not chosen:
-            continue
-        yield _speedup(here, chosen, styles[most["sweep"].iloc[0]], device, dtype)
-
-
-def _speedup(rows: pd.DataFrame, chosen: Mapping[str, str], style: Mapping, device: str, dtype: str) -> Figure:
-    columns: dict[str, list] = {"label": [], "ranks": [], "speedup": []}
-    own = {}
-    for label, prefix in chosen.items():
-        row = rows[rows["label"] == label].iloc[0]
-        name = f"{row['variant']} {row['algorithm']}" + (", end to end" if prefix else "")
-        own[name] = style[label]
-        if ALGORITHMS[row["algorithm"]].package:  # the library has the colour of the text, nothing else has
-            own[name] = own[name]._replace(color=LINE, strokeDash=[7, 4])
-        elif own[name].color == LINE:
-            used = {each.color for each in own.values()}
-            own[name] = own[name]._replace(color=next(hue for hue in PALETTE if hue not in used))
-        for row in analysis.row_dicts(rows[rows["label"] == label].sort_values("ranks")):
-            if math.isfinite(row[prefix + "speedup"]):
-                for column, value in (("label", name), ("ranks", int(row["ranks"]))):
-                    columns[column].append(value)
-                columns["speedup"].extend(vega.rounded([row[prefix + "speedup"]]))
-    ranks = sorted({1, *columns["ranks"]})
-    x, y = vega.ranks_axis(ranks), vega.quantity("speedup", title="speedup", scale={"domainMin": 0})
-    color, shape, dash = vega.styled("label", list(own), own)
-    tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}, vega.quantity("speedup", format=".3r")]
-    ideal = {"data": {"values": [{"ranks": count, "speedup": count} for count in ranks]}}
-    dotted = vega.layer({"type": "line", "strokeDash": [2, 3], "color": LINE}, x=x, y=y)
-    layers = [ideal | dotted, *vega.curves(x, y, color, shape, dash, tooltip)]
-    on = rows["gpu"].iloc[0] or f"{formats.device(device)}s"
-    caption = f"{dtype}, size {formats.size(rows.iloc[0])} on {on}; dotted: ideal"
-    shown = {"label": "Variant", "ranks": "Ranks", "speedup": "Speedup"}
-    whole = vega.layered(layers, HEIGHT)
-    return Figure(f"over-ranks-{device}-{dtype}", caption, columns, whole, shown, dtype, device, group="over-ranks")
+        alike = (own for _, own in here.groupby(["machine", *base_columns(), "sweep"], sort=False))
+        most = max(alike, key=lambda own: (own["ranks"].nunique(), own["algorithm"].nunique(), own["flops"].max()))
+        row = most.iloc[0]
+        for figure in ranks.scalings(most, styles[row["sweep"]], HEIGHT):
+            on = row["gpu"] or f"{formats.device(figure.device)}s"
+            caption = f"{figure.dtype}, size {formats.size(row)} on {on}: scaling efficiency"
+            name = f"over-ranks-{figure.device}-{figure.dtype}"
+            yield replace(figure, name=name, caption=caption, group="over-ranks")

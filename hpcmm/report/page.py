@@ -105,7 +105,7 @@ def render(
     """Return the page: its head, and each chapter with its views.
 
     ``runs`` are from ``analysis.runs``, ``points`` from ``analysis.points``. Of ``more``, ``opening`` is the first
-    screen; ``kinds`` are the definitions that are needed; ``device`` is the table of the GPUs; ``timings`` is the name
+    screen; ``device`` is the table of the GPUs; ``timings`` is the name
     of the file, ``source`` is from ``store.page_source``, and ``vega`` from ``drawing.script``. ``undrawn`` says why
     figures are not drawn. The page begins with the ``notes``.
     """
@@ -130,7 +130,7 @@ def render(
         device_title=formats.device,
         page_of=why.page_of,
         defined=definitions.defined(),
-        definitions=definitions.shown(more["kinds"]),
+        definitions=definitions.sections(),
         ladders=[operation for operation in OPERATIONS.values() if operation.name in operations],
         embedded=Embedded(),
     )

@@ -9,7 +9,7 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.report import formats
-from hpcmm.report.chapters.chapter import Tabulated, chapter
+from hpcmm.report.chapters.chapter import Experiment, Tabulated, chapter
 from hpcmm.report.formats import billions, conditions, duration, number, rate, rate_unit, rate_unit_of, size_title
 from hpcmm.report.markup import Cell, Table
 from hpcmm.report.points import described
@@ -38,13 +38,15 @@ def efficiencies(series: Series) -> Iterator[Figure]:
         yield Figure(f"energy-{device}", caption, columns, spec, shown, series.dtype, device)
 
 
+STATES = {"sm_clock": ("SM clock, MHz", 1e-6), "memory_clock": ("memory clock, MHz", 1e-6)}
+STATES |= {"temperature": ("temperature, °C", 1.0), "power": ("power, W", 1.0)}
+
+
 def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
     """Draw clocks, temperature and power during the run; ``frame`` is from ``analysis.clock_samples``."""
-    quantities = {"sm_clock": ("SM clock, MHz", 1e-6), "memory_clock": ("memory clock, MHz", 1e-6)}
-    quantities |= {"temperature": ("temperature, °C", 1.0), "power": ("power, W", 1.0)}
     kinds = list(dict.fromkeys(frame["gpu"]))
     hues = {"domain": kinds, "range": list(PALETTE[: len(kinds)])}
-    for name, (title, unit) in quantities.items():
+    for name, (title, unit) in STATES.items():
         rows = frame[frame[name].notna()]
         if rows[name].nunique() < 2:  # a constant is not drawn
             continue
@@ -71,29 +73,19 @@ def energy_table(series: Series, points: Sequence[Row]) -> Table | None:
         return None
     unit = rate_unit_of(points)
     column = unit.column.replace("_per_second", "_per_joule")
-    columns: dict[str, Column] = {
-        size_title(points): of_size,
-        "Device": text("device"),
-        "Rung": text("label"),
-        "Time": lambda row: Cell(duration(row["seconds"])),
-        unit.name: lambda row: Cell(rate(row, unit=unit)),
-    }
+    columns: dict[str, Column] = {size_title(points): of_size, "Device": text("device"), "Rung": text("label")}
+    columns |= {"Time": value("seconds", duration), unit.name: lambda row: Cell(rate(row, unit=unit))}
     if any(row["clock"] > 0 for row in points):
         columns["SM clock"] = lambda row: Cell(clock(row))
     columns |= {
         "Power, W": value("watts", number),
-        f"{rate_unit(series.operation, series.dtype).name} per W": lambda row: Cell(billions(row[column])),
+        f"{rate_unit(series.operation, series.dtype).name} per W": value(column, billions),
     }
     return table(f"Clocks and energy, {conditions(series)}", points, columns, leading=2)
 
 
-CHAPTER = chapter(
-    "clocks",
-    tables=(
-        Tabulated(
-            "energy",
-            lambda series, whole: [row for row in series.rows if row["watts"] > 0],
-            energy_table,
-        ),
-    ),
-)
+def with_energy(series: Series, whole: Experiment) -> list[Row]:
+    return [row for row in series.rows if row["watts"] > 0]
+
+
+CHAPTER = chapter("clocks", tables=(Tabulated("energy", with_energy, energy_table),))

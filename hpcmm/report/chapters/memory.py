@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 import numpy as np
@@ -16,11 +16,11 @@ from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import best, ladders
 from hpcmm.report.chapters.reductions import reach
 from hpcmm.report.chapters.sizes import rate_against_size
-from hpcmm.report.formats import amount, number
-from hpcmm.report.markup import EMPTY, Cell, Table, words
+from hpcmm.report.formats import amount, billions, number
+from hpcmm.report.markup import Table, words
 from hpcmm.report.points import described
 from hpcmm.report.ratio import Ratio
-from hpcmm.report.tables import Column, Row, table
+from hpcmm.report.tables import Column, Row, table, value
 from hpcmm.report.vega import Figure, Style
 
 
@@ -52,9 +52,6 @@ def pitch_gain(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
 def level_table(rows: pd.DataFrame, device: str) -> Table:
     """Make the table of the levels of memory of one device, from ``analysis.levels``."""
 
-    def known(name: str, form: Callable[[Row], str]) -> Column:
-        return lambda row: Cell(form(row)) if math.isfinite(row[name]) else EMPTY
-
     def of(kind: str) -> Column:
         return lambda row: words(
             f"{row[f'{kind}_variant']}, {amount(row[f'{kind}_bytes'])}" if row[f"{kind}_variant"] else ""
@@ -62,10 +59,10 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
 
     columns: dict[str, Column] = {
         "Level": lambda row: words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]]))),
-        "Latency, ns": known("latency_seconds", lambda row: number(row["latency_seconds"] * 1e9)),
-        "Cycles": known("latency_cycles", lambda row: number(row["latency_cycles"])),
+        "Latency, ns": value("latency_seconds", lambda seconds: number(seconds * 1e9)),
+        "Cycles": value("latency_cycles", number),
         "Chase": of("latency"),
-        "Bandwidth, GB/s": known("bytes_per_second", lambda row: number(row["bytes_per_second"] / 1e9)),
+        "Bandwidth, GB/s": value("bytes_per_second", billions),
         "Read by": of("bandwidth"),
     }
     if rows["latency_cycles"].isna().all():  # the clock of a CPU is not known

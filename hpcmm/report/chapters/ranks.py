@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -18,8 +19,8 @@ from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, Experiment, chapter
 from hpcmm.report.chapters.ladder import ladders
 from hpcmm.report.findings import fastest_of, first_series, first_type, quickest
-from hpcmm.report.formats import amount, at_sizes, duration, number, percent, size_title, times, whole
-from hpcmm.report.markup import Cell, Table, grouped, words
+from hpcmm.report.formats import amount, at_sizes, billions, duration, number, percent, size_title, times, whole
+from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, of_size, table, text, value
 from hpcmm.report.vega import AT_ONE, Figure, Style
@@ -27,7 +28,7 @@ from hpcmm.report.vega import AT_ONE, Figure, Style
 PREDICTED = "predicted"  # group of the figures of a model
 
 
-def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
+def scalings(frame: pd.DataFrame, style: Mapping[str, Style], height: int = 300) -> Iterator[Figure]:
     """Draw efficiency over ranks of one sweep; ``frame`` is from ``scaling.speedups``.
 
     There is one figure for each kind of scaling, device and element type, at the largest size. Of each arithmetic it
@@ -60,10 +61,11 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
         at_once = " of all devices at once" if (at["base_ranks"] > 1) else ""
         base = f"the fastest on one rank{at_once} in the same arithmetic"
         caption = f"{kind.capitalize()} scaling{where}, relative to {base}"
-        yield _scaling(analysis.row_dicts(rows[rows["label"].isin(best)]), style, caption, f"{kind}-{device}-{dtype}")
+        figure = _scaling(analysis.row_dicts(rows[rows["label"].isin(best)]), style, caption, height)
+        yield replace(figure, name=f"{kind}-{device}-{dtype}")
 
 
-def _scaling(rows: Sequence[Row], style: Mapping[str, Style], caption: str, name: str) -> Figure:
+def _scaling(rows: Sequence[Row], style: Mapping[str, Style], caption: str, height: int) -> Figure:
     shown = {"series": "Variant", "size": "Size", "of": "Timed", "ranks": "Ranks"}
     shown |= {"efficiency": "Efficiency", "speedup": "Speedup"}
     columns: dict[str, list] = {name: [] for name in shown}
@@ -74,8 +76,8 @@ def _scaling(rows: Sequence[Row], style: Mapping[str, Style], caption: str, name
                 columns["of"].append(what)
                 columns["size"].append(formats.size(row))
                 columns["ranks"].append(int(row["ranks"]))
-                columns["efficiency"].append(float(f"{row[prefix + 'efficiency']:.5g}"))
-                columns["speedup"].append(float(f"{row[prefix + 'speedup']:.5g}"))
+                for name in ("efficiency", "speedup"):
+                    columns[name].extend(vega.rounded([row[prefix + name]], 5))
     labels = list(dict.fromkeys(columns["series"]))
     x, y = vega.ranks_axis(columns["ranks"]), vega.quantity("efficiency", title="efficiency", axis={"format": ".0%"})
     color, shape, _ = vega.styled("series", labels, vega.distinct(rows, style))
@@ -85,7 +87,7 @@ def _scaling(rows: Sequence[Row], style: Mapping[str, Style], caption: str, name
     tooltip += [vega.quantity("efficiency", format=".1%"), vega.quantity("speedup", format=".3r")]
     layers = [AT_ONE, *vega.curves(x, y, color, shape, dash, tooltip)]
     caption = f"{caption}, up to {max(columns['ranks'])} ranks"
-    return Figure(name, caption, columns, vega.layered(layers, 300), shown, rows[0]["dtype"], rows[0]["device"])
+    return Figure("", caption, columns, vega.layered(layers, height), shown, rows[0]["dtype"], rows[0]["device"])
 
 
 def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
@@ -266,24 +268,19 @@ def ranks(rows: Sequence[Row]) -> str:
     return " ".join(texts)
 
 
-EXCHANGE_HEAD = ("Pattern", "Transport", "Ranks", "Type", "Message", "Time")
-EXCHANGE_HEAD += ("Algorithm bandwidth, GB/s", "Bus bandwidth, GB/s")
-
-
 def exchange_table(rows: Sequence[Row]) -> Table:
     """Make the table of ``analysis.links.exchanges``."""
-    lines = []
-    for row in rows:
-        rates = [Cell(number(row[name] / 1e9)) for name in ("algorithm_bytes_per_second", "bus_bytes_per_second")]
-        lines.append(
-            [
-                *(words(text) for text in (row["pattern"], row["transport"], whole(row["ranks"]), row["dtype"])),
-                Cell(amount(row["message_bytes"])),
-                Cell(duration(row["seconds"])),
-                *rates,
-            ]
-        )
-    return Table("Exchanges, all ranks at once", EXCHANGE_HEAD, grouped(lines, 4))
+    columns = {
+        "Pattern": text("pattern"),
+        "Transport": text("transport"),
+        "Ranks": value("ranks", whole),
+        "Type": text("dtype"),
+        "Message": value("message_bytes", amount),
+        "Time": value("seconds", duration),
+        "Algorithm bandwidth, GB/s": value("algorithm_bytes_per_second", billions),
+        "Bus bandwidth, GB/s": value("bus_bytes_per_second", billions),
+    }
+    return table("Exchanges, all ranks at once", rows, columns, leading=4)
 
 
 def over_ranks(sweep: str, rows: Sequence[Row], experiment: Experiment) -> list[tuple[str, Table, Sequence[Row]]]:

@@ -9,12 +9,12 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.report.chapters.chapter import chapter
 from hpcmm.report.markup import EMPTY, Cell, Table
-from hpcmm.report.ratio import Ratio
+from hpcmm.report.ratio import LIBRARIES, Ratio
 from hpcmm.report.tables import Row, libraries, of_size, table, text
 from hpcmm.store import DIMENSIONS
 
 QUESTIONS = {"run": "Any run", "rows": "Any m", "ranks": "Any ranks", "tile": "Any tile", "device": "CPU and GPU"}
-RATIOS = {"ratio": "library", "tuned_ratio": "tuned library"}
+
 ONE_RESULT = ["machine", "operation", "dtype", *DIMENSIONS, "device", "label"]  # of all numbers of ranks
 
 
@@ -34,9 +34,10 @@ def bits_table(frame: pd.DataFrame) -> Table:
     columns |= {"Rung": text("label")}
     asked = [question for question in QUESTIONS if points[f"first_{question}"].notna().any()]
     columns |= {QUESTIONS[question]: (lambda row, question=question: row[of(question)]) for question in asked}
-    for column, library in RATIOS.items():
+    for column, library in LIBRARIES.items():
         if any(line[column] == line[column] for line in lines):
-            columns[f"× {library}, 1 rank"] = lambda row, column=column: Cell(Ratio.to_library(row, column).short)
+            title = f"× {library.replace('_', ' ')}, 1 rank"
+            columns[title] = lambda row, column=column: Cell(Ratio.to_library(row, column).short)
     title = f"Equal bits of {points['operation'].iloc[0]}, and the speed over the library"
     alone = analysis.row_dicts(points[points["ranks"] == 1])
     return table("; ".join(filter(None, (title, libraries(alone)))), lines, columns, leading=3)
@@ -46,7 +47,7 @@ def line_of(group: pd.DataFrame) -> dict:
     """Return the line of one variant and algorithm: the answer to each question, from its numbers of ranks."""
     first = analysis.row_dicts(group)[0]
     alone = group[group["ranks"] == 1]
-    ratios = {column: alone[column].iloc[0] if len(alone) else float("nan") for column in RATIOS}
+    ratios = {column: alone[column].iloc[0] if len(alone) else float("nan") for column in LIBRARIES}
     answers = {of(question): answer(analysis.row_dicts(group), question) for question in QUESTIONS}
     return {name: first[name] for name in (*ONE_RESULT, "arithmetic")} | ratios | answers
 

@@ -112,7 +112,7 @@ def count(value: float) -> str:
 
 
 FORMS = {"number": formats.number, "percent": formats.percent, "count": count, "amount": formats.amount}
-ELSEWHERE = "The difference is in instructions or in waiting; the file counts neither."
+
 UNEXPLAINED = {
     "counters": "The reason is not known: no counter and no resource in the file differs in this direction.",
     "resources": "The reason is not known: the file lacks counters of one rung, and the resources do not explain it.",
@@ -152,8 +152,6 @@ def reason(step: Step) -> str:
     if step.verdict in ("faster", "slower"):
         if reasons:
             parts.append(f"{reasons}." if parts else _sentence(reasons))
-        elif step.same:
-            parts.append(f"The accesses to memory are the same: {clause(step.same)}. {ELSEWHERE}")
         else:
             parts.append(UNEXPLAINED[step.source])
         if reasons and despite:
