@@ -103,9 +103,8 @@ class Comparison:
 def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool = False) -> Comparison:
     """Compare two timings files.
 
-    ``scope`` is a key of ``SCOPES``. An algorithm that is timed in only one way is compared by that one. Raise
-    ComparisonError if the files have no point in common, or if devices or cache settings differ, unless they are to be
-    compared ``anyway``.
+    ``scope`` is a key of ``SCOPES``. Raise ComparisonError if the files have no point in common, or if devices or cache
+    settings differ, unless they are to be compared ``anyway``.
     """
     kinds, notes = differences(before, after)
     if kinds and not anyway:

@@ -44,10 +44,7 @@ def compared(
     reference: Mapping[str, Any] | None = None,
     detect: Mapping[str, float] | None = None,
 ) -> Check:
-    """Compare the devices in each measurement; the parameters are as in ``check`` and ``Check``.
-
-    ``detect`` has the slowdown that a sweep must be able to show, by its name.
-    """
+    """Compare the devices in each measurement; ``detect`` has the slowdown that each sweep must be able to show."""
     measured, detect = [*measured, *joined(measured)], detect or {}
     comparison = Comparison(subjects, measured, reference or {}, detect)
     findings = []
@@ -248,10 +245,8 @@ def _skewness(measured: Sequence[np.ndarray]) -> float:
 
 
 def _tail(differences: np.ndarray, skewness: float, share: float) -> float:
-    """Return the difference that a healthy device exceeds with this probability.
-
-    Its scale is that of both halves, which varies by less than that of the slow half alone.
-    """
+    """Return the difference that a healthy device exceeds with this probability."""
+    # the scale is that of both halves, which varies by less than that of the slow half alone
     scale = _scale(differences)[0] / np.interp(skewness, SKEWNESSES, _family()[0])
     return float(np.median(differences) + scale * math.expm1(-skewness * NORMAL.inv_cdf(share)) / skewness)
 

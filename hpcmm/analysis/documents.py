@@ -34,10 +34,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Pair:
-    """A number of a document and ours, in one unit; either may be a text.
-
-    A counter is not ``compared``: those of two generations of GPUs count other things.
-    """
+    """A number of a document and ours, in one unit; either may be a text. Counters are not ``compared``."""
 
     document: float | str | None
     ours: float | str
@@ -124,10 +121,7 @@ def documents(columns: Columns, frame: pd.DataFrame) -> list[Document]:
 
 @dataclass(frozen=True)
 class Points:
-    """The points of one machine, its profiles and its levels of memory; ``gpu`` is the name of its GPU.
-
-    ``part`` is the part of its CPU that the points on the CPU had, if they had one.
-    """
+    """The points of one machine, its profiles and levels of memory, and the names of its GPU and part of a CPU."""
 
     machine: str
     gpu: str

@@ -248,10 +248,7 @@ class Evidence:
         ]
 
     def _contrasted(self, taken: pd.DataFrame) -> pd.DataFrame:
-        """Return the difference of each measurement between its first visit and the others.
-
-        ``size`` is in standard errors of the prior: those by the visits of a measurement itself would hide its states.
-        """
+        """Return the difference of each measurement between its first visit and the others, in errors of the prior."""
         at = taken["measurement"].to_numpy()
         others = taken["visit"] != taken.groupby("measurement")["visit"].transform("first")
         parts = taken["log"].groupby([at, others]).agg(["median", "size"]).unstack()
@@ -263,6 +260,7 @@ class Evidence:
         spreads = (noise.median_spread(parts["size"].to_numpy(int)) ** 2).sum(axis=1)
         for device in dict.fromkeys(self.device[rows]):
             here = self.device[rows] == device
+            # those by the visits of a measurement itself would hide its states
             variance, _ = self.known.get(device, noise.UNKNOWN).at(self.centre[rows[here]])
             found[here] /= np.sqrt(np.maximum(variance, noise.LEAST**2) * spreads[here])
         return pd.DataFrame({"row": rows, "size": found})[self._own[rows]]
@@ -296,10 +294,7 @@ class Evidence:
         return Controls(self.centre[rows].mean(axis=1), differences, errors, self._kinds[rows[:, 0]], same)
 
     def differences(self, first: np.ndarray, second: np.ndarray, device: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return log ratios of measurements of one device, and the errors that their visits explain.
-
-        ``first`` and ``second`` have a row for each difference: the rows of all files that it averages.
-        """
+        """Return log ratios of measurements, by the rows of all files that each averages, and the errors by visits."""
         centres = [self.centre[at].mean(axis=1) for at in (first, second)]
         both = np.concatenate([first, second], axis=1)
         freedom = self._freedom[both].sum(axis=1)
@@ -377,10 +372,7 @@ def _levels(taken: pd.DataFrame, frame: pd.DataFrame) -> np.ndarray:
 
 
 def keys_of(frames: Sequence[pd.DataFrame], by_machine: bool = False) -> list[list[tuple]]:
-    """Return a key for each point of several files. It has the machine if ``by_machine``, or if one file has several.
-
-    If a file lacks the column of a scalar, none of its points has that scalar.
-    """
+    """Return a key for each point of several files, with the machine if ``by_machine``, or if one file has several."""
     scalars = {name for operation in OPERATIONS.values() for name in operation.scalars}
     names = [name for name in IDENTITY if not name.startswith("contender")]
     names = list(dict.fromkeys([*names, *dimensions(), *sorted(scalars)]))

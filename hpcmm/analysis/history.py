@@ -36,10 +36,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Step:
-    """A change of a point: the first run after it, and the median seconds before and after.
-
-    ``change.verdict`` is ``"faster"`` or ``"slower"``; or ``"broken"`` or ``"mended"``, with NaN for all numbers.
-    """
+    """A change of a point: the first run after it, and the median seconds before and after; NaN if a result changed."""
 
     run: int
     before: float
@@ -106,11 +103,7 @@ class History:
 
 
 def history(files: Mapping[str, Columns], scope: str = "kernel") -> History:
-    """Follow each point of several timings files, by their names, through time.
-
-    ``scope`` is a key of ``compare.SCOPES``. An algorithm that is timed in only one way is followed by that one. Raise
-    HistoryError if no point is in two of the files.
-    """
+    """Follow each point of several timings files, by their names, through time; ``scope`` is one of ``compare``."""
     order = sorted(files, key=lambda name: (_date(files[name]), name))
     columns = [files[name] for name in order]
     runs = _runs(order, columns)

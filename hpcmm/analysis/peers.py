@@ -108,10 +108,8 @@ class Times:
 
     @functools.cached_property
     def behind(self) -> np.ndarray:
-        """The time of each rank over the median of its peers: the median over visits, of two visits the smaller one.
-
-        For joined measurements it is the lower quartile, because a burst of load may last for several of them.
-        """
+        """The time of each rank over the median of its peers: the median over visits, of two visits the smaller one."""
+        # of joined measurements the lower quartile, because a burst of load may last for several of them
         return np.sort(self.logs - self.level, axis=1)[:, (self.logs.shape[1] - 1) // (4 if self.joined else 2)]
 
     def spread(self, shared: bool, prior: tuple[float, float]) -> Spread:
@@ -173,10 +171,7 @@ def joined(measured: Sequence[Times]) -> list[Times]:
 
 
 def groups_of(measured: Sequence[Times]) -> list[Times]:
-    """Join the measurements that differ in size only, and those of a sweep that are as steady.
-
-    The visits of all of them are visits of the joined measurement.
-    """
+    """Join the measurements that differ in size only, and those of a sweep that are as steady, as visits of one."""
     groups: dict[str, list[Times]] = {}
     for times in measured:
         if times.comparable and times.group:

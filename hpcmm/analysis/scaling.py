@@ -173,10 +173,7 @@ Copies = Mapping[int, Mapping[str, cost.Line]]  # the lines of the phases of ``T
 
 @dataclass(frozen=True)
 class Model:
-    """The cost model of a measured point, with lines fitted on its number of ranks.
-
-    ``noise`` is half the interquartile range of its repetitions, relative to the median.
-    """
+    """The cost model of a measured point; ``noise`` is half the interquartile range of its repetitions, relative."""
 
     row: Mapping[str, Any]
     machine: cost.Machine
@@ -212,11 +209,8 @@ class Model:
         return predict(operation, shape, element.itemsize, ranks, machine)
 
     def scaled(self, ranks: int) -> float:
-        """Predict other ranks: the measured time, multiplied with the ratio of the model's times.
-
-        A short reduction varies by more than its model.
-        """
-        if self.machine.combine:
+        """Predict other ranks: the measured time, multiplied with the ratio of the model's times."""
+        if self.machine.combine:  # a short reduction varies by more than its model
             return self.predict(ranks)
         return self.seconds * self.predict(ranks) / self.predict(self.row["ranks"])
 

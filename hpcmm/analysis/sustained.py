@@ -36,10 +36,7 @@ def intervals(columns: Columns) -> pd.DataFrame:
 
 
 def times(rows: pd.DataFrame, ranks: int) -> dict[str, np.ndarray]:
-    """Return the seconds of a product on each rank (rows) in each part of the time (columns), by its name.
-
-    A product without an interval of some rank in some part is dropped.
-    """
+    """Return the seconds of a product on each rank (rows) in each part of the time (columns), if all have them."""
     found = {}
     seconds = rows.assign(each=rows["busy"] / rows["products"])
     for (dtype, n), own in seconds[seconds["part"] >= 0].groupby(["dtype", "n"]):

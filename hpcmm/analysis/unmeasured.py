@@ -22,9 +22,8 @@ from hpcmm.system.text import short_revision
 def unmeasured(columns: Columns) -> list[dict[str, Any]]:
     """Return rows for the group ``omitted``: points that the config of a run requests and no file has.
 
-    A merged file may hold single jobs of an experiment, whose other jobs no file lists. ``columns`` are those of a
-    file, or of several files joined. The reason names the revision of the run. A config that this version cannot read,
-    or one with extensions, is a row without a variant.
+    A merged file may hold single jobs of an experiment, whose other jobs no file lists. A config that this version
+    cannot read, or one with extensions, is a row without a variant.
     """
     listed_rows = columns["omitted"]
     measured = set(_measured(columns))

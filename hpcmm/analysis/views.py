@@ -61,10 +61,7 @@ def series(frame: pd.DataFrame) -> Iterator[Series]:
 
 
 def of_sweeps(columns: Columns, frame: pd.DataFrame, names: Sequence[str]) -> tuple[Columns, pd.DataFrame]:
-    """Return some sweeps of a file and of its ``measurements``, whose numbers stay those of the whole file.
-
-    Raise HpcmmError if the file does not have one of them.
-    """
+    """Return some sweeps of a file and of its ``measurements``, whose numbers stay those of the whole file."""
     known = [*dict.fromkeys(frame["sweep"]), *dict.fromkeys(columns["omitted"]["sweep"])]
     for name in names:
         if name not in known:
@@ -136,10 +133,9 @@ def ladder(rows: Iterable[Row]) -> list[Row]:
 
 
 def phases(rows: Sequence[Row]) -> list[Row]:
-    """Return the points that were timed end to end, with the share of each phase.
+    """Return the points that were timed end to end, with ``share_<phase>`` of each phase in the end-to-end time.
 
-    ``share_<phase>`` is the median of the phase divided by the median end-to-end time. A phase is timed on its slowest
-    rank, so with several ranks the shares may add up to more than 1.
+    A phase is timed on its slowest rank, so with several ranks the shares may add up to more than 1.
     """
     timed = [row for row in rows if row["call_seconds"] > 0]
     return [
@@ -148,10 +144,7 @@ def phases(rows: Sequence[Row]) -> list[Row]:
 
 
 def pooled(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return points with the times and rates over all visits of their contenders at their problems.
-
-    A contender then has one time at a problem on a kind of machine, in whichever sweep or job it was measured.
-    """
+    """Return points with times and rates over all visits of their contenders at their problems, in any sweep or job."""
     times = {f"seconds{end}": rows[f"pooled_{end.removeprefix('_') or 'seconds'}"] for end in ("", "_low", "_high")}
     counts = ("flops", "bytes")
     rates = {f"{of}_per_second{end}": rows[of] / times[f"seconds{other}"] for of in counts for end, other in ENDS}
@@ -225,10 +218,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
 
 
 def clock_samples(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return clocks, temperature and power of the GPU of rank 0: about ``MOST_STATES`` medians of adjacent samples.
-
-    ``part`` counts the stretches of samples of one kind of GPU, ``gpu``.
-    """
+    """Return the state of the GPU of rank 0, as medians of adjacent samples of one kind of GPU, a ``part``."""
     samples = columns["samples"]
     state = pd.DataFrame({name: np.asarray(samples[name], float) for name in STATES if name != "throttle_reasons"})
     known = state.notna().any(axis=1) & (samples["rank"] == 0)

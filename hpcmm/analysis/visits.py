@@ -110,12 +110,9 @@ def alike(frame: pd.DataFrame, added: Sequence[str], *more: str) -> np.ndarray:
 
 
 def priors(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray) -> dict[str, noise.Prior]:
-    """Return the prior of each device, from the variances between visits that its measurements show.
-
-    A measurement with several visits has a variance of its own. Those with one visit are combined if they
-    have the same contender and problem: a baseline is measured beside each variant, and each time is a visit.
-    """
+    """Return the prior of each device, from the variances between visits that its measurements show."""
     own = gathered(visits["measurement"].to_numpy(), visits["log"].to_numpy(), len(frame))
+    # those with one visit are combined: a baseline is measured beside each variant, and each time is a visit
     single = visits[own["count"].to_numpy()[visits["measurement"]] == 1]
     of_group = groups[single["measurement"].to_numpy(int)]
     several = gathered(of_group, single["log"].to_numpy(), int(groups.max(initial=-1)) + 1)

@@ -120,11 +120,9 @@ def work_of(operation: str) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """The counters and resources of a timings file, by point and by rung.
+    """The counters and resources of a timings file, by point and rung, with keys that begin with ``COUNTED``.
 
-    Counters are those of a kernel on one GPU, and so are resources; both have keys that begin with ``COUNTED``.
-    ``gpus`` has the GPU of each rank of a run,
-    ``cpus`` the record of its CPU.
+    ``gpus`` has the GPU of each rank of a run, ``cpus`` the record of its CPU.
     """
 
     resources: Mapping[tuple, Row]
@@ -237,11 +235,8 @@ class Known:
         return found
 
     def _profile(self, row: Row) -> Row | None:
-        """Find the counters of the rung, or of an element type of the same size, or an operation with these kernels.
-
-        Profiles are of one rank, whose kernel has another share of the problem than one of several ranks.
-        """
-        if row["ranks"] != PROFILED_RANKS:
+        """Find the counters of the rung, or of an element type of the same size, or an operation with these kernels."""
+        if row["ranks"] != PROFILED_RANKS:  # whose kernel has another share of the problem
             return None
         size, folder = DTYPES[row["dtype"]].itemsize, OPERATIONS[row["operation"]].kernels
         dtypes = [row["dtype"], *(name for name, each in DTYPES.items() if each.itemsize == size)]

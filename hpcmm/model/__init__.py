@@ -80,10 +80,7 @@ class Geometry:
         return {}
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
-        """Return the launches of one run, in order; an empty result needs none.
-
-        The arrays are the operands and the workspace.
-        """
+        """Return the launches of one run on operands and workspace, in order; an empty result needs none."""
         raise NotImplementedError
 
     def builds(self) -> tuple[Geometry, ...]:
@@ -238,10 +235,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: its operands, its ladder, and functions of a ``Task``.
-
-    Operations may share kernels.
-    """
+    """One operation: its operands, its ladder, and functions of a ``Task``. Operations may share kernels."""
 
     name: str
     kernels: str  # the folder of the sources, and the name of the function that each of them exports
@@ -417,10 +411,7 @@ class Task:
 
     @property
     def pick(self) -> str:
-        """The rung that runs, if this variant picks one, what its geometry picks, and what picked it if not a model.
-
-        It is empty if nothing is picked.
-        """
+        """The rung that runs, if this variant picks one, what its geometry picks, and what picked it if not a model."""
         picked, chooser = self.picked, self.variant.picks or self.geometry
         rung = picked.variant.name if self.variant.picks else ""
         tile = picked.geometry.pick(picked) if picked.geometry else ""

@@ -61,10 +61,7 @@ class DType:
         return stored.view(self._type).astype(np.float32) if self.ml_dtype else stored
 
     def stored(self, numbers: np.ndarray) -> np.ndarray:
-        """Return numbers rounded to the nearest elements, ties to even, in the type of ``storage``.
-
-        Numbers beyond the largest one become infinite, or NaN in a type without infinities.
-        """
+        """Return numbers rounded to the nearest elements, ties to even; larger ones become infinite, or else NaN."""
         return numbers.astype(self._type).view(self.storage)
 
     @property

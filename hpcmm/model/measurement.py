@@ -18,10 +18,7 @@ FILE, TIMINGS, PAGE = "raw/{}.h5", "timings.h5", "report.html"
 
 @dataclass(frozen=True)
 class Point:
-    """One point to measure: a variant at one shape, element type, set of scalars and number of ranks.
-
-    Operation, variant, element type and algorithm are names of records.
-    """
+    """One point to measure: a variant at one shape, element type, set of scalars and number of ranks."""
 
     operation: str
     variant: str
@@ -99,10 +96,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Job:
-    """Batches on one device with one number of ranks that the same processes measure, one after another.
-
-    A job has the name of its first batch.
-    """
+    """Batches that the same processes measure, one after another; a job has the name of its first batch."""
 
     batches: tuple[Batch, ...]
 

@@ -224,10 +224,7 @@ class Folder:
             self.drawings.append(self.background.submit(drawing.svgs, [self.stills[name] for name in waiting]))
 
     def write_stills(self) -> list[str]:
-        """Write the figures; one that could not be drawn has no file, not even that of an earlier report.
-
-        Return why figures are not drawn.
-        """
+        """Write the figures; return why some are not drawn: those have no file, not even that of an earlier report."""
         undrawn = []
         for name, svg in zip(self.begun, chain.from_iterable(each.result() for each in self.drawings), strict=True):
             if isinstance(svg, str):

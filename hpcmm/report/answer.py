@@ -27,10 +27,7 @@ ONLY: Mapping[str, Callable[[Mapping], bool]] = {
 
 
 def answer(columns: Columns, frame: pd.DataFrame) -> list[str]:
-    """Return three to six lines: the fastest rung of each type, whether to believe it, and what was not measured.
-
-    ``frame`` is ``measurements(columns)``.
-    """
+    """Return the fastest rung of each type, whether to believe it, and what was not measured, in three to six lines."""
     summary = analysis.summary(columns, frame)
     return [*_fastest(frame), _noise(summary), _counts(summary)]
 

@@ -32,10 +32,7 @@ class DrawingError(HpcmmError):
 
 
 def svgs(specs: Sequence[str]) -> list[str | DrawingError]:
-    """Draw Vega-Lite specifications as SVG, about 20 ms each; a figure that cannot be drawn is an error in its place.
-
-    Other processes draw and leave one core to this process. A drawing can abort its process.
-    """
+    """Draw Vega-Lite specifications as SVG in other processes; a figure that cannot be drawn is an error."""
     if not specs:
         return []
     workers = max(1, min(4, len(os.sched_getaffinity(0)) - 1, len(specs) // 24))

@@ -101,10 +101,7 @@ def times(ratio: float) -> str:
 
 
 def rate(row: Mapping, prefix: str = "", unit: RateUnit | None = None) -> str:
-    """Format a rate in a unit, by default 10⁹ per second.
-
-    A rate below 1 TFLOP/s in a table of TFLOP/s has its own unit, ``"0.430 GFLOP/s"``.
-    """
+    """Format a rate in a unit, by default 10⁹ per second; one below 1 TFLOP/s among TFLOP/s with its own."""
     unit = unit or rate_unit(row["operation"], row["dtype"])
     column = prefix + unit.column
     if unit.scale == TERA and row[column] < TERA:

@@ -30,10 +30,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Headline:
-    """A finding at the top of the report: a title, a number, what was measured, and further sentences.
-
-    ``machine``, ``device`` and ``dtype`` are what it is about, if there is a choice.
-    """
+    """A finding at the top of the report: title, number, text, further sentences, and what it is about."""
 
     name: str
     value: str
@@ -52,8 +49,8 @@ def headlines(
 ) -> list[Headline]:
     """Return the fastest product, the highest bandwidth of a sum, and the efficiency on the most ranks.
 
-    ``machines`` are the names of several kinds of machine, from ``formats.machines``; without them, those of ``frame``.
-    ``whole`` has all measurements, if ``frame`` has some of them: the noise is that of the machine.
+    ``machines`` are from ``formats.machines``. If ``frame`` has some measurements only, ``whole`` has all: noise is
+    that of the machine.
     """
     whole = frame if whole is None else whole
     rows = findings.timed_rungs(frame)
@@ -107,10 +104,7 @@ def at_told_sizes(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def by_size(rows: Sequence[Row], noise: float = math.nan) -> Headline:
-    """Compare the fastest rung at each size with the library; ``rows`` are of one device and type.
-
-    A rung is ahead if it is faster than the library and the tuned library.
-    """
+    """Compare the fastest rung at each size with the faster library; ``rows`` are of one device and type."""
     rungs = [row for row in rows if row["role"] == "rung" and row["lead"] > 0]
     plain = [row for row in rungs if not row["arithmetic"]]
     every, best = (sorted(findings.fastest_of(each or rungs, "n"), key=lambda row: row["n"]) for each in (rungs, plain))
@@ -151,10 +145,7 @@ def _headline(name: str, value: str, texts: Sequence[str], low: float, noise: fl
 
 
 def _told(shown: Sequence[Row], machine: str) -> list[str]:
-    """Return a sentence on the fastest rung at each size, and one on its speed over each library.
-
-    The fraction of the limit is not in them: the first screen gives it as the reason.
-    """
+    """Return a sentence on the fastest rung at each size, and one on its speed over each library."""
     first, *others = shown
     where = f"on the {formats.device(first['device'])} at {formats.size(first)}"
     parts = [f"{findings.name_of(first)} {where} in {first['dtype']}"]

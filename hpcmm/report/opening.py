@@ -28,10 +28,7 @@ HEIGHT = 190  # of a figure; two of them, each with a sentence, fit on one scree
 
 @dataclass(frozen=True)
 class Opening:
-    """One question of the first screen: its title, and figures of which the page shows one, each with a sentence.
-
-    Without figures, the page shows one of ``headlines``.
-    """
+    """One question of the first screen: figures of which the page shows one, each with a headline, or headlines."""
 
     title: str
     figures: Sequence[Figure]
@@ -45,11 +42,7 @@ def panels(
     styles: Mapping[str, Mapping[str, Style]],
     known: Known,
 ) -> list[Opening]:
-    """Return the panels that the measurements allow.
-
-    ``frame`` is from ``analysis.measurements``, ``scaling`` from ``scaling.speedups``; ``styles`` are those of each
-    sweep.
-    """
+    """Return the panels that the measurements allow; ``styles`` are those of each sweep."""
     machines = formats.machines(frame["machine"])
 
     def told(name: str, **about: str) -> Headline | None:

@@ -66,10 +66,7 @@ class View:
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices of the switch of the page: machines, element types, devices, and sizes by the kind of problem.
-
-    The first type is shown at first: that of the most points.
-    """
+    """The choices of the switch of the page; the first type, that of the most points, is shown at first."""
 
     machines: Mapping[str, str]
     dtypes: Sequence[str]
@@ -176,10 +173,7 @@ def unique(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def states(summary: Summary, views: Sequence[View]) -> list[tuple[str, str]]:
-    """Return the states of a chapter for the navigation, as pairs of a CSS class and a text.
-
-    Failures that a sweep expects do not mark its chapter.
-    """
+    """Return the states of a chapter for the navigation, as pairs of a CSS class and a text."""
     names = {view.sweep for view in views if view.sweep}
     if not names:
         return []

@@ -23,10 +23,7 @@ COURSES = (
 
 
 def figures(rows: pd.DataFrame, names: Sequence[str]) -> list[Figure]:
-    """Draw the rate of each element type, clock, temperature, power and throttle reasons of each device over time.
-
-    ``rows`` are from ``analysis.sustained.intervals``, ``names`` are those of the ranks.
-    """
+    """Draw rates, clock, temperature, power and throttle reasons of each device over time, from ``intervals``."""
     found = []
     for dtype, own in rows.groupby("dtype"):
         caption = f"Sustained products in {dtype}: rate of each device"

@@ -69,11 +69,7 @@ class Figure:
 
 
 def still(figure: Figure, titles: Sequence[str]) -> str:
-    """Return Vega-Lite with data for the figure at a fixed size on white, for papers and slides.
-
-    The first fonts have the metrics of the one that the renderer measures text with. The margin has room for a wider
-    fallback font.
-    """
+    """Return Vega-Lite with data for the figure at a fixed size on white, with room for a wider fallback font."""
     lines = [line for title in titles for line in textwrap.wrap(title, 90)]
     title = {"text": lines, "anchor": "start", "frame": "bounds", "fontWeight": "normal", "offset": 12}
     spec = figure.spec | {"width": 560, "padding": 24, "title": title, "data": {"name": "points"}}

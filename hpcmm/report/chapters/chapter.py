@@ -45,10 +45,7 @@ class Experiment:
 
 
 class Tabulated(NamedTuple):
-    """A table of each series: ``rows`` selects its rows, ``table`` makes it, or returns None.
-
-    The files of a sweep have the name of the sweep, then ``kind``, a key of ``csv_files.COLUMNS``.
-    """
+    """A table of each series: its rows, and its form, or None; ``kind`` is a key of ``csv_files.COLUMNS``."""
 
     kind: str
     rows: Callable[[Series, Experiment], Sequence[Row]]

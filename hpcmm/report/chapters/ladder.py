@@ -227,10 +227,7 @@ def tuned_cell(row: Row) -> Cell:
 
 
 def ladder_table(series: Series) -> Table | None:
-    """Make the table of the ladder at each size: time, rate, step and cumulative speedup of each rung.
-
-    None for a product at several sizes.
-    """
+    """Make the table of the ladder at each size; None for a product at several sizes."""
 
     def if_passed(cell: Column, otherwise: Column = lambda row: EMPTY) -> Column:
         return lambda row: cell(row) if row["result"] == "PASS" else otherwise(row)

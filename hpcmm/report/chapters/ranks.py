@@ -29,10 +29,9 @@ PREDICTED = "predicted"  # group of the figures of a model
 
 
 def scalings(frame: pd.DataFrame, style: Mapping[str, Style], height: int = 300) -> Iterator[Figure]:
-    """Draw efficiency over ranks of one sweep; ``frame`` is from ``scaling.speedups``.
+    """Draw efficiency over ranks of one sweep, for each kind of scaling, device and element type, at the largest size.
 
-    There is one figure for each kind of scaling, device and element type, at the largest size. Of each arithmetic it
-    shows the two labels that are fastest on the most ranks by the kernel alone, and the two fastest end to end.
+    Of each arithmetic it shows the two labels that are fastest on the most ranks by the kernel alone, and end to end.
     """
     for (kind, device, dtype, setting), rows in frame.groupby(["kind", "device", "dtype", "setting"], sort=False):
         if kind == "memory-constrained":  # its table has the numbers; no question of its own
@@ -91,11 +90,7 @@ def _scaling(rows: Sequence[Row], style: Mapping[str, Style], caption: str, heig
 
 
 def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
-    """Draw predicted rates of the largest problem of a sweep over ranks, with the measured rates.
-
-    ``frame`` is from ``scaling.predictions``. Nothing is drawn for so few measured ranks that they could not
-    contradict the model.
-    """
+    """Draw predicted and measured rates of the largest problem of a sweep over ranks, from ``scaling.predictions``."""
     for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
         if rows["measured_ranks"].max() < CONTRADICTING:
             continue
@@ -164,10 +159,7 @@ def scaling_table(rows: Sequence[Row]) -> Table:
 
 
 def prediction_table(rows: Sequence[Row]) -> Table:
-    """Make the table of predicted and measured times of the largest problem, from ``scaling.predictions``.
-
-    It has other numbers of ranks than the measured ones only if these could contradict the model.
-    """
+    """Make the table of predicted and measured times of the largest problem, from ``scaling.predictions``."""
     rows = [row for row in rows if row["measured_ranks"] >= CONTRADICTING or row["seconds"] > 0]
     most: dict[tuple, float] = {}
     for row in rows:

@@ -30,10 +30,7 @@ RATIOS = 5  # of rungs in a figure of ratios, beside the tuned library
 
 
 def ratio_against_size(series: Series, style: Mapping[str, Style], height: int = 300) -> Iterator[Figure]:
-    """Draw the speed of the fastest rungs relative to the library, with that of the tuned library.
-
-    Nothing is drawn for one or two sizes, or where no rung has a ratio.
-    """
+    """Draw the speed of the fastest rungs relative to the library, with that of the tuned library."""
     known = [
         row
         for row in series.rows
@@ -74,7 +71,6 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
     """Draw GFLOP/s or GB/s of the kernel alone with 95 % intervals, the baselines and the hardware limits.
 
     Baselines are thick dashed lines in the colour of the text, above the others. Of many rungs the fastest are shown.
-    Nothing is drawn for one or two sizes, which do not make a curve.
     """
     column = formats.rate_column(series.operation)
     timed = [row for row in series.rows if row[column] > 0]
@@ -162,10 +158,7 @@ def _arithmetics(known: Sequence[Row], series: Series) -> str:
 
 
 def _fastest(known: Sequence[Row], lines: int) -> tuple[Sequence[Row], str]:
-    """Return the rows of the libraries and of at most ``lines`` rungs, and a text about the rungs that are not shown.
-
-    These are the rungs that lag least behind the fastest of their device, in the median over sizes.
-    """
+    """Return the rows of the libraries and of at most ``lines`` rungs, and a text about those that are not shown."""
     names = ("device", *dimensions())
     rungs = [(row, tuple(row[name] for name in names)) for row in known if row["role"] == "rung"]
     if len({row["label"] for row, _ in rungs}) <= lines:
@@ -173,7 +166,7 @@ def _fastest(known: Sequence[Row], lines: int) -> tuple[Sequence[Row], str]:
     least: dict[tuple, float] = {}
     for row, at in rungs:
         least[at] = min(row["seconds"], least.get(at, math.inf))
-    lags: dict[str, list[float]] = {}
+    lags: dict[str, list[float]] = {}  # behind the fastest of the device; the median over sizes counts
     for row, at in rungs:
         lags.setdefault(row["label"], []).append(row["seconds"] / least[at])
     kept = sorted(lags, key=lambda label: (median(lags[label]), label))[:lines]
@@ -230,10 +223,7 @@ def against_tuned(row: Row) -> str:
 
 
 def size_table(series: Series, most: int | None = None) -> Table:
-    """Make the table of sizes by variants: kernel rate, ratio to the baseline, fraction of the limit, PASS or FAIL.
-
-    It has at most ``most`` sizes, if that is given.
-    """
+    """Make the table of at most ``most`` sizes by variants: kernel rate, ratio to the baseline, part of the limit."""
     labels = vega.first_of_labels(series.rows)
     points, which = at_sizes(series.rows, most or len(series.rows))
     unit, lines = rate_unit_of(series.rows), []

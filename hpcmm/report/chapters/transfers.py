@@ -146,11 +146,7 @@ ACTIVITIES = {
 
 
 def activity_table(series: Series, activities: Sequence[Row]) -> Table | None:
-    """Make the table of copies and kernels as a profiler lists them; None if no call moved anything.
-
-    ``activities`` are the rows of ``analysis.activities`` that belong to the series. For each activity, page-locked
-    and pageable memory are in adjacent rows.
-    """
+    """Make the table of copies and kernels as a profiler lists them, from ``analysis.activities``; None without any."""
     activities = [row for row in activities if DEVICES[row["device"]].accelerator or row["ranks"] > 1]
     if not activities:
         return None

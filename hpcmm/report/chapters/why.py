@@ -174,8 +174,7 @@ def sentence(step: Step) -> str:
 def rows(steps: Sequence[Step]) -> list[dict[str, str]]:
     """Return the lines of a ladder: names of both rungs, the effect, its cause, all sentences, and the rung's page.
 
-    Of many steps, those beside the climb are ``aside``. Of the others, that with the largest effect has its drawing, if
-    it has a cause and a drawing.
+    Of many steps, those beside the climb are ``aside``. Of the others, that with the largest effect has its drawing.
     """
     climb = _climb(steps) if len(steps) > MOST_STEPS else steps
     drawn = [step for step in climb if cause(step) and next(drawings.of(_page(step)), "")]
