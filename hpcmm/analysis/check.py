@@ -3,8 +3,6 @@
 All ranks do the same work at the same time, so their times are comparable.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence

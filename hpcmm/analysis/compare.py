@@ -1,7 +1,5 @@
 """Compare two timings files point by point, by their visits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields

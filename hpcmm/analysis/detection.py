@@ -4,8 +4,6 @@ A device that is slow in all sizes is found by less than a fault of one size. Fr
 slow half shows the tail of healthy devices.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

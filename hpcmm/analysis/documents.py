@@ -6,7 +6,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -16,7 +16,7 @@ from hpcmm.analysis import occupancy
 from hpcmm.analysis.levels import levels
 from hpcmm.analysis.tidy import Columns, mapping, points, profiles, row_dicts, runs
 from hpcmm.model import TEXTBOOK
-from hpcmm.model.capabilities import WARP, block_limits, block_on, capability, tile_phase
+from hpcmm.model.capabilities import WARP, Capability, block_limits, block_on, capability, tile_phase
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES
@@ -79,6 +79,10 @@ class Answered:
     def pairs(self) -> list[Pair]:
         return [pair for column in self.columns for pair in column.pairs]
 
+    @property
+    def measured(self) -> int:
+        return sum(pair.measured for pair in self.pairs)
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -89,6 +93,10 @@ class Curve:
     unit: str
     lines: Mapping[str, Sequence[tuple[int, float]]]
     machine: str
+
+    @property
+    def measured(self) -> int:
+        return sum(map(len, self.lines.values()))
 
 
 @dataclass(frozen=True)
@@ -109,12 +117,14 @@ def written() -> Mapping[str, Any]:
 
 
 def documents(columns: Columns, frame: pd.DataFrame) -> list[Document]:
-    """Return the course documents with the numbers of a timings file; ``frame`` is ``measurements(columns)``."""
+    """Return the course documents with the numbers of the machine that has the most of them, for each table."""
     machines = Points.of_machines(columns, frame)
     found = []
     for number, each in written().items():
-        tables = [_answered(table, machines) for table in each["tables"]]
-        curves = [_drawn(figure, machines) for figure in each.get("figures", ())]
+        tables, curves = (
+            [max((made(part, machine) for machine in machines), key=lambda one: one.measured) for part in parts]
+            for made, parts in ((_answered, each["tables"]), (_drawn, each.get("figures", ())))
+        )
         found.append(Document(number, each["title"], each["source"], each["hardware"], tables, curves))
     return found
 
@@ -153,9 +163,19 @@ class Points:
         found.sort(key=lambda each: -sum(map(len, each.points.values())))
         return found or [cls("", "", "", {}, {}, {})]
 
+    def named(self, devices: Iterable[str]) -> str:
+        """Return the name of the GPU if no number is of the CPU, else that of the machine."""
+        if self.gpu and all(DEVICES[device].accelerator for device in devices):
+            return self.gpu
+        named = not self.part or self.part in self.machine
+        return self.machine if named else f"{self.machine}; on the CPU {self.part}"
+
     def find(self, at: Row) -> Row | None:
         """Return the point of a cell: of several runs that with the most visits, of several tiles the fastest."""
-        rows = self.points.get((at["operation"], at["variant"], at["dtype"], _asked(at)), ())
+        dimensions = OPERATIONS[at["operation"]].dimensions
+        n = (at["n"],) * len(dimensions) if "n" in at else None  # None: a number that is the same for all
+        shape = tuple(at["shape"]) if "shape" in at else n
+        rows = self.points.get((at["operation"], at["variant"], at["dtype"], shape), ())
         rows = [row for row in rows if (row["memory"] == "pageable") == (at["memory"] == "pageable")]
         if at["tile"]:
             rows = [row for row in rows if row["tile"] == at["tile"]]
@@ -169,7 +189,7 @@ class Points:
         if source == "capability":
             return float(getattr(capability(at["like"]), name))
         if source == "resident":
-            return float(RESIDENT[name](_limits(at), at["tile"]))
+            return float(_resident(name, capability(at["like"]), at["tile"], at.get("sm_shared", 0)))
         if source == "level":
             return _known(self.levels.get(at["level"], {}).get(name, math.nan))
         row = self.find(at)
@@ -191,11 +211,6 @@ KEPT = ("operation", "dtype", "n", "shape", "memory")  # what the lower point of
 
 def _shape(row: Row) -> tuple[int, ...]:
     return tuple(int(row[name]) for name in OPERATIONS[row["operation"]].dimensions)
-
-
-def _asked(at: Row) -> tuple[int, ...] | None:
-    dimensions = OPERATIONS[at["operation"]].dimensions
-    return tuple(at["shape"]) if "shape" in at else (at["n"],) * len(dimensions) if "n" in at else None
 
 
 def _counted(row: Row) -> tuple:
@@ -246,50 +261,23 @@ COUNTED: Mapping[str, Callable[[Row, Row], float]] = {
 }
 
 
-def _limits(at: Row) -> Mapping[str, int]:
-    """Return the blocks that each resource of an SM allows, for a product with square tiles of float32."""
-    like, tile = capability(at["like"]), at["tile"]
+def _resident(name: str, like: Capability, tile: int, sm_shared: int) -> float:
+    """Return a number of blocks, warps, threads or loads on an SM, for a product with square tiles of float32."""
     shared = 2 * tile**2 * DTYPES["float32"].itemsize
-    block = block_on(like, (tile, tile), shared, sm_shared=at.get("sm_shared", 0))
-    return block_limits(block, like)
+    limits = block_limits(block_on(like, (tile, tile), shared, sm_shared=sm_shared), like)
+    least = min(limits.values())
+    numbers = {"least": least, "all threads": least * tile**2, "warps": least * tile**2 // WARP}
+    return (limits | numbers | {"loads": limits["shared memory"] * tile_phase(tile, tile, tile)[0]})[name]
 
 
-RESIDENT: Mapping[str, Callable[[Mapping[str, int], int], float]] = {
-    "threads": lambda limits, tile: limits["threads"],
-    "shared memory": lambda limits, tile: limits["shared memory"],
-    "least": lambda limits, tile: min(limits.values()),
-    "all threads": lambda limits, tile: min(limits.values()) * tile**2,
-    "warps": lambda limits, tile: min(limits.values()) * tile**2 // WARP,
-    "loads": lambda limits, tile: limits["shared memory"] * tile_phase(tile, tile, tile)[0],
-}
-
-
-def _answered(table: Row, machines: Sequence[Points]) -> Answered:
-    known = [_columns(table, machine) for machine in machines]
-    counts = [sum(pair.measured for column in columns for pair in column.pairs) for columns in known]
-    best = counts.index(max(counts))
+def _answered(table: Row, machine: Points) -> Answered:
     parts = (table["at"], *table["rows"], *table["columns"])
     operation = OPERATIONS[table["at"].get("operation", USUAL["operation"])]
     devices = {operation.variant(part["variant"]).device for part in parts if "variant" in part}
     needs_points = bool(devices) or any("level" in part for part in parts)
-    machine = machines[best]
-    return Answered(
-        caption=table["caption"],
-        axis=table["axis"],
-        rows=[str(row["name"]) for row in table["rows"]],
-        columns=known[best],
-        needs_points=needs_points,
-        machine=_named(machine, devices) if counts[best] and needs_points else "",
-        why=" ".join(table["why"].split()),
-    )
-
-
-def _named(machine: Points, devices: Iterable[str]) -> str:
-    on_gpu = all(DEVICES[device].accelerator for device in devices)
-    if on_gpu and machine.gpu:
-        return machine.gpu
-    named = not machine.part or machine.part in machine.machine
-    return machine.machine if named else f"{machine.machine}; on the CPU {machine.part}"
+    names, why = [str(row["name"]) for row in table["rows"]], " ".join(table["why"].split())
+    found = Answered(table["caption"], table["axis"], names, _columns(table, machine), needs_points, "", why)
+    return replace(found, machine=machine.named(devices)) if needs_points and found.measured else found
 
 
 def _columns(table: Row, machine: Points) -> list[Column]:
@@ -315,15 +303,11 @@ def _in_unit(value: float | str, unit: str) -> float | str:
     return value if isinstance(value, str) else value / UNITS[unit]
 
 
-def _drawn(figure: Row, machines: Sequence[Points]) -> Curve:
+def _drawn(figure: Row, machine: Points) -> Curve:
     sizes = range(figure["sizes"]["start"], figure["sizes"]["stop"] + 1, figure["sizes"]["step"])
-    known = []
-    for machine in machines:
-        lines = {}
-        for line in figure["lines"]:
-            values = [(n, _in_unit(machine.value(USUAL | line | {"n": n}), figure["unit"])) for n in sizes]
-            lines[line["name"]] = [(n, value) for n, value in values if not isinstance(value, str)]
-        devices = {OPERATIONS["matmul"].variant(line["variant"]).device for line in figure["lines"]}
-        named = _named(machine, devices)
-        known.append(Curve(figure["name"], figure["caption"], figure["unit"], lines, named))
-    return max(known, key=lambda curve: sum(map(len, curve.lines.values())))
+    lines = {}
+    for line in figure["lines"]:
+        values = [(n, _in_unit(machine.value(USUAL | line | {"n": n}), figure["unit"])) for n in sizes]
+        lines[line["name"]] = [(n, value) for n, value in values if not isinstance(value, str)]
+    devices = {OPERATIONS["matmul"].variant(line["variant"]).device for line in figure["lines"]}
+    return Curve(figure["name"], figure["caption"], figure["unit"], lines, machine.named(devices))

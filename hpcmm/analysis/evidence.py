@@ -10,8 +10,6 @@ elsewhere links, exchanges between ranks, and operations without a library. Thei
 own, show how heavy the tails of their differences are, too.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The result of a check of nodes or GPUs: devices, findings and the verdict."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The trend of each point over many runs, and the runs at which it changed."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence

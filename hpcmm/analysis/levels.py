@@ -1,7 +1,5 @@
 """The levels of memory of each device: latency and bandwidth, from the operations that measure them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The libraries that rungs are compared with: their versions, and ratios to a library whose algorithm was tuned."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

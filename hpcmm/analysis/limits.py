@@ -1,7 +1,5 @@
 """Peak rates: arithmetic of GPUs and CPUs from units and clock, memory of GPUs from clock and bus width."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

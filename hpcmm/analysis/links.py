@@ -1,7 +1,5 @@
 """Times and bandwidths of exchanges, between ranks or with a host, as defined by OSU's benchmarks and nccl-tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Resources of a CUDA kernel on a multiprocessor (SM), and its occupancy."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from dataclasses import astuple

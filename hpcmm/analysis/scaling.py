@@ -1,7 +1,5 @@
 """Speedup and efficiency over ranks, and predictions of the cost model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, prod

@@ -1,7 +1,5 @@
 """Sustained products over time, and the counters of errors before and after them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

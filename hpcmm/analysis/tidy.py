@@ -3,8 +3,6 @@
 Units are seconds, counts and plain ratios. The report formats GFLOP/s, GB/s and significant digits.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Mapping, Sequence

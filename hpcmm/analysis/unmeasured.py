@@ -1,7 +1,5 @@
 """Points that the configs of a file's runs request, and that no run of the file measured."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

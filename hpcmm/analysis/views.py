@@ -1,7 +1,5 @@
 """Views of the measurements for tables and figures: series, ladders, rooflines, phases and counts."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

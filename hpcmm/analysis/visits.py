@@ -4,8 +4,6 @@ A visit is the repetitions that one process measured of a contender at a point. 
 of its repetitions, as a logarithm. ``noise`` has the statistics.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

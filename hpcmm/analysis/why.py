@@ -137,13 +137,11 @@ class Known:
         rows = rows[rows[list(RESOURCES)].notna().all(axis=1)]
         names = [*COUNTED, "ranks", "variant", "tile", "multiprocessors", *dimensions(), *RESOURCES]
         resources = {_key(row, *COUNTED, "ranks", *dimensions()): row for row in row_dicts(rows[names])}
-        profiled = profiles(columns).sort_values(
-            list(dimensions()), kind="stable"
-        )  # of several sizes the largest counts
+        profiled = profiles(columns).sort_values(list(dimensions()), kind="stable")  # the largest size counts
         counters = {_key(row, *COUNTED): row for row in row_dicts(profiled) if row["result"] == "PASS"}
-        gpus = {i: gpus_of(run["provenance"]) for i, run in enumerate(runs(columns))}
-        cpus = {i: mapping(run["provenance"].get("cpu")) for i, run in enumerate(runs(columns))}
-        return cls(resources, counters, gpus, cpus)
+        provenances = [run["provenance"] for run in runs(columns)]
+        gpus = dict(enumerate(map(gpus_of, provenances)))
+        return cls(resources, counters, gpus, {i: mapping(each.get("cpu")) for i, each in enumerate(provenances)})
 
     def facts(self, row: Row) -> dict[str, Any]:
         """Return the quantities of a point, and the use of each unit; NaN if unknown."""
@@ -169,13 +167,10 @@ class Known:
     def _of_events(self, row: Row) -> dict[str, Any]:
         if not row["cpu_instructions"] > 0:
             return {}
-        work = math.prod(int(row[name]) for name in OPERATIONS[row["operation"]].dimensions)
-        return {
-            "counted": row["dtype"],
-            "cpu_instructions": row["cpu_instructions"] / work,
-            "l1_missed_bytes": LINE * row["cpu_l1_misses"] / work,
-            "missed_bytes": LINE * row["cpu_cache_misses"] / work,
-        }
+        work = _work(row)
+        missed = {"l1_missed_bytes": row["cpu_l1_misses"], "missed_bytes": row["cpu_cache_misses"]}
+        found = {name: LINE * lines / work for name, lines in missed.items()}
+        return found | {"counted": row["dtype"], "cpu_instructions": row["cpu_instructions"] / work}
 
     def _of_resources(self, row: Row) -> dict[str, Any]:
         kernel = self.resources.get(_key(row, *COUNTED, "ranks", *dimensions()))
@@ -193,17 +188,14 @@ class Known:
                 found["elements_per_thread"] = math.prod(task.geometry.covered(task)) / threads
         elif not others:
             found["elements_per_thread"] = max(1.0, row[first] / (blocks * threads * row["ranks"]))
-        places = kernel["resident_blocks"] * self._multiprocessors(row)
-        if places > 0:
-            found["filled"] = blocks / places / math.ceil(blocks / places)
-        return found
+        waves = blocks / (kernel["resident_blocks"] * self._multiprocessors(row) or math.nan)
+        return found | ({"filled": waves / math.ceil(waves)} if waves > 0 else {})
 
     def _of_counters(self, row: Row) -> dict[str, Any]:
         counted = self._profile(row)
         if counted is None:
             return {}
-        operation = OPERATIONS[row["operation"]]
-        work = math.prod(int(counted[name]) for name in operation.dimensions)
+        work = _work(counted)
         found = {name: value for name, value in counted.items() if isinstance(value, float)}
         of = "" if counted["operation"] == row["operation"] else f"{counted['operation']} in "
         found |= {"counted": of + counted["dtype"], "launches": float(counted["launches"])}
@@ -270,6 +262,10 @@ def _counted_seconds(row: Row, counted: Row, work: int) -> float:
     return row["seconds"] if same and counted["launches"] == 1 else math.nan
 
 
+def _work(row: Row) -> int:
+    return math.prod(int(row[name]) for name in OPERATIONS[row["operation"]].dimensions)
+
+
 def _key(row: Row, *names: str) -> tuple:
     return tuple(row[name] for name in names)
 
@@ -298,9 +294,8 @@ def _step(below: Row, rung: Row, known: Known) -> Step:
         changed = [each for each in changed if each.use >= IDLE or math.isnan(each.use)]
     helping, hurting = ([each for each in changed if each.helps is helps] for helps in (True, False))
     reasons, despite = {"faster": (helping, hurting), "slower": (hurting, helping)}.get(verdict, (changed, []))
-    if [each.name for each in reasons] == ["threads_used"] and abs(math.log(ratio)) > reasons[0].size + math.log(
-        BEYOND
-    ):
+    beyond = abs(math.log(ratio)) - math.log(BEYOND)
+    if [each.name for each in reasons] == ["threads_used"] and beyond > reasons[0].size:
         reasons = []
     units = _other_units(before, after, rung, below, verdict)
     if verdict in ("faster", "slower") and not (units or reasons):
@@ -426,10 +421,8 @@ def limit(row: Row, facts: Row) -> Evidence:
     if facts["sm"] >= BUSY:
         text = f"the busiest unit of the SM is busy {{}} of the time; the counters do not name it ({names})"
         return Evidence(text, ((facts["sm"], "percent"), *numbers))
-    if waits:
-        most = max(waits, key=waits.__getitem__)
-        text = f"no counted unit is busy ({names}); warps wait longest for {most}, {{}} of their time"
-        return Evidence(text, (*numbers, (waits[most], "percent")))
-    return Evidence(
-        f"no counted unit is busy ({names}): the kernel waits, but the counters do not show for what", numbers
-    )
+    text = f"no counted unit is busy ({names}"
+    if not waits:
+        return Evidence(f"{text}): the kernel waits, but the counters do not show for what", numbers)
+    most = max(waits, key=waits.__getitem__)
+    return Evidence(f"{text}); warps wait longest for {most}, {{}} of their time", (*numbers, (waits[most], "percent")))

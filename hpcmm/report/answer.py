@@ -1,7 +1,5 @@
 """The answer of a timings file in a few lines of text, and its points as a table."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 

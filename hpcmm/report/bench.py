@@ -1,7 +1,5 @@
 """The results of ``hpcmm bench``: verdicts and times, as JSON and as text."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A check as a table for the terminal and as a page."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A comparison of two timings files as a page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from hpcmm import analysis, store

@@ -1,7 +1,5 @@
 """The CSV files of the report: their columns in order, in plain units and with every digit."""
 
-from __future__ import annotations
-
 import csv as csv_module
 import io
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Definitions of all numbers, rendered as HTML in the report and as Markdown in the documentation."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Figures as SVG, and the script that draws them in a browser; separate processes make both."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """Measured points for other programs: JSON, CSV, Prometheus' text format and Bencher Metric Format."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Findings of a sweep: short sentences, each computed from its points."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

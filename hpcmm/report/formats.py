@@ -1,7 +1,5 @@
 """Format numbers, times, sizes and conditions: three significant digits, and a fitting unit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The grades of submissions as a page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

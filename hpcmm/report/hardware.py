@@ -1,7 +1,5 @@
 """Tables of the GPUs and of their use by kernels: resources, occupancy, counters, properties."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

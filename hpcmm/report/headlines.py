@@ -5,8 +5,6 @@ of the courses and the largest one. Times are medians over all visits, so that a
 problem. All headlines about a machine are withheld if it is too noisy, and any one without an interval.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

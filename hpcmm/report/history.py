@@ -1,7 +1,5 @@
 """A history as a table for the terminal and as a page."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables of formatted cells, and their Markdown, LaTeX and plain text."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The first screen of the page: the fastest rung in sentences, beside the library over sizes, and over ranks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

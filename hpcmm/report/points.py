@@ -1,7 +1,5 @@
 """Shared parts of the figures of a series: their columns, tooltips and tables of values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from hpcmm.analysis import Series

@@ -1,7 +1,5 @@
 """A page in the look of the report with counts, notes, figures and tables: for comparisons, histories, checks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

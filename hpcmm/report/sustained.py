@@ -1,7 +1,5 @@
 """Sustained products as figures over time and as tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The tables of the report: rounded for Markdown, LaTeX and HTML, with every digit for CSV."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Shared parts of the figures in Vega-Lite: colours, marks, axes, and the class of a figure."""
 
-from __future__ import annotations
-
 import json
 import math
 import textwrap

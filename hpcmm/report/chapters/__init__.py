@@ -1,7 +1,5 @@
 """The chapters of the page in reading order, and what each shows of a sweep."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 from typing import Any

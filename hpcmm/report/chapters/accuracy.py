@@ -1,7 +1,5 @@
 """Errors of each arithmetic on several kinds of data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hpcmm.analysis import Series

@@ -1,7 +1,5 @@
 """What a chapter of the page is: a question, the figures, sentences and tables that answer it, and their CSV files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,14 +1,12 @@
 """The tables of the course documents, each number of a document beside ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from hpcmm.analysis.documents import Answered, Column, Curve, Document, Pair
 from hpcmm.report.chapters.chapter import chapter
 from hpcmm.report.formats import number, times
 from hpcmm.report.markup import EMPTY, Cell, Table, words
-from hpcmm.report.vega import DASHES, PALETTE, Figure, category, layer, quantity, rounded
+from hpcmm.report.vega import DASHES, PALETTE, Figure, Spec, category, layer, quantity, rounded
 
 TIMES, RATES, COUNTS = ("s", "ms", "µs"), ("GFLOP/s", "GB/s"), ("", "K", "KB")
 ENOUGH = 0.5  # share of the cells of a document that are measured, from which the page shows it
@@ -17,8 +15,8 @@ WITH_CURVES = 2  # sizes at least of a line
 
 def is_shown(document: Document) -> bool:
     """Whether the points of a file answer a document: at least half of the cells that need points have them."""
-    pairs = [pair for table in document.tables if table.needs_points for pair in table.pairs]
-    return sum(pair.measured for pair in pairs) >= ENOUGH * len(pairs)
+    tables = [table for table in document.tables if table.needs_points]
+    return sum(table.measured for table in tables) >= ENOUGH * sum(len(table.pairs) for table in tables)
 
 
 def course_table(answered: Answered, number_of: str) -> Table:
@@ -107,15 +105,14 @@ def _curve(curve: Curve) -> Figure:
     columns = {"line": list(names), "n": list(sizes), "value": rounded(values)}
     along = {"scale": {"zero": False, "nice": False}, "axis": {"format": "d", "labelOverlap": "greedy"}}
     dense = max(sizes) - min(sizes) < 200  # the steps are small beside the rate
-    ranges = {"color": PALETTE, "strokeDash": DASHES}
     lines = list(curve.lines)
-    scales = {channel: {"domain": lines, "range": list(each[: len(lines)])} for channel, each in ranges.items()}
+    channels: dict[str, Spec] = {"x": quantity("n", title="N", **along)}
+    channels["y"] = quantity("value", title=curve.unit, scale={"zero": not dense})
+    for channel, each in {"color": PALETTE, "strokeDash": DASHES}.items():
+        scale = {"domain": lines, "range": list(each[: len(lines)])}
+        channels[channel] = category("line", legend={"title": None}, scale=scale)
     tooltip = [{"field": "line"}, {"field": "n"}, quantity("value", title=curve.unit, format=",.4r")]
-    hues = {channel: category("line", legend={"title": None}, scale=scale) for channel, scale in scales.items()}
-    y = quantity("value", title=curve.unit, scale={"zero": not dense})
-    line = layer(
-        {"type": "line", "strokeWidth": 1.75}, x=quantity("n", title="N", **along), y=y, **hues, tooltip=tooltip
-    )
+    line = layer({"type": "line", "strokeWidth": 1.75}, **channels, tooltip=tooltip)
     spec = {"width": "container", "height": 280} | line
     shown = {"line": "Line", "n": "N", "value": curve.unit}
     return Figure(curve.name, f"{curve.caption}; {curve.machine}", columns, spec, shown)

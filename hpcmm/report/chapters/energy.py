@@ -1,7 +1,5 @@
 """Energy of the kernels, and the state of the GPU during the run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Padded rows beside rows without padding."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median

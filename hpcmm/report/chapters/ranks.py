@@ -1,7 +1,5 @@
 """Scaling over ranks, and the predictions of the cost model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

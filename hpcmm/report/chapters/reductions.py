@@ -1,7 +1,5 @@
 """Reductions: the share of the memory bandwidth."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hpcmm import analysis

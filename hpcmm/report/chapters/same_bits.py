@@ -1,7 +1,5 @@
 """Same bits: what the bits of each result depend on, as measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

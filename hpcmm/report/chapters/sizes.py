@@ -1,7 +1,5 @@
 """Rates over sizes and shapes."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

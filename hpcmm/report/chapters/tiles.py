@@ -1,7 +1,5 @@
 """The effect of the width of a tile."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median

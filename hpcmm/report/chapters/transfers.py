@@ -1,7 +1,5 @@
 """End-to-end calls with their copies."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

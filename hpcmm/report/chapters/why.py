@@ -1,7 +1,5 @@
 """Rooflines."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -113,6 +111,7 @@ def count(value: float) -> str:
 
 FORMS = {"number": formats.number, "percent": formats.percent, "count": count, "amount": formats.amount}
 
+FROM = {"resources": "resources", "traffic": "source"}  # where reasons come from, besides counters
 UNEXPLAINED = {
     "counters": "The reason is not known: no counter and no resource in the file differs in this direction.",
     "resources": "The reason is not known: the file lacks counters of one rung, and the resources do not explain it.",
@@ -142,23 +141,19 @@ def verdict(step: Step) -> str:
 
 def reason(step: Step) -> str:
     reasons, despite = ("; ".join(map(clause, each)) for each in (step.reasons, step.despite))
+    clear = step.verdict in ("faster", "slower")
     parts = []
-    if step.source == "resources" and step.reasons:
-        parts.append("From the resources, without counters:")
-    if step.source == "traffic" and step.reasons:
-        parts.append("From the source, without counters:")
+    if step.source in FROM and step.reasons:
+        parts.append(f"From the {FROM[step.source]}, without counters:")
     if step.counted:
         parts.append(f"By the counters of {step.counted}:")
-    if step.verdict in ("faster", "slower"):
-        if reasons:
-            parts.append(f"{reasons}." if parts else _sentence(reasons))
-        else:
-            parts.append(UNEXPLAINED[step.source])
-        if reasons and despite:
-            parts.append(f"Against it: {despite}.")
-    elif reasons:
+    if reasons:
         effect = "what changed: " if step.verdict == "unclear" else "changes without significant effect: "
-        parts.append(f"{effect}{reasons}." if parts else _sentence(f"{effect}{reasons}"))
+        text = reasons if clear else f"{effect}{reasons}"
+        parts.append(f"{text}." if parts else _sentence(text))
+        parts += [f"Against it: {despite}."] if clear and despite else []
+    elif clear:
+        parts.append(UNEXPLAINED[step.source])
     elif step.source != "nothing":
         none = f"no {step.source.removesuffix('s')} differs by more than 10 %"
         parts.append(f"{none}." if parts else _sentence(none))
@@ -171,13 +166,14 @@ def sentence(step: Step) -> str:
     return " ".join(filter(None, (f"{effect(step)}.", reason(step), limit)))
 
 
-def rows(steps: Sequence[Step]) -> list[dict[str, str]]:
+def rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
     """Return the lines of a ladder: names of both rungs, the effect, its cause, all sentences, and the rung's page.
 
     Of many steps, those beside the climb are ``aside``. Of the others, that with the largest effect has its drawing.
     """
     climb = _climb(steps) if len(steps) > MOST_STEPS else steps
-    drawn = [step for step in climb if cause(step) and next(drawings.of(_page(step)), "")]
+    pictures = {id(step): next(drawings.of(_page(step)), "") for step in climb if cause(step)}
+    drawn = [step for step in climb if pictures.get(id(step))]
     largest = max(drawn, key=lambda step: abs(math.log(step.ratio)), default=None)
     return [
         {
@@ -189,7 +185,7 @@ def rows(steps: Sequence[Step]) -> list[dict[str, str]]:
             "text": sentence(step),
             "aside": not any(step is other for other in climb),
             "page": _page(step),
-            "picture": next(drawings.of(_page(step))) if step is largest else "",
+            "picture": pictures[id(step)] if step is largest else "",
         }
         for step in steps
     ]
@@ -221,13 +217,14 @@ def cause(step: Step) -> str:
 def notes(steps: Sequence[Step]) -> list[str]:
     """List the steps without a cause: steps without a significant difference, and steps whose cause is not known."""
     without = [step for step in steps if not cause(step)]
-    unknown = [step.rung["rung"] for step in without if step.verdict in ("faster", "slower")]
-    same = [step.rung["rung"] for step in without if step.verdict not in ("faster", "slower")]
+    unknown = [step for step in without if step.verdict in ("faster", "slower")]
+    same = [step.rung["rung"] for step in without if step not in unknown]
     texts = [f"No significant difference: {', '.join(same)}."] if same else []
     if unknown:
-        source = {step.source for step in without if step.rung["rung"] in unknown}
-        why = UNEXPLAINED[source.pop()] if len(source) == 1 else "The reason is not known."
-        texts.append(f"{', '.join(unknown)}: {why[:1].lower()}{why[1:]}")
+        sources = {step.source for step in unknown}
+        why = UNEXPLAINED[sources.pop()] if len(sources) == 1 else "The reason is not known."
+        names = ", ".join(step.rung["rung"] for step in unknown)
+        texts.append(f"{names}: {why[:1].lower()}{why[1:]}")
     return texts
 
 
