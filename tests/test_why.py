@@ -142,17 +142,6 @@ def test_a_change_without_effect_names_the_idle_unit():
     )
 
 
-def test_a_slower_rung_with_the_same_accesses_is_not_explained():
-    rows = [product("tiled_padded", 1e-3), product("register_1d", 1.2e-3)]
-    profiles = [
-        counted("matmul", name, **loads(2, 4, time) | {"shared_loads": 0.0})
-        for name, time in (("tiled_padded", 1e-3), ("register_1d", 1.2e-3))
-    ]
-    (step,) = explained(rows, profiles)
-    assert step.reasons == () and "the file counts neither" in steps.sentence(step)
-    assert "both move 8.00 B through L1 and take 0 wavefronts" in steps.sentence(step)
-
-
 def waiting(cycles, **stalls):
     """Counters of waiting, in cycles per instruction issued."""
     return {"warp_cycles": cycles, **{f"stall_{name}": value for name, value in stalls.items()}}

@@ -28,6 +28,7 @@ from hpcmm.analysis.views import (
     by_size,
     climbs,
     clock_samples,
+    grouped,
     ladder,
     largest,
     of_sweeps,
@@ -37,4 +38,5 @@ from hpcmm.analysis.views import (
     rooflines,
     series,
     summary,
+    values,
 )

@@ -141,8 +141,7 @@ class Check:
             "inconclusive": self.blind,
             "devices": [vars(subject) for subject in self.subjects],
             "findings": [
-                {"rank": each.subject.rank, "node": each.subject.node, "slot": each.subject.slot}
-                | {"uuid": each.subject.uuid, "measurement": each.measurement, "against": each.against}
+                {**vars(each.subject), "measurement": each.measurement, "against": each.against}
                 | {"source": each.source.rank if each.source else None}
                 | {name: finite(getattr(each, name)) for name in ("seconds", "slowdown", "p", "least", "detectable")}
                 | {"slow": each.slow}

@@ -1,6 +1,6 @@
 """Speedup and efficiency over ranks, and predictions of the cost model."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, prod
 from statistics import median
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import Columns, is_own, mapping, points, row_dicts, runs
+from hpcmm.analysis import Columns, grouped, is_own, mapping, points, row_dicts, runs, values
 from hpcmm.model import ALONE, TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
@@ -140,10 +140,10 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     models, rows = _models(columns, frame), []
     # one rank exchanges nothing, so it cannot predict several
     several = sorted((each for each in models if each.row["ranks"] > 1), key=lambda each: each.size)
-    last = {_key(model.row, ONE): model for model in several}
+    last = {values(model.row, ONE): model for model in several}
     for model in models:
         measured = model.row["ranks"]
-        largest = last.get(_key(model.row, ONE)) is model
+        largest = last.get(values(model.row, ONE)) is model
         further = [2**power for power in range((REACH * measured).bit_length())] if largest else []
         for ranks in sorted({measured, *further}):
             seconds = model.seconds if ranks == measured else np.nan
@@ -152,10 +152,6 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     errors = _held_out(models)
     errors = (errors["predicted_seconds"] / errors["seconds"] - 1).abs().groupby([errors[name] for name in ALGORITHM])
     return _tabulated(rows, NAMES).join(errors.median().rename("held_out"), on=ALGORITHM)
-
-
-def _key(row: Mapping[str, Any], names: Iterable[str]) -> tuple:
-    return tuple(row[name] for name in names)
 
 
 def _tabulated(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
@@ -219,9 +215,7 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
     frame = frame[~frame["superseded"] & (frame["result"] == "PASS")]
     alike = ["operation", "contender", "dtype", "device", "machine"]
     timed = [*alike, "contender_algorithm", "ranks", *dimensions(), "seconds", "call_seconds", "call_kernel"]
-    comparable: dict[tuple, list[dict[str, Any]]] = {}
-    for row in row_dicts(frame[[*timed, *(f"call_{phase}" for phase in MOVES)]]):
-        comparable.setdefault(_key(row, alike), []).append(row)
+    comparable = grouped(row_dicts(frame[[*timed, *(f"call_{phase}" for phase in MOVES)]]), *alike)
     current = points(frame)
     others = current["algorithm"] != TEXTBOOK
     at = [current[name] for name in ("sweep", "operation", "variant", "dtype")]
@@ -238,7 +232,7 @@ def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
         operation, algorithm = OPERATIONS[row["operation"]], ALGORITHMS[row["algorithm"]]
         if algorithm.predict is None:
             continue
-        kind = _key(row, ("operation", "variant", "dtype", "device", "machine"))
+        kind = values(row, ("operation", "variant", "dtype", "device", "machine"))
         # each reduction has its own cost of combining
         lines = (*kind, row["ranks"], row["run"], algorithm.name if is_reduction(operation) else "")
         if lines not in machines:
@@ -259,7 +253,7 @@ def _combined_alike(models: Sequence[Model]) -> list[Model]:
     for model in models:
         row, combine = model.row, model.machine.combine
         keys.append(
-            (*_key(row, ("operation", "algorithm", "device", "machine", "ranks")), combine and _how_combined(row))
+            (*values(row, ("operation", "algorithm", "device", "machine", "ranks")), combine and _how_combined(row))
         )
         if combine:
             seconds.setdefault(keys[-1], {})[row["variant"], row["dtype"]] = combine(row["ranks"])
@@ -298,7 +292,7 @@ def _held_out(models: Sequence[Model]) -> pd.DataFrame:
     alike: dict[tuple, list[Model]] = {}
     for model in models:
         if model.row["ranks"] > 1 and model.seconds > 0:
-            key = _key(model.row, (*ALGORITHM, "variant", "machine", "setting", *dimensions()))
+            key = values(model.row, (*ALGORITHM, "variant", "machine", "setting", *dimensions()))
             alike.setdefault(key, []).append(model)
     rows = []
     for own in alike.values():

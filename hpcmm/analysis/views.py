@@ -72,13 +72,22 @@ def of_sweeps(columns: Columns, frame: pd.DataFrame, names: Sequence[str]) -> tu
 
 
 # A report asks hundreds of times for a few rows: as mappings they take a tenth of the time of pandas.
+def values(row: Row, names: Iterable[str]) -> tuple:
+    """Return some values of a row, such as those that identify it."""
+    return tuple(row[name] for name in names)
+
+
+def grouped(rows: Iterable[Row], *names: str) -> dict[tuple, list[Row]]:
+    """Return the rows with the same values, in the order of their first rows."""
+    found: dict[tuple, list[Row]] = {}
+    for row in rows:
+        found.setdefault(values(row, names), []).append(row)
+    return found
+
+
 def by_size(rows: Iterable[Row]) -> dict[tuple[int, ...], list[Row]]:
     """Return the rows of each shape, in the order of their first rows."""
-    found: dict[tuple[int, ...], list[Row]] = {}
-    names = dimensions()
-    for row in rows:
-        found.setdefault(tuple(row[name] for name in names), []).append(row)
-    return found
+    return grouped(rows, *dimensions())
 
 
 def largest(rows: Sequence[Row]) -> list[Row]:
@@ -103,19 +112,17 @@ def ladder(rows: Iterable[Row]) -> list[Row]:
     and a FAIL have no ``step``.
     """
 
-    def place(row: Row) -> tuple:
-        return tuple(row[name] for name in (*dimensions(), "device"))
-
-    found = sorted(rows, key=lambda row: (*place(row), row["place"]))
+    names = (*dimensions(), "device")
+    found = sorted(rows, key=lambda row: values(row, (*names, "place")))
     first: dict[tuple, float] = {}  # seconds; NaN where it failed
     tiles: dict[tuple, dict[int, Row]] = {}
     for row in filter(climbs, found):
-        first.setdefault(place(row), row["seconds"])
-        tiles.setdefault((*place(row), row["memory"], row["variant"]), {})[row["tile"]] = row
+        first.setdefault(values(row, names), row["seconds"])
+        tiles.setdefault(values(row, (*names, "memory", "variant")), {})[row["tile"]] = row
     parents = {v.name: v.counterpart for name in {row["operation"] for row in found} for v in OPERATIONS[name].ladder}
     steps = []
     for row in found:
-        at = (*place(row), row["memory"])
+        at = values(row, (*names, "memory"))
         name = parents.get(row["variant"], "") if climbs(row) else ""
         while name and (*at, name) not in tiles:
             name = parents.get(name, "")
@@ -125,7 +132,7 @@ def ladder(rows: Iterable[Row]) -> list[Row]:
         compared = known.get(row["tile"]) or min(passed, key=lambda each: each["seconds"], default=None)
         seconds = row["seconds"] or math.nan
         step = {"step": compared["seconds"] / seconds if compared else math.nan, "compared": compared}
-        cumulative = first.get(place(row), math.nan) / seconds
+        cumulative = first.get(values(row, names), math.nan) / seconds
         steps.append(row | step | {"cumulative": cumulative, "counterpart": compared["label"] if compared else ""})
     return steps
 
@@ -159,7 +166,7 @@ def pitch_pairs(rows: Sequence[Row]) -> list[Row]:
     kernels = {v.name: v.counterpart for operation in OPERATIONS.values() for v in operation.ladder if v.pitched}
     names = (*dimensions(), "dtype", "ranks", "setting", "memory", "tile")
     plain: dict[tuple, Row] = {}
-    passed = [(row, tuple(row[name] for name in names)) for row in rows if row["result"] == "PASS"]
+    passed = [(row, values(row, names)) for row in rows if row["result"] == "PASS"]
     for row, at in passed:
         plain.setdefault((row["variant"], *at), row)
     found = []

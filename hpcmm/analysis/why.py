@@ -17,7 +17,7 @@ import pandas as pd
 
 from hpcmm.analysis import limits, occupancy
 from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row_dicts, runs
-from hpcmm.analysis.views import climbs, ladder, largest
+from hpcmm.analysis.views import climbs, ladder, largest, values
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES, STALLS
@@ -136,9 +136,9 @@ class Known:
         rows = points(frame)
         rows = rows[rows[list(RESOURCES)].notna().all(axis=1)]
         names = [*COUNTED, "ranks", "variant", "tile", "multiprocessors", *dimensions(), *RESOURCES]
-        resources = {_key(row, *COUNTED, "ranks", *dimensions()): row for row in row_dicts(rows[names])}
+        resources = {values(row, (*COUNTED, "ranks", *dimensions())): row for row in row_dicts(rows[names])}
         profiled = profiles(columns).sort_values(list(dimensions()), kind="stable")  # the largest size counts
-        counters = {_key(row, *COUNTED): row for row in row_dicts(profiled) if row["result"] == "PASS"}
+        counters = {values(row, COUNTED): row for row in row_dicts(profiled) if row["result"] == "PASS"}
         provenances = [run["provenance"] for run in runs(columns)]
         gpus = dict(enumerate(map(gpus_of, provenances)))
         return cls(resources, counters, gpus, {i: mapping(each.get("cpu")) for i, each in enumerate(provenances)})
@@ -173,7 +173,7 @@ class Known:
         return found | {"counted": row["dtype"], "cpu_instructions": row["cpu_instructions"] / work}
 
     def _of_resources(self, row: Row) -> dict[str, Any]:
-        kernel = self.resources.get(_key(row, *COUNTED, "ranks", *dimensions()))
+        kernel = self.resources.get(values(row, (*COUNTED, "ranks", *dimensions())))
         if kernel is None:
             return {}
         occupied = occupancy.occupancy_of(kernel)
@@ -264,10 +264,6 @@ def _counted_seconds(row: Row, counted: Row, work: int) -> float:
 
 def _work(row: Row) -> int:
     return math.prod(int(row[name]) for name in OPERATIONS[row["operation"]].dimensions)
-
-
-def _key(row: Row, *names: str) -> tuple:
-    return tuple(row[name] for name in names)
 
 
 def steps(rows: Sequence[Row], known: Known) -> list[Step]:

@@ -125,11 +125,9 @@ def _shown(
 def _experiment(columns: analysis.Columns, frame: pd.DataFrame, overview: bool) -> Experiment:
     """Return the results over all sweeps; an overview needs only the products over ranks, and the counters."""
     some = frame[:0] if overview else frame
-    activities: dict[tuple, list[Mapping[str, Any]]] = {}
-    for row in () if overview else analysis.row_dicts(analysis.activities(columns, frame)):
-        activities.setdefault(tuple(row[name] for name in SERIES), []).append(row)
+    activities = () if overview else analysis.row_dicts(analysis.activities(columns, frame))
     return Experiment(
-        activities=activities,
+        activities=analysis.grouped(activities, *SERIES),
         known=analysis_why.Known.of(columns, frame),
         resources=occupancy.resources(some),
         scaling=scaling.speedups(frame[frame["operation"] == "matmul"] if overview else frame),

@@ -83,10 +83,8 @@ def quickest(rows: Iterable[Row]) -> Row | None:
 
 def fastest_of(rows: Iterable[Row], by: str = "variant") -> list[Row]:
     """Return the fastest point of each value of a column, in the order of the ladder."""
-    groups: dict[Any, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row[by], []).append(row)
-    return sorted(filter(None, map(quickest, groups.values())), key=lambda row: row["place"])
+    groups = analysis.grouped(rows, by).values()
+    return sorted(filter(None, map(quickest, groups)), key=lambda row: row["place"])
 
 
 def listed(parts: Iterable[str]) -> str:
@@ -112,11 +110,8 @@ def failures(rows: Sequence[Row]) -> str:
 def disturbances(rows: Sequence[Row]) -> str:
     """Name the sizes whose visits had arrays on different pages, and the points with much steal."""
     texts = []
-    names = (*dimensions(), "dtype", "ranks")
-    pages: dict[tuple, list[Row]] = {}
-    for row in rows:
-        if not math.isnan(row["huge_pages"]):
-            pages.setdefault(tuple(row[name] for name in names), []).append(row)
+    known = (row for row in rows if not math.isnan(row["huge_pages"]))
+    pages = analysis.grouped(known, *dimensions(), "dtype", "ranks")
     extremes = [
         (min(row["huge_pages"] for row in alike), max(row["huge_pages_most"] for row in alike), alike[0])
         for _, alike in sorted(pages.items())

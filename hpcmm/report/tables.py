@@ -11,7 +11,7 @@ from hpcmm.analysis import compare
 from hpcmm.analysis.tidy import MISSING, SHORT
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import dimensions
-from hpcmm.report.findings import first_series, name_of
+from hpcmm.report.findings import first_series, name_of, quickest
 from hpcmm.report.formats import duration, number, percent, rate_text, size, times, whole
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
 from hpcmm.report.ratio import LIBRARIES, Ratio
@@ -123,7 +123,7 @@ def sweeps_table(sweeps: Sequence[tuple[str, str, Sequence[Row]]]) -> Table:
     for name, chapter, points in sweeps:
         own = [row for row in points if not row["baseline"]]
         right = [row for row in own if row["result"] == "PASS" and row["seconds"] > 0 and row["role"] == "rung"]
-        row = min(analysis.largest(first_series(right)), key=lambda each: each["seconds"], default=None)
+        row = quickest(analysis.largest(first_series(right)))
         counts = [len(own), *(sum(row["result"] == kind for row in own) for kind in ("PASS", "FAIL", MISSING))]
         rows.append(
             [

@@ -17,9 +17,8 @@ from hpcmm.report.vega import PALETTE, Figure, category, first_of_labels, greyed
 
 def efficiencies(series: Series) -> Iterator[Figure]:
     """Draw one bar per rung at the largest size with energy: its rate over the power of the device."""
-    known = [row for row in series.rows if row["watts"] > 0]
-    for device in dict.fromkeys(row["device"] for row in known):
-        rows = first_of_labels(analysis.largest([row for row in known if row["device"] == device]))
+    for (device,), known in analysis.grouped(with_energy(series), "device").items():
+        rows = first_of_labels(analysis.largest(known))
         unit = formats.rate_unit(series.operation, series.dtype)
         column, title = unit.column.replace("_per_second", "_per_joule"), f"{unit.name} per W"
         columns = {
@@ -82,7 +81,7 @@ def energy_table(series: Series, points: Sequence[Row]) -> Table | None:
     return table(f"Clocks and energy, {conditions(series)}", points, columns, leading=2)
 
 
-def with_energy(series: Series, whole: Experiment) -> list[Row]:
+def with_energy(series: Series, whole: Experiment | None = None) -> list[Row]:
     return [row for row in series.rows if row["watts"] > 0]
 
 

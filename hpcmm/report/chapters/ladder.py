@@ -31,8 +31,7 @@ def ladders(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     branch off the climb are in a second figure, each relative to its counterpart. The largest size is shown first; each
     of the others is a figure that the page can show instead. Where no rung has a ratio, the bars are rates.
     """
-    for device in dict.fromkeys(row["device"] for row in series.rows):
-        points = [row for row in series.rows if row["device"] == device]
+    for (device,), points in analysis.grouped(series.rows, "device").items():
         first, sizes = formats.size(analysis.largest(points)[0]), list(analysis.by_size(points).values())
         for here in sorted(formats.spread(sizes, MOST_LADDERS), key=lambda each: formats.size(each[0]) != first):
             # the fastest tile represents the rung; a wrong one does only if all are wrong

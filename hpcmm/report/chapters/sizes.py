@@ -258,8 +258,8 @@ def over_sizes(rows: Sequence[Row]) -> str:
     mean of the speed relative to the faster of the library and the tuned library.
     """
     texts = []
-    for dtype in dict.fromkeys(row["dtype"] for row in rows):
-        points = _leading(first_series([row for row in rows if row["dtype"] == dtype]))
+    for (dtype,), of_type in analysis.grouped(rows, "dtype").items():
+        points = _leading(first_series(of_type))
         if len(points) < SEVERAL_SIZES:
             continue
         of_rung = sorted(points, key=lambda row: row["lead"])

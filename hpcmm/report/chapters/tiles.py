@@ -67,8 +67,9 @@ def tiles(rows: Sequence[Row]) -> str:
     """Name the fastest tile of each rung that was measured with several, at the largest size."""
     here = [row for row in analysis.largest(rows) if row["tile"]]
     texts = []
-    for variant in dict.fromkeys(row["variant"] for row in sorted(here, key=lambda row: row["place"])):
-        ranked = sorted((row for row in here if row["variant"] == variant), key=lambda row: row["seconds"])
+    in_order = sorted(here, key=lambda row: row["place"])
+    for (variant,), own in analysis.grouped(in_order, "variant").items():
+        ranked = sorted(own, key=lambda row: row["seconds"])
         others = [row for row in ranked if row["tile"] != ranked[0]["tile"] and row["memory"] == ranked[0]["memory"]]
         if others:
             speedup = Ratio.of(ranked[0], others[0]).over(f"tile {others[0]['tile']:.0f}")

@@ -27,10 +27,10 @@ def calls(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     """Draw end-to-end times by phase: of each label at the largest size, and of the fastest one at all sizes."""
     timed = analysis.phases(series.rows)
     largest = analysis.largest(timed)
-    for device in dict.fromkeys(row["device"] for row in largest):
+    for (device,), here in analysis.grouped(largest, "device").items():
         if not DEVICES[device].accelerator and series.ranks == 1:
             continue  # nothing is copied
-        rows = sorted((row for row in largest if row["device"] == device), key=lambda row: row["place"])
+        rows = sorted(here, key=lambda row: row["place"])
         what = f"{formats.size(largest[0])}, {described(series)}"
         caption = f"End-to-end time on the {formats.device(device)} by phase at {what}{_overlapping(rows)}"
         yield replace(
