@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
@@ -74,8 +75,7 @@ def as_prometheus(points: pd.DataFrame, unmeasured: int) -> str:
     for row in analysis.row_dicts(points):
         own = formats.rate_column(row["operation"])
         rates = {name: row[name] if name == own else math.nan for name in ("flops_per_second", "bytes_per_second")}
-        start = pd.to_datetime(row["utc"], format="ISO8601", errors="coerce").timestamp()  # NaN for another text
-        rows.append(row | rates | {"size": _shape(row), "timestamp": start})
+        rows.append(row | rates | {"size": _shape(row), "timestamp": _timestamp(row["utc"])})
     lines = [f"# HELP {UNMEASURED} Points without a result, also those of jobs that failed."]
     lines += [f"# TYPE {UNMEASURED} gauge", f"{UNMEASURED} {unmeasured}"]
     for gauge, (column, text) in GAUGES.items():
@@ -91,6 +91,14 @@ def as_prometheus(points: pd.DataFrame, unmeasured: int) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _timestamp(utc: str) -> float:
+    """Return Unix time; NaN if a file has no time, or another text."""
+    try:
+        return datetime.fromisoformat(utc).timestamp()
+    except ValueError:
+        return math.nan
 
 
 def as_bencher(points: pd.DataFrame, unmeasured: int) -> str:
