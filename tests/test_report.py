@@ -337,7 +337,7 @@ def test_phase_table(built):
         "64", "tiled_padded 16", "5.24 µs (20 %)", "10.5 µs (40 %)", "5.24 µs (20 %)", "26.2 µs", "100 GFLOP/s",
         "20.0 GFLOP/s",
     ]  # fmt: skip
-    assert "End-to-end times" not in Page(html_of(built)).text, "only chapters about transfers and ranks show it"
+    assert "End-to-end times, " not in Page(html_of(built)).text, "only chapters about transfers and ranks show it"
     assert not (built / "tables" / "sum.phases.md").exists()
 
 
@@ -1126,7 +1126,7 @@ def test_other_arithmetic_is_named_with_the_result(tmp_path):
 def test_findings_and_reasons_are_on_the_page_and_nothing_about_an_unknown_gpu(built):
     text = Page(html_of(built)).text
     assert "Not profiled: matmul, sum. Reason: the timings file has no profile." in text
-    assert not [each for each in ("Of limit", "Limit of the hardware", "occupancy") if each in text]
+    assert not [each for each in ("Of limit", "Limit of the hardware", "Resources and occupancy") if each in text]
     assert not [each for kind in ("*.resources.*", "gpu.*") for each in (built / "tables").glob(kind)]
     assert "FAIL at 128: naive 8." in text
     assert "At 2²² in int32 the fastest rung of the GPU is sequential: 8.39 GB/s." in text  # 2^22 * 4 B in 2 ms
