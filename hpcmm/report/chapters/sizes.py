@@ -279,10 +279,8 @@ def over_sizes(rows: Sequence[Row]) -> str:
 
 def _leading(rows: Sequence[Row]) -> Sequence[Row]:
     """Return the points of the rung with the highest mean lead, of those in the type's arithmetic with all sizes."""
-    sizes, of_rung = analysis.by_size(rows), {}
-    for row in rows:
-        if row["role"] == "rung" and not row["arithmetic"] and row["ratio"] > 0:
-            of_rung.setdefault(row["label"], []).append(row)
+    compared = (row for row in rows if row["role"] == "rung" and not row["arithmetic"] and row["ratio"] > 0)
+    sizes, of_rung = analysis.by_size(rows), analysis.grouped(compared, "label")
     whole = [points for _, points in sorted(of_rung.items()) if len(analysis.by_size(points)) == len(sizes)]
     return max(whole, key=lambda points: geometric_mean(row["lead"] for row in points), default=())
 
