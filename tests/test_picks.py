@@ -32,7 +32,7 @@ def test_rows_that_tma_cannot_take_are_copied(dtype, shape):
     picked = task(MATMUL.variant("best"), shape, dtype).picked
     if picked.variant.name == "short_k_wgmma":  # its threads load rows of any alignment
         return
-    assert picked.variant.name in ("split_k_wgmma", "stream_k_wgmma") or not (n % 8 or k % 8)
+    assert picked.variant.name in ("split_k_wgmma", "fitted_wgmma") or not (n % 8 or k % 8)
     assert set(picked.workspace) == {name for name, columns in (("copy_a", k), ("copy_b", n)) if columns % 8}
 
 

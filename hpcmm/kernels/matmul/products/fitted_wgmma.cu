@@ -4,8 +4,8 @@
 // of the products of a tile of 192 rows are products of zeros. But it has any multiple of 8 columns. Here persistent
 // blocks compute tiles of the transpose of C, as those of few_rows_wgmma: 64 columns of C for each consumer, and ROWS
 // rows, a multiple of 16 that follows from m. stmatrix transposes the sums of a warp back into boxes of shared memory,
-// which TMA writes to C. Runs on compute capability 9.0 only. Limit: TMA has to take the rows; others are copied by a warp,
-// and that is slow.
+// which TMA writes to C. A first launch aligns rows of A and B that TMA cannot take, as for split_k_wgmma. Runs on
+// compute capability 9.0 only. Limit: the blocks of a small C leave SMs idle.
 //
 // hpcmm:
 //   operation: matmul
@@ -15,7 +15,7 @@
 //   dtypes: [float16, bfloat16]
 //   architecture: sm_90a
 
-#include "matmul/boxes.cuh"
+#include "matmul/copied_rows.cuh"
 #include "matmul/ring.cuh"
 
 constexpr int J = ROWS / 8, CONSUMERS = COLUMNS / BOX_COLUMNS, THREADS = 128 * CONSUMERS;
@@ -94,9 +94,11 @@ struct PartOfC {
             }
             fence_proxy_async();
             barrier_sync(barrier, 128);
-            if (!by_tma)
-                store(box, count * 16, first_row, column, thread);
-            else if (thread == 0) {
+            if (!by_tma && thread / 32 < count) {  // a box by each warp: TMA cannot take rows that are not aligned
+                const int own_row = first_row + thread / 32 * 16;
+                store_pairs(c, (Element *)c.elements + (size_t)own_row * c.ld + column, box + thread / 32 * C_BOX, own_row,
+                            column);
+            } else if (by_tma && thread == 0) {
                 for (int i = 0; i < count; ++i)
                     cp_async_bulk_tensor_global_shared(map, column, first_row + i * 16, box + i * C_BOX);
                 cp_async_bulk_commit_group();
@@ -105,18 +107,6 @@ struct PartOfC {
                     read(row, column, round + 2, half);
                 }
             }
-        }
-    }
-
-    // Store boxes by threads: TMA cannot take rows that are no multiple of 16 bytes.
-    __device__ void store(unsigned char *box, int rows, int row, int column, int thread) const
-    {
-#pragma unroll 1
-        for (int i = thread; i < rows * BOX_COLUMNS; i += 128) {
-            const int y = i / BOX_COLUMNS, x = i % BOX_COLUMNS;
-            if (row + y < c.rows && column + x < c.columns)
-                ((Element *)c.elements)[(size_t)(row + y) * c.ld + column + x].bits =
-                    ((const Chunk *)chunk_of(box, y, x / 8))->of[x % 8];
         }
     }
 };
@@ -166,6 +156,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 at = corner(tile);
         }
     };
+    if (thread >= THREADS)
+        griddepcontrol_wait();  // for rows that `copy` aligns
     if (thread == THREADS) {
         for (int c = 0; c < 2 * CONSUMERS; ++c)
             mbarrier_init(&full_c[c], 1);
