@@ -152,8 +152,13 @@ def is_representative(name: str, dtype: str, tile: int | None, runs: bool) -> bo
     if len(sharing) > 1:
         return dtype == dtypes[(sharing.index(operation.name) + 1) % len(dtypes)]
     own_code = name not in NOT_ON_HOST and (DTYPES[dtype].accumulator or re.search(r"\bdouble\b", with_headers(name)))
-    usual = "float64" if runs and "float64" in dtypes else dtypes[0]
-    return tile in (None, *(variant.tiles[:1] if runs else variant.tiles[-1:])) and bool(dtype == usual or own_code)
+    is_usual = dtype == usual_type(name, runs)
+    return tile in (None, *(variant.tiles[:1] if runs else variant.tiles[-1:])) and bool(is_usual or own_code)
+
+
+def usual_type(name: str, runs: bool) -> str:
+    dtypes = RUNG_OF[name][0].dtypes_of(RUNG_OF[name][1])
+    return "float64" if runs and "float64" in dtypes else dtypes[0]
 
 
 def some(values: Iterable) -> list:
@@ -162,9 +167,16 @@ def some(values: Iterable) -> list:
 
 
 def builds(runs: bool) -> list:
-    """Names, types and tiles of the builds that are compiled for a GPU, or run on the host."""
+    """Names, types and tiles of the builds that are compiled for a GPU, or run on the host.
+
+    Products in another type than the usual one are slow tests.
+    """
     return [
-        pytest.param(name, dtype, tile, id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""))
+        pytest.param(
+            *(name, dtype, tile),
+            marks=pytest.mark.slow if operation.name == "matmul" and dtype != usual_type(name, runs) else (),
+            id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""),
+        )
         for name, (operation, variant) in RUNG_OF.items()
         if not (runs and name in NOT_ON_HOST)
         for dtype in operation.dtypes_of(variant)
@@ -528,78 +540,55 @@ def in_orders(first: tuple, *others: tuple) -> list[tuple[tuple, str]]:
     return [*itertools.product([first], ORDERS), *zip(others, itertools.cycle(ORDERS), strict=False)]
 
 
-def tile_macros(dtype: str, tile, parts: int) -> dict[str, object]:
-    own = {name: value for name, value in tile.numbers if name.isupper()}
-    return {"REAL": {"float32": "float", "float64": "double"}[dtype], **own, "PARTS": parts}
+def divided(geometry: tabled.Tabled) -> tabled.Tile:
+    """The first tile of a geometry in two parts."""
+    return next(tile for tile in geometry.choices if tile.parts == 2)
 
 
-def results_of_tile(build, name: str, dtype: str, tile, points, shared: int, ragged=(), parts: int = 1) -> set[bytes]:
-    """Run a rung with one of its tiles at points of a shape and an order; return its results at the first shape.
-
-    ``shared`` has the bytes of dynamic shared memory; beta is 0 at the ``ragged`` shape.
-    """
-    macros = tuple(f"-D{key}={value}" for key, value in tile_macros(dtype, tile, parts).items())
-    kernel, results = build(source(f"matmul/{name}"), "matmul", macros), set()
-    for shape, order in points:
-        parameters = {"alpha": 1.5, "beta": 0.0 if shape == ragged else 0.5}
-        task = task_of(f"matmul/{name}", dtype, None, shape, parameters)
-        inputs = task.operation.draw(np.random.default_rng(shape), task)
-        arrays = {key: on_device(array) for key, array in inputs.items()}
-        grid = (-(-shape[1] // tile.columns), -(-shape[0] // tile.rows), parts)
-        kernel(Launch(grid, (tile.block,), task.operation.arguments(task, arrays)), order, True, shared)
-        check_matmul(inputs, arrays, parameters, dtype)
-        if shape == points[0][0]:
-            results.add(arrays["C"].tobytes())
-    return results
-
-
-@pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)
-def test_every_tile_of_skinny_is_right_in_every_order_and_stays_in_bounds(build, dtype, tile):
-    m, n, k = tile.rows, tile.columns, tile.depth * tile.slices
-    ragged, least = (m + 2, n + 5, k + 7), (max(1, m - 1), max(1, n - 2), 3)
-    points, shared = in_orders((m, n, 4 * k), ragged, least, (m, n, 0)), tile.shared_bytes
-    assert len(results_of_tile(build, "skinny", dtype, tile, points, shared, ragged)) == 1
-
-
-@pytest.mark.parametrize("tile", some(DMMA_TILES))
-def test_tiles_of_split_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, tile):
-    """Tiles with one slice, and with slices of one warp: others need barriers of part of a block."""
-    m, n, k = tile.rows, tile.columns, tile.depth * tile.slices
-    ragged = (m + 2, n + 5, k + 7)
-    points = in_orders((m, 2 * n, 2 * k), ragged, (1, 2, 3), (m, n, 0))
-    assert len(results_of_tile(build, "split_k_dmma", "float64", tile, points, tile.ring_bytes, ragged)) == 1
-
-
-PARTS = [
-    pytest.param("split_k", RUNG_OF["matmul/split_k"][1].geometry.choices[0], id="split_k"),
-    pytest.param("skinny", undivided(SKINNY.geometry["float32"])[4], id="skinny"),
+SPLIT_K, SKINNY32 = RUNG_OF["matmul/split_k"][1].geometry, SKINNY.geometry["float32"]
+SPLIT_TILES = [tile for tile in undivided(SPLIT_K) if tile.block <= 128] + undivided(SPLIT_K)[:1]
+TILES = [  # a rung, a type and the number of one of its tiles
+    *(("skinny", *each.values) for each in SKINNY_TILES),
+    *(("split_k_dmma", "float64", each.values[0]) for each in some(DMMA_TILES)),
+    *(("split_k", "float32", each.values[0]) for each in some(SPLIT_TILES)),
+    *(("split_k", "float32", divided(SPLIT_K)), ("skinny", "float32", divided(SKINNY32))),
 ]
 
 
-@pytest.mark.parametrize(("name", "tile"), PARTS)
-def test_blocks_of_a_cluster_add_up_their_parts_in_every_order(build, name, tile):
-    """Blocks read and write each other's shared memory."""
-    points = in_orders((tile.rows + 1, tile.columns, 2 * tile.depth * tile.slices + 5))
-    assert len(results_of_tile(build, name, "float32", tile, points, 200 * 1024, parts=2)) == 1
+def points_of(name: str, tile: tabled.Tile) -> list[tuple[tuple, str]]:
+    """Shapes and orders: whole tiles, ragged ones, some without terms; rows that begin anywhere."""
+    m, n, k = tile.rows, tile.columns, tile.depth * tile.slices
+    if tile.parts == 2:  # blocks of a cluster, which read and write each other's shared memory
+        return in_orders((m + 1, n, 2 * k + 5))
+    if name == "skinny":
+        return in_orders((m, n, 4 * k), (m + 2, n + 5, k + 7), (max(1, m - 1), max(1, n - 2), 3), (m, n, 0))
+    if name == "split_k_dmma":
+        return in_orders((m, 2 * n, 2 * k), (m + 2, n + 5, k + 7), (1, 2, 3), (m, n, 0))
+    shapes = [(m + 3, n + 5, 1), (m - 1, n - 3, k + 9), (m + 1, n + 4, 2 * k), (3, 2, 0)]
+    return list(zip(shapes, itertools.cycle(ORDERS), strict=False))
 
 
-SPLIT_TILES = undivided(RUNG_OF["matmul/split_k"][1].geometry)
-
-
-@pytest.mark.parametrize("tile", some([each for each in SPLIT_TILES if each.block <= 128] + SPLIT_TILES[:1]))
-def test_tiles_of_split_k_access_rows_of_any_alignment(build, tile):
-    """The last stage has few k, or is whole; rows of C are whole vectors, or begin anywhere."""
-    m, n, stage = tile.rows, tile.columns, tile.slices * tile.depth
-    shapes = [(m + 3, n + 5, 1), (m - 1, n - 3, stage + 9), (m + 1, n + 4, 2 * stage), (3, 2, 0)]
-    points = list(zip(shapes, itertools.cycle(ORDERS), strict=False))
-    assert results_of_tile(build, "split_k", "float32", tile, points, tile.ring_bytes, shapes[0])
+@pytest.mark.parametrize(
+    ("name", "dtype", "tile"), [pytest.param(*each, id=f"{each[0]}-{i}") for i, each in enumerate(TILES)]
+)
+def test_a_tile_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, tile):
+    operation, variant = RUNG_OF[f"matmul/{name}"]
+    variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry_of(dtype), choices=(tile,)))
+    points, results = points_of(name, tile), set()
+    for shape, order in points:
+        scalars = {"alpha": 1.5, "beta": 0.0 if shape == points[-2][0] != points[0][0] else 0.5}
+        task = Task(operation, variant, shape, dtype, scalars, 0, MULTIPROCESSORS)
+        arrays = multiplied(build, task, order, source(f"matmul/{name}"), dataclasses.replace(task, shape=()).macros)
+        if shape == points[0][0]:
+            results.add(arrays["C"].tobytes())
+    assert len(results) == 1
 
 
 @pytest.mark.parametrize("number", some(range(len(tabled.TABLE["stream_k_dmma"]["tiles"]))))
 def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, number):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
-    whole, divided = variant.geometry.choices[2 * number : 2 * number + 2]
-    variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(whole, divided)))
+    whole, parts = variant.geometry.choices[2 * number : 2 * number + 2]
+    variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(whole, parts)))
     m, n, k = whole.rows, whole.columns, whole.depth
     whole, even, odd = (m, n, 5 * k), (m + 2, n + 6, 2 * k + 4), (m - 1, n + 5, k + 7)
     results = set()
