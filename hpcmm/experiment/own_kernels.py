@@ -15,7 +15,7 @@ from hpcmm.model import Geometry, HpcmmError, Operation, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, heads, with_kernels
-from hpcmm.operations.heads import NUMBERS, PYTHON, SWITCHES, KernelFileError, LaunchError, Problems
+from hpcmm.operations.heads import NUMBERS, SWITCHES, KernelFileError, LaunchError, Problems
 from hpcmm.system.reader import not_allowed
 
 ALWAYS_DEFINED = ("rows", "columns", "block", "per_thread", "max_blocks")  # as macros, also without the key
@@ -44,12 +44,8 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     path = Path(path).resolve()
     text = heads.text_of(path)
     head, lines = heads.head_of(text, path)
-    device = next((each for each in DEVICES.values() if each.suffix == path.suffix), None)
-    if device is None:
-        allowed = ", ".join(each.suffix for each in DEVICES.values())
-        raise KernelFileError(f"{path}: not a kernel file; allowed suffixes: {allowed} and {PYTHON}")
+    (device,) = (each for each in DEVICES.values() if each.suffix == path.suffix)
     problems = Problems(path, lines)
-    contract = calls.contract_of(head)
     chosen = chosen_operation(head, text, problems)
     known_dtypes(head, chosen, device.name, problems)
     allowed = heads.keys_of(chosen.geometry) if device.accelerator else set()
@@ -64,15 +60,13 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     if device.accelerator and chosen.geometry is None:
         problems.add("operation", f"{chosen.name} has no launch for {path.suffix} files")
     problems.check()
+    adapted = calls.adapted(path, text, head, chosen.kernels, device.name) if "call" in head else None
     variant = record(name_of(path, changes or {}), path, device.name, head)
-    if "call" in head:
-        source = calls.adapted(path, text, head, chosen.kernels, device.name)
-        variant = dataclasses.replace(variant, adapted=source)
-    variant = dataclasses.replace(variant, contract=contract)
+    variant = dataclasses.replace(variant, adapted=adapted, contract=calls.contract_of(head))
     dtypes = chosen.dtypes_of(variant)
     geometry: Any = Constants(head.get("constants", {}))
     if device.accelerator:
-        needed = variant.adapted.read_text().partition(f'#line 1 "{path}"\n')[2] if variant.adapted else text
+        needed = adapted.read_text().partition(f'#line 1 "{path}"\n')[2] if adapted else text
         unstated_shared_memory(head, needed, problems)
         problems.check()
         geometry = heads.geometries(chosen.geometry, head, dtypes, problems)
@@ -84,7 +78,8 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
 
 def of_module(path: Path, module: Any) -> list[OwnKernel]:
     """Return the kernels of a Python file: a function for each operation whose name it has."""
-    head, lines = heads.head_of(heads.text_of(path), path)
+    text = heads.text_of(path)
+    head, lines = heads.head_of(text, path)
     problems = Problems(path, lines)
     allowed = ("dtypes", "change", "device", "deterministic", "arithmetic", "operation")
     for key in head:
@@ -107,7 +102,7 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
     for operation, _ in found:
         known_dtypes(head, operation, device, problems)
     problems.check()
-    if "arithmetic" not in head and (arithmetic := returning.arithmetic_of(heads.text_of(path))):
+    if "arithmetic" not in head and (arithmetic := returning.arithmetic_of(text)):
         head |= {"arithmetic": arithmetic}
     variant = record(path.name, path, device, head)
     kernels = []
@@ -131,26 +126,22 @@ def record(name: str, path: Path, device: str, head: Mapping[str, Any]) -> Varia
 
 
 def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> Operation:
-    known = with_kernels()
+    operations = with_kernels()
     if "operation" in head:
-        if head["operation"] not in known:
-            problems.add("operation", f"{not_allowed(head['operation'])}{', '.join(known)}")
-            problems.check()
-        return known[head["operation"]]
-    if "call" in head:
-        named = calls.operation_of(head["call"])
-        for operation in known.values():
-            if operation.kernels == named:
-                return operation
-        problems.add("call", "passes operands of no operation; allowed: A, B and C; x, y and z; x and result; x and y")
+        key, why = "operation", f"{not_allowed(head['operation'])}{', '.join(operations)}"
+        found = operations.get(head["operation"])
+    elif "call" in head:
+        key, named = "call", calls.operation_of(head["call"])
+        why = "passes operands of no operation; allowed: A, B and C; x, y and z; x and result; x and y"
+        found = next((each for each in operations.values() if each.kernels == named), None)
+    else:
+        functions = ", ".join(dict.fromkeys(each.kernels for each in operations.values()))
+        key, why = "operation", f"the file has none of the functions {functions}; rename its function to one of these"
+        found = next((each for each in operations.values() if re.search(rf"\b{each.kernels}\s*\(", text)), None)
+    if found is None:
+        problems.add(key, why)
         problems.check()
-    for operation in known.values():
-        if re.search(rf"\b{operation.kernels}\s*\(", text):
-            return operation
-    functions = ", ".join(dict.fromkeys(each.kernels for each in known.values()))
-    problems.add("operation", f"the file has none of the functions {functions}; rename its function to one of these")
-    problems.check()
-    raise AssertionError  # check raises
+    return found
 
 
 def known_dtypes(head: Mapping[str, Any], operation: Operation, device: str, problems: Problems) -> None:
