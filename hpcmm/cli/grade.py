@@ -29,8 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(printable(submission), flush=True)
         grades.append((submission, grade))
         print(f"  {line(grade)}", flush=True)
-        for each in shortened(grade.why):
-            print(f"      {each}", flush=True)
+        for text in shortened(grade.why):
+            print(f"      {text}", flush=True)
         result = submissions.result(asked, grades, isolation, seed)
         if arguments.json:
             store.write_text(arguments.json, json.dumps(result, indent=2, allow_nan=False) + "\n")
@@ -72,7 +72,7 @@ def shortened(why: str) -> list[str]:
     """
     if why == NOT_HANDED_IN:
         return []
-    lines = [printable(each) for each in why.splitlines()]
+    lines = [printable(text) for text in why.splitlines()]
     hint = lines[-1:] if lines and lines[-1].startswith("hint: ") else []
     rest = lines[: len(lines) - len(hint)]
     more = len(rest) - MOST_LINES
@@ -82,9 +82,9 @@ def shortened(why: str) -> list[str]:
 def summary(result: dict[str, Any]) -> list[str]:
     """Return the sums of points, and why points are missing."""
     lines = [
-        f"{printable(each['name'])}: {each['points']:g} of {result['of']:g} points, "
-        f"{each['passed']} of {len(result['exercises'])} exercises correct"
-        for each in result["submissions"]
+        f"{printable(submission['name'])}: {submission['points']:g} of {result['of']:g} points, "
+        f"{submission['passed']} of {len(result['exercises'])} exercises correct"
+        for submission in result["submissions"]
     ]
     if result["ungraded"]:
         reached = f"{result['of'] - result['ungraded']:g} of {result['of']:g} can be reached here"

@@ -44,8 +44,8 @@ def digest(value: Any) -> str:
 
 def forget() -> None:
     """Clear the caches of sources, which may have changed."""
-    for each in (_file_text, _module, of_code, versions):
-        each.cache_clear()
+    for cached in (_file_text, _module, of_code, versions):
+        cached.cache_clear()
     _digests.clear()
 
 
@@ -229,9 +229,9 @@ def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
             continue
         if code := Timed().visit(node):
             nodes = [*ast.walk(code)]
-            names = dict.fromkeys(each.id for each in nodes if isinstance(each, ast.Name))
+            names = dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name))
             parts = [each for each in nodes if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)]
-            attributes = dict.fromkeys((each.value.id, each.attr) for each in parts)
+            attributes = dict.fromkeys((part.value.id, part.attr) for part in parts)
             definitions |= dict.fromkeys(defines, (ast.dump(code), tuple(names), tuple(attributes)))
     return definitions, imports
 

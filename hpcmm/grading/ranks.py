@@ -47,7 +47,7 @@ class Buffer:
         if rest and isinstance(rest[0], tuple) and len(rest[0]) == 2 and not np.isscalar(rest[0][0]):
             rest = rest[0]
         self.flat, self.call = array.reshape(-1), call
-        self.counts, self.starts = ([int(each) for each in np.atleast_1d(of)] for of in (*rest, [], [])[:2])
+        self.counts, self.starts = ([int(number) for number in np.atleast_1d(of)] for of in (*rest, [], [])[:2])
         if len(self.counts) == 1:
             begin = sum(self.starts)
             self.flat, self.counts, self.starts = self.flat[begin : begin + self.counts[0]], [], []
@@ -86,8 +86,8 @@ class World:
         self.waiting[rank] = call
         self.change.notify_all()
         if not self.change.wait_for(lambda: until() or self.error, SECONDS) and not self.error:
-            others = [f"rank {each} waits in {it}" for each, it in self.waiting.items() if each != rank]
-            others += [f"rank {each} has returned" for each in sorted(self.ended)]
+            others = [f"rank {other} waits in {it}" for other, it in self.waiting.items() if other != rank]
+            others += [f"rank {other} has returned" for other in sorted(self.ended)]
             self.fail(f"rank {rank} waits in {call} for ever: {', '.join(others) or 'no other rank calls it'}")
         self.waiting.pop(rank, None)
         if self.error and not until():
@@ -107,9 +107,9 @@ class World:
                 return self.result[self.local.rank]
             try:
                 if len({name for name, _ in self.arrived.values()}) > 1:
-                    calls = ", ".join(f"rank {each} {name}" for each, (name, _) in sorted(self.arrived.items()))
+                    calls = ", ".join(f"rank {other} {name}" for other, (name, _) in sorted(self.arrived.items()))
                     raise MPIError(f"ranks call different functions: {calls}")
-                self.result = combine({each: what for each, (_, what) in self.arrived.items()})
+                self.result = combine({other: what for other, (_, what) in self.arrived.items()})
             except MPIError as error:
                 self.fail(str(error))
                 raise
@@ -240,8 +240,8 @@ def _arrays(obj):
     if isinstance(obj, np.ndarray):
         yield obj
     elif isinstance(obj, list | tuple | dict):
-        for each in obj.values() if isinstance(obj, dict) else obj:
-            yield from _arrays(each)
+        for part in obj.values() if isinstance(obj, dict) else obj:
+            yield from _arrays(part)
 
 
 def install():
@@ -276,8 +276,8 @@ def run(function, size, arguments, rest):
             world.change.notify_all()
 
     threads = [threading.Thread(target=of_rank, args=(rank,)) for rank in range(size)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     return world.error, world.sent

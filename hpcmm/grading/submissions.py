@@ -33,13 +33,13 @@ def found_in(folder: Path, rubric: Rubric) -> dict[str, Path]:
         raise HpcmmError(f"{folder}: no such folder")
     if any((folder / file).exists() for file in files):
         return {folder.resolve().name: folder}
-    folders = (each for each in folder.iterdir() if each.is_dir() and not each.is_symlink())
-    inner = sorted(each for each in folders if not each.name.startswith("."))
-    if not any((each / file).exists() for each in inner for file in files):
+    folders = (inside for inside in folder.iterdir() if inside.is_dir() and not inside.is_symlink())
+    inner = sorted(inside for inside in folders if not inside.name.startswith("."))
+    if not any((inside / file).exists() for inside in inner for file in files):
         raise HpcmmError(
             f"{folder}: neither it nor a folder in it has a file of the rubric, such as {', '.join(files[:3])}"
         )
-    return {each.name: each for each in inner}
+    return {inside.name: inside for inside in inner}
 
 
 def graded(
@@ -55,24 +55,24 @@ def graded(
 def result(rubric: Rubric, grades: Sequence[tuple[str, Grade]], isolation: Sandbox, seed: int) -> dict[str, Any]:
     """Return the grades as values of JSON: numbers that do not exist are null."""
     submissions = []
-    for name in dict.fromkeys(each for each, _ in grades):
-        own = [grade for each, grade in grades if each == name]
+    for name in dict.fromkeys(of for of, _ in grades):
+        own = [grade for of, grade in grades if of == name]
         submissions.append(
             {
                 "name": name,
-                "points": sum(each.points for each in own),
-                "passed": sum(each.passed for each in own),
-                "exercises": [values(each) for each in own],
+                "points": sum(grade.points for grade in own),
+                "passed": sum(grade.passed for grade in own),
+                "exercises": [values(grade) for grade in own],
             }
         )
     return {
         "title": rubric.title,
         "utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seed": seed,
-        "of": sum(each.of for each in rubric.exercises),
+        "of": sum(part.of for part in rubric.exercises),
         "ungraded": sum({grade.exercise: grade.ungraded for _, grade in grades}.values()),
         "unisolated": "" if isolation.program else UNISOLATED,
-        "exercises": [each.name for each in rubric.exercises],
+        "exercises": [part.name for part in rubric.exercises],
         "submissions": submissions,
     }
 
@@ -88,12 +88,12 @@ def table(result: Mapping[str, Any]) -> str:
     rows = csv.writer(text, lineterminator="\n")
     texts = map(csv_cell, map(printable, ["submission", *result["exercises"]]))
     rows.writerow([*texts, "points", "of", exercise.NOT_HANDED_IN])
-    for each in result["submissions"]:
-        unsent = [grade["exercise"] for grade in each["exercises"] if not grade["handed_in"]]
-        points = [f"{grade['points']:g}" for grade in each["exercises"]]
+    for submission in result["submissions"]:
+        unsent = [grade["exercise"] for grade in submission["exercises"] if not grade["handed_in"]]
+        points = [f"{grade['points']:g}" for grade in submission["exercises"]]
         points += [""] * (len(result["exercises"]) - len(points))  # that are not graded yet
-        name, unsent = (csv_cell(printable(text)) for text in (each["name"], " ".join(unsent)))
-        rows.writerow([name, *points, f"{each['points']:g}", f"{result['of']:g}", unsent])
+        name, unsent = (csv_cell(printable(text)) for text in (submission["name"], " ".join(unsent)))
+        rows.writerow([name, *points, f"{submission['points']:g}", f"{result['of']:g}", unsent])
     return text.getvalue()
 
 
