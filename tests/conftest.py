@@ -52,12 +52,13 @@ def pytest_configure(config):
 
 # The modules that take longest, the longest first, so that none of them starts when the other processes are done. Some
 # mostly wait, and come early, so that the others run beside them: slurm, cluster, parallel, alone and hang.
-# pytest-xdist gives each process two modules at first: those after slurm and workflow, with five processes, are short.
+# pytest-xdist gives each process two modules at first: those after slurm and workflow, with six processes, are short.
 LONGEST = (
-    "slurm", "cluster", "workflow", "kernels_on_host", "adopting", "hang", "kernels_compiled", "alone", "check",
-    "tma_on_host", "measure", "docs", "page", "parallel", "distributed", "bench", "published", "verdicts", "main",
-    "same_bits", "compare", "kills", "report", "history", "wheel", "store", "transcripts", "new", "plan", "why",
-    "links", "findings", "kernels", "grade", "residues", "analysis", "extending", "cpu_rungs", "noise", "operations",
+    "slurm", "cluster", "workflow", "adopting", "kernels_on_host", "docs", "hang", "kernels_compiled", "alone",
+    "tma_on_host", "verdicts", "page", "bench", "course", "grade", "check", "measure", "new", "published", "kills",
+    "distributed", "wheel", "parallel", "compare", "history", "choice", "plan", "analysis", "extras", "same_bits",
+    "main", "picks", "report", "extending", "own_kernels", "findings", "host_header", "fingerprint", "architecture",
+    "store", "transcripts", "why", "links", "energy", "residues", "kernels", "scaling", "journal", "show", "noise",
 )  # fmt: skip
 
 
