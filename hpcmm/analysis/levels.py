@@ -79,14 +79,15 @@ def levels(frame: pd.DataFrame) -> pd.DataFrame:
         if not level and row["accelerated"]:
             continue
         stride = row["variant"].rpartition("stride_")[2]
-        place = ORDER.index(level) if level in ORDER else len(ORDER) + nbytes + int(stride.isdecimal() and stride)
+        further = nbytes + (int(stride) if stride.isdecimal() else 0)
+        place = ORDER.index(level) if level in ORDER else len(ORDER) + further
         whose = {"owner": row["owner"], "device": row["device"], "level": level, "place": place}
         known = found.setdefault((row["owner"], row["device"], level or nbytes), whose)
         if row["operation"] != LATENCY.name:
-            if not row["bytes_per_second"] <= known.get("bytes_per_second", math.nan):
+            if row["bytes_per_second"] > known.get("bytes_per_second", -math.inf):
                 rates = {f"bytes_per_second{end}": row[f"bytes_per_second{end}"] for end in ("", "_low", "_high")}
                 known |= {**rates, "bandwidth_bytes": nbytes, "bandwidth_variant": row["rung"]}
-        elif row["k"] and not row["seconds"] / row["k"] >= known.get("latency_seconds", math.nan):
+        elif row["k"] and row["seconds"] / row["k"] < known.get("latency_seconds", math.inf):
             times = {f"latency_seconds{end}": row[f"seconds{end}"] / row["k"] for end in ("", "_low", "_high")}
             cycles = times["latency_seconds"] * row["clock"]
             known |= {**times, "latency_cycles": cycles, "latency_bytes": nbytes, "latency_variant": row["variant"]}

@@ -2,7 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from hpcmm import analysis
@@ -26,11 +27,11 @@ def timed_rows(operation: Operation, own: Sequence[Variant], other: str, frame: 
     of_kernel = {(row["label"], row["dtype"]): row for row in analysis.row_dicts(occupied)}
     rows = analysis.row_dicts(frame)
     problem = (*operation.dimensions, "dtype")
-    beside = {tuple(row[each] for each in problem): row for row in rows if row["contender"] == other}
+    beside = {analysis.values(row, problem): row for row in rows if row["contender"] == other}
     order = {variant.name: i for i, variant in enumerate(own)}
     found, seen = [], set()
     for row in sorted(rows, key=lambda row: (order.get(row["contender"], len(order)), row["baseline"])):
-        at = tuple(row[each] for each in problem)
+        at = analysis.values(row, problem)
         timed = row["result"] == "PASS" and math.isfinite(row["seconds"])  # a wrong kernel's library is not timed
         if not timed or (row["label"], at) in seen:
             continue
@@ -41,9 +42,7 @@ def timed_rows(operation: Operation, own: Sequence[Variant], other: str, frame: 
             numbers |= quotient("against", against, row)
         kernel = of_kernel.get((row["label"], row["dtype"]), {})
         numbers |= {name: kernel.get(name) for name in (*RESOURCES, "occupancy")}
-        numbers = {
-            name: None if value is None or not math.isfinite(value) else value for name, value in numbers.items()
-        }
+        numbers = {name: value if math.isfinite(value or 0) else None for name, value in numbers.items()}
         texts = {"limited_by": kernel.get("limited_by", "")}
         texts |= {name: row[name] for name in ("ceiling", "dtype", "library", "tuned_library")}
         place = {"kernel": row["label"], "size": formats.size(row), "rate": formats.rate_text(row)}
@@ -56,8 +55,8 @@ def quotient(name: str, over: Mapping[str, Any], under: Mapping[str, Any]) -> di
     """Return the ratio of two times, and its interval from their intervals, assuming independent errors."""
     ratio = over["seconds"] / under["seconds"]
     widths = [math.log(each["seconds_high"] / each["seconds_low"]) / 2 for each in (over, under)]
-    return {name: ratio, f"{name}_low": ratio * math.exp(-math.hypot(*widths)),
-            f"{name}_high": ratio * math.exp(math.hypot(*widths))}  # fmt: skip
+    factor = math.exp(math.hypot(*widths))
+    return {name: ratio, f"{name}_low": ratio / factor, f"{name}_high": ratio * factor}
 
 
 def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
@@ -87,11 +86,7 @@ def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
             f"{formats.percent(row['occupancy'])}, {row['limited_by']}" if row["occupancy"] else ""
         ),
     }
-    lines = {name: [cell(row) for row in rows] for name, cell in columns.items()}
-    lines = {name: cells for name, cells in lines.items() if any(cells)}
-    texts = []
-    if rows:
-        texts.append(f"\n{_lined(lines)}")
+    texts = [_lined(rows, columns)] if rows else []
     spreads = [row["spread"] for row in rows if row["spread"] is not None]
     if spreads and (spread := statistics.median(spreads)) > visits.NOISY:
         texts.append(
@@ -107,8 +102,10 @@ def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
     return "\n".join(texts)
 
 
-def _lined(columns: Mapping[str, Sequence[str]]) -> str:
-    return tabulated(list(columns), list(zip(*columns.values(), strict=True)), NAMES, [True] * len(columns))
+def _lined(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Callable[[Any], str]]) -> str:
+    lines = {name: [cell(row) for row in rows] for name, cell in columns.items()}
+    lines = {name: cells for name, cells in lines.items() if any(cells)}
+    return f"\n{tabulated(list(lines), list(zip(*lines.values(), strict=True)), NAMES, [True] * len(lines))}"
 
 
 def interval(row: Mapping[str, Any], name: str) -> str:
@@ -141,15 +138,14 @@ def bits_table(found: Sequence[Mapping[str, Any]]) -> str:
             return ""
         return "yes" if first < 0 else f"no: first at {first:.0f}, {formats.number(row[f'ulps_{question}'])} ulps"
 
-    lines: dict[str, list[str]] = {
-        "same bits": [row["kernel"] for row in found],
-        "size": [" × ".join(map(str, row["shape"])) for row in found],
-        "type": [row["dtype"] for row in found],
-        "tile": [str(row["tile"] or "") for row in found],
+    columns = {
+        "same bits": lambda row: row["kernel"],
+        "size": lambda row: " × ".join(map(str, row["shape"])),
+        "type": lambda row: row["dtype"],
+        "tile": lambda row: str(row["tile"] or ""),
     }
-    lines |= {title.lower(): [said(row, of) for row in found] for of, title in same_bits.QUESTIONS.items()}
-    lines = {name: cells for name, cells in lines.items() if any(cells)}
-    return f"\n{_lined(lines)}"
+    columns |= {title.lower(): partial(said, question=of) for of, title in same_bits.QUESTIONS.items()}
+    return _lined(found, columns)
 
 
 def sanitizer_line(found: Mapping[str, Any]) -> str:

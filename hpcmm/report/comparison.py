@@ -60,11 +60,8 @@ def build(comparison: Comparison, before: Path, after: Path, scope: str, target:
     notes = [f"{note}." for note in comparison.noise]
     notes += [f"Differs: {difference}." for difference in comparison.differences]
     changed = rows[rows["verdict"].isin(list(kinds))]
-    states = [
-        ("fail" if kinds[verdict] == "wrong" else "pass", f"{count} {verdict}")
-        for verdict, count in counts.items()
-        if verdict in kinds
-    ]
+    known = [(kinds[verdict], f"{count} {verdict}") for verdict, count in counts.items() if verdict in kinds]
+    states = [("fail" if kind == "wrong" else "pass", text) for kind, text in known]
     drawn = figure(comparison)
     sections = [
         sheet.Section(

@@ -186,6 +186,6 @@ def at_sizes(rows: Sequence[Mapping], most: int) -> tuple[Sequence[Mapping], str
     some = spread(list(known), most)
     if len(some) == len(known):
         return rows, ""
-    kept = [row for row in rows if tuple(row[name] for name in dimensions()) in some]
+    kept = [row for row in rows if analysis.values(row, dimensions()) in some]
     names = f" ({', '.join(size(known[shape][0]) for shape in some)})" if len(some) <= 8 else ""
     return kept, f", at {len(some)} of {len(known)} sizes{names}"

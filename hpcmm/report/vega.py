@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
+from hpcmm import analysis
 from hpcmm.operations import dimensions
 from hpcmm.report import formats
 
@@ -109,7 +110,7 @@ def styles(rows: Sequence[Mapping]) -> dict[str, Style]:
     timed = []
     for row in rows:
         seconds = row["seconds"] if row["seconds"] > 0 else row["call_seconds"]
-        at = tuple(row[name] for name in size)
+        at = analysis.values(row, size)
         timed.append(((row["variant"], row["algorithm"]), seconds if seconds > 0 else math.inf, at))
         least[at] = min(timed[-1][1], least.get(at, math.inf))
     lags: dict[tuple[str, str], list[float]] = {}

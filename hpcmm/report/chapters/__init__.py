@@ -91,7 +91,7 @@ def place(series: Sequence[Series], counted: Collection[tuple]) -> tuple:
     rows = [row for row in every if DEVICES[row["device"]].accelerator] or every
     sizes, ranks = len(analysis.by_size(rows)), {row["ranks"] for row in rows}
     distributed = any(row["algorithm"] != TEXTBOOK for row in rows)
-    with_counters = sum(tuple(row[name] for name in COUNTED) in counted for row in rows)
+    with_counters = sum(analysis.values(row, COUNTED) in counted for row in rows)
     return (
         any(row["expected"] for row in every),
         list(OPERATIONS).index(series[0].operation),

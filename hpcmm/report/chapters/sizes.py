@@ -158,7 +158,7 @@ def _arithmetics(known: Sequence[Row], series: Series) -> str:
 def _fastest(known: Sequence[Row], lines: int) -> tuple[Sequence[Row], str]:
     """Return the rows of the libraries and of at most ``lines`` rungs, and a text about those that are not shown."""
     names = ("device", *dimensions())
-    rungs = [(row, tuple(row[name] for name in names)) for row in known if row["role"] == "rung"]
+    rungs = [(row, analysis.values(row, names)) for row in known if row["role"] == "rung"]
     if len({row["label"] for row, _ in rungs}) <= lines:
         return known, ""
     least: dict[tuple, float] = {}
