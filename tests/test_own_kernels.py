@@ -1,8 +1,10 @@
 """Kernels of users: the head of a file, its errors, and the variant that it makes."""
 
+import ctypes
 import importlib.metadata
 import importlib.util
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -297,6 +299,16 @@ def test_the_fingerprint_covers_the_file_its_headers_and_its_values(tmp_path):
     assert second != first
     path.write_text(path.read_text().replace("int m", "int n"))
     assert digest() not in (first, second)
+
+
+def test_a_static_library_follows_the_source_that_needs_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "twice.c").write_text("int twice(int x) { return 2 * x; }")
+    (tmp_path / "user.c").write_text("int twice(int x);\nint f(void) { return twice(21); }")
+    subprocess.run(["cc", "-c", "-fPIC", "twice.c"], cwd=tmp_path, check=True)
+    subprocess.run(["ar", "rc", "libtwice.a", "twice.o"], cwd=tmp_path, check=True)
+    built = modules.compile_module(tmp_path / "user.c", {}, [f"-L{tmp_path}", "-ltwice"])
+    assert ctypes.CDLL(str(built)).f() == 42
 
 
 @pytest.mark.parametrize("include", ['"mine.h"', "<mine.h>", "MINE"])

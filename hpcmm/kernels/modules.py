@@ -124,7 +124,7 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
     with tempfile.TemporaryDirectory(dir=folder) as part:
         temporary, read = Path(part, "module.so"), Path(part, "read")
         command_line = [*shlex.split(command), *options, f"-I{kernels.FOLDER}", "-o", str(temporary)]
-        command_line += [str(source), "-lm"]
+        command_line += [str(source), *libraries_of(further), "-lm"]
         done = subprocess.run([*command_line, "-MD", "-MF", str(read)], capture_output=True, text=True)
         if done.returncode:
             wrong = done.stderr.strip()
@@ -134,6 +134,11 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
         temporary.replace(target)  # atomic, because several ranks may compile it at once
         read.replace(listed)
     return target
+
+
+def libraries_of(options: Sequence[str]) -> list[str]:
+    """Return the libraries among options: a static one must follow the source that needs it."""
+    return [option for option in options if option.startswith("-l")]
 
 
 def compile_error(said: str) -> DeviceError:

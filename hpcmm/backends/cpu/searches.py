@@ -204,7 +204,8 @@ def run(task: Task, columns: int, options: Sequence[str], folder: Path):
     macros = [f"-D{name}={value}" for name, value in task.macros.items()]
     command = [*shlex.split(modules.compiler()[0]), *flags, *macros, *task.variant.options, str(source)]
     own = ["-x", "c", str(program), *options, "-x", "none"]  # beside a kernel in C++, too
-    done = modules.run_compiler([*command, *own, "-o", str(folder / "program"), "-lm"], seconds=SECONDS)
+    libraries = ["-o", str(folder / "program"), *modules.libraries_of(task.variant.options), "-lm"]
+    done = modules.run_compiler([*command, *own, *libraries], seconds=SECONDS)
     if done.returncode:
         last = next((line for line in done.stderr.splitlines() if "error" in line or "cannot find" in line), "")
         raise Unable(f"the program does not compile: {last}")
