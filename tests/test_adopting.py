@@ -297,6 +297,13 @@ MINIMUM = """__global__ void least(const float *in, float *out, int n)
     if (t == 0) out[blockIdx.x] = s[0];
 }}
 """
+ROWS_OF_CONSTANT = """#define N 16
+__global__ void add(float A[N][N], const float B[N][N], float C[N][N])
+{{
+    int i = {0}threadIdx.x, j = {1}threadIdx.y;
+    {2} C[i][j] = A[i][j] + B[i][j];
+}}
+"""
 OWN = "int main() {{ const int {0}; tiled<16><<<dim3({1}, {1}), dim3(16, 16)>>>(a, b, c, N); }}"
 OWN_OF_FLAGS = "int main() {{ int n = {0}; multiply<<<dim3({1}, {1}), dim3(16, 16)>>>(a, b, c, 0, n, false, 0); }}"
 ONE_BLOCK = "int main() {{ const int n = {0}; add<<<(n + 255) / 256, 256>>>(c, a, b, n); }}"
@@ -602,6 +609,19 @@ VERDICTS = {  # the text, and what the verdict says
         "FAIL",
         "right with one block only: the index lacks blockIdx.x",
     ),
+    "rows of a constant length": (
+        ROWS_OF_CONSTANT.format("blockIdx.x * blockDim.x + ", "blockIdx.y * blockDim.y + ", "if (i < N && j < N)"),
+        "taken as add(N=sqrt(n), A=x, B=y, C=z)",
+        "mine.cu: PASS at 24 points",
+    ),
+    "one block of a constant length": (
+        ROWS_OF_CONSTANT.format("", "", ""),
+        "mine.cu: PASS at 3 points to 256 (n = 256",
+    ),
+    "pointers to structures": (
+        re.sub(r"\b([ABC])\.", r"\1->", re.sub("Matrix ([ABC])", r"Matrix *\1", STYLES.of_structures)),
+        "mine.cu: PASS",
+    ),
     "last pass by one block": (
         MINIMUM.format("INFINITY").replace("blockIdx.x * 256 + t", "t").replace("out[blockIdx.x]", "*out")
         + "int main() { least<<<1, 128>>>(in, out, blocks); }",
@@ -695,6 +715,22 @@ RETURNED = (
     .replace("colsB", "rowsA")
     .replace("        }\n}", "        }\n    return C;\n}")
 )
+THREADED = (
+    "#include <thread>\n"
+    + OF_VECTORS
+    + """
+void product(vector<vector<double>> &A, vector<vector<double>> &B, vector<vector<double>> &C)
+{
+    thread one(multiply, ref(A), ref(B), ref(C), A.size(), B.size(), B[0].size());
+    one.join();
+}
+"""
+)
+OF_ROWS = "typedef struct { int rows, columns; double **data; } Matrix;\n" + re.sub(
+    r"([ABC])\[", r"\1->data[", STYLES.of_rows.replace("double **", "Matrix *")
+)
+OF_ROWS = OF_ROWS.replace(", int rowsA, int colsA, int colsB", "").replace("colsB", "B->columns")
+OF_ROWS = OF_ROWS.replace("rowsA", "A->rows").replace("colsA", "A->columns")
 SUM_OF_VECTOR = """#include <vector>
 template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x) s += each; return s; }
 """
@@ -714,10 +750,12 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
         (OF_VECTORS.replace("k < colsA", "k < colsA - 1"), "mine.cpp", {"scalars": "none"}, False),
         (RETURNED, "mine.cpp", {"call": "multiply(A, B, rowsA=n)", "square": True}, True),
         (SUM_OF_VECTOR, "mine.cpp", {"operation": "sum", "call": "sum<hpcmm_real>(x)"}, True),
+        (THREADED, "mine.cpp", {"call": "product(A, B, C)"}, True),
+        (OF_ROWS, "mine.c", {"dtypes": ["float64"], "scalars": "none"}, True),
     ],
     ids=(
         *("constant rows", "race", "C of C++", "wrong by columns", "multiples of 10", "wrong", "wrong and adds"),
-        *("vectors", "wrong with vectors", "vector returned", "sum of a vector"),
+        *("vectors", "wrong with vectors", "vector returned", "sum of a vector", "thread", "structures of rows"),
     ),
 )
 def test_a_function_of_the_cpu_is_adopted_or_judged_by_its_names(tmp_path, text, name, keys, right):

@@ -25,6 +25,7 @@ from hpcmm.experiment.functions import (
     definition,
     function_declarator,
     of_vectors,
+    parameter,
     text_of,
     walk,
 )
@@ -39,6 +40,8 @@ from hpcmm.system.text import choices, split
 TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
 SIGNATURES, ROWS = TABLES["signatures"], TABLES["rows"]
 OF_TYPES = re.compile(r"cuda_(fp16|bf16|fp8)\.h")  # the headers of element types
+STRUCTURE = re.compile(r"^((?:struct )?\w+)\s*\{")
+OF_ROWS = re.compile(r"\((\w+) \*\*\)(\w+)")  # a field of a structure
 OWN = "hpcmm_own_"  # before the names of the user's functions that are named as the operation's
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"].*$', re.MULTILINE)
 
@@ -143,6 +146,7 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     lines = first_lines(text, head, accelerator)
     lines += [f"typedef hpcmm_real {each};" for each in source.undeclared if ELEMENT.fullmatch(each)]
     lines += [TABLES["vector"]] * any(each.vector for each in function.parameters)
+    lines += [TABLES["array"]] * (function.kernel and any(each.lengths for each in function.parameters))
     lines += [f'#line 1 "{path}"', own, wrapper(kernels, body, accelerator)]
     if kernels == "reduction" and accelerator and head.get("adds"):
         lines.append(
@@ -170,7 +174,12 @@ def arguments(path: Path, function: Function, values: list[tuple[str, str]], dev
             raise KernelFileError(f"{path}: call: no value for {each.name!r}; its call is {function}")
     if rest:
         raise KernelFileError(f"{path}: call: {rest} arguments too many; its call is {function}")
-    return [converted(each, value, function, device) for each, value in pairs]
+    found = {each.name: converted(each, value, function, device) for each, value in pairs}
+    rows = [each for each in function.parameters if function.kernel and each.lengths and each.lengths[0] in found]
+    for each in rows:
+        value = dict((x.name, value) for x, value in pairs)[each.name]
+        found[each.name] = f"{{({each.type} *){value}, {found[each.lengths[0]]}}}"
+    return list(found.values())
 
 
 def matched(function: Function, values: list[tuple[str, str]]) -> tuple[list[tuple[Parameter, str]], int]:
@@ -181,8 +190,11 @@ def matched(function: Function, values: list[tuple[str, str]]) -> tuple[list[tup
 
 
 def converted(parameter: Parameter, value: str, function: Function, device: str) -> str:
-    if value.startswith("{") or re.match(r"\w+\s*\{", value):
-        return value if DEVICES[device].accelerator else re.sub(r"^(\w+)\s*\{", r"(\1){", value)
+    if value.startswith("{") or STRUCTURE.match(value):
+        if parameter.pointers:
+            return f"&hpcmm_{parameter.name}_structure"
+        value = OF_ROWS.sub(r"hpcmm_\2", value)
+        return value if DEVICES[device].accelerator else STRUCTURE.sub(r"(\1){", value)
     value = re.sub(r"\bsqrt\((\w+)\)", r"sqrt((double)\1) + 0.5", value)
     own = "hpcmm_real" if parameter.type in function.types else parameter.type
     if parameter.vector and value in ROWS:
@@ -237,18 +249,23 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
 
 
 def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:
-    """Return the statements that give each parameter like ``float **a`` the addresses of rows."""
+    """Return the statements for arguments with an address: rows of ``float **a``, and structures."""
     found = []
-    for parameter, value in matched(function, values)[0]:
-        if parameter.pointers == 2 and value in ROWS:
-            rows, leading, columns = ROWS[value]
-            element = "hpcmm_real" if parameter.type in function.types else parameter.type
-            kind = f"{'const ' * (parameter.constant and not parameter.vector)}{element} *"
-            row = f"({kind}){value} + (size_t)i * {leading}"
-            if parameter.vector:
+    for each, value in matched(function, values)[0]:
+        field = OF_ROWS.search(value)
+        if field or (each.pointers == 2 and value in ROWS):
+            rows, leading, columns = ROWS[field[2] if field else value]
+            element = field[1] if field else "hpcmm_real" if each.type in function.types else each.type
+            operand = field[2] if field else value
+            kind = f"{'const ' * (each.constant and not (field or each.vector))}{element} *"
+            row = f"({kind}){operand} + (size_t)i * {leading}"
+            if each.vector:
                 kind, row = f"hpcmm_vector<{element}> ", f"hpcmm_vector<{element}>({row}, {columns})"
-            found.append(f"{kind}hpcmm_{value}[{rows} + 1];")
-            found.append(f"for (int i = 0; i < {rows}; ++i) hpcmm_{value}[i] = {row};")
+            found.append(f"{kind}hpcmm_{operand}[{rows} + 1];")
+            found.append(f"for (int i = 0; i < {rows}; ++i) hpcmm_{operand}[i] = {row};")
+        if each.pointers == 1 and STRUCTURE.match(value):
+            fields = OF_ROWS.sub(r"hpcmm_\2", value[value.index("{") :])
+            found.append(f"{each.type} hpcmm_{each.name}_structure = {fields};")
     return found
 
 
@@ -268,8 +285,8 @@ def needed(path: Path, source: Source, function: Function, accelerator: bool, ou
         changed = re.sub(rb"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", lambda x: b" " * len(x[0]), header)
         content[node.start_byte : body] = changed
         content = content.replace(b"__global__", b"__device__")  # of its declarations, too; other kernels are gone
-    for place, inserted in sorted(passed_on(path, source, function.name, outside), reverse=True):
-        after = place + 4 if content[place:].startswith(b"void)") else place
+    for place, end, inserted in sorted(passed_on(path, source, function.name, outside), reverse=True):
+        after = place + 4 if content[place:].startswith(b"void)") else end
         content[place:after] = inserted.encode()
     text = bytes(content).decode(errors="replace")
     if accelerator:  # host and GPU read one text; declarations of other kernels are gone
@@ -277,14 +294,18 @@ def needed(path: Path, source: Source, function: Function, accelerator: bool, ou
     return with_headers(text, path, accelerator)
 
 
-def passed_on(path: Path, source: Source, name: str, outside: Sequence[Parameter]) -> Iterator[tuple[int, str]]:
-    """Yield what makes constants and variables of the file parameters of a function and of those that it calls."""
+def passed_on(path: Path, source: Source, name: str, outside: Sequence[Parameter]) -> Iterator[tuple[int, int, str]]:
+    """Yield ranges and texts that make constants and variables of the file parameters of all functions that use them.
+
+    An array of a kernel whose length is such a constant becomes ``hpcmm_rows``.
+    """
     takers = source.takers(name, [each.name for each in outside])
     declared = {each.name: declaration(each) for each in outside}
 
-    def joined(texts: Iterable[str], listed: Any) -> tuple[int, str]:
+    def joined(texts: Iterable[str], listed: Any) -> tuple[int, int, str]:
         others = listed.named_children and text_of(listed) != "(void)"  # which is removed
-        return listed.start_byte + 1, ", ".join(texts) + (", " if others else "")
+        place = listed.start_byte + 1
+        return place, place, ", ".join(texts) + (", " if others else "")
 
     firsts = []
     for item in source.items:
@@ -293,6 +314,11 @@ def passed_on(path: Path, source: Source, name: str, outside: Sequence[Parameter
             node = source.nodes[each] if definition(item) else item
             listed = function_declarator(node).child_by_field_name("parameters")
             yield joined(map(declared.get, takers[each]), listed)
+            for node in listed.named_children if source.functions[each].kernel else ():
+                array = parameter(node)
+                if array.lengths and array.lengths[0] in declared:
+                    kind = f"hpcmm_rows<{'const ' * array.constant}{array.type}>"
+                    yield node.start_byte, node.end_byte, f"{kind} {array.name}"
     for each in takers:
         for call in (x for x in walk(source.nodes[each]) if x.type == "call_expression"):
             called = called_by(call)
@@ -301,7 +327,7 @@ def passed_on(path: Path, source: Source, name: str, outside: Sequence[Parameter
     if macros := [each for each in declared if each in source.macros]:
         first = min(firsts, key=lambda each: each.start_byte)
         undefined = "".join(f"#undef {each}\n" for each in macros)
-        yield first.start_byte, f'\n{undefined}#line {first.start_point[0] + 1} "{path}"\n'
+        yield first.start_byte, first.start_byte, f'\n{undefined}#line {first.start_point[0] + 1} "{path}"\n'
 
 
 def declaration(parameter: Parameter) -> str:

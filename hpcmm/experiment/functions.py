@@ -199,10 +199,12 @@ class Source:
         found = {}
         for item in walk(self.tree.root_node):
             if item.type == "struct_specifier" and (body := item.child_by_field_name("body")):
-                fields = [parameter(each) for each in body.named_children if each.type == "field_declaration"]
+                declared = [each for each in body.named_children if each.type == "field_declaration"]
+                fields = [parameter(each, x) for each in declared for x in each.children_by_field_name("declarator")]
                 names = [text_of(item.child_by_field_name("name"))]
                 if item.parent.type == "type_definition":
                     names.append(text_of(item.parent.child_by_field_name("declarator")))
+                names += [f"struct {names[0]}"] * bool(names[0])
                 found |= dict.fromkeys(filter(None, names), fields)
         return found
 
@@ -218,8 +220,10 @@ class Source:
         """Return the sizes and arrays of the file that a function, or one that it calls, uses in no declaration."""
         kernel = "__global__" in text_of(self.nodes[name]).partition("{")[0]
         names, others = set(re.findall(r"\w+", self.macros_of(name))), {x.name for x in self.parameters(name)}
+        names |= {length for each in self.parameters(name) for length in each.lengths if kernel}
         for function in map(self.nodes.get, self.reached(name)):
-            for each in walk(function if kernel else function.child_by_field_name("body")):
+            whole = kernel and function != self.nodes[name]
+            for each in walk(function if whole else function.child_by_field_name("body")):
                 if each.type in ("array_declarator", "template_argument_list"):
                     others |= names_in(each)
                 elif each.type == "assignment_expression":
@@ -295,11 +299,14 @@ class Source:
         )
 
     def reached(self, name: str) -> list[str]:
-        """Return a function and all functions of the file that it calls, directly or indirectly."""
+        """Return a function and all functions of the file that it calls or passes on, directly or indirectly."""
         found = [name]
         for each in found:
-            called = (called_by(x) for x in walk(self.nodes[each]) if x.type == "call_expression")
-            found += [x for x in dict.fromkeys(called) if x in self.nodes and x not in found]
+            inside = list(walk(self.nodes[each]))
+            local = {text_of(x) for x in inside if x in x.parent.children_by_field_name("declarator")}
+            called = [called_by(x) for x in inside if x.type == "call_expression"]
+            called += [text_of(x) for x in inside if x.type == "identifier" and x.parent.type == "argument_list"]
+            found += [x for x in dict.fromkeys(called) if x in self.nodes and x not in {*found, *local}]
         return found
 
     def text(self, name: str) -> str:
@@ -376,18 +383,18 @@ class Source:
                 inner = each.child_by_field_name("argument")
                 if inner.type != "identifier":
                     found.add(roots.get(self.root_of(inner), ""))
-            elif each.type == "call_expression":
-                called = text_of(each.child_by_field_name("function")).partition("<")[0]
-                given = each.child_by_field_name("arguments").named_children
-                if WRITING_CALLS.fullmatch(called.rpartition("::")[2]) and given:
+            elif each.type == "argument_list":
+                function = text_of(each.parent.child_by_field_name("function")).partition("<")[0]
+                given = each.named_children
+                if WRITING_CALLS.fullmatch(function.rpartition("::")[2]) and given:
                     found.add(roots.get(self.root_of(given[0]), ""))
-                elif called in self.nodes and called not in seen | {name}:
-                    inner_written = self.written(called, seen | {name})
-                    inner = self.parameters(called)
-                    found |= inner_written & shared - {each.name for each in inner}
-                    for value, own in zip(given, inner, strict=False):
-                        if own.name in inner_written:
-                            found.add(roots.get(self.root_of(value), ""))
+                for called, values in ((function, given), *((text_of(x), given[i:]) for i, x in enumerate(given, 1))):
+                    if called in self.nodes and called not in seen | {name}:  # also the function of a thread
+                        inner_written = self.written(called, seen | {name})
+                        inner = self.parameters(called)
+                        found |= inner_written & shared - {each.name for each in inner}
+                        pairs = zip(values, inner, strict=False)
+                        found |= {roots.get(self.root_of(value), "") for value, x in pairs if x.name in inner_written}
         return frozenset(found - {""})
 
     def root_of(self, node: Node | None) -> str:

@@ -273,7 +273,7 @@ class Search:
         for each in (*outside, *self.function.parameters):
             if each.name in rest:
                 value = rest[each.name]
-            elif not each.pointers and (fields := structures.get(each.type)):
+            elif fields := structures.get(each.type):
                 value = self.structure(each, fields)
             else:
                 value = sizes.get(each.name) or reals.get(each.name) or self.operands.get(each.name, "threads")
@@ -288,7 +288,7 @@ class Search:
         for each in fields:
             name = each.name.lower()
             if each.pointers:
-                values.append(f"({each.type} *){operand}")
+                values.append(f"({each.type} {'*' * each.pointers}){operand}")
             elif re.search(r"stride|pitch|ld", name):
                 values.append(leading)
             else:

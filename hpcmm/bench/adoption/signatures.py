@@ -71,8 +71,10 @@ def is_threads(parameter: Parameter) -> bool:
 def arrays_of(source: Source, function: Function) -> list[Parameter]:
     found = []
     for each in function.parameters:
-        if (fields := source.structures().get(each.type)) and not each.pointers:
-            found += [dataclasses.replace(x, name=each.name, structure=each.type) for x in fields if x.pointers == 1]
+        if (fields := source.structures().get(each.type)) and each.pointers < 2:
+            deepest = 1 if function.kernel else 2
+            fields = [x for x in fields if 1 <= x.pointers <= deepest]
+            found += [dataclasses.replace(x, name=each.name, structure=each.type) for x in fields]
         elif each.pointers == 1 or (each.pointers == 2 and not function.kernel):
             sized = each.vector and each.pointers == 2  # it states all sizes, as a structure does
             found.append(dataclasses.replace(each, structure="vector") if sized else each)

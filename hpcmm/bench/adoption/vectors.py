@@ -94,6 +94,10 @@ class VectorSearch(Search):
         self.why = why
         return found
 
+    def only(self, n: int) -> dict[str, Any]:
+        """Return the keys of the length that one block takes; of any less, if it checks."""
+        return {key: {"n": n} for key in LIMITS[bool(self.integers) and self.function.guarded :]}
+
     def refused(self) -> dict[str, Any]:
         if self.likely and not self.function.multiplies:
             self.guessed = True
@@ -220,7 +224,7 @@ class VectorSearch(Search):
             grid, given = self.own_launch(self.sizes, candidate.template)
             launched = given.get("n", length if self.integers and grid != ["1"] else taken)
             if launched <= taken < length and "blockIdx" not in self.body and self.right(first, taken):
-                return {"per_thread": per_thread, **{key: {"n": taken} for key in LIMITS[len(self.integers) :]}}
+                return {"per_thread": per_thread, **self.only(taken)}
             return self.wrong() if whole else None
         keys: dict[str, Any] = {"per_thread": per_thread} if per_thread > 1 else {}
         keys |= self.multiples(candidate, threads * per_thread)
@@ -249,6 +253,8 @@ class VectorSearch(Search):
     def covers(self, candidate: Candidate) -> dict[str, Any] | None:
         """Return the keys of a launch in x and y over vectors that are square matrices; None if it is wrong."""
         x, y = candidate.block[:2]
+        if "blockIdx" not in self.body and (trial := self.run(candidate, x * y, 1, 1)) and self.right(trial, x * y):
+            return {"square": True, "grid": [1, 1], **self.only(x * y)}
         for columns, rows in dict.fromkeys(((x, y), (x, x), (y, x), (y, y))):
             tile = max(columns, rows)
             for side in (31, *(() if self.function.guarded else (2 * tile,))):  # without bounds checks, multiples
