@@ -196,21 +196,23 @@ def converted(parameter: Parameter, value: str, function: Function, device: str)
         value = OF_ROWS.sub(r"hpcmm_\2", value)
         return value if DEVICES[device].accelerator else STRUCTURE.sub(r"(\1){", value)
     value = re.sub(r"\bsqrt\((\w+)\)", r"sqrt((double)\1) + 0.5", value)
-    own = "hpcmm_real" if parameter.type in function.types else parameter.type
+    kind = "hpcmm_real" if parameter.type in function.types else parameter.type
     if parameter.vector and value in ROWS:
         rows, _, columns = ROWS[value]
         if parameter.pointers == 2:
-            own, value, columns = f"std::vector<{own}>", f"hpcmm_{value}", "1"
-        return f"static_cast<std::vector<{own}> &>(hpcmm_vector<{own}>(({own} *){value}, (size_t){rows} * {columns}))"
+            kind, value, columns = f"std::vector<{kind}>", f"hpcmm_{value}", "1"
+        return (
+            f"static_cast<std::vector<{kind}> &>(hpcmm_vector<{kind}>(({kind} *){value}, (size_t){rows} * {columns}))"
+        )
     if parameter.pointers == 2 and value in ROWS:
         return f"hpcmm_{value}"
     if parameter.lengths:
         if not DEVICES[device].accelerator:
             return f"(void *){value}"
-        return f"({own} (*){''.join(f'[{length}]' for length in parameter.lengths)}){value}"
+        return f"({kind} (*){''.join(f'[{length}]' for length in parameter.lengths)}){value}"
     if parameter.type == "auto" or (not parameter.pointers and parameter.type in function.types):
-        own = "hpcmm_real" if parameter.pointers else "hpcmm_scalar"
-    return f"({own}{' ' if parameter.pointers else ''}{'*' * parameter.pointers})({value})"
+        kind = "hpcmm_real" if parameter.pointers else "hpcmm_scalar"
+    return f"({kind}{' ' if parameter.pointers else ''}{'*' * parameter.pointers})({value})"
 
 
 def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[str]:

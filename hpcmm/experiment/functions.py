@@ -485,18 +485,18 @@ class Source:
 
 def items(node: Node) -> Iterator[Node]:
     """Yield the declarations and definitions of a file, also of its conditional parts and namespaces."""
-    for each in node.named_children:
-        if each == node.child_by_field_name("condition"):  # of #if
+    for item in node.named_children:
+        if item == node.child_by_field_name("condition"):  # of #if
             continue
-        if each.type in GROUPS:
-            if each.type == "linkage_specification" and each.child_by_field_name("body").type != "declaration_list":
-                yield each
+        if item.type in GROUPS:
+            if item.type == "linkage_specification" and item.child_by_field_name("body").type != "declaration_list":
+                yield item
             else:
-                yield from items(each)
-        elif each.type in ("comment", "preproc_def", "preproc_function_def", "preproc_include", "preproc_call"):
+                yield from items(item)
+        elif item.type in ("comment", "preproc_def", "preproc_function_def", "preproc_include", "preproc_call"):
             continue
-        elif each.type not in ("identifier", "namespace_identifier", "nested_namespace_specifier", "string_literal"):
-            yield each
+        elif item.type not in ("identifier", "namespace_identifier", "nested_namespace_specifier", "string_literal"):
+            yield item
 
 
 def definition(item: Node) -> Node | None:
@@ -572,13 +572,13 @@ def template_of(node: Node) -> list[tuple[str, str, bool]]:
     if node.parent is None or node.parent.type != "template_declaration":
         return []
     found = []
-    for each in node.parent.child_by_field_name("parameters").named_children:
-        is_type = "type_parameter" in each.type
-        names = [x for x in walk(each) if x.type in ("identifier", "type_identifier")]
-        default = text_of(each.child_by_field_name("default_value") or each.child_by_field_name("default_type"))
+    for entry in node.parent.child_by_field_name("parameters").named_children:
+        is_type = "type_parameter" in entry.type
+        names = [x for x in walk(entry) if x.type in ("identifier", "type_identifier")]
+        default = text_of(entry.child_by_field_name("default_value") or entry.child_by_field_name("default_type"))
         if names:
-            declared = each.child_by_field_name("declarator")
-            if text_of(each.child_by_field_name("type")) == "bool":
+            declared = entry.child_by_field_name("declarator")
+            if text_of(entry.child_by_field_name("type")) == "bool":
                 default = default or "false"
             found.append((text_of(names[0] if is_type else declared or names[-1]), default, is_type))
     return found
@@ -613,24 +613,24 @@ def dynamic(item: Node) -> bool:
 def derived(body: Node, sizes: set[str]) -> set[str]:
     """Return names of sizes, and of local variables that are computed from parameters alone."""
     found = set(sizes)
-    for each in walk(body):
-        if each.type == "init_declarator":
-            value = each.child_by_field_name("value")
+    for inner in walk(body):
+        if inner.type == "init_declarator":
+            value = inner.child_by_field_name("value")
             names = names_in(value)
             if names and names <= found and not re.search("threadIdx|/", text_of(value)):  # n / 16 counts tiles
-                found.add(text_of(each.child_by_field_name("declarator")))
+                found.add(text_of(inner.child_by_field_name("declarator")))
     return found
 
 
 def of_threads(body: Node, given: set[str]) -> set[str]:
     """Return names of local variables that are computed from the index of a thread, or from ``given`` ones."""
     found = {
-        text_of(each) for each in walk(body) if each.type == "identifier" and OF_THREAD.search(text_of(each))
+        text_of(inner) for inner in walk(body) if inner.type == "identifier" and OF_THREAD.search(text_of(inner))
     } | given
-    for each in (*walk(body), *walk(body)):  # twice, for loops
-        if each.type in ("init_declarator", "assignment_expression"):
-            parts = ("declarator", "value") if each.type == "init_declarator" else ("left", "right")
-            target, value = (each.child_by_field_name(part) for part in parts)
+    for inner in (*walk(body), *walk(body)):  # twice, for loops
+        if inner.type in ("init_declarator", "assignment_expression"):
+            parts = ("declarator", "value") if inner.type == "init_declarator" else ("left", "right")
+            target, value = (inner.child_by_field_name(part) for part in parts)
             if (names_in(value) & found or OF_THREAD.search(text_of(value))) and (
                 names := [text_of(x) for x in walk(target) if x.type == "identifier"]
             ):
@@ -721,12 +721,12 @@ def definitions(node: Node) -> dict[str, str]:
         changed = node.child_by_field_name("operator").type != "="  # such as /=: the value is no longer known
         value = "" if changed else text_of(right)
         return {text_of(left): value} if left.type in ("identifier", "field_expression") else {}
-    for each in node.named_children:
-        if each.type == "init_declarator":
-            value = each.child_by_field_name("value")
-            found[text_of(each.child_by_field_name("declarator"))] = text_of(value)
-        elif each.type == "function_declarator" and text_of(node.child_by_field_name("type")) == "dim3":
-            found[text_of(each.child_by_field_name("declarator"))] = text_of(each.child_by_field_name("parameters"))
+    for part in node.named_children:
+        if part.type == "init_declarator":
+            value = part.child_by_field_name("value")
+            found[text_of(part.child_by_field_name("declarator"))] = text_of(value)
+        elif part.type == "function_declarator" and text_of(node.child_by_field_name("type")) == "dim3":
+            found[text_of(part.child_by_field_name("declarator"))] = text_of(part.child_by_field_name("parameters"))
     return found
 
 
@@ -741,7 +741,9 @@ def declared_by(item: Node) -> set[str]:
     inner = item
     while inner.type in ("template_declaration", "linkage_specification"):
         further = [
-            each for each in inner.named_children if not each.type.endswith("_list") and each.type != "string_literal"
+            inside
+            for inside in inner.named_children
+            if not inside.type.endswith("_list") and inside.type != "string_literal"
         ]
         if not further:
             return set()
@@ -751,14 +753,14 @@ def declared_by(item: Node) -> set[str]:
         name = declarator.child_by_field_name("declarator") if declarator else None
         return {text_of(name).rpartition("::")[2]} if name else set()
     if inner.type in ("type_definition", "declaration", "alias_declaration"):
-        found = {text_of(each) for each in walk(inner) if each.type in NAMES}
+        found = {text_of(inside) for inside in walk(inner) if inside.type in NAMES}
         if inner.type == "declaration" and function_declarator(inner):
             return {text_of(function_declarator(inner).child_by_field_name("declarator"))}
         values = (x.child_by_field_name("value") for x in walk(inner) if x.type == "init_declarator")
         return found - {text_of(x) for value in values for x in walk(value) if x.type in NAMES}
     if inner.type == "ERROR":
-        return {text_of(each) for each in walk(inner) if each.type in NAMES}
-    names = [each for each in walk(inner) if each.type in NAMES]
+        return {text_of(inside) for inside in walk(inner) if inside.type in NAMES}
+    names = [inside for inside in walk(inner) if inside.type in NAMES]
     if inner.type == "enum_specifier":
-        return {text_of(each) for each in names}
+        return {text_of(inside) for inside in names}
     return {text_of(inner.child_by_field_name("name"))} if inner.child_by_field_name("name") else set()

@@ -120,8 +120,9 @@ def own_grid(
                 given[sizes[each.name]] = value
         grid = []
         for text, right in itertools.zip_longest(parts(site.configuration[0], known), ours, fillvalue=""):
+            inner = expanded(text, known, set(named)) if text else "1"  # in names of the host code, such as k for n
             terms = {name: next((x for x in found if x in right), found[0]) for name, found in named.items()}
-            grid += [expanded(text, {**known, **terms}, set(terms.values()))] if text else []
+            grid.append(inner and re.sub(r"[A-Za-z_]\w*", lambda x, of=terms: of.get(x[0], x[0]), inner))
         return (grid if None not in grid else []), given
     return [], {}
 

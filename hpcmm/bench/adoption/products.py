@@ -289,7 +289,6 @@ class ProductSearch(Search):
             found |= launch.keys()
             if not any("m * n" in each or each == "1" for each in launch.grid):
                 found |= {"rows": launch.rows, "columns": launch.columns}
-            found["grid"] = self.own_grid(way, candidate.template, launch.grid) or list(launch.grid)
         found |= {"scalars": names} if (names := default_scalars(call)) else {}
         found |= keys
         if "beta" in self.scalars():
@@ -300,9 +299,11 @@ class ProductSearch(Search):
         found |= {"arithmetic": self.arithmetic} if self.arithmetic else {}
         found |= {"square": True} if square else {}
         multiples = {} if "most" in found else self.multiples(candidate, way, square)
-        own = self.own_launch(way, candidate.template)[1]
-        if any(size % multiples.get(each, 1) for each, size in own.items()):
+        launched = self.own_launch(way, candidate.template)[1]
+        if any(size % multiples.get(each, 1) for each, size in launched.items()):
             multiples = {}  # its own sizes are none
+        if self.device.accelerator:
+            found["grid"] = self.own_grid(way, candidate.template, launch.grid, multiples) or list(launch.grid)
         return found | ({"multiples": multiples} if multiples else {})
 
     def multiples(self, candidate: Candidate, way: Sequence[str], square: bool) -> dict[str, int]:

@@ -209,27 +209,29 @@ class Search:
             yield launches.block_of_head(self.kernel.given)
             return
         about = self.kernel.source, self.function, template
-        own, wrong = set(launches.of_sites(*about)), set()
-        if own and min(map(math.prod, own)) > MOST_THREADS:
-            threads = " x ".join(map(str, min(own, key=math.prod)))
+        stated, wrong = set(launches.of_sites(*about)), set()
+        if stated and min(map(math.prod, stated)) > MOST_THREADS:
+            threads = " x ".join(map(str, min(stated, key=math.prod)))
             raise NotAdopted(
                 f"{self.path.name}: the launch of {self.function.name} has blocks of {threads} threads; allowed: "
                 f"{MOST_THREADS} at most"
             )
         for block, shared in launches.blocks(*about, self.element.itemsize):
-            if own and own == wrong and block not in own:
+            if stated and stated == wrong and block not in stated:
                 return
             before = self.likely
             yield block, shared
             if self.likely is not before:
                 self.reason = self.why
-            if block in own and FAULT.search(self.why):
+            if block in stated and FAULT.search(self.why):
                 wrong.add(block)
 
-    def own_grid(self, way: Sequence[str], template: str, ours: Sequence[str]) -> list[str]:
+    def own_grid(
+        self, way: Sequence[str], template: str, ours: Sequence[str], multiples: Mapping[str, int] = {}
+    ) -> list[str]:
         """Return the grid of the file's launch if it has too few blocks; empty if it has enough, or is unknown.
 
-        Its sizes decide if they are constant, else any sizes.
+        Its sizes decide if they are constant, else any sizes that are multiples of the given ones.
         """
         grid, given = self.own_launch(way, template, ours)
 
@@ -239,7 +241,10 @@ class Search:
         order = self.operation.dimensions
         whole = dict.fromkeys(order, 1 << 13)
         step = 977 if len(set(way)) > 1 else 0  # of one size, all are equal
-        ragged = [{name: (1 << 13) + 1 + step * i for i, name in enumerate(names)} for names in (order, order[::-1])]
+        ragged = [
+            {name: -(-(8193 + step * i) // (of := multiples.get(name, 1))) * of for i, name in enumerate(names)}
+            for names in (order, order[::-1])
+        ]
         try:
             few = any(
                 a < b

@@ -270,14 +270,14 @@ class VectorSearch(Search):
         """Return the key ``multiples`` of the length: the elements of a block or of a vector access; empty for any."""
         checks = bool(self.integers) and (self.function.guarded or (self.function.looped and self.kind != "reduction"))
         checks = (checks or self.function.remainders) and "gridDim" not in "".join(self.sizes)
-        own = self.own_launch(self.sizes, candidate.template)[1].get("n", 0)  # of no multiple: they are none
+        launched = self.own_launch(self.sizes, candidate.template)[1].get("n", 0)  # of no multiple: they are none
         wide = WIDTHS if WIDE.search(self.body) and not self.function.remainders else ()
         for each in (1, *wide, *(() if checks else (taken,))):
             n = each * -(-RAGGED // each)
             trial = self.run(candidate, n, -(-n // taken))
             if trial is not None and self.right(trial, n):
-                return {"multiples": {"n": each}} if each > 1 and not own % each else {}
-        return {} if checks or own % taken else {"multiples": {"n": taken}}
+                return {"multiples": {"n": each}} if each > 1 and not launched % each else {}
+        return {} if checks or launched % taken else {"multiples": {"n": taken}}
 
 
 def covering(columns: int, rows: int) -> dict[str, Any]:
