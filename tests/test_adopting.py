@@ -646,6 +646,19 @@ VERDICTS = {  # the text, and what the verdict says
         "grid [ceil(m / 8), ceil(n / 8)]",
         "mine.cu: PASS",
     ),
+    "k for n": (
+        STYLES.by_rows.partition("#include")[0]
+        + "int main() { mine<<<dim3((m + 7) / WIDTH, (k + 7) / WIDTH), dim3(WIDTH, WIDTH)>>>(a, b, c, m, n, k); }",
+        "grid [ceil(m / 8), ceil(n / 8)]",
+        "mine.cu: PASS",
+    ),
+    "an operation by number": (
+        STYLES.sum.replace("unsigned int size", "unsigned int size, int op").replace(
+            "if (t == 0)", "if (op == 0 && t == 0)"
+        ),
+        "taken as total(in=x, out=result, size=n, op=0)",
+        "mine.cu: PASS",
+    ),
     "one variable for all sizes": (
         STYLES.by_rows.partition("#include")[0].replace("= sum;", "+= sum;")
         + "int main() { mine<<<dim3(n / WIDTH, n / WIDTH), dim3(WIDTH, WIDTH)>>>(a, b, c, n, n, n); }",

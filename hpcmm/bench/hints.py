@@ -162,6 +162,7 @@ def of_result(task: Task, inputs: Mapping[str, np.ndarray], got: np.ndarray) -> 
     guesses: dict[str, np.ndarray] = {}
     if beta:
         guesses["beta C is not added"] = alpha * product
+        guesses["beta is added, not beta C"] = alpha * product + beta
         guesses["C is added without beta"] = alpha * product + old
         guesses["A B is missing: only beta C is written"] = beta * old
         guesses["C is added once more, beside beta C"] = alpha * product + (1 + beta) * old

@@ -262,6 +262,7 @@ class Source:
         bodies = [self.nodes[each].child_by_field_name("body") for each in self.reached(name)]
         bounds = [each for each in walk(node) if each.type == "launch_bounds"]
         loops = [x for each in bodies for x in walk(each) if x.type in LOOPS]
+        loops += [body] * (name in map(called_by, (x for x in walk(body) if x.type == "call_expression")))
         combining = [text_of(x) for each in bodies for x in calls(each)]
         scalars = {each.name for each in parameters if not each.pointers} | {each for each, _, _ in template}
         scalars |= {*self.macros, "blockDim", "gridDim", "blockIdx", "threadIdx"}
@@ -675,12 +676,13 @@ def has_remainder(node: Node, sizes: frozenset[str]) -> bool:
 
 
 def is_condition(node: Node) -> bool:
-    """Return whether a name is a condition, as in ``if (flag)`` and ``if (!flag && other)``, and no number."""
+    """Return whether a name is a condition, as in ``if (flag)``, ``if (!flag && other)`` and ``flag == 1``."""
     while node.parent.type in ("parenthesized_expression", "condition_clause", "unary_expression"):
         node = node.parent
     around = node.parent
     if around.type == "binary_expression":
-        return around.child_by_field_name("operator").type in ("&&", "||")
+        number = any(x.type == "number_literal" for x in around.named_children)
+        return around.child_by_field_name("operator").type in ("&&", "||", *(("==", "!=") if number else ()))
     return around.type in ("if_statement", "conditional_expression") and around.child_by_field_name("condition") == node
 
 

@@ -289,6 +289,7 @@ class ProductSearch(Search):
             found |= launch.keys()
             if not any("m * n" in each or each == "1" for each in launch.grid):
                 found |= {"rows": launch.rows, "columns": launch.columns}
+            found["grid"] = list(launch.grid)
         found |= {"scalars": names} if (names := default_scalars(call)) else {}
         found |= keys
         if "beta" in self.scalars():
@@ -303,7 +304,7 @@ class ProductSearch(Search):
         if any(size % multiples.get(each, 1) for each, size in launched.items()):
             multiples = {}  # its own sizes are none
         if self.device.accelerator:
-            found["grid"] = self.own_grid(way, candidate.template, launch.grid, multiples) or list(launch.grid)
+            found["grid"] = self.own_grid(way, candidate.template, launch.grid, multiples) or found["grid"]
         return found | ({"multiples": multiples} if multiples else {})
 
     def multiples(self, candidate: Candidate, way: Sequence[str], square: bool) -> dict[str, int]:
