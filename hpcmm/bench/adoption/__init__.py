@@ -257,7 +257,8 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         guess = guess or found
     wrong = [each for each in failures if isinstance(each, OtherType) or asked_for(each)]
     if guess and not wrong:
-        if "copy" in kinds(source, chosen, device) and not WORDS.search(chosen.name.lower()):
+        wrong_anyway = re.search("race in|shuffle|barrier", " ".join(guess.notes))
+        if "copy" in kinds(source, chosen, device) and not (wrong_anyway or WORDS.search(chosen.name.lower())):
             raise NoKernel(
                 f"{path.name}: {chosen.name} gave neither a copy nor a sum, minimum or maximum in trials; if it is "
                 "one, name the function so"
