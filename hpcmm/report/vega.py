@@ -90,6 +90,11 @@ def rounded(values: Sequence[float], digits: int = 6) -> list[float | None]:
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
 
 
+def transposed(points: Sequence[Mapping[str, Any]]) -> dict[str, list]:
+    """Return the columns of a figure from its points, of which there is one at least."""
+    return {name: [point[name] for point in points] for name in points[0]}
+
+
 class Style(NamedTuple):
     """How a label is drawn; the fields are channels of Vega-Lite."""
 

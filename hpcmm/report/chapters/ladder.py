@@ -128,9 +128,8 @@ def _ladder(series: Series, rows: Sequence[Row], climb: int) -> Figure | None:
     caption += "; between the bars the gain of a step" if climb > 1 else ""
     caption += "; diamond: other arithmetic" if "mark" in columns["kind"] else ""
     caption += "; grey: for comparison, no rungs" if columns["library"].count(1) > sum(columns["baseline"]) else ""
-    return Figure(
-        "ladder", caption, columns, vega.layered(layers, 25 * len(labels) + 8), titles_of(series) | {"gain": "Gain"}
-    )
+    spec = vega.layered(layers, 25 * len(labels) + 8)
+    return Figure("ladder", caption, columns, spec, titles_of(series) | {"gain": "Gain"})
 
 
 def _axes(
@@ -190,9 +189,8 @@ def _branches(series: Series, steps: Sequence[Row]) -> Figure:
     ]
     shown = {"label": "Rung", "text": "Speed over its counterpart", "low": "from", "high": "to"}
     at = f"{formats.device(steps[0]['device'])} at {formats.size(steps[0])}, {described(series)}"
-    return Figure(
-        "branches", f"{at}: what one idea changes alone", columns, vega.layered(layers, 25 * len(steps) + 8), shown
-    )
+    spec = vega.layered(layers, 25 * len(steps) + 8)
+    return Figure("branches", f"{at}: what one idea changes alone", columns, spec, shown)
 
 
 def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
@@ -213,11 +211,8 @@ def tuned_cell(row: Row) -> Cell:
     """Return the ratio to the tuned library with its interval, or why there is none."""
     ratio = Ratio.to_library(row, "tuned_ratio")
     if math.isfinite(ratio.value):
-        return (
-            words("itself")
-            if is_itself(row, "tuned_ratio")
-            else Cell(ratio.short, formats.ends(row, "tuned_ratio", formats.number))
-        )
+        ends = formats.ends(row, "tuned_ratio", formats.number)
+        return words("itself") if is_itself(row, "tuned_ratio") else Cell(ratio.short, ends)
     if not row["tuned_library"]:
         return Cell("–", "this library has no tuned call")
     return Cell("–", f"{row['tuned_library'].partition(' ')[0]} was not measured beside it")
@@ -254,14 +249,9 @@ def ladder_table(series: Series) -> Table | None:
         columns["Of limit"] = if_passed(lambda row: Cell(formats.percent(row["fraction"]), row["ceiling"]))
         columns["SM clock"] = if_passed(lambda row: Cell(tables.clock(row)))
     columns["Result"] = if_passed(lambda row: words(tables.result(row)), tables.failed)
-    return tables.table(
-        tables.marked_caption(
-            "; ".join(filter(None, (f"Ladder, {formats.conditions(series)}{which}", tables.libraries(some)))), some
-        ),
-        analysis.ladder(some),
-        columns,
-        leading=2,
-    )
+    parts = f"Ladder, {formats.conditions(series)}{which}", tables.libraries(some)
+    caption = tables.marked_caption("; ".join(filter(None, parts)), some)
+    return tables.table(caption, analysis.ladder(some), columns, leading=2)
 
 
 def best(rows: Sequence[Row]) -> str:
@@ -295,11 +285,9 @@ def order(rows: Sequence[Row]) -> str:
     faster = sum(ratio.faster for _, ratio in climbed)
     largest = sorted(climbed, key=lambda each: -each[1].value)[:3]
     row = fastest[chain[-1]]
-    text = f"On the {formats.device(row['device'])} at {formats.size(row)}, {chain[-1]} is "
-    text += (
-        f"{formats.times(fastest[chain[0]]['seconds'] / row['seconds'])} {chain[0]}, in {len(climbed)} steps of which "
-    )
-    text += f"{faster} are significantly faster. The largest: "
+    gain = formats.times(fastest[chain[0]]["seconds"] / row["seconds"])
+    text = f"On the {formats.device(row['device'])} at {formats.size(row)}, {chain[-1]} is {gain} {chain[0]}, in "
+    text += f"{len(climbed)} steps of which {faster} are significantly faster. The largest: "
     return text + ", ".join(f"{step['label']} {formats.times(ratio.value)}" for step, ratio in largest) + "."
 
 

@@ -65,16 +65,14 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style], height: int = 300)
 def _scaling(rows: Sequence[Row], style: Mapping[str, Style], caption: str, height: int) -> Figure:
     shown = {"series": "Variant", "size": "Size", "of": "Timed", "ranks": "Ranks"}
     shown |= {"efficiency": "Efficiency", "speedup": "Speedup"}
-    columns: dict[str, list] = {name: [] for name in shown}
+    points = []
     for row in sorted(rows, key=lambda row: (row["place"], row["ranks"])):
         for prefix, what in (("", "kernel alone"), ("call_", "end to end")):
             if math.isfinite(row[prefix + "efficiency"]):
-                columns["series"].append(row["label"])
-                columns["of"].append(what)
-                columns["size"].append(formats.size(row))
-                columns["ranks"].append(int(row["ranks"]))
-                for name in ("efficiency", "speedup"):
-                    columns[name].extend(vega.rounded([row[prefix + name]], 5))
+                point = {"series": row["label"], "size": formats.size(row), "of": what, "ranks": int(row["ranks"])}
+                efficiency, speedup = vega.rounded([row[f"{prefix}efficiency"], row[f"{prefix}speedup"]], 5)
+                points.append(point | {"efficiency": efficiency, "speedup": speedup})
+    columns = vega.transposed(points)
     labels = list(dict.fromkeys(columns["series"]))
     x, y = vega.ranks_axis(columns["ranks"]), vega.quantity("efficiency", title="efficiency", axis={"format": ".0%"})
     color, shape, _ = vega.styled("series", labels, vega.distinct(rows, style))

@@ -230,10 +230,8 @@ def size_table(series: Series, most: int | None = None) -> Table:
         known = [_rate_cell(rows[row["label"]], unit) if row["label"] in rows else EMPTY for row in labels]
         lines.append([of_size(at[0]), *known])
     caption = "; ".join(filter(None, (f"{unit.name}, {conditions(series)}{which}", libraries(series.rows))))
-    head, of_rows = (
-        (size_title(series.rows), *(row["label"] for row in labels)),
-        [(line[0].text, "", "") for line in lines],
-    )
+    head = (size_title(series.rows), *(row["label"] for row in labels))
+    of_rows = [(line[0].text, "", "") for line in lines]
     return Table(marked_caption(caption, points), head, lines, of_rows, ("", *(row["device"] for row in labels)))
 
 

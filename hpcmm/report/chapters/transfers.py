@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
@@ -20,7 +19,7 @@ from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.points import SECONDS, described
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, of_size, table, text, value
-from hpcmm.report.vega import PALETTE, Figure, Style, category, layer, layered, quantity
+from hpcmm.report.vega import PALETTE, Figure, Style, category, layer, layered, quantity, rounded, transposed
 
 
 def calls(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
@@ -33,10 +32,7 @@ def calls(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
         rows = sorted(here, key=lambda row: row["place"])
         what = f"{formats.size(largest[0])}, {described(series)}"
         caption = f"End-to-end time on the {formats.device(device)} by phase at {what}{_overlapping(rows)}"
-        yield replace(
-            _stacked(f"calls-{device}", caption, rows, [row["label"] for row in rows], share=False),
-            dtype=series.dtype, device=device,
-        )  # fmt: skip
+        yield _stacked(f"calls-{device}", caption, rows, [row["label"] for row in rows], share=False)
     some = formats.spread(list(analysis.by_size(timed).values()), 8)
     ours = [row for row in largest if row["role"] == "rung" and DEVICES[row["device"]].accelerator]
     if len(some) < 3 or not ours:
@@ -45,10 +41,7 @@ def calls(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     rows = [row for at in some for row in at if row["rung"] == rung]
     names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in rows]
     caption = f"Share of each phase in the end-to-end time of {rung}, by size{_overlapping(rows)}"
-    yield replace(
-        _stacked("shares", caption, rows, names, share=True),
-        dtype=series.dtype, device=rows[0]["device"],
-    )  # fmt: skip
+    yield _stacked("shares", caption, rows, names, share=True)
 
 
 def _overlapping(rows: Sequence[Row]) -> str:
@@ -59,23 +52,18 @@ def _overlapping(rows: Sequence[Row]) -> str:
 
 
 def _stacked(name: str, caption: str, rows: Sequence[Row], names: Sequence[str], share: bool) -> Figure:
-    columns: dict[str, list] = {"name": [], "phase": [], "start": [], "end": [], "seconds": [], "share": []}
-    unit, scale = (
-        ("share of the end-to-end time", 1.0) if share else formats.unit_of(max(row["call_seconds"] for row in rows))
-    )
+    unit, scale = formats.unit_of(max(row["call_seconds"] for row in rows))
+    unit = "share of the end-to-end time" if share else unit
+    bars = []
     for label, row in zip(names, rows, strict=True):
         start = 0.0
-        for phase in PHASES[:-1]:
-            seconds = row["call_" + phase]
-            if not math.isfinite(seconds):
-                continue
-            length = row["share_" + phase] if share else seconds * scale
-            for column, amount in (("start", start), ("end", start + length), ("seconds", seconds)):
-                columns[column].append(float(f"{amount:.5g}"))
-            columns["name"].append(label)
-            columns["phase"].append(phase)
-            columns["share"].append(float(f"{row['share_' + phase]:.4g}"))
-            start += length
+        for phase in (phase for phase in PHASES[:-1] if math.isfinite(row["call_" + phase])):
+            seconds, part = row["call_" + phase], row["share_" + phase]
+            end = start + (part if share else seconds * scale)
+            numbers = zip(("start", "end", "seconds"), rounded([start, end, seconds], 5), strict=True)
+            bars.append({"name": label, "phase": phase, **dict(numbers), "share": rounded([part], 4)[0]})
+            start = end
+    columns = transposed(bars)
     present = [phase for phase in PHASES if phase in columns["phase"]]
     hues = [PALETTE[PHASES.index(phase) % len(PALETTE)] for phase in present]
     y = category("name", sort=list(names), title=None, axis={"labelLimit": 240})
@@ -101,27 +89,23 @@ def _stacked(name: str, caption: str, rows: Sequence[Row], names: Sequence[str],
         layer(inside, transform=middle, x=quantity("middle"), y=y, text={"field": "phase"}),
     ]
     shown = {"name": bar, "phase": "Phase", "seconds": "Seconds", "share": "Share"}
-    return Figure(name, caption, columns, layered(layers, 26 * len(set(names)) + 8), shown)
+    spec = layered(layers, 26 * len(set(names)) + 8)
+    return Figure(name, caption, columns, spec, shown, rows[0]["dtype"], rows[0]["device"])
 
 
 def phase_table(series: Series, rows: Sequence[Row]) -> Table | None:
     """Make the table of end-to-end times by phase, with both rates; None if no call was timed."""
-
-    def of_phase(phase: str) -> Column:
-        def cell(row: Row) -> Cell:
-            share = row["share_" + phase]
-            return Cell(duration(row["call_" + phase]), percent(share))
-
-        return cell
 
     rows, which = at_sizes(rows, 3)
     if not rows:
         return None
     unit = rate_unit_of(series.rows)
     columns: dict[str, Column] = {size_title(rows): of_size, "Variant": text("label")}
-    columns |= {
-        phase.capitalize(): of_phase(phase) for phase in PHASES[:-1] if any(row["call_" + phase] >= 0 for row in rows)
-    }
+    for phase in PHASES[:-1]:
+        if any(row["call_" + phase] >= 0 for row in rows):
+            columns[phase.capitalize()] = lambda row, phase=phase: Cell(
+                duration(row["call_" + phase]), percent(row["share_" + phase])
+            )
     columns |= {
         "Total": value("call_seconds", duration),
         f"{unit.name}, kernel alone": lambda row: Cell(rate(row, unit=unit)),
