@@ -175,9 +175,8 @@ def differences(before: Columns, after: Columns) -> tuple[list[str], list[str]]:
     found = []
     for first, second in zip(_conditions(before), _conditions(after), strict=True):
         differ = [name for name in first if name in second and first[name] != second[name]]
-        found.append(
-            [f"{name}: {', '.join(sorted(first[name]))}, then {', '.join(sorted(second[name]))}" for name in differ]
-        )
+        both = {name: (", ".join(sorted(each[name])) for each in (first, second)) for name in differ}
+        found.append([f"{name}: {', then '.join(texts)}" for name, texts in both.items()])
     return found[0], found[1]
 
 

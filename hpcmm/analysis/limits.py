@@ -1,6 +1,7 @@
 """Peak rates: arithmetic of GPUs and CPUs from units and clock, memory of GPUs from clock and bus width."""
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,10 +81,9 @@ def fma_peak(gpus: Sequence[Mapping[str, Any]], dtype: str, clock: float, ranks:
     The other parameters are those of ``peaks``. Without a clock it is the maximum one.
     """
     devices = distinct(gpus, ranks)
-    rates = (
-        2.0 * _fma_units(gpu, dtype) * (clock if clock > 0 else _number(gpu.get("max_sm_clock"))) for gpu in devices
-    )
-    return sum(rates) if devices else math.nan
+    clocks = [clock if clock > 0 else _number(gpu.get("max_sm_clock")) for gpu in devices]
+    units = [_fma_units(gpu, dtype) for gpu in devices]
+    return 2.0 * sum(map(operator.mul, units, clocks)) if devices else math.nan
 
 
 def cores(gpu: Mapping[str, Any]) -> int:

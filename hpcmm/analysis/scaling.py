@@ -77,9 +77,8 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     for prefix in ("", "call_"):
         for end, of_base, of_point in zip(("", "_low", "_high"), POOLED, ("seconds", "high", "low"), strict=True):
             seconds = rows[f"{prefix}pooled_{of_point}"]
-            rows[f"{prefix}efficiency{end}"] = (
-                gains[f"{prefix}least_{of_base}"] * rows["work"] / seconds / rows["ranks"]
-            )
+            of_all = gains[f"{prefix}least_{of_base}"] * rows["work"] / seconds
+            rows[f"{prefix}efficiency{end}"] = of_all / rows["ranks"]
         rows[f"{prefix}speedup"] = rows[f"{prefix}efficiency"] * rows["ranks"]
     rows["efficiency_of_slowest"] = rows["efficiency"] / gains["evenness"].where(rows["base_ranks"] > 1)
     keys = ["kind", "sweep", "operation", "device", "dtype", "setting", *dimensions(), "label", "ranks"]

@@ -273,9 +273,8 @@ def exchange_table(rows: Sequence[Row]) -> Table:
 
 def over_ranks(sweep: str, rows: Sequence[Row], experiment: Experiment) -> list[tuple[str, Table, Sequence[Row]]]:
     """Return the tables of a sweep over ranks, each with the kind of its files and its rows."""
-    gains, predicted = (
-        analysis.row_dicts(each[each["sweep"] == sweep]) for each in (experiment.scaling, experiment.predictions)
-    )
+    both = (experiment.scaling, experiment.predictions)
+    gains, predicted = (analysis.row_dicts(each[each["sweep"] == sweep]) for each in both)
     known = (
         ("scaling", scaling_table, gains),
         ("predictions", prediction_table, predicted),

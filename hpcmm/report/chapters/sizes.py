@@ -298,9 +298,8 @@ def shapes(rows: Sequence[Row]) -> str:
             if not row["m"] == row["n"] == row["k"] and abs(row["flops"] / equal["flops"] - 1) < 0.01
         ]
         if found:
-            (low, at_low, square_row), (high, at_high, _) = (
-                f(found, key=lambda each: each[0].value) for f in (min, max)
-            )
+            found.sort(key=lambda each: each[0].value)
+            (low, at_low, square_row), (high, at_high, _) = found[0], found[-1]
             text = f"{label} {formats.times(low.value)} ({formats.size(at_low)})"
             if len(found) > 1:
                 text += f" to {formats.times(high.value)} ({formats.size(at_high)})"

@@ -174,10 +174,9 @@ def host_memory(rows: Sequence[Row]) -> str:
         for phase in ("upload", "download")
         if math.isfinite(other["call_" + phase] / pinned["call_" + phase])
     ]
-    return (
-        f"Speedup of pinned over pageable host memory, {pinned['rung']} at {formats.size(pinned)}: "
-        f"{', '.join([f'end to end {call}', *copies, f'kernel alone {kernel}'])}."
-    )
+    factors = ", ".join([f"end to end {call}", *copies, f"kernel alone {kernel}"])
+    where = f"{pinned['rung']} at {formats.size(pinned)}"
+    return f"Speedup of pinned over pageable host memory, {where}: {factors}."
 
 
 CHAPTER = chapter(
