@@ -36,13 +36,6 @@ def test_rows_that_tma_cannot_take_are_copied(dtype, shape):
     assert set(picked.workspace) == {name for name, columns in (("copy_a", k), ("copy_b", n)) if columns % 8}
 
 
-def test_a_gpu_that_cannot_run_every_rung_of_float64_is_refused():
-    reason = "best: persistent_dmma needs a GPU of compute capability 9.0; this one has 10.0"
-    assert MATMUL.why_not_run(MATMUL.variant("best"), "float64", "100") == reason
-    assert MATMUL.why_not_run(MATMUL.variant("best"), "float64", "90") == ""
-    assert MATMUL.why_not_run(MATMUL.variant("best"), "float32", "100") == ""
-
-
 @given(shape=st.tuples(*[st.integers(0, 20000)] * 3))
 @pytest.mark.parametrize(("variant", "dtype"), KINDS, ids=IDS)
 def test_any_shape_has_a_rung_and_the_same_one_each_time(variant, dtype, shape):
@@ -88,6 +81,9 @@ def test_a_variant_picks_among_the_rungs_of_its_arithmetic_that_its_gpu_can_run(
         ("float32", "120", ""),
         ("bfloat16", "120", "best: persistent needs a GPU of compute capability 9.0; this one has 12.0"),
         ("bfloat16", "80", "best needs a GPU of compute capability 9.0 or later; this one has 8.0"),
+        ("float64", "100", "best: persistent_dmma needs a GPU of compute capability 9.0; this one has 10.0"),
+        ("float64", "90", ""),
+        ("float32", "100", ""),
     ],
 )
 def test_a_variant_that_picks_refuses_a_gpu_that_cannot_run_all_its_rungs(dtype, capability, reason):
