@@ -304,6 +304,8 @@ __global__ void add(float A[N][N], const float B[N][N], float C[N][N])
     {2} C[i][j] = A[i][j] + B[i][j];
 }}
 """
+OF_POINTERS = re.sub(r"\b([ABC])\.", r"\1->", re.sub("Matrix ([ABC])", r"Matrix *\1", STYLES.of_structures))
+OF_POINTERS = OF_POINTERS.replace("(Matrix, Matrix, Matrix)", "(Matrix *, Matrix *, Matrix *)")
 OWN = "int main() {{ const int {0}; tiled<16><<<dim3({1}, {1}), dim3(16, 16)>>>(a, b, c, N); }}"
 OWN_OF_FLAGS = "int main() {{ int n = {0}; multiply<<<dim3({1}, {1}), dim3(16, 16)>>>(a, b, c, 0, n, false, 0); }}"
 ONE_BLOCK = "int main() {{ const int n = {0}; add<<<(n + 255) / 256, 256>>>(c, a, b, n); }}"
@@ -618,10 +620,7 @@ VERDICTS = {  # the text, and what the verdict says
         ROWS_OF_CONSTANT.format("", "", ""),
         "mine.cu: PASS at 3 points to 256 (n = 256",
     ),
-    "pointers to structures": (
-        re.sub(r"\b([ABC])\.", r"\1->", re.sub("Matrix ([ABC])", r"Matrix *\1", STYLES.of_structures)),
-        "mine.cu: PASS",
-    ),
+    "pointers to structures": (OF_POINTERS, "mine.cu: PASS"),
     "last pass by one block": (
         MINIMUM.format("INFINITY").replace("blockIdx.x * 256 + t", "t").replace("out[blockIdx.x]", "*out")
         + "int main() { least<<<1, 128>>>(in, out, blocks); }",
@@ -844,6 +843,12 @@ def test_any_encoding_is_read(tmp_path):
             "matmul",
         ),
         (STYLES.atomic, "add_all(x, n, result)", "reduction"),
+        (
+            OF_POINTERS,
+            "product(A=Matrix{k, m, (float *)A}, B=Matrix{n, k, (float *)B}, C=Matrix{n, m, (float *)C})",
+            "matmul",
+        ),
+        (ROWS_OF_CONSTANT.format("", "", ""), "add(N=sqrt(n), A=x, B=y, C=z)", "vector_add"),
         (STYLES.of_constants, "add(N=n, a=x, b=y, c=z)", "vector_add"),
         (STYLES.add.replace("int i", "int32_t i").replace("int n", "uint64_t n"), "add(z, x, y, n)", "vector_add"),
     ],
