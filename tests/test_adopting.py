@@ -162,6 +162,10 @@ def test_a_config_keeps_the_contract(tmp_path, forgotten, entry, message):
         ("int main() { return 0; }", "its only function is main: move the loops into one"),
         ("__global__ void f(float *x, float *y) {}", "f writes to none of its arrays: x, y"),
         (
+            re.sub(r"double \*\*([ABC])", r"double \1[][10]", STYLES.of_rows),
+            "rows of the arrays of multiply have a fixed length, 10: make it a parameter",
+        ),
+        (
             STYLES.copy.replace("duplicate", "blur").replace("from[i]", "from[i] + from[n - 1 - i]"),
             "blur gave neither a copy nor a sum, minimum or maximum in trials",
         ),
@@ -184,7 +188,7 @@ def test_a_config_keeps_the_contract(tmp_path, forgotten, entry, message):
 )
 def test_a_message_says_what_is_missing(tmp_path, text, message):
     with pytest.raises(NotAdopted, match=message):
-        adopted(tmp_path, text)
+        adopted(tmp_path, text, "mine.cu" if "double" not in text else "mine.c")
 
 
 def test_the_search_stops_at_a_kernel_without_an_end(tmp_path, benched, monkeypatch):

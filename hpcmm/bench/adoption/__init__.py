@@ -14,7 +14,7 @@ from typing import Any
 from hpcmm.backends.emulated.launch import FOLDER as EMULATED
 from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Search, Stopped
-from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, kinds
+from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, integers_of, kinds
 from hpcmm.bench.adoption.trials import asked_for
 from hpcmm.bench.adoption.vectors import ADDITION, EXTREMES, VectorSearch
 from hpcmm.experiment import calls, functions
@@ -256,6 +256,13 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
             return found
         guess = guess or found
     wrong = [each for each in failures if isinstance(each, OtherType) or asked_for(each)]
+    lengths = {length for each in chosen.parameters for length in each.lengths}
+    fixed = sorted(lengths - {each.name for each in integers_of(source, chosen)})
+    if fixed and not any("error: " in str(each) for each in failures):  # of the compiler
+        raise NoKernel(
+            f"{path.name}: rows of the arrays of {chosen.name} have a fixed length, {', '.join(fixed)}: make it a "
+            "parameter, as int n, float A[][n]"
+        )
     if guess and not wrong:
         wrong_anyway = re.search("race in|shuffle|barrier", " ".join(guess.notes))
         if "copy" in kinds(source, chosen, device) and not (wrong_anyway or WORDS.search(chosen.name.lower())):
