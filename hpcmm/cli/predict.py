@@ -14,6 +14,7 @@ from hpcmm import store
 from hpcmm.cluster.site import read
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
+from hpcmm.system.reader import schema_of
 from hpcmm.system.streams import tabulated
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "GB/s": 1e9, "TB/s": 1e12}
@@ -51,7 +52,12 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     if arguments.simulate and simulated.missing():
         print(f"hpcmm: not simulated: {simulated.missing()}", file=sys.stderr)
-    print(json.dumps(rows, indent=1) if arguments.json else table(rows))
+    if arguments.svg:
+        store.write_text(arguments.svg, drawing(rows, shape))
+    if arguments.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    print(table(rows))
     return 0
 
 
@@ -108,3 +114,15 @@ def table(rows: list[dict[str, Any]]) -> str:
         times = [duration(row[name]) if row[name] else "" for name in ("local", "closed_form", "simulated")]
         shown.append([row["algorithm"], row["ranks"], *times, ratio])
     return tabulated(head, shown, 1, [True] + [False] * 5)
+
+
+def drawing(rows: list[dict[str, Any]], shape) -> str:
+    """Return a figure of both predictions as SVG: lines for closed forms, points for simulations."""
+    from hpcmm.report.drawing import svgs
+
+    title = f"Products of size {shape[0]}: closed forms (lines) and simulated schedules (points)"
+    spec = schema_of(Path(__file__).with_suffix(".yaml")) | {"title": {"text": title}, "data": {"values": rows}}
+    (drawn,) = svgs([json.dumps(spec)])
+    if isinstance(drawn, Exception):
+        raise drawn
+    return drawn
