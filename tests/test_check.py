@@ -541,7 +541,7 @@ def lasting(mpiexec, folder, ranks, *arguments):
 
 
 def test_sustained_products_are_counted_over_time(mpiexec, tmp_path, capsys):
-    path = lasting(mpiexec, tmp_path, 1, "cpu", 1.5)
+    path = lasting(mpiexec, tmp_path, 1, "cpu", 3)  # several intervals in both types, also on a busy machine
     assert main(["check", str(path), "--html", str(tmp_path / "check.html"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert [each["dtype"] for each in found["sustained"]] == ["float32", "float64"]
