@@ -68,7 +68,7 @@ def is_done(planned: Plan, results: Path) -> bool:
 
 
 def mark(planned: Plan, results: Path, folder: Path) -> None:
-    """Tell Snakemake what is done: files ``done/JOB``, and new texts ``stale/PRODUCT``, newer than products."""
+    """Write a file ``done/JOB`` for each finished job, and a new ``stale/PRODUCT`` for each outdated product."""
     before = set((folder / "done").rglob("*"))  # jobs of a run beside this process may end while their files are read
     done = jobs(planned, results)
     for name, whole in done.items():

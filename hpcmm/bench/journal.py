@@ -46,7 +46,7 @@ class Recorded:
             self.add(entry)
 
     def add(self, entry: dict, measurements: Sequence[Measurement] | None = None) -> None:
-        """Add an entry; ``measurements`` are those of a finished visit, if they need not be read from it."""
+        """Add an entry; ``measurements`` are those of a finished visit, where the caller has them."""
         fingerprint = entry.get("fingerprint")
         if "provenance" in entry:
             self.host, self.pid = entry["process"]["host"], entry["process"]["pid"]

@@ -83,8 +83,8 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
             *("matmul", "cublas", [2048, 4096], [ALONE]), device="cuda", dtypes=["float32", "float64", "bfloat16"]
         ),
         "gpu_memory": work("vector_add", "cupy", [2**22, 2**24, 2**26], [ALONE]),
-        # The end of a copy is seen in steps of up to 2 us, so short copies would name healthy cards. Copies to and from
-        # the host at once share its memory, whose state varies more than a fault of a link would show.
+        # The end of a copy is recorded to within 2 us: with short copies, healthy cards would be named. Simultaneous
+        # copies to and from the host share its memory, whose speed varies by more than a faulty link would show.
         "gpu_links": work("links", "device_copy", lengths(24, 26), [*between, "upload", "download"]),
         # each rank holds the whole vectors
         "gpu_all_reduce": work("links", "device_copy", [2**12, 2**18, 2**24], ["all_reduce_nccl"]),

@@ -91,7 +91,7 @@ def rounded(values: Sequence[float], digits: int = 6) -> list[float | None]:
 
 
 def transposed(points: Sequence[Mapping[str, Any]]) -> dict[str, list]:
-    """Return the columns of a figure from its points, of which there is one at least."""
+    """Return the columns of a figure from one or more points."""
     return {name: [point[name] for point in points] for name in points[0]}
 
 

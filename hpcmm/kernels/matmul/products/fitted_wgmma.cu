@@ -1,16 +1,16 @@
-// Matrix product, GPU rung for 16-bit types: as many rows of C in a tile as divide C evenly.
+// Matrix product, GPU rung for 16-bit types: as many rows of C in a tile as occupy the SMs best.
 //
 // wgmma multiplies 64 rows at a time, so tiles of the other rungs have multiples of 64 rows: with 133 rows of C, a third
 // of the products of a tile of 192 rows are products of zeros. But it has any multiple of 8 columns. Here persistent
 // blocks compute tiles of the transpose of C, as those of few_rows_wgmma: 64 columns of C for each consumer, and ROWS
-// rows, a multiple of 16 that follows from m. stmatrix transposes the sums of a warp back into boxes of shared memory,
+// rows, a multiple of 16 that follows from m, n and the SM count. stmatrix transposes the sums of a warp back into boxes of shared memory,
 // which TMA writes to C. A first launch aligns rows of A and B that TMA cannot take, as for split_k_wgmma. Runs on
 // compute capability 9.0 only. Limit: the blocks of a small C leave SMs idle.
 //
 // hpcmm:
 //   operation: matmul
 //   shelf: product
-//   change: "tiles of the transpose of C, whose rows divide C evenly: fewer products of zeros if m is no multiple of 64"
+//   change: "tiles of the transpose of C, with as many rows as occupy the SMs: fewer products of zeros"
 //   counterpart: persistent
 //   dtypes: [float16, bfloat16]
 //   architecture: sm_90a
@@ -20,7 +20,7 @@
 
 constexpr int J = ROWS / 8, CONSUMERS = COLUMNS / BOX_COLUMNS, THREADS = 128 * CONSUMERS;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES, STAGE_BYTES = A_BYTES + CONSUMERS * B_BOX;
-// C goes through boxes of 16 rows, ROUND at a time, while TMA still writes those of the round before.
+// A consumer writes ROUND boxes of 16 rows at a time, while TMA stores those of the previous round.
 constexpr int C_BOX = 16 * ROW_BYTES, ROUND = 4, C_BOXES = J / 2, HALF = ROUND * C_BOX;
 static_assert(ROWS % 16 == 0 && DEPTH == BOX_COLUMNS && BLOCK == THREADS + 32, "a warp loads");
 
