@@ -3,10 +3,12 @@
 import dataclasses
 import re
 import shutil
+import sys
 
 import pytest
 
 from hpcmm import kernels
+from hpcmm.bench import measure
 from hpcmm.experiment import fingerprint, plan
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
@@ -37,6 +39,14 @@ TABLED = {"split_k", "best", "stream_k"}  # whose geometry can choose a tile
 def found(measuring=MEASURING, transport="auto", share_gpu=False) -> dict[str, str]:
     fingerprint.forget()
     return {name: fingerprint.of_point(point, measuring, transport, share_gpu) for name, point in POINTS.items()}
+
+
+def test_what_a_process_has_imported_has_no_effect(monkeypatch):
+    before = found()
+    for name in [name for name in sys.modules if name.startswith(("hpcmm.bench.", "hpcmm.backends."))]:
+        monkeypatch.delitem(sys.modules, name)
+    assert measure.__name__ not in sys.modules
+    assert found() == before
 
 
 @pytest.fixture

@@ -180,9 +180,12 @@ def of_code(roots: tuple[Name, ...]) -> str:
     waiting = list(roots)
     while waiting:
         name = waiting.pop()
-        if name not in found and not is_table(*name):
-            module, own = name
-            found[name], references = _module(module).get(own, ("", ()))
+        module, own = name
+        text, references = _module(module).get(own, ("", ()))
+        # A name that is only imported counts as its definition does. It is no table itself: whether its module is
+        # imported differs between processes, while those that define tables are imported here.
+        if name not in found and not (text and is_table(*name)):
+            found[name] = text
             waiting += references
     return digest(sorted((*name, text) for name, text in found.items()))
 
