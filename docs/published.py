@@ -4,7 +4,8 @@
 
 With TIMINGS, that file becomes the published run, without points that a later run in it measured again. Then the
 report, the figures, and the text between the marks ``<!-- published: NAME -->`` and ``<!-- end -->`` are rewritten from
-results/reference/timings.h5, and the names in the last column of docs/coverage.md.
+results/reference/timings.h5, and the names in the last column of docs/coverage.md. The atlas, a run of
+examples/atlas.yaml, is a file of its own, results/reference/atlas.h5.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+import atlas
 import climb
 import covered
 import numpy as np
@@ -70,6 +72,7 @@ def main(arguments: Sequence[str]) -> None:
                         shutil.copyfile(drawn, REFERENCE / f"{name}.svg")
         for drawn in Path(folder, "figures").glob("course-*.svg"):
             shutil.copyfile(drawn, REFERENCE / drawn.name)
+    atlas.draw(REFERENCE)
     photograph(REFERENCE / "report.html", REFERENCE / "report.png")
     for path in pages():
         path.write_text(filled(path, columns, frame), "utf-8")
@@ -709,6 +712,7 @@ SECTIONS = {
     "bits": bits,
     "transfer": transfer,
     "scaling": scaling,
+    "atlas": lambda columns, frame: atlas.section(REFERENCE, _table),
 }
 
 if __name__ == "__main__":

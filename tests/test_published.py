@@ -97,6 +97,26 @@ def done(modelled, tmp_path_factory):
     return root
 
 
+def test_the_atlas_has_the_lead_over_the_faster_library_by_kind_of_shape(tmp_path):
+    rows = []
+    for m, *seconds in ((100, 1.0, 1.2, 1.1), (200, 1.0, 0.9, 2.0), (300, 1.0, 1.1, 1.1)):
+        for name, each in zip(("best", "cublas", "cublaslt"), seconds, strict=True):
+            samples = kernel_samples([each] * 6)
+            rows.append(measurement(Point("matmul", name, (m, 50, 70), "float32", 1), samples=samples))
+    assert published.atlas.section(tmp_path, published._table) == ""
+    columns = timings.merged(({"gpus": [{"name": "H200"}]}, {"any_size": rows}))
+    store.write_groups(tmp_path / published.atlas.FILE, columns)
+    text = published.atlas.section(tmp_path, published._table)
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| float")
+    ]
+    assert cells == [
+        ["float32", "`best`", "any", "3", "1.03", "0.900", "33 %"],
+        ["float32", "200 × 50 × 70", "0.900", ""],
+    ]
+    assert "H200" in text and "1 of 3" in text
+
+
 def ladder_of(dtype: str, n: int = 8192, **seconds: float) -> list:
     """Measurements of rungs at a size, each with cuBLAS beside it."""
     rows = []

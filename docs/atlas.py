@@ -1,0 +1,73 @@
+"""The atlas: our fastest rungs beside the faster library, at shapes that a seed drew."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from hpcmm import analysis, report, store
+from hpcmm.report import formats, tables
+
+FILE = "atlas.h5"
+SWEEPS = {"any_size": "any", "multiples_of_64": "multiples of 64", "layers": "layers", "int8": "multiples of 64"}
+HOLE = 0.95  # a point whose lead is smaller is listed
+COLUMNS = ("sweep", "dtype", "m", "n", "k", "variant", "seconds", "seconds_low", "seconds_high", "visits")
+RATIOS = ("ratio", "tuned_ratio", "lead", "pick", "gpu")
+
+
+def draw(folder: Path) -> None:
+    """Write a map of each type, and the CSV file, of the atlas in a folder; do nothing without one."""
+    if not (folder / FILE).exists():
+        return
+    points(folder)[[*COLUMNS, *RATIOS]].to_csv(folder / "atlas.csv", index=False, float_format="%.6g")
+    columns = store.read(folder / FILE)
+    columns["measurements"]["sweep"] = np.full(len(columns["measurements"]["sweep"]), "atlas", object)  # a map a type
+    with tempfile.TemporaryDirectory() as made:
+        together = Path(made, FILE)
+        store.write_groups(together, columns, single=True)
+        report.build(together, Path(made))
+        for drawn in Path(made, "figures").glob("atlas-*-map.svg"):
+            shutil.copyfile(drawn, folder / f"atlas-{drawn.name.split('-')[1]}.svg")
+
+
+def points(folder: Path) -> pd.DataFrame:
+    """Return the points of our rungs, in the order of types and of kinds of shapes."""
+    frame = analysis.points(analysis.measurements(store.read(folder / FILE)))
+    rows = frame[(frame["role"] == "rung") & (frame["result"] == "PASS")]
+    places = {sweep: i for i, sweep in enumerate(SWEEPS)}
+    return rows.assign(place=rows["sweep"].map(places)).sort_values(["place", "m", "n", "k"])
+
+
+def section(folder: Path, table: Callable) -> str:
+    """Return the leads by type and kind of shape, a map of each type, and the shapes that are behind."""
+    if not (folder / FILE).exists():
+        return ""
+    rows = points(folder)
+    whole = [
+        [
+            *(dtype, f"`{own['variant'].iloc[0]}`", SWEEPS[sweep], len(own)),
+            *map(formats.number, (np.exp(np.log(own["lead"]).mean()), own["lead"].min())),
+            formats.percent((own["lead"] < 0.98).mean()),
+        ]
+        for (dtype, sweep), own in rows.groupby(["dtype", "sweep"], sort=False)
+    ]
+    holes = [
+        [row["dtype"], formats.size(row), formats.number(row["lead"]), row["pick"].partition(", by trial")[0]]
+        for row in analysis.row_dicts(rows[rows["lead"] < HOLE].sort_values("lead"))
+    ]
+    files = "[atlas.csv](results/reference/atlas.csv), [atlas.h5](results/reference/atlas.h5)"
+    on = f"{' and '.join(rows['gpu'].unique())}; {tables.libraries(analysis.row_dicts(rows))}. {files}."
+    return "\n\n".join(
+        [
+            table(["type", "rung", "shapes", "number", "geometric mean", "worst", "below 0.98"], whole),
+            on,
+            *(f"![Map of {dtype}](results/reference/atlas-{dtype}.svg)" for dtype in rows["dtype"].unique()),
+            f"Shapes with a lead below {HOLE}: {len(holes)} of {len(rows)}.",
+            table(["type", "m x n x k", "lead", "picked"], holes) if holes else "",
+        ]
+    ).rstrip()
