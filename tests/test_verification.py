@@ -269,7 +269,7 @@ def test_a_stored_element_may_err_by_half_a_unit_in_the_last_place(dtype):
 # --- the table of the definitions ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", detection.TYPES)
 def test_the_table_of_detection_is_what_planted_errors_show(monkeypatch, dtype):
     seeds(monkeypatch)
     header, *rows = definitions.of("detection").table
@@ -278,4 +278,4 @@ def test_the_table_of_detection_is_what_planted_errors_show(monkeypatch, dtype):
     assert [row[0] for row in rows] == list(detection.ERRORS)
     for error, *cells in rows:
         said = [int(each) for each in cells[header.index(f"{dtype}, 4096") - 1].split(" / ")]
-        assert detection.shares(product, error, 30) == pytest.approx(said, abs=25), error
+        assert detection.shares(product, error, 30)[: len(said)] == pytest.approx(said, abs=25), error
