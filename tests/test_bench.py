@@ -18,6 +18,7 @@ from timings import page_of
 
 from hpcmm import backends, store
 from hpcmm.backends.emulated.launch import COMPILER
+from hpcmm.bench import verdicts
 from hpcmm.cli import bench as bench_command
 from hpcmm.cli import selection
 from hpcmm.cli.bench import SECONDS_BETWEEN_LOOKS, TIMING
@@ -410,3 +411,43 @@ def test_a_machine_that_is_too_noisy_is_stated(spread, noisy):
     text = benched.table({"points": [row]}, "", False)
     assert re.search(r"over cublas 13.1 +over tuned cublaslt of cuBLAS 13.1 *\n.*\n.* 0.500× +0.250×", text)
     assert ("visits scatter by 30 % (median); an idle machine gives narrower intervals" in text) is noisy
+
+
+@pytest.mark.parametrize(
+    ("of_size", "asked", "sizes", "text"),
+    [
+        (lambda n: 1e-12 * n, [], 4096, ""),
+        (lambda n: 2e-5 + 1e-13 * n, [], 4096, ""),  # a launch
+        (lambda n: 3e-7 * n, [], 128, "timed at 128, because 4096 would take about 5.7 h a call; --sizes sets others"),
+        (lambda n: 1e-3 + 1e-12 * n, [], 4096, ""),  # a trial shows that it is fast
+        (lambda n: 3e-7 * n, [256, 2048, 8], [256, 2048, 8], "2048 takes about 43 min a call"),
+        (lambda n: 3e-7 * n, [256], [256], ""),
+    ],
+    ids=("fast", "launches", "slow", "slow start", "given sizes", "given size"),
+)
+def test_sizes_are_those_that_the_speed_of_a_kernel_allows(monkeypatch, of_size, asked, sizes, text):
+    variant = OPERATIONS["matmul"].variant("naive")
+    shapes = [(n,) * 3 for n in asked] or [(4096,) * 3]
+    chosen = selection.Chosen(
+        OPERATIONS["matmul"], {"mine": variant}, "", "", ["float32"], shapes, shapes[: len(asked)], {}, {}
+    )
+    tried = []
+
+    def columns(shape) -> dict:
+        tried.append(shape)
+        rows = {"contender": [variant.name, "cublas"], "operation": ["matmul"] * 2} | {
+            x: [n, n] for x, n in zip("mnk", shape, strict=True)
+        }
+        times = [of_size(float(np.prod(shape))), 99.0]
+        return {
+            "measurements": rows,
+            "samples": {"measurement": [0, 1, 0], "kernel": [*times, 99.0], "call": [False, False, True]},
+        }
+
+    monkeypatch.setattr(trial, "measure", lambda config: columns(config["sweeps"]["trial"]["shapes"][0]))
+    first = verdicts.slowest_call([variant], columns((64, 64, 64)), bench_command.LAUNCH_SECONDS)
+    found, said = bench_command.at_own_speed(chosen, ["mine"], first)
+    assert said == text
+    assert [shape[0] for shape in found.shapes] == (sizes if asked else [sizes])
+    assert all(of_size(float(np.prod(shape))) <= bench_command.LONGEST_SECONDS for shape in tried)
+    assert len(tried) <= 3

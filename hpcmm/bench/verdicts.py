@@ -12,6 +12,7 @@ from hpcmm.backends.cpu import searches
 from hpcmm.bench import on_host, sanitizing
 from hpcmm.model import NotTested, Operation, Task, Variant
 from hpcmm.model.devices import DEVICES
+from hpcmm.operations import OPERATIONS
 from hpcmm.store import Groups
 
 WRONG, UNTESTED = 1, 3  # exit statuses
@@ -39,6 +40,22 @@ def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, An
     shapes = [tuple(int(rows[dimension][i]) for dimension in operation.dimensions) for i in own]
     error = max((rows["error"][i] / rows["bound"][i] for i in own if rows["bound"][i] > 0), default=0)
     return result(name, where, len(own), max(shapes, key=math.prod, default=()), error)
+
+
+def slowest_call(variants: Iterable[Variant], columns: Groups, launch_seconds: float) -> tuple[int, float] | None:
+    """Return the size and the seconds of the largest call of the slowest kernel; None without times.
+
+    The size is the product of its dimensions. The seconds of a launch on a GPU do not count.
+    """
+    rows, samples = columns["measurements"], columns["samples"]
+    least = {each.name: launch_seconds if DEVICES[each.device].accelerator else 0.0 for each in variants}
+    calls: dict[str, tuple[int, float]] = {}
+    for at, seconds, end_to_end in zip(samples["measurement"], samples["kernel"], samples["call"], strict=True):
+        name = rows["contender"][at]
+        if name in least and not end_to_end:
+            size = math.prod(int(rows[each][at]) for each in OPERATIONS[rows["operation"][at]].dimensions)
+            calls[name] = max(calls.get(name, (0, 0.0)), (size, max(0.0, seconds - least[name])))
+    return max((each for each in calls.values() if each[0]), key=lambda each: each[1] / each[0], default=None)
 
 
 def searched(operation: Operation, variant: Variant, dtype: str) -> dict[str, Any]:

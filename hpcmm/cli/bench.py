@@ -24,7 +24,8 @@ from hpcmm.backends.cpu import searches
 from hpcmm.bench import adoption, disassembly, hints, profiling, sanitizing, tools, verdicts
 from hpcmm.bench.on_host import Found, hint_of, same_bits, verify
 from hpcmm.bench.same_bits import columns_of
-from hpcmm.cli.selection import SMS_ON_HOST, Chosen, NothingToRun, choose, config_of, verifying_sweeps
+from hpcmm.cli.selection import SMS_ON_HOST, Chosen, NothingToRun, choose, config_of, smaller, verifying_sweeps
+from hpcmm.experiment.durations import rounded_duration
 from hpcmm.jobs import trial
 from hpcmm.kernels.modules import compile_module
 from hpcmm.model import DeviceError, HpcmmError, NotTested, Task, Variant
@@ -35,6 +36,9 @@ INTERRUPTED = 130  # exit status
 # The expected time of a point decides when a kernel without an end is given up; it follows from max_seconds.
 VERIFYING = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 1, "max_seconds": 2, "cache": "hot", "visits": 1}
 TIMING = {"visits": 3, "max_repetitions": 60, "max_seconds": 0.75}
+TRIAL = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 2, "max_seconds": 0.01, "visits": 1}
+LONGEST_SECONDS, LONG_SECONDS = 1.0, 10.0  # of a call at sizes that are chosen here, and of one to warn of
+LAUNCH_SECONDS = 2e-5  # of a small launch on a GPU, where sizes do not matter
 MOST_ON_HOST = 2**22  # products of sizes that multiples may lead to
 SECONDS_BETWEEN_LOOKS = 0.3
 
@@ -154,7 +158,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) 
         output.add(each)
     if not chosen.kernels:
         return output.end(operation=operation.name)
-    judged = verified(chosen, first, output.add)
+    judged, slowest = verified(chosen, first, output.add)
     if not arguments.sanitize:
         for line in races(chosen, judged):
             output.say(line)
@@ -171,6 +175,9 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) 
         found["instructions"] = disassembled(arguments, chosen, right)
         output.say(benched.instruction_table(found["instructions"]))
     if right:
+        chosen, said = at_own_speed(chosen, right, slowest)
+        if said:
+            output.say(said)
         columns = timed(arguments, chosen, right)
         for each in judged:
             verdict = verdicts.verdict_of(operation, each["kernel"], columns)
@@ -199,26 +206,67 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) 
 
 def timed(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[str]) -> store.Groups:
     """Time the kernels with these names beside the library, its tuned call, and the variant to compare with."""
-    entry = {"shapes": [list(each) for each in chosen.shapes], "same_bits": arguments.bits}
-    for name in right:
-        entry |= contract.scalars if (contract := chosen.kernels[name].contract) else {}
+    entry = timed_entry(chosen, right, chosen.shapes) | {"same_bits": arguments.bits}
     tuned = [each.name for dtype in chosen.dtypes if (each := chosen.operation.tuned(chosen.device.name, dtype))]
     names = list(dict.fromkeys([*right, *filter(None, [chosen.against]), *tuned]))
     return trial.measure(config_of(chosen, names, TIMING, {"bench": entry}, arguments.profile), show=progress)
 
 
-def verified(chosen: Chosen, first: trial.Visit | None, show: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
-    """Verify all kernels together, show each verdict when it is known, and return the verdicts.
+def timed_entry(chosen: Chosen, right: Sequence[str], shapes: Iterable[Sequence[int]]) -> dict[str, Any]:
+    """Return the shapes and the scalars of a sweep in which kernels are timed."""
+    entry: dict[str, Any] = {"shapes": [list(each) for each in shapes]}
+    for name in right:
+        entry |= contract.scalars if (contract := chosen.kernels[name].contract) else {}
+    return entry
+
+
+def at_own_speed(chosen: Chosen, right: Sequence[str], slowest: tuple[int, float]) -> tuple[Chosen, str]:
+    """Replace a usual size at which a call of the slowest kernel takes long, or warn of given sizes; say so.
+
+    ``slowest`` is the size and the seconds of a call. Trials at growing sizes make the prediction better.
+    """
+    largest = max(chosen.shapes, key=math.prod)
+    sizes, shape = [largest, *smaller(chosen, largest)], ()
+
+    def seconds(of: Sequence[int]) -> float:
+        return slowest[1] * math.prod(of) / slowest[0]
+
+    while seconds(largest) > (LONG_SECONDS if chosen.asked else LONGEST_SECONDS):
+        before, shape = shape, next((each for each in sizes if seconds(each) <= LONGEST_SECONDS), sizes[-1])
+        if shape == before or math.prod(shape) <= slowest[0]:
+            break
+        columns = trial.measure(config_of(chosen, right, TRIAL, {"trial": timed_entry(chosen, right, [shape])}))
+        slowest = verdicts.slowest_call([chosen.kernels[name] for name in right], columns, LAUNCH_SECONDS) or slowest
+    else:
+        return chosen, ""
+    if chosen.asked:
+        long = [each for each in chosen.shapes if seconds(each) > LONG_SECONDS]
+        return chosen, "; ".join(f"{named(each)} takes about {rounded_duration(seconds(each))} a call" for each in long)
+    because = f"{named(largest)} would take about {rounded_duration(seconds(largest))} a call"
+    said = f"timed at {named(shape)}, because {because}; --sizes sets others"
+    return dataclasses.replace(chosen, shapes=[shape]), said
+
+
+def named(shape: Sequence[int]) -> str:
+    return "x".join(map(str, dict.fromkeys(shape) if len(set(shape)) == 1 else shape))
+
+
+def verified(
+    chosen: Chosen, first: trial.Visit | None, show: Callable[[dict[str, Any]], None]
+) -> tuple[list[dict[str, Any]], tuple[int, float]]:
+    """Verify all kernels together, show each verdict when it is known; return the verdicts, and the slowest call.
 
     A kernel that ends its process also ends the points of other kernels. These are verified again without it. The
     ``first`` process was started before.
     """
     waiting = chosen.kernels
     found: dict[str, dict[str, Any]] = {}
+    calls = [(1, 0.0)]
     while waiting:
         sweeps = verifying_sweeps(dataclasses.replace(chosen, kernels=waiting))
         columns = trial.measure(config_of(chosen, waiting, VERIFYING, sweeps), alone=False, first=first)
         first = None
+        calls += filter(None, [verdicts.slowest_call(waiting.values(), columns, LAUNCH_SECONDS)])
         lost = {name: each for name, each in waiting.items() if verdicts.lost_to_others(each.name, columns)}
         if len(lost) == len(waiting):  # none of them is the cause
             lost = {}
@@ -232,7 +280,7 @@ def verified(chosen: Chosen, first: trial.Visit | None, show: Callable[[dict[str
                     found[name]["where"] += hint(chosen, variant, found[name]["where"])
                 show(found[name])
         waiting = lost
-    return [found[name] for name in chosen.kernels]
+    return [found[name] for name in chosen.kernels], max(calls, key=lambda each: each[1] / each[0])
 
 
 def searched(chosen: Chosen, variant: Variant, points: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -229,6 +230,14 @@ def sweeps_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
         "beta" in chosen.operation.scalars and "beta" not in entry and not any(contract.reads for contract in contracts)
     )
     return {"ragged": entry} | ({"ragged-beta-0": entry | {"beta": 0}} if both else {})
+
+
+def smaller(chosen: Chosen, shape: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the shapes that the kernels take of half a shape's sizes, of a quarter, and so on."""
+    contracts = [each.contract for each in chosen.kernels.values() if each.contract]
+    halves = ([max(1, size >> i) for size in shape] for i in range(1, max(shape).bit_length()))
+    found = dict.fromkeys(taken(chosen.operation, contracts, each) for each in halves)
+    return [each for each in found if math.prod(each) < math.prod(shape)]
 
 
 def taken(operation: Operation, contracts: Sequence[Contract], shape: Sequence[int]) -> tuple[int, ...]:
