@@ -29,7 +29,7 @@ from hpcmm.bench import hints
 from hpcmm.bench.guarded import PADDING
 from hpcmm.bench.same_bits import Difference, compare_alone, rounded, seeds_of, together
 from hpcmm.model import DeviceError, Task
-from hpcmm.operations import guards
+from hpcmm.operations import guards, overwritten
 
 NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux
 FAR = (65 << 10, 65 << 10)  # rows and columns of a C with more than 2^32 elements
@@ -179,7 +179,10 @@ def run(
     arrays = {place.name: place.of(memory) for place in places}
     for name, needed in task.workspace.items():
         arrays[name] = poison(needed.shape, needed.dtype)
-    note = launch_all(kernel, task, arrays, order)
+    own = overwritten.copied(task, arrays, poison)
+    overwritten.copy(own.before)
+    note = launch_all(kernel, task, own.arrays, order)
+    overwritten.copy(own.after)
     if wrong := guards.trespass(before, memory, places, task):
         raise KernelError(f"{order} order: {wrong}")
     return arrays[task.operation.output.name], note

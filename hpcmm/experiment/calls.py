@@ -67,16 +67,16 @@ def passed(call: str) -> set[str]:
     return set(re.findall(r"\w+", re.sub(r"\w+\s*=(?!=)", "", call.partition("(")[2])))
 
 
-def operation_of(call: str) -> str:
+def operation_of(call: str, overwrites: str = "") -> str:
     """Return the operation's function whose operands a call passes; empty if it is unclear.
 
-    >>> operation_of("product(x=A, y=B, result=C, n)")
-    'matmul'
+    >>> operation_of("product(x=A, y=B, result=C, n)"), operation_of("add(x, y, n)", overwrites="y")
+    ('matmul', 'vector_add')
     """
     names = passed(call)
     found = [TABLES["of_operand"][name] for name in names if name in TABLES["of_operand"]]
     if not found and {"x", "y"} <= names:
-        return "copy"
+        return "vector_add" if overwrites else "copy"
     if not found and "x" in names:
         return "reduction"  # a function that returns the result
     return found[0] if len(set(found)) == 1 else ""
@@ -95,6 +95,8 @@ def contract_of(head: Mapping[str, Any]) -> Contract | None:
         head.get("square", False),
         *(dict(head.get(key, {})) for key in ("multiples", "least", "most")),
         reads=head.get("reads", False),
+        overwrites=head.get("overwrites", ""),
+        in_place="overwrites" in head and not passed(call) & {"result", "z"},
         packed=operation_of(call) == "matmul" and not passed(call) & {"lda", "ldb", "ldc"},
     )
     return found if found != Contract() else None

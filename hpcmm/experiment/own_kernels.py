@@ -57,6 +57,9 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     if "tiles" in head and "block" in head:
         problems.add("tiles", "not together with block; give one of them")
     own_macros(head, chosen, text, problems)
+    taken = [each.name for each in chosen.operands if each.role == "in"]
+    if head.get("overwrites", taken[0]) not in taken:
+        problems.add("overwrites", f"{not_allowed(head['overwrites'])}inputs of {chosen.name}: {', '.join(taken)}")
     if device.accelerator and chosen.geometry is None:
         problems.add("operation", f"{chosen.name} has no launch for {path.suffix} files")
     problems.check()
@@ -131,7 +134,7 @@ def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> 
         key, why = "operation", f"{not_allowed(head['operation'])}{', '.join(operations)}"
         found = operations.get(head["operation"])
     elif "call" in head:
-        key, named = "call", calls.operation_of(head["call"])
+        key, named = "call", calls.operation_of(head["call"], head.get("overwrites", ""))
         why = "passes operands of no operation; allowed: A, B and C; x, y and z; x and result; x and y"
         found = next((each for each in operations.values() if each.kernels == named), None)
     else:

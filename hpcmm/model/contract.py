@@ -22,6 +22,9 @@ class Contract:
     # Whether rows have to follow each other without padding, because the kernel takes no leading dimensions
     packed: bool = False
 
+    overwrites: str = ""  # the input that the kernel overwrites, of which it gets a copy before each run
+    in_place: bool = False  # whether the result replaces this input
+
     def refuses(self, sizes: Mapping[str, int], scalars: Mapping[str, float]) -> str:
         """Return what of a problem the kernel does not take; empty if it takes it."""
         for name, value in self.scalars.items():
@@ -80,4 +83,11 @@ class Contract:
             parts.append({0: f"C = {product}", 1: f"C += {product}"}.get(fixed.get("beta"), f"C = {product} + beta C"))
         parts += ["beta not 0"] if self.reads else []
         parts += ["packed rows"] if self.packed else []
+        if self.overwrites:
+            copied = "which is copied before each run, untimed"
+            parts.append(
+                f"in place: the result replaces {self.overwrites}, {copied}"
+                if self.in_place
+                else f"overwrites {self.overwrites}, {copied}"
+            )
         return ", ".join(parts)

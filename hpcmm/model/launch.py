@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,7 @@ class Run:
     # Returns what makes the last run invalid besides its result, such as writes outside its arrays; empty if nothing
     # does
     complaint: Callable[[], str] = str
+    copies: Mapping[str, Any] = field(default_factory=dict)  # arrays that take the place of operands
     choice: str = ""  # the algorithm that a library took after trials
     launches: str = ""  # the launches, for messages
     spins: int = 1  # spin kernels before a timed run: more after the host was late

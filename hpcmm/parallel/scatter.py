@@ -189,7 +189,7 @@ class Scatter(Distribution):
         if run.before:
             run.before()
         self.comm.Barrier()
-        seconds = self.backend.seconds_alone(run, cold, self.arrays, run.spins)
+        seconds = self.backend.seconds_alone(run, cold, {**self.arrays, **run.copies}, run.spins)
         if run.after:
             run.after()
         return seconds

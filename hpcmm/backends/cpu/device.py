@@ -24,6 +24,7 @@ from hpcmm.model import DeviceError, Task, untimed
 from hpcmm.model.launch import Run
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul_ladder import Gemm
+from hpcmm.operations.overwritten import on_copy
 
 # A cold run first reads a buffer of FLUSH times the caches, within limits: reading takes time between repetitions.
 FLUSH = 2
@@ -148,6 +149,8 @@ class CpuBackend(Backend):
         return "" if found else "this CPU has no AMX, or the system does not grant it; the kernel would emulate it"
 
     def prepare(self, task: Task, arrays: Mapping[str, np.ndarray]) -> Run:
+        if task.variant.contract and task.variant.contract.overwrites:
+            return on_copy(self, task, arrays)
         if task.variant.library:
             return Run.of(task.variant.library(self, task, arrays))
         if task.variant.function:

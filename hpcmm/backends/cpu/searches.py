@@ -20,7 +20,7 @@ import numpy as np
 from hpcmm import kernels
 from hpcmm.kernels import modules
 from hpcmm.model import Task
-from hpcmm.operations import guards
+from hpcmm.operations import guards, overwritten
 
 ORDER = Path(__file__).with_name("races.c")
 WRAPPED = re.compile(r"^(?:PARALLEL|BARRIER|LOCK)\((\w+)(?:, ((?:GOMP|omp)_\w+))?", re.MULTILINE)
@@ -158,9 +158,14 @@ def program_of(task: Task, columns: int, inputs: Mapping[str, np.ndarray]) -> tu
             arrays[operand.name] = np.lib.stride_tricks.as_strided(content, strides=strides)
         contents[operand.name] = content.tobytes()
     values, lines, results, types, given = [], [], [], [], []
-    output = next(operand.name for operand in task.operation.operands if operand.role != "in")
-    names = {id(array): name for name, array in arrays.items()}
-    for value in (*task.operation.arguments(task, arrays), np.int32(THREADS)):
+    output = task.operation.output.name
+    own = overwritten.copied(task, arrays, np.empty)
+    if own.after:
+        raise Unable("the result is in the first element of its input")
+    overwritten.copy(own.before)
+    contents |= {name: each.tobytes() for name, each in own.arrays.items() if own.before}
+    names, placed = {id(array): name for name, array in own.arrays.items()}, {}
+    for value in (*task.operation.arguments(task, own.arrays), np.int32(THREADS)):
         if not isinstance(value, np.ndarray):
             if value.dtype.str[1:] not in TYPES:
                 raise Unable(f"the search does not know arguments of {value.dtype}")
@@ -170,7 +175,9 @@ def program_of(task: Task, columns: int, inputs: Mapping[str, np.ndarray]) -> tu
             )
             continue
         types.append("void *")
-        values.append(f"array{len(lines)}")
+        values.append(placed.setdefault(id(value), f"array{len(lines)}"))
+        if values[-1] != f"array{len(lines)}":
+            continue
         rows = len(value) if value.ndim > 1 else 1
         place = (rows, value.nbytes // rows, value.strides[0] if value.ndim > 1 else value.nbytes)
         given.append(contents[names[id(value)]])

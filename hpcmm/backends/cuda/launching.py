@@ -16,9 +16,12 @@ from hpcmm.backends.cuda.memory import Guarded, PitchedMemory, copy_rows, pitche
 from hpcmm.backends.cuda.tensor_map import tensor_map
 from hpcmm.model import DeviceError, Task, untimed
 from hpcmm.model.launch import Boxes, Launch, Run
+from hpcmm.operations.overwritten import on_copy
 
 
 def prepare(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
+    if task.variant.contract and task.variant.contract.overwrites:
+        return on_copy(backend, task, arrays)
     if task.variant.library:
         return Run.of(task.variant.library(backend, task, arrays))
     if task.variant.function:

@@ -1,0 +1,103 @@
+"""Kernels that overwrite an input get a copy of it before each run, on the host and on a GPU."""
+
+import json
+
+import numpy as np
+import pytest
+
+from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.experiment import own_kernels
+from hpcmm.model import Task
+from hpcmm.operations import OPERATIONS
+
+IN_PLACE = """// hpcmm:
+//   call: add(n, x, y)
+//   overwrites: y
+
+void add(int n, float *x, float *y)
+{
+    #pragma omp parallel for
+    for (int i = 0; i < n; ++i)
+        y[i] = x[i] + y[i];
+}
+"""
+TREE = """// hpcmm:
+//   call: total(x, n)
+//   overwrites: x
+
+void total(float *a, int n)
+{
+    for (int step = 1; step < n; step *= 2)
+        for (int i = 0; i + step < n; i += 2 * step)
+            a[i] += a[i + step];
+}
+"""
+BLOCKS = """// hpcmm:
+//   call: total(x, result, n)
+//   overwrites: x
+//   block: 128
+
+__global__ void total(float *in, float *out, unsigned n)
+{
+    const unsigned first = blockIdx.x * blockDim.x, t = threadIdx.x;
+    for (unsigned step = 1; step < blockDim.x; step *= 2) {
+        if (t % (2 * step) == 0 && first + t + step < n)
+            in[first + t] += in[first + t + step];
+        __syncthreads();
+    }
+    if (t == 0)
+        out[blockIdx.x] = in[first];
+}
+"""
+IN_PLACE_CUDA = IN_PLACE.replace("void", "__global__ void").replace("    #pragma omp parallel for\n", "")
+IN_PLACE_CUDA = IN_PLACE_CUDA.replace("int i = 0", "int i = blockIdx.x * 256 + threadIdx.x").replace(
+    "++i", "i += gridDim.x * 256"
+)
+KERNELS = {"in_place.c": IN_PLACE, "tree.c": TREE, "blocks.cu": BLOCKS, "in_place.cu": IN_PLACE_CUDA}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("change", [("", ""), ("< n", "< n - 1")], ids=("right", "wrong"))
+def test_the_copy_is_verified_and_the_line_says_so(tmp_path, command, forgotten, name, change):
+    (tmp_path / name).write_text(KERNELS[name].replace(*change) if change[0] else KERNELS[name])
+    done = command("bench", name, *(["--on-host"] if ".cu" in name else ["--sizes", "1000"]), "--json", folder=tmp_path)
+    (kernel,) = json.loads(done.stdout)["kernels"]
+    assert kernel["passed"] == (not change[0]), kernel
+    what = "in place: the result replaces y" if "place" in name else "overwrites x" if "cu" in name else "replaces x"
+    assert what in kernel["contract"]
+    assert "untimed" in kernel["contract"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["blocks.cu", "in_place.cu"])
+def test_a_gpu_gets_a_copy_before_each_timed_run(tmp_path, command, forgotten, name):
+    (tmp_path / name).write_text(KERNELS[name])
+    done = command("bench", name, "--sizes", "100000", "--json", folder=tmp_path)
+    found = json.loads(done.stdout)
+    assert [each["passed"] for each in found["kernels"]] == [True], done
+    assert found["points"], done
+
+
+@pytest.mark.parametrize("name", ["in_place.c", "tree.c"])
+def test_each_run_starts_from_the_inputs(tmp_path, forgotten, name):
+    (tmp_path / name).write_text(KERNELS[name])
+    kernel = own_kernels.read(tmp_path / name)
+    task = Task(OPERATIONS[kernel.operations[0]], kernel.variant, (1000,), "float32", {})
+    inputs = task.operation.draw(np.random.default_rng(1), task)
+    output = task.operation.output
+    arrays = {**inputs, output.name: np.zeros(task.shape_of(output), np.float32)}
+    before = {each: array.copy() for each, array in inputs.items()}
+    run, judge = CpuBackend(2).prepare(task, arrays), task.operation.reference(task, inputs)
+    for _ in range(3):
+        run.whole()
+        assert judge(arrays[output.name]).passed
+    assert all(np.array_equal(arrays[each], array) for each, array in before.items())
+    run()  # without the copies
+    run.after()
+    assert not judge(arrays[output.name]).passed
+
+
+def test_only_an_input_is_overwritten(tmp_path):
+    (tmp_path / "mine.c").write_text(TREE.replace("overwrites: x", "overwrites: y"))
+    with pytest.raises(own_kernels.KernelFileError, match="'y' is not allowed; allowed: inputs of sum: x"):
+        own_kernels.read(tmp_path / "mine.c")
