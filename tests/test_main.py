@@ -617,11 +617,46 @@ def test_no_option_of_a_run_takes_a_target(rest, tmp_path, monkeypatch):
     assert ("--cores" in ours) == ("-j4" not in rest)
 
 
-def test_a_file_among_the_values_of_config_names_the_option_for_files():
-    said = cli_run.explained("ConfigError: Unparsable value: 'other.yaml')\n")
-    assert said == (
-        "hpcmm: error: --config other.yaml is not allowed; allowed: KEY=VALUE; a file is: --config-file FILE"
-    )
+@pytest.mark.parametrize("files", [["--config", "mine.yaml"], ["-n", "mine.yaml"], ["--config=mine.yaml"]])
+def test_a_config_and_its_values_are_taken_where_users_write_them(files):
+    rest, configs = cli_run.without_configs([*files, "-j4", "scale=full", "--profile", "p.yaml", "--", "results/a.h5"])
+    assert configs == [Path("mine.yaml")]
+    flags = [each for each in files if each == "-n"]
+    assert rest == [*flags, "-j4", "--profile", "p.yaml", "--config", "scale=full", "--", "results/a.h5"]
+
+
+def test_a_wrong_value_of_config_names_what_is_allowed():
+    said = cli_run.explained("ConfigError: Unparsable value: 'scale:')\n")
+    assert said == "hpcmm: error: --config scale: is not allowed; allowed: KEY=VALUE, or a YAML file"
+
+
+def test_the_error_of_a_question_is_one_line(monkeypatch, capsys):
+    said = "Building DAG of jobs...\nhpcmm: error: a is wrong\n    and b\nother\n"
+    assert cli_run.ask([sys.executable, "-c", f"import sys; print({said!r}); sys.exit(1)"]) == 1
+    assert capsys.readouterr().err == "hpcmm: error: a is wrong\n    and b\n"
+    assert cli_run.ask([sys.executable, "-c", "print('digraph {}')"]) == 0
+    assert capsys.readouterr().out == "digraph {}\n"
+
+
+def test_words_for_help_and_version_are_understood(capsys):
+    for words, said in ((["help", "show"], "usage: "), (["version"], "hpcmm ")):
+        with pytest.raises(SystemExit) as ended:
+            cli_main.main(words)
+        assert ended.value.code == 0 and capsys.readouterr().out.startswith(said)
+
+
+def test_a_file_or_folder_without_its_option_names_it(capsys):
+    for words, meant in ((["plan", "a.yaml"], "--config-file a.yaml"), (["status", "there"], "--results there")):
+        with pytest.raises(SystemExit):
+            cli_main.main(words)
+        assert f"did you mean {meant}?" in capsys.readouterr().err
+
+
+def test_commands_name_what_writes_the_file_that_they_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for words in (["show"], ["show", "results/"], ["report"], ["report", "results"]):
+        assert cli_main.main(words) == 1
+        assert "no such file; hpcmm run writes it" in capsys.readouterr().err
 
 
 def test_a_second_run_in_a_folder_names_the_first(tmp_path, monkeypatch):

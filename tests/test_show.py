@@ -121,6 +121,16 @@ def test_a_misspelt_sweep_or_table_is_named(tmp_path, capsys):
         assert capsys.readouterr().err.splitlines()[-1].endswith(f"did you mean '{meant}'?")
 
 
+def test_a_sweep_alone_is_one_of_the_own_results(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    written(tmp_path / "results", [product("naive", 4e-3)])
+    assert main(["show", "size"]) == 0
+    assert "naive" in capsys.readouterr().out
+    (tmp_path / "results/report.html").touch()
+    assert main(["show", "results/report.html"]) == 0
+
+
 def test_the_command_has_the_choices_of_the_report():
     assert set(COMMANDS["show"]["arguments"]["--only"]["choices"]) == set(answer.ONLY)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hpcmm.model import HpcmmError
-from hpcmm.model.measurement import TIMINGS
+from hpcmm.model.measurement import PAGE, TIMINGS
 from hpcmm.system import options
 from hpcmm.system.reader import schema_of
 from hpcmm.system.text import choices
@@ -50,6 +50,9 @@ def corrected(message: str, known: str) -> str:
     if match := re.search(r"invalid (\w+) value: (.*)$", message):
         allowed = {"int": "an integer", "natural": "an integer of at least 0"}.get(match[1], "a number")
         return f"{message[: match.start()]}{match[2]} is not allowed; allowed: {allowed}"
+    if match := re.match(r"unrecognized arguments: ([^-\s]\S*)$", message):
+        option = "--config-file" if match[1].endswith((".yaml", ".yml")) else "--results"
+        return message + (f"; did you mean {option} {match[1]}?" if option in known else "")
     if match := re.match(r"unrecognized arguments: (--[\w-]+)", message):
         _, _, meant = choices(match[1], dict.fromkeys(re.findall(r"--[\w-]+", known))).partition("; ")
         return message + (f"; {meant}" if meant else "")
@@ -78,12 +81,23 @@ def shape(text: str) -> tuple[int, ...]:
 
 
 def timings_file(text: str) -> Path:
-    """Read the path of a timings file; a folder stands for the file of its run."""
+    """Read the path of a timings file; a folder, or the page of a report, stands for the file of its run."""
     path = Path(text)
-    inside = [path / TIMINGS, path / "results" / TIMINGS]
-    if path.is_dir() and not any(each.exists() for each in inside):
-        raise HpcmmError(f"{text}: Is a directory without {TIMINGS}; allowed: a timings file")
+    if not path.exists() and path.name in (TIMINGS, "results"):
+        raise HpcmmError(f"{text}: no such file; hpcmm run writes it")
+    run = path.parent if path.name == PAGE else path
+    inside = [run / TIMINGS, run / "results" / TIMINGS]
+    if run.is_dir() and not any(each.exists() for each in inside):
+        raise HpcmmError(f"{text}: no {TIMINGS} in this folder; allowed: a timings file, or the folder of a run")
     return next((each for each in inside if each.exists()), path)
+
+
+def or_default(timings: Path | None, results: Path = Path("results")) -> tuple[Path, list[str]]:
+    """Return the timings file to read, by default that of the results, and a sweep that stands in its place."""
+    default = results / TIMINGS
+    if timings and not timings.exists() and timings.name == str(timings) and not timings.suffix and default.exists():
+        return default, [str(timings)]
+    return timings or timings_file(str(default)), []
 
 
 def folder(text: str) -> Path:

@@ -61,7 +61,9 @@ def run(argv: Sequence[str] | None) -> int:
     from hpcmm.model import HpcmmError
 
     try:
-        argv = sys.argv[1:] if argv is None else argv
+        argv = list(sys.argv[1:] if argv is None else argv)
+        if argv[:1] in (["help"], ["version"]):
+            argv = [*argv[1:2], "--help"] if argv[0] == "help" else ["--version"]
         outer = parser(*argv[:1])
         if not argv:
             outer.print_help(sys.stderr)

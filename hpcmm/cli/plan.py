@@ -76,6 +76,8 @@ def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
-            raise ConfigError(f"--config {override}: not an override; allowed: KEY=VALUE")
+            raise ConfigError(
+                f"--config {override}: not an override; allowed: KEY=VALUE; a file is: --config-file FILE"
+            )
         merge_into(config, {key: parse(value, f"--config {override}")})
     return config

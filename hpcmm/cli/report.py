@@ -6,20 +6,21 @@ import argparse
 import gc
 import sys
 
+from hpcmm.cli.arguments import or_default
 from hpcmm.experiment import extensions
-from hpcmm.model.measurement import TIMINGS
 
 
 def run(arguments: argparse.Namespace) -> int:
     from hpcmm import report  # pandas takes a while to import
 
     gc.disable()  # collecting cycles would take a tenth of the time, and the process ends with the report
+    timings, sweep = or_default(arguments.timings, arguments.results)
     page, summary = report.build(
-        arguments.timings or arguments.results / TIMINGS,
+        timings,
         arguments.results,
         lambda text: print(f"hpcmm: warning: {text}", file=sys.stderr),
         extensions.figures(),
-        arguments.sweeps,
+        [*sweep, *arguments.sweeps],
     )
     print(page)
     print(summary.line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import os
 import re
 import signal
@@ -26,7 +27,7 @@ from hpcmm.cli import display, show
 from hpcmm.cli.arguments import Parser, corrected
 from hpcmm.cluster import slurm
 from hpcmm.experiment import extensions, plan
-from hpcmm.experiment.config import read_config
+from hpcmm.experiment.config import SCHEMA, read_config
 from hpcmm.model import HpcmmError
 from hpcmm.system import files
 from hpcmm.system.text import choices
@@ -48,8 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = of_snakemake(arguments.rest)
     if not Path("Snakefile").exists() and not chosen.snakefile:
         raise HpcmmError("no Snakefile in this folder; hpcmm init DIR writes a working folder")
-    rest, options = arguments.rest, []
-    for path in arguments.configfile:
+    rest, configs = without_configs(arguments.rest)
+    configs, options = [*arguments.configfile, *configs], []
+    for path in configs:
         read_config(path)  # Snakemake would end in a traceback
     if "" in rest:
         raise HpcmmError("an argument is empty; allowed: options and targets of Snakemake")
@@ -58,14 +60,16 @@ def run(arguments: argparse.Namespace) -> int:
         options += ["--cores", "all"]
     if arguments.directory:
         options += ["--directory", str(arguments.directory)]
-    if arguments.configfile:
-        options += ["--configfile", *map(str, arguments.configfile)]
+    if configs:
+        options += ["--configfile", *map(str, configs)]
     if arguments.verbose:
         options += ["--verbose"]
     options += ["--rerun-incomplete"]  # last, because it takes no value: others would take a target of the rest
     command = [sys.executable, "-m", "snakemake", *options, *rest]
     elsewhere = bool(chosen.elsewhere or chosen.profile)
-    if arguments.verbose or chosen.question:
+    if chosen.question and not arguments.verbose:
+        return ask(command)
+    if arguments.verbose:
         return follow(command, None, results, elsewhere)
     began, shown = time.time(), display.of(results)
     try:
@@ -94,6 +98,28 @@ def conclude(results: Path, began: float, succeeded: bool, measured: bool) -> No
         print(f"report: {(results / PAGE).resolve()}", flush=True)
 
 
+def without_configs(options: Sequence[str]) -> tuple[list[str], list[Path]]:
+    """Return options of Snakemake without the files that are configs, and these.
+
+    Configs are those among the targets and the values of ``--config``. Targets KEY=VALUE become values of ``--config``.
+
+    >>> without_configs(["-n", "mine.yaml", "scale=full", "--resources", "x=1", "--config=seed=1", "-F"])
+    (['-n', '--resources', 'x=1', '-F', '--config', 'scale=full', 'seed=1'], [PosixPath('mine.yaml')])
+    """
+    words = [part for each in options for part in (each.split("=", 1) if each.startswith("--config=") else [each])]
+    kept, values, configs, inside = [], [], [], False
+    for before, word in itertools.pairwise(["", *words]):
+        begins = word in ("--config", "-C")
+        inside = begins or (inside and not word.startswith("-"))
+        key, equals, _ = word.partition("=")
+        if not equals and Path(word).suffix in (".yaml", ".yml") and before not in ("--profile", "--workflow-profile"):
+            configs.append(Path(word))
+        elif not begins:
+            (values if inside or (equals and key in SCHEMA["properties"]) else kept).append(word)
+    end = kept.index("--") if "--" in kept else len(kept)
+    return kept[:end] + (["--config", *values] if values else []) + kept[end:], configs
+
+
 def of_snakemake(options: Sequence[str]) -> argparse.Namespace:
     """Return the options of Snakemake that decide how it is started and shown.
 
@@ -113,6 +139,17 @@ def of_snakemake(options: Sequence[str]) -> argparse.Namespace:
         if each not in ("all", "unlimited") and not re.fullmatch(r"0*[1-9]\d*", each):
             raise HpcmmError(f"--cores, --jobs: {each} is not allowed; allowed: 1 or more, or all")
     return found
+
+
+def ask(snakemake: Sequence[str]) -> int:
+    """Print what Snakemake answers to a question, or its error, and return its exit status."""
+    done = subprocess.run(snakemake, env=environment(), capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        print(explained(done.stdout + done.stderr), file=sys.stderr)
+        return 1
+    print(done.stderr, end="", file=sys.stderr)
+    print(done.stdout, end="")
+    return 0
 
 
 def follow(snakemake: Sequence[str], shown: display.Lines | None, results: Path, elsewhere: bool) -> int:
@@ -189,6 +226,8 @@ def explained(messages: str) -> str:
     >>> explained("usage: snakemake [--cores N] [--config C]\\nsnakemake: error: unrecognized arguments: --coers\\n")
     "hpcmm: error: unrecognized arguments: --coers; did you mean '--cores'?"
     """
+    if match := re.search(r"^hpcmm: error: .*(?:\n {4}.*)*", messages, re.M):
+        return match[0]
     if "LockException" in messages:
         with suppress(OSError, ValueError):
             host, process, _ = slurm.RUN.read_text().split()
@@ -199,7 +238,7 @@ def explained(messages: str) -> str:
     if match := re.search(r"^\S+: error: (.*)", messages, re.M):
         return f"hpcmm: error: {corrected(match[1], messages[: match.start()])}"
     if match := re.search(r"Unparsable value: '(.*)'\)", messages):
-        return f"hpcmm: error: --config {match[1]} is not allowed; allowed: KEY=VALUE; a file is: --config-file FILE"
+        return f"hpcmm: error: --config {match[1]} is not allowed; allowed: KEY=VALUE, or a YAML file"
     if match := re.search(r"No rule to produce (\S+)", messages):
         allowed = choices(match[1], [f"results/{TIMINGS}", f"results/{PAGE}"])
         return f"hpcmm: error: the target {match[1]} is not allowed; allowed: none for the whole run, {allowed}"

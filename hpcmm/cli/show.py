@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcmm import store
+from hpcmm.cli.arguments import or_default
 
 if TYPE_CHECKING:
     import pandas
@@ -16,14 +17,16 @@ def run(arguments: argparse.Namespace) -> int:
     from hpcmm import analysis  # pandas takes a while to import
     from hpcmm.report import answer, markup
 
-    if not arguments.table and not arguments.only:
-        frame = say_answer(arguments.timings)
+    timings, sweep = or_default(arguments.timings)
+    table = "".join(sweep) or arguments.table or ""
+    if not table and not arguments.only:
+        frame = say_answer(timings)
         print(f"Points of a sweep: hpcmm show FILE SWEEP. Sweeps: {', '.join(dict.fromkeys(frame['sweep']))}")
         return 0
-    frame = analysis.measurements(store.read(arguments.timings))
-    shown = answer.tables_of(frame, arguments.table or "", arguments.only or "")
-    for table in shown:
-        print(table.caption, markup.plain(table), sep="\n", end="\n\n")
+    frame = analysis.measurements(store.read(timings))
+    shown = answer.tables_of(frame, table, arguments.only or "")
+    for each in shown:
+        print(each.caption, markup.plain(each), sep="\n", end="\n\n")
     if not shown:
         print("no such points" if arguments.only else "no such table of this sweep")
     return 0
