@@ -42,7 +42,8 @@ def of_vector(task: Task, run: Run) -> str:
     if not right(taken):
         return ""
     if right(taken - 1):
-        if right(2 * taken):
+        longer = tried(task, (2 * taken,), run)
+        if longer.right or longer.result is None:
             return ""
         if task.operation.kernels != "reduction":
             return "right with one block only: the index lacks blockIdx.x, or the grid lacks blocks"

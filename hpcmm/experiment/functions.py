@@ -353,33 +353,14 @@ class Source:
 
     def written(self, name: str, seen: frozenset[str]) -> frozenset[str]:
         """Return the pointer parameters through which a function writes, itself or by functions that it calls."""
-        node = self.nodes[name]
-        structures = self.structures()
-        own = self.parameters(name)
-        pointers = [each.name for each in own if each.pointers or each.type in structures]
-        shared = {each.name for each in self.outside.values() if each.pointers} - {each.name for each in own}
-        pointers += shared
-        roots = {each: each for each in pointers}
-        references: set[str] = set()
-        found: set[str] = set()
-        for each in walk(node.child_by_field_name("body")):
-            if each.type == "init_declarator":
-                declared, value = each.child_by_field_name("declarator"), each.child_by_field_name("value")
-                root = roots.get(self.root_of(value))
-                names = [text_of(x) for x in walk(declared) if x.type == "identifier"]
-                pointer = declared.type == "pointer_declarator" or "auto" in text_of(each.parent).split()
-                pointer = pointer or text_of(each.parent.child_by_field_name("type")) in structures
-                if root and "atomic_ref" in text_of(each.parent.child_by_field_name("type")):
-                    found.add(root)
-                elif root and names and (pointer or declared.type == "reference_declarator"):
-                    roots[names[0]] = root
-                    references |= {names[0]} - set(names[:1] if pointer else ())
-            elif each.type == "assignment_expression":
-                left, right = each.child_by_field_name("left"), each.child_by_field_name("right")
-                if left.type != "identifier" or text_of(left) in references:
+        roots, found = self.pointers(name)
+        shared = {each.name for each in self.outside.values() if each.pointers}
+        shared -= {each.name for each in self.parameters(name)}
+        for each in walk(self.nodes[name].child_by_field_name("body")):
+            if each.type == "assignment_expression":
+                left = each.child_by_field_name("left")
+                if left.type != "identifier" or roots.get(f"&{text_of(left)}"):
                     found.add(roots.get(self.root_of(left), ""))
-                elif right.type not in VALUES and (root := roots.get(self.root_of(right))):
-                    roots.setdefault(text_of(left), root)
             elif each.type == "update_expression":
                 inner = each.child_by_field_name("argument")
                 if inner.type != "identifier":
@@ -397,6 +378,50 @@ class Source:
                         pairs = zip(values, inner, strict=False)
                         found |= {roots.get(self.root_of(value), "") for value, x in pairs if x.name in inner_written}
         return frozenset(found - {""})
+
+    def pointers(self, name: str) -> tuple[dict[str, str], set[str]]:
+        """Return the parameter to whose memory each name of a function points, and those with a ``cuda::atomic_ref``.
+
+        A reference has a second entry, with ``&``.
+        """
+        structures, own = self.structures(), self.parameters(name)
+        others = [each for each in self.outside.values() if each.name not in {x.name for x in own}]
+        roots = {each.name: each.name for each in (*own, *others) if each.pointers or each.type in structures}
+        atomic: set[str] = set()
+        for each in walk(self.nodes[name].child_by_field_name("body")):
+            if each.type == "init_declarator":
+                declared, root = each.child_by_field_name("declarator"), self.root_of(each.child_by_field_name("value"))
+                kind, root = text_of(each.parent.child_by_field_name("type")), roots.get(root)
+                names = [text_of(x) for x in walk(declared) if x.type == "identifier"]
+                pointer = declared.type == "pointer_declarator" or "auto" in text_of(each.parent).split()
+                if root and "atomic_ref" in kind:
+                    atomic.add(root)
+                elif root and names and (pointer or kind in structures):
+                    roots[names[0]] = root
+                elif root and names and declared.type == "reference_declarator":
+                    roots[names[0]] = roots[f"&{names[0]}"] = root
+            elif each.type == "assignment_expression":
+                left, right = each.child_by_field_name("left"), each.child_by_field_name("right")
+                root = roots.get(self.root_of(right)) if right.type not in VALUES else None
+                if left.type == "identifier" and root and f"&{text_of(left)}" not in roots:
+                    roots.setdefault(text_of(left), root)
+        return roots, atomic
+
+    def elements(self, name: str) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+        """Return the elements that a function reads and sets: pairs of an array and the text of its index."""
+        roots, read, written = self.pointers(name)[0], set(), set()
+        for each in walk(self.nodes[name].child_by_field_name("body")):
+            around = each.parent
+            if each.type != "subscript_expression" or around.type == "subscript_expression":
+                continue
+            root = self.root_of(each)
+            element = roots.get(root, ""), re.sub(rf"\b{root}\b|\s", "", text_of(each))
+            set_here = around.type == "assignment_expression" and around.child_by_field_name("left") == each
+            if set_here or around.type == "update_expression":
+                written.add(element)
+            if not set_here or around.child_by_field_name("operator").type != "=":
+                read.add(element)
+        return read, written
 
     def root_of(self, node: Node | None) -> str:
         """Return the variable through which an expression reaches memory: ``C`` of ``*(float4 *)&C[i * n]``."""

@@ -32,7 +32,7 @@ GPU = next(each for each in DEVICES.values() if each.accelerator)
 CPU = next(each for each in DEVICES.values() if not each.accelerator)
 PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")  # of a template: its name becomes a constant
 UNDECLARED = re.compile(r"not (been )?declared|not defined|does not name a type|undeclared|unknown type|implicit decl")
-WORDS = re.compile("|".join(("dup|cpy", *NAMES.values(), ADDITION.pattern, *EXTREMES.values(), "total|accum|stream")))
+WORDS = re.compile("|".join((*NAMES.values(), ADDITION.pattern, *EXTREMES.values(), "dup|cpy|axpy|total|accum|stream")))
 SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
 SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".C", ".h", ".hpp"), CPU)
 
@@ -265,7 +265,8 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         )
     if guess and not wrong:
         wrong_anyway = re.search("race in|shuffle|barrier", " ".join(guess.notes))
-        if "copy" in kinds(source, chosen, device) and not (wrong_anyway or WORDS.search(chosen.name.lower())):
+        unsure = "copy" in kinds(source, chosen, device) or "overwrites" in guess.head
+        if unsure and not (wrong_anyway or WORDS.search(chosen.name.lower())):
             raise NoKernel(
                 f"{path.name}: {chosen.name} gave neither a copy nor a sum, minimum or maximum in trials; if it is "
                 "one, name the function so"

@@ -14,7 +14,17 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import HostKernel, compile_library, entry_of
 from hpcmm.bench.adoption import launches, trials
-from hpcmm.bench.adoption.signatures import CONTIGUOUS, SLOTS, arrays_of, element_of, hint, idle, integers_of, reals_of
+from hpcmm.bench.adoption.signatures import (
+    CONTIGUOUS,
+    SLOTS,
+    arrays_of,
+    element_of,
+    hint,
+    idle,
+    integers_of,
+    reals_of,
+    result_of,
+)
 from hpcmm.bench.adoption.trials import as_argument, compiler_error, guarded
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import RETURNED, Function, Parameter, Source
@@ -157,7 +167,7 @@ class Search:
                 f"{self.path.name}: {self.function.name} is for {self.dtype}; {self.operation.name} has "
                 f"{', '.join(self.operation.dtypes)}: change its type"
             )
-        written = next((each.name for each in self.arrays if each.name in self.function.written), "")
+        written = result_of(kernel.source, kernel.function)
         self.operands = self.named([each.name for each in self.arrays if each.name != written], written)
 
     @property

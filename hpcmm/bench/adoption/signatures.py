@@ -20,6 +20,7 @@ WORDS_OF_INTEGERS = re.compile(
 )
 IDENTITY = re.compile(r"ident|init|neutral|start|zero", re.IGNORECASE)  # names of the first value of a reduction
 STRIDE = re.compile(r"((?:inc|stride)(?:r|c|row|col|column)|(?:row|col|column)(?:inc|stride)|rs|cs)([abc])")
+NAMED_SUM = re.compile("sum|reduc|add_?all|total|accum|min|max", re.IGNORECASE)
 COMBINING = re.compile(r"__shared__|\]\s*\+=|\*\s*\w+\s*\+=")  # without a loop
 CONTIGUOUS = "1"  # elements from one column of a row to the next
 SLOTS = ("m", "n", "k", "lda", "ldb", "ldc")  # integers of the operation's function, which pass any integers in a trial
@@ -133,6 +134,12 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
     if any(each.name not in known and (device.accelerator or not is_threads(each)) for each in function.parameters):
         return []
     written = [each for each in arrays if each.name in function.written]
+    first = overwritten(source, function)
+    if first and len(integers) <= 2 and len(arrays) == 2:
+        return ["vector_add"] if len(written) == 1 else ["reduction"] * (not reals and function.flat)
+    if first:
+        summed = NAMED_SUM.search(function.name) and "void" in function.returns
+        return ["reduction"] if summed and len(integers) <= 1 and not reals and function.flat else []
     vectors = any(each.vector for each in arrays) and (len(integers) < 2 or RETURNED in function.written)
     if len(arrays) == 3 and vectors and not function.multiplies and any(each.structure for each in arrays):
         return []
@@ -140,6 +147,8 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
         if len(integers) > 1 or all(each.structure for each in arrays):
             sum_of_matrices = len(integers) == 2 and not reals and not function.multiplies
             return ["vector_add", "matmul"] if sum_of_matrices else ["matmul"]
+        if reals and by_elements(source, function):
+            return ["vector_add"]
         if reals:
             return ["matmul"] if integers else []
         if not integers:  # exact multiples of a block
@@ -156,6 +165,31 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
     returned = function.looped and not (reals or written or device.accelerator) and "void" not in function.returns
     sized_alone = len(arrays) == 1 and arrays[0].vector and not integers
     return ["reduction"] if returned and (sized_alone or len(arrays) == len(integers) == 1) else []
+
+
+def result_of(source: Source, function: Function) -> str:
+    """Return the array that holds the result: of several that a function writes to, the one that it does not read."""
+    written = [each.name for each in arrays_of(source, function) if each.name in function.written]
+    read = {name for name, _ in source.elements(function.name)[0]}
+    return next((each for each in written if each not in read), written[-1] if written else "")
+
+
+def by_elements(source: Source, function: Function) -> bool:
+    """Return whether a function sets each element of its result from the same elements of its arrays."""
+    names, result = {each.name for each in arrays_of(source, function)}, result_of(source, function)
+    read, written = source.elements(function.name)
+    indices = [index for name, index in written if name == result]
+    sources = names if len(names) == 2 else names - {result}
+    return bool(indices) and all(any((name, index) in read for index in indices) for name in sources)
+
+
+def overwritten(source: Source, function: Function) -> str:
+    """Return the array of a function on vectors that is an input and that it overwrites; empty if there is none."""
+    arrays = [each.name for each in arrays_of(source, function)]
+    written, result = function.written & {*arrays}, result_of(source, function)
+    if len(arrays) == 1 or (len(arrays) == 2 and len(written) == 1 and by_elements(source, function)):
+        return result if result != RETURNED else ""
+    return next(iter(written - {result}), "") if len(arrays) == 2 else ""
 
 
 def sized(integers: Sequence[Parameter]) -> bool:

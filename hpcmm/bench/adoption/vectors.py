@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
-from hpcmm.bench.adoption.search import WIDE, WRONG, Candidate, Compiled, Kernel, NotAdopted, Search
+from hpcmm.bench.adoption.search import WIDE, WRONG, Candidate, Compiled, Kernel, NoKernel, NotAdopted, Search
+from hpcmm.bench.adoption.signatures import overwritten
 from hpcmm.operations import OPERATIONS
 
 ADDITION = re.compile("add|sum|plus", re.IGNORECASE)  # in names
@@ -35,15 +36,23 @@ class VectorSearch(Search):
             named = (name for text in texts for name, words in EXTREMES.items() if re.search(words, text.lower()))
             self.operation = OPERATIONS[next(named, "sum")]
             self.initial = ABOVE if self.operation.name == "minimum" and "atomicAdd" not in self.body else 0
+        self.overwrites = self.operands.get(overwritten(kernel.source, kernel.function), "")
+        self.in_place = bool(self.overwrites) and not {"z", "result"} & {*self.operands.values()}
         self.sizes = self.lengths()[0] if self.device.accelerator else ("n",) * len(self.integers)
 
     def named(self, inputs: list[str], written: str) -> dict[str, str]:
         if self.kind == "reduction":
-            return {inputs[0]: "x"} | ({written: "result"} if written else {})
+            return dict(zip([*inputs, written], ["x", "result"], strict=False))
         return dict(zip([*inputs, written], "xyz" if self.kind == "vector_add" else "xy", strict=False))
 
     def scalars(self) -> list[str]:
-        return ["identity"] * len(self.reals)
+        return ["identity" if self.kind == "reduction" else "1"] * len(self.reals)
+
+    def head(self) -> dict[str, Any]:
+        found = super().head()
+        if self.reals and self.kind == "vector_add":
+            self.notes.append(f"{' and '.join(each.name for each in self.reals)} = 1 only")
+        return found | ({"overwrites": self.overwrites} if self.overwrites else {})
 
     def called(self, run: Compiled, template: str) -> dict[str, Any]:
         candidate = Candidate(run, template)
@@ -138,6 +147,7 @@ class VectorSearch(Search):
             "vector_add": (x, y, out, length),
             "copy": (x, out, length, real(1)),
         }[self.kind]
+        out = {"x": x, "y": y}[self.overwrites] if self.in_place else out
         found = self.attempt(candidate, arguments, out, grid)
         return None if found is None else (x, y, found)
 
@@ -160,7 +170,7 @@ class VectorSearch(Search):
 
     def combined(self, trial: tuple[np.ndarray, np.ndarray, np.ndarray]) -> bool:
         """Return whether the blocks of a reduction combined their results into the first one."""
-        return not (trial[2][1:] != self.initial).any()
+        return self.in_place or not (trial[2][1:] != self.initial).any()
 
     def wrong(self) -> None:
         self.why = f"{WRONG} of {self.operation.name}"
@@ -221,6 +231,11 @@ class VectorSearch(Search):
         blocks = max(1 + reduces, n // (threads * per_thread))
         whole = self.run(candidate, n, blocks)
         if not whole or not self.right(whole, n):
+            if whole and self.in_place and reduces and whole[2][:: n // blocks].sum() == whole[0].sum():
+                raise NoKernel(
+                    f"{self.path.name}: each block of {self.function.name} leaves its result in its own part of "
+                    f"{self.arrays[0].name}, and nothing adds these; allowed: one result, or an array of results"
+                )
             grid, given = self.own_launch(self.sizes, candidate.template)
             launched = given.get("n", length if self.integers and grid != ["1"] else taken)
             if launched <= taken < length and "blockIdx" not in self.body and self.right(first, taken):
