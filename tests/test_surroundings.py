@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,14 +33,18 @@ KNOWN = {
             "CUPY_TF32", "CUPY_ACCELERATORS", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM", "OMP_PLACES", "OMP_THREAD_LIMIT",
             "OMP_DYNAMIC", "OMP_SCHEDULE", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OPENBLAS_MAIN_FREE", "MKL_DYNAMIC",
             "BLIS_JC_NT", "ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_PRIMITIVE_CACHE_CAPACITY", "NUMPY_MADVISE_HUGEPAGE",
-            "MPI4PY_RC_INITIALIZE", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX",
+            "MPI4PY_RC_INITIALIZE", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "PYTHON_CPU_COUNT", "PYTHON_GIL",
+            "PYTHON_JIT", "PYTHONOPTIMIZE",
         ),
         CLEARED,
     ),
     **dict.fromkeys(("OMP_PROC_BIND", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT"), SET),
     **dict.fromkeys(("NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS"), DEFAULT),
     **dict.fromkeys(
-        ("OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA", "LD_PRELOAD", "NCCL_ALGO", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
+        (
+            *("OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA", "LD_PRELOAD", "NCCL_ALGO"),
+            *("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "PYTHONPATH", "PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONUSERBASE"),
+        ),
         WARNED,
     ),
     **dict.fromkeys(
@@ -63,6 +68,7 @@ def example(pattern: str) -> str:
 
 
 EACH = [(record, example(pattern)) for record in VARIABLES for pattern in record.names]
+UNSTARTED = ("LD_", "PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONHASHSEED")  # with a wrong value no process starts
 SHELL = {name: INHERITED for _, name in EACH} | {name: INHERITED for name in KNOWN} | {"PATH": os.environ["PATH"]}
 
 
@@ -80,6 +86,23 @@ def test_variables_of_the_documentation_of_libraries():
     assert {name: record.action if record else "" for name, record in records.items()} == KNOWN
 
 
+# Variables of Python that concern the text, the cache of modules or the end of a process only
+HARMLESS = {
+    *("PYTHONSTARTUP", "PYTHONCASEOK", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONFAULTHANDLER", "PYTHONCOERCECLOCALE"),
+    *("PYTHONPYCACHEPREFIX", "PYTHONNODEBUGRANGES", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"),
+    *("PYTHON_BASIC_REPL", "PYTHON_COLORS", "PYTHON_HISTORY", "PYTHON_FROZEN_MODULES", "PYTHON_PRESITE"),
+    *("PYTHON_DISABLE_REMOTE_DEBUG", "PYTHON_CONTEXT_AWARE_WARNINGS", "PYTHON_THREAD_INHERIT_CONTEXT"),
+}
+
+
+def test_each_variable_that_python_documents_has_a_record_or_changes_nothing():
+    text = subprocess.run([sys.executable, "--help-env"], capture_output=True, text=True, check=True).stdout
+    names = set(re.findall(r"^(PYTHON\w+)", text, re.M))
+    assert len(names) > 20
+    assert {name for name in names if not surroundings.record_of(name)} <= HARMLESS
+    assert not any(map(surroundings.record_of, HARMLESS))
+
+
 @pytest.fixture(scope="module")
 def started() -> dict:
     """The environment of a process that is started for a measurement, from a shell with each variable of the table."""
@@ -87,7 +110,7 @@ def started() -> dict:
         for name in os.environ:
             patch.delenv(name)
         for name, value in SHELL.items():
-            if not name.startswith("LD_"):  # they would keep the process from starting
+            if not name.startswith(UNSTARTED):
                 patch.setenv(name, value)
         program = "import json, os, sys; print(json.dumps([dict(os.environ), sys.stdin.read()]))"
         with trial.start([sys.executable, "-c", program]) as process:
@@ -101,8 +124,8 @@ def test_a_measuring_process_starts_with_what_the_table_says(started):
     for _, name in EACH:
         applied = surroundings.record_of(name)  # another one if a record applies to root only, for example
         expected = {SET: applied.value, CLEARED: None, OF_LAUNCH: None}.get(applied.action, INHERITED)
-        assert name.startswith("LD_") or started.get(name) == expected, name
-        changed = applied.action in (SET, CLEARED, WARNED) and not name.startswith("LD_")
+        assert name.startswith(UNSTARTED) or started.get(name) == expected, name
+        changed = applied.action in (SET, CLEARED, WARNED) and not name.startswith(UNSTARTED)
         assert (name in remembered) == changed, name
 
 
