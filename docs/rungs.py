@@ -170,8 +170,8 @@ def _guarded(rung: Rung) -> Iterator[str]:
     rows = rung.variant.guard_rows
     if rows:
         yield (
-            f"It runs on copies of the matrices with {rows} guard rows behind each one. A guard element that the "
-            "kernel reads makes its result wrong, and a write to a guard row is detected."
+            f"It runs on copies of the matrices with {rows} guard rows behind each one. A guard element that "
+            "contributes to C makes the result wrong, and a write to a guard row is detected."
         )
 
 

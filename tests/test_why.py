@@ -128,6 +128,19 @@ def test_bank_conflicts_are_wavefronts_of_as_many_accesses():
     assert "accesses shared memory 0.650 times per multiply-add instead of 1.30" in steps.sentence(fewer)
 
 
+def test_fewer_wavefronts_of_as_many_loads_are_those_of_fewer_warps_with_an_active_thread():
+    """As from the divergent sum to the strided one, which has bank conflicts."""
+    rows = [product("tiled_padded", 4e-6), product("register_1d", 2e-6)]
+    conflicts = {"shared_load_wavefronts": 0.9 * WARPS, "shared_load_conflicts": 0.5 * WARPS}
+    profiles = [
+        counted("matmul", "tiled_padded", **shared(1.2, 3.0, 4e-6)),
+        counted("matmul", "register_1d", **shared(0.4, 3.0, 2e-6) | conflicts),
+    ]
+    (step,) = explained(rows, profiles)
+    text = steps.sentence(step)
+    assert "by warps with an active thread take 0.400 wavefronts per 32 multiply-adds instead of 1.20, bank" in text
+
+
 def test_a_change_without_effect_names_the_idle_unit():
     rows = [product("tiled_padded", 1e-3), product("register_1d", 1e-3, WIDE)]
     profiles = [

@@ -217,7 +217,9 @@ class Known:
         wavefronts = counted["shared_pipe"] * clocks if accesses else 0.0
         found["shared_wavefronts"] = WARP * wavefronts / work
         passes = counted["shared_load_wavefronts"] + counted["shared_store_wavefronts"]
-        free = passes - counted["shared_load_conflicts"] - counted["shared_store_conflicts"]
+        loads = counted["shared_load_wavefronts"] - counted["shared_load_conflicts"]
+        found["active_loads"] = WARP * loads / work  # a load without an active thread has no wavefront
+        free = loads + counted["shared_store_wavefronts"] - counted["shared_store_conflicts"]
         found["conflict_factor"] = passes / free if free > 0 else math.nan
         found["instructions_per_work"] = WARP * counted["instructions"] / work or math.nan  # 0: not counted
         cycles = counted["warp_cycles"] or math.nan

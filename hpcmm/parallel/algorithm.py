@@ -57,7 +57,7 @@ class Algorithm:
         """
         if self.variants:
             return variant.name in self.variants
-        return self.name in ONE_CALL or not (variant.exact or variant.pitched)
+        return self.name in ONE_CALL or not (variant.exact or variant.pitched or variant.guard_rows)
 
     def of(self, element: DType, invariant: bool) -> Algorithm:
         """Return the form of the algorithm for an element type, and for a variant that is ``invariant`` or not."""
