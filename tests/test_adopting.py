@@ -1,5 +1,6 @@
 """Kernels of any signature: their arguments, launch and contract are found, and wrong kernels still fail."""
 
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -714,6 +715,27 @@ VERDICTS = {  # the text, and what the verdict says
         "f = 1 only",
         "mine.cu: PASS",
     ),
+    "a block of any length": (
+        STYLES.add.replace(
+            "int i = blockIdx.x * blockDim.x + threadIdx.x;\n    if (i < n)",
+            "for (int i = threadIdx.x; i < n; i += blockDim.x)",
+        )
+        + "int main() { add<<<1, 64>>>(c, a, b, n); }",
+        "block 64",
+        "mine.cu: PASS",
+    ),
+    "four elements a thread in place": (
+        STYLES.add.replace("float *c, const float *a, const float *b", "float *c, const float *a")
+        .replace("threadIdx.x;", "threadIdx.x; i *= 4; for (int end = i + 4; i < end; ++i)")
+        .replace("c[i] = a[i] + b[i]", "c[i] += a[i]"),
+        "PASS",
+        "in place",
+    ),
+    "line after a constant": (
+        "#define N 1024\n" + STYLES.add.replace(", int n", "").replace("i < n", "i <= N"),
+        "out of bounds, at byte",
+        "in line 6 by thread",
+    ),
     "a tree in the input": (TREE, "taken as total(in=x, out=result, n), block 128", "PASS", "overwrites x"),
     "a tree in the input, wrong": (TREE.replace("i + s < n", "i + s <= n"), "out of bounds", "in line 5 by thread"),
     "a tree of one block": (
@@ -908,3 +930,9 @@ def test_host_code_is_left_out(tmp_path):
     kept = calls.needed(tmp_path / "mine.cu", source, source.functions["mine"], True)
     assert "main" not in kept and "iostream" not in kept and "#define WIDTH 8" in kept
     assert kept.count("\n") == STYLES.by_rows.count("\n")
+
+
+def test_what_a_kernel_prints_is_not_among_the_results(tmp_path, benched):
+    (tmp_path / "mine.cu").write_text(STYLES.add.replace("if (i < n)", 'printf("%d\\n", i);\n    if (i < n)'))
+    done = benched(tmp_path / "mine.cu", "--on-host", "--json")
+    assert json.loads(done.stdout)["kernels"][0]["passed"], done

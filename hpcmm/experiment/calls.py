@@ -42,6 +42,7 @@ SIGNATURES, ROWS = TABLES["signatures"], TABLES["rows"]
 OF_TYPES = re.compile(r"cuda_(fp16|bf16|fp8)\.h")  # the headers of element types
 STRUCTURE = re.compile(r"^((?:struct )?\w+)\s*\{")
 OF_ROWS = re.compile(r"\((\w+) \*\*\)(\w+)")  # a field of a structure
+LINE = re.compile(r'^#line (\d+) "(.*)"$', re.MULTILINE)
 OWN = "hpcmm_own_"  # before the names of the user's functions that are named as the operation's
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"].*$', re.MULTILINE)
 
@@ -331,7 +332,11 @@ def passed_on(path: Path, source: Source, name: str, outside: Sequence[Parameter
     if macros := [each for each in declared if each in source.macros]:
         first = min(firsts, key=lambda each: each.start_byte)
         undefined = "".join(f"#undef {each}\n" for each in macros)
-        yield first.start_byte, first.start_byte, f'\n{undefined}#line {first.start_point[0] + 1} "{path}"\n'
+        before = source.content[: first.start_byte].decode(errors="replace")
+        mark = [*LINE.finditer(before)][-1:]  # of a copy with a head
+        row, place = (int(mark[0][1]), mark[0][2]) if mark else (1, path)
+        row += before.count("\n", mark[0].end() + 1 if mark else 0)
+        yield first.start_byte, first.start_byte, f'\n{undefined}#line {row} "{place}"\n'
 
 
 def declaration(parameter: Parameter) -> str:

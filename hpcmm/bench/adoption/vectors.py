@@ -42,7 +42,7 @@ class VectorSearch(Search):
 
     def named(self, inputs: list[str], written: str) -> dict[str, str]:
         if self.kind == "reduction":
-            return dict(zip([*inputs, written], ["x", "result"], strict=False))
+            return dict(zip(filter(None, [*inputs, written]), ["x", "result"], strict=False))
         return dict(zip([*inputs, written], "xyz" if self.kind == "vector_add" else "xy", strict=False))
 
     def scalars(self) -> list[str]:
@@ -202,12 +202,14 @@ class VectorSearch(Search):
 
     def taken(self, first: tuple[np.ndarray, np.ndarray, np.ndarray], threads: int) -> int:
         """Return how many elements one block took; 0 if that is no multiple of its threads."""
-        x, _, out = first
+        x, y, out = first
         if self.kind == "reduction":  # a sum shows it
             sums = np.flatnonzero(np.cumsum(x) == out[0]) + 1
             return int(sums[0]) if len(sums) and not sums[0] % threads else len(x)
         self.check_other(first)
-        count = int(np.count_nonzero(out)) or threads  # it may compare the grid with the length
+        count = (
+            int(np.count_nonzero(out != y if self.in_place else out)) or threads
+        )  # it may compare the grid with the length
         return 0 if count % threads else count
 
     def measured(self, candidate: Candidate) -> dict[str, Any] | None:
@@ -222,9 +224,10 @@ class VectorSearch(Search):
                 return self.wrong()
             if taken < length:
                 break
-        if reduces and taken == length and "blockIdx" not in self.body:  # one block for any length
-            if self.right(first, length):
-                return {"max_blocks": 1, **self.combines(candidate, first, 1)}
+        alone = taken == length and "blockIdx" not in self.body  # one block for any length
+        if alone and self.right(first, length):
+            return {"max_blocks": 1, **(self.combines(candidate, first, 1) if reduces else {})}
+        if alone and reduces:
             taken = threads  # or more, which no extreme shows
         per_thread = max(1, taken // threads) if taken < length else 1
         n = length - length % (threads * per_thread)
