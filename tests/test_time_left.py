@@ -6,8 +6,10 @@ import re
 import types
 from pathlib import Path
 
+import pytest
+
 from hpcmm.bench import job
-from hpcmm.bench.pace import Pace, Record
+from hpcmm.bench.pace import LATER, LAUNCH_SECONDS, Pace, Record
 from hpcmm.bench.status import Elsewhere
 
 VISITS = 3
@@ -53,3 +55,15 @@ def test_from_the_first_tenth_on_the_time_left_is_right_within_a_factor_of_two(m
         records.append(Record(name, batches[name].operation, "cpu", bound, sum(row["seconds"] for row in points)))
     assert len(ratios) > 500
     assert min(ratios) > 0.5 and max(ratios) < 2
+
+
+def test_visits_are_expected_to_take_what_the_own_last_one_took_or_first_ones_of_others():
+    batch = types.SimpleNamespace(name="a", operation="sum", device="cpu", predicted=[300.0], seconds=390.0)
+    others = [Record("b", "sum", "cpu", 100.0, 50.0, 0.0), Record("b", "sum", "cpu", 100.0, 10.0, 0.0, visit=1)]
+    assert Pace(others).seconds(batch) == pytest.approx(3 * LAUNCH_SECONDS + 50 * (1 + 2 * LATER))
+    own = [*others, Record("a", "sum", "cpu", 100.0, 20.0, 0.0)]
+    batch.predicted, batch.seconds = [200.0], 260.0
+    assert Pace(own).seconds(batch) == pytest.approx(2 * LAUNCH_SECONDS + 2 * 20 * LATER)
+    own += [Record("a", "sum", "cpu", 100.0, 15.0, 0.0, visit=1)]
+    batch.predicted, batch.seconds = [100.0], 130.0
+    assert Pace(own).seconds(batch) == pytest.approx(LAUNCH_SECONDS + 15)

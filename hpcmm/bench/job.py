@@ -375,7 +375,8 @@ class Progress:
         took, self.last = now - self.last, now
         past, whole = sum(self.predicted[: self.number]), sum(self.predicted)
         share = pace.blended(now - self.start, past, whole, self.elsewhere.share / self.visits)
-        left = share * (whole - past + (self.visits - self.visit - 1) * whole) + self.elsewhere.seconds
+        later = (self.visits - self.visit - 1) * whole * (1.0 if self.visit else pace.LATER)
+        left = share * (whole - past + later) + self.elsewhere.seconds
         total, waiting = len(self.batch.points), len(self.predicted)
         visited = total - waiting + (self.visit * waiting + self.number) / self.visits + self.elsewhere.done
         number = math.floor(visited + 1e-6)

@@ -14,6 +14,7 @@ from hpcmm.system import files
 
 LAUNCH_SECONDS = 0.2  # per visit of a batch, before the first process of a job and after the last
 FILE = "paces.jsonl"  # in the results folder; without it the expected times are the defaults
+LATER = 0.8  # seconds of a later visit relative to the first one, which also verifies and compiles
 PRIOR = 0.3  # of a batch, as which its expected pace counts beside that of its first points
 
 
@@ -32,16 +33,19 @@ class Record:
 
 
 class Pace:
-    """Expected times, learned from earlier jobs of the same operation and device, else of the device."""
+    """Expected times, learned from the batch's last visit, else from first visits of its operation and device."""
 
     def __init__(self, records: Iterable[Record] = ()):
-        newest = {record.batch: record for record in records}
-        self.records = [record for record in newest.values() if record.predicted > 0]
+        usable = [record for record in records if record.predicted > 0]
+        self.records = list({record.batch: record for record in usable}.values())
+        self.first = list({record.batch: record for record in usable if not record.visit}.values())
 
     def share(self, batch: Batch) -> float:
-        on_device = [record for record in self.records if record.device == batch.device]
+        """Return the share of the upper bound that the next visit takes."""
+        own = [record for record in self.records if record.batch == batch.name]
+        on_device = [record for record in self.first if record.device == batch.device]
         alike = [record for record in on_device if record.operation == batch.operation]
-        for records in filter(None, (alike, on_device)):
+        for records in filter(None, (own, alike, on_device)):
             return min(1.0, sum(each.seconds for each in records) / sum(each.predicted for each in records))
         return EXPECTED_SHARE
 
@@ -53,7 +57,9 @@ class Pace:
         """Return the expected seconds of all visits of a batch, at most their upper bound."""
         points = sum(batch.predicted)
         starts = max(1, round((batch.seconds - points) / STARTUP_SECONDS))  # one a visit
-        return min(batch.seconds, starts * self.startup(batch) + self.share(batch) * points)
+        own = [record.visit for record in self.records if record.batch == batch.name]
+        visits = (starts if own else 1 / LATER + starts - 1) * (1.0 if any(own) else LATER)  # as many of ``share``
+        return min(batch.seconds, starts * self.startup(batch) + self.share(batch) * points * visits / starts)
 
 
 def blended(seconds: float, predicted: float, whole: float, share: float) -> float:
