@@ -265,7 +265,7 @@ class Evidence:
 
     def _alone(self, device: str, controls: Controls) -> np.ndarray:
         """Return which rows of a device have states that no control has."""
-        work = self._work[np.isin(self._kinds, controls.kinds)]
+        work = pd.unique(self._work[np.isin(self._kinds, controls.kinds)])  # isin compares objects with each of them
         own = ~np.isin(self._work, work) if DEVICES[device].accelerator else self._own
         return own & (self.device == device)
 
