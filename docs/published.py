@@ -295,7 +295,7 @@ def libraries(rows: pd.DataFrame) -> str:
 
 def efficiency(frame: pd.DataFrame) -> str:
     """Return the scaling that the report begins with; empty if it is that of whole calls, or of a CPU."""
-    found = headlines.most_ranks(speedups(frame))
+    found = headlines.most_ranks(speedups(frame[frame["operation"] == "matmul"]))
     if found is None or found[0] or not found[1]["gpu"]:
         return ""
     _, row = found
@@ -616,7 +616,9 @@ def _scaled(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     if rows.empty:
         return rows
-    gains = speedups(frame).merge(rows[["sweep", "device", "machine", "dtype"]].drop_duplicates())
+    alike = ["sweep", "device", "machine", "dtype"]
+    gains = speedups(frame[frame["operation"].isin(rows["operation"]) & (frame["dtype"] == "float32")])
+    gains = gains.merge(rows[alike].drop_duplicates())
     gains = gains[gains["kind"] == "strong"]
     return gains[gains["flops"] == gains["flops"].max()]
 

@@ -112,6 +112,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_commands_that_measure_nothing_need_the_core_only(python, folder):
     """In one process, whose start takes longer than most of them."""
     command, given = [python, "-c", TRIES], json.dumps(READING)
@@ -128,6 +129,7 @@ def test_a_command_that_measures_names_its_extras(python, folder, command):
     assert done.stderr.splitlines()[-1].endswith(f"is not installed: {INSTALL}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [{}, {"PMI_SIZE": "2"}])
 def test_doctor_advises_to_install_the_extras(python, folder, ranks):
     done = run(python, folder, "doctor", "--json", **ranks)
@@ -136,6 +138,7 @@ def test_doctor_advises_to_install_the_extras(python, folder, ranks):
     assert found["C kernels"]["state"] == "ok"
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_file_format_need_the_extra_analysis_only(tmp_path, folder):
     python = environment(tmp_path / "env", [*CORE, *PROJECT["optional-dependencies"]["analysis"]])
     text = (ROOT / "docs" / "file-format.md").read_text("utf-8").replace("results/timings.h5", "nodes/timings.h5")
@@ -151,6 +154,7 @@ def test_open_names_the_extra_that_it_needs(python, folder):
     assert done.stderr.splitlines()[-1].endswith("is not installed: pip install 'hpcmm[analysis]'")
 
 
+@pytest.mark.slow
 def test_without_the_plugin_of_cluster_generic_snakemake_runs_and_only_the_option_is_refused(tmp_path):
     """Each import of Snakemake imports our plugin."""
     pytest.importorskip("snakemake")
@@ -165,6 +169,7 @@ def test_without_the_plugin_of_cluster_generic_snakemake_runs_and_only_the_optio
     assert len(refused.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_plugin_is_no_executor(tmp_path):
     """Snakemake registers it as one, because it has the name of a plugin."""
     pytest.importorskip("snakemake")

@@ -96,6 +96,7 @@ def test_a_planted_change_is_found_where_it_was_planted(tmp_path, capsys):
     assert "22 points over 7 runs: 2 changed" in text
 
 
+@pytest.mark.slow
 def test_a_bad_night_is_two_changes_and_a_broken_point_is_one(tmp_path):
     paths = [night(tmp_path, i, 7, {70: 1.2} if i == 3 else None, wrong=(80,) if i >= 5 else ()) for i in range(7)]
     assert sorted(steps(followed(paths))) == [(70, 3, "slower"), (70, 4, "faster"), (80, 5, "broken")]
@@ -121,6 +122,7 @@ def test_a_page_without_a_change_explains_no_figure(tmp_path):
     assert "No point changed" in page.read_text() and "The line in a figure" not in page.read_text()
 
 
+@pytest.mark.slow
 def test_other_machines_are_other_trends_and_a_changed_library_has_no_controls(tmp_path):
     cpus = [{"model": "A", "cores": 2, "blas": "1"}, {"model": "B", "cores": 2, "blas": "1"}]
     paths = [night(tmp_path, i, 9, {n: 1 + i % 2 for n in SIZES}, sizes=(64, 65), cpu=cpus[i % 2]) for i in range(6)]
@@ -145,12 +147,14 @@ def test_a_point_that_a_later_file_took_over_is_one_run(tmp_path):
     assert {trend.runs for trend in history.history(files).trends} == {(0, 1, 3)}
 
 
+@pytest.mark.slow
 def test_one_visit_of_each_run_is_enough_with_controls(monkeypatch):
     monkeypatch.setattr(simulated_runs, "VISITS", 1)
     found = simulated_runs.followed(np.random.default_rng(11), "independent", 10, 1, 0.0, 1.1, since=5)
     assert np.mean([each == [(5, "slower")] for each in found[120:180]]) > 0.9  # the points of 1 ms
 
 
+@pytest.mark.slow
 def test_without_controls_nothing_changes(tmp_path, capsys):
     paths = nights(tmp_path, 3, sizes=range(64, 74), since=4, factors={66: 3.0})
     found = followed(paths)
@@ -167,6 +171,7 @@ def test_files_without_a_history_are_refused(tmp_path, capsys):
     assert "no point is in two of these files" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_table_has_the_newest_change_first(tmp_path):
     paths = [night(tmp_path, i, 12, {70: 1.2 if i > 1 else 1, 71: 1.3 if i > 2 else 1}) for i in range(5)]
     table = shown.changes_table(followed(paths))

@@ -181,6 +181,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), STEPS, ids=lambda name: name.replace("/", "-"))
 def test_the_rungs_of_a_step_compile_to_different_code(compilations, before, after):
     compared = 0

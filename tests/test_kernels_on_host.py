@@ -169,12 +169,14 @@ def some(values: Iterable) -> list:
 def builds(runs: bool) -> list:
     """Names, types and tiles of the builds that are compiled for a GPU, or run on the host.
 
-    Products in another type than the usual one are slow tests.
+    The shelf of products, and matrix products in another type than the usual one, are slow tests.
     """
     return [
         pytest.param(
             *(name, dtype, tile),
-            marks=pytest.mark.slow if operation.name == "matmul" and dtype != usual_type(name, runs) else (),
+            marks=pytest.mark.slow
+            if variant.shelf == "product" or (operation.name == "matmul" and dtype != usual_type(name, runs))
+            else (),
             id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""),
         )
         for name, (operation, variant) in RUNG_OF.items()
@@ -582,6 +584,7 @@ def points_of(name: str, tile: tabled.Tile) -> list[tuple[tuple, str]]:
     return list(zip(shapes, itertools.cycle(ORDERS), strict=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype", "tile"), [pytest.param(*each, id=f"{each[0]}-{i}") for i, each in enumerate(TILES)]
 )
@@ -598,6 +601,7 @@ def test_a_tile_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, 
     assert len(results) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", some(range(len(tabled.TABLE["stream_k_dmma"]["tiles"]))))
 def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, number):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
@@ -782,7 +786,8 @@ PICKED = {  # shapes at which ``best`` picks another tile for 46 SMs than for 17
 }
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64", "bfloat16"])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_what_best_picks_is_right_on_gpus_of_other_sm_counts(build, dtype):
     operation, best = OPERATIONS["matmul"], OPERATIONS["matmul"].variant("best")
     asked = Task(operation, best, PICKED[dtype], dtype, {"alpha": 1.5, "beta": 0.5})
@@ -792,7 +797,8 @@ def test_what_best_picks_is_right_on_gpus_of_other_sm_counts(build, dtype):
         multiplied(build, task, order, kernels.source(operation, task.variant).read_text(), task.macros)
 
 
-@pytest.mark.parametrize("sms", [46, pytest.param(78, marks=pytest.mark.slow), 170])
+@pytest.mark.slow
+@pytest.mark.parametrize("sms", [46, 78, 170])
 def test_parts_of_tiles_are_added_up_on_gpus_of_other_sm_counts(build, sms):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
     choice = variant.geometry.choices[1]

@@ -20,6 +20,8 @@ from hpcmm.operations.blocks import Tiled
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.tabled import Tabled
 
+pytestmark = pytest.mark.slow  # compiling large kernels takes most of the time
+
 NAN_BITS = 0x7FFF  # in both 16-bit types
 HANG = "waits for ever at the mbarrier at byte"
 MULTIPROCESSORS = 2  # fewer than tiles, so that persistent blocks compute several
@@ -77,8 +79,7 @@ IN_EACH_TYPE = ("wgmma_shared", "persistent", "few_rows_wgmma")  # sources and h
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [(name, "bfloat16") for name in SMALL]
-    + [pytest.param(name, "float16", marks=pytest.mark.slow) for name in IN_EACH_TYPE],
+    [(name, "bfloat16") for name in SMALL] + [(name, "float16") for name in IN_EACH_TYPE],
 )
 def test_a_rung_is_right_in_every_order(build, name, dtype):
     for point, order in in_orders(*POINTS) if dtype == "bfloat16" else zip(POINTS, ORDERS, strict=False):
@@ -100,7 +101,6 @@ def test_blocks_are_no_more_than_their_waves_need():
         assert launch.grid == (128,)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["persistent", "multicast"])
 def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch, name):
     monkeypatch.setitem(SMALL, name, tabled(name, [256, 2, 4], GROUP_ROWS=2))
@@ -159,12 +159,11 @@ SPLITS = [
     [64, 64, 2, [1]],
     [128, 64, 3, [3]],
     [64, 128, 3, [8]],
-    pytest.param([128, 128, 3, [2]], marks=pytest.mark.slow),
-    pytest.param([128, 256, 2, [1]], marks=pytest.mark.slow),
+    [128, 128, 3, [2]],
+    [128, 256, 2, [1]],
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tile", SPLITS)
 def test_blocks_of_a_cluster_divide_the_terms_of_a_tile(build, monkeypatch, tile):
     monkeypatch.setitem(SMALL, "split_k_wgmma", tabled("split_k_wgmma", tile, GROUP_ROWS=2))
@@ -176,7 +175,7 @@ def test_blocks_of_a_cluster_divide_the_terms_of_a_tile(build, monkeypatch, tile
 FEW_ROWS = [
     [8, 64, 3, [1]],
     [48, 128, 2, [3]],
-    *(pytest.param([rows, 64, 2, [8]], marks=pytest.mark.slow) for rows in (64, 160)),
+    *([rows, 64, 2, [8]] for rows in (64, 160)),
 ]
 
 
@@ -187,7 +186,7 @@ def test_blocks_compute_the_transpose_of_a_c_of_few_rows(build, monkeypatch, til
         run(build, "few_rows_wgmma", "bfloat16", point, order)
 
 
-@pytest.mark.parametrize("tile", [[144, 64], pytest.param([208, 128], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tile", [[144, 64], [208, 128]])
 def test_c_goes_through_fewer_boxes_than_a_tile_has(build, monkeypatch, tile):
     """Two and three rounds of boxes a tile, in turns with those of the next one."""
     monkeypatch.setitem(SMALL, "fitted_wgmma", tabled("fitted_wgmma", tile, GROUP_ROWS=2))
@@ -263,11 +262,7 @@ def dmma_attempts(build, text: str) -> Iterator[Callable[[], object]]:
 
 
 TF32_TILES = [  # in few stages, so that the ring wraps around
-    pytest.param(
-        [tile.rows, tile.columns, 4 - i % 2, [tile.parts]],
-        id=f"{tile.rows}x{tile.columns}-{tile.parts}",
-        marks=() if tile.rows in (32, 192) else pytest.mark.slow,
-    )
+    pytest.param([tile.rows, tile.columns, 4 - i % 2, [tile.parts]], id=f"{tile.rows}x{tile.columns}-{tile.parts}")
     for i, tile in enumerate(MATMUL.variant("tf32").geometry.choices)
     if ALL or tile.rows in (32, 192) or (tile.columns, tile.parts) == (128, 4)
 ]
@@ -294,7 +289,6 @@ def run_tf32(build, tile: list, shape, beta: float, order: str, pads=(0, 0, 0), 
     return multiplied(build, task, order, text, task.macros, pads, np.nan, rounded)["C"].tobytes()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tile", TF32_TILES)
 def test_tf32_is_right_in_every_order(build, tile):
     """Whole tiles and ragged ones, several a block, fewer and more steps than stages; rows that TMA cannot take.

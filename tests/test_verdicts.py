@@ -137,6 +137,7 @@ def test_notes_do_not_depend_on_the_folder_of_the_runtime(judged, emulated, tmp_
     assert re.search(NOTED["sum", 9], verify(tasks, tmp_path).note)
 
 
+@pytest.mark.slow
 @needs_gxx
 @pytest.mark.parametrize("form", range(5))
 def test_an_unusual_form_of_a_right_kernel_passes(judged, form):
@@ -269,6 +270,7 @@ def test_a_kernel_that_passed_is_searched_for_races(emulated, tmp_path):
     assert [each["passed"] for each in judged] == [True, False, False]
 
 
+@pytest.mark.slow
 @needs_gxx
 def test_races_of_a_kernel_are_searched_at_its_own_tile(emulated, tmp_path, monkeypatch):
     configs = []
