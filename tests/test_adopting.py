@@ -325,6 +325,19 @@ TREE = """__global__ void total(float *in, float *out, int n)
 }
 int main() { total<<<n / 128, 128>>>(in, out, n); }
 """
+MATRIX_KERNEL = """__global__ void {}(float *A, float *B, float *C, int N)
+{{
+    int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y;
+    if (i < N && j < N) {{ float s = 0; {} }}
+}}
+"""
+MATRICES = (
+    MATRIX_KERNEL.format("add", "C[i * N + j] = A[i * N + j] + B[i * N + j];")
+    + MATRIX_KERNEL.format("subtract", "C[i * N + j] = A[i * N + j] - B[i * N + j];")
+    + MATRIX_KERNEL.format(
+        "multiply", "for (int k = 0; k < N; ++k) s += A[i * N + k] * B[k * N + j]; C[i * N + j] = s;"
+    )
+)
 VERDICTS = {  # the text, and what the verdict says
     "no length": (STYLES.no_length, "mine.cu: PASS at 15 points to 4352 (multiples of 256), exact"),
     "first value": (STYLES.initial, "taken as fold(x, y=result, n, init=identity)", "mine.cu: PASS"),
@@ -714,6 +727,24 @@ VERDICTS = {  # the text, and what the verdict says
         "taken as add(c=z, a=x, b=y, f=1, n)",
         "f = 1 only",
         "mine.cu: PASS",
+    ),
+    "a product among others": (
+        MATRICES,
+        "taken as multiply(",
+        "multiply.cu: PASS",
+        "of another operation or type: subtract, add; --kernel NAME",
+    ),
+    "an atomic reference": (
+        "#include <cuda/atomic>\n__global__ void total(const float *x, float *result, int n)\n{\n"
+        "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        "    cuda::atomic_ref<float, cuda::thread_scope_device> sum(*result);\n"
+        "    if (i < n) sum.fetch_add(x[i], cuda::memory_order_relaxed);\n}\n",
+        "mine.cu: PASS",
+    ),
+    "a call that a missing header declares": (
+        '#include "mine.h"\n' + STYLES.tiled.replace("C[", "note(0); C[", 1),
+        "not tested: ",
+        "mine.h not found, which may declare it",
     ),
     "a block of any length": (
         STYLES.add.replace(

@@ -128,7 +128,8 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
             broken[str(of_kernel)] = why if getattr(error, "tested", False) else str(NotTested(why))
             continue
         found.append((name, copy, said, adoption.operation_of(copy) if len(names) > 1 else ""))
-    kept = statistics.mode(operation for *_, operation in found) if found else ""
+    operations = [operation for *_, operation in found]
+    kept = "matmul" if "matmul" in operations else statistics.mode(operations) if found else ""
     others += [name for name, *_, operation in found if operation != kept]
     for name, _, said, _ in () if arguments.json else found:
         if said and name not in others:

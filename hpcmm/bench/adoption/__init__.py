@@ -31,7 +31,9 @@ from hpcmm.system.text import choices
 GPU = next(each for each in DEVICES.values() if each.accelerator)
 CPU = next(each for each in DEVICES.values() if not each.accelerator)
 PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")  # of a template: its name becomes a constant
-UNDECLARED = re.compile(r"not (been )?declared|not defined|does not name a type|undeclared|unknown type|implicit decl")
+UNDECLARED = re.compile(
+    r"not (been )?declared|not defined|does not name a type|undeclared|unknown type|implicit decl|no arguments to"
+)
 WORDS = re.compile("|".join((*NAMES.values(), ADDITION.pattern, *EXTREMES.values(), "dup|cpy|axpy|total|accum|stream")))
 SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
 SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".C", ".h", ".hpp"), CPU)
@@ -162,8 +164,8 @@ def native(source: Source) -> str:
 def names_of(path: Path, kernel: str) -> tuple[list[str], list[str]]:
     """Return the names of the kernels to adopt, and of the others.
 
-    Without the one asked for, they are those that compute one operation in one type: the most, or the first ones. An
-    empty name stands for the only kernel of the file.
+    Without the one asked for, they are those that compute one operation in one type: the products, the most, or the
+    first ones. An empty name stands for the only kernel of the file.
     """
     source, device = parsed(path)
     able = [] if kernel else candidates(source, device)
@@ -176,7 +178,7 @@ def names_of(path: Path, kernel: str) -> tuple[list[str], list[str]]:
     for each in able:
         kind = "" if one else found[each.name][0]
         alike.setdefault((kind, element_of(source, each)), []).append(each.name)
-    _, names = max(alike.items(), key=lambda each: (len(each[1]), each[0][0] == "matmul"))
+    _, names = max(alike.items(), key=lambda each: (each[0][0] == "matmul", len(each[1])))
     return names, [each.name for each in able if each.name not in names]
 
 
