@@ -428,7 +428,7 @@ def test_links_within_the_page_have_targets(built):
 
 def test_the_page_says_which_variants_are_deterministic(built):
     page = Page(html_of(built))
-    assert "cublas cuda cuBLAS, without TF32 (baseline) yes" in page.text
+    assert "cublas cuda cuBLAS, without TF32 or sums rounded to 16 bits (baseline) yes" in page.text
     assert "numpy cpu NumPy's BLAS (baseline) not promised" in page.text
     assert (
         "one_launch cuda 16 bytes per load; the last block combines the results of all, in fixed order yes" in page.text

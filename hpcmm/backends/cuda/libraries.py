@@ -29,6 +29,9 @@ GEMM_EX = {
     "int8": (3, 10, cublas.CUBLAS_COMPUTE_32I),  # CUDA_R_8I, CUDA_R_32I
     "tf32": (0, 0, cublas.CUBLAS_COMPUTE_32F_FAST_TF32),  # CUDA_R_32F
 }
+# CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: by default cuBLAS may round the parts of a divided sum to the type of
+# C, which is another arithmetic, with errors beyond the bound
+UNROUNDED_SUMS = 16
 
 
 def gemm(product: Gemm, kinds: tuple[int, int, int] | None = None) -> Callable[[], Any]:
@@ -61,6 +64,7 @@ def gemm(product: Gemm, kinds: tuple[int, int, int] | None = None) -> Callable[[
             transposition.run()
         if kinds:
             kind, result, sums = kinds
+            cublas.setMathMode(handle, UNROUNDED_SUMS)  # each time, as calls of CuPy reset it
             cublas.gemmEx(
                 *(*sizes, at[0], pointers[1], kind, ldb, pointers[0], kind, lda, at[1], pointers[2], result, ldc),
                 *(sums, cublas.CUBLAS_GEMM_DEFAULT),
