@@ -14,6 +14,7 @@ from timings import FAIL, call_samples, kernel_samples, measurement, merged, vis
 
 from hpcmm import store
 from hpcmm.analysis import compare, evidence
+from hpcmm.model import UNCHECKED
 from hpcmm.model.measurement import Point
 from hpcmm.report import tables
 
@@ -229,6 +230,18 @@ def test_wrong_results_are_not_compared_by_time():
     assert list(found.regressions(0.05)["n"]) == [64]
     first = tables.comparison_table(found.rows).rows[0][0]
     assert (first.text, first.note, first.kind) == ("broken", FAIL.where, "fail")
+
+
+def test_points_that_a_file_did_not_measure_are_neither_wrong_nor_mended():
+    points = [product(n=n) for n in (64, 128, 256)]
+    missing = dataclasses.replace(FAIL, reference=UNCHECKED, where="not measured: no AMX")
+    lost = [measurement(each, verdict=missing) for each in points]
+    found = compared([timed(points[0], 1.0), *lost[1:]], [*lost[:2], timed(points[2], 1.0)])
+    assert list(found.rows.sort_values("n")["verdict"]) == ["no longer measured", "not measured", "not measured"]
+    assert list(found.changed["n"]) == list(found.regressions(0.05)["n"]) == [64]
+    assert not found.judged, "no time has a verdict"
+    first = tables.comparison_table(found.rows).rows[0][0]
+    assert (first.text, first.note, first.kind) == ("no longer measured", "no AMX", "fail")
 
 
 def test_files_without_common_points_are_refused(tmp_path):

@@ -11,6 +11,7 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Columns
 from hpcmm.analysis.evidence import ALPHA, UNJUDGED, Change, Evidence, keys_of, percent
+from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import HpcmmError
 from hpcmm.model.devices import DEVICES
 from hpcmm.parallel import ALGORITHMS
@@ -19,8 +20,11 @@ FAMILY = 0.05  # largest chance that a gate calls any point of unchanged code sl
 LIBRARIES = ("driver", "CUDA runtime", "BLAS")  # baselines may differ with the version
 
 SCOPES = {"kernel": "the kernel alone", "call": "end to end"}
-VERDICTS = ("broken", "slower", "ambiguous", "faster", "mended", "same", UNJUDGED, "FAIL")
-UNCHANGED = ("same", "ambiguous", UNJUDGED)  # no difference, or none that is certain
+LOST = "no longer measured"
+WORSE = ("broken", LOST)  # whatever the times
+VERDICTS = (*WORSE, "slower", "ambiguous", "faster", "mended", "same", UNJUDGED, "FAIL", MISSING)
+TIMED = ("slower", "ambiguous", "faster", "same")
+UNCHANGED = ("same", "ambiguous", UNJUDGED, MISSING)  # no difference, or none that is certain
 
 
 class ComparisonError(HpcmmError):
@@ -76,16 +80,16 @@ class Comparison:
     def changed(self) -> pd.DataFrame:
         """The points that are wrong or differ: the newly wrong ones first, then the largest differences of time."""
         rows = self.rows[~self.rows["verdict"].isin(UNCHANGED)]
-        strength = np.log(rows["ratio"].astype(float)).abs().where(rows["verdict"] != "broken", math.inf)
+        strength = np.log(rows["ratio"].astype(float)).abs().where(~rows["verdict"].isin(WORSE), math.inf)
         return rows.loc[strength.sort_values(ascending=False, kind="stable").index]
 
     def regressions(self, least: float) -> pd.DataFrame:
-        """Return the points that are slower by more than ``least`` times the earlier time, or wrong now.
+        """Return the points that are slower by more than ``least`` times the earlier time, wrong or not measured now.
 
         Of unchanged code, any point is among them with a chance of at most ``FAMILY``.
         """
         slower = (self.rows["verdict"] == "slower") & (1 / self.rows["ratio"] - 1 > least)
-        return self.rows[slower & (self.rows["adjusted"] <= FAMILY) | (self.rows["verdict"] == "broken")]
+        return self.rows[slower & (self.rows["adjusted"] <= FAMILY) | self.rows["verdict"].isin(WORSE)]
 
     @property
     def gate(self) -> float:
@@ -94,8 +98,8 @@ class Comparison:
 
     @property
     def judged(self) -> bool:
-        """Whether any point has a verdict."""
-        return bool((self.rows["verdict"] != UNJUDGED).any())
+        """Whether the times of any point have a verdict."""
+        return bool(self.rows["verdict"].isin(TIMED).any())
 
 
 def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool = False) -> Comparison:
@@ -120,9 +124,8 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
     for row in analysis.row_dicts(both):
         of, label = timed(row, scope)
         labels.append(label)
-        passed = (row["result_before"] == "PASS", row["result"] == "PASS")
-        if passed != (True, True):
-            found.append({"verdict": {(True, False): "broken", (False, True): "mended"}.get(passed, "FAIL")})
+        if verdict := of_results(row["result_before"], row["result"]):
+            found.append({"verdict": verdict})
             continue
         at = row["at_before"], row["at"] + evidence[of].offsets[1]
         places[len(found)] = (of, *at)
@@ -140,6 +143,21 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
         rows.loc[rows.index[i], "gate"] = evidence[of].change(*([each] for each in at), share).least
     said = (*evidence[scope].notes(), *_found_from(rows))
     return Comparison(rows, len(frames[0]) - len(both), len(frames[1]) - len(both), tuple(kinds + notes), said)
+
+
+def of_results(before: str, after: str) -> str:
+    """Return the verdict by the results of a point; empty if both are right, and times decide.
+
+    >>> [of_results("PASS", each) for each in ("PASS", "FAIL", MISSING)]
+    ['', 'broken', 'no longer measured']
+    >>> [of_results(each, "PASS") for each in ("FAIL", MISSING)]
+    ['mended', 'not measured']
+    """
+    if MISSING in (before, after):
+        return LOST if before == "PASS" else "FAIL" if after == "FAIL" else MISSING
+    if before == after:
+        return "" if after == "PASS" else "FAIL"
+    return "mended" if after == "PASS" else "broken"
 
 
 def evidence_of(files: Sequence[Columns], controlled: bool = True) -> tuple[list[pd.DataFrame], dict[str, Evidence]]:

@@ -9,6 +9,7 @@ from typing import Any
 from hpcmm import analysis
 from hpcmm.analysis import Columns, compare
 from hpcmm.analysis.evidence import ALPHA, Change, Evidence, keys_of
+from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import HpcmmError
 
 CHANGED = ("faster", "slower")
@@ -165,10 +166,9 @@ def _trend(entries: Iterator[tuple[int, Mapping]], evidence: Mapping[str, Eviden
         Step(runs[passed[at]], before, after, change)
         for at, before, after, change in steps_of(evidence[of], [rows[i]["at"] for i in passed])
     ]
-    for i, (before, after) in enumerate(itertools.pairwise(row["result"] == "PASS" for row in rows), 1):
-        if before != after:
-            change = Change(math.nan, verdict="broken" if before else "mended")
-            steps.append(Step(runs[i], math.nan, math.nan, change))
+    for i, (before, after) in enumerate(itertools.pairwise(row["result"] for row in rows), 1):
+        if before != after and (verdict := compare.of_results(before, after)) not in ("FAIL", MISSING):
+            steps.append(Step(runs[i], math.nan, math.nan, Change(math.nan, verdict=verdict)))
     results = tuple(row["result"] for row in rows)
     return Trend(rows[-1], label, runs, *map(tuple, times), results, tuple(sorted(steps, key=lambda step: step.run)))
 

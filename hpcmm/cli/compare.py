@@ -42,11 +42,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.fail_on_regression is None:
         return 0
     regressions = compared.regressions(arguments.fail_on_regression)
-    print(f"{len(regressions)} slower by more than {100 * arguments.fail_on_regression:g} %, or newly wrong")
+    least = f"{100 * arguments.fail_on_regression:g} %"
+    print(f"{len(regressions)} slower by more than {least}, newly wrong or no longer measured")
     if not regressions.empty:
         return REGRESSION
     if not compared.judged:
-        print("no point has a verdict, so that a regression would not be found")
+        print("the times of no point have a verdict, so that a regression would not be found")
         return UNJUDGED
     print(f"a slowdown is found from this on (median of the points): {evidence.percent(compared.gate)}")
     return 0

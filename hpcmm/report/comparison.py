@@ -53,7 +53,7 @@ def figure(comparison: Comparison) -> Figure | None:
 
 def build(comparison: Comparison, before: Path, after: Path, scope: str, target: Path) -> None:
     rows, counts = comparison.rows, comparison.counts
-    kinds = {"broken": "wrong", "slower": "wrong", "faster": "pass", "mended": "pass"}
+    kinds = {**dict.fromkeys((*compare.WORSE, "slower"), "wrong"), "faster": "pass", "mended": "pass"}
     shown = [sheet.Count("points in both", len(rows))]
     shown += [sheet.Count(verdict, count, kinds.get(verdict, "")) for verdict, count in counts.items()]
     shown += [sheet.Count("only before", comparison.missing), sheet.Count("only after", comparison.added)]

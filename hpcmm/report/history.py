@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from hpcmm import store
+from hpcmm.analysis import compare
 from hpcmm.analysis.history import History, Run, Trend
 from hpcmm.report import definitions, formats, sheet, vega
 from hpcmm.report.markup import EMPTY, Cell, Table, words
@@ -21,7 +22,7 @@ def changes_table(history: History) -> Table:
     rows = []
     for at, change, step, trend in sorted(changes, key=lambda each: (-each[0], each[1].ratio)):
         run = history.runs[at]
-        verdict = Cell(change.verdict, kind="fail" if change.verdict == "broken" else "text")
+        verdict = Cell(change.verdict, kind="fail" if change.verdict in compare.WORSE else "text")
         speedup = (Cell(formats.times(each)) for each in (change.ratio, change.low, change.high))
         times = (Cell(formats.duration(each)) for each in (step.before, step.after))
         rows.append([words(date(run)), verdict, *speedup, *_point(trend), *times, _revision(run)])
@@ -111,7 +112,7 @@ def build(history: History, target: Path) -> None:
             sizes[i] = max(known)
     drawn = sorted(sizes, key=sizes.__getitem__, reverse=True)[:MOST_FIGURES]
     verdicts = Counter(step.change.verdict for trend in changed for step in trend.steps)
-    kinds = {"slower": "wrong", "faster": "pass", "broken": "wrong", "mended": "pass"}
+    kinds = {"slower": "wrong", "faster": "pass", **dict.fromkeys(compare.WORSE, "wrong"), "mended": "pass"}
     counts = [sheet.Count("runs", len(history.runs)), sheet.Count("points", len(history.trends))]
     counts += [sheet.Count(verdict, verdicts[verdict], kind) for verdict, kind in kinds.items()]
     notes = [f"{note}." for note in history.noise]

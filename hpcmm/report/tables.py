@@ -93,8 +93,9 @@ def comparison_table(rows: pd.DataFrame) -> Table:
     """Make the table that compares two files point by point; ``rows`` are from ``compare.compare``."""
 
     def verdict(row: Row) -> Cell:
-        wrong = row["verdict"] in ("broken", "FAIL")
-        return Cell(row["verdict"], row["where"] if wrong else "", "fail" if wrong else "text")
+        wrong = row["verdict"] in (*compare.WORSE, "FAIL")
+        where = "" if row["result"] == "PASS" else row["where"].removeprefix(f"{compare.MISSING}: ")
+        return Cell(row["verdict"], where, "fail" if wrong else "text")
 
     order = {verdict: i for i, verdict in enumerate(compare.VERDICTS)}
     columns: dict[str, Column] = {
