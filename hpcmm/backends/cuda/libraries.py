@@ -29,8 +29,8 @@ GEMM_EX = {
     "int8": (3, 10, cublas.CUBLAS_COMPUTE_32I),  # CUDA_R_8I, CUDA_R_32I
     "tf32": (0, 0, cublas.CUBLAS_COMPUTE_32F_FAST_TF32),  # CUDA_R_32F
 }
-# CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: by default cuBLAS may round the parts of a divided sum to the type of
-# C, which is another arithmetic, with errors beyond the bound
+# CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: by default cuBLAS may round the parts of a divided sum to the type
+# of C, which is another arithmetic, with errors beyond the bound
 UNROUNDED_SUMS = 16
 
 
