@@ -87,7 +87,9 @@ STEPS: Mapping[str, Step] = {
         ("load_requests", "shared_accesses", "stalled_lg_throttle", "stalled_mio_throttle", "shared_pipe"),
     ),
     "ragged": Step(("tiled_exact", "tiled_remainder"), ("load_requests", "instructions_per_work")),
-    "in_the_tile": Step(("tiled_uncoalesced", "tiled_padded"), ("load_sectors", "shared_accesses")),
+    "in_the_tile": Step(
+        ("tiled_uncoalesced_b", "tiled_padded", "tiled_uncoalesced"), ("load_sectors", "shared_accesses")
+    ),
     "conflicts": Step(("bank_conflict", "conflict_free"), ("conflict_factor", "shared_accesses", "shared_pipe")),
     "unrolling": Step(
         ("tiled_rolled", "tiled_unrolled"), ("instructions_per_work", "shared_accesses", "stalled_mio_throttle")
@@ -125,11 +127,11 @@ def table(step: Step, rows: pd.DataFrame, known: Known) -> str:
     rows = rows[(rows["device"] == step.device) & (rows["dtype"] == "float32")]
     by_name = {row["variant"]: row for row in analysis.row_dicts(rows)}
     found = [by_name[name] for name in step.rungs if name in by_name]
-    if len(found) < len(step.rungs):
+    if len(found) < 2:
         return ""
     facts = [{**row, **known.facts(row)} for row in found]
     unit = formats.rate_unit(step.operation, "float32", rows[formats.rate_column(step.operation)].max())
-    head = [f"float32 at {formats.size(found[0])}", *(f"`{name}`" for name in step.rungs)]
+    head = [f"float32 at {formats.size(found[0])}", *(f"`{row['variant']}`" for row in found)]
     gains = [Ratio.of(row, before).short.replace("×", "", 1) for before, row in itertools.pairwise(found)]
     cells = [[unit.name, *(formats.rate(row, unit=unit) for row in found)], ["× the one before", "", *gains]]
     for name in step.shown:

@@ -34,10 +34,11 @@ class Access:
 
 @dataclass(frozen=True)
 class Counts:
-    """Barriers by blocks, MMAs by warps, code blocks by threads, accesses; elements that MPI ranks ``sent``."""
+    """Barriers by blocks, ``missed`` by threads; MMAs by warps, code blocks by threads; elements ``sent`` by ranks."""
 
     launches: int = 0
     barriers: int = 0
+    missed: int = 0
     mmas: int = 0
     code_blocks: int = 0
     accesses: tuple[Access, ...] = ()

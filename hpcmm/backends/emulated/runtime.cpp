@@ -174,7 +174,7 @@ char message[2048], note[1024];
 bool counting;                 // the launch; false while a library is loaded
 std::vector<Event> events;     // of the cluster that runs
 std::map<std::tuple<uintptr_t, bool, Kind>, Count> counts;  // by place, whether in shared memory, kind
-uint64_t barriers, mmas, code_blocks;  // of blocks, of warps, and of all threads: basic blocks of code
+uint64_t barriers, missed, mmas, code_blocks;  // of blocks, of threads, of warps, of all threads: basic blocks of code
 
 // The high bits of 64, because low bits have short periods: with 2^10 numbers a round, such as those of a block of 1024
 // threads, some bits would be the same in every round, and a warp that they stop would never run.
@@ -386,6 +386,7 @@ bool release_block(int block)
                  threads - waiting, threads, of[first].line);
     block_barrier[block] = ++now;
     barriers += counting;
+    missed += counting * (threads - waiting);
     if (wide) {
         for (int i = 0; i < threads; ++i)
             if (of[i].state == AT_BLOCK_BARRIER)
@@ -1126,8 +1127,8 @@ const char *cuda_counts()
 {
     static std::string text;
     char part[256];
-    snprintf(part, sizeof part, "{\"barriers\": %lu, \"mmas\": %lu, \"code_blocks\": %lu, \"accesses\": [", barriers,
-             mmas, code_blocks);
+    snprintf(part, sizeof part, "{\"barriers\": %lu, \"missed\": %lu, \"mmas\": %lu, \"code_blocks\": %lu, \"accesses\": [",
+             barriers, missed, mmas, code_blocks);
     text = part;
     for (const auto &[key, count] : counts) {
         const auto &[place, shared, kind] = key;
@@ -1137,7 +1138,7 @@ const char *cuda_counts()
     }
     text += "]}";
     counts.clear();
-    barriers = mmas = code_blocks = 0;
+    barriers = missed = mmas = code_blocks = 0;
     return text.c_str();
 }
 

@@ -3,7 +3,7 @@
 // The kernel11 of 003 as printed. The last phase adds only the remaining products, and surplus threads do not write.
 // So no element outside the matrices contributes to C, but the kernel still loads them: behind a row that is the next
 // row, behind the last row it is memory of others. Whether that faults depends on what lies there, so correct results
-// do not prove correct accesses; compute-sanitizer reports them. Limit: it needs readable memory behind A and B;
+// do not prove correct accesses; the emulation on the host reports them. Limit: it needs readable memory behind A and B;
 // tiled_remainder clamps its indices instead.
 // Source: 003 kernel11.
 //
