@@ -1045,7 +1045,7 @@ def truncated(path):
         (lambda path: None, "no such file"),
         (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n"), "truncated or damaged"),
         (lambda path: path.write_text("GFLOP/s\n1\n"), "not an HDF5 file"),
-        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: path.mkdir(), "no timings.h5 in this folder"),
         (truncated, "truncated or damaged"),
         (foreign, "not a file of hpcmm timings"),
         (partial(of_schema, store.SCHEMA_VERSION + 1), f"this package reads {store.SCHEMA_VERSION}: upgrade hpcmm"),
