@@ -155,4 +155,4 @@ def test_a_folder_stands_for_its_timings_file_and_without_one_for_the_results(tm
     (tmp_path / "empty").mkdir()
     for command in (["show", "empty"], ["compare", "empty", "."], ["check", "empty"]):
         assert main(command) == 1
-        assert "empty: Is a directory without timings.h5" in capsys.readouterr().err
+        assert "empty: no timings.h5 in this folder" in capsys.readouterr().err
