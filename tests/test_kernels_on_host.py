@@ -161,9 +161,9 @@ def usual_type(name: str, runs: bool) -> str:
     return "float64" if runs and "float64" in dtypes else dtypes[0]
 
 
-def some(values: Iterable) -> list:
-    """Each fourth of test parameters, named by its number."""
-    return [pytest.param(value, id=str(i)) for i, value in enumerate(values) if ALL or i % 4 == 0]
+def some(values: Iterable, step: int = 4) -> list:
+    """Each fourth of test parameters, or each of another step, named by its number."""
+    return [pytest.param(value, id=str(i)) for i, value in enumerate(values) if ALL or i % step == 0]
 
 
 def builds(runs: bool) -> list:

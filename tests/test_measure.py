@@ -876,16 +876,24 @@ OF_RANKS = {  # algorithms by operation, and a variant
     "sum": ("serial", ["all_reduce"]),
     "links": ("memcpy", ["pairs_mpi", "all_to_all_mpi_rma", "broadcast_mpi", "reduce_scatter_mpi"]),
 }
-IN_PHASES = [  # each algorithm in one phase, in turns
-    pytest.param(
-        operation, variant, algorithm, phase, id=f"{algorithm}-{phase}", marks=pytest.mark.slow if i % 2 else ()
-    )
-    for operation, (variant, algorithms) in OF_RANKS.items()
-    for i, (algorithm, phase) in enumerate(zip(algorithms, itertools.cycle(("open", "run", "verify", "close"))))
-]
 
 
-@pytest.mark.parametrize(("operation", "variant", "algorithm", "phase"), IN_PHASES)
+@pytest.mark.parametrize(
+    ("operation", "variant", "algorithm", "phase"),
+    [
+        ("matmul", "serial", TEXTBOOK, "open"),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("matmul", "serial", "staged", "run"),
+                ("matmul", "serial", ALONE, "verify"),
+                ("matmul", "serial", "ring", "close"),
+                ("sum", "serial", "all_reduce", "run"),
+                ("links", "memcpy", "all_to_all_mpi_rma", "run"),
+            )
+        ),
+    ],
+)
 def test_a_job_ends_if_one_rank_fails_in_any_phase(mpiexec, planned, tmp_path, operation, variant, algorithm, phase):
     """The other ranks may wait for it, and its process may wait for them at its end."""
     arguments = planned(variant, 3, operation=operation, algorithms=[algorithm])

@@ -22,7 +22,11 @@ CONFIG = {
     },
     "sweeps": {"size": {"operation": "matmul", "variants": ["serial", "naive"], "sizes": [1000], "ranks": [1, 5]}},
 }  # fmt: skip
-BATCHES = plan.make(CONFIG, machine(gpus=8)).batches
+
+
+@pytest.fixture(scope="module")
+def batches():
+    return plan.make(CONFIG, machine(gpus=8)).batches
 
 
 def test_the_shipped_file_has_every_setting_at_its_default():
@@ -66,21 +70,22 @@ def test_nodes_are_enough_and_none_is_too_many(ranks, ranks_per_node):
         assert nodes == 1
 
 
-@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: batch.name)
-def test_resources_of_a_batch(batch):
+def test_resources_of_a_batch(batches):
     here = site.Site(gpu="gpu:h200", ranks_per_node=4)
-    several = batch.ranks == 5
-    assert here.gres(batch) == ("" if batch.device == "cpu" else "gpu:h200:3" if several else "gpu:h200:1")
-    assert here.extra(batch.ranks) == ("--ntasks-per-node=3" if several else "")
-    matrices = 3 * 1000 * 1000 * 8 / 1e6
-    assert here.mem_mb(batch, plan.largest_bytes(batch)) > 4 * matrices
-    assert dataclasses.replace(here, memory_mb=123).mem_mb(batch, plan.largest_bytes(batch)) == 123
-    assert 60 * here.minutes(batch) >= batch.seconds + here.patience
+    for batch in batches:
+        several = batch.ranks == 5
+        assert here.gres(batch) == ("" if batch.device == "cpu" else "gpu:h200:3" if several else "gpu:h200:1")
+        assert here.extra(batch.ranks) == ("--ntasks-per-node=3" if several else "")
+        matrices = 3 * 1000 * 1000 * 8 / 1e6
+        assert here.mem_mb(batch, plan.largest_bytes(batch)) > 4 * matrices
+        assert dataclasses.replace(here, memory_mb=123).mem_mb(batch, plan.largest_bytes(batch)) == 123
+        assert 60 * here.minutes(batch) >= batch.seconds + here.patience
+    assert {(batch.device, batch.ranks) for batch in batches} == {(d, r) for d in ("cpu", "cuda") for r in (1, 5)}
 
 
-def test_none_requests_neither_gres_nor_memory(tmp_path):
+def test_none_requests_neither_gres_nor_memory(batches, tmp_path):
     path = tmp_path / "site.yaml"
     path.write_text("gpu: none\nmemory_mb: none\n")
     here = site.read(path)
-    assert {(here.gres(batch), here.mem_mb(batch, plan.largest_bytes(batch))) for batch in BATCHES} == {("", 0)}
+    assert {(here.gres(batch), here.mem_mb(batch, plan.largest_bytes(batch))) for batch in batches} == {("", 0)}
     assert (here.gpus(1), here.memory(16000)) == ("", 0)
