@@ -211,6 +211,18 @@ def test_a_library_that_is_missing_is_named_with_its_package(monkeypatch):
 # --- Arm
 
 
+# Processors of qemu by the path that packed takes there; with SVE, by the longest vector in units of 128 bits
+PROCESSORS = {"cortex-a72": "neon"} | {
+    f"max,{lengths},sve-default-vector-length=-1": path
+    for lengths, path in {
+        "sve-max-vq=1": "sve128",
+        "sve-max-vq=2": "sve256",
+        "sve384=on,sve-max-vq=3": "sve256",
+        "sve-max-vq=4": "sve512",
+        "sve-max-vq=8": "sve",
+        "sve-max-vq=16": "sve",
+    }.items()
+}
 HARNESS = Path(__file__).with_name("amx_harness.c").read_text()
 
 
@@ -227,8 +239,10 @@ def test_the_path_of_64_bit_arm(name, dtype, tmp_path):
     program = tmp_path / "program"
     options = ["-O2", "-std=gnu11", "-static", "-fopenmp", f"-DREAL={real}", "-Wall", "-Werror"]
     subprocess.run([compiler, *options, source, tmp_path / "harness.c", "-lm", "-o", program], check=True)
-    done = subprocess.run([emulator, program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "neon\n")
+    for processor, path in PROCESSORS.items():
+        path = path if name == "packed" else "neon"
+        done = subprocess.run([emulator, "-cpu", processor, program], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, f"{path}\n"), processor
 
 
 @pytest.mark.slow

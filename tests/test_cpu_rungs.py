@@ -24,8 +24,10 @@ PLAIN = ("float32", "float64")
 OWN = [variant for variant in MATMUL.ladder if variant.device == "cpu" and not variant.library]
 RUNGS = [variant.name for variant in OWN if not variant.unsupported]  # test_amx.py has the others
 WITH_PATHS = ["avx", "packed"]
-PATHS = ["avx512", "avx2", "neon", "portable"]
-TILES = {"avx512": (8, 128), "avx2": (6, 64), "neon": (8, 32), "portable": (6, 32)}  # rows, bytes of columns
+# Rows and bytes of columns of a tile
+TILES = {"avx512": (12, 128), "avx2": (6, 64), "portable": (6, 32), "neon": (8, 32)}
+TILES |= {"sve128": (8, 32), "sve256": (8, 64), "sve512": (8, 128)}
+PATHS = list(TILES)
 PADDING = {"A": 3, "B": 5, "C": 7}  # columns beyond the width: leading dimensions are odd and differ
 UNTOUCHED = 12345
 
@@ -135,7 +137,7 @@ def test_avx_on_every_path(path, dtype, monkeypatch):
 @pytest.mark.parametrize("dtype", PLAIN)
 @pytest.mark.parametrize("name", RUNGS)
 def test_any_number_of_threads(name, dtype, threads):
-    for shape in ((0, 9, 4), (1, 1, 1), (2, 300, 17), (300, 2, 17), (61, 130, 40), (131, 157, 83)):
+    for shape in ((0, 9, 4), (1, 1, 1), (2, 300, 17), (300, 2, 17), (61, 130, 40), (131, 157, 83), (2, 300, 1801)):
         check(name, dtype, shape, threads=threads)
 
 
@@ -153,7 +155,7 @@ def test_packed_has_the_same_bits_for_any_number_of_threads(path, dtype, monkeyp
     """Threads cut C where it suits them, also through tiles; terms are cut where k alone decides."""
     take(path, "packed", dtype, monkeypatch)
     nc, kc = (constant(name, dtype) for name in ("NC", "KC"))
-    for shape in ((61, 53, 2 * kc + 5), (7, 2 * nc + 3, kc + 1), (131, nc + 1, 83)):
+    for shape in ((61, 53, 2 * kc + 5), (19, 2 * nc + 3, kc + 1), (131, nc + 1, 83)):
         m, n, k = shape
         a, b, c = (np.random.default_rng(k).uniform(-1, 1, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
         results = set()

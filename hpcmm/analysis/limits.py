@@ -49,7 +49,7 @@ def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, other: str = "", ranks:
 # Architectures Optimization Reference Manual, chapter 20; the instruction tables of A. Fog.
 AMX_UNITS = {"bfloat16": 512, "int8": 1024}
 AMX_PRODUCTS = {"six int8 products of three slices": 6, "14 int8 products": 14}  # of int8 per product
-SIMD_BYTES = {"avx512": 64, "avx2": 32, "neon": 16}
+SIMD_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "sve512": 64, "sve256": 32, "sve128": 16}
 SIMD_UNITS = 2
 
 

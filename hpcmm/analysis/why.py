@@ -36,7 +36,6 @@ MOST = 3  # reasons of a step
 SECTOR, WARP = 32, 32  # bytes, threads
 BEYOND = 2.0  # a speedup by more than the number of threads times this has another cause, too
 LINE = 64  # bytes of a line of a CPU's cache
-LANES = {"avx512": 64, "avx2": 32, "neon": 16}  # bytes of a vector, by the path that a kernel takes
 PROFILED_RANKS = 1  # of every row of profiles
 COUNTED = ("operation", "rung", "dtype", "gpu")  # what counters belong to
 
@@ -160,7 +159,7 @@ class Known:
         return {
             "line_bytes": LINE * lines + itemsize * elements,
             # down a column, no compiler takes several elements at once; else it decides
-            "lanes": LANES[path] / itemsize if path in LANES else 1.0 if lines else math.nan,
+            "lanes": limits.SIMD_BYTES[path] / itemsize if path in limits.SIMD_BYTES else 1.0 if lines else math.nan,
             "threads_used": (cpu.get("threads_per_rank") or math.nan) if variant.all_threads else 1.0,
         }
 

@@ -3,7 +3,8 @@
    What changes: a tile of C, MR rows by two vectors, stays in registers while k runs. Each step loads
    two vectors of B and MR numbers of A for 2 MR vector multiply-adds, so multiply-add throughput is the
    bottleneck, not the loads. A and B are packed in the order of use: KC terms at a time, MC rows of
-   alpha A in the outer cache and NC columns of B in L2. C is read and written once for every KC terms.
+   A in the outer cache and NC columns of B in L2. C is read and written once for every KC terms.
+   Tiles of fewer rows and of one vector are at the ends of C. Small inputs are read in place.
    Each thread has its own block of C and its own copies: reading an input twice takes less time than
    the barriers that a shared copy would need.
    Why it is faster: the openmp rung loads or stores three times for each multiply-add and streams all
@@ -24,23 +25,31 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__aarch64__)
+#include <arm_sve.h>
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 enum {
-    KC = 2048 / sizeof(REAL), /* long, because every KC terms cost a pass over C */
-    NC = 128,                 /* KC x NC elements take 256 KiB, half of the smallest L2 cache */
-    MC = 1032,                /* a multiple of every path's MR */
-    LINE = 64 / sizeof(REAL), /* elements of a cache line */
-    ROW = KC + LINE,          /* a row of A's copy; with a power of two, a column would be in one cache set */
-    AHEAD = 4,                /* B is prefetched this number of rows ahead of the copy */
-    APART = 16,               /* steps between prefetches of rows of C; all at once would delay the loads */
+    KC = 2048 / sizeof(REAL),   /* long, because every KC terms cost a pass over C */
+    NC = 128,                   /* KC x NC elements take 256 KiB, half of the smallest L2 cache */
+    MC = 1032,                  /* a multiple of every path's MR */
+    LINE = 64 / sizeof(REAL),   /* elements of a cache line */
+    ROW = KC + LINE,            /* a row of A's copy; with a power of two, a column would be in one cache set */
+    AHEAD = 4,                  /* B is prefetched this number of rows ahead of the copy */
+    APART = 16,                 /* steps between prefetches of rows of C; all at once would delay the loads */
+    THREADED = 1 << 20,         /* fewer multiply-adds take less time than threads take to wake up */
+    NEAR = 1024 / sizeof(REAL), /* longest rows that are read in place; longer ones compete for sets of L1 */
 };
 
 /* Each thread's copies; thread-local storage is allocated in the first call and freed with the thread. */
 static _Thread_local _Alignas(64) REAL a_copy[MC * ROW];
 static _Thread_local _Alignas(64) REAL b_copy[KC * NC];
 
-typedef void tile_function(int k, const REAL *a, const REAL *b, const REAL *next, int rows, int columns, REAL beta,
-                           REAL *C, int ldc);
+/* lda, ldb: elements between rows of a part of A and of a panel of B; next: rows to prefetch. */
+typedef void tile_function(int k, const REAL *a, int lda, const REAL *b, int ldb, const REAL *next, int rows,
+                           int columns, REAL alpha, REAL beta, REAL *C, int ldc);
 typedef void product_function(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
                               REAL beta, REAL *C, int ldc);
 
@@ -51,21 +60,20 @@ INLINE int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* Copy alpha A by rows, padded with rows of zeros to whole tiles. */
-INLINE void copy_a(int mr, int m, int k, REAL alpha, const REAL *A, int lda, REAL *to)
+/* Copy rows of A from the first on, padded with rows of zeros to whole tiles. */
+INLINE void copy_a(int mr, int first, int m, int k, const REAL *A, int lda, REAL *to)
 {
-    for (int i = 0; i < m; ++i, to += ROW)
-        for (int p = 0; p < k; ++p)
-            to[p] = alpha * A[(size_t)i * lda + p];
-    for (int i = m; i % mr; ++i, to += ROW)
-        memset(to, 0, k * sizeof(REAL));
+    for (int i = first; i < m; ++i)
+        memcpy(to + (size_t)i * ROW, A + (size_t)i * lda, k * sizeof(REAL));
+    for (int i = m; i % mr; ++i)
+        memset(to + (size_t)i * ROW, 0, k * sizeof(REAL));
 }
 
-/* Copy B in panels of nr columns, each by rows, padded with columns of zeros to whole tiles. */
-INLINE void copy_b(int nr, int k, int n, const REAL *B, int ldb, REAL *to)
+/* Copy columns of B from the first on, in panels of nr, each by rows, padded with zeros to whole tiles. */
+INLINE void copy_b(int nr, int first, int k, int n, const REAL *B, int ldb, REAL *to)
 {
     for (int p = 0; p < k; ++p)
-        for (int j = 0; j < n; j += nr) {
+        for (int j = first; j < n; j += nr) {
             const REAL *from = B + (size_t)p * ldb + j;
             REAL *panel = to + (size_t)j * KC + (size_t)p * nr;
             if (p + AHEAD < k) {
@@ -98,28 +106,48 @@ INLINE void update(int rows, int columns, const REAL *sums, int width, REAL beta
 /* Rows of A that each tile of a row of tiles prefetches. */
 #define SHARE(mr, nr) (((mr) * (nr) + NC - 1) / NC)
 
-/* One thread's block of C. Inlined with constant mr and nr into each path, whose instructions it then uses. */
+/* Fetch rows that are read in place, all at once: their tiles would wait for one line after another. */
+INLINE void fetch(int rows, int columns, const REAL *from, int stride)
+{
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < columns; j += LINE)
+            __builtin_prefetch(from + (size_t)i * stride + j);
+}
+
+/* One thread's block of C. Inlined with constant mr and nr into each path, whose instructions it then uses.
+   Whole tiles of an input with short rows that few tiles read are not copied. */
 INLINE void product(int mr, int nr, tile_function *tile, int m, int n, int k, REAL alpha, const REAL *A, int lda,
                     const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     REAL *const a = a_copy, *const b = b_copy;
     const int passes = (k + KC - 1) / KC, kc = (k + passes - 1) / passes; /* passes of equal length */
     for (int i0 = 0; i0 < m; i0 += MC) {
-        const int rows = smaller(MC, m - i0);
+        const int rows = smaller(MC, m - i0), rows_in_place = n <= NC && lda <= NEAR ? rows / mr * mr : 0;
         for (int p0 = 0; p0 < k; p0 += kc) {
             const int terms = smaller(kc, k - p0);
-            copy_a(mr, rows, terms, alpha, A + (size_t)i0 * lda + p0, lda, a);
+            const REAL *const rows_of_a = A + (size_t)i0 * lda + p0;
+            fetch(rows_in_place, terms, rows_of_a, lda);
+            copy_a(mr, rows_in_place, rows, terms, rows_of_a, lda, a);
             for (int j0 = 0; j0 < n; j0 += NC) {
                 const int columns = smaller(NC, n - j0);
-                copy_b(nr, terms, columns, B + (size_t)p0 * ldb + j0, ldb, b);
-                for (int i = 0; i < rows; i += mr)
+                const int columns_in_place = m <= NC && ldb <= NEAR ? columns / nr * nr : 0;
+                const REAL *const columns_of_b = B + (size_t)p0 * ldb + j0;
+                if (columns_in_place)
+                    fetch(terms, columns_in_place, columns_of_b, ldb);
+                copy_b(nr, columns_in_place, terms, columns, columns_of_b, ldb, b);
+                for (int i = 0; i < rows; i += mr) {
+                    const int a_row = i < rows_in_place ? lda : ROW;
+                    const REAL *const from = i < rows_in_place ? rows_of_a : a;
                     for (int j = 0; j < columns; j += nr) {
                         /* the tiles from left to right prefetch the rows of A for the tiles below */
                         const int next = (i + mr < rows ? i + mr : 0) + j / nr * SHARE(mr, nr) % mr;
-                        tile(terms, a + (size_t)i * ROW, b + (size_t)j * KC, a + (size_t)next * ROW,
-                             smaller(mr, rows - i), smaller(nr, columns - j), p0 == 0 ? beta : 1,
-                             C + (size_t)(i0 + i) * ldc + j0 + j, ldc);
+                        const int is_in_place = j < columns_in_place;
+                        tile(terms, from + (size_t)i * a_row, a_row,
+                             is_in_place ? columns_of_b + j : b + (size_t)j * KC, is_in_place ? ldb : nr,
+                             from + (size_t)next * a_row, smaller(mr, rows - i), smaller(nr, columns - j), alpha,
+                             p0 == 0 ? beta : 1, C + (size_t)(i0 + i) * ldc + j0 + j, ldc);
                     }
+                }
             }
         }
     }
@@ -131,44 +159,79 @@ struct path {
     product_function *product;
 };
 
+/* Call a function with a constant height, for the smallest tile that has all rows, and constant `vectors`. */
+#define HEIGHT(function, MR, vectors, ...)                                                                         \
+    do {                                                                                                           \
+        if (rows <= (MR) / 3)                                                                                      \
+            function((MR) / 3, vectors, __VA_ARGS__);                                                              \
+        else if (rows <= (MR) - (MR) / 3)                                                                          \
+            function((MR) - (MR) / 3, vectors, __VA_ARGS__);                                                       \
+        else                                                                                                       \
+            function(MR, vectors, __VA_ARGS__);                                                                    \
+    } while (0)
+
 /* A path: the tile and the product around it for one instruction set, with vectors of `bytes` bytes.
    It is a macro because a vector type belongs to the instruction set of the function that uses it. */
 #define DEFINE_PATH(isa, instructions, bytes, MR)                                                                  \
+    enum { isa##_nr = 2 * bytes / sizeof(REAL) };                                                                  \
     typedef REAL isa##_vector __attribute__((vector_size(bytes)));                                                 \
+    typedef isa##_vector isa##_anywhere __attribute__((aligned(sizeof(REAL))));                                    \
                                                                                                                    \
-    instructions static void isa##_tile(int k, const REAL *a, const REAL *b, const REAL *next, int rows,           \
-                                        int columns, REAL beta, REAL *C, int ldc)                                  \
+    instructions INLINE void isa##_rows(int mr, int vectors, int k, const REAL *a, int lda, const REAL *b,         \
+                                        int ldb, const REAL *next, int rows, int columns, REAL alpha, REAL beta,   \
+                                        REAL *C, int ldc)                                                          \
     {                                                                                                              \
-        isa##_vector sum[MR][2], sums[MR][2]; /* in registers; in memory at the end */                             \
-        const isa##_vector *vectors = (const isa##_vector *)b;                                                     \
-        UNROLL for (int i = 0; i < MR; ++i) sum[i][0] = sum[i][1] = (isa##_vector){0};                             \
-        for (int p = 0; p < k; ++p, vectors += 2) {                                                                \
-            if (p % LINE == 0)                                                                                     \
-                for (int i = 0; i < SHARE(MR, 2 * bytes / (int)sizeof(REAL)); ++i)                                 \
-                    __builtin_prefetch(next + i * ROW + p);                                                        \
+        isa##_vector sum[MR][2], sums[MR][2]; /* in registers; in memory for a part of a tile */                   \
+        UNROLL for (int i = 0; i < mr; ++i) sum[i][0] = sum[i][1] = (isa##_vector){0};                             \
+        for (int p = 0; p < k; ++p, b += ldb) {                                                                    \
+            if (next && p % LINE == 0)                                                                             \
+                for (int i = 0; i < SHARE(MR, isa##_nr); ++i)                                                      \
+                    __builtin_prefetch(next + (size_t)i * lda + p);                                                \
             if (p % APART == 0 && p / APART < rows) {                                                              \
                 __builtin_prefetch(C + (size_t)(p / APART) * ldc, 1);                                              \
                 __builtin_prefetch(C + (size_t)(p / APART) * ldc + columns - 1, 1);                                \
             }                                                                                                      \
-            const isa##_vector left = vectors[0], right = vectors[1];                                              \
-            UNROLL for (int i = 0; i < MR; ++i)                                                                    \
+            const isa##_anywhere *const row = (const isa##_anywhere *)b;                                           \
+            const isa##_vector left = row[0], right = vectors == 2 ? row[1] : left;                                \
+            UNROLL for (int i = 0; i < mr; ++i)                                                                    \
             {                                                                                                      \
-                sum[i][0] += a[i * ROW + p] * left;                                                                \
-                sum[i][1] += a[i * ROW + p] * right;                                                               \
+                sum[i][0] += a[(size_t)i * lda + p] * left;                                                        \
+                if (vectors == 2)                                                                                  \
+                    sum[i][1] += a[(size_t)i * lda + p] * right;                                                   \
             }                                                                                                      \
         }                                                                                                          \
-        UNROLL for (int i = 0; i < MR; ++i) sums[i][0] = sum[i][0], sums[i][1] = sum[i][1];                        \
-        update(rows, columns, (const REAL *)sums, 2 * bytes / sizeof(REAL), beta, C, ldc);                         \
+        UNROLL for (int i = 0; i < mr; ++i) sum[i][0] *= alpha, sum[i][1] *= alpha;                                \
+        if (rows == mr && columns == vectors * isa##_nr / 2) {                                                     \
+            UNROLL for (int i = 0; i < mr; ++i)                                                                    \
+                for (int j = 0; j < vectors; ++j) {                                                                \
+                    isa##_anywhere *const c = (isa##_anywhere *)(C + (size_t)i * ldc) + j;                         \
+                    *c = beta == 0 ? sum[i][j] : beta * *c + sum[i][j];                                            \
+                }                                                                                                  \
+            return;                                                                                                \
+        }                                                                                                          \
+        UNROLL for (int i = 0; i < mr; ++i) sums[i][0] = sum[i][0], sums[i][1] = sum[i][1];                        \
+        update(rows, columns, (const REAL *)sums, isa##_nr, beta, C, ldc);                                         \
+    }                                                                                                              \
+                                                                                                                   \
+    instructions static void isa##_tile(int k, const REAL *a, int lda, const REAL *b, int ldb, const REAL *next,   \
+                                        int rows, int columns, REAL alpha, REAL beta, REAL *C, int ldc)            \
+    {                                                                                                              \
+        if (columns <= isa##_nr / 2)                                                                               \
+            HEIGHT(isa##_rows, MR, 1, k, a, lda, b, ldb, next, rows, columns, alpha, beta, C, ldc);                \
+        else if (lda == ROW && ldb == isa##_nr) /* constants in addresses */                                       \
+            HEIGHT(isa##_rows, MR, 2, k, a, ROW, b, isa##_nr, next, rows, columns, alpha, beta, C, ldc);           \
+        else                                                                                                       \
+            HEIGHT(isa##_rows, MR, 2, k, a, lda, b, ldb, NULL, rows, columns, alpha, beta, C, ldc);                \
     }                                                                                                              \
                                                                                                                    \
     instructions static void isa##_product(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, \
                                            int ldb, REAL beta, REAL *C, int ldc)                                   \
     {                                                                                                              \
-        _Static_assert(MC % MR == 0 && NC % (2 * bytes / sizeof(REAL)) == 0, "whole tiles in a block");            \
-        product(MR, 2 * bytes / sizeof(REAL), isa##_tile, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);           \
+        _Static_assert(MC % MR == 0 && NC % isa##_nr == 0, "whole tiles in a block");                              \
+        product(MR, isa##_nr, isa##_tile, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);                           \
     }                                                                                                              \
                                                                                                                    \
-    static const struct path isa = {#isa, MR, 2 * bytes / sizeof(REAL), isa##_product};
+    static const struct path isa = {#isa, MR, isa##_nr, isa##_product};
 
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -185,17 +248,102 @@ DEFINE_PATH(portable, , 16, 6)
 #define FALLBACK portable
 #endif
 
+#if defined(__aarch64__)
+/* SVE: the length of a vector is known at run time. Such vectors cannot be elements of an array. */
+#define SVE __attribute__((target("+sve")))
+#define JOINED(x, y) x##y
+#define JOIN(x, y) JOINED(x, y)
+#define sve_float svfloat32_t
+#define sve_double svfloat64_t
+#define sve_vector JOIN(sve_, REAL)
+#define sve_zero_float svdup_f32(0)
+#define sve_zero_double svdup_f64(0)
+#define sve_lanes_float svcntw_pat(SV_POW2) /* a power of two divides NC */
+#define sve_lanes_double svcntd_pat(SV_POW2)
+#define sve_first_float svwhilelt_b32
+#define sve_first_double svwhilelt_b64
+#define SVE_ROWS(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+
+SVE static int sve_columns(void)
+{
+    return 2 * JOIN(sve_lanes_, REAL);
+}
+
+SVE INLINE void sve_rows(int mr, int vectors, int k, const REAL *a, int lda, const REAL *b, int ldb, int rows,
+                         int columns, REAL alpha, REAL beta, REAL *C, int ldc)
+{
+    const int lanes = JOIN(sve_lanes_, REAL);
+    const svbool_t all = JOIN(sve_first_, REAL)(0, lanes);
+    const svbool_t inside_left = JOIN(sve_first_, REAL)(0, smaller(columns, lanes));
+    const svbool_t inside_right = JOIN(sve_first_, REAL)(lanes, columns);
+#define DO(i) sve_vector left_##i = JOIN(sve_zero_, REAL), right_##i = left_##i;
+    SVE_ROWS(DO)
+#undef DO
+    for (int p = 0; p < k; ++p, b += ldb) {
+        const sve_vector left = svld1(all, b), right = vectors == 2 ? svld1(all, b + lanes) : left;
+#define DO(i)                                                                                                      \
+    if (i < mr) {                                                                                                  \
+        left_##i = svmla_x(all, left_##i, left, a[(size_t)i * lda + p]);                                           \
+        right_##i = vectors == 2 ? svmla_x(all, right_##i, right, a[(size_t)i * lda + p]) : right_##i;             \
+    }
+        SVE_ROWS(DO)
+#undef DO
+    }
+#define UPDATE(inside, sum, c)                                                                                     \
+    sum = svmul_x(inside, sum, alpha);                                                                             \
+    svst1(inside, c, beta == 0 ? sum : svmla_x(inside, sum, svld1(inside, c), beta))
+#define DO(i)                                                                                                      \
+    if (i < rows) {                                                                                                \
+        UPDATE(inside_left, left_##i, C + (size_t)i * ldc);                                                        \
+        UPDATE(inside_right, right_##i, C + (size_t)i * ldc + lanes);                                              \
+    }
+    SVE_ROWS(DO)
+#undef DO
+#undef UPDATE
+}
+
+SVE static void sve_tile(int k, const REAL *a, int lda, const REAL *b, int ldb, const REAL *next, int rows, int columns,
+                         REAL alpha, REAL beta, REAL *C, int ldc)
+{
+    (void)next; /* the processors prefetch rows of A by themselves */
+    if (columns <= sve_columns() / 2)
+        HEIGHT(sve_rows, 8, 1, k, a, lda, b, ldb, rows, columns, alpha, beta, C, ldc);
+    else
+        HEIGHT(sve_rows, 8, 2, k, a, lda, b, ldb, rows, columns, alpha, beta, C, ldc);
+}
+
+SVE static void sve_product(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta,
+                            REAL *C, int ldc)
+{
+    product(8, sve_columns(), sve_tile, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+}
+
+SVE static struct path sve_path(void)
+{
+    const size_t bytes = JOIN(sve_lanes_, REAL) * sizeof(REAL);
+    const char *name = bytes == 16 ? "sve128" : bytes == 32 ? "sve256" : bytes == 64 ? "sve512" : "sve";
+    return (struct path){name, 8, sve_columns(), sve_product};
+}
+#endif
+
 /* Return the best path that this processor supports, or the one that HPCMM_SIMD names, for tests and
    comparisons; the fallback if the processor does not support it. */
 static struct path choose(void)
 {
-#if defined(__x86_64__)
     const char *wanted = getenv("HPCMM_SIMD");
+#if defined(__x86_64__)
     if ((!wanted || !strcmp(wanted, avx512.name)) && __builtin_cpu_supports("avx512f"))
         return avx512;
     if ((!wanted || !strcmp(wanted, avx2.name)) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return avx2;
+#elif defined(__aarch64__)
+    if (getauxval(AT_HWCAP) & HWCAP_SVE) {
+        const struct path sve = sve_path();
+        if (!wanted || !strcmp(wanted, sve.name))
+            return sve;
+    }
 #endif
+    (void)wanted;
     return FALLBACK;
 }
 
@@ -224,8 +372,8 @@ static int blocks_down(int m, int n, int threads, struct path path)
     for (int down = 1; down <= threads; ++down) {
         if (threads % down)
             continue;
-        const double rows = tiles(tiles(m, path.mr), down) * path.mr;
-        const double columns = tiles(tiles(n, path.nr), threads / down) * path.nr;
+        const double rows = tiles(tiles(m, path.mr / 3), down) * (path.mr / 3);
+        const double columns = tiles(tiles(n, path.nr / 2), threads / down) * (path.nr / 2);
         const double cost = rows * columns + copying * (rows + columns);
         if (down == 1 || cost < least)
             least = cost, best = down;
@@ -233,18 +381,27 @@ static int blocks_down(int m, int n, int threads, struct path path)
     return best;
 }
 
+/* Compute the block of C of a thread. */
+static void block(int number, int count, struct path path, int m, int n, int k, REAL alpha, const REAL *A, int lda,
+                  const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    const int down = blocks_down(m, n, count, path), across = count / down;
+    const int above = number / across, before = number % across;
+    const int high = path.mr / 3, wide = path.nr / 2; /* the smallest tile */
+    const int row = begin(m, high, above, down), last_row = begin(m, high, above + 1, down);
+    const int column = begin(n, wide, before, across), last_column = begin(n, wide, before + 1, across);
+    path.product(last_row - row, last_column - column, k, alpha, A + (size_t)row * lda, lda, B + column, ldb, beta,
+                 C + (size_t)row * ldc + column, ldc);
+}
+
 void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
             REAL beta, REAL *C, int ldc, int threads)
 {
     const struct path path = choose();
-#pragma omp parallel num_threads(threads)
-    {
-        const int number = omp_get_thread_num(), count = omp_get_num_threads();
-        const int down = blocks_down(m, n, count, path), across = count / down;
-        const int above = number / across, before = number % across;
-        const int row = begin(m, path.mr, above, down), last_row = begin(m, path.mr, above + 1, down);
-        const int column = begin(n, path.nr, before, across), last_column = begin(n, path.nr, before + 1, across);
-        path.product(last_row - row, last_column - column, k, alpha, A + (size_t)row * lda, lda, B + column, ldb, beta,
-                     C + (size_t)row * ldc + column, ldc);
+    if (threads == 1 || (double)m * n * k < THREADED) {
+        path.product(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+        return;
     }
+#pragma omp parallel num_threads(threads)
+    block(omp_get_thread_num(), omp_get_num_threads(), path, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
 }
