@@ -15,17 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcmm.experiment.functions import (
-    ELEMENT,
-    Function,
+from hpcmm.experiment.functions import ELEMENT, Function, Source
+from hpcmm.experiment.syntax import (
     Parameter,
-    Source,
     called_by,
     declared_by,
     definition,
     function_declarator,
     of_vectors,
     parameter,
+    part,
     text_of,
     walk,
 )
@@ -285,7 +284,7 @@ def needed(path: Path, source: Source, function: Function, accelerator: bool, ou
         blank(start, end)
     node = source.nodes[function.name]
     if function.kernel:
-        body = node.child_by_field_name("body").start_byte
+        body = part(node, "body").start_byte
         header = bytes(content[node.start_byte : body])
         changed = re.sub(rb"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", lambda x: b" " * len(x[0]), header)
         content[node.start_byte : body] = changed
@@ -317,7 +316,7 @@ def passed_on(path: Path, source: Source, name: str, outside: Sequence[Parameter
         for each in declared_by(item) & takers.keys():
             firsts.append(item)
             node = source.nodes[each] if definition(item) else item
-            listed = function_declarator(node).child_by_field_name("parameters")
+            listed = part(function_declarator(node), "parameters")
             yield joined(map(declared.get, takers[each]), listed)
             for node in listed.named_children if source.functions[each].kernel else ():
                 array = parameter(node)
@@ -328,7 +327,7 @@ def passed_on(path: Path, source: Source, name: str, outside: Sequence[Parameter
         for call in (x for x in walk(source.nodes[each]) if x.type == "call_expression"):
             called = called_by(call)
             if called in takers:
-                yield joined(takers[called], call.child_by_field_name("arguments"))
+                yield joined(takers[called], part(call, "arguments"))
     if macros := [each for each in declared if each in source.macros]:
         first = min(firsts, key=lambda each: each.start_byte)
         undefined = "".join(f"#undef {each}\n" for each in macros)

@@ -17,9 +17,10 @@ from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOpera
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, integers_of, kinds
 from hpcmm.bench.adoption.trials import asked_for
 from hpcmm.bench.adoption.vectors import ADDITION, EXTREMES, VectorSearch
-from hpcmm.experiment import calls, functions
-from hpcmm.experiment.functions import Function, Parameter, Source, declared_by
+from hpcmm.experiment import calls
+from hpcmm.experiment.functions import Function, Source
 from hpcmm.experiment.returning import LEADERBOARD, NAMES
+from hpcmm.experiment.syntax import Parameter, declared_by
 from hpcmm.kernels import FOLDER as KERNELS
 from hpcmm.kernels import modules
 from hpcmm.model import NotTested
@@ -190,7 +191,7 @@ def copy_of(path: Path, kernel: str, several: bool = False) -> tuple[Path, str]:
     text = decoded(path)
     if not kernel and is_native(text, path):
         return path, ""
-    code = [*sorted(Path(__file__).parent.glob("*.py")), Path(calls.__file__), Path(functions.__file__)]
+    code = sorted(each for file in (__file__, calls.__file__) for each in Path(file).parent.glob("*.py"))
     parts = [str(path), text, kernel, *(each.read_text() for each in code)]
     folder = files.cache() / "adopted" / hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     said = folder / "said.txt"

@@ -8,7 +8,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from hpcmm.experiment.functions import OF_THREAD, Function, Source
+from hpcmm.experiment.conditions import OF_THREAD
+from hpcmm.experiment.functions import Function, Source
 from hpcmm.system.text import split
 
 BLOCKS = ((4, 4), (32, 8), (8, 8), (32, 32), (16, 16), (512,), (64,), (128,), (1024,), (256,))  # the usual ones last

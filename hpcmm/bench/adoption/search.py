@@ -27,8 +27,9 @@ from hpcmm.bench.adoption.signatures import (
 )
 from hpcmm.bench.adoption.trials import as_argument, compiler_error, guarded
 from hpcmm.experiment import calls
-from hpcmm.experiment.functions import RETURNED, Function, Parameter, Source
+from hpcmm.experiment.functions import RETURNED, Function, Source
 from hpcmm.experiment.returning import NAMES
+from hpcmm.experiment.syntax import Parameter
 from hpcmm.kernels import modules
 from hpcmm.model import DeviceError, HpcmmError, NotTested
 from hpcmm.model.devices import Device

@@ -7,7 +7,9 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from hpcmm.experiment.functions import ELEMENT, RETURNED, Function, Parameter, Source, of_vectors
+from hpcmm.experiment.functions import ELEMENT, RETURNED, Function, Source
+from hpcmm.experiment.syntax import Parameter, of_vectors
+from hpcmm.experiment.writes import elements
 from hpcmm.model.devices import Device
 from hpcmm.model.dtypes import DTYPES
 
@@ -170,14 +172,14 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
 def result_of(source: Source, function: Function) -> str:
     """Return the array that holds the result: of several that a function writes to, the one that it does not read."""
     written = [each.name for each in arrays_of(source, function) if each.name in function.written]
-    read = {name for name, _ in source.elements(function.name)[0]}
+    read = {name for name, _ in elements(source, function.name)[0]}
     return next((each for each in written if each not in read), written[-1] if written else "")
 
 
 def by_elements(source: Source, function: Function) -> bool:
     """Return whether a function sets each element of its result from the same elements of its arrays."""
     names, result = {each.name for each in arrays_of(source, function)}, result_of(source, function)
-    read, written = source.elements(function.name)
+    read, written = elements(source, function.name)
     indices = [index for name, index in written if name == result]
     sources = names if len(names) == 2 else names - {result}
     return bool(indices) and all(any((name, index) in read for index in indices) for name in sources)
