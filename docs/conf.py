@@ -36,6 +36,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": False}
 
+MANY = 9  # bars of a table's row: with more, the table fits only if an interval takes two lines
 
 # Attributes for keyboards and screen readers that the theme lacks
 REPAIRS = (
@@ -80,10 +81,14 @@ def link_rungs(app, error):
 
 
 def fill(app, page, source):
-    """Insert generated parts, and keep sizes, intervals, and numbers with their units in tables on one line."""
-    whole = re.compile(r"^\|.*", re.MULTILINE)
+    """Insert generated parts, and keep sizes, intervals, and numbers with their units in tables on one line each."""
     kept = re.compile(r"(?<=\d)\s(×|to) (?=\d)")
-    source[0] = whole.sub(lambda line: kept.sub("\u00a0\\1\u00a0", unbroken(line[0])), generated.filled(source[0]))
+
+    def joined(row: re.Match) -> str:
+        text = unbroken(row[0]).replace("\u00a0(", " (")
+        return text if text.count("|") > MANY else kept.sub("\u00a0\\1\u00a0", text)
+
+    source[0] = re.sub(r"^\|.*", joined, generated.filled(source[0]), flags=re.MULTILINE)
 
 
 def write_rungs(app, config):

@@ -5,9 +5,9 @@ another clock. The baselines beside the variants ran the same code in both, so t
 what unchanged points show by chance, whatever its cause. No model of the noise is needed, also not of states that last
 for several runs.
 
-Some points have states that no control has: on a CPU the pages of a kernel's arrays and the places of its threads,
-elsewhere links, exchanges between ranks, and operations without a library. Their own visits, each in a process of its
-own, show how heavy the tails of their differences are, too.
+Some points have states that no control has: on a CPU the pages of its arrays and the places of its threads, elsewhere
+links, exchanges between ranks, and operations without a library. Their own visits, each in a process of its own, show
+how heavy the tails of their differences are, too.
 """
 
 import functools
@@ -266,8 +266,7 @@ class Evidence:
     def _alone(self, device: str, controls: Controls) -> np.ndarray:
         """Return which rows of a device have states that no control has."""
         work = pd.unique(self._work[np.isin(self._kinds, controls.kinds)])  # isin compares objects with each of them
-        own = ~np.isin(self._work, work) if DEVICES[device].accelerator else self._own
-        return own & (self.device == device)
+        return (self.device == device) & (not DEVICES[device].accelerator or ~np.isin(self._work, work))
 
     def _tails(self, device: str, controls: Controls) -> Chance | None:
         """Return the chance of differences of points that are ``alone`` by their visits; None if too few are known."""
@@ -334,7 +333,9 @@ class Evidence:
         for device in dict.fromkeys(self.device):
             title, spread = DEVICES[device].title, self.spread(device)
             if not math.isnan(spread):
-                found.append(f"{title}: visits scatter by {percent(spread)} (median)")
+                several = (self.count[self.device == device] > 1).any()
+                what = "visits" if several else "times of a library beside several kernels of a visit"
+                found.append(f"{title}: {what} scatter by {percent(spread)} (median)")
             steps = [((i,), (i + 1,)) for i in range(len(self.offsets) - 1)]
             known = [each for step in steps if (each := self.controls(*step, device))]
             if not known:
@@ -349,7 +350,7 @@ class Evidence:
                 less = "less" if level > 0 else "more"
                 text += f", and all take {percent(abs(math.expm1(-level)))} {less} time in the second one (removed)"
             if self.alone(device, known[0]).any() and self.tails(device, known[0]) is None:
-                what = "links, exchanges and operations without a library" if DEVICES[device].accelerator else "kernels"
+                what = "links, exchanges and operations without a library" if DEVICES[device].accelerator else "points"
                 text += f"; too many {what} have one visit, so that none is called faster, slower or same"
             if max(0.0 if math.isnan(spread) else spread, drift) > visits.NOISY:
                 text += f"; above {100 * visits.NOISY:.0f} % this machine is too noisy to detect small changes"

@@ -71,7 +71,7 @@ def tabulated(head: Sequence[str], rows: Sequence[Sequence[object]], names: int,
 
     most = width()
     columns = [[title, *map(str, texts)] for title, *texts in zip(head, *rows, strict=True)]
-    widths = [max(len(title) + 2, *map(len, texts)) + 2 for title, *texts in columns]  # as tabulate pads them
+    widths = [max([len(title) + 2, *map(len, texts)]) + 2 for title, *texts in columns]  # as tabulate pads them
     first = list(range(names))
     widest = max((widths[i] for i in range(len(first), len(columns))), default=0)
     while most and len(first) > 1 and sum(widths[i] for i in first) + widest > most + 2:
