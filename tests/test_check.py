@@ -541,14 +541,14 @@ def lasting(mpiexec, folder, ranks, *arguments):
 
 
 def test_sustained_products_are_counted_over_time(mpiexec, tmp_path, capsys):
-    path = lasting(mpiexec, tmp_path, 1, "cpu", 3)  # several intervals in both types, also on a busy machine
+    path = lasting(mpiexec, tmp_path, 1, "cpu")
     assert main(["check", str(path), "--html", str(tmp_path / "check.html"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert [each["dtype"] for each in found["sustained"]] == ["float32", "float64"]
     assert all(each["products"] > 0 and each["wrong"] == 0 for each in found["sustained"])
     columns = store.read(path)["sustained"]
     assert (columns["flops"] == 2 * 256**3).all() and (np.diff(columns["seconds"]) > 0).all()
-    assert (columns["busy"][1:] <= np.diff(columns["seconds"])).all() and columns["seconds"][-1] > 1.4
+    assert (columns["busy"][1:] <= np.diff(columns["seconds"])).all() and columns["seconds"][-1] > 25
     assert {"sustained: product 256 float32", "sustained: product 256 float64"} <= {
         each["measurement"] for each in found["findings"]
     }
@@ -562,7 +562,7 @@ def test_sustained_products_are_counted_over_time(mpiexec, tmp_path, capsys):
 def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
     if backends.missing(device):
         pytest.skip(backends.missing(device))
-    path = lasting(mpiexec, tmp_path, 2, device, 1.5, "wrong")
+    path = lasting(mpiexec, tmp_path, 2, device, "wrong")
     assert main(["check", str(path)]) == command.SLOW
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sustained: ")]
     assert len(lines) == 2 and all(" slot 1" in line and "products in float" in line for line in lines), lines
@@ -582,7 +582,7 @@ def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
 
 @pytest.mark.slow
 def test_what_an_ended_job_measured_is_kept(mpiexec, tmp_path, capsys):
-    path = lasting(mpiexec, tmp_path, 2, "cpu", 1.5, "ended")
+    path = lasting(mpiexec, tmp_path, 2, "cpu", "ended")
     main(["check", str(path)])
     ranks = store.read(path)["sustained"]["rank"]
     kept = (ranks == 1).sum()
