@@ -345,6 +345,7 @@ def test_the_links_of_a_node_are_one_matrix(tmp_path):
     assert (tmp_path / "check.html").read_text().count('class="chart"') == 1 + 4
 
 
+@pytest.mark.slow
 def test_ranks_that_wait_for_each_other_are_not_compared(tmp_path):
     """The healthy rank waits for the slow one, and measures a longer time."""
     path = run(tmp_path, 13, link={0: 1.6}, algorithms=("all_to_all_nccl", "all_reduce_nccl"))
@@ -357,6 +358,7 @@ def test_ranks_that_wait_for_each_other_are_not_compared(tmp_path):
     assert not checked(path, checked(good).reference()).passed
 
 
+@pytest.mark.slow
 def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
     good, reference = run(tmp_path, 4, ranks=4), tmp_path / "reference.json"
     assert main(["check", str(good), "--write-reference", str(reference)]) == 0
@@ -448,6 +450,7 @@ def test_visits_are_added_until_the_sweeps_can_show_the_slowdown(tmp_path, monke
     assert "the files are of other devices; request the nodes by name" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_history_shows_each_device_over_the_checks(tmp_path, capsys):
     log, page = tmp_path / "history.jsonl", tmp_path / "check.html"
     for night, factor in enumerate((1.0, 1.0, 1.2), 1):

@@ -222,6 +222,7 @@ def test_a_plan_names_the_config_that_it_cannot_read(command, tmp_path):
     assert refused(command("plan", "--configfile", sys.executable)) == f"{sys.executable}: not a text file in UTF-8"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_closed_pipe_gives_no_traceback(config, unbuffered):
     """Whether that shows in the first line, or where Python writes all that it kept, at its end."""
@@ -338,6 +339,7 @@ def test_closed_streams_are_no_error(small, tmp_path, command, streams):
         assert len(store.read(tmp_path / "merged.h5")["measurements"]["run"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "unbuffered"), [("plan", ""), ("merge", "1")])
 def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
     arguments = ["sh", "-c", 'exec "$0" -m hpcmm "$@" >/dev/full', sys.executable, command, *CASES[command]]
@@ -397,6 +399,7 @@ def closed(tmp_path):
     folder.chmod(0o755)
 
 
+@pytest.mark.slow
 @needs_setpriv
 def test_a_folder_without_permission_is_reported_with_its_path(small, closed):
     said = refused(mortal("report", small, "--results", closed, folder=closed))
@@ -884,6 +887,7 @@ def test_doctor_warns_of_a_slurm_that_does_not_answer(tmp_path, monkeypatch):
     assert within.state == "error" and within.found == alone.found
 
 
+@pytest.mark.slow
 def test_doctor_reports_faults_of_the_launcher(tmp_path, monkeypatch):
     """An mpiexec of another library starts processes that know nothing of each other."""
     launcher = tmp_path / "mpiexec"

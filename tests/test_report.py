@@ -618,6 +618,7 @@ def test_negative_numbers_stay_numbers_in_csv():
     assert csv_files.csv(analysis.row_dicts(frame), ("label", "result")) == "label,result\n'-rf,-1.5\n"
 
 
+@pytest.mark.slow
 def test_a_drawing_that_aborts_is_an_error_in_its_place(monkeypatch):
     """A control character aborts the renderer; the store would have removed it."""
     monkeypatch.setattr(drawing, "_run", RENDERED)
@@ -629,6 +630,7 @@ def test_a_drawing_that_aborts_is_an_error_in_its_place(monkeypatch):
     assert re.match(r"the figure 'at one size \[2J' cannot be drawn: .* SIGABRT: ", str(failed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["kept", "none"])
 def test_a_report_without_memory_for_figures_has_everything_else(command, tmp_path, monkeypatch, script):
     """V8 reserves gigabytes of addresses, so ``ulimit -v`` may leave no process that draws."""
@@ -650,6 +652,7 @@ def test_a_report_without_memory_for_figures_has_everything_else(command, tmp_pa
     drawing.script.cache_clear()
 
 
+@pytest.mark.slow
 def test_the_script_of_a_page_is_kept_in_the_cache_and_made_again_if_it_is_damaged(tmp_path, monkeypatch):
     rendered, runs = RENDERED([]), []
 

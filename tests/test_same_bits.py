@@ -101,6 +101,7 @@ def test_a_sum_is_the_same_for_any_number_of_threads(cpu, monkeypatch, dtype, n)
     assert results == {expected(x)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "block"), [("float32", 32), ("float64", 256), ("int32", 64)])
 def test_the_gpu_rung_has_the_bits_of_the_stated_order_for_any_grid(build, dtype, block):
     variant = SUM.variant("invariant")
@@ -139,7 +140,7 @@ def product(
 
 MOST_ROWS = 200
 UNDIVIDED = [
-    pytest.param(name, dtype, choice, id=f"{name}-{i}", marks=pytest.mark.slow if i % 5 else ())
+    pytest.param(name, dtype, choice, id=f"{name}-{i}")
     for name, dtype in (
         *(("undivided_dmma", "float64"), ("undivided_wgmma", "bfloat16")),
         ("undivided_few_rows", "bfloat16"),
@@ -166,6 +167,7 @@ def rows_of_counterpart(build):
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype", "choice"), UNDIVIDED)
 def test_rows_of_an_undivided_product_are_the_same_for_any_tile_and_m(build, rows_of_counterpart, name, dtype, choice):
     geometry = dataclasses.replace(MATMUL.variant(name).geometry, choices=(choice,))
@@ -208,6 +210,7 @@ def sums_of_parts(build):
     return sums
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "choice"), FIXED_PARTS)
 def test_rows_of_a_product_in_fixed_parts_are_sums_of_four_products(build, sums_of_parts, name, choice):
     """There are also shorter parts, and empty ones."""
@@ -219,6 +222,7 @@ def test_rows_of_a_product_in_fixed_parts_are_sums_of_four_products(build, sums_
         assert found.tobytes() == expected[:m].tobytes(), (m, n, k)
 
 
+@pytest.mark.slow
 def test_a_division_of_k_that_depends_on_m_is_found(build):
     """As split_k divides them for few rows: the tests above would fail."""
     split = MATMUL.variant("split_k").geometry
