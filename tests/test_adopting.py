@@ -858,10 +858,19 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
         (SUM_OF_VECTOR, "mine.cpp", {"operation": "sum", "call": "sum<hpcmm_real>(x)"}, True),
         (THREADED, "mine.cpp", {"call": "product(A, B, C)"}, True),
         (OF_ROWS, "mine.c", {"dtypes": ["float64"], "scalars": "none"}, True),
+        (OF_TENS.replace("double", "f64").replace("int n", "u64 n"), "mine.c", {"dtypes": ["float64"]}, False),
     ],
     ids=(
         *("constant rows", "race", "C of C++", "wrong by columns", "multiples of 10", "wrong", "wrong and adds"),
-        *("vectors", "wrong with vectors", "vector returned", "sum of a vector", "thread", "structures of rows"),
+        *(
+            "vectors",
+            "wrong with vectors",
+            "vector returned",
+            "sum of a vector",
+            "thread",
+            "structures of rows",
+            "short names of types",
+        ),
     ),
 )
 def test_a_function_of_the_cpu_is_adopted_or_judged_by_its_names(tmp_path, text, name, keys, right):

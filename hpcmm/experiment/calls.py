@@ -147,6 +147,7 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     body = "\n    ".join([*rows_of(function, values), body])
     lines = first_lines(text, head, accelerator)
     lines += [f"typedef hpcmm_real {each};" for each in source.undeclared if ELEMENT.fullmatch(each)]
+    lines += [f"typedef {TABLES['short'][each]} {each};" for each in source.undeclared if each in TABLES["short"]]
     lines += [TABLES["vector"]] * any(each.vector for each in function.parameters)
     lines += [TABLES["array"]] * (function.kernel and any(each.lengths for each in function.parameters))
     lines += [f'#line 1 "{path}"', own, wrapper(kernels, body, accelerator)]

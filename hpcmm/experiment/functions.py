@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 TILE = re.compile(
     r"^[MNK][BCR]$|LANE|TILE|BLOCK|THREAD|WARP|TPB|^BS|^BM|^BN|^BK|^TM|^TN|PAD|STRIDE|UNROLL|FACTOR|COARS|GRAIN|PER_|CHUNK|STAGE|VEC|ELEM|SEED|ITER|EPS"
 )
+SHORT_TYPE = re.compile(r"f(32|64)|[iu](8|16|32|64)|usize")
 # Names of element types, and of sizes, that a file without its header does not declare
 ELEMENT = re.compile(r"(?i:(?:real|data|value|scalar|elem(?:ent)?|num|fp|float|d)_?(?:t|type)|real|scalar)|T")
 LENGTH = re.compile(
@@ -150,7 +151,8 @@ class Source:
         nodes = [each for each in walk(self.tree.root_node) if each.type in ("identifier", "type_identifier")]
         declared = {text_of(each) for each in nodes if declares(each.parent, each)}
         used = map(text_of, nodes)
-        return [x for x in dict.fromkeys(used) if x not in declared and (ELEMENT.fullmatch(x) or LENGTH.fullmatch(x))]
+        of_header = [each for each in dict.fromkeys(used) if each not in declared]
+        return [x for x in of_header if ELEMENT.fullmatch(x) or LENGTH.fullmatch(x) or SHORT_TYPE.fullmatch(x)]
 
     def structures(self) -> dict[str, list[Parameter]]:
         """Return the fields of each structure of the file, by the name of its type."""
