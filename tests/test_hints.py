@@ -54,6 +54,22 @@ def test_a_mistake_gives_its_hint(kernel, wanted):
     assert wanted in found and bool(wanted) == bool(found)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "wanted"),
+    [
+        (lambda a, b, c: a @ b, ""),
+        (lambda a, b, c: a[:, 1:] @ b[1:], "the first of the k products is left out"),
+        (lambda a, b, c: -a @ b, "A B is subtracted"),
+        (lambda a, b, c: 0 * c, "all of C is 0: the sum is not added up"),
+        (lambda a, b, c: np.concatenate([(a @ b)[:8], c[8:]]), "rows from 8 on are not written"),
+    ],
+)
+def test_a_product_of_integers_has_hints_too(kernel, wanted):
+    found = dataclasses.replace(task((17, 9, 5), alpha=1, beta=0), dtype="int32")
+    hint = hints.of_product(found, lambda _, x: kernel(*(x[name] for name in "ABC")))
+    assert wanted in hint and bool(wanted) == bool(hint) and "fractions" not in hint
+
+
 def test_c_that_is_read_although_beta_is_0():
     assert "C is read although beta is 0" in hint(lambda x, s, c: c + 0 * x["C"], beta=0)
     assert "no element of C is written" in hint(lambda x, s, c: x["C"].copy(), beta=0)

@@ -145,15 +145,14 @@ def tried(task: Task, shape: Sequence[int], run: Run, seed: int = 1, sign: int =
 
 def of_result(task: Task, inputs: Mapping[str, np.ndarray], got: np.ndarray) -> str:
     element = task.element
-    if element.is_integer:
-        return ""
     a, b, c = (element.numbers(inputs[name]).astype(np.float64) for name in "ABC")
     alpha, beta = task.scalars["alpha"], task.scalars["beta"]
     m, n, k = task.shape
     result = element.results.numbers(got).astype(np.float64)
     product = a @ b
     if not result.any() and not beta:
-        return "all of C is 0: the sum is not added up, or its type is an integer and drops fractions"
+        dropped = "" if element.is_integer else ", or its type is an integer and drops fractions"
+        return f"all of C is 0: the sum is not added up{dropped}"
     if beta == 0 and np.isnan(result).all():
         return "C is read although beta is 0: it may be NaN, write alpha A B alone then"
     old = np.zeros_like(c) if beta == 0 else c
@@ -208,8 +207,6 @@ def in_another_order(result: np.ndarray, right: np.ndarray, old: np.ndarray) -> 
 def of_place(task: Task, got: np.ndarray, inputs: Mapping[str, np.ndarray]) -> str:
     """Return where a C is wrong, if that shows something about its kernel."""
     element = task.element
-    if element.is_integer:
-        return ""
     a, b, c = (element.numbers(inputs[name]).astype(np.float64) for name in "ABC")
     m, n, k = task.shape
     result = element.results.numbers(got).astype(np.float64)
