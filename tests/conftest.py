@@ -56,9 +56,10 @@ def pytest_configure(config):
 LONGEST = (
     "slurm", "cluster", "workflow", "adopting", "kernels_on_host", "docs", "hang", "kernels_compiled", "alone",
     "tma_on_host", "verdicts", "page", "bench", "course", "grade", "check", "measure", "new", "published", "kills",
-    "distributed", "wheel", "parallel", "compare", "history", "choice", "plan", "analysis", "extras", "same_bits",
+    "distributed", "wheel", "parallel", "compare", "choice", "plan", "analysis", "extras", "same_bits",
     "main", "picks", "report", "extending", "own_kernels", "findings", "host_header", "fingerprint", "architecture",
-    "store", "transcripts", "why", "links", "energy", "residues", "kernels", "scaling", "journal", "show", "noise",
+    "store", "transcripts", "why", "links", "energy", "residues", "history", "kernels", "scaling", "journal", "show",
+    "noise",
 )  # fmt: skip
 
 

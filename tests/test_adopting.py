@@ -787,7 +787,7 @@ VERDICTS = {  # the text, and what the verdict says
 
 
 @pytest.mark.parametrize(
-    "style", [pytest.param(each, marks=pytest.mark.slow if i % 4 else ()) for i, each in enumerate(VERDICTS)]
+    "style", [pytest.param(each, marks=pytest.mark.slow if i % 8 else ()) for i, each in enumerate(VERDICTS)]
 )
 def test_a_file_of_each_style_has_a_verdict_or_says_what_is_missing(tmp_path, benched, style):
     text, *said = VERDICTS[style]
