@@ -1,6 +1,7 @@
 """CPU rungs on AMX, and their emulation in C: products of every shape, accuracy, detection; libraries; 64-bit Arm."""
 
 import ctypes
+import os
 import platform
 import shutil
 import subprocess
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from tasks import task
 
 from hpcmm import kernels
-from hpcmm.backends.cpu import libraries
+from hpcmm.backends.cpu import libraries, searches
 from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.kernels import modules
 from hpcmm.kernels.modules import module_of
 from hpcmm.operations.matmul import MATMUL
 
@@ -208,7 +210,7 @@ def test_a_library_that_is_missing_is_named_with_its_package(monkeypatch):
         assert f"pip install {name}" in CpuBackend(1).why_no_library(name)
 
 
-# --- Arm
+# --- sanitizers, 64-bit Arm
 
 
 # Processors of qemu by the path that packed takes there; with SVE, by the longest vector in units of 128 bits
@@ -223,7 +225,31 @@ PROCESSORS = {"cortex-a72": "neon"} | {
         "sve-max-vq=16": "sve",
     }.items()
 }
-HARNESS = Path(__file__).with_name("amx_harness.c").read_text()
+
+
+def harness(compiler: str, name: str, dtype: str, folder: Path, *options: str | Path) -> Path:
+    """Compile a rung with a program that checks its products with two threads, and prints its path."""
+    sources = kernels.source(MATMUL, MATMUL.variant(name)), Path(__file__).with_name("amx_harness.c")
+    real = {"float32": "float", "float64": "double"}[dtype]
+    known = ("-std=gnu11", "-fopenmp", f"-DREAL={real}", "-Wall", "-Werror")
+    subprocess.run([compiler, *known, *options, *sources, "-lm", "-o", folder / "program"], check=True)
+    return folder / "program"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["avx", "packed"])
+def test_sanitizers_find_nothing_on_any_path(name, dtype, sanitizer, tmp_path):
+    compiler, version = modules.compiler()
+    if "clang" in version or not compiler:
+        pytest.skip("needs GCC: races.c tells its OpenMP to ThreadSanitizer")
+    options = searches.with_order() if sanitizer == "thread" else ("-fno-sanitize-recover=all",)
+    program = harness(compiler, name, dtype, tmp_path, "-O1", "-g", f"-fsanitize={sanitizer}", *options)
+    for path in ("avx512", "avx2", "neon", "portable"):
+        surroundings = os.environ | {"HPCMM_SIMD": path, "ASAN_OPTIONS": "detect_leaks=0"}
+        done = subprocess.run([program], env=surroundings, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), path
 
 
 @pytest.mark.slow
@@ -233,12 +259,7 @@ def test_the_path_of_64_bit_arm(name, dtype, tmp_path):
     compiler, emulator = (shutil.which(each) for each in ("aarch64-linux-gnu-gcc", "qemu-aarch64"))
     if platform.machine() == "aarch64" or not (compiler and emulator):
         pytest.skip("needs gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user")
-    (tmp_path / "harness.c").write_text(HARNESS)
-    real = {"float32": "float", "float64": "double"}[dtype]
-    source = kernels.source(MATMUL, MATMUL.variant(name))
-    program = tmp_path / "program"
-    options = ["-O2", "-std=gnu11", "-static", "-fopenmp", f"-DREAL={real}", "-Wall", "-Werror"]
-    subprocess.run([compiler, *options, source, tmp_path / "harness.c", "-lm", "-o", program], check=True)
+    program = harness(compiler, name, dtype, tmp_path, "-O2", "-static")
     for processor, path in PROCESSORS.items():
         path = path if name == "packed" else "neon"
         done = subprocess.run([emulator, "-cpu", processor, program], capture_output=True, text=True)

@@ -72,6 +72,12 @@ class Search(NamedTuple):
     not_made: str = ""
 
 
+def with_order() -> tuple[str, ...]:
+    """Return the options of GCC that link what OpenMP orders for ThreadSanitizer."""
+    names = [name for each in WRAPPED.findall(ORDER.read_text()) for name in each if name]
+    return (*(f"-Wl,--wrap={name}" for name in names), str(ORDER))
+
+
 def races(task: Task) -> Search:
     """Search a run of a C kernel for data races with ThreadSanitizer."""
     source = kernels.source(task.operation, task.variant)
@@ -80,8 +86,7 @@ def races(task: Task) -> Search:
         return Search(not_made="clang's OpenMP is not known to this search; set CC=gcc")
     if kind := UNKNOWN_ORDER.search(kernels.without_comments(source.read_text(errors="replace"))):
         return Search(not_made=f"the search does not know {kind[1]} of OpenMP")
-    names = [name for each in WRAPPED.findall(ORDER.read_text()) for name in each if name]
-    options = ("-O1", "-g", "-fsanitize=thread", *(f"-Wl,--wrap={name}" for name in names), str(ORDER))
+    options = ("-O1", "-g", "-fsanitize=thread", *with_order())
     with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
         try:
             done, verdict = run(guards.at(task, SIZES[len(task.operation.dimensions)]), 0, options, Path(folder))
