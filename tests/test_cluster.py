@@ -380,7 +380,7 @@ def test_the_thread_survives_everything_and_reports_it(faltering, marked, monkey
     assert errors.count(failed) == 1
 
 
-def until(condition, seconds: float = 20) -> bool:
+def until(condition, seconds: float = 60) -> bool:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.02)

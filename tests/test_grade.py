@@ -79,7 +79,7 @@ def submitted(tmp_path, monkeypatch):
     assert victim.read_text() == "the grades"
     assert victim.stat().st_mode & 0o777 == 0o666 & ~umask()
     assert [*victim.parent.iterdir()] == [victim]
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while (left := left_behind(tmp_path) - before) and time.monotonic() < until:
         time.sleep(0.1)
     assert not left
@@ -167,7 +167,7 @@ def test_no_process_of_a_compiler_outlives_its_time_limit(suffix, tmp_path):
     path = tmp_path / f"endless.{suffix}"
     path.write_text(f"{macros}{'__global__ ' * (suffix == 'cu')}void matmul(int m) {{ A20 }}\n")
     assert "took longer than 1 s to compile" in graded(path, seconds=1).why
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while left := [each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(each.info["cmdline"])]:
         assert time.monotonic() < until, left
         time.sleep(0.1)
