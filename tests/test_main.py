@@ -641,6 +641,13 @@ def test_the_error_of_a_question_is_one_line(monkeypatch, capsys):
     assert capsys.readouterr().out == "digraph {}\n"
 
 
+def test_a_full_temporary_folder_is_named(monkeypatch):
+    room = cli_run.shutil.disk_usage("/")._replace(total=1 << 30, free=1 << 10)
+    monkeypatch.setattr(cli_run.shutil, "disk_usage", lambda _: room)
+    with pytest.raises(HpcmmError, match="the temporary folder has less than 16 MiB free; free some, or set TMPDIR"):
+        cli_run.environment()
+
+
 def test_words_for_help_and_version_are_understood(capsys):
     for words, said in ((["help", "show"], "usage: "), (["version"], "hpcmm ")):
         with pytest.raises(SystemExit) as ended:

@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,7 @@ QUESTIONS = (
     *("--unlock", "--touch", "-t"),
 )
 SECONDS_BETWEEN_REPORTS = 60
+LEAST_ROOM = 16 << 20  # bytes, in the temporary folder
 INTERRUPTED = 130  # exit status of Ctrl-C, as of shells
 
 
@@ -217,7 +219,12 @@ def waits(results: Path) -> str:
 def environment() -> dict[str, str]:
     """Return the environment of Snakemake, whose cache and temporary folder must be writable."""
     own = {} if files.usable(files.user_cache()) else {"XDG_CACHE_HOME": str(Path(".snakemake", "cache").resolve())}
-    return os.environ | own | {"TMPDIR": tempfile.gettempdir()}
+    folder = tempfile.gettempdir()
+    room = shutil.disk_usage(folder)
+    if room.total and room.free < LEAST_ROOM:  # else Snakemake ends in a traceback, and compilers in the middle
+        least = f"less than {LEAST_ROOM >> 20} MiB"
+        raise HpcmmError(f"{folder}: the temporary folder has {least} free; free some, or set TMPDIR to another folder")
+    return os.environ | own | {"TMPDIR": folder}
 
 
 def explained(messages: str) -> str:
