@@ -325,6 +325,17 @@ TREE = """__global__ void total(float *in, float *out, int n)
 }
 int main() { total<<<n / 128, 128>>>(in, out, n); }
 """
+COLUMNS = """__global__ void gemm(int m, int n, int k, float *A, int lda, float *B, int ldb, float *C, int ldc)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y * blockDim.y + threadIdx.y;
+    if (i < m && j < n) {
+        float sum = 0;
+        for (int p = 0; p < k; ++p) sum += A[i + p * lda] * B[p + j * ldb];
+        C[i + j * ldc] = sum;
+    }
+}
+int main() { gemm<<<dim3((m + 15) / 16, (n + 15) / 16), dim3(16, 16)>>>(m, n, k, a, m, b, k, c, m); }
+"""
 MATRIX_KERNEL = """__global__ void {}(float *A, float *B, float *C, int N)
 {{
     int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y;
@@ -745,6 +756,16 @@ VERDICTS = {  # the text, and what the verdict says
         '#include "mine.h"\n' + STYLES.tiled.replace("C[", "note(0); C[", 1),
         "not tested: ",
         "mine.h not found, which may declare it",
+    ),
+    "columns on a GPU": (COLUMNS, "grid [ceil(n / 16), ceil(m / 16)]", "mine.cu: PASS at 42 points"),
+    "columns on a GPU, the last row": (
+        COLUMNS.replace("i < m &&", "i < m - (m > 4) &&"),
+        "rows from 32 on are not written: too few blocks along m",
+    ),
+    "columns on a GPU, wrong": (
+        COLUMNS.replace("p < k", "p < k - (k > 1)"),
+        "mine.cu: FAIL",
+        "the last of the k products is left out",
     ),
     "a block of any length": (
         STYLES.add.replace(

@@ -15,11 +15,15 @@ from hpcmm import kernels
 from hpcmm.bench.adoption import trials
 from hpcmm.kernels import modules
 from hpcmm.model import Task
-from hpcmm.operations import overwritten
+from hpcmm.operations import heads, overwritten
 
 SECONDS = 10  # of a run
 WHOLE, RAGGED, SQUARE = 64, (33, 21, 45), (37, 37, 37)
 MOST_COMPARED = 2**23  # elements
+# A hint of matrices by rows, for those by columns: the operation gets their transposes
+BY_COLUMNS = {"this is A' B: A": "this is A B': B", "this is A B': B": "this is A' B: A", "along m": "along n"}
+BY_COLUMNS |= {"along n": "along m", "rows": "columns", "columns": "rows", "row": "column", "column": "row"}
+BY_COLUMNS |= {"by columns": "by rows"}
 UNWRITTEN = "no element of C is written: check the grid, and a return before the store"
 Run = Callable[[Task, Mapping[str, np.ndarray]], "np.ndarray | None"]  # None for a run that ends with an error
 
@@ -61,7 +65,18 @@ def of_vector(task: Task, run: Run) -> str:
 
 
 def of_product(task: Task, run: Run) -> str:
-    """Return what is likely wrong with a kernel whose C, which ``run`` returns, is wrong; empty if nothing fits."""
+    """Return what is likely wrong with a kernel whose C, which ``run`` returns, is wrong; empty if nothing fits.
+
+    Of a kernel of matrices by columns, the hint is in its terms, but multiples are those of a head.
+    """
+    hint, path = of_rows(task, run), task.variant.path
+    if not path or "multiples" in hint or heads.head_of(heads.text_of(path), path)[0].get("layout") != "columns":
+        return hint
+    return re.sub("|".join(rf"{each}(?![\w'])" for each in BY_COLUMNS), lambda x: BY_COLUMNS[x[0]], hint)
+
+
+def of_rows(task: Task, run: Run) -> str:
+    """Return the hint at the mistake of a product, as if its matrices were stored by rows."""
     inputs = task.operation.draw(np.random.default_rng(task.shape), task)
     got = run(task, inputs)
     if got is not None and not task.element.is_integer and np.isnan(task.element.results.numbers(got)).all():

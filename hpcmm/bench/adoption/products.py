@@ -110,7 +110,7 @@ class ProductSearch(Search):
         self.check_other()
         if self.likely and self.stated():
             self.guessed = True
-            return self.likely | ({"layout": "columns"} if self.by_columns and not self.device.accelerator else {})
+            return self.likely | ({"layout": "columns"} if self.by_columns else {})
         why = self.last_trial()
         unknown = self.function.dynamic and "of shared memory" in why  # its bytes
         keys = "call, block and grid" if self.device.accelerator else "call"
@@ -300,11 +300,12 @@ class ProductSearch(Search):
         found |= {"arithmetic": self.arithmetic} if self.arithmetic else {}
         found |= {"square": True} if square else {}
         multiples = {} if "most" in found else self.multiples(candidate, way, square)
-        launched = self.own_launch(way, candidate.template)[1]
+        own = tuple(map(exchanged, way)) if self.columns else way  # in terms of the operation's C
+        launched = self.own_launch(own, candidate.template)[1]
         if any(size % multiples.get(each, 1) for each, size in launched.items()):
             multiples = {}  # its own sizes are none
         if self.device.accelerator:
-            found["grid"] = self.own_grid(way, candidate.template, launch.grid, multiples) or found["grid"]
+            found["grid"] = self.own_grid(own, candidate.template, launch.grid, multiples) or found["grid"]
         return found | ({"multiples": multiples} if multiples else {})
 
     def multiples(self, candidate: Candidate, way: Sequence[str], square: bool) -> dict[str, int]:
