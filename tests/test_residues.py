@@ -90,6 +90,7 @@ def integer(x: float, scale: int) -> int:
 matrices = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", RUNGS, ids=lambda each: each.name)
 @given(rng=matrices, m=st.integers(1, 9), n=st.integers(1, 40), k=st.integers(0, 140), spread=st.integers(0, 40))
 @settings(max_examples=8, deadline=None)

@@ -269,6 +269,7 @@ def test_a_stored_element_may_err_by_half_a_unit_in_the_last_place(dtype):
 # --- the table of the definitions ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", detection.TYPES)
 def test_the_table_of_detection_is_what_planted_errors_show(monkeypatch, dtype):
     seeds(monkeypatch)
