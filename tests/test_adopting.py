@@ -721,6 +721,18 @@ VERDICTS = {  # the text, and what the verdict says
         "taken as add(c=y, a=x, n)",
         "in place: the result replaces y",
     ),
+    "in place by pointers": (
+        STYLES.add.replace("const float *a, const float *b", "const float *a").replace(
+            "c[i] = a[i] + b[i]", "*(c + i) = *(a + i) + *(c + i)"
+        ),
+        "in place: the result replaces y",
+    ),
+    "in place by a pointer of its own": (
+        STYLES.add.replace("const float *a, const float *b", "const float *a").replace(
+            "c[i] = a[i] + b[i];", "{ float *p = c + i; *p += a[i]; }"
+        ),
+        "not tested: add computes y = x + y in place: state call and overwrites: y in a head",
+    ),
     "in place, wrong": (
         STYLES.add.replace("float *c, const float *a, const float *b", "float *c, const float *a").replace(
             "a[i] + b[i]", "a[i] + 2 * c[i]"

@@ -77,7 +77,8 @@ def elements(source: Source, name: str) -> tuple[set[tuple[str, str]], set[tuple
     roots, read, written = pointers(source, name)[0], set(), set()
     for each in walk(part(source.nodes[name], "body")):
         around = each.parent
-        if each.type != "subscript_expression" or around.type == "subscript_expression":
+        pointed = each.type == "pointer_expression" and text_of(each).startswith("*")
+        if not (pointed or each.type == "subscript_expression") or around.type == "subscript_expression":
             continue
         root = root_of(source, each)
         element = roots.get(root, ""), re.sub(rf"\b{root}\b|\s", "", text_of(each))

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
-from hpcmm.bench.adoption.search import WIDE, WRONG, Candidate, Compiled, Kernel, NoKernel, NotAdopted, Search
+from hpcmm.bench.adoption.search import (
+    WIDE,
+    WRONG,
+    Candidate,
+    Compiled,
+    Kernel,
+    NoKernel,
+    NotAdopted,
+    OtherOperation,
+    Search,
+)
 from hpcmm.bench.adoption.signatures import overwritten
 from hpcmm.operations import OPERATIONS
 
@@ -189,7 +199,10 @@ class VectorSearch(Search):
             if mapped and not initial and not np.array_equal(out[part], x[part]):
                 raise self.is_other("a function of each element")
             if initial and np.array_equal(out[: len(x)], x + self.element.storage.type(initial)):
-                raise self.is_other("y = x + y in place")
+                raise OtherOperation(
+                    f"{self.path.name}: {self.function.name} computes y = x + y in place: state call and overwrites: y "
+                    "in a head"
+                )
             return
         written = np.flatnonzero(out)
         added = np.array_equal(out[written], (x + y)[written])
@@ -225,6 +238,7 @@ class VectorSearch(Search):
             if taken < length:
                 break
         alone = taken == length and "blockIdx" not in self.body  # one block for any length
+        alone = alone and (reduces or not self.function.strides)  # a copy that uses gridDim means several
         if alone and self.right(first, length):
             return {"max_blocks": 1, **(self.combines(candidate, first, 1) if reduces else {})}
         if alone and reduces:
