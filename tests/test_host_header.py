@@ -10,6 +10,8 @@ import yaml
 from hpcmm.backends.emulated.launch import ORDERS, KernelError, on_device, poison
 from hpcmm.model.launch import Launch
 
+pytestmark = pytest.mark.slow  # tests of the emulation itself
+
 BODIES = yaml.safe_load(Path(__file__).with_name("bodies.yaml").read_text())
 
 

@@ -77,6 +77,7 @@ def drawn(rng, shape, dtype, kind):
     return DTYPES[dtype].stored(a), DTYPES[dtype].stored(b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["uniform", "positive", "graded"])
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("rung", ["strassen_1", "strassen_2"])
