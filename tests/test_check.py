@@ -408,9 +408,13 @@ def test_what_was_measured_before_the_end_of_a_job_is_judged(tmp_path, capsys):
     provenance = json.loads(groups["runs"]["provenance"][0]) | {"config": command.config(4)}
     groups["runs"]["provenance"] = np.array([json.dumps(provenance)] * len(groups["runs"]["provenance"]), object)
     variant, why = contender_name("device_copy", "neighbours_nccl"), "failed: gpu_links/cuda-r4-1: ended by SIGINT"
-    timings.merge(
-        [], path, [{"sweep": "gpu_links", "variant": variant, "ranks": 4, "reason": why, "points": 2}], parts=[groups]
-    )
+    lost = {"sweep": "gpu_links", "variant": variant, "ranks": 4, "reason": why, "points": 2}
+    more = [lost | {"sweep": name, "reason": f"failed: {name}/cuda-r4-1: no memory"} for name in ("a", "b")]
+    timings.merge([], path, [lost, *more], parts=[groups])
+    main(["check", str(path)])
+    assert f"a: {variant}; b: {variant}: failed: no memory" in capsys.readouterr().out.splitlines()
+    path.unlink()
+    timings.merge([], path, [lost], parts=[groups])
     assert main(["check", str(path), "--json"]) == command.SLOW
     found = json.loads(capsys.readouterr().out)
     assert found["missing"] == 2 and {each["rank"] for each in found["findings"] if each["slow"]} == {2}

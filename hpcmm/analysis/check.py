@@ -5,6 +5,7 @@ All ranks do the same work at the same time, so their times are comparable.
 
 import collections
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -112,7 +113,13 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
     failed = unmeasured[(unmeasured["ranks"] == ranks) & (unmeasured["points"] > 0)]
     plans = [analysis.mapping(run["provenance"].get("config")) for run in analysis.runs(columns)]
     measured, short = [], collections.Counter()
-    broken = [f"{row['sweep']}: {row['variant']}: {row['reason']}" for row in analysis.row_dicts(failed)]
+    causes: dict[str, dict[str, str]] = collections.defaultdict(dict)  # one cause may end many batches
+    for row in analysis.row_dicts(failed):
+        cause = re.sub(r"^(failed: )\S+: ", r"\1", row["reason"])
+        causes[cause][f"{row['sweep']}: {row['variant']}"] = row["reason"]
+    broken = [
+        f"{'; '.join(names)}: {cause if len(names) > 1 else ''.join(names.values())}" for cause, names in causes.items()
+    ]
     for row in analysis.row_dicts(frame.assign(at=frame.index)):
         name = _name(row)
         if row["result"] != "PASS":
