@@ -135,12 +135,13 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
     names = ["before", "after", *(field.name for field in fields(Change))]
     rows = both.assign(label=labels).drop(columns=["ratio"]).join(pd.DataFrame(found, columns=names, index=both.index))
     rows["adjusted"] = adjusted(rows["p"].to_numpy(float))
-    rows["gate"] = math.nan
+    gates = np.full(len(rows), math.nan)
     others = rows["adjusted"] > FAMILY
     share = min(ALPHA, FAMILY / max(1, int(others.sum())))  # Holm's level after the points below it
     for i in np.flatnonzero(others):
         of, *at = places[i]
-        rows.loc[rows.index[i], "gate"] = evidence[of].change(*([each] for each in at), share).least
+        gates[i] = evidence[of].change(*([each] for each in at), share).least
+    rows["gate"] = gates
     said = (*evidence[scope].notes(), *_found_from(rows))
     return Comparison(rows, len(frames[0]) - len(both), len(frames[1]) - len(both), tuple(kinds + notes), said)
 
