@@ -284,6 +284,16 @@ def test_a_cpu_run_belongs_to_the_machine_with_the_same_cpu():
     ]
 
 
+def test_a_cpu_run_belongs_to_the_gpu_of_its_own_revision():
+    cpu = {"model": "Model T", "cores": 2}
+    runs = [
+        {"cpu": cpu, "revision": revision, "gpus": [{"name": gpu}]} for revision, gpu in (("a", "A100"), ("b", "H200"))
+    ]
+    runs += [{"cpu": cpu, "revision": revision} for revision in "abc"]
+    machines = [machine for _, machine in analysis.machines(merged(*((each, of_run(1, 1)) for each in runs)))]
+    assert machines == [f"Model T, 2 cores{gpu}" for gpu in (", A100", ", H200", ", A100", ", H200", "")]
+
+
 def test_a_part_of_a_cpu_is_named_where_no_gpu_is_beside_it():
     part = {"surroundings": {"limits": {"CPU affinity": "8 of 64 CPUs"}}}
     alone, beside = ({"cpu": {"model": model, "cores": 64}} | part for model in ("Model S", "Model T"))

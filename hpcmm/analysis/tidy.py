@@ -227,8 +227,8 @@ def _place(columns: Columns, frame: pd.DataFrame, added: Sequence[str]) -> None:
 def machines(columns: Columns) -> list[tuple[str, str]]:
     """Return the GPU of each run, and its kind of machine: CPU, number of cores, GPU, and "hot caches" if so.
 
-    A run on the CPU alone gets the GPU of other runs on such a CPU, if these have the same GPU. If not, and if it had a
-    part of the CPU, that part is named instead of the number of cores.
+    A run on the CPU alone gets the GPU of other runs of this revision on such a CPU, else that of any other ones, if
+    these have the same GPU. If not, and if it had a part of the CPU, that part is named instead of the number of cores.
     """
     kinds = []
     for run in runs(columns):
@@ -237,11 +237,13 @@ def machines(columns: Columns) -> list[tuple[str, str]]:
         gpu = " and ".join(dict.fromkeys(str(gpu["name"]) for gpu in gpus_of(run["provenance"]) if gpu.get("name")))
         hot = "hot caches" if measuring.get("cache") == "hot" else ""
         limits = mapping(mapping(run["provenance"].get("surroundings")).get("limits"))
-        kinds.append((str(cpu.get("model") or ""), cores, gpu, hot, str(limits.get("CPU affinity") or "")))
+        revision = run["provenance"].get("revision")
+        kinds.append((str(cpu.get("model") or ""), cores, gpu, hot, str(limits.get("CPU affinity") or ""), revision))
     found = []
-    for model, cores, gpu, hot, limit in kinds:
-        same_cpu = {other[2] for other in kinds if other[:2] == (model, cores) and other[2]}
-        known = gpu or (same_cpu.pop() if len(same_cpu) == 1 else "")
+    for model, cores, gpu, hot, limit, revision in kinds:
+        same_cpu = [other for other in kinds if other[:2] == (model, cores) and other[2]]
+        gpus = {other[2] for other in same_cpu if other[-1] == revision} or {other[2] for other in same_cpu}
+        known = gpu or (gpus.pop() if len(gpus) == 1 else "")
         part = "" if known else limit  # GPUs are measured beside any part of a CPU
         found.append((gpu, ", ".join(filter(None, (model, part or cores, known, hot)))))
     return found
