@@ -276,9 +276,12 @@ def over_sizes(rows: Sequence[Row]) -> str:
 
 
 def _leading(rows: Sequence[Row]) -> Sequence[Row]:
-    """Return the points of the rung with the highest mean lead, of those in the type's arithmetic with all sizes."""
-    compared = (row for row in rows if row["role"] == "rung" and not row["arithmetic"] and row["ratio"] > 0)
-    sizes, of_rung = analysis.by_size(rows), analysis.grouped(compared, "label")
+    """Return the points of the rung with the highest mean lead, of those in the type's arithmetic with all sizes.
+
+    Sizes at which no result of the library is right do not count.
+    """
+    compared = [row for row in rows if row["role"] == "rung" and not row["arithmetic"] and row["lead"] > 0]
+    sizes, of_rung = analysis.by_size(compared), analysis.grouped(compared, "label")
     whole = [points for _, points in sorted(of_rung.items()) if len(analysis.by_size(points)) == len(sizes)]
     return max(whole, key=lambda points: geometric_mean(row["lead"] for row in points), default=())
 
