@@ -2,8 +2,8 @@
 //
 // As tiled_padded, but neighbouring threads of a warp load neighbouring rows of A and of B: each element is in a
 // different sector of memory, and a load of a warp accesses 32 sectors instead of 4. The rows of the tiles are padded
-// by one element, so these stores have no bank conflicts. But rows of the tile of A are then not aligned to 16 bytes, so
-// the compiler does not read four of their elements at once. Tiling makes loads rare, so the loss is smaller than in
+// by one element, so these stores have no bank conflicts. But rows of the tile of A are then not aligned to 16 bytes,
+// so the compiler does not read four of their elements at once. Tiling makes loads rare, so the loss is smaller than in
 // uncoalesced. Limit: a sector is fetched again for each of its elements, unless L1 holds it.
 // Source: 000, 004 unit 4.
 //
