@@ -258,7 +258,8 @@ def test_every_tile_fits(rung, choice):
     operation, variant = RUNG_OF[f"matmul/{rung}"]
     dtype, tile = choice if rung == "skinny" else (variant.dtypes[-1], choice)
     geometry = replace(variant.geometry_of(dtype), choices=(tile,))
-    macros = Task(operation, replace(variant, geometry=geometry), (), dtype, multiprocessors=132).macros
+    task = Task(operation, replace(variant, geometry=geometry), (), dtype, multiprocessors=132)
+    tile, macros = geometry.chosen(task), task.macros
     threads = -(-tile.block // 128) * 128 if rung in BY_WARPGROUPS else 1 if rung in UNEVEN else tile.block
     # spills are in the copies of single elements, and between the mainloop and the epilogue of large tiles
     spills = 400 if rung == "persistent_dmma" else 16 * (rung == "stream_k_dmma" and tile.warp_columns >= 56)

@@ -157,7 +157,9 @@ extern "C" int printf(const char *, ...);
 
 #ifndef CUDA_ON_HOST_RUNTIME  // ---- definitions for the kernel ----
 
+extern "C" {  // as a declaration of printf in the kernel's file has it
 static inline int cuda_on_host_quiet(const char *, ...) { return 0; }
+}
 #define printf cuda_on_host_quiet  // its output would stand among the results
 
 #define NOT_INSTRUMENTED __attribute__((no_sanitize("thread", "undefined"), no_sanitize_coverage))

@@ -51,7 +51,9 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         up = _logarithmic(rows["flops_per_second"] / unit.scale, low, peak / unit.scale, HEIGHT)
         columns["name"], columns["left"] = _names(list(rows["label"]), along, up)
         log = {"scale": {"type": "log", "nice": False, "padding": 8}, "axis": vega.tens_axis(-3, 9)}
-        x, y = log | {"title": "operations per byte of compulsory traffic"}, log | {"title": unit.name}
+        within = vega.tens_axis(-3, math.floor(math.log10(last / 2)) + 1)  # the number at the right end would be cut
+        x = log | {"title": "operations per byte of compulsory traffic", "axis": within}
+        y = log | {"title": unit.name}
         operations = list(dict.fromkeys(rows["operation"]))
         ranges = [{"domain": operations, "range": list(each[: len(operations)])} for each in (PALETTE, MARKERS)]
         color, shape = (vega.category("operation", scale=scale, legend={"title": None}) for scale in ranges)
