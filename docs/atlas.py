@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis, report, store
+from hpcmm.experiment.config import read_config
 from hpcmm.report import formats, tables
 
-FILE = "atlas.h5"
+CONFIG, FILE = Path(__file__).parents[1] / "examples" / "atlas.yaml", "atlas.h5"
 SWEEPS = {"any_size": "any", "multiples_of_64": "multiples of 64", "layers": "layers", "int8": "multiples of 64"}
 HOLE = 0.95  # a point whose lead is smaller is listed
 COLUMNS = ("sweep", "dtype", "m", "n", "k", "variant", "seconds", "seconds_low", "seconds_high", "visits")
@@ -58,6 +59,9 @@ def section(folder: Path, table: Callable) -> str:
         [row["dtype"], formats.size(row), formats.number(row["lead"]), row["pick"].partition(", by trial")[0]]
         for row in analysis.row_dicts(rows[rows["lead"] < HOLE].sort_values("lead"))
     ]
+    measured = set(zip(rows["sweep"], rows["dtype"], strict=True))
+    planned = [(name, dtype) for name, sweep in read_config(CONFIG)["sweeps"].items() for dtype in sweep["dtypes"]]
+    lacking = ", ".join(f"{SWEEPS[name]} in {dtype}" for name, dtype in planned if (name, dtype) not in measured)
     kept = rows["lead"].notna()
     left_out = f" At {(~kept).sum()} shapes a result of the library is wrong." if not kept.all() else ""
     files = "[atlas.csv](results/reference/atlas.csv), [atlas.h5](results/reference/atlas.h5)"
@@ -65,7 +69,7 @@ def section(folder: Path, table: Callable) -> str:
     return "\n\n".join(
         [
             table(["type", "rung", "shapes", "number", "geometric mean", "worst", "below 0.98"], whole),
-            on,
+            f"{on}\n\nNot measured: {lacking}." if lacking else on,
             *(f"![Map of {dtype}](results/reference/atlas-{dtype}.svg)" for dtype in rows["dtype"].unique()),
             f"Shapes with a lead below {HOLE}: {len(holes)} of {kept.sum()}.",
             table(["type", "m x n x k", "lead", "picked"], holes) if holes else "",

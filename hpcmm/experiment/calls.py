@@ -275,7 +275,7 @@ def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:
 
 
 def needed(path: Path, source: Source, function: Function, accelerator: bool, outside: Sequence[Parameter] = ()) -> str:
-    """Return a file with blanks for all that a function does not need; variables ``outside`` become parameters."""
+    """Blank out what a function does not need of its file; variables ``outside`` the function become parameters."""
     content = bytearray(source.content)
 
     def blank(start: int, end: int) -> None:

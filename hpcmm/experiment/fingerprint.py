@@ -182,8 +182,8 @@ def of_code(roots: tuple[Name, ...]) -> str:
         name = waiting.pop()
         module, own = name
         text, references = _module(module).get(own, ("", ()))
-        # A name that is only imported counts as its definition does. It is no table itself: whether its module is
-        # imported differs between processes, while those that define tables are imported here.
+        # The definition of a name counts, not its import. Only definitions can be tables: this module imports all
+        # modules that define one, but other modules are imported in some processes only.
         if name not in found and not (text and is_table(*name)):
             found[name] = text
             waiting += references

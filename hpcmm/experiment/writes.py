@@ -1,4 +1,4 @@
-"""The memory to which the pointers of a function lead, and what it reads and writes there."""
+"""The elements that a function reads and writes through its pointers, and the parameters that these come from."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ class ProductInPlace(Scheduled, OnDevices):
             product()
 
     def as_they_arrive(self, exchanges: Sequence[Sequence], products: Sequence[Sequence[Callable[[], None]]]) -> None:
-        """Start all exchanges; multiply the blocks at hand, then those of each exchange once it has completed."""
+        """Start all exchanges; multiply the local blocks, then the blocks of each exchange when it has completed."""
         begin = self.backend.mark()
         tickets = [self.transport.start(*exchange, begin) for exchange in exchanges]
         for number, ready in enumerate(products):

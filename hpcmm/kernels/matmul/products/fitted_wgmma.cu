@@ -20,7 +20,7 @@
 
 constexpr int J = ROWS / 8, CONSUMERS = COLUMNS / BOX_COLUMNS, THREADS = 128 * CONSUMERS;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES, STAGE_BYTES = A_BYTES + CONSUMERS * B_BOX;
-// A consumer writes ROUND boxes of 16 rows at a time, while TMA stores those of the previous round.
+// A consumer writes C to shared memory in rounds of ROUND boxes of 16 rows. TMA stores a round while the next is written.
 constexpr int C_BOX = 16 * ROW_BYTES, ROUND = 4, C_BOXES = J / 2, HALF = ROUND * C_BOX;
 static_assert(ROWS % 16 == 0 && DEPTH == BOX_COLUMNS && BLOCK == THREADS + 32, "a warp loads");
 
