@@ -163,6 +163,19 @@ def test_wrong_results_have_no_time_and_memories_are_apart():
     assert [found[wrong, name] for name in ("kernel time", "blocks", "test")] == [NOT_TIMED, "20x20", "FAIL"]
 
 
+@pytest.mark.parametrize(("measured", "drawn"), [((1, 1), 0), ((1, 2), 1), ((2, 1), 0)])
+def test_a_figure_of_several_variants_is_of_the_one_with_the_most_points_and_names_it(measured, drawn):
+    names = ("tiled_unclamped", "tiled_remainder")
+    rows = [
+        timed(point(name, 32 * (4 + i), 32), 1e-3) for name, n in zip(names, measured, strict=True) for i in range(n)
+    ]
+    columns = timings.merged((GPU, {"multiples": rows}))
+    found = {each.number: each for each in documents.documents(columns, analysis.measurements(columns))}
+    curve = next(each for each in found["003"].curves if each.name == "kernel11-blocks")
+    assert len(curve.lines["32x32"]) == measured[drawn]
+    assert curve.caption.startswith(f"kernel11, {names[drawn]}: ")
+
+
 def test_speedups_are_over_the_fastest_baseline_and_over_the_step_before():
     rows = [timed(point("naive", 1024, tile), seconds) for tile, seconds in ((8, 4e-3), (32, 2e-3))]
     rows.append(timed(point("tiled_padded", 1024, 16), 1e-3))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -122,7 +123,10 @@ def documents(columns: Columns, frame: pd.DataFrame) -> list[Document]:
     found = []
     for number, each in written().items():
         tables, curves = (
-            [max((made(part, machine) for machine in machines), key=lambda one: one.measured) for part in parts]
+            [
+                max((made(*of) for of in product(_alternatives(part), machines)), key=lambda one: one.measured)
+                for part in parts
+            ]
             for made, parts in ((_answered, each["tables"]), (_drawn, each.get("figures", ())))
         )
         found.append(Document(number, each["title"], each["source"], each["hardware"], tables, curves))
@@ -311,3 +315,12 @@ def _drawn(figure: Row, machine: Points) -> Curve:
         lines[line["name"]] = [(n, value) for n, value in values if not isinstance(value, str)]
     devices = {OPERATIONS["matmul"].variant(line["variant"]).device for line in figure["lines"]}
     return Curve(figure["name"], figure["caption"], figure["unit"], lines, machine.named(devices))
+
+
+def _alternatives(figure: Row) -> Iterator[Row]:
+    """Yield a figure once for each of its ``variants``, with the variant in its lines and its caption."""
+    for variant in figure.get("variants", []):
+        lines = [{**line, "variant": variant} for line in figure["lines"]]
+        yield {**figure, "lines": lines, "caption": figure["caption"].format(variant=variant)}
+    if "variants" not in figure:
+        yield figure
