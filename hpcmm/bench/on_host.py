@@ -212,7 +212,7 @@ def hint(kernel: Callable[..., HostKernel], task: Task) -> str:
 
 def named(message: str, task: Task) -> str:
     """Replace numbers of arrays by the names of operands, where each launch has all operands."""
-    names = [operand.name for operand in task.operation.operands]
+    names = [*(operand.name for operand in task.operation.operands), *task.workspace]
     return re.sub(
         r"array (\d+)", lambda found: names[int(found[1])] if int(found[1]) < len(names) else found[0], message
     )

@@ -32,6 +32,8 @@ from hpcmm.kernels import FOLDER, modules
 from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations.heads import KernelFileError
+from hpcmm.operations.listed import name_of
+from hpcmm.operations.reduction import START
 from hpcmm.system import files
 from hpcmm.system.reader import schema_of
 from hpcmm.system.text import choices, split
@@ -41,6 +43,7 @@ SIGNATURES, ROWS = TABLES["signatures"], TABLES["rows"]
 OF_TYPES = re.compile(r"cuda_(fp16|bf16|fp8)\.h")  # the headers of element types
 STRUCTURE = re.compile(r"^((?:struct )?\w+)\s*\{")
 OF_ROWS = re.compile(r"\((\w+) \*\*\)(\w+)")  # a field of a structure
+CEIL = re.compile(r"\bceil\(([^()/]+)/([^()/]+)\)")  # as in a grid; in C, the division would round down
 LINE = re.compile(r'^#line (\d+) "(.*)"$', re.MULTILINE)
 OWN = "hpcmm_own_"  # before the names of the user's functions that are named as the operation's
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"].*$', re.MULTILINE)
@@ -62,30 +65,43 @@ def parts_of(call: str) -> tuple[str, str, list[tuple[str, str]]]:
     return match[1], match[2] or "", values
 
 
-def passed(call: str) -> set[str]:
-    """Return the names in the values of a call, without the names of parameters."""
-    return set(re.findall(r"\w+", re.sub(r"\w+\s*=(?!=)", "", call.partition("(")[2])))
+def calls_of(head: Mapping[str, Any]) -> list[str]:
+    """Return the calls of a head, in the order of its launches; none if the file has the operation's function."""
+    return [each["call"] for each in head.get("launches", [head]) if "call" in each]
 
 
-def operation_of(call: str, overwrites: str = "") -> str:
-    """Return the operation's function whose operands a call passes; empty if it is unclear.
+def names_of(kernels: str) -> list[str]:
+    """Return the names of the parameters of an operation's function."""
+    return [re.search(r"\w+$", each)[0] for each in SIGNATURES[kernels]]
 
-    >>> operation_of("product(x=A, y=B, result=C, n)"), operation_of("add(x, y, n)", overwrites="y")
-    ('matmul', 'vector_add')
+
+def passed(head: Mapping[str, Any]) -> set[str]:
+    """Return the names in the values of the calls of a head, without the names of parameters."""
+    texts = (re.sub(r"\w+\s*=(?!=)", "", each.partition("(")[2]) for each in calls_of(head))
+    return set(re.findall(r"\w+", " ".join(texts)))
+
+
+def operation_of(head: Mapping[str, Any]) -> str:
+    """Return the operation's function whose operands the calls of a head pass; empty if it is unclear.
+
+    >>> operation_of({"call": "product(x=A, y=B, result=C, n)"})
+    'matmul'
+    >>> operation_of({"call": "add(x, y, n)", "overwrites": "y"})
+    'vector_add'
     """
-    names = passed(call)
+    names = passed(head)
     found = [TABLES["of_operand"][name] for name in names if name in TABLES["of_operand"]]
     if not found and {"x", "y"} <= names:
-        return "vector_add" if overwrites else "copy"
+        return "vector_add" if head.get("overwrites") else "copy"
     if not found and "x" in names:
         return "reduction"  # a function that returns the result
     return found[0] if len(set(found)) == 1 else ""
 
 
 def contract_of(head: Mapping[str, Any]) -> Contract | None:
-    call = head.get("call", "")
+    names, operation = passed(head), operation_of(head)
     scalars = dict(TABLES["scalars"].get(head.get("scalars", ""), {}))
-    product = operation_of(call) in ("matmul", "")
+    product = operation in ("matmul", "")
     if head.get("adds") and product:
         scalars = {"alpha": 1.0, **scalars, "beta": 1.0}
         if head.get("scalars") == "alpha":
@@ -96,65 +112,90 @@ def contract_of(head: Mapping[str, Any]) -> Contract | None:
         *(dict(head.get(key, {})) for key in ("multiples", "least", "most")),
         reads=head.get("reads", False),
         overwrites=head.get("overwrites", ""),
-        in_place="overwrites" in head and not passed(call) & {"result", "z"},
-        packed=operation_of(call) == "matmul" and not passed(call) & {"lda", "ldb", "ldc"},
+        in_place="overwrites" in head and not names & {"result", "z"},
+        packed=operation == "matmul" and not names & {"lda", "ldb", "ldc"},
     )
     return found if found != Contract() else None
 
 
 def default_scalars(call: str) -> str:
     """Return the key ``scalars`` of a product that passes no alpha or no beta; empty if it passes both."""
-    alpha, beta = (each in passed(call) for each in ("alpha", "beta"))
+    alpha, beta = (each in passed({"call": call}) for each in ("alpha", "beta"))
     return "" if alpha and beta else "alpha" if alpha else "beta" if beta else "none"
 
 
-def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device: str) -> Path:
-    """Write the adapted source of a kernel, whose head has ``call``, into the user's cache; return its path."""
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A call of a head: the function of the file with what it takes from ``outside``, and the values that it gets."""
+
+    function: Function
+    template: str
+    values: Sequence[tuple[str, str]]
+    outside: Sequence[Parameter]
+
+
+def read(path: Path, source: Source, call: str, head: Mapping[str, Any]) -> Call:
+    """Read a call of a head; raise KernelFileError if the file has no such function."""
     try:
-        name, template, values = parts_of(head["call"])
+        name, template, values = parts_of(call)
     except ValueError:
         raise KernelFileError(
-            f"{path}: call: {head['call']!r} is not allowed; allowed: a function with its arguments, such as "
+            f"{path}: call: {call!r} is not allowed; allowed: a function with its arguments, such as "
             "sgemm(m, n, k, A, B, C)"
         ) from None
     if head.get("layout") == "columns":
         values = [
             (each, re.sub(r"\b\w+\b", lambda x: TABLES["exchanged"].get(x[0], x[0]), value)) for each, value in values
         ]
-    source = Source(text, path)
     function = source.functions.get(name)
     if function is None:
         names = choices(name, source.functions) or "none"
         raise KernelFileError(f"{path}: call: the file has no function {name!r}; its functions are: {names}")
     own = {each.name for each in function.parameters}
     outside = [source.outside[each] for each, _ in values if each in source.outside and each not in own]
-    function = dataclasses.replace(function, parameters=(*outside, *function.parameters))
-    given = arguments(path, function, values, device)
+    return Call(dataclasses.replace(function, parameters=(*outside, *function.parameters)), template, values, outside)
+
+
+def body_of(path: Path, source: Source, call: Call, head: Mapping[str, Any], kernels: str, device: str) -> str:
+    """Return the statements of the wrapper of a call."""
+    name, returns = call.function.name, call.function.returns
+    given = arguments(path, call.function, call.values, device)
     called = source.qualified(name)
     called = called.removesuffix(name) + (OWN if name == kernels else "") + name
-    body = f"{called}{template}({', '.join(given)});"
-    if function.returns not in ("void", "static void") and "result" not in {value for _, value in values}:
+    body = f"{called}{call.template}({', '.join(given)});"
+    if returns not in ("void", "static void") and "result" not in {value for _, value in call.values}:
         body = f"*result = {body}" if kernels == "reduction" else body
-        if depth := of_vectors(function.returns)[1]:
+        if depth := of_vectors(returns)[1]:
             body = f"const auto hpcmm_result = {body}\n    {TABLES['returned'][depth - 1]}"
-    accelerator = DEVICES[device].accelerator
-    own = needed(path, source, function, accelerator, outside)
+    passes = kernels == "reduction" and DEVICES[device].accelerator and "launches" not in head
+    if passes and (taken := head.get("multiples", {}).get("n")):
+        body = f"{TABLES['rest_of_reduction'].format(taken=taken)}\n    {body}"
+    return "\n    ".join([*rows_of(call.function, call.values), body])
+
+
+def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device: str) -> Path:
+    """Write the adapted source of a kernel, whose head has calls, into the user's cache; return its path."""
+    source, accelerator = Source(text, path), DEVICES[device].accelerator
+    called = [read(path, source, each, head) for each in calls_of(head)]
+    bodies = [body_of(path, source, each, head, kernels, device) for each in called]
+    parameters = [x for each in called for x in each.function.parameters]
+    own = needed(path, source, called, accelerator)
     own = re.sub(
         rf"^(\s*#\s*pragma.*)|\b{kernels}\b(?=\s*[<(])", lambda x: x[1] or OWN + kernels, own, flags=re.MULTILINE
     )
-    if kernels == "reduction" and accelerator and (taken := head.get("multiples", {}).get("n")):
-        body = f"{TABLES['rest_of_reduction'].format(taken=taken)}\n    {body}"
-    body = "\n    ".join([*rows_of(function, values), body])
     lines = first_lines(text, head, accelerator)
     lines += [f"typedef hpcmm_real {each};" for each in source.undeclared if ELEMENT.fullmatch(each)]
     lines += [f"typedef {TABLES['short'][each]} {each};" for each in source.undeclared if each in TABLES["short"]]
-    lines += [TABLES["vector"]] * any(each.vector for each in function.parameters)
-    lines += [TABLES["array"]] * (function.kernel and any(each.lengths for each in function.parameters))
-    lines += [f'#line 1 "{path}"', own, wrapper(kernels, body, accelerator)]
+    lines += [TABLES["vector"]] * any(each.vector for each in parameters)
+    lines += [TABLES["array"]] * any(
+        each.function.kernel and x.lengths for each in called for x in each.function.parameters
+    )
+    lines += [f'#line 1 "{path}"', own]
+    for i, body in enumerate(bodies):
+        name = name_of(i, len(bodies)) or kernels
+        lines.append(wrapper(kernels, name, body, accelerator, head.get("workspace", ())))
     if kernels == "reduction" and accelerator and head.get("adds"):
-        lines.append(
-            wrapper(kernels, "*result = identity;", accelerator).replace("void reduction(", "void start_reduction(")
-        )
+        lines.append(wrapper(kernels, START, "*result = identity;", accelerator))
     content = "\n".join(lines)
     folder = files.cache() / "adapted" / hashlib.sha256(content.encode()).hexdigest()[:16]
     target = folder / f"{path.stem}{DEVICES[device].suffix}"
@@ -199,6 +240,7 @@ def converted(parameter: Parameter, value: str, function: Function, device: str)
         value = OF_ROWS.sub(r"hpcmm_\2", value)
         return value if DEVICES[device].accelerator else STRUCTURE.sub(r"(\1){", value)
     value = re.sub(r"\bsqrt\((\w+)\)", r"sqrt((double)\1) + 0.5", value)
+    value = CEIL.sub(r"((\1 + \2 - 1) / (\2))", value)
     kind = "hpcmm_real" if parameter.type in function.types else parameter.type
     if parameter.vector and value in ROWS:
         rows, _, columns = ROWS[value]
@@ -274,23 +316,24 @@ def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:
     return found
 
 
-def needed(path: Path, source: Source, function: Function, accelerator: bool, outside: Sequence[Parameter] = ()) -> str:
-    """Blank out what a function does not need of its file; variables ``outside`` the function become parameters."""
+def needed(path: Path, source: Source, called: Sequence[Call], accelerator: bool) -> str:
+    """Blank out what calls do not need of their file; variables outside the functions become parameters."""
     content = bytearray(source.content)
 
     def blank(start: int, end: int) -> None:
         content[start:end] = bytes(each if each == 10 else 32 for each in content[start:end])
 
-    for start, end in source.needed(function.name):
+    for start, end in set.intersection(*(set(source.needed(each.function.name)) for each in called)):
         blank(start, end)
-    node = source.nodes[function.name]
-    if function.kernel:
+    for node in (source.nodes[each.function.name] for each in called if each.function.kernel):
         body = part(node, "body").start_byte
         header = bytes(content[node.start_byte : body])
         changed = re.sub(rb"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", lambda x: b" " * len(x[0]), header)
         content[node.start_byte : body] = changed
-        content = content.replace(b"__global__", b"__device__")  # of its declarations, too; other kernels are gone
-    for place, end, inserted in sorted(passed_on(path, source, function.name, outside), reverse=True):
+    if any(each.function.kernel for each in called):
+        content = content.replace(b"__global__", b"__device__")  # of their declarations, too; other kernels are gone
+    changes = {change for each in called for change in passed_on(path, source, each.function.name, each.outside)}
+    for place, end, inserted in sorted(changes, reverse=True):
         after = place + 4 if content[place:].startswith(b"void)") else end
         content[place:after] = inserted.encode()
     text = bytes(content).decode(errors="replace")
@@ -376,11 +419,11 @@ def on_this_machine(headers: tuple[str, ...]) -> frozenset[str]:
     return frozenset(headers[int(each)] for each in found)
 
 
-def wrapper(kernels: str, body: str, accelerator: bool) -> str:
-    """Return the function of the operation's signature, whose body is a call."""
+def wrapper(kernels: str, name: str, body: str, accelerator: bool, workspace: Iterable[str] = ()) -> str:
+    """Return a function of the operation's signature, followed by arrays of the workspace, whose body is a call."""
     types = {"real": "hpcmm_real", "scalar": "hpcmm_scalar"}
     parameters = [each.format(**types) for each in SIGNATURES[kernels]]
-    parameters += [] if accelerator else ["int threads"]
+    parameters += [f"hpcmm_real *{each}" for each in workspace] if accelerator else ["int threads"]
     kind, unused = ("__global__ void", "") if accelerator else ("void", "    (void)threads;\n")
-    names = {"kernels": kernels, "parameters": ", ".join(parameters), "body": body, "kind": kind, "unused": unused}
+    names = {"name": name, "parameters": ", ".join(parameters), "body": body, "kind": kind, "unused": unused}
     return TABLES["wrapper"].format_map(names)

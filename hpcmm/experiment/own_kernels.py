@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from hpcmm.model import Geometry, HpcmmError, Operation, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, heads, with_kernels
-from hpcmm.operations.heads import NUMBERS, SWITCHES, KernelFileError, LaunchError, Problems
+from hpcmm.operations.heads import MOST_SHARED, MOST_THREADS, NUMBERS, SWITCHES, KernelFileError, LaunchError, Problems
+from hpcmm.operations.listed import Listed
 from hpcmm.system.reader import not_allowed
 
 ALWAYS_DEFINED = ("rows", "columns", "block", "per_thread", "max_blocks")  # as macros, also without the key
-OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid")
+OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid", "launches", "workspace")
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,18 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     chosen = chosen_operation(head, text, problems)
     known_dtypes(head, chosen, device.name, problems)
     allowed = heads.keys_of(chosen.geometry) if device.accelerator else set()
+    if "launches" in head and device.accelerator:
+        allowed = {"launches", "workspace"}
     for key in (*OF_LAUNCH, "device"):
         if key in head and key not in allowed:
             what = f"{chosen.name} on the {device.title}"
             problems.add(key, f"not a key of {what}; allowed: {', '.join(sorted(allowed)) or 'none of the launch'}")
     apply(changes or {}, head, allowed, problems)
+    if "call" in head and "launches" in head:
+        problems.add("call", "not together with launches, each of which has a call of its own")
+    for name in head.get("workspace", {}):
+        if name in calls.names_of(chosen.kernels):
+            problems.add("workspace", f"{name!r} is an argument of the operation; give the array another name")
     if "tiles" in head and "block" in head:
         problems.add("tiles", "not together with block; give one of them")
     own_macros(head, chosen, text, problems)
@@ -63,7 +71,8 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     if device.accelerator and chosen.geometry is None:
         problems.add("operation", f"{chosen.name} has no launch for {path.suffix} files")
     problems.check()
-    adapted = calls.adapted(path, text, head, chosen.kernels, device.name) if "call" in head else None
+    called = calls.calls_of(head)
+    adapted = calls.adapted(path, text, head, chosen.kernels, device.name) if called else None
     variant = record(name_of(path, changes or {}), path, device.name, head)
     variant = dataclasses.replace(variant, adapted=adapted, contract=calls.contract_of(head))
     dtypes = chosen.dtypes_of(variant)
@@ -72,11 +81,11 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
         needed = adapted.read_text().partition(f'#line 1 "{path}"\n')[2] if adapted else text
         unstated_shared_memory(head, needed, problems)
         problems.check()
-        geometry = heads.geometries(chosen.geometry, head, dtypes, problems)
+        geometry = geometry_of(chosen, head, dtypes, problems)
         problems.check(LaunchError)
     variant = dataclasses.replace(heads.with_geometry(variant, geometry), dtypes=dtypes)
     serving = [n for n, each in OPERATIONS.items() if each.kernels == chosen.kernels]
-    return OwnKernel(path, (chosen.name,) if "call" in head else tuple(serving), variant)
+    return OwnKernel(path, (chosen.name,) if called else tuple(serving), variant)
 
 
 def of_module(path: Path, module: Any) -> list[OwnKernel]:
@@ -133,8 +142,8 @@ def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> 
     if "operation" in head:
         key, why = "operation", f"{not_allowed(head['operation'])}{', '.join(operations)}"
         found = operations.get(head["operation"])
-    elif "call" in head:
-        key, named = "call", calls.operation_of(head["call"], head.get("overwrites", ""))
+    elif calls.calls_of(head):
+        key, named = "call" if "call" in head else "launches", calls.operation_of(head)
         why = "passes operands of no operation; allowed: A, B and C; x, y and z; x and result; x and y"
         found = next((each for each in operations.values() if each.kernels == named), None)
     else:
@@ -173,7 +182,7 @@ def apply(changes: Mapping[str, int], head: dict[str, Any], allowed: set[str], p
 
 def own_macros(head: Mapping[str, Any], operation: Operation, text: str, problems: Problems) -> None:
     given = {"REAL", "ACCUMULATOR"}
-    if "call" not in head:  # else the file does not use ours
+    if not calls.calls_of(head):  # else the file does not use ours
         given |= {"TILE", *(key.upper() for key in NUMBERS if key in head or key in ALWAYS_DEFINED)}
     for name in head["constants"]:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
@@ -188,11 +197,27 @@ def own_macros(head: Mapping[str, Any], operation: Operation, text: str, problem
             )
 
 
+def geometry_of(operation: Operation, head: Mapping[str, Any], dtypes: Sequence[str], problems: Problems) -> Any:
+    """Return the geometry of a head: that of its operation, or the launches that it lists."""
+    if "launches" not in head:
+        return heads.geometries(operation.geometry, head, dtypes, problems)
+    try:
+        adds = head.get("adds", False) and operation.kernels == "reduction"
+        found = Listed(head["launches"], head.get("workspace", {}), adds, head.get("constants", {}))
+        found.check(operation.dimensions)
+        return found
+    except ValueError as error:
+        names = ", ".join([*operation.dimensions, "root", "ITEMSIZE", *head.get("constants", {})])
+        allowed = f"numbers, and expressions over {names}; blocks of 1 to {MOST_THREADS} threads"
+        problems.add("launches", f"{error} is not allowed; allowed: {allowed}; at most {MOST_SHARED} shared_bytes")
+        return None
+
+
 def unstated_shared_memory(head: Mapping[str, Any], text: str, problems: Problems) -> None:
     """Report dynamic shared memory without its size."""
     text = without_comments(text)
     match = re.search(r"\bextern\b[^;{}]*__shared__", text)
-    if match and "shared_bytes" not in head:
+    if match and not any("shared_bytes" in each for each in head.get("launches", [head])):
         line = text.count("\n", 0, match.start()) + 1
         problems.found.append(
             f"{problems.path}:{line}: dynamic shared memory, but no key shared_bytes in the head; "

@@ -141,7 +141,7 @@ def admitted(path: Path, exercise: Exercise) -> tuple[Path, Variant]:
 def head_of(path: Path, exercise: Exercise) -> own_kernels.OwnKernel:
     """Read the head of a file. A Python file is not run: that it has the function shows in its process."""
     head, _ = heads.head_of(heads.text_of(path), path)
-    if "call" in head or calls.contract_of(head):
+    if calls.calls_of(head) or calls.contract_of(head):
         raise Refused("its head describes another call or a part of the exercise; a solution has the whole function")
     if path.suffix != PYTHON:
         return own_kernels.read(path)

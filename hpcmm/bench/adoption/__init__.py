@@ -141,7 +141,7 @@ def is_native(text: str, path: Path) -> bool:
     if path.suffix not in (GPU.suffix, CPU.suffix):
         return False
     try:
-        if "call" in heads.head_of(text, path)[0]:
+        if calls.calls_of(heads.head_of(text, path)[0]):
             return True
     except heads.KernelFileError:
         return True  # its reader reports what is wrong
@@ -168,8 +168,9 @@ def names_of(path: Path, kernel: str) -> tuple[list[str], list[str]]:
     Without the one asked for, they are those that compute one operation in one type: the products, the most, or the
     first ones. An empty name stands for the only kernel of the file.
     """
+    text = decoded(path)
     source, device = parsed(path)
-    able = [] if kernel else candidates(source, device)
+    able = [] if kernel or calls.calls_of(heads.head_of(text, path)[0]) else candidates(source, device)
     if len(able) < 2:
         return [kernel], []
     able = [each for each in able if element_of(source, each) is not None] or able
@@ -236,8 +237,7 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     source, device = parsed(path)
     name = native(source)
     if device is GPU and name and kernel in ("", name) and not source.functions[name].template:
-        wanted = (re.search(r"\w+$", each)[0] for each in calls.SIGNATURES[name])
-        pairs = zip((each.name for each in source.functions[name].parameters), wanted, strict=False)
+        pairs = zip((each.name for each in source.functions[name].parameters), calls.names_of(name), strict=False)
         call = f"{name}({', '.join(x if x == y else f'{x}={y}' for x, y in pairs)})"
         return Adopted(path, {"call": call} | given, without_mark(text, given), device.suffix)
     chosen = choose(path, source, device, kernel)

@@ -1,0 +1,152 @@
+"""Kernels of several launches, which a head lists in order, on the host and on a GPU."""
+
+import json
+
+import pytest
+
+from hpcmm.experiment import own_kernels
+from hpcmm.model import Task
+from hpcmm.operations import OPERATIONS
+
+SUM = """// hpcmm:
+//   launches:
+//     - {call: "parts(x, sums, n)", grid: ceil(n / 256), block: 256, shared_bytes: 256 * ITEMSIZE}
+//     - {call: "last(sums, result, ceil(n / 256))", block: 128}
+//   workspace: {sums: ceil(n / 256)}
+
+
+__global__ void parts(const float *x, float *sums, int n)
+{
+    extern __shared__ float s[];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    s[threadIdx.x] = i < n ? x[i] : 0;
+    __syncthreads();
+    for (int step = 128; step > 0; step /= 2) {
+        if (threadIdx.x < step)
+            s[threadIdx.x] += s[threadIdx.x + step];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] = s[0];
+}
+
+__global__ void last(const float *sums, float *result, int count)
+{
+    __shared__ float s[128];
+    float sum = 0;
+    for (int i = threadIdx.x; i < count; i += 128)
+        sum += sums[i];
+    s[threadIdx.x] = sum;
+    __syncthreads();
+    for (int step = 64; step > 0; step /= 2) {
+        if (threadIdx.x < step)
+            s[threadIdx.x] += s[threadIdx.x + step];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        *result = s[0];
+}
+"""
+TRANSPOSED = """// hpcmm:
+//   launches:
+//     - {call: "transpose(B, Bt, k, n)", grid: [ceil(n / 16), ceil(k / 16)], block: [16, 16]}
+//     - {call: "product(A, Bt, C, m, n, k)", grid: [ceil(n / 16), ceil(m / 16)], block: [16, 16]}
+//   workspace: {Bt: n * k}
+//   scalars: none
+
+__global__ void transpose(const float *in, float *out, int rows, int cols)
+{
+    int c = blockIdx.x * 16 + threadIdx.x, r = blockIdx.y * 16 + threadIdx.y;
+    if (r < rows && c < cols)
+        out[c * rows + r] = in[r * cols + c];
+}
+
+__global__ void product(const float *A, const float *Bt, float *C, int m, int n, int k)
+{
+    int c = blockIdx.x * 16 + threadIdx.x, r = blockIdx.y * 16 + threadIdx.y;
+    if (r >= m || c >= n)
+        return;
+    float sum = 0;
+    for (int i = 0; i < k; ++i)
+        sum += A[r * k + i] * Bt[c * k + i];
+    C[r * n + c] = sum;
+}
+"""
+KERNELS = {"sum.cu": SUM, "transposed.cu": TRANSPOSED}
+CHANGES = {
+    "sum.cu": [
+        "i < n ?",
+        "i < n - 1 ?",
+        "ceil(n / 256), block",
+        "n / 256, block",
+        "{sums: ceil(n",
+        "{sums: ceil(n / 2",
+    ],
+    "transposed.cu": [
+        "c * rows + r",
+        "c * rows + r / 2 * 2",
+        "Bt[c * k + i]",
+        "Bt[i * k + c]",
+        "Bt: n * k",
+        "Bt: n * k - 1",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_launches_of_a_head_run_in_order(tmp_path, command, forgotten, name):
+    (tmp_path / name).write_text(KERNELS[name])
+    (kernel,) = json.loads(command("bench", name, "--on-host", "--json", folder=tmp_path).stdout)["kernels"]
+    assert kernel["passed"], kernel
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("at", [0, 2, 4], ids=["first", "second", "short"])
+def test_a_mistake_in_any_launch_is_found(tmp_path, command, forgotten, name, at):
+    before, after = CHANGES[name][at : at + 2]
+    assert before in KERNELS[name]
+    (tmp_path / name).write_text(KERNELS[name].replace(before, after))
+    (kernel,) = json.loads(command("bench", name, "--on-host", "--json", folder=tmp_path).stdout)["kernels"]
+    assert not kernel["passed"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", KERNELS)
+def test_launches_of_a_head_are_timed_on_a_gpu(tmp_path, command, forgotten, name):
+    (tmp_path / name).write_text(KERNELS[name])
+    found = json.loads(command("bench", name, "--sizes", "1000", "--json", folder=tmp_path).stdout)
+    assert [each["passed"] for each in found["kernels"]] == [True], found
+    assert found["points"]
+
+
+def test_a_result_that_blocks_add_to_is_set_first(tmp_path, forgotten):
+    text = SUM.replace("//   workspace", "//   adds: true\n//   workspace")
+    (tmp_path / "sum.cu").write_text(text)
+    task = Task(OPERATIONS["sum"], own_kernels.read(tmp_path / "sum.cu").variant, (1000,), "float32", {})
+    names = [each.function for each in task.geometry.launches(task, dict.fromkeys(("x", "result", "sums")))]
+    assert names == ["start_reduction", "hpcmm_launch_1", ""]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("block: 128", "block: 2048"),
+            "launches: a block of 2048 threads is not allowed; allowed: .* 1 to 1024 threads",
+        ),
+        (("block: 128", "block: m * 2"), "m \\* 2 is not allowed; allowed: numbers, and expressions over n, root"),
+        (("{sums:", "{x:"), "workspace: 'x' is an argument of the operation; give the array another name"),
+        (
+            ("//   workspace", "//   block: 64\n//   workspace"),
+            "block: not a key of sum on the GPU; allowed: launches, work",
+        ),
+        (("//   workspace", "//   call: last(x, result, n)\n//   workspace"), "call: not together with launches"),
+        ((", shared_bytes: 256 * ITEMSIZE", ""), "dynamic shared memory, but no key shared_bytes"),
+        (("last(sums", "lost(sums"), "the file has no function 'lost'; .*did you mean 'last'"),
+    ],
+)
+def test_what_a_head_gets_wrong_is_named(tmp_path, change, message):
+    assert change[0] in SUM
+    (tmp_path / "sum.cu").write_text(SUM.replace(*change))
+    with pytest.raises(own_kernels.KernelFileError, match=message):
+        own_kernels.read(tmp_path / "sum.cu")
