@@ -1000,7 +1000,7 @@ def test_the_compiler_of_the_gpu_takes_the_adapted_source(tmp_path, text, call, 
 
 def test_host_code_is_left_out(tmp_path):
     source = Source(STYLES.by_rows)
-    kept = calls.needed(tmp_path / "mine.cu", source, source.functions["mine"], True)
+    kept = calls.needed(tmp_path / "mine.cu", source, [calls.Call(source.functions["mine"], "", [], [])], True)
     assert "main" not in kept and "iostream" not in kept and "#define WIDTH 8" in kept
     assert kept.count("\n") == STYLES.by_rows.count("\n")
 

@@ -67,17 +67,17 @@ def parts_of(call: str) -> tuple[str, str, list[tuple[str, str]]]:
 
 def calls_of(head: Mapping[str, Any]) -> list[str]:
     """Return the calls of a head, in the order of its launches; none if the file has the operation's function."""
-    return [each["call"] for each in head.get("launches", [head]) if "call" in each]
+    return [launch["call"] for launch in head.get("launches", [head]) if "call" in launch]
 
 
 def names_of(kernels: str) -> list[str]:
     """Return the names of the parameters of an operation's function."""
-    return [re.search(r"\w+$", each)[0] for each in SIGNATURES[kernels]]
+    return [re.search(r"\w+$", parameter)[0] for parameter in SIGNATURES[kernels]]
 
 
 def passed(head: Mapping[str, Any]) -> set[str]:
     """Return the names in the values of the calls of a head, without the names of parameters."""
-    texts = (re.sub(r"\w+\s*=(?!=)", "", each.partition("(")[2]) for each in calls_of(head))
+    texts = (re.sub(r"\w+\s*=(?!=)", "", call.partition("(")[2]) for call in calls_of(head))
     return set(re.findall(r"\w+", " ".join(texts)))
 
 
@@ -176,9 +176,9 @@ def body_of(path: Path, source: Source, call: Call, head: Mapping[str, Any], ker
 def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device: str) -> Path:
     """Write the adapted source of a kernel, whose head has calls, into the user's cache; return its path."""
     source, accelerator = Source(text, path), DEVICES[device].accelerator
-    called = [read(path, source, each, head) for each in calls_of(head)]
-    bodies = [body_of(path, source, each, head, kernels, device) for each in called]
-    parameters = [x for each in called for x in each.function.parameters]
+    called = [read(path, source, call, head) for call in calls_of(head)]
+    bodies = [body_of(path, source, call, head, kernels, device) for call in called]
+    parameters = [x for call in called for x in call.function.parameters]
     own = needed(path, source, called, accelerator)
     own = re.sub(
         rf"^(\s*#\s*pragma.*)|\b{kernels}\b(?=\s*[<(])", lambda x: x[1] or OWN + kernels, own, flags=re.MULTILINE
@@ -186,9 +186,9 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     lines = first_lines(text, head, accelerator)
     lines += [f"typedef hpcmm_real {each};" for each in source.undeclared if ELEMENT.fullmatch(each)]
     lines += [f"typedef {TABLES['short'][each]} {each};" for each in source.undeclared if each in TABLES["short"]]
-    lines += [TABLES["vector"]] * any(each.vector for each in parameters)
+    lines += [TABLES["vector"]] * any(x.vector for x in parameters)
     lines += [TABLES["array"]] * any(
-        each.function.kernel and x.lengths for each in called for x in each.function.parameters
+        call.function.kernel and x.lengths for call in called for x in call.function.parameters
     )
     lines += [f'#line 1 "{path}"', own]
     for i, body in enumerate(bodies):
@@ -323,16 +323,16 @@ def needed(path: Path, source: Source, called: Sequence[Call], accelerator: bool
     def blank(start: int, end: int) -> None:
         content[start:end] = bytes(each if each == 10 else 32 for each in content[start:end])
 
-    for start, end in set.intersection(*(set(source.needed(each.function.name)) for each in called)):
+    for start, end in set.intersection(*(set(source.needed(call.function.name)) for call in called)):
         blank(start, end)
-    for node in (source.nodes[each.function.name] for each in called if each.function.kernel):
+    for node in (source.nodes[call.function.name] for call in called if call.function.kernel):
         body = part(node, "body").start_byte
         header = bytes(content[node.start_byte : body])
         changed = re.sub(rb"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", lambda x: b" " * len(x[0]), header)
         content[node.start_byte : body] = changed
-    if any(each.function.kernel for each in called):
+    if any(call.function.kernel for call in called):
         content = content.replace(b"__global__", b"__device__")  # of their declarations, too; other kernels are gone
-    changes = {change for each in called for change in passed_on(path, source, each.function.name, each.outside)}
+    changes = {x for call in called for x in passed_on(path, source, call.function.name, call.outside)}
     for place, end, inserted in sorted(changes, reverse=True):
         after = place + 4 if content[place:].startswith(b"void)") else end
         content[place:after] = inserted.encode()
@@ -423,7 +423,7 @@ def wrapper(kernels: str, name: str, body: str, accelerator: bool, workspace: It
     """Return a function of the operation's signature, followed by arrays of the workspace, whose body is a call."""
     types = {"real": "hpcmm_real", "scalar": "hpcmm_scalar"}
     parameters = [each.format(**types) for each in SIGNATURES[kernels]]
-    parameters += [f"hpcmm_real *{each}" for each in workspace] if accelerator else ["int threads"]
+    parameters += [f"hpcmm_real *{array}" for array in workspace] if accelerator else ["int threads"]
     kind, unused = ("__global__ void", "") if accelerator else ("void", "    (void)threads;\n")
     names = {"name": name, "parameters": ", ".join(parameters), "body": body, "kind": kind, "unused": unused}
     return TABLES["wrapper"].format_map(names)

@@ -33,10 +33,10 @@ class Listed(Geometry):
     def check(self, dimensions: Sequence[str]) -> None:
         """Raise ValueError for what is no expression over the sizes, or not allowed."""
         known = {**dict.fromkeys(dimensions, 100), "root": 10, "ITEMSIZE": 4, **self.constants}
-        for each in self.listed:
-            launch_of(each, known)
-        for each in self.lengths.values():
-            number(each, known)
+        for launch in self.listed:
+            launch_of(launch, known)
+        for length in self.lengths.values():
+            number(length, known)
 
     def macros(self, task: Task) -> dict[str, int]:
         return dict(self.constants)
@@ -47,14 +47,14 @@ class Listed(Geometry):
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
         known, kind = self.known(task), task.element.storage.name
-        return {name: Workspace((max(1, number(each, known)),), kind) for name, each in self.lengths.items()}
+        return {name: Workspace((max(1, number(length, known)),), kind) for name, length in self.lengths.items()}
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         arguments, known = task.operation.arguments(task, arrays), self.known(task)
         whole = (*arguments, *(arrays[name] for name in self.lengths))
         found = [Launch((1,), (1,), arguments, 0, START)] if self.adds else []
-        for i, each in enumerate(self.listed):
-            grid, block, shared = launch_of(each, known)
+        for i, launch in enumerate(self.listed):
+            grid, block, shared = launch_of(launch, known)
             if math.prod(grid):
                 found.append(Launch(grid, block, whole, shared, name_of(i, len(self.listed))))
         return found
@@ -63,8 +63,8 @@ class Listed(Geometry):
 def launch_of(launch: Mapping[str, Any], known: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Return grid, block and bytes of shared memory of a launch of a head; raise ValueError for what is not allowed."""
     grid, block = (
-        tuple(number(x, known) for x in (each if isinstance(each, list) else [each]))
-        for each in (launch.get("grid", 1), launch["block"])
+        tuple(number(x, known) for x in (sizes if isinstance(sizes, list) else [sizes]))
+        for sizes in (launch.get("grid", 1), launch["block"])
     )
     shared = number(launch.get("shared_bytes", 0), known)
     if min(block) < 1 or math.prod(block) > MOST_THREADS:
