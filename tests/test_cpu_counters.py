@@ -125,6 +125,6 @@ def step_of(events_of_openmp: dict) -> str:
 def test_a_step_is_explained_by_counted_events():
     text = step_of({"cpu_instructions": 64**3, "cpu_l1_misses": 64**3 / 16})
     assert "each multiply-add takes 1.00 instructions of the CPU instead of 5.00" in text
-    assert "Each multiply-add reads 4.00 B that are not in L1 instead of 64.0 B" in text
+    assert "Each multiply-add reads 4.00 B that miss L1 instead of 64.0 B" in text
     assert "no cache has" not in text, "this did not change"
     assert "limit is not known" not in text

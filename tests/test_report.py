@@ -978,7 +978,7 @@ def test_profile_table_from_real_profiler_output(tmp_path):
     assert [table[name]["Sectors per store"] for name in ("naive", "uncoalesced")] == ["4.00", "32.0"]
     assert table["naive"]["Achieved occupancy"] == "94 % (of 100 %)"
     assert table["naive"]["Global loads GB/s"] == "15,800"
-    assert table["naive"]["Waiting for"] == "a barrier of the block 40 %, the fixed latency of an instruction 30 %"
+    assert table["naive"]["Waiting for"] == "other warps at a barrier 40 %, the fixed latency of an instruction 30 %"
     assert table["tiled_exact 16"]["Waiting for"] == ""
     assert table["naive"]["Conflict factor of shared loads"] == ""
     assert table["bank_conflict"]["Conflict factor of shared loads"] == "4.50"

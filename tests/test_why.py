@@ -172,8 +172,8 @@ def test_a_longer_wait_is_the_reason_and_a_larger_share_of_a_shorter_time_is_not
     assert "Warps wait for global or local memory 10 % of their time instead of 50 %" in text
     assert "barrier" not in text.partition("No counted unit")[0]  # 18 % of 2 ms are less than 10 % of 4 ms
     text = steps.sentence(slower)
-    assert "slower. Warps wait for a barrier of the block 60 % of their time instead of 18 %" in text
-    assert "warps wait longest for a barrier of the block, 60 % of their time" in text
+    assert "slower. Warps wait for other warps at a barrier 60 % of their time instead of 18 %" in text
+    assert "warps wait longest for other warps at a barrier, 60 % of their time" in text
 
 
 def test_fewer_instructions_and_more_true_predicates_are_reasons():
@@ -279,9 +279,8 @@ def test_without_counters_resources_explain_or_nothing_does():
         total("last_warp", 0.5e-3, resources=same),
     ]
     first, last = explained(rows)
-    assert first.source == "resources" and "without counters: 8 elements per thread instead of 4." in steps.sentence(
-        first
-    )
+    assert first.source == "resources"
+    assert "without counters: a thread takes 8 elements instead of 4." in steps.sentence(first)
     assert last.reasons == () and "the file lacks counters of one rung" in steps.sentence(last)
 
 

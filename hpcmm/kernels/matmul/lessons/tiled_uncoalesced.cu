@@ -10,7 +10,7 @@
 // hpcmm:
 //   operation: matmul
 //   shelf: lesson
-//   change: 'tiles loaded by columns, the last one padded with zeros: any size'
+//   change: tiles of A and of B loaded by columns
 //   counterpart: tiled_padded
 //   source: 000, 004 unit 4
 //   tiles: [8, 16, 32]

@@ -9,7 +9,7 @@
 // hpcmm:
 //   operation: matmul
 //   shelf: lesson
-//   change: 'tiles of B loaded by columns, those of A by rows: any size'
+//   change: tiles of B loaded by columns
 //   counterpart: tiled_padded
 //   source: '000'
 //   tiles: [8, 16, 32]
