@@ -67,11 +67,12 @@ def link_rungs(app, error):
     known = {path.stem for path in Path(app.outdir, "rungs").glob("*.html")}
 
     def link(match):
-        return f'<a href="../../rungs/{match[1]}.html">' if match[1] in known else match[0]
+        quote, rung = match.groups()
+        return f"<a href={quote}../../rungs/{rung}.html{quote}>" if rung in known else match[0]
 
     def linked(text: str) -> str:
-        text = re.sub(r'<a data-page="([\w-]+)">', link, text)
-        return re.sub(r'(?<=class="packed">)[^<]+', lambda part: drawing.compressed(linked(unpacked(part[0]))), text)
+        text = re.sub(r'<a data-page=(\\?")([\w-]+)\1>', link, text)  # quotes are escaped in what the page stores
+        return re.sub(r'(?<=id="stored">)[^<]+', lambda part: drawing.compressed(linked(unpacked(part[0]))), text)
 
     def unpacked(part: str) -> str:
         return gzip.decompress(base64.b64decode(part)).decode()

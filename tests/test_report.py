@@ -95,7 +95,7 @@ class Page(HTMLParser):
         """The specification of each figure, with its data under ``"records"``."""
         figures = {}
         for attributes, text in self.scripts:
-            if attributes.get("class") == "figures":
+            if attributes.get("id") == "stored":
                 figures |= json.loads(text)
         places = [a["data-figure"] for tag, a in self.tags if tag == "div" and a.get("class") == "chart"]
         return [figures[place]["spec"] | {"records": unpacked(figures[place]["columns"])} for place in places]

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import gzip
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -153,13 +154,9 @@ def merged(*runs: tuple[Mapping[str, Any], Mapping[str, Sequence[Measurement]]])
 
 
 def page_of(path: Path) -> str:
-    """Return a page of the report with all its views, which its script would unpack when they are shown."""
-
-    def unpacked(text: str) -> str:
-        return re.sub(
-            r'<script type="text/plain" class="packed">([^<]*)</script>',
-            lambda part: unpacked(gzip.decompress(base64.b64decode(part[1])).decode()),
-            text,
-        )
-
-    return unpacked(path.read_text("utf-8"))
+    """Return a page of the report with all its views and figures, which its script inserts when they are shown."""
+    text = path.read_text("utf-8")
+    stored = re.search(r'(?<=id="stored">)[^<]*', text)[0]
+    kept = json.loads(gzip.decompress(base64.b64decode(stored)))
+    whole = re.sub(r'<template data-part="(\d+)"></template>', lambda part: kept["parts"][int(part[1])], text)
+    return whole.replace(stored, json.dumps(kept["figures"], ensure_ascii=False, separators=(",", ":")))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -269,9 +270,11 @@ def _sweep(
     """Write the tables of one sweep; yield its views, each with its chapter."""
     made, watts = _tables(sweep, whole, folder)
     over = ranks.over_ranks(sweep.name, sweep.rows, whole)
-    for kind, table, rows in over:
-        folder.tabulate(f"{sweep.stem}.{kind}", [table], csv_files.of_kind(kind, rows))
-    scaled = [table for _, table, _ in over]
+    scaled: dict[str, list[Table]] = {}  # by element type, as the page shows one of them
+    for kind, make, rows in over:
+        folder.tabulate(f"{sweep.stem}.{kind}", [make(rows)], csv_files.of_kind(kind, rows))
+        for (dtype,), own in analysis.grouped(rows, "dtype").items():
+            scaled.setdefault(dtype, []).append(make(own))
     gains, predicted = (rows[rows["sweep"] == sweep.name] for rows in (whole.scaling, whole.predictions))
     efficiencies = folder.add(sweep.stem, ranks.scalings(gains, sweep.styles), sweep.name)
     models = folder.add(sweep.stem, ranks.predictions(predicted, sweep.styles), sweep.name)
@@ -285,7 +288,7 @@ def _sweep(
         panels[dtype] = Panel(
             chapters.what_to_see(rows, sweep.chapter),
             [*(each for each in efficiencies if distributed and each.dtype == dtype), *drawn[shown]],
-            tables=[*(table for i in places for table in made[i]), *(scaled if distributed else ())],
+            tables=[*(table for i in places for table in made[i]), *(scaled.get(dtype, ()) if distributed else ())],
         )
     yield sweep.chapter, sweep.view(panels)
     if scaled and not distributed:
@@ -301,9 +304,7 @@ def _sweep(
             yield "why", sweep.view(some, "steps", alone=True)
     if watts:
         bars = folder.add(sweep.stem, [figure for each in sweep.series for figure in energy.efficiencies(each)])
-        some = _panels(bars)
-        some = {dtype: replace(some[dtype], tables=own) for dtype, own in watts.items()}
-        yield "clocks", sweep.view(some, "energy", alone=True)
+        yield "clocks", sweep.view(_panels(bars, watts), "energy", alone=True)
 
 
 def _tables(sweep: Sweep, whole: Experiment, folder: Folder) -> tuple[list[list[Table]], dict[str, list[Table]]]:
@@ -332,9 +333,12 @@ def _tables(sweep: Sweep, whole: Experiment, folder: Folder) -> tuple[list[list[
     return made, watts
 
 
-def _panels(figures: Sequence[Figure], shown: Sequence[Table] = ()) -> dict[str, Panel]:
-    dtypes = dict.fromkeys(figure.dtype for figure in figures) or [""]
-    return {dtype: Panel(figures=[each for each in figures if each.dtype == dtype], tables=shown) for dtype in dtypes}
+def _panels(figures: Sequence[Figure], shown: Mapping[str, Sequence[Table]] = MappingProxyType({})) -> dict[str, Panel]:
+    dtypes = dict.fromkeys([*shown, *(figure.dtype for figure in figures)])
+    return {
+        dtype: Panel(figures=[each for each in figures if each.dtype == dtype], tables=shown.get(dtype, ()))
+        for dtype in dtypes
+    }
 
 
 def _by_type(anchor: str, title: str, figures: Sequence[Figure], text: str = "") -> list[View]:

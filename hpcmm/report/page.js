@@ -2,11 +2,13 @@
 // Draws figures, shows their values, shows what the switch selects, and sorts, filters and copies tables.
 
 const config = JSON.parse(document.getElementById("config")?.textContent ?? "{}");
-const figures = {};  // by identity, of the parts of the page that were unpacked
+let figures = {};  // by identity
+let parts = [];  // HTML of views and closed parts
+const loaded = unzipped("stored").then(text => { ({figures, parts} = JSON.parse(text)); });
 const rows = new Map();  // rows of each figure, unpacked once
 
-async function unzipped(element) {
-  const bytes = Uint8Array.from(atob(element.textContent), each => each.charCodeAt(0));
+async function unzipped(id) {
+  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), each => each.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 
@@ -24,10 +26,9 @@ function rowsOf(id) {
 }
 
 async function loadVega() {
-  const packed = document.getElementById("vega");
-  if (!packed) return;
+  if (!document.getElementById("vega")) return;
   const script = document.createElement("script");
-  script.textContent = await unzipped(packed);
+  script.textContent = await unzipped("vega");
   document.head.append(script);
 }
 
@@ -115,7 +116,7 @@ function drawShown() {
 const near = new IntersectionObserver(entries => {
   for (const entry of entries) if (entry.isIntersecting && isShown(entry.target)) draw(entry.target);
 }, {rootMargin: "600px"});
-loadVega().then(() => {
+Promise.all([loadVega(), loaded]).then(() => {
   for (const place of places()) near.observe(place);
   drawShown();
 }, error => {
@@ -124,7 +125,7 @@ loadVega().then(() => {
 const opened = [];  // only for printing
 addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("details.table:not([open])")) {
-    if (isShown(details.parentElement) && !details.querySelector("script.packed")) opened.push(details);
+    if (isShown(details.parentElement) && !details.querySelector("template")) opened.push(details);
   }
   for (const details of opened) details.open = true;
   for (const place of places()) if (isShown(place)) draw(place);
@@ -134,10 +135,10 @@ addEventListener("afterprint", () => { for (const details of opened.splice(0)) d
 // A view of a chapter, or a closed part, is unpacked when it is shown for the first time.
 const unpacking = new Map();
 function unpack(part) {
-  const packed = part.querySelector(":scope > script.packed");
+  const packed = part.querySelector(":scope > template");
   if (packed) {
-    unpacking.set(part, unzipped(packed).then(html => {
-      part.insertAdjacentHTML("beforeend", html);
+    unpacking.set(part, loaded.then(() => {
+      part.insertAdjacentHTML("beforeend", parts[packed.dataset.part]);
       prepare(part);
     }));
     packed.remove();
@@ -146,14 +147,10 @@ function unpack(part) {
 }
 
 function prepare(part) {
-  for (const script of part.querySelectorAll("script.figures")) {
-    Object.assign(figures, JSON.parse(script.textContent));
-    script.remove();
-  }
   for (const details of part.querySelectorAll("details.values")) {
     details.addEventListener("toggle", () => { if (details.open) showValues(details); });
   }
-  for (const packed of part.querySelectorAll("details > script.packed")) {
+  for (const packed of part.querySelectorAll("details > template")) {
     packed.parentElement.addEventListener("toggle", ({target}) => unpack(target));
   }
   for (const table of part.querySelectorAll("table.data")) {
@@ -166,7 +163,8 @@ function prepare(part) {
 
 const number = new Intl.NumberFormat("en", {maximumSignificantDigits: 5});
 
-function showValues(details) {
+async function showValues(details) {
+  await loaded;
   if (details.querySelector("table")) return;
   const id = details.dataset.figure;
   const table = document.createElement("table");
@@ -369,7 +367,7 @@ async function showViews() {
 }
 
 async function applyChoice() {
-  await showViews();
+  await Promise.all([loaded, showViews()]);
   const inShown = what => document.querySelectorAll(`:is(.view:not([hidden]), .opening) ${what}`);
   for (const panels of inShown(".panels")) {
     showOne([...panels.children], panel => panel.dataset.dtype === choice.type);

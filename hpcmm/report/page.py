@@ -134,32 +134,29 @@ def render(
 
 
 class Embedded:
-    """The figures of one page, which its script draws; the templates add them, and place them in parts."""
+    """The figures of a page and its parts that are shown later, compressed together: their texts repeat."""
 
     config = CONFIG
 
     def __init__(self):
-        self.taken: dict[str, Any] = {}
-        self.waiting: dict[str, Any] = {}
+        self.figures: dict[str, Any] = {}
+        self.parts: list[str] = []
 
     def add(self, where: str, figure: Figure) -> str:
         """Add a figure of a part of the page; return its identity."""
-        identity = unique(slug(f"{where}-{figure.name}"), self.taken)
-        self.taken[identity] = None
-        self.waiting[identity] = {"columns": packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
+        identity = unique(slug(f"{where}-{figure.name}"), self.figures)
+        self.figures[identity] = {"columns": packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
         return identity
 
-    def placed(self) -> Markup:
-        """Return the figures that were added since the last call, as an element that the script reads."""
-        figures, self.waiting = self.waiting, {}
-        text = json.dumps(figures, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
-        text = text.replace("<", "\\u003c")  # no text can end the element
-        return Markup(f'<script type="application/json" class="figures">{text}</script>' if figures else "")
-
     def packed(self, html: str) -> Markup:
-        """Return a part of the page with its figures, compressed: the script unpacks it when it is shown."""
-        text = drawing.compressed(html + self.placed())
-        return Markup('<script type="text/plain" class="packed">%s</script>') % Markup(text)
+        """Keep a part; return its place, where the script inserts it when it is shown."""
+        self.parts.append(html)
+        return Markup('<template data-part="%d"></template>') % (len(self.parts) - 1)
+
+    @property
+    def stored(self) -> str:
+        kept = {"parts": self.parts, "figures": self.figures}
+        return drawing.compressed(json.dumps(kept, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
 
 
 def slug(text: str) -> str:

@@ -1,7 +1,7 @@
 """Scaling over ranks, and the predictions of the cost model."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -271,8 +271,10 @@ def exchange_table(rows: Sequence[Row]) -> Table:
     return table("Exchanges, all ranks at once", rows, columns, leading=4)
 
 
-def over_ranks(sweep: str, rows: Sequence[Row], experiment: Experiment) -> list[tuple[str, Table, Sequence[Row]]]:
-    """Return the tables of a sweep over ranks, each with the kind of its files and its rows."""
+def over_ranks(
+    sweep: str, rows: Sequence[Row], experiment: Experiment
+) -> list[tuple[str, Callable[[Sequence[Row]], Table], Sequence[Row]]]:
+    """Return what makes the tables of a sweep over ranks, each with the kind of its files and its rows."""
     both = (experiment.scaling, experiment.predictions)
     gains, predicted = (analysis.row_dicts(each[each["sweep"] == sweep]) for each in both)
     known = (
@@ -280,7 +282,7 @@ def over_ranks(sweep: str, rows: Sequence[Row], experiment: Experiment) -> list[
         ("predictions", prediction_table, predicted),
         ("exchanges", exchange_table, links.exchanges(rows)),
     )
-    return [(kind, make(own), own) for kind, make, own in known if own]
+    return [each for each in known if each[-1]]
 
 
 CHAPTER = chapter(
