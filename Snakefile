@@ -39,7 +39,7 @@ os.environ.update(
 )
 
 try:
-    SITE = site.read(HERE / "profiles" / "slurm" / "site.yaml")
+    SITE = site.read(HERE / site.FILE)
     if IN_JOB:
         # a job follows the plan, even if its node has other devices
         PLAN = plan.read(RESULTS / "plan.json")
@@ -60,8 +60,8 @@ try:
         merge_into(EXPERIMENT, CHANGES)
         locate_files(EXPERIMENT, FILES[-1])
         with naming(FILES[-1]):
-            # the devices of this machine say nothing about a cluster, so auto means all devices of the config
-            PLAN = plan.make(EXPERIMENT) if ON_CLUSTER else plan.make(EXPERIMENT, backends.this_machine())
+            # the devices of this machine say nothing about a cluster
+            PLAN = plan.make(EXPERIMENT, SITE.machine() if ON_CLUSTER else backends.this_machine())
         BATCHES = [*PLAN.to_measure, *PLAN.sustained]
         for folder in [Path.cwd(), RESULTS, *{batch.file(RESULTS).parent for batch in BATCHES}]:
             require_writable(folder)

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from hpcmm.cli.checks import programs
-from hpcmm.cluster import commands, leftovers, queue, records, slurm, submit, watch
+from hpcmm.cluster import commands, leftovers, queue, records, site, slurm, submit, watch
 from hpcmm.cluster.records import Record
 from hpcmm.model import HpcmmError
 from hpcmm.system import surroundings
@@ -560,6 +560,26 @@ def test_a_job_with_more_memory_than_any_node_has_is_refused(faltering, answer, 
         why = "measure-a-b requests 22323 MB of memory on a node, and the largest node has 10847 MB"
         assert why in done.stderr and why in watch.first_errors(["a.log"])[0]
         assert records.read() == []
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gres", "known"),
+    [
+        ("echo '(null)'", "gpu", False),
+        ("echo fpga:2; echo '(null)'", "gpu:h200", False),
+        ("echo 'mps:100,gpu:h200:4(S:0-1)'; echo '(null)'", "gpu:h200", True),
+        ("echo '(null)'", site.NONE, True),
+        ("exit 1", "gpu", True),
+        (":", "gpu", True),
+    ],
+)
+def test_a_cluster_without_gpus_is_planned_without_them(faltering, nodes, gres, known):
+    faltering.program("sinfo", nodes)
+    machine = site.Site(gpu=gres).machine()
+    assert machine.missing.get("cuda", "") == (
+        "" if known else "no node of the cluster has the GRES gpu (gpu: in profiles/slurm/site.yaml)"
+    )
+    assert not machine.missing.get("cpu")
 
 
 def test_a_job_that_slurm_ends_before_it_starts_is_explained_in_its_log(faltering, capfd):

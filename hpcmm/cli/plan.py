@@ -12,10 +12,11 @@ from typing import Any
 from hpcmm import backends
 from hpcmm.bench.pace import Pace, learned
 from hpcmm.cli import init
+from hpcmm.cluster import site
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into, read_config
 from hpcmm.experiment.durations import EXPECTED_SHARE, estimate
-from hpcmm.model.devices import ANY, DEVICES
+from hpcmm.model.devices import DEVICES
 from hpcmm.model.measurement import Batch
 from hpcmm.system.reader import ConfigError, naming, parse
 from hpcmm.system.streams import tabulated
@@ -25,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = arguments.configfile or init.config()
     config = overridden(path, arguments.config)
     with naming(path):
-        machine = ANY if arguments.cluster else backends.this_machine()
+        machine = site.of_folder().machine() if arguments.cluster else backends.this_machine()
         planned = plan.make(config, machine)
     rows, records = [], learned(arguments.results)
     pace = Pace(records)

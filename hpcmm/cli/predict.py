@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import store
-from hpcmm.cluster.site import read
+from hpcmm.cluster import site
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.system.reader import schema_of
 from hpcmm.system.streams import tabulated
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "GB/s": 1e9, "TB/s": 1e12}
-SITE = Path("profiles/slurm/site.yaml")
 
 
 def link(text: str) -> tuple[float, float]:
@@ -65,7 +64,7 @@ def platform(arguments: argparse.Namespace) -> Any:
     from hpcmm.parallel.cost import Line
     from hpcmm.parallel.simulated import Platform
 
-    site = read(SITE) if SITE.exists() else None
+    cluster = site.of_folder()
     measured = None
     if arguments.timings:
         from hpcmm import analysis
@@ -75,7 +74,7 @@ def platform(arguments: argparse.Namespace) -> Any:
         measured = scaling.machine_of(columns, analysis.measurements(columns), arguments.dtype)
 
     def line(name: str) -> Line | None:
-        given = getattr(arguments, name) or (link(text) if site and (text := getattr(site, f"{name}_link")) else None)
+        given = getattr(arguments, name) or (link(text) if (text := getattr(cluster, f"{name}_link")) else None)
         return Line(given[0], 1 / given[1]) if given else None
 
     local = Line(0.0, 1 / arguments.rate / 1e12) if arguments.rate else measured and measured.local
@@ -88,7 +87,7 @@ def platform(arguments: argparse.Namespace) -> Any:
     for name, found in lines.items():
         if not found or not found.per_unit:
             raise HpcmmError(f"no rate of {needed[name]}")
-    return Platform(arguments.per_node or (site and site.ranks_per_node) or 8, **lines)
+    return Platform(arguments.per_node or cluster.ranks_per_node or 8, **lines)
 
 
 def prediction(name: str, shape, itemsize: int, ranks: int, on, simulate: bool) -> dict[str, Any]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcmm.cluster.commands import PATIENCE
+from hpcmm.cluster import commands
 from hpcmm.model import HpcmmError
-from hpcmm.model.devices import DEVICES
+from hpcmm.model.devices import ANY, DEVICES, Machine
 from hpcmm.model.measurement import Job
 from hpcmm.system.reader import parse, text_of
 
+FILE = Path("profiles/slurm/site.yaml")  # in a working folder
 CHECKING_COPIES = 8
 NONE = "none"  # no request: a cluster without GRES, or one that refuses --mem
 WITHOUT_REQUEST = ("gpu", "memory_mb")  # the keys that may be ``NONE``
@@ -35,7 +37,20 @@ class Site:
     modules: list = field(default_factory=list)
     launcher: str = "mpiexec"
     patience: int = 300
-    slurm_patience: int = PATIENCE
+    slurm_patience: int = commands.PATIENCE
+
+    def machine(self) -> Machine:
+        """Return the devices of the cluster: without GPUs if Slurm knows the GRES of its nodes and none is a GPU."""
+        where = [f"--partition={self.partition}"] if self.partition else []
+        try:
+            known = commands.check_output("sinfo", "--noheader", "--format=%G", *where).split()
+        except HpcmmError:  # no Slurm here, or one that does not answer: as before, all devices
+            return ANY
+        name = self.gpu.partition(":")[0]
+        if not known or name == NONE or any(re.search(rf"\b{re.escape(name)}\b", each) for each in known):
+            return ANY
+        reason = f"no node of the cluster has the GRES {name} (gpu: in profiles/slurm/site.yaml)"
+        return Machine({name: reason for name, device in DEVICES.items() if device.accelerator})
 
     def nodes(self, ranks: int) -> int:
         return math.ceil(ranks / self.ranks_per_node) if self.ranks_per_node else 1
@@ -77,6 +92,11 @@ class Site:
     def resources(self) -> dict[str, str]:
         names = {"slurm_partition": "partition", "slurm_account": "account", "qos": "qos", "constraint": "constraint"}
         return {name: value for name, field in names.items() if (value := getattr(self, field))}
+
+
+def of_folder() -> Site:
+    """Return the settings of the current folder, if it has any."""
+    return read(FILE) if FILE.exists() else Site()
 
 
 def read(path: Path) -> Site:
