@@ -57,14 +57,14 @@ def open(path: str | PathLike[str]) -> xarray.DataTree:
     """
     from pathlib import Path
 
-    from hpcmm.store.file import StoreError, require_readable
+    from hpcmm.store import StoreError, read
 
     try:
         import h5netcdf
         import xarray
     except ImportError as error:
         raise StoreError(f"{error.name} is not installed: pip install 'hpcmm[analysis]'") from error
-    require_readable(Path(path))
+    read(Path(path))  # its checksum is right
     try:
         return xarray.open_datatree(path, engine=h5netcdf.__name__)
     except (OSError, ValueError) as error:

@@ -149,62 +149,7 @@ def test_a_point_of_a_renamed_variant_is_measured_again(tmp_path):
     )
 
 
-# --- hostile files -----------------------------------------------------------------------------------------------
-
-
-def test_a_file_that_hangs_hdf5_is_an_error(tmp_path, monkeypatch):
-    """A right checksum does not help: the image may have been damaged before."""
-    path, whole = stored(tmp_path / "a.h5"), stored(tmp_path / "b" / "b.h5")
-    with changed(path, seal=False):
-        pass
-    content = bytearray(path.read_bytes())
-    heap = content.index(b"GCOL")
-    content[heap + 16 : heap + 32] = bytes(16)  # a free object of length 0, on which HDF5 hangs
-    path.write_bytes(content + store.file.SEAL + b"%08x" % zlib.crc32(content))
-    monkeypatch.setattr(store.file, "READ_SECONDS", 0)
-    reason = rf"a\.h5: damaged \(HDF5 did not finish reading it within \d s\); {store.file.AGAIN}"
-    with pytest.raises(StoreError, match=reason):
-        store.read(path)
-    assert store.fingerprints(path) == {}
-    assert store.fingerprints(whole), "the next file is read by another process"
-
-
-@pytest.fixture
-def reader(monkeypatch):
-    """A process of its own that reads files."""
-    reader = store.file.Reader()
-    monkeypatch.setattr(store.file, "READER", reader)
-    yield reader
-    reader.end()
-
-
-@pytest.mark.parametrize("crash", ["os.abort()", "os.kill(os.getpid(), 11)", "sys.exit(9)"])
-def test_a_file_that_crashes_hdf5_is_an_error(tmp_path, monkeypatch, reader, crash):
-    path = stored(tmp_path / "a.h5")
-    (tmp_path / "h5py").mkdir()
-    (tmp_path / "h5py" / "__init__.py").write_text(f"import os, sys\n{crash}\n")  # HDF5, as the child meets it
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(StoreError, match=r"a\.h5: damaged \(HDF5 crashed with status -?\d+ reading it\)"):
-        store.read(path)
-
-
-def test_a_reader_that_was_killed_starts_again(tmp_path, reader):
-    path = stored(tmp_path / "a.h5")
-    expected = store.fingerprints(path)
-    reader.process.kill()
-    assert store.fingerprints(path) == expected
-
-
-def test_an_interrupted_read_does_not_answer_the_next_one(tmp_path, monkeypatch, reader):
-    path, other = stored(tmp_path / "a.h5"), stored(tmp_path / "b" / "b.h5", batch_of([64], "cublas"))
-
-    def interrupted(pipe):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(store.file.pickle, "load", interrupted)
-        store.read(path)
-    assert list(store.read(other)["measurements"]["m"]) == [64, 64]
+# --- files that other programs changed ----------------------------------------------------------------------------
 
 
 def external(file, column, path):
@@ -254,35 +199,6 @@ def test_a_group_in_another_file_is_refused(tmp_path):
         del file["runs"]
         file["runs"] = h5py.ExternalLink(str(other), "runs")
     with pytest.raises(StoreError, match=r"a\.h5: .*runs: a link"):
-        store.read(path)
-
-
-@pytest.mark.parametrize(
-    ("column", "rows", "dtype"),
-    [
-        ("samples/kernel", 3 * 10**8, "f8"),
-        ("measurements/sweep", 2**31, h5py.string_dtype()),
-        ("measurements/sweep", 10, "S1000000000"),
-        ("runs/batch", 2**40, "S1"),
-    ],
-)
-def test_more_data_than_the_file_can_hold_is_refused_unread(tmp_path, column, rows, dtype):
-    path = stored(tmp_path / "a.h5")
-    with changed(path) as file:
-        del file[column]
-        file.create_dataset(column, (rows,), dtype, chunks=(10,), compression="gzip")
-    assert path.stat().st_size < 1_000_000
-    with pytest.raises(StoreError, match=rf"a\.h5: .*{column.replace('/', '.')}: \({rows},\) declared in a file of"):
-        store.read(path)
-
-
-def test_many_names_of_one_column_are_refused(tmp_path):
-    path = stored(tmp_path / "a.h5")
-    with changed(path) as file:
-        file.create_dataset("samples/much", (10**6,), "f8", chunks=(10**6,), compression="gzip")
-        for i in range(100):
-            file[f"samples/much{i}"] = file["samples/much"]
-    with pytest.raises(StoreError, match=r"a\.h5: .*samples\.much\d*: \(1000000,\) declared in a file of"):
         store.read(path)
 
 

@@ -7,25 +7,16 @@ marks a sealed file; its value is the length of the image.
 A file that ends with its seal is checked. One that only has the attribute was extended, truncated or changed after it
 was sealed, and is refused. A file with neither is another program's, and is taken as it is.
 
-A program that changes a file on purpose deletes the attribute. A right seal does not mean that the image is sound, and
-HDF5 may crash or never return on a damaged image. Another process, ``Reader``, therefore parses each image under a time
-limit.
+A program that changes a file on purpose deletes the attribute.
 """
 
 from __future__ import annotations
 
-import atexit
 import hashlib
-import math
 import os
-import pickle
-import signal
-import subprocess
-import sys
-import threading
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +48,6 @@ AGAIN = "if a run wrote it, run again"
 # texts is padded to its longest one, up to this size before compression.
 PADDED_ROWS = 200
 PADDED_BYTES = 32 * 2**20
-READ_SECONDS = 10  # limit of the processor time for reading a file, plus its size divided by
-READ_BYTES_PER_SECOND = 5_000_000
-# Maximum ratio of declared bytes to file size. gzip reaches 1,000 on one repeated value; measured runs reach 3.
-EXPANSION = 500
 
 
 class MissingError(ValueError):
@@ -176,15 +163,15 @@ def read(path: Path) -> Groups:
     """Read all groups as columns; texts are str without control characters.
 
     Raise StoreError if the file is missing, truncated, damaged, changed after it was written, not written by hpcmm, or
-    of another schema; if it refers to data in other files; or if it declares far more data than its size allows.
+    of another schema; or if it refers to data in other files.
     """
-    return READER.ask("groups", path)
+    return _parsed(path, _groups)
 
 
 def fingerprints(path: Path) -> dict[str, bool]:
     """Return whether each point of a file has a result, by its fingerprint; empty if the file cannot be read."""
     try:
-        return READER.ask("fingerprints", path)
+        return _parsed(path, _fingerprints)
     except StoreError:
         return {}
 
@@ -192,7 +179,7 @@ def fingerprints(path: Path) -> dict[str, bool]:
 def source(path: Path) -> str:
     """Return the digest of what a file was made from; empty if it has none or cannot be read."""
     try:
-        return READER.ask("source", path)
+        return _parsed(path, lambda file: str(file.attrs.get(SOURCE, "")))
     except StoreError:
         return ""
 
@@ -209,11 +196,6 @@ def checksum(path: Path) -> str:
 def page_source(timings: Path) -> str:
     """Return the HTML by which a page says from which timings file it was made."""
     return f'<meta name="timings" content="sha256 {checksum(timings)}">'
-
-
-def require_readable(path: Path) -> None:
-    """Check that a file can be read, before another library opens it in this process."""
-    READER.ask("nothing", path)
 
 
 def _image(path: Path) -> tuple[bytes, int | None]:
@@ -239,95 +221,9 @@ def _image(path: Path) -> tuple[bytes, int | None]:
     return image, end
 
 
-class Reader:
-    """Another process that parses images. It starts with the first file, and ends with this process."""
-
-    PROGRAM = "from hpcmm.store.file import serve; serve()"
-
-    def __init__(self):
-        self.lock, self.process = threading.Lock(), None
-        atexit.register(self.end)
-
-    def ask(self, what: str, path: Path) -> Any:
-        """Return what a function of ``PARSERS`` finds in a file."""
-        image, length = _image(path)
-        limit = math.ceil(READ_SECONDS + len(image) / READ_BYTES_PER_SECOND)
-        with self.lock:
-            code = 0
-            for _ in range(2):  # the process may also have been killed from outside
-                try:
-                    answer = self._exchange((what, path, image, length, limit))
-                    break
-                except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-                    code = self.end()
-                    if code == -signal.SIGPROF:
-                        raise StoreError(
-                            f"{path}: damaged (HDF5 did not finish reading it within {limit} s); {AGAIN}"
-                        ) from None
-                except OSError as error:
-                    raise StoreError(f"{path}: cannot be read, as no process can start: {error.strerror}") from error
-            else:
-                raise StoreError(f"{path}: damaged (HDF5 crashed with status {code} reading it); {AGAIN}")
-        if isinstance(answer, StoreError):
-            raise answer
-        return answer
-
-    def _exchange(self, request: tuple) -> Any:
-        if self.process is None:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-W", "ignore", "-c", self.PROGRAM],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        try:
-            pickle.dump(request, self.process.stdin)
-            self.process.stdin.flush()
-            return pickle.load(self.process.stdout)
-        except KeyboardInterrupt:  # the answer would be taken for that of the next file
-            self.process.kill()
-            self.end()
-            raise
-
-    def end(self) -> int:
-        """End the process; return its exit status."""
-        process, self.process = self.process, None
-        if process is None:
-            return 0
-        for pipe in (process.stdin, process.stdout):
-            with suppress(OSError):
-                pipe.close()
-        return process.wait()
-
-
-READER = Reader()
-
-
-def serve() -> None:
-    """Parse images until standard input ends: the program of ``Reader``.
-
-    A timer of the system ends this process if HDF5 does not return, also if nobody waits for it any more. It counts
-    processor time: on a busy machine a sound file takes longer.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    with suppress(EOFError):
-        while True:
-            what, path, image, length, limit = pickle.load(sys.stdin.buffer)
-            signal.setitimer(signal.ITIMER_PROF, limit)
-            try:
-                answer = _parsed(what, path, image, length)
-            except StoreError as error:
-                answer = error
-            except MemoryError:
-                answer = StoreError(f"{path}: out of memory")
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            pickle.dump(answer, sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
-            sys.stdout.buffer.flush()
-
-
-def _parsed(what: str, path: Path, image: bytes, length: int | None) -> Any:
-    """Apply a function of ``PARSERS`` to an image; ``length`` is the expected seal attribute, None without a seal."""
+def _parsed(path: Path, parse: Callable[[h5py.File], Any]) -> Any:
+    """Return what a function finds in a file of this schema, whose seal is right if it has one."""
+    image, length = _image(path)
     try:
         with h5py.File(h5py.h5f.open_file_image(image)) as file:
             if file.attrs.get("format") != FORMAT:
@@ -341,26 +237,28 @@ def _parsed(what: str, path: Path, image: bytes, length: int | None) -> Any:
                     f"{path}: extended, truncated or changed after it was written; {AGAIN}; "
                     f"if you changed it on purpose, delete its attribute {SEALED}"
                 )
-            return PARSERS[what](file, len(image))
-    except (StoreError, MemoryError):
+            return parse(file)
+    except StoreError:
         raise
+    except MemoryError as error:
+        raise StoreError(f"{path}: out of memory") from error
     except MissingError as error:
         raise StoreError(f"{path}: {error}: an earlier hpcmm wrote it, which can read it, or it was changed") from error
     except Exception as error:  # h5py raises many types for damaged files
         raise StoreError(f"{path}: truncated or damaged ({printable(str(error))}); {AGAIN}") from error
 
 
-def _fingerprints(file: h5py.File, size: int) -> dict[str, bool]:
+def _fingerprints(file: h5py.File) -> dict[str, bool]:
     names = ("variant", "contender", "algorithm", "contender_algorithm", "fingerprint", "reference")
-    columns = _columns(file, size)["measurements"]
+    columns = _columns(file)["measurements"]
     rows = zip(*(_values(columns[name]) for name in names), strict=True)
     return {row[4]: row[5] != UNCHECKED for row in rows if row[0] == row[1] and row[2] == row[3]}
 
 
-def _groups(file: h5py.File, size: int) -> Groups:
-    """Read the groups of a file of ``size`` bytes; numbers that were not measured then are NaN."""
+def _groups(file: h5py.File) -> Groups:
+    """Read the groups of a file; numbers that were not measured then are NaN."""
     groups = {}
-    for group, columns in _columns(file, size).items():
+    for group, columns in _columns(file).items():
         found = {name: _values(column) for name, column in columns.items()}
         numbers = (name for name, (kind, *_) in GROUPS[group].items() if kind == "f8")
         length = len(next(iter(found.values()), ()))
@@ -369,18 +267,9 @@ def _groups(file: h5py.File, size: int) -> Groups:
     return groups
 
 
-PARSERS = {
-    "groups": _groups,
-    "fingerprints": _fingerprints,
-    "source": lambda file, size: str(file.attrs.get(SOURCE, "")),
-    "nothing": lambda file, size: _groups(file, size) and None,
-}
-
-
-def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
-    """Find the columns of each group in a file of ``size`` bytes, without reading their data."""
+def _columns(file: h5py.File) -> dict[str, dict[str, h5py.Dataset]]:
+    """Find the columns of each group, without reading their data."""
     columns: dict[str, dict[str, h5py.Dataset]] = {}
-    declared = 0
     for group in GROUPS:
         members = _member(file, group)
         columns[group] = {name: _member(members, name) for name in members if not name.endswith("_index")}
@@ -395,9 +284,6 @@ def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
             text = h5py.check_string_dtype(column.dtype)
             if text is None and column.dtype.kind not in "iuf":
                 raise ValueError(f"{place}: {column.dtype}; allowed: text and numbers")
-            declared += max(1, column.size or 0) * column.dtype.itemsize
-            if declared > EXPANSION * size:
-                raise ValueError(f"{place}: {column.shape} declared in a file of {size} bytes")
     return columns
 
 
