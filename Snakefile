@@ -13,7 +13,6 @@ from hpcmm.cluster import site, slurm
 from hpcmm.bench import done, status
 from hpcmm.experiment.config import locate_files, merge_into, read_config
 from hpcmm.system.reader import naming, typed
-from hpcmm.model.measurement import Job
 from hpcmm.model import HpcmmError
 from hpcmm.store import require_writable
 
@@ -62,8 +61,7 @@ try:
         with naming(FILES[-1]):
             # the devices of this machine say nothing about a cluster
             PLAN = plan.make(EXPERIMENT, SITE.machine() if ON_CLUSTER else backends.this_machine())
-        BATCHES = [*PLAN.to_measure, *PLAN.sustained]
-        for folder in [Path.cwd(), RESULTS, *{batch.file(RESULTS).parent for batch in BATCHES}]:
+        for folder in [Path.cwd(), RESULTS, *{batch.file(RESULTS).parent for batch in PLAN.to_measure}]:
             require_writable(folder)
         done.mark(PLAN, RESULTS, MARKS)
         if ON_CLUSTER:
@@ -91,7 +89,6 @@ PROFILES = {done.profile_job(operation): operation for operation in PLAN.profile
 EXTENSIONS = ["--extension={}".format(path) for path in extensions.named(PLAN.config)]
 TURNS = {name: turn for job in PLAN.jobs for name, turn in plan.turns(job, PLAN.measuring).items()}
 JOBS = {name: turn.job for name, turn in TURNS.items()}
-JOBS.update((batch.name, Job((batch,))) for batch in PLAN.sustained)
 MEASURED = expand(DONE, job=[*JOBS, *PROFILES])
 
 
@@ -184,7 +181,6 @@ rule measure:
         "results/logs/{job}.log",
     wildcard_constraints:
         job=any_of(TURNS),
-    priority: 1  # before the sustained products
     threads: THREADS
     resources:
         **SITE.resources,
@@ -199,26 +195,6 @@ rule measure:
         '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.measure --results results --batch {params.batches} --patience $HPCMM_PATIENCE "
         '--visits {params.visits} --done {output} --failed {params.failed} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
-
-
-rule sustain:
-    output:
-        touch(DONE),
-    log:
-        "results/logs/{job}.log",
-    wildcard_constraints:
-        job=any_of(batch.name for batch in PLAN.sustained),
-    threads: THREADS
-    resources:
-        **SITE.resources,
-        **REQUESTED,
-    params:
-        file=lambda wildcards: job_of(wildcards).batches[0].file(RESULTS),
-    shell:
-        'MPIEXEC_TIMEOUT=$((2 * 60 * {resources.runtime})) "$HPCMM_JOBS/with_modules" $HPCMM_ALONE '
-        '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
-        "-m hpcmm.jobs.sustain --plan results/plan.json --batch {wildcards.job} --patience $HPCMM_PATIENCE "
-        '--output {params.file} 2>&1 | "$HPCMM_JOBS/show" {log}'
 
 
 rule profile:

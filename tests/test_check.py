@@ -18,15 +18,14 @@ import yaml
 from tasks import machine
 from timings import FAIL, measurement
 
-from hpcmm import backends, store
+from hpcmm import store
 from hpcmm.analysis import check, detection, health, peers
 from hpcmm.backends.cuda import presence
-from hpcmm.bench import sustained
 from hpcmm.cli import check as command
 from hpcmm.cli.main import main
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import validated
-from hpcmm.model import ALONE, contender_name
+from hpcmm.model import ALONE, HpcmmError, contender_name
 from hpcmm.model.measurement import Point, Sample
 from hpcmm.report import check as shown
 
@@ -540,81 +539,30 @@ def measured(mpiexec, folder, ranks, *arguments):
     return folder / "timings.h5"
 
 
-def lasting(mpiexec, folder, ranks, *arguments):
-    """The timings file of sustained products by ``mpi_programs/sustain.py``."""
-    done = mpiexec(ranks, PROGRAM.with_name("sustain.py"), folder, *arguments, timeout=200)
-    assert done.returncode == 0, done.stderr
-    return folder / "timings.h5"
+def test_products_for_minutes_are_a_sweep_whose_visits_are_judged_with_the_others(tmp_path, monkeypatch, capsys):
+    """Without them the check is not passed, and what was measured before is shown."""
+    asked, broken = [], []
 
+    def measure(arguments, experiment, where):
+        asked.append(experiment)
+        if broken and "lasting_product" in experiment["sweeps"]:
+            raise HpcmmError("no GPU is left")
+        return run(folder(folder(tmp_path, where.name), "results"), 3, 4)
 
-def test_sustained_products_are_counted_over_time(mpiexec, tmp_path, capsys):
-    path = lasting(mpiexec, tmp_path, 1, "cpu")
-    assert main(["check", str(path), "--html", str(tmp_path / "check.html"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert [each["dtype"] for each in found["sustained"]] == ["float32", "float64"]
-    assert all(each["products"] > 0 and each["wrong"] == 0 for each in found["sustained"])
-    columns = store.read(path)["sustained"]
-    assert (columns["flops"] == 2 * 256**3).all() and (np.diff(columns["seconds"]) > 0).all()
-    assert (columns["busy"][1:] <= np.diff(columns["seconds"])).all() and columns["seconds"][-1] > 25
-    assert {"sustained: product 256 float32", "sustained: product 256 float64"} <= {
-        each["measurement"] for each in found["findings"]
-    }
-    page = (tmp_path / "check.html").read_text()
-    texts = ("Sustained products in float32", "Sustained products in float64", "Counters of errors")
-    assert all(text in page for text in texts)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
-    if backends.missing(device):
-        pytest.skip(backends.missing(device))
-    path = lasting(mpiexec, tmp_path, 2, device, "wrong")
-    assert main(["check", str(path)]) == command.SLOW
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sustained: ")]
-    assert len(lines) == 2 and all(" slot 1" in line and "products in float" in line for line in lines), lines
-    sustained = store.read(path)["sustained"]
-    own = sustained["rank"] == 1
-    assert sustained["wrong"][own].sum() == (sustained["products"][own].sum() + 2) // 5  # two before the intervals
-    assert sustained["wrong"][sustained["rank"] == 0].sum() == 0
-    # a rank with a single interval cannot be compared, but its wrong product counts
-    (only, *_) = np.flatnonzero(own & (sustained["wrong"] > 0))
-    kept = ~own | (np.arange(len(own)) == only)
-    groups = store.read(path)
-    groups["sustained"] = {name: values[kept] for name, values in groups["sustained"].items()}
-    store.write_groups(tmp_path / "short.h5", groups)
-    assert main(["check", str(tmp_path / "short.h5")]) == command.SLOW
-    assert f"products in {sustained['dtype'][only]} are wrong" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_what_an_ended_job_measured_is_kept(mpiexec, tmp_path, capsys):
-    path = lasting(mpiexec, tmp_path, 2, "cpu", "ended")
-    main(["check", str(path)])
-    ranks = store.read(path)["sustained"]["rank"]
-    kept = (ranks == 1).sum()
-    assert 0 < kept <= 6 and (ranks == 0).sum() > 0  # two types, at most three intervals
-    for output in tmp_path.glob("*.1.jsonl"):  # killed within a line
-        *whole, last = output.read_text().splitlines(keepends=True)
-        output.write_text("".join(whole) + last[:7])
-    (other,) = plan.make(command.config(2, 1 / 60) | {"backends": "cpu"}, machine()).sustained
-    assert sustained.so_far(tmp_path / "sustained.h5", other) is None, "lines of another batch are not its own"
-    first = json.loads(next(tmp_path.glob("*.0.jsonl")).read_text().splitlines()[0])
-    batch = dataclasses.replace(other, fingerprint=first["fingerprint"])
-    groups = sustained.so_far(tmp_path / "sustained.h5", batch)
-    assert (groups["sustained"]["rank"] == 1).sum() == kept
-    assert np.isnan(groups["errors"]["after"][groups["errors"]["rank"] == 1]).all()
-
-
-@pytest.mark.parametrize("ranks", [1, 4])
-def test_sustained_products_are_planned_on_all_devices_of_a_kind(ranks):
-    for gpus, device in ((0, "cpu"), (8, "cuda")):
-        planned = plan.make(command.config(ranks, 10), machine("" if gpus else "no GPU", gpus=gpus))
-        (batch,) = planned.sustained
-        assert (batch.device, batch.ranks, sum(batch.predicted)) == (device, ranks, 600)
-        assert {point.scalars["beta"] for point in batch.points} == {0.0}
-        assert planned.batch(batch.name) == batch
-    assert plan.make(command.config(ranks), machine()).sustained == ()
+    monkeypatch.setattr(command, "measure", measure)
+    given = ["check", "--ranks", "4", "--minutes", "10", "--directory"]
+    assert main([*given, str(tmp_path / "one")]) == 0
+    first, last = asked
+    config, sweeps = validated(last)
+    (lasting,) = sweeps.values()
+    assert list(lasting.dtypes) == ["float32", "float64"] and lasting.scalars["beta"] == 0 and len(first["sweeps"]) > 3
+    assert first["sweeps"]["gpu_product"]["dtypes"] == ["float32", "float64", "bfloat16"]
+    assert config["measuring"]["max_seconds"] * len(lasting.dtypes) == 600
+    broken.append(True)
+    assert main([*given, str(tmp_path / "two")]) == command.SLOW
+    assert "lasting_product: no GPU is left" in capsys.readouterr().out
+    for minutes in ("-1", "nan", "inf", "1e9"):
+        assert main(["check", "--minutes", minutes]) == 1
 
 
 @pytest.mark.parametrize("ranks", [2, 8])

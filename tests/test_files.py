@@ -13,7 +13,7 @@ import pytest
 from batches import BATCH, HOST
 
 from hpcmm import store
-from hpcmm.bench import done, pace, sustained
+from hpcmm.bench import done, pace
 from hpcmm.bench.journal import Journal, glance, so_far
 from hpcmm.cluster import records, site, watch
 from hpcmm.experiment import plan
@@ -100,11 +100,10 @@ def test_a_reader_refuses_them_by_name(placed, name, read, error):
 
 
 def test_readers_that_can_do_without_a_file_go_on(placed, tmp_path, monkeypatch, capfd):
-    for name in ("paces.jsonl", "log", "b.0.jsonl", "report.html", "c.journal", ".snakemake/hpcmm/jobs/ab"):
+    for name in ("paces.jsonl", "log", "report.html", "c.journal", ".snakemake/hpcmm/jobs/ab"):
         placed(name)
     assert pace.learned(tmp_path) == []
     assert watch.first_errors([str(tmp_path / "log")]) == []
-    assert sustained.so_far(tmp_path / "b.h5", BATCH) is None
     assert glance(tmp_path / "c.h5", BATCH) is None
     assert not any(
         done.products(plan.make({"sweeps": {"one": {"operation": "sum", "sizes": [8]}}}), tmp_path, False).values()

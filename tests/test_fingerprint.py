@@ -110,9 +110,9 @@ def edit(monkeypatch, tmp_path):
         ("parallel/transports/peer.py", r"self.copies = backend.stream\(\)", "self.copies = None", ALL),
         ("parallel/scatter.py", r"broadcast\(self.group", "broadcast(self.ranks", ALL),
         ("model/launch.py", r'^    choice: str = ""', '    choice: str = "none"', ALL),
-        ("backends/cpu/device.py", r"@untimed\n    def vitals", "def vitals", CPU),
+        ("backends/cpu/device.py", r"@untimed\n    def describe", "def describe", CPU),
         # what decides neither a time nor a verdict
-        ("backends/cpu/device.py", r"def vitals", "def readings", set()),
+        ("backends/cpu/device.py", r'about."events"', 'about["counted"', set()),
         ("kernels/matmul/lessons/naive.cu", r"grid rounded up, bounds checks", "bounds checks", set()),
         ("operations/matmul.py", r'"""Return 2 m n k', '"""Count 2 m n k', set()),
         ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Columns, sustained
+from hpcmm.analysis import Columns
 from hpcmm.analysis.detection import compared
 from hpcmm.analysis.health import Check, Subject
 from hpcmm.analysis.peers import Times
@@ -54,19 +54,13 @@ def check(
         order = [others[each.identity] for each in subjects]
         measured = _with_visits(measured, times, order)
         broken, missing = [*broken, *faults], missing + failed
-    intervals, errors = sustained.intervals(columns), sustained.errors(columns)
-    lasting = sustained.times(intervals, len(subjects))
-    measured += [Times(name, np.log(seconds)) for name, seconds in lasting.items()]
-    faults, notes = sustained.faults(intervals, errors, [subject.name for subject in subjects])
-    if not measured and not broken and not faults:
+    if not measured and not broken:
         raise CheckError(f"no point has {len(subjects)} ranks")
     if detect is None:
         wanted = {times.sweep: DETECT for times in measured if times.accelerated and not times.together}
     else:
         wanted = {times.sweep: detect for times in measured if not times.together}
-    found = compared(subjects, measured, [*broken, *faults], reference, wanted)
-    whole = {"notes": (*found.notes, *notes), "missing": missing, "intervals": intervals, "errors": errors}
-    return dataclasses.replace(found, **whole)
+    return dataclasses.replace(compared(subjects, measured, broken, reference, wanted), missing=missing)
 
 
 def _with_visits(measured: Sequence[Times], more: Sequence[Times], order: Sequence[int]) -> list[Times]:
@@ -83,7 +77,7 @@ def _with_visits(measured: Sequence[Times], more: Sequence[Times], order: Sequen
 def _subjects(columns: Columns) -> tuple[Subject, ...]:
     """Return the devices of the ranks; all runs with the most ranks must have the same."""
     ranks = pd.DataFrame(dict(columns["ranks"])).drop_duplicates(["run", "rank"])
-    if not len(columns["measurements"]["variant"]) and not len(columns["sustained"]["rank"]):
+    if not len(columns["measurements"]["variant"]):
         raise CheckError("nothing was measured; the errors of the jobs are above or in the logs")
     if ranks.empty:
         raise CheckError("the timings file does not name the node of each rank; measure again with this version")

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from hpcmm import analysis
 from hpcmm.analysis import finite
 
 FORMAT, HISTORY = "hpcmm check reference", "hpcmm check history"
@@ -70,9 +68,9 @@ class Check:
 
     ``findings`` has one entry per measurement, device and standard (peers or reference). ``broken`` has a line for each
     fault: a wrong result, or points that were not measured. ``missing`` is the number of points of jobs that failed.
-    ``notes`` are sentences about measurements that could not be compared. ``intervals`` and ``errors`` are from
-    ``sustained``. ``spreads`` has, by measurement, how three or more devices differ: variance and degrees of freedom.
-    ``blind`` has the sweeps that cannot show the requested slowdown, each with the reason.
+    ``notes`` are sentences about measurements that could not be compared. ``spreads`` has, by
+    measurement, how three or more devices differ: variance and degrees of freedom. ``blind`` has the sweeps that cannot
+    show the requested slowdown, each with the reason.
     """
 
     subjects: tuple[Subject, ...]
@@ -80,8 +78,6 @@ class Check:
     broken: tuple[str, ...]
     notes: tuple[str, ...]
     missing: int = 0
-    intervals: pd.DataFrame = field(default_factory=pd.DataFrame)
-    errors: pd.DataFrame = field(default_factory=pd.DataFrame)
     spreads: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     blind: Mapping[str, str] = field(default_factory=dict)
 
@@ -146,17 +142,6 @@ class Check:
                 | {name: finite(getattr(each, name)) for name in ("seconds", "slowdown", "p", "least", "detectable")}
                 | {"slow": each.slow}
                 for each in self.findings
-            ],
-            "sustained": [
-                {"rank": int(rank), "dtype": dtype, "products": int(own["products"].sum())}
-                | {"wrong": int(own["wrong"].sum())}
-                | {name: finite(own[name].median()) for name in ("flops_per_second", "clock", "temperature", "power")}
-                for (rank, dtype), own in (self.intervals.groupby(["rank", "dtype"]) if len(self.intervals) else ())
-            ],
-            "errors": [
-                {"rank": int(row["rank"]), "counter": row["counter"]}
-                | {name: finite(row[name]) for name in ("before", "after")}
-                for row in analysis.row_dicts(self.errors)
             ],
             "broken": self.broken,
             "missing": self.missing,

@@ -9,6 +9,7 @@ import numpy as np
 
 from hpcmm.analysis.tidy import Columns, mapping, runs
 from hpcmm.experiment import plan
+from hpcmm.experiment.config import SCHEMA
 from hpcmm.model import contender_name
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS, dimensions
@@ -77,6 +78,7 @@ def plans(columns: Columns) -> Iterator[tuple[str, plan.Plan | ConfigError]]:
         try:
             if config.get("extensions"):  # files of another machine, whose code must not run here
                 raise ConfigError("it has extensions")
-            yield source, plan.make(json.loads(text))
+            known = {key: value for key, value in json.loads(text).items() if key in SCHEMA["properties"]}
+            yield source, plan.make(known)  # of other versions too
         except ConfigError as error:
             yield source, error

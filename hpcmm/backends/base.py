@@ -130,16 +130,8 @@ class Backend:
         """Return the known ``quantities.STATES`` of the device now."""
         return {}
 
-    @untimed
-    def vitals(self) -> dict[str, float]:
-        """Return the known ``quantities.VITALS`` of the device now; reading them may take milliseconds."""
-
     def energy(self) -> float:
         """Return the energy counter of the device in J; raise DeviceError if it cannot be read."""
-
-    @untimed
-    def errors(self) -> dict[str, float]:
-        """Return the available ``quantities.ERROR_COUNTERS`` of the device, counted since their reset."""
 
     # --- description
     @untimed

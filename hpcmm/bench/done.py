@@ -28,7 +28,6 @@ def jobs(planned: Plan, results: Path) -> dict[str, bool]:
     for job in planned.jobs:
         whole = all(is_complete(batch.file(results), batch) for batch in job.batches)
         found |= dict.fromkeys(turns(job, planned.measuring), whole)
-    found |= {batch.name: store.source(batch.file(results)) == batch.fingerprint for batch in planned.sustained}
     for operation in planned.profiled:
         parts = digest(list(planned.profile_parts(operation)))
         found[profile_job(operation)] = store.source(profile_file(results, operation)) == parts
@@ -45,7 +44,7 @@ def profile_file(results: Path, operation: str) -> Path:
 
 def source(planned: Plan, results: Path) -> str:
     """Return the digest of what the timings file of a plan is made from: the plan, and the files of its jobs."""
-    files = [batch.file(results) for batch in (*planned.to_measure, *planned.sustained)]
+    files = [batch.file(results) for batch in planned.to_measure]
     files += [profile_file(results, operation) for operation in planned.profiled]
     return digest([planned.fingerprint, *map(store.checksum, files)])
 

@@ -155,16 +155,14 @@ def ahead(results: Path, planned: plan.Plan) -> str:
     points = sum(len(state.batch.points) - state.done for state in waiting.values())
     done = sum(state.done for state in states)
     kept = f"{done} of {done + points} points are measured; " if done else ""
-    minutes = planned.config.get("sustain_minutes", 0)
-    then = f"; products for {minutes:g} min" if minutes else ""
     if not points:
-        return f"hpcmm: nothing to measure: {done} of {done} points are current{then}"
+        return f"hpcmm: nothing to measure: {done} of {done} points are current"
     left = estimate(
         sum(state.expected(pace) for state in waiting.values()), sum(state.seconds for state in waiting.values())
     )
     jobs_left, order = ("1 job", "") if jobs == 1 else (f"{jobs} jobs", ", one job after another")
     todo = "1 point" if points == 1 else f"{points} points"
-    return f"hpcmm: {kept}{todo} in {jobs_left} to measure, {left}{order}{then}"
+    return f"hpcmm: {kept}{todo} in {jobs_left} to measure, {left}{order}"
 
 
 class Others:

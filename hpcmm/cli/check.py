@@ -26,6 +26,7 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.jobs import collect
 from hpcmm.model import ALONE, HpcmmError
+from hpcmm.model.devices import DEVICES
 from hpcmm.parallel.links import MOST_OF_A_NODE
 from hpcmm.system import files, reader
 
@@ -38,6 +39,9 @@ RESULTS = Path("results")  # in the folder of the check
 ROUNDS = 4  # of measuring: the first, and more visits of the sweeps that cannot show the requested slowdown
 BETWEEN_GPUS = ["neighbours_nccl", "all_to_all_nccl"]
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
+LASTING = {True: 8192, False: 1024}  # sides of products for minutes, of accelerators and of CPUs
+MOST_REPETITIONS = SCHEMA["properties"]["measuring"]["properties"]["max_repetitions"]["maximum"]
+MOST_MINUTES = 2 * SCHEMA["properties"]["measuring"]["properties"]["max_seconds"]["maximum"] // 60
 MOST_RANKS = 8  # without --ranks, on a machine without GPUs
 
 
@@ -56,11 +60,10 @@ def share(text: str) -> float:
     return found
 
 
-def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
+def config(ranks: int) -> dict[str, Any]:
     """Return the experiment of a check: the same work on each rank, whatever their number.
 
-    Each rank draws its arrays and verifies them, so nothing grows with the ranks. About a minute on a CPU. ``minutes``
-    are those of sustained products.
+    Each rank draws its arrays and verifies them, so nothing grows with the ranks. About a minute on a CPU.
     """
 
     def work(operation: str, variant: str, sizes: list[int], algorithms: list[str], **more: Any) -> dict[str, Any]:
@@ -92,8 +95,20 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
     if ranks == 1:
         del sweeps["cpu_links"], sweeps["gpu_all_reduce"]
     measuring = {"visits": 3, "min_repetitions": 9, "max_repetitions": 60, "max_seconds": 0.6, "cache": "hot"}
-    experiment = {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
-    return experiment | {"sustain_minutes": minutes}
+    return {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
+
+
+def lasting(experiment: dict[str, Any], minutes: float, accelerated: bool) -> dict[str, Any]:
+    """Return the experiment that repeats products for some minutes, on GPUs if there are some.
+
+    The minutes are divided among the types, and those of a type among three visits, which show a device that becomes
+    slow when it is warm. Every result must have the bits of the first one, where the library promises it.
+    """
+    product = experiment["sweeps"]["gpu_product" if accelerated else "cpu_product"].copy()
+    product |= {"dtypes": ["float32", "float64"], "sizes": [LASTING[accelerated]], "beta": 0.0}
+    repetitions = dict.fromkeys(("min_repetitions", "max_repetitions"), MOST_REPETITIONS)
+    limits = {"visits": 3, "max_seconds": 60 * minutes / len(product["dtypes"]), "cache": "hot", **repetitions}
+    return experiment | {"measuring": limits, "sweeps": {"lasting_product": product}}
 
 
 def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
@@ -103,15 +118,15 @@ def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
         ranks = machine.count["cuda"] or min(MOST_RANKS, machine.count["cpu"])
     if ranks < 1:
         raise HpcmmError(f"--ranks: {ranks} is not allowed; allowed: 1 or more")
-    if not 0 <= arguments.minutes < float("inf"):
-        raise HpcmmError(f"--minutes: {arguments.minutes:g} is not allowed; allowed: 0 or more")
+    if not 0 <= arguments.minutes <= MOST_MINUTES:
+        raise HpcmmError(f"--minutes: {arguments.minutes:g} is not allowed; allowed: 0 to {MOST_MINUTES}")
     folder = arguments.directory or Path("check") / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
     timings = folder / RESULTS / TIMINGS
     if timings.exists():
         raise HpcmmError(
             f"{timings}: exists already; check it with: hpcmm check {timings}; or give another --directory"
         )
-    experiment = config(ranks, arguments.minutes)
+    experiment = config(ranks)
     return measure(arguments, experiment, folder), experiment
 
 
@@ -130,14 +145,17 @@ def measure(arguments: argparse.Namespace, experiment: dict[str, Any], folder: P
     return timings
 
 
-def with_more_visits(
+def with_more(
     arguments: argparse.Namespace,
     experiment: dict[str, Any],
     first: Path,
     judge: Callable[[Sequence[Columns]], Check],
     found: Check,
 ) -> Check:
-    """Measure further visits of the sweeps that cannot show the requested slowdown, while these help."""
+    """Measure further visits of the sweeps that cannot show the requested slowdown, while these help.
+
+    Then repeat products for the requested minutes; without a result of them, the check has a fault.
+    """
     from hpcmm.analysis.detection import SCATTER
 
     files = [store.read(first)]
@@ -146,13 +164,21 @@ def with_more_visits(
         if found.verdict != "inconclusive" or not sweeps:
             break
         print(f"more visits, round {number} of at most {ROUNDS}: {', '.join(sweeps)}", file=sys.stderr, flush=True)
-        again = experiment | {"sustain_minutes": 0, "sweeps": {name: experiment["sweeps"][name] for name in sweeps}}
+        again = experiment | {"sweeps": {name: experiment["sweeps"][name] for name in sweeps}}
         folder = first.parent.parent / f"round-{number}"
         try:
             files.append(store.read(measure(arguments, again, folder)))
             found = judge(files)
         except HpcmmError as error:  # such as jobs on other nodes; the verdict so far stands
-            return dataclasses.replace(found, notes=(*found.notes, f"no more visits: {error}"))
+            found = dataclasses.replace(found, notes=(*found.notes, f"no more visits: {error}"))
+            break
+    if arguments.minutes:
+        accelerated = any(DEVICES[name].accelerator for name in set(files[0]["measurements"]["device"]))
+        try:
+            long = lasting(experiment, arguments.minutes, accelerated)
+            found = judge([*files, store.read(measure(arguments, long, first.parent.parent / "lasting"))])
+        except HpcmmError as error:
+            found = dataclasses.replace(found, broken=(*found.broken, f"lasting_product: {error}"))
     return found
 
 
@@ -189,7 +215,7 @@ def run(arguments: argparse.Namespace) -> int:
     columns = store.read(path)
     found = judge([columns, *(store.read(timings_file(other)) for other in others if existing)])
     if experiment:
-        found = with_more_visits(arguments, experiment, path, judge, found)
+        found = with_more(arguments, experiment, path, judge, found)
     if arguments.write_reference:
         store.write_text(arguments.write_reference, json.dumps(found.reference(), indent=1) + "\n")
     past = remember(arguments.history, found, columns) if arguments.history else []

@@ -31,8 +31,6 @@ from hpcmm.parallel.preflight import GIB, largest_need
 from hpcmm.system import files
 from hpcmm.system.reader import ConfigError
 
-SUSTAINED = "_sustained"  # no name of a sweep begins so
-SUSTAINED_DTYPES = ("float32", "float64")
 # Points that one run of Nsight Compute profiles. A job that is killed loses the run in progress only.
 PROFILE_POINTS = 16
 MOST_HOURS = 720  # upper limit of a point's expected time
@@ -69,7 +67,7 @@ class Plan:
         return tuple(Job(tuple(members)) for jobs in groups.values() for members in jobs)
 
     def batch(self, name: str) -> Batch:
-        for batch in (*self.batches, *self.sustained):
+        for batch in self.batches:
             if batch.name == name:
                 return batch
         raise ConfigError(f"no batch {name!r}; planned are: {', '.join(b.name for b in self.batches)}")
@@ -87,27 +85,6 @@ class Plan:
             for point in batch.points
         )
         return [dict(zip(("sweep", "variant", "ranks", "reason"), row, strict=True)) for row in rows]
-
-    @property
-    def sustained(self) -> tuple[Batch, ...]:
-        """The sustained products of one-rank points: one batch on the most ranks of accelerators, else CPUs."""
-        minutes = self.config.get("sustain_minutes", 0)
-        devices = dict.fromkeys(batch.device for batch in self.to_measure)
-        accelerators = [name for name in devices if DEVICES[name].accelerator]
-        found = []
-        for device in accelerators or devices if minutes else ():
-            ranks = max(batch.ranks for batch in self.to_measure if batch.device == device)
-            product, shape, scalars = OPERATIONS["matmul"], (DEVICES[device].product,) * 3, {"alpha": 1.0, "beta": 0.0}
-            points = tuple(
-                Point(product.name, product.baseline(device, dtype).name, shape, dtype, 1, scalars)
-                for dtype in SUSTAINED_DTYPES
-            )
-            predicted = (60 * minutes / len(points),) * len(points)
-            seconds = STARTUP_SECONDS + sum(input_seconds(point) for point in points) + sum(predicted)
-            prints = tuple(of_point(point, self.measuring, self.transport, self.share_gpu) for point in points)
-            whole = digest([prints, minutes])
-            found.append(Batch(SUSTAINED, product.name, device, ranks, 1, points, prints, predicted, seconds, whole))
-        return tuple(found)
 
     @property
     def profiled(self) -> dict[str, tuple[Point, ...]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import store
-from hpcmm.bench import done, profiling, sustained
+from hpcmm.bench import done, profiling
 from hpcmm.bench.journal import so_far
 from hpcmm.experiment import plan
 from hpcmm.model import HpcmmError, contender_name
@@ -60,16 +60,6 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
         points, total = sum(count for _, count in batches), sum(len(batch.points) for batch, _ in batches)
         others = f" and {len(batches) - 1} more" if len(batches) > 1 else ""
         failed.append(f"{batches[0][0].name}{others}: {points} of {total} points {what}: {why}")
-    for batch in planned.sustained:
-        path = batch.file(results)
-        found = store.read(path) if complete[batch.name] else sustained.so_far(path, batch)
-        parts += [found] if found else []
-        if not complete[batch.name]:
-            why = why_it_ended(results, batch.name)
-            failed.append(f"{batch.name}: {'the products were ended early' if found else 'no products'}: {why}")
-            if not found:
-                row = {"sweep": batch.sweep, "variant": "products", "ranks": batch.ranks, "reason": f"failed: {why}"}
-                unmeasured.append(row | {"points": len(batch.points)})
     for operation in planned.profiled:
         path, job = done.profile_file(results, operation), done.profile_job(operation)
         if complete[job]:

@@ -22,7 +22,6 @@ class Device:
     libraries: tuple[str, ...]
     memory_mb: int  # host memory of a rank without arrays, in MB
     prepare_seconds: float  # upper bound of the seconds to load or compile a kernel
-    product: int  # side of the matrices of a sustained product, which takes some milliseconds
     # flops_per_second, baseline_flops_per_second: lower bounds in FLOP/s for our kernels and for the library; time
     # limits of jobs follow from them
     flops_per_second: float

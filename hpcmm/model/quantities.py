@@ -6,9 +6,8 @@ _TABLES = beside(__file__)
 PHASES = tuple(_TABLES["phases"])
 STATES, DATA, BITS = (_TABLES[name] for name in ("states", "data", "bits"))
 STALLS = _TABLES["stalls"]  # why a warp waits
-ENERGY, CPU_EVENTS, VITALS, ERROR_COUNTERS, RESOURCES = (
-    {name: tuple(row) for name, row in _TABLES[table].items()}
-    for table in ("energy", "cpu_events", "vitals", "error_counters", "resources")
+ENERGY, CPU_EVENTS, RESOURCES = (
+    {name: tuple(row) for name, row in _TABLES[table].items()} for table in ("energy", "cpu_events", "resources")
 )
 ERRORS = {
     f"{of}_{kind}": ("1", f"{what} error relative to the sum of magnitudes, on data {text} (NaN: no such pass)")

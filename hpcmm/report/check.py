@@ -8,7 +8,7 @@ from typing import Any
 
 from hpcmm import analysis, store
 from hpcmm.analysis.health import Check, Finding
-from hpcmm.report import formats, page, sheet, sustained, tables
+from hpcmm.report import formats, page, sheet, tables
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.vega import Figure, category, layer, layered, quantity, rounded, tooltip
 
@@ -146,9 +146,6 @@ def build(
     if links:
         text = "A cell is one direction of a link, while all links are busy. Cells without colour were not measured."
         sections.append(sheet.Section("Links", [text], links))
-    if len(check.intervals):
-        of_products = [sustained.table(check.intervals, names), sustained.errors_table(check.errors, names)]
-        sections.append(sheet.Section("Sustained", [], sustained.figures(check.intervals, names), of_products))
     if history:
         sections.append(sheet.Section("History", tables=[history_table(history)]))
     sections.append(sheet.Section("All measurements", folded=[table(check.findings, "All measurements")]))

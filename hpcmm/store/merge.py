@@ -124,7 +124,7 @@ def distinct(groups: Groups) -> Groups:
     names = [name for name in measurements if name in ("run", *IDENTITY) or name not in MEASUREMENTS]
     whats = [tuple(map(str, what)) for what in zip(*(measurements[name] for name in names), strict=True)]
     found = {what: i for i, what in reversed(list(enumerate(whats)))}  # as text, because NaN is not equal to NaN
-    for group in ("profiles", "ranks", "sustained", "errors"):
+    for group in ("profiles", "ranks"):
         rows = {tuple(map(str, row)): i for i, row in enumerate(zip(*groups[group].values(), strict=True))}
         kept = np.array(sorted(rows.values()), int)
         groups[group] = {name: values[kept] for name, values in groups[group].items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hpcmm.model.quantities import COUNTERS, ONCE, PHASES, RESOURCES, STATES, VITALS
+from hpcmm.model.quantities import COUNTERS, ONCE, PHASES, RESOURCES, STATES
 from hpcmm.system.reader import schema_of
 
 FORMAT = "hpcmm timings"
@@ -36,9 +36,6 @@ GROUPS["profiles"] = PROFILES = {
     **{name: MEASUREMENTS[name] for name in _OF_POINTS},
     **PROFILES,
     **{name: ("f8", unit, f"{text} ({metric})") for name, (unit, text, metric) in COUNTERS.items()},
-}
-GROUPS["sustained"] |= {
-    name: ("f8", unit, f"{text}, at the end of the interval (NaN: unknown)") for name, (unit, text) in VITALS.items()
 }
 # Columns that identify a measurement within a run, without those that the operation adds
 IDENTITY = ("sweep", "operation", "variant", "contender", "algorithm", "contender_algorithm")

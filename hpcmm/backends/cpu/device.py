@@ -108,7 +108,7 @@ class CpuBackend(Backend):
         threadpoolctl.threadpool_limits(threads)
 
     empty = shared_empty = staticmethod(memory.empty)
-    huge_pages, counted, errors = map(staticmethod, (memory.huge_pages, counters.counted, sensors.errors))
+    huge_pages, counted = staticmethod(memory.huge_pages), staticmethod(counters.counted)
 
     def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
         return memory.empty(shape, dtype)
@@ -205,13 +205,6 @@ class CpuBackend(Backend):
             self._flush = memory.empty((flush_bytes(self.caches, self.threads),), np.uint8)
             self._flush.fill(1)  # pages that were never written are one page of zeros
         return self._fill_caches(self._flush.ctypes.data, self._flush.nbytes, self.threads)
-
-    @untimed
-    def vitals(self) -> dict[str, float]:
-        found = sensors.vitals()
-        with contextlib.suppress(DeviceError):
-            found["energy"] = self.energy()
-        return found
 
     def energy(self) -> float:
         return self._energy.joules()

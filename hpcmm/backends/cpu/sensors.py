@@ -1,18 +1,14 @@
-"""Frequency, temperature, energy and memory errors of the host, where Linux provides them."""
+"""The energy of the host, where Linux provides it."""
 
 from __future__ import annotations
 
 import contextlib
 from pathlib import Path
 
-import psutil
-
-from hpcmm.model import DeviceError, untimed
+from hpcmm.model import DeviceError
 
 ROOT = Path("/")  # of the files below
 POWERCAP = "sys/class/powercap"
-CHIPS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")  # drivers of sensors in processors
-EDAC = {"ecc_corrected": "ce_count", "ecc_uncorrected": "ue_count"}
 
 
 class Energy:
@@ -49,28 +45,3 @@ def counts(zone: Path) -> bool:
         name = (zone / "name").read_text().strip()
         return name.startswith("package") or name == "dram"
     return False
-
-
-@untimed
-def vitals() -> dict[str, float]:
-    """Return the mean frequency of the cores and the highest temperature of the processors."""
-    found = {}
-    with contextlib.suppress(OSError, NotImplementedError, AttributeError):
-        found["clock"] = psutil.cpu_freq().current * 1e6
-    with contextlib.suppress(OSError, AttributeError):
-        sensors = psutil.sensors_temperatures()
-        temperatures = [sensor.current for chip in CHIPS for sensor in sensors.get(chip, ())]
-        if temperatures:
-            found["temperature"] = max(temperatures)
-    return found
-
-
-@untimed
-def errors() -> dict[str, float]:
-    """Return the memory errors that EDAC has counted since the boot."""
-    found = {}
-    for name, file in EDAC.items():
-        with contextlib.suppress(OSError, ValueError):
-            values = [int(path.read_text()) for path in ROOT.glob(f"sys/devices/system/edac/mc/mc*/{file}")]
-            found |= {name: float(sum(values))} if values else {}
-    return found

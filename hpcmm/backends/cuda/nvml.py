@@ -1,9 +1,8 @@
-"""What NVML reports about a GPU: properties, clocks, power, temperature, energy and errors."""
+"""What NVML reports about a GPU: properties, clocks, power, temperature and energy."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -56,33 +55,6 @@ STATE: dict[str, Callable[[Any], float]] = {
 }
 
 
-def field_value(handle: Any, field: int) -> int:
-    """Return a field of NVML that is an unsigned integer."""
-    (found,) = pynvml.nvmlDeviceGetFieldValues(handle, [field])
-    if found.nvmlReturn != pynvml.NVML_SUCCESS:
-        raise pynvml.NVMLError(found.nvmlReturn)
-    is_int = found.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
-    return found.value.uiVal if is_int else found.value.ullVal
-
-
-def ecc_errors(handle: Any, kind: int) -> int:
-    return pynvml.nvmlDeviceGetTotalEccErrors(handle, kind, pynvml.NVML_AGGREGATE_ECC)
-
-
-# How NVML reads ``quantities.ERROR_COUNTERS``
-ERRORS: dict[str, Callable[[Any], int]] = {
-    "ecc_corrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-    "ecc_uncorrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
-    "rows_remapped_corrected": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[0],
-    "rows_remapped_uncorrected": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[1],
-    "pcie_replays": lambda gpu: pynvml.nvmlDeviceGetPcieReplayCounter(gpu),
-    "nvlink_flit_errors": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL),
-    "nvlink_data_errors": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL),
-    "nvlink_replays": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL),
-    "nvlink_recoveries": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL),
-}
-
-
 def readable(sources: Mapping[str, Callable[[Any], Any]], handle: Any) -> dict[str, Any]:
     """Return the values that a GPU, its driver and the binding provide."""
     found = {}
@@ -99,29 +71,6 @@ def compute_processes(pci_buses: Iterable[str]) -> list[int]:
     pynvml.nvmlInit()
     handles = map(pynvml.nvmlDeviceGetHandleByPciBusId, pci_buses)
     return [readable(NVML, handle).get("compute_processes", 0) for handle in handles]
-
-
-class XidErrors:
-    """Xid errors of a GPU since this object was made; NVMLError if NVML has no such events for this GPU.
-
-    The driver writes them to the kernel's log, which only root may read. NVML reports them as events to any user.
-    """
-
-    def __init__(self, handle: Any):
-        self._events, self._count = pynvml.nvmlEventSetCreate(), 0
-        try:
-            pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
-        except pynvml.NVMLError:
-            pynvml.nvmlEventSetFree(self._events)
-            raise
-
-    def count(self) -> int:
-        while True:
-            try:
-                pynvml.nvmlEventSetWait_v2(self._events, 0)
-            except pynvml.NVMLError_Timeout:
-                return self._count
-            self._count += 1
 
 
 class Sensors:
@@ -149,24 +98,8 @@ class Sensors:
         self._read_at = time.perf_counter()
         return self._state
 
-    @untimed
-    def vitals(self) -> dict[str, float]:
-        found = {"clock" if name == "sm_clock" else name: value for name, value in self.state().items()}
-        with contextlib.suppress(DeviceError):
-            found["energy"] = self.energy()
-        return found
-
     def energy(self) -> float:
         try:
             return pynvml.nvmlDeviceGetTotalEnergyConsumption(self._nvml) * 1e-3
         except pynvml.NVMLError as error:
             raise DeviceError(f"NVML has no energy counter for {self.uuid}: {error}") from error
-
-    @untimed
-    def errors(self) -> dict[str, float]:
-        xid = {"xid": lambda gpu: self._xid_errors.count()}
-        return {name: float(value) for name, value in readable(ERRORS | xid, self._nvml).items()}
-
-    @functools.cached_property
-    def _xid_errors(self) -> XidErrors:
-        return XidErrors(self._nvml)
