@@ -68,9 +68,9 @@ def _with_visits(measured: Sequence[Times], more: Sequence[Times], order: Sequen
     found = {times.name: times for times in measured}
     for times in more:
         logs = times.logs[order]
-        if known := found.get(times.name):
-            logs = np.hstack([known.logs, logs])
-        found[times.name] = dataclasses.replace(times, logs=logs, scatter=() if known else times.scatter)
+        if before := found.get(times.name):
+            logs = np.hstack([before.logs, logs])
+        found[times.name] = dataclasses.replace(times, logs=logs, scatter=() if before else times.scatter)
     return list(found.values())
 
 

@@ -78,7 +78,7 @@ def plans(columns: Columns) -> Iterator[tuple[str, plan.Plan | ConfigError]]:
         try:
             if config.get("extensions"):  # files of another machine, whose code must not run here
                 raise ConfigError("it has extensions")
-            known = {key: value for key, value in json.loads(text).items() if key in SCHEMA["properties"]}
-            yield source, plan.make(known)  # of other versions too
+            keys = {key: value for key, value in json.loads(text).items() if key in SCHEMA["properties"]}
+            yield source, plan.make(keys)  # of other versions too
         except ConfigError as error:
             yield source, error

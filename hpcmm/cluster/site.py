@@ -101,20 +101,20 @@ def of_folder() -> Site:
 
 def read(path: Path) -> Site:
     defaults = Site()
-    known = {each.name: type(getattr(defaults, each.name)) for each in dataclasses.fields(Site)}
+    types = {each.name: type(getattr(defaults, each.name)) for each in dataclasses.fields(Site)}
     entries = parse(text_of(path), path) or {}
     if not isinstance(entries, dict):
         raise HpcmmError(f"{path}: {entries!r}; allowed: keys with values")
     for key, value in entries.items():
-        if key not in known:
-            raise HpcmmError(f"{path}: unknown key {key!r}; allowed: {', '.join(known)}")
+        if key not in types:
+            raise HpcmmError(f"{path}: unknown key {key!r}; allowed: {', '.join(types)}")
         least = 1 if key in ("cpus_per_rank", "slurm_patience") else 0
         texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
         if value == NONE and key in WITHOUT_REQUEST:
             continue
         if value is not None and (
-            type(value) is not known[key] or (known[key] is int and value < least) or (known[key] is list and not texts)
+            type(value) is not types[key] or (types[key] is int and value < least) or (types[key] is list and not texts)
         ):
-            allowed = {str: "a string", int: f"an integer of at least {least}", list: "a list of strings"}[known[key]]
+            allowed = {str: "a string", int: f"an integer of at least {least}", list: "a list of strings"}[types[key]]
             raise HpcmmError(f"{path}: {key}: {value!r}; allowed: {allowed}")
     return Site(**{key: value for key, value in entries.items() if value not in (None, "")})

@@ -118,7 +118,7 @@ def add(module: ModuleType, path: Path) -> None:
         for dtype, computing in dtypes.items():
             if dtype.name not in DTYPES:
                 insert(DTYPES, dtype, path)
-            operation = known(name, path)
+            operation = operation_of(name, path)
             ladder = tuple(
                 dataclasses.replace(each, dtypes=(*operation.dtypes_of(each), dtype.name))
                 if each.name in computing and dtype.name not in each.dtypes
@@ -129,7 +129,7 @@ def add(module: ModuleType, path: Path) -> None:
 
 
 def add_variants(name: str, variants: Iterable[Variant], path: Path) -> None:
-    operation = known(name, path)
+    operation = operation_of(name, path)
     for variant in variants:
         if variant.name in {each.name for each in operation.ladder}:
             raise ExtensionError(f"extension {path}: {name} has a variant {variant.name!r} already")
@@ -142,7 +142,7 @@ def insert(table: dict[str, Any], record: Any, path: Path) -> None:
     table[record.name] = record
 
 
-def known(name: str, path: Path) -> Operation:
+def operation_of(name: str, path: Path) -> Operation:
     if name not in OPERATIONS:
         raise ExtensionError(f"extension {path}: {name!r} is unknown; allowed: {', '.join(OPERATIONS)}")
     return OPERATIONS[name]

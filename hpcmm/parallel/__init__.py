@@ -46,7 +46,7 @@ def algorithms_of(operation: Operation) -> tuple[Algorithm, ...]:
 
 def algorithm_of(operation: Operation, name: str) -> Algorithm:
     """Return an algorithm by name; raise HpcmmError if none of that name suits the operation."""
-    known = {algorithm.name: algorithm for algorithm in algorithms_of(operation)}
-    if name not in known:
-        raise HpcmmError(f"algorithm {name!r} does not suit {operation.name}; allowed: {', '.join(known) or 'none'}")
-    return known[name]
+    suited = {algorithm.name: algorithm for algorithm in algorithms_of(operation)}
+    if name not in suited:
+        raise HpcmmError(f"algorithm {name!r} does not suit {operation.name}; allowed: {', '.join(suited) or 'none'}")
+    return suited[name]

@@ -122,7 +122,7 @@ def preflight(
     that would fit (empty if the point fits), and whether the textbook algorithm is measured beside the point's own: it
     is the baseline, and both fit.
     """
-    known = {algorithm.name: algorithm for algorithm in algorithms}
+    by_name = {algorithm.name: algorithm for algorithm in algorithms}
     name = socket.gethostname()
     memories = [(f"host {name}", host_free())]
     if not backend.in_host_memory:
@@ -132,12 +132,12 @@ def preflight(
     for point in points:
         if memory_key(point) in found:
             continue
-        why = lacks(point, [known[point.algorithm]])
+        why = lacks(point, [by_name[point.algorithm]])
         if why:
             fit = [each.name for each in algorithms if not each.part and not lacks(point, [each])]
             why = f"needs {why}; " + (f"would fit: {', '.join(fit)}" if fit else "no algorithm would fit")
-        own = known[point.algorithm]
-        beside = own.name == TEXTBOOK or (own.baseline and not lacks(point, [own, known[TEXTBOOK]]))
+        own = by_name[point.algorithm]
+        beside = own.name == TEXTBOOK or (own.baseline and not lacks(point, [own, by_name[TEXTBOOK]]))
         found[memory_key(point)] = why, not why and beside
     return {point.key: found[memory_key(point)] for point in points}
 
