@@ -163,6 +163,67 @@ def test_a_wrong_c_kernel_is_found(name, mistake):
         assert searches.overflow(task).found == ("" if mistake == 0 else guards.OVERFLOW)
 
 
+LONG = {
+    "product.c": """void product(const float *A, const float *B, float *C, int m, int n, int k)
+{
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) {
+            float sum = 0;
+            for (int p = 0; p < k; ++p)
+                sum += A[i * k + p] * B[p * n + j];
+            C[i * n + j] = sum;
+        }
+}
+""",
+    "total.c": """#include <stddef.h>
+float total(const float *x, size_t n)
+{
+    float sum = 0;
+    for (int i = 0; i < n; ++i)
+        sum += x[i];
+    return sum;
+}
+""",
+    "add.cu": """__global__ void add(const float *x, const float *y, float *z, size_t n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        z[i] = x[i] + y[i];
+}
+""",
+    "total.cu": """__global__ void total(const float *x, float *sums, size_t n)
+{
+    __shared__ float s[256];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    s[threadIdx.x] = i < n ? x[i] : 0;
+    for (int step = 128; step > 0; step /= 2) {
+        __syncthreads();
+        if (threadIdx.x < step)
+            s[threadIdx.x] += s[threadIdx.x + step];
+    }
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] = s[0];
+}
+""",
+}
+WIDER = [("int i = 0", "size_t i = 0"), ("[i * k", "[(size_t)i * k"), ("int i = block", "size_t i = (size_t)block")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("right", [False, True], ids=["int", "size_t"])
+def test_indices_beyond_32_bits_are_tried_in_packed_arrays(tmp_path, command, forgotten, name, right):
+    text = LONG[name]
+    for before, after in WIDER if right else ():
+        text = text.replace(before, after)
+    assert (text == LONG[name]) == (not right)
+    (tmp_path / name).write_text(text)
+    how = ["--on-host"] if name.endswith(".cu") else ["--sizes", "8"]
+    (kernel,) = json.loads(command("bench", name, *how, "--json", folder=tmp_path).stdout)["kernels"]
+    noted = guards.OVERFLOW if "product" in name else guards.OVERFLOW_OF_VECTORS
+    assert kernel["passed"] and (noted in kernel["note"]) == (not right), kernel
+
+
 CRASHES = """
 void matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
             int ldc, int threads)

@@ -116,15 +116,30 @@ def overflow(kernel: Callable[..., HostKernel], task: Task) -> str:
         small, columns = far
         line = wrong(kernel, small, small, ORDERS[0], columns)
         return "" if line is None else guards.OVERFLOW + line
-    if not {"ROWS", "COLUMNS"} <= task.macros.keys():
+    if {"ROWS", "COLUMNS"} <= task.macros.keys():
+        tile = task.macros["ROWS"], task.macros["COLUMNS"]
+        near, long = (guards.at(task, shape) for shape in ((2 * tile[0], 2 * tile[1], 1), (*FAR, 1)))
+        text, rest = guards.OVERFLOW, long.shape[2:]
+    elif guards.has_long_vectors(task) and "BLOCK" in task.macros:
+        tile = (task.macros["BLOCK"] * task.macros["PER_THREAD"],)
+        near, long = (guards.at(task, (n,)) for n in (2 * tile[0], 2**31 + tile[0]))
+        text, rest = guards.OVERFLOW_OF_VECTORS, ()
+    else:
         return ""
-    tile = task.macros["ROWS"], task.macros["COLUMNS"]
-    near, long = (guards.at(task, shape) for shape in ((2 * tile[0], 2 * tile[1], 1), (*FAR, 1)))
-    if math.prod(tile) * long.shape[2] > MOST_IN_BLOCK:
+    if math.prod((*tile, *rest)) > MOST_IN_BLOCK or not (covered(near, tile) and covered(long, tile)):
         return ""
-    parts = [dataclasses.replace(task, shape=(*tile, each.shape[2])) for each in (near, long)]
+    parts = [dataclasses.replace(task, shape=(*tile, *each.shape[len(tile) :])) for each in (near, long)]
     line = wrong(kernel, long, parts[1], LAST) if wrong(kernel, near, parts[0], LAST) is None else None
-    return "" if line is None else guards.OVERFLOW + line
+    return "" if line is None else text + line
+
+
+def covered(task: Task, tile: tuple[int, ...]) -> bool:
+    """Return whether each block has one tile of the largest launch of a task."""
+    zeros = {operand: np.zeros((), task.storage(operand)) for operand in task.operation.operands}
+    arrays = {operand.name: np.broadcast_to(zero, task.shape_of(operand)) for operand, zero in zeros.items()}
+    arrays |= {name: needed.placeholder for name, needed in task.workspace.items()}
+    blocks = max((math.prod(launch.grid) for launch in task.geometry.launches(task, arrays)), default=0)
+    return blocks * math.prod(tile) >= math.prod(task.shape[: len(tile)])
 
 
 def wrong(kernel: Callable[..., HostKernel], task: Task, part: Task, order: str, columns: int = 0) -> str | None:
@@ -132,17 +147,16 @@ def wrong(kernel: Callable[..., HostKernel], task: Task, part: Task, order: str,
     inputs = part.operation.draw(np.random.default_rng(0), part)
     arrays, parts = {}, {}
     for operand in task.operation.operands:
-        shape, storage, (rows, length) = task.shape_of(operand), task.storage(operand), part.shape_of(operand)
-        row = columns or shape[1]
-        memory = untouched(shape[0] * row * storage.itemsize).view(storage).reshape(shape[0], row)
-        arrays[operand.name] = memory[:, : shape[1]]
-        parts[operand.name] = arrays[operand.name][-rows:, -length:]
+        shape, storage = task.shape_of(operand), task.storage(operand)
+        whole = (*shape[:-1], columns or shape[-1]) if len(shape) > 1 else shape
+        memory = untouched(math.prod(whole) * storage.itemsize).view(storage).reshape(whole)
+        arrays[operand.name] = memory[:, : shape[1]] if len(shape) > 1 else memory
+        parts[operand.name] = arrays[operand.name][(..., *(slice(-size, None) for size in part.shape_of(operand)))]
         parts[operand.name][...] = inputs.get(operand.name, 0)
-    arrays |= {name: poison(needed.shape, needed.dtype) for name, needed in task.workspace.items()}
-    if order == LAST:  # each block has a tile
-        blocks = sum(math.prod(launch.grid) for launch in task.geometry.launches(task, arrays))
-        if blocks * math.prod(part.shape[:2]) < math.prod(task.shape[:2]):
-            return ""
+    # alone, the last block finds zeros where others would have written
+    for name, needed in task.workspace.items():
+        zeros = untouched(needed.nbytes).view(needed.dtype).reshape(needed.shape)
+        arrays[name] = zeros if order == LAST else poison(needed.shape, needed.dtype)
     try:
         launch_all(kernel, task, arrays, order)
     except KernelError as error:

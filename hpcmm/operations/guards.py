@@ -24,6 +24,9 @@ COLUMNS = (0, 0, 3, 4, 8)  # padding of the rows of a matrix; drawn
 LARGE = 2.0**100  # factor of the numbers of an extreme
 DIGITS, MOST_OF_DIGITS = {"float64": 30, "int32": 12}, 2**15  # further binary digits of terms, and their number
 OVERFLOW = "an index overflows 32 bits: wrong if rows * leading dimension reaches 2^31"
+OVERFLOW_OF_VECTORS = "an index overflows 32 bits: wrong from 2^31 elements on"
+VECTORS = ("reduction", "vector_add", "copy")  # the kernels of these
+MOST_FAR = 2**32  # multiply-adds of a product with such indices, which take seconds on a CPU
 ALIGNMENT = 256  # of regions, as the allocator of a GPU has it
 
 
@@ -135,6 +138,29 @@ def far_apart(task: Task) -> tuple[Task, int] | None:
     small = at(task, (5,) * len(task.operation.dimensions))
     least = min(small.shape[task.operation.dimensions.index(row)] for row in rows)
     return small, (2**32 // (least - 1) // 1024 + 1) * 1024
+
+
+def has_long_vectors(task: Task) -> bool:
+    """Return whether a kernel on vectors may run with zeros before the last elements, and without a copy of them."""
+    overwrites = task.variant.contract and task.variant.contract.overwrites
+    return task.operation.kernels in VECTORS and task.operation.combination == "sum" and not overwrites
+
+
+def far_packed(task: Task) -> tuple[Task, Task] | None:
+    """Return a task of packed arrays whose last elements have indices beyond 2^31, and its part that is not zero.
+
+    Its result is small, because a CPU has to write all of it: rows of A are long, and of vectors only sums are.
+    """
+    contract = task.variant.contract or Contract()
+    if has_long_vectors(task) and task.operation.kernels == "reduction":
+        far, part = (at(task, (n,)) for n in (2**31 + 1000, 1000))
+        return (far, part) if far.shape[0] > 2**31 else None
+    if len(task.operation.dimensions) < 3 or not contract.packed:
+        return None
+    part = at(task, (2, 1, 29))
+    m, n, k = part.shape
+    far = at(task, (m, n, 2**31 // m + k))
+    return (far, part) if m > 1 and far.shape[:2] == (m, n) and math.prod(far.shape) <= MOST_FAR else None
 
 
 def most_bytes(task: Task) -> int:

@@ -35,24 +35,29 @@ FRAME = re.compile(r"^    #\d+ \S+ in .+? (\S+?):(\d+)", re.MULTILINE)
 UNDEFINED = re.compile(r"^(\S+?):(\d+):\d+: runtime error: (.*)", re.MULTILINE)
 CHECKED = ("-O0", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 TYPES = {"i4": "int", "u4": "unsigned", "i8": "long long", "u8": "unsigned long long", "f4": "float", "f8": "double"}
+FAST = ("-O3", "-ffast-math", "-fwrapv")  # integers overflow as at -O0
 THREADS, SECONDS = 4, 60
 SIZES = {3: (37, 29, 41), 2: (37, 41), 1: (10007,)}  # of the run that is searched, by the number of dimensions
 FAILED_TO_RUN = 3  # exit status of the program without enough address space
 
-PROGRAM = """#include <stdio.h>
+PROGRAM = """#define _GNU_SOURCE
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 extern void {name}({types});
-static char *placed(FILE *file, size_t rows, size_t bytes, size_t step)
+/* Return an array in untouched memory, with the rows of a file after so many bytes. */
+static char *placed(FILE *file, size_t before, size_t rows, size_t bytes, size_t step)
 {{
     const int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    char *const at = mmap(0, rows * step + 64, PROT_READ | PROT_WRITE, kind, -1, 0);
-    if (at == MAP_FAILED)
+    char *const begin = mmap(0, before + rows * step + 64, PROT_READ | PROT_WRITE, kind, -1, 0);
+    char *const at = begin + before;
+    if (begin == MAP_FAILED)
         exit(3);
+    madvise(begin, before, MADV_HUGEPAGE);  /* reading zeros is then fast */
     for (size_t row = 0; row < rows; ++row)
         if (fread(at + row * step, 1, bytes, file) != bytes)
             exit(3);
-    return at;
+    return begin;
 }}
 int main(int count, char **files)
 {{
@@ -130,37 +135,53 @@ def crash(task: Task) -> Search:
 
 
 def overflow(task: Task) -> Search:
-    """Search a C kernel for indices that overflow 32 bits, with rows that are far apart in untouched memory."""
-    far = guards.far_apart(task)
-    if far is None:
+    """Search a C kernel for indices that overflow 32 bits.
+
+    Rows are far apart in untouched memory; packed rows are long, and so are vectors.
+    """
+    if far := guards.far_apart(task):
+        (task, columns), options, part = far, ("-O0",), None
+    elif packed := guards.far_packed(task):
+        (task, part), options, columns = packed, FAST, 0
+    else:
         return Search()
     with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
         try:
-            done, verdict = run(*far, ("-O0",), Path(folder))
+            done, verdict = run(task, columns, options, Path(folder), part)
         except (Unable, subprocess.TimeoutExpired) as error:
             return Search(not_made=str(error))
     if done.returncode == FAILED_TO_RUN:
         return Search(not_made="too little address space")
     wrong = done.returncode or not verdict.passed
-    return Search(guards.OVERFLOW if wrong else "")
+    text = guards.OVERFLOW_OF_VECTORS if task.operation.kernels in guards.VECTORS else guards.OVERFLOW
+    return Search(text if wrong else "")
 
 
 class Unable(Exception):
     """A program that cannot be made; the message says why."""
 
 
-def program_of(task: Task, columns: int, inputs: Mapping[str, np.ndarray]) -> tuple[str, list[bytes], np.ndarray]:
-    """Return a program that calls a kernel once, what its arrays contain, and an array as its result."""
+def program_of(
+    task: Task, columns: int, inputs: Mapping[str, np.ndarray], part: Task
+) -> tuple[str, list[bytes], np.ndarray]:
+    """Return a program that calls a kernel once, what its arrays contain, and an array as its result.
+
+    The arrays contain the inputs of the last ``part`` of a task, and nothing before it.
+    """
     arrays: dict[str, np.ndarray] = {}
     contents: dict[str, bytes] = {}
+    unused: dict[str, int] = {}  # bytes before them
     for operand in task.operation.operands:
         content = inputs.get(operand.name)
         if content is None:
-            content = np.zeros(task.shape_of(operand), task.storage(operand))
-        arrays[operand.name] = content
-        if columns and content.ndim > 1:  # as in the program; here nothing is read there
-            strides = (columns * content.itemsize, content.itemsize)
-            arrays[operand.name] = np.lib.stride_tricks.as_strided(content, strides=strides)
+            content = np.zeros(part.shape_of(operand), task.storage(operand))
+        whole, strides = task.shape_of(operand), content.strides
+        if content.ndim > 1:
+            strides = (columns or whole[1]) * content.itemsize, content.itemsize
+        # as in the program; here nothing is read there
+        arrays[operand.name] = np.lib.stride_tricks.as_strided(content, strides=strides)
+        sizes = zip(whole, content.shape, strides, strict=True)
+        unused[operand.name] = sum((size - own) * stride for size, own, stride in sizes)
         contents[operand.name] = content.tobytes()
     values, lines, results, types, given = [], [], [], [], []
     output = task.operation.output.name
@@ -186,10 +207,12 @@ def program_of(task: Task, columns: int, inputs: Mapping[str, np.ndarray]) -> tu
         rows = len(value) if value.ndim > 1 else 1
         place = (rows, value.nbytes // rows, value.strides[0] if value.ndim > 1 else value.nbytes)
         given.append(contents[names[id(value)]])
-        lines.append(f"    char *const {values[-1]} = placed(in, {place[0]}, {place[1]}, {place[2]}ul);")
+        begin = unused[names[id(value)]]
+        sizes = f"{begin}ul, {place[0]}, {place[1]}, {place[2]}ul"
+        lines.append(f"    char *const {values[-1]} = placed(in, {sizes});")
         if value is arrays[output]:
             results.append(f"    for (size_t row = 0; row < {rows}; ++row)")
-            results.append(f"        fwrite({values[-1]} + row * {place[2]}ul, 1, {place[1]}, out);")
+            results.append(f"        fwrite({values[-1]} + {begin}ul + row * {place[2]}ul, 1, {place[1]}, out);")
     text = PROGRAM.format(
         name=task.operation.kernels,
         types=", ".join(types),
@@ -200,14 +223,16 @@ def program_of(task: Task, columns: int, inputs: Mapping[str, np.ndarray]) -> tu
     return text, given, arrays[output]
 
 
-def run(task: Task, columns: int, options: Sequence[str], folder: Path):
+def run(task: Task, columns: int, options: Sequence[str], folder: Path, part: Task | None = None):
     """Compile a kernel with a program that calls it once, and run it; raise Unable if it does not compile.
 
-    ``columns`` are the elements from one row of a matrix to the next one; 0 for packed rows.
+    ``columns`` are the elements from one row of a matrix to the next one; 0 for packed rows. With ``part``, only the
+    last elements of the arrays are not zero: those of a smaller task.
     """
-    rng = np.random.default_rng(task.shape)
-    inputs = guards.drawn_widely(task, rng)
-    text, contents, output = program_of(task, columns, inputs)
+    part = part or task
+    rng = np.random.default_rng(part.shape)
+    inputs = guards.drawn_widely(part, rng)
+    text, contents, output = program_of(task, columns, inputs, part)
     program, data, answer = (folder / name for name in ("program.c", "in", "out"))
     program.write_text(text)
     data.write_bytes(b"".join(contents))
@@ -230,5 +255,5 @@ def run(task: Task, columns: int, options: Sequence[str], folder: Path):
     verdict = None
     if done.returncode == 0:
         result = np.frombuffer(answer.read_bytes(), output.dtype).reshape(output.shape)
-        verdict = task.operation.reference(task, inputs)(result)
+        verdict = part.operation.reference(part, inputs)(result)
     return done, verdict

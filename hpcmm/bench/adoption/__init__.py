@@ -140,17 +140,22 @@ def is_native(text: str, path: Path) -> bool:
     """Return whether a file needs no adoption: its head has a call, or its function is that of an operation."""
     if path.suffix not in (GPU.suffix, CPU.suffix):
         return False
-    try:
-        if calls.calls_of(heads.head_of(text, path)[0]):
-            return True
-    except heads.KernelFileError:
-        return True  # its reader reports what is wrong
+    if has_calls(text, path):
+        return True
     source = Source(text)
     if name := native(source):
         return path.suffix == CPU.suffix or (is_exported(source, name) and text == calls.with_headers(text, path, True))
     hidden = not any(each.kernel for each in source.functions.values())  # from the parser: macros define kernels
     named = (each for each in calls.SIGNATURES if each not in source.functions and re.search(rf"\b{each}\s*\(", text))
     return path.suffix == GPU.suffix and hidden and any(named)
+
+
+def has_calls(text: str, path: Path) -> bool:
+    """Return whether the head of a file states how to call it, or is wrong, which its reader reports."""
+    try:
+        return bool(calls.calls_of(heads.head_of(text, path)[0]))
+    except heads.KernelFileError:
+        return True
 
 
 def native(source: Source) -> str:
@@ -168,9 +173,8 @@ def names_of(path: Path, kernel: str) -> tuple[list[str], list[str]]:
     Without the one asked for, they are those that compute one operation in one type: the products, the most, or the
     first ones. An empty name stands for the only kernel of the file.
     """
-    text = decoded(path)
     source, device = parsed(path)
-    able = [] if kernel or calls.calls_of(heads.head_of(text, path)[0]) else candidates(source, device)
+    able = [] if kernel or has_calls(decoded(path), path) else candidates(source, device)
     if len(able) < 2:
         return [kernel], []
     able = [each for each in able if element_of(source, each) is not None] or able
