@@ -20,7 +20,7 @@ from hpcmm.report.ratio import Ratio
 
 @dataclass(frozen=True)
 class Step:
-    """Rungs, each beside the one before it, which differs in one idea, and the quantities that show the idea."""
+    """Rungs, each beside the rung before it, which differs in one idea, and the quantities that show the idea."""
 
     rungs: tuple[str, ...]
     shown: tuple[str | Callable, ...]
@@ -133,7 +133,7 @@ def table(step: Step, rows: pd.DataFrame, known: Known) -> str:
     unit = formats.rate_unit(step.operation, "float32", rows[formats.rate_column(step.operation)].max())
     head = [f"float32 at {formats.size(found[0])}", *(f"`{row['variant']}`" for row in found)]
     gains = [Ratio.of(row, before).short.replace("×", "", 1) for before, row in itertools.pairwise(found)]
-    cells = [[unit.name, *(formats.rate(row, unit=unit) for row in found)], ["× the one before", "", *gains]]
+    cells = [[unit.name, *(formats.rate(row, unit=unit) for row in found)], ["speedup over the one before", "", *gains]]
     for name in step.shown:
         title, form = QUANTITIES[name]
         values = [name(each) if callable(name) else each.get(name, math.nan) for each in facts]

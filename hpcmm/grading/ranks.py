@@ -122,6 +122,13 @@ class Communicator:
     """The part of mpi4py's ``Comm`` that distributes a product."""
 
     world = World(1)  # that of the run in progress
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        calls = ", ".join(sorted(call for call in vars(Communicator) if call[0] != "_" and call != "world"))
+        raise MPIError(f"the grader has no Comm.{name}; it has {calls}")
+
     rank = property(lambda self: self.world.local.rank)
     size = property(lambda self: self.world.size)
 
