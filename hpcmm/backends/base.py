@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Task, untimed
+from hpcmm.model import DeviceError, Task, untimed
 from hpcmm.model.launch import Run
 
 
@@ -132,6 +132,7 @@ class Backend:
 
     def energy(self) -> float:
         """Return the energy counter of the device in J; raise DeviceError if it cannot be read."""
+        raise DeviceError(f"no counter of the energy of a {self.kind} is read")
 
     # --- description
     @untimed

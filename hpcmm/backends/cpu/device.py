@@ -17,7 +17,7 @@ import threadpoolctl
 
 from hpcmm import kernels
 from hpcmm.backends.base import Backend
-from hpcmm.backends.cpu import counters, libraries, memory, sensors
+from hpcmm.backends.cpu import counters, libraries, memory
 from hpcmm.kernels import modules
 from hpcmm.kernels.modules import load, module_of
 from hpcmm.model import DeviceError, Task, untimed
@@ -104,7 +104,6 @@ class CpuBackend(Backend):
         self._checksum.restype = ctypes.c_uint64
         self.caches = cache_sizes()
         self._flush: np.ndarray | None = None
-        self._energy = sensors.Energy()
         threadpoolctl.threadpool_limits(threads)
 
     empty = shared_empty = staticmethod(memory.empty)
@@ -205,9 +204,6 @@ class CpuBackend(Backend):
             self._flush = memory.empty((flush_bytes(self.caches, self.threads),), np.uint8)
             self._flush.fill(1)  # pages that were never written are one page of zeros
         return self._fill_caches(self._flush.ctypes.data, self._flush.nbytes, self.threads)
-
-    def energy(self) -> float:
-        return self._energy.joules()
 
     @untimed
     def describe(self) -> dict[str, Any]:

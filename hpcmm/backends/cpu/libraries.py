@@ -72,13 +72,13 @@ def openblas_integer(library: ctypes.CDLL) -> Any:
 def gemm(product: Gemm) -> Callable[[], Any]:
     """Bind a product in one call of BLAS.
 
-    If the BLAS offers no such call, NumPy's product and passes over C replace it. A product with sums in a wider
-    type is computed in that type, and its result is rounded once.
+    A product with sums in a wider type is computed in that type, and its result is rounded once.
     """
     if DTYPES[product.dtype].accumulator:
         return widened(product)
-    found = find_gemm(product.dtype)
-    return bind(found, product) if found else product_and_passes(product)
+    if found := find_gemm(product.dtype):
+        return bind(found, product)
+    raise DeviceError(f"no product of {product.dtype} is known of NumPy's BLAS; install NumPy by pip, with OpenBLAS")
 
 
 def bind(found: Call, product: Gemm) -> Callable[[], Any]:
@@ -121,24 +121,6 @@ def widened(product: Gemm) -> Callable[[], None]:
             c[...] = element.results.numbers(product.c)
         run_wide()
         product.c[...] = element.results.stored(c)
-
-    return run
-
-
-def product_and_passes(product: Gemm) -> Callable[[], None]:
-    """Bind a product in NumPy, with a buffer for A B: NumPy has no beta."""
-    c = product.c
-    alpha, beta = c.dtype.type(product.alpha), c.dtype.type(product.beta)
-    buffer = memory.empty(c.shape, c.dtype)
-
-    def run() -> None:
-        np.matmul(product.a, product.b, out=buffer)
-        np.multiply(buffer, alpha, out=buffer)
-        if beta == 0:
-            c[...] = buffer
-        else:
-            np.multiply(c, beta, out=c)
-            np.add(c, buffer, out=c)
 
     return run
 
@@ -263,8 +245,5 @@ def describe() -> dict[str, Any]:
         for library in blas_libraries()
     ]
     calls = {dtype: find_gemm(dtype) for dtype in TYPES}
-    gemms = {
-        dtype: f"{each.symbol} of {each.library}" if each else "numpy.matmul and passes"
-        for dtype, each in calls.items()
-    }
+    gemms = {dtype: f"{each.symbol} of {each.library}" if each else "unknown" for dtype, each in calls.items()}
     return {"blas": ", ".join(about), "gemm": gemms}
