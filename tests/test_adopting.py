@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from test_kernels_compiled import nvrtc
 
-from hpcmm.bench import adoption
+from hpcmm.bench import adoption, on_host
 from hpcmm.bench.adoption import NotAdopted, adopt, launches, search
 from hpcmm.experiment import calls, own_kernels, plan
 from hpcmm.experiment.config import read_config
@@ -67,8 +67,10 @@ def test_arguments_launch_and_contract_are_found(tmp_path, style):
 
 
 @pytest.fixture
-def benched(command, forgotten):
-    """Run ``hpcmm bench`` on a file on the host."""
+def benched(command, forgotten, monkeypatch, request):
+    """Run ``hpcmm bench`` on a file on the host; the search for overflows of an index takes as long as all else."""
+    if "index of" not in request.node.name:
+        monkeypatch.setattr(on_host, "overflow", lambda kernel, task: "")
     return lambda path, *options: command("bench", path.name, *(options or ("--on-host",)), folder=path.parent)
 
 
@@ -458,9 +460,9 @@ VERDICTS = {  # the text, and what the verdict says
     "shared float16": (  # shared memory of a class
         "#include <cuda_fp16.h>\n"
         + STYLES.tiled.replace("<int BS, typename T>", "<int BS>").replace("T ", "half ")
-        + "int main() { tiled<16><<<dim3(4, 4), dim3(16, 16)>>>(a, b, c, 64); }\n",
+        + "int main() { tiled<8><<<dim3(8, 8), dim3(8, 8)>>>(a, b, c, 64); }\n",
         "PASS",
-        "(multiples of 16, square, C = A B, packed rows, narrow sums)",
+        "(multiples of 8, square, C = A B, packed rows, narrow sums)",
     ),
     "dot": (STYLES.dot, "not tested: dot computes the dot product of two vectors, which is no operation here"),
     "beside a dot": (
@@ -468,7 +470,6 @@ VERDICTS = {  # the text, and what the verdict says
         "mine.cu: not measured, of another operation or type: dot, less",
         "add.cu: PASS",
     ),
-    "string of Python": (RAW_KERNEL, "mine.cu: PASS at 24 points", "square, C = A B"),
     "constants from outside": (FROM_OUTSIDE, "block [16, 16], constants TILE_X = 16, TILE_Y = 16", "mine.cu: PASS"),
     "header not found": ('#include "types.h"\nvoid f(real *a, real *b, int n) {}', "not tested: types.h not found"),
     "header of a type not found": (
@@ -579,12 +580,6 @@ VERDICTS = {  # the text, and what the verdict says
     "index of 64 bits": (STYLES.by_rows.replace("int i =", "size_t i ="), "PASS at 42 points", "bound (on the host"),
     "one block of at most its threads": (
         STYLES.add.replace("blockIdx.x * blockDim.x + ", "") + ONE_BLOCK.format(200),
-        "mine.cu: PASS",
-        "(n from 1 to 256)",
-    ),
-    "one block of HIP": (
-        STYLES.add.replace("blockIdx.x * blockDim.x + ", "")
-        + "int main() { int n = 200; hipLaunchKernelGGL(add, dim3(1), dim3(256), 0, 0, c, a, b, n); }",
         "mine.cu: PASS",
         "(n from 1 to 256)",
     ),

@@ -251,7 +251,7 @@ TILES = {
     [
         pytest.param(rung, *each.values, id=f"{rung}-{each.id}")
         for rung, choices in TILES.items()
-        for each in some(choices, 8)
+        for each in some(choices, 16)
     ],
 )
 def test_every_tile_fits(rung, choice):

@@ -487,15 +487,16 @@ PAIRS = {name: before for name, before in PAIRS.items() if name not in NOT_ON_HO
 def test_a_lesson_differs_from_its_counterpart_in_its_idea_only(build, name):
     """In what the emulation counts; ``pitched`` is the source of its counterpart."""
     counterpart = PAIRS[name]
-    shape = (128, 128, 32) if name.startswith("matmul") else (4096,)
     tile = max({*RUNG_OF[name][1].tiles} & {*RUNG_OF[counterpart][1].tiles}, default=None)
-    after, before = (numbers_of(build, each, tile or widest_tile(each), shape) for each in (name, counterpart))
+    after, before = (numbers_of(build, each, tile or widest_tile(each)) for each in (name, counterpart))
     assert tuple(key for key in after if after[key] != before[key]) == CHANGED[name], (before, after)
 
 
-def numbers_of(build, name: str, tile: int | None, shape: tuple[int, ...]) -> dict[str, int]:
+@functools.cache  # a counterpart has several lessons
+def numbers_of(build, name: str, tile: int | None) -> dict[str, int]:
     """Return the counts of a rung in the emulation; sectors and conflicts beyond the minimum for its bytes."""
     operation = RUNG_OF[name][0]
+    shape = (128, 128, 32) if name.startswith("matmul") else (4096,)
     kernel = build(source(name), operation.kernels, defines(name, "float32", tile))
     inputs = operation.draw(np.random.default_rng(1), task_of(name, "float32", tile, shape, operation.scalars))
     kernel.counted = True
