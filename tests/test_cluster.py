@@ -487,8 +487,7 @@ def test_accounting_with_another_comment_does_not_end_a_job(faltering, marked):
 
 @pytest.mark.parametrize(
     ("text", "when"),
-    [("2026-12-24 maintenance", "before"), ("7 nodes are down", "after"), ("Submitted batch job 7 of 9", "before")]
-    + [(text, when) for text in ("2026", "Submitted batch job 7") for when in ("before", "after")],
+    [("2026", "before"), ("7 nodes are down", "after"), ("Submitted batch job 7", "before"), ("2026", "after")],
 )
 def test_lines_of_a_site_are_no_jobs(faltering, text, when):
     getattr(faltering, when)("sbatch", f"echo '{text}'")

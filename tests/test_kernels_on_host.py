@@ -144,13 +144,16 @@ def is_representative(name: str, dtype: str, tile: int | None, runs: bool) -> bo
     Operations that share a source take turns with its types. Another build is compiled for a GPU with the largest tile
     and the first type. It ``runs`` here with the smallest tile, which is no warp's width, and in double precision, in
     which a result of another one is wrong. A source with code of its own for ``double`` or for 16 bits is tested in
-    all types.
+    all types, and compiled in one of those of 16 bits: rungs take turns with them.
     """
     operation, variant = RUNG_OF[name]
     dtypes = operation.dtypes_of(variant)
     sharing = [other.name for other in OPERATIONS.values() if other.kernels == operation.kernels]
     if len(sharing) > 1:
         return dtype == dtypes[(sharing.index(operation.name) + 1) % len(dtypes)]
+    narrow = [each for each in dtypes if DTYPES[each].accumulator]
+    if not runs and dtype in narrow[:-1] + narrow[1:]:
+        return dtype == narrow[list(RUNG_OF).index(name) % len(narrow)]
     own_code = name not in NOT_ON_HOST and (DTYPES[dtype].accumulator or re.search(r"\bdouble\b", with_headers(name)))
     is_usual = dtype == usual_type(name, runs)
     return tile in (None, *(variant.tiles[:1] if runs else variant.tiles[-1:])) and bool(is_usual or own_code)

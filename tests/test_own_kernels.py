@@ -19,7 +19,6 @@ from hpcmm.kernels import file_of, modules, name_of
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS, heads
 from hpcmm.operations.heads import KernelFileError
-from hpcmm.system import files
 from hpcmm.system.reader import ConfigError
 from hpcmm.system.text import described
 
@@ -313,7 +312,7 @@ def test_a_static_library_follows_the_source_that_needs_it(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("include", ['"mine.h"', "<mine.h>", "MINE"])
 @pytest.mark.parametrize("suffix", [".c", ".cu"])
-def test_a_build_is_that_of_all_files_that_the_compiler_read(tmp_path, monkeypatch, include, suffix):
+def test_a_build_is_that_of_all_files_that_the_compiler_read(tmp_path, monkeypatch, emulated, include, suffix):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     source = tmp_path / f"mine{suffix}"
     kernel = 'extern "C" __global__ void matmul() {}' if suffix == ".cu" else ""
@@ -325,7 +324,7 @@ def test_a_build_is_that_of_all_files_that_the_compiler_read(tmp_path, monkeypat
             return modules.compile_module(source, {}, options)
         if not launch.COMPILER:
             pytest.skip("no g++ on this machine")
-        return launch.compile_library(source, "matmul", options, files.cache())
+        return launch.compile_library(source, "matmul", options, emulated)
 
     (tmp_path / "mine.h").write_text("int one = 1;\n")
     first = built()

@@ -338,11 +338,11 @@ def test_an_unknown_batch_is_refused_with_the_planned_ones():
 
 def test_a_long_plan():
     ranks = [1, 2, 4, 8, 16, 32, 64]
-    config = changed(sweeps__size__sizes={"start": 1, "stop": 300, "step": 1}, sweeps__size__ranks=ranks)
+    config = changed(sweeps__size__sizes={"start": 1, "stop": 100, "step": 1}, sweeps__size__ranks=ranks)
     planned = make(config)
-    assert sum(len(batch.points) for batch in planned.batches) >= 300 * 7 * 7
+    assert sum(len(batch.points) for batch in planned.batches) >= 100 * 7 * 7
     assert all(batch.seconds <= 3600 for batch in planned.batches)
-    assert len(planned.batches) < 150
+    assert len(planned.batches) < 60
 
 
 # --- files -------------------------------------------------------------------------------------------------------
@@ -736,6 +736,7 @@ def test_a_sweep_without_types_has_those_of_its_kernels():
 # --- visits of several jobs ---------------------------------------------------------------------------------------
 
 
+@settings(max_examples=8)
 @given(visits=st.integers(1, 50), data=st.data())
 def test_the_visits_of_a_point_are_divided_evenly_among_its_jobs(visits, data):
     measuring = dataclasses.replace(MEASURING, visits=visits, jobs=data.draw(st.integers(1, visits)))

@@ -93,7 +93,7 @@ matrices = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", RUNGS, ids=lambda each: each.name)
 @given(rng=matrices, m=st.integers(1, 9), n=st.integers(1, 40), k=st.integers(0, 140), spread=st.integers(0, 40))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_integers_and_products_are_those_of_python(build, variant, rng, m, n, k, spread):
     functions, moduli = build(variant), variant.geometry.moduli
     a, b = (rng.standard_normal(size) * 2.0 ** rng.integers(-spread, spread + 1, size) for size in ((m, k), (k, n)))

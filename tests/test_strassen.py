@@ -78,9 +78,10 @@ def drawn(rng, shape, dtype, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["uniform", "positive", "graded"])
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("rung", ["strassen_1", "strassen_2"])
+@pytest.mark.parametrize(
+    ("rung", "kind"), [*(("strassen_1", kind) for kind in ("uniform", "positive", "graded")), ("strassen_2", "graded")]
+)
 def test_errors_are_within_the_proved_bound(functions, rung, dtype, kind):
     rng = np.random.default_rng(3)
     element, levels = DTYPES[dtype], int(rung[-1])
