@@ -11,6 +11,7 @@ import pytest
 from hpcmm.bench import job
 from hpcmm.bench.pace import LATER, LAUNCH_SECONDS, Pace, Record
 from hpcmm.bench.status import Elsewhere
+from hpcmm.experiment.durations import STARTUP_SECONDS
 
 VISITS = 3
 TIMES = Path(__file__).with_name("run_times.csv")  # predicted: upper bound of all visits; seconds: of this visit
@@ -31,16 +32,16 @@ def test_from_the_first_tenth_on_the_time_left_is_right_within_a_factor_of_two(m
         row["batch"]: types.SimpleNamespace(name=row["batch"], operation=row["operation"], device="cpu", points=[])
         for row in rows
     }
-    left = {name: VISITS for name in batches}
+    for name, batch in batches.items():
+        batch.predicted, batch.seconds = bounds[name], sum(bounds[name]) + VISITS * STARTUP_SECONDS
     records, ratios = [], []
     for (name, visit), group in itertools.groupby(rows, lambda row: (row["batch"], int(row["visit"]))):
         points, pace = list(group), Pace(records)
-        rest = sum(
-            pace.share(batch) * sum(bounds[batch.name]) * left[batch.name] / VISITS
-            for batch in batches.values()
-            if batch.name != name
-        )
-        elsewhere = Elsewhere(0, 1, rest, pace.share(batches[name]) if records else 0.0)
+        others = [batch for batch in batches.values() if batch.name != name]
+        guessed = 0.0 if records else sum(sum(batch.predicted) for batch in others)
+        share = pace.share(batches[name]) if records else 0.0
+        rest = sum(pace.seconds(batch) for batch in others)
+        elsewhere = Elsewhere(0, 1, rest, share, pace.later(batches[name]), guessed)
         progress = job.Progress(batches[name], [row["bound"] for row in points], elsewhere, visit, VISITS)
         for row in points:
             now[0] += row["seconds"]
@@ -50,7 +51,9 @@ def test_from_the_first_tenth_on_the_time_left_is_right_within_a_factor_of_two(m
             said = float(amount) * {"s": 1, "min": 60, "h": 3600}[unit]
             if 0.1 < done / whole < 0.97:  # then seconds are left, rounded to whole ones
                 ratios.append(said / (whole - done))
-        left[name] = VISITS - visit - 1
+        batch, left = batches[name], VISITS - visit - 1
+        batch.predicted = [bound * left / VISITS for bound in bounds[name]]
+        batch.seconds = sum(batch.predicted) + left * STARTUP_SECONDS
         bound = sum(row["bound"] for row in points) / VISITS
         records.append(Record(name, batches[name].operation, "cpu", bound, sum(row["seconds"] for row in points)))
     assert len(ratios) > 500

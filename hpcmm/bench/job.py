@@ -20,7 +20,7 @@ from hpcmm.bench.energy import why_unreadable
 from hpcmm.bench.journal import Events
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.status import Elsewhere
-from hpcmm.experiment.durations import STARTUP_SECONDS, rounded_duration
+from hpcmm.experiment.durations import EXPECTED_SHARE, STARTUP_SECONDS, rounded_duration
 from hpcmm.experiment.plan import Plan
 from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError, Operation, Verdict
 from hpcmm.model.devices import DEVICES
@@ -375,8 +375,10 @@ class Progress:
         took, self.last = now - self.last, now
         past, whole = sum(self.predicted[: self.number]), sum(self.predicted)
         share = pace.blended(now - self.start, past, whole, self.elsewhere.share / self.visits)
-        later = (self.visits - self.visit - 1) * whole * (1.0 if self.visit else pace.LATER)
-        left = share * (whole - past + later) + self.elsewhere.seconds
+        later = (self.visits - self.visit - 1) * whole * (1.0 if self.visit else self.elsewhere.later)
+        # before the first visit has ended, this one says more than the default
+        others = self.elsewhere.seconds + (min(1.0, share * self.visits) - EXPECTED_SHARE) * self.elsewhere.guessed
+        left = share * (whole - past + later) + others
         total, waiting = len(self.batch.points), len(self.predicted)
         visited = total - waiting + (self.visit * waiting + self.number) / self.visits + self.elsewhere.done
         number = math.floor(visited + 1e-6)

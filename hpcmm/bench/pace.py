@@ -14,7 +14,9 @@ from hpcmm.system import files
 
 LAUNCH_SECONDS = 0.2  # per visit of a batch, before the first process of a job and after the last
 FILE = "paces.jsonl"  # in the results folder; without it the expected times are the defaults
-LATER = 0.8  # seconds of a later visit relative to the first one, which also verifies and compiles
+# Seconds of a later visit: at most ``LATER`` of the first one, which also verifies and compiles, and ``TIMED`` times
+# its timed calls
+LATER, TIMED = 0.8, 3.3
 PRIOR = 0.3  # of a batch, as which its expected pace counts beside that of its first points
 
 
@@ -46,8 +48,15 @@ class Pace:
         on_device = [record for record in self.first if record.device == batch.device]
         alike = [record for record in on_device if record.operation == batch.operation]
         for records in filter(None, (own, alike, on_device)):
-            return min(1.0, sum(each.seconds for each in records) / sum(each.predicted for each in records))
+            share = min(1.0, sum(each.seconds for each in records) / sum(each.predicted for each in records))
+            return share * (self.later(batch) if records is own and not own[0].visit else 1.0)
         return EXPECTED_SHARE
+
+    def later(self, batch: Batch) -> float:
+        """Return the seconds of a later visit relative to the first one, on the device of a batch."""
+        known = [each for each in self.first if each.device == batch.device and each.timed and each.seconds]
+        seconds = sum(each.seconds for each in known)
+        return min(LATER, TIMED * sum(each.timed for each in known) / seconds) if known else LATER
 
     def startup(self, batch: Batch) -> float:
         startups = [each.startup for each in self.records if each.device == batch.device and each.startup is not None]
@@ -57,8 +66,8 @@ class Pace:
         """Return the expected seconds of all visits of a batch, at most their upper bound."""
         points = sum(batch.predicted)
         starts = max(1, round((batch.seconds - points) / STARTUP_SECONDS))  # one a visit
-        own = [record.visit for record in self.records if record.batch == batch.name]
-        visits = (starts if own else 1 / LATER + starts - 1) * (1.0 if any(own) else LATER)  # as many of ``share``
+        visited = any(record.batch == batch.name for record in self.records)
+        visits = 1 + (starts - 1) * (1.0 if visited else self.later(batch))  # as many of ``share``
         return min(batch.seconds, starts * self.startup(batch) + self.share(batch) * points * visits / starts)
 
 

@@ -14,7 +14,7 @@ import psutil
 
 from hpcmm.bench.done import PAGE, is_done
 from hpcmm.bench.journal import CUT_OFF, Recorded, glance, is_complete, journal_of, on_disk
-from hpcmm.bench.pace import Pace, Record, learned, spent
+from hpcmm.bench.pace import LATER, Pace, Record, learned, spent
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
 from hpcmm.model.measurement import Batch, Job
@@ -29,7 +29,7 @@ class BatchState:
     ``done`` points are finished, ``unmeasured`` of them without a result, and the others take at most ``seconds``. In
     a batch that waits these include its share of the starts of its job; ``left`` is this batch, with no time for its
     finished points. ``visited`` counts each point by the share of its visits that it has. ``took`` is the elapsed time
-    of the last visit, None if unknown. ``at`` is the name of the last point that was begun. ``silent`` is the time
+    of the visit that runs, None if unknown. ``at`` is the name of the last point that was begun. ``silent`` is the time
     since the last write of a job that ended early, None for others. A ``paused`` batch waits for its next visit, while
     the job visits its other batches.
     """
@@ -58,9 +58,9 @@ class BatchState:
     def expected(self, pace: Pace) -> float:
         if not self.begun:
             return pace.seconds(self.left) if self.left else 0.0
-        own = Pace([self.took]) if self.took else pace
+        share = min(1.0, self.took.seconds / self.took.predicted) if self.took else pace.share(self.batch)
         startup = pace.startup(self.batch) if self.silent is not None else 0.0
-        return min(self.seconds, startup + own.share(self.batch) * self.seconds)
+        return min(self.seconds, startup + share * self.seconds)
 
     def state(self, pace: Pace) -> str:
         if self.complete:
@@ -78,12 +78,18 @@ class BatchState:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Other batches: points visited, in all, seconds left; and the ``share`` of its bound this one needs."""
+    """Other batches: points visited, in all, seconds left; bounds that were ``guessed`` to take the default share.
+
+    Of this batch: the ``share`` of its bound that its visit needs, and the time of ``later`` visits relative to the
+    first one.
+    """
 
     done: float = 0
     total: int = 0
     seconds: float = 0.0
     share: float = 0.0  # 0 if no visit has ended
+    later: float = LATER
+    guessed: float = 0.0
 
 
 def look_at_all(
@@ -182,6 +188,8 @@ class Others:
             sum(len(state.batch.points) for state in others),
             sum(state.expected(pace) for state in others),
             pace.share(batch) if pace.records else 0.0,
+            pace.later(batch),
+            0.0 if pace.records else sum(sum(state.left.predicted) for state in others if state.left),
         )
 
 
@@ -218,9 +226,6 @@ def look(results: Path, batch: Batch) -> BatchState:
     recent = sum(predicted[each] * share for each, share in seen.recent.items())
     changed = datetime.fromtimestamp(journal_of(output).stat().st_mtime, UTC)
     seconds = (changed - datetime.fromisoformat(seen.runs[-1]["utc"])).total_seconds()
-    took = None
-    if recent and seconds > 0:  # no estimate if the clock was set back
-        took = Record(batch.name, batch.operation, batch.device, recent, seconds)
     begun, visit = seen.begun
     at = names.get(begun, "")
     if at and visit:
@@ -228,6 +233,9 @@ def look(results: Path, batch: Batch) -> BatchState:
     silent = (datetime.now(UTC) - changed).total_seconds()
     # a point takes at most its predicted time; the first one also waits for the start of the ranks
     paused = seen.ended and not failed
+    took = None
+    if recent and seconds > 0 and not paused:  # no estimate if the clock was set back; ended visits are in a file
+        took = Record(batch.name, batch.operation, batch.device, recent, seconds, visit=visit)
     over = not paused and (has_ended(seen, changed) or silent > STARTUP_SECONDS + 2 * max(batch.predicted))
     finished, visited = sum(share == 1 for share in shares.values()), sum(shares.values())
     return BatchState(batch, finished, True, rest, visited, took, at, failed, silent if over else None, paused)
