@@ -48,15 +48,15 @@ class Pace:
         on_device = [record for record in self.first if record.device == batch.device]
         alike = [record for record in on_device if record.operation == batch.operation]
         for records in filter(None, (own, alike, on_device)):
-            share = min(1.0, sum(each.seconds for each in records) / sum(each.predicted for each in records))
+            share = min(1.0, sum(visit.seconds for visit in records) / sum(visit.predicted for visit in records))
             return share * (self.later(batch) if records is own and not own[0].visit else 1.0)
         return EXPECTED_SHARE
 
     def later(self, batch: Batch) -> float:
         """Return the seconds of a later visit relative to the first one, on the device of a batch."""
-        known = [each for each in self.first if each.device == batch.device and each.timed and each.seconds]
-        seconds = sum(each.seconds for each in known)
-        return min(LATER, TIMED * sum(each.timed for each in known) / seconds) if known else LATER
+        known = [visit for visit in self.first if visit.device == batch.device and visit.timed and visit.seconds]
+        seconds = sum(visit.seconds for visit in known)
+        return min(LATER, TIMED * sum(visit.timed for visit in known) / seconds) if known else LATER
 
     def startup(self, batch: Batch) -> float:
         startups = [each.startup for each in self.records if each.device == batch.device and each.startup is not None]

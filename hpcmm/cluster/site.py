@@ -47,7 +47,7 @@ class Site:
         except HpcmmError:  # no Slurm here, or one that does not answer: as before, all devices
             return ANY
         name = self.gpu.partition(":")[0]
-        if not known or name == NONE or any(re.search(rf"\b{re.escape(name)}\b", each) for each in known):
+        if not known or name == NONE or any(re.search(rf"\b{re.escape(name)}\b", gres) for gres in known):
             return ANY
         reason = f"no node of the cluster has the GRES {name} (gpu: in profiles/slurm/site.yaml)"
         return Machine({name: reason for name, device in DEVICES.items() if device.accelerator})

@@ -282,7 +282,7 @@ def over_ranks(
         ("predictions", prediction_table, predicted),
         ("exchanges", exchange_table, links.exchanges(rows)),
     )
-    return [each for each in known if each[-1]]
+    return [(kind, make, own) for kind, make, own in known if own]
 
 
 CHAPTER = chapter(
