@@ -807,6 +807,17 @@ VERDICTS = {  # the text, and what the verdict says
         .replace("* 256", "* 128"),
         "right with one block only: blocks take the same elements; step by gridDim.x * blockDim.x",
     ),
+    "a store alone is checked": (STYLES.checked_store, "PASS", "(multiples of 16 x 16 x 16,"),
+    "a store alone is checked, tiles rounded up": (
+        STYLES.checked_store.replace("K / TILE", "(K + TILE - 1) / TILE"),
+        "FAIL",
+        "or state multiples: {m: 16, n: 16, k: 16}",
+    ),
+    "tiles rounded down, loads are checked": (
+        STYLES.checked_store.replace("= A[", "= row >= M ? 0 : A[").replace("= B[", "= col >= N ? 0 : B["),
+        "FAIL",
+        "or state multiples: {m: 1, n: 1, k: 16}",
+    ),
     "one block": (
         STYLES.sum.replace("out[blockIdx.x]", "out[0]"),
         "right with one block only: each block writes its own result, result[blockIdx.x]",

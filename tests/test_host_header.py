@@ -60,3 +60,13 @@ def test_blocks_that_wait_for_one_that_cannot_start_hang(build):
     assert run_body(build, body, "descending", blocks=17)[0] == [7] * 64
     with pytest.raises(KernelError, match="waits for ever for a store by another block in line 5"):
         run_body(build, body, "ascending", blocks=17)
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_races_are_found_in_the_last_of_many_arrays(build, count):
+    names = [f"x{i}" for i in range(count)]
+    parameters = ", ".join(f"int *{name}" for name in names)
+    text = f'extern "C" __global__ void many({parameters})\n{{\n    *{names[-1]} = *{names[-1]} + *x0;\n}}\n'
+    arrays = [on_device(np.zeros(4, np.int32)) for _ in names]
+    with pytest.raises(KernelError, match="race in global memory"):
+        build(text, "many")(Launch((2,), (1,), tuple(arrays)), "ascending")

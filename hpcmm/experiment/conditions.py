@@ -99,6 +99,18 @@ def has_remainder(node: Node, sizes: frozenset[str]) -> bool:
     return not refuses and bool(names_in(part(node, "left")) & sizes)
 
 
+def takes_whole_tiles(body: Node, sizes: frozenset[str]) -> bool:
+    """Return whether a loop has as many turns as there are whole tiles in a size: ``n / 16``, which rounds down."""
+    values = {}
+    for node in walk(body):
+        if node.type == "init_declarator":
+            values[text_of(part(node, "declarator"))] = text_of(part(node, "value"))
+    conditions = [text_of(part(node, "condition")) for node in walk(body) if node.type == "for_statement"]
+    limits = [re.split("<=?|!=", condition)[-1].strip() for condition in conditions]
+    whole = (re.fullmatch(r"\(?(\w+) */ *\w+(\.x|\.y)?\)?", values.get(limit, limit)) for limit in limits)
+    return any(found and found[1] in sizes for found in whole)
+
+
 def is_condition(node: Node) -> bool:
     """Return whether a name is a condition, as in ``if (flag)``, ``if (!flag && other)`` and ``flag == 1``."""
     while node.parent.type in ("parenthesized_expression", "condition_clause", "unary_expression"):

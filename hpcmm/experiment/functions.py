@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcmm.experiment.conditions import LOOPS, guards, has_remainder, is_condition, multiplies
+from hpcmm.experiment.conditions import LOOPS, guards, has_remainder, is_condition, multiplies, takes_whole_tiles
 from hpcmm.experiment.host_code import definitions, launch, launches
 from hpcmm.experiment.syntax import (
     NAMES,
@@ -67,6 +67,7 @@ class Function:
     written: frozenset[str]  # the pointers through which it writes
     guarded: bool  # whether a condition compares something with a size
     remainders: bool  # whether it handles what no multiple of a width has: it claims to take any size
+    whole_tiles: bool  # whether a loop is over the whole tiles of a size
     looped: bool  # whether a loop or a shuffle combines values
     multiplies: bool  # whether it multiplies elements in a loop
     threads: str  # the number of threads in its launch bounds; empty without
@@ -246,6 +247,7 @@ class Source:
             written(self, name) | ({RETURNED} if VECTOR.fullmatch(returns) else frozenset()),
             guards(self, name, sizes | set(self.macros) | set(self.outside)),
             any(has_remainder(each, sizes) for one in bodies for each in walk(one)),
+            any(takes_whole_tiles(one, sizes) for one in bodies),
             bool(loops) or any(COMBINING_CALLS.search(each) for each in combining),
             any(multiplies(each, scalars) for loop in loops for each in walk(loop)),
             text_of(bounds[0].named_children[0]) if bounds and bounds[0].named_children else "",

@@ -35,6 +35,7 @@ constexpr size_t STACK = 64 * 1024, MARGIN = 1 << 20;
 // A launch that takes more steps does not end. A step is an access or a basic block; MOST_STEPS are for small arrays. A
 // product of three matrices has at most as many multiplications as the root of the product of their sizes.
 constexpr double MOST_STEPS = 1 << 27, STEPS_OF_WAIT = 16;
+constexpr int MOST_ARRAYS = 512;  // whose addresses are the parameters of a kernel
 constexpr int MOST_POLLS = 1 << 12;
 constexpr long TICK = 250000000;  // nanoseconds of processor time; nothing between two steps takes as long
 constexpr int RANK_SHIFT = 24;  // of an address in the cluster's shared memory: rank of the block, place in its memory
@@ -147,7 +148,7 @@ uint3 block_index[MOST_CLUSTER];
 bool together;  // the blocks of the grid may wait for each other, and run in turns in place of those of a cluster
 const int *next_block, *last_block;  // then: blocks that have not started
 bool stored;  // by a relaxed access
-struct First { int reader, writer; } first_element[16];  // of each array: the last blocks that accessed it; 0 for none
+struct First { int reader, writer; } first_element[MOST_ARRAYS];  // of each array: the last blocks that accessed it; 0 for none
 bool synchronized;  // something that may order blocks: an atomic or relaxed access in this launch
 
 const Launch *launched;
@@ -854,7 +855,7 @@ void access(uintptr_t begin, size_t size, Kind kind)
     for (int i = 0; i < launched->arrays; ++i)
         if (within((void *)launched->array[i].begin, (void *)launched->array[i].end)) {
             synchronized = synchronized || kind == ATOMIC || together;
-            if (i < 16 && begin == launched->array[i].begin && launched->checked && !synchronized)
+            if (i < MOST_ARRAYS && begin == launched->array[i].begin && launched->checked && !synchronized)
                 check_first(first_element[i], kind);
             remember(begin, size, kind, false);
             return;

@@ -312,7 +312,9 @@ class ProductSearch(Search):
         """Return the divisors of the sizes that a kernel without bounds checks takes; empty if it takes any."""
         if self.function.remainders:
             return {}
-        checked = self.function.guarded and "load_matrix_sync" not in self.kernel.text  # which takes whole tiles
+        # whether it is only the store that is checked
+        tiles = self.function.whole_tiles or "load_matrix_sync" in self.kernel.text
+        checked = self.function.guarded and not tiles
         if checked and not WIDE.search(self.body):
             return {}
         base, tile, tries = oblong(candidate), (1, 1, 1), [LEAST] * 3
@@ -328,6 +330,8 @@ class ProductSearch(Search):
         found = least_multiples(right, base, square, tries)
         if not found and checked:
             return {}
+        if self.function.guarded and self.function.whole_tiles and found.get("m") == found.get("n") == 1:
+            return {}  # loads are checked, too: the number of tiles should be rounded up
         if not found:
             raise NotAdopted(
                 f"{self.path.name}: {self.function.name} is right at few sizes only; give multiples in a head"
