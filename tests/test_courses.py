@@ -133,6 +133,25 @@ def test_a_table_has_the_numbers_of_one_machine():
     assert found["256", "CPU"] == NOT_MEASURED
 
 
+OTHER = GPU | {"gpus": [{"name": "H200", "multiprocessors": 132}]}
+
+
+def test_a_kernel_that_another_gpu_alone_measured_has_its_numbers_and_its_name():
+    own = [timed(point(name, n, 16), 1e-3) for name in ("naive_unguarded", "conflict_free") for n in (256, 512)]
+    other = [timed(point(name, 256, 16), 2e-3) for name in ("tiled_uncoalesced_b", "conflict_free")]
+    table = answered("000", "Kernel alone", (GPU, {"steps": own}), (OTHER, {"steps": other}))
+    found, where = ours(table), {column.name: column.gpu for column in table.columns if column.gpu}
+    assert where == {"Tiling": "H200"} and table.machine == "H100"
+    assert found["256", "Tiling"] == pytest.approx(2) and found["512", "Tiling"] == NOT_MEASURED
+    assert found["256", "Bank conflict"] == pytest.approx(1) and found["1024", "Bank conflict"] == NOT_MEASURED
+    assert "Tiling on H200" in courses.course_table(table, "000").head
+    own = [timed(point("naive", n, 32, pinned=True), 1e-3) for n in (640, 641)]
+    other = [timed(point("tiled_unclamped", 641, 16, pinned=True), 2e-3)]
+    table = answered("003", "Runs of the kernels", (GPU, {"guard": own}), (OTHER, {"guard": other}))
+    assert [row for row in table.rows if "H200" in row] == ["kernel11, 641, 16x16, pinned (hpcmm: H200)"]
+    assert ours(table)["kernel11, 641, 16x16, pinned (hpcmm: H200)", "kernel time"] == pytest.approx(2)
+
+
 @pytest.mark.parametrize(
     ("part", "caption", "named"),
     [

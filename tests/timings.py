@@ -154,8 +154,10 @@ def merged(*runs: tuple[Mapping[str, Any], Mapping[str, Sequence[Measurement]]])
 
 
 def page_of(path: Path) -> str:
-    """Return a page of the report with all its views and figures, which its script inserts when they are shown."""
+    """Return a page; one of the report with all its views and figures, which its script inserts when they are shown."""
     text = path.read_text("utf-8")
+    if 'id="stored">' not in text:
+        return text
     stored = re.search(r'(?<=id="stored">)[^<]*', text)[0]
     kept = json.loads(gzip.decompress(base64.b64decode(stored)))
     whole = re.sub(r'<template data-part="(\d+)"></template>', lambda part: kept["parts"][int(part[1])], text)

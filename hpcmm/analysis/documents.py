@@ -49,11 +49,12 @@ class Pair:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name, whether the document has numbers for it, its cells; or ``texts`` of the document alone."""
+    """A column: its name, its cells, and their GPU if it is not the table's; or ``texts`` of the document alone."""
 
     name: str
     pairs: Sequence[Pair] = ()
     texts: Sequence[str] = ()
+    gpu: str = ""
 
     @property
     def documented(self) -> bool:
@@ -64,8 +65,8 @@ class Column:
 class Answered:
     """A table of a document with our numbers.
 
-    ``needs_points`` is false for numbers that are computed. ``machine`` is that of the points, empty without any.
-    ``why`` says where the numbers differ, and for what reason.
+    ``needs_points`` is false for numbers that are computed. ``machine`` is that of the points, empty without any, and
+    ``gpu`` its GPU. ``why`` says where the numbers differ, and for what reason.
     """
 
     caption: str
@@ -75,6 +76,7 @@ class Answered:
     needs_points: bool
     machine: str
     why: str
+    gpu: str = ""
 
     @property
     def pairs(self) -> list[Pair]:
@@ -118,17 +120,16 @@ def written() -> Mapping[str, Any]:
 
 
 def documents(columns: Columns, frame: pd.DataFrame) -> list[Document]:
-    """Return the course documents with the numbers of the machine that has the most of them, for each table."""
+    """Return the course documents with the numbers of the machine that has the most of them, for each table.
+
+    A kernel that this machine has not measured has the numbers of another GPU, which its row or column names.
+    """
     machines = Points.of_machines(columns, frame)
     found = []
     for number, each in written().items():
-        tables, curves = (
-            [
-                max((made(*of) for of in product(_alternatives(part), machines)), key=lambda one: one.measured)
-                for part in parts
-            ]
-            for made, parts in ((_answered, each["tables"]), (_drawn, each.get("figures", ())))
-        )
+        tables = [_completed(part, [_answered(part, machine) for machine in machines]) for part in each["tables"]]
+        drawn = ([_drawn(*of) for of in product(_alternatives(part), machines)] for part in each.get("figures", ()))
+        curves = [max(some, key=lambda one: one.measured) for some in drawn]
         found.append(Document(number, each["title"], each["source"], each["hardware"], tables, curves))
     return found
 
@@ -280,8 +281,39 @@ def _answered(table: Row, machine: Points) -> Answered:
     devices = {operation.variant(part["variant"]).device for part in parts if "variant" in part}
     needs_points = bool(devices) or any("level" in part for part in parts)
     names, why = [str(row["name"]) for row in table["rows"]], " ".join(table["why"].split())
-    found = Answered(table["caption"], table["axis"], names, _columns(table, machine), needs_points, "", why)
+    columns = _columns(table, machine)
+    found = Answered(table["caption"], table["axis"], names, columns, needs_points, "", why, machine.gpu)
     return replace(found, machine=machine.named(devices)) if needs_points and found.measured else found
+
+
+def _completed(table: Row, answers: Sequence[Answered]) -> Answered:
+    """Return the answer with the most numbers, with those of other GPUs for the kernels that it lacks."""
+    best, *others = sorted(answers, key=lambda one: -one.measured)
+    for other in (each for each in others if each.gpu):
+        rows, columns = list(best.rows), list(best.columns)
+        for i, part in enumerate(table["columns"]):
+            if _lacks(table["at"] | part, columns[i].pairs, other.columns[i].pairs):
+                columns[i] = replace(other.columns[i], gpu=other.gpu)
+        for j, part in enumerate(table["rows"]):
+            own, fresh = ([each.pairs[j] for each in of.columns if each.pairs] for of in (best, other))
+            if _lacks(table["at"] | part, own, fresh):
+                rows[j] += f" (hpcmm: {other.gpu})"
+                columns = [
+                    replace(each, pairs=[*each.pairs[:j], another.pairs[j], *each.pairs[j + 1 :]])
+                    if each.pairs
+                    else each
+                    for each, another in zip(columns, other.columns, strict=True)
+                ]
+        best = replace(best, rows=rows, columns=columns)
+    return best
+
+
+def _lacks(part: Row, own: Sequence[Pair], other: Sequence[Pair]) -> bool:
+    """Whether a row or column is of a GPU kernel, and another machine alone has measured it."""
+    operation = OPERATIONS[part.get("operation", USUAL["operation"])]
+    if "variant" not in part or not DEVICES[operation.variant(part["variant"]).device].accelerator:
+        return False
+    return not any(pair.measured for pair in own) and any(pair.measured for pair in other)
 
 
 def _columns(table: Row, machine: Points) -> list[Column]:

@@ -34,7 +34,8 @@ def course_table(answered: Answered, number_of: str) -> Table:
         if column.documented:
             head.append(f"{name}, {number_of}")
             columns.append([_written(pair) for pair in column.pairs])
-        head.append(f"{name}, hpcmm" if column.documented else name)
+        where = f" on {column.gpu}" if column.gpu else ""
+        head.append(f"{name}, hpcmm{where}" if column.documented else name + where)
         columns.append([_ours(pair) for pair in column.pairs])
     labels = [words(row + _unit_of_row(answered, i)) for i, row in enumerate(answered.rows)]
     caption = answered.caption + (f" [{shared}]" if shared else "")
