@@ -1,5 +1,7 @@
 """Python functions that return their result, in files and from a notebook."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -162,3 +164,36 @@ def test_a_file_that_is_no_kernel_fails_with_its_reason():
 @pytest.mark.parametrize(("how", "arithmetic"), [("", {"float32": "TF32"}), (', input_precision="ieee"', {})])
 def test_products_of_triton_round_float32_to_tf32_by_default(tmp_path, how, arithmetic):
     assert read(tmp_path, f"# tl.dot(a, b{how})\ndef matmul(a, b): return a @ b").variant.arithmetic == arithmetic
+
+
+OF_PACKAGE = """
+import sys
+sys.path.insert(0, {folder!r})
+import numba
+def matmul(a, b):
+    return numba.product(a, b)
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "says"),
+    [
+        ("def product(a, b): raise {error}", "cannot run here: AttributeError: NumPy has no such function"),
+        ("raise {error}", "cannot run here: AttributeError: NumPy has no such function"),
+        ("class TypingError(Exception): pass\ndef product(a, b): raise TypingError('i is not defined')", "FAIL"),
+        ("def __getattr__(name): raise AttributeError(f'no attribute {{name!r}}')", "FAIL"),
+        ("def product(a, b): return getattr(a, b'new'.decode())", "cannot run here: AttributeError: "),
+    ],
+    ids=["in a call", "in an import", "the code that it compiles", "a wrong name", "a name of its own"],
+)
+def test_a_package_that_does_not_work_here_is_no_mistake_of_the_kernel(
+    tmp_path, command, forgotten, monkeypatch, package, says
+):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    folder = tmp_path / "site-packages"
+    (folder / "numba").mkdir(parents=True)
+    (folder / "numba" / "__init__.py").write_text(package.format(error="AttributeError('NumPy has no such function')"))
+    (tmp_path / "mine.py").write_text(OF_PACKAGE.format(folder=str(folder)))
+    done = command("bench", "mine.py", "--sizes", "8", folder=tmp_path)
+    sys.modules.pop("numba", None)
+    assert says in done.stdout and done.returncode == (1 if says == "FAIL" else 3), done.stderr

@@ -32,6 +32,7 @@ def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, An
            if of == contender == name]  # fmt: skip
     unmeasured = sorted(missing_points(name, columns), key=lambda why: not why.startswith(f"failed: {name} "))
     where = unmeasured[0].removeprefix("failed: ").removeprefix(f"{name} ") if unmeasured else ""
+    where = where[max(0, where.find(NotTested.PREFIX)) :]  # at no point
     if wrong := [i for i in own if not rows["passed"][i]]:
         first = wrong[0]
         shape = "x".join(str(rows[dimension][first]) for dimension in operation.dimensions)

@@ -16,7 +16,7 @@ from hpcmm import backends, kernels
 from hpcmm.bench import adoption
 from hpcmm.experiment import extensions
 from hpcmm.experiment.own_kernels import OwnKernel
-from hpcmm.experiment.returning import FOR_GPUS
+from hpcmm.experiment.returning import FOR_GPUS, unusable
 from hpcmm.model import HpcmmError, NotTested, Operation, Task, Variant
 from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES, Device
@@ -176,6 +176,8 @@ def unavailable(error: extensions.RaisedError, path: Path) -> str:
         return str(NotTested(f"needs {cause.name}, which is not installed"))
     names = "|".join(package.partition(".")[0] for package in FOR_GPUS)
     text = path.read_text(errors="replace")
+    if unusable(cause, text):
+        return str(NotTested(f"cannot run here: {described(cause)}"))
     if backends.missing("cuda") and re.search(rf"^\s*(import|from) ({names})\b", text, re.MULTILINE):
         return str(NotTested(f"needs a GPU: {described(cause)}"))
     return ""

@@ -119,10 +119,11 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
     variant = record(path.name, path, device, head)
     kernels = []
     for operation, function in found:
-        own = dataclasses.replace(variant, function=function, dtypes=operation.dtypes_of(variant))
-        if not returning.is_by_name(function, operation):
-            by_name = returning.by_name(function, operation, module)
-            own = dataclasses.replace(own, function=by_name, contract=returning.contract(function, operation))
+        direct = returning.is_by_name(function, operation)
+        by_name = function if direct else returning.by_name(function, operation, module)
+        contract = None if direct else returning.contract(function, operation)
+        own = dataclasses.replace(variant, function=returning.where_it_works(by_name, text), contract=contract)
+        own = dataclasses.replace(own, dtypes=operation.dtypes_of(own))
         kernels.append(OwnKernel(path, (operation.name,), own))
     return kernels
 

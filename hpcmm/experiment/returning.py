@@ -6,17 +6,23 @@ import ast
 import inspect
 import re
 import textwrap
+import traceback
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from hpcmm.model import HpcmmError, Operation
+from hpcmm.model import HpcmmError, NotTested, Operation
 from hpcmm.model.contract import Contract
 from hpcmm.operations import OPERATIONS
+from hpcmm.system.text import INSTALLED, described
 
 LEADERBOARD = "custom_kernel"  # takes a tuple of its inputs
 NAMES = {"matmul": r"mat_?mul|gemm|\bmm\b|matrix_?mult", "vector_add": r"add", "sum": r"sum|reduc", "copy": r"copy"}
 FOR_GPUS = ("cupy", "torch", "triton", "numba.cuda", "jax", "cuda")  # packages whose arrays are on a GPU
+COMPILING = {*FOR_GPUS, "numba", "numba_cuda", "llvmlite", "cupy_backends", "cupyx"}
+# Errors of a package that does not work with others on this machine, and not of the code that it compiles
+UNUSABLE = (ImportError, AttributeError, NotImplementedError, OSError, SystemError)
+UNUSABLE_NAMES = re.compile(r"(Nvvm|NVVM|Linker|Support|Lowering|Driver|PTXAS|Internal)\w*Error")
 NUMBA_BLOCK = 16  # threads in x and y of a block of a product
 SCALARS = {"alpha": 1.0, "beta": 0.0}
 
@@ -148,6 +154,35 @@ def is_by_name(function: Callable[..., Any], operation: Operation) -> bool:
     except ValueError:  # it has no signature
         pass
     return True
+
+
+def unusable(error: BaseException, text: str) -> bool:
+    """Return whether an error means that a package that compiles kernels does not work on this machine.
+
+    An attribute that the ``text`` of the kernel's file names is a mistake of this file.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name != "__getattr__"]
+    of_package = INSTALLED.search(frames[-1].f_code.co_filename) if frames else None
+    attribute = re.search(r"attribute '(\w+)'", str(error))
+    if not of_package or of_package[1] == "hpcmm" or (attribute and re.search(rf"\b{attribute[1]}\b", text)):
+        return False
+    packages = {frame.f_globals.get("__name__", "").partition(".")[0] for frame in frames} | {of_package[1]}
+    kind = isinstance(error, UNUSABLE) or UNUSABLE_NAMES.fullmatch(type(error).__name__)
+    return bool(packages & COMPILING and kind)
+
+
+def where_it_works(function: Callable[..., Any], text: str) -> Callable[..., Any]:
+    """Return a function that raises NotTested if a package that compiles it does not work on this machine."""
+
+    def run(**given: Any) -> Any:
+        try:
+            return function(**given)
+        except Exception as error:
+            if unusable(error, text):
+                raise NotTested(f"cannot run here: {described(error)}") from error
+            raise
+
+    return run
 
 
 def device_of(module: ModuleType, devices: list[str]) -> str:
