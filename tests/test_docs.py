@@ -296,6 +296,9 @@ def test_programs_in_the_text_run(program, tmp_path, monkeypatch, capsys):
     (tmp_path / "program.py").write_text(program)  # hpcmm.bench reads the source of a function
     exec(compile(program, tmp_path / "program.py", "exec"), names)
     assert capsys.readouterr().out
+    if "found" in names:
+        assert names["found"].passed and "<table" in names["found"]._repr_html_()
+        assert (names["found"].table["seconds"] > 0).all()
     if "points" in names:  # the slowest rank of each repetition, then the median
         assert list(names["points"]["seconds"]) == pytest.approx([4e-3, 4e-3])
     if "seconds" in names:  # the median over all ranks and repetitions

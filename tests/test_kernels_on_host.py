@@ -403,6 +403,7 @@ def complaints(
     text: str = "",
     checked: bool = True,
     every_order: bool = False,
+    step: int = 1,
 ) -> Iterator[str]:
     """Reports about a rung, or about a text in its place, for each shape, in one of the orders or in all.
 
@@ -410,7 +411,7 @@ def complaints(
     """
     operation, variant = RUNG_OF[name]
     kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
-    tried = cases(operation, variant, dtype)
+    tried = cases(operation, variant, dtype)[::step]
     turns = zip(tried, itertools.cycle(ORDERS), strict=False)
     if every_order:  # those first that find most
         turns = itertools.product(tried[::-1], ORDERS[::-1])
@@ -429,7 +430,8 @@ def complaints(
 
 @pytest.mark.parametrize(("name", "dtype", "tile"), HOST_BUILDS)
 def test_a_rung_is_right_and_stays_in_bounds(build, name, dtype, tile):
-    assert list(complaints(build, name, dtype, tile)) == []
+    """At every shape in the usual type; another type has the same indices, and every other shape."""
+    assert list(complaints(build, name, dtype, tile, step=1 if dtype == usual_type(name, True) else 2)) == []
 
 
 @pytest.mark.parametrize("name", FAULTY)

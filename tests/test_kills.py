@@ -32,15 +32,15 @@ CONFIG = {
     "sweeps": {
         "products": {
             "operation": "matmul",
-            "variants": ["serial", "openmp", "numpy"],
-            "sizes": [32, 48, 64, 80],
+            "variants": ["serial", "numpy"],
+            "sizes": [32, 48, 64],
             "dtypes": ["float32"],
             "ranks": [1, 2],
         },
-        "sums": {"operation": "sum", "variants": ["serial", "numpy"], "sizes": [1000, 5000], "ranks": [1, 2]},
+        "sums": {"operation": "sum", "variants": ["serial"], "sizes": [1000, 5000], "ranks": [1, 2]},
     },
 }
-POINTS = 2 * (3 * 4 + 2 * 2 * 3)  # ranks, variants, sizes; the sum has three types
+POINTS = 2 * (2 * 3 + 2 * 3)  # ranks, variants, sizes; the sum has three types
 
 LIMIT = 600  # seconds for a whole run, also beside other tests on two busy cores; it takes some 20 on an idle machine
 
@@ -83,7 +83,9 @@ def campaign(folder: Path, seed: int, kills: int) -> dict[str, int]:
     config = folder / "experiment.yaml"
     results, log = folder / "results", folder / "log"
     command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--cores", "2"]
-    command += ["--directory", folder, "--configfile", config]
+    command += ["--directory", folder]
+    command += [] if ALL else ["results/timings.h5"]  # drawing the report takes longer than all else
+    command += ["--configfile", config]
     killed: Counter[str] = Counter()
     count = runs = 0
 

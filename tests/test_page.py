@@ -380,14 +380,6 @@ def test_a_view_is_shown_by_its_button_and_by_a_link_to_its_figure(visit):
 
 
 @pytest.mark.slow
-def test_a_link_to_a_hidden_alternative_shows_it(published):
-    published.page.wait_for_function(DRAWN, timeout=600_000)
-    name = published.page.locator(HIDDEN).first.get_attribute("id")
-    published.page.evaluate("id => { location.hash = id; }", name)
-    published.page.locator(f"[id='{name}'] svg").wait_for()
-
-
-@pytest.mark.slow
 def test_a_page_opened_by_a_link_shows_its_target(visit):
     seen = visit(REFERENCE / "report.html")
     seen.page.locator(".opening svg").first.wait_for()

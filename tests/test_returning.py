@@ -147,13 +147,6 @@ def test_the_source_of_a_function_has_what_it_uses():
     np.testing.assert_allclose(names["product"](a, b), a @ b)
 
 
-def test_a_function_of_a_notebook_is_verified_and_timed():
-    found = hpcmm.bench(product, sizes=[32], operation="matmul")
-    assert found.passed and "product.py: PASS" in repr(found)
-    assert list(found.table["kernel"])[:1] == ["product.py"] and (found.table["seconds"] > 0).all()
-    assert "<table" in found._repr_html_()
-
-
 def test_a_file_that_is_no_kernel_fails_with_its_reason():
     found = hpcmm.bench("none.txt")
     assert not found.passed and "not a kernel file" in repr(found)

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-import pandas as pd
 import pytest
 import timings
 from test_main import ALONE, ASCII
@@ -133,11 +132,6 @@ def test_a_sweep_alone_is_one_of_the_own_results(tmp_path, capsys, monkeypatch):
 
 def test_the_command_has_the_choices_of_the_report():
     assert set(COMMANDS["show"]["arguments"]["--only"]["choices"]) == set(answer.ONLY)
-
-
-def test_a_reason_is_not_introduced_twice():
-    counts = pd.Series({"not measured: oneDNN is not installed": 3, "failed: a": 1})
-    assert answer._reasons(counts) == "oneDNN is not installed (1 more reason)"
 
 
 def test_a_folder_stands_for_its_timings_file_and_without_one_for_the_results(tmp_path, capsys, monkeypatch):

@@ -143,7 +143,7 @@ def test_a_process_of_a_launcher_keeps_what_the_launcher_gave_it():
     assert set(ranks) - set(nested) == {name for _, name in EACH if surroundings.record_of(name).action == OF_LAUNCH}
 
 
-@pytest.mark.parametrize("name", [name for _, name in EACH])
+@pytest.mark.parametrize("name", {id(record): name for record, name in EACH}.values())
 def test_the_provenance_and_doctor_name_what_is_inherited(monkeypatch, name):
     monkeypatch.delenv(surroundings.RECORD, raising=False)
     for each in list(os.environ):
