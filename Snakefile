@@ -102,13 +102,10 @@ def any_of(names):
 
 
 REQUESTED = {
-    # for Snakemake's slurm executor, mpi means that the command itself starts its ranks
-    "mpi": lambda wildcards: SITE.launcher if job_of(wildcards).ranks > 1 else "",
     "tasks": lambda wildcards: job_of(wildcards).ranks,
     "nodes": lambda wildcards: SITE.nodes(job_of(wildcards).ranks),
     "gres": lambda wildcards: SITE.gres(job_of(wildcards)),
     "slurm_extra": lambda wildcards: SITE.extra(job_of(wildcards).ranks),
-    "tasks_per_gpu": 0,
     "mem_mb": lambda wildcards: SITE.mem_mb(job_of(wildcards), plan.largest_bytes(job_of(wildcards))),
     "runtime": lambda wildcards: SITE.minutes(job_of(wildcards)),
 }
@@ -207,11 +204,9 @@ rule profile:
     threads: THREADS
     resources:
         **SITE.resources,
-        mpi="",
         tasks=1,
         nodes=1,
         gres=SITE.gpus(1),
-        tasks_per_gpu=0,
         mem_mb=SITE.memory(16000),
         runtime=60,
     params:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -114,7 +115,7 @@ def impatient(monkeypatch):
 
 def token_of(job: str) -> str:
     """The token in the record of a job and in its comment."""
-    return f"{int(job.partition(';')[0]):016x}"
+    return f"{int(job):016x}"
 
 
 def listed(job: str, state: str, reason: str = "None", nodes: str = "n1") -> str:
@@ -363,11 +364,11 @@ def test_the_thread_survives_everything_and_reports_it(faltering, marked, monkey
     monkeypatch.setattr(watch, "SECONDS_BETWEEN_CHECKS", 0)
     states, calls = queue.states, []
 
-    def broken(clusters):
+    def broken():
         calls.append(1)
         if len(calls) < 4:
             raise RuntimeError("of an unexpected kind")
-        return states(clusters)
+        return states()
 
     monkeypatch.setattr(queue, "states", broken)
     watching = watch.Watch()
@@ -497,21 +498,11 @@ def test_lines_of_a_site_are_no_jobs(faltering, text, when):
     assert len(faltering.calls("sbatch")) == 1
 
 
-def test_a_job_on_another_cluster_is_followed_and_cancelled_there(faltering, capfd):
-    """The default cluster has a job of the same number."""
-    faltering.program("sbatch", BODIES["sbatch"].replace("echo $number", "echo '100;north'"))
-    squeue = 'case "$*" in *--clusters=north*) cat queue;; *) echo "100|RUNNING|None|n1|another";; esac'
-    faltering.program("squeue", squeue)
-    assert sbatch("-M", "north", "job.sh").stdout == "100;north\n"
-    (record,) = records.read()
-    assert (record.job, record.logs[-1]) == ("100;north", ".snakemake/slurm_logs/measure-a-b-100.log")
-    watching = watch.Watch()
-    check(watching)
-    assert watching.states == {"100;north": "PENDING"}
-    assert wrapper(*QUESTIONS[0]).stdout == "100|PENDING\n"
-    slurm.cancel_leftovers()
-    assert set(faltering.calls("scancel")) == {"--clusters=north 100"}
-    assert "cancelled jobs of a run that was killed: 100;north" in capfd.readouterr().err
+@pytest.mark.parametrize("given", [["-M", "north"], ["--clusters=north"], ["--cluster", "north"]])
+def test_a_job_on_another_cluster_is_refused(faltering, given):
+    done = sbatch(*given, "job.sh")
+    assert done.returncode == 1 and "jobs on another cluster are not followed" in done.stderr
+    assert faltering.jobs == [] and sbatch(SBATCH_CLUSTERS="north").returncode == 1
 
 
 # --- limits and refusals -----------------------------------------------------------------------------------------
@@ -665,15 +656,13 @@ work && touch '/x/1.jobfinished' || (touch 'MARKER'; exit 1)
 """
 
 
-def sbatch(*arguments: str, text: str = "", **environment: str) -> subprocess.CompletedProcess:
+def sbatch(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     """Call ``jobs/bin/sbatch`` as Snakemake does, with a short patience."""
     Path("job.sh").write_text(SCRIPT.replace("MARKER", str(Path("1.jobfailed").resolve())))
     program = "import sys; from hpcmm.cluster import commands, submit; commands.SECONDS_PER_CALL = 1\n"
     program += "submit.SECONDS_TO_ARRIVE = 0.1; sys.argv[0] = sys.argv.pop(1); sys.exit(submit.main(sys.argv))"
     command = [sys.executable, "-c", program, ROOT / "jobs/bin/sbatch", *(arguments or ["job.sh"])]
-    return subprocess.run(
-        command, input=text, capture_output=True, text=True, env=os.environ | environment, timeout=180
-    )
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, timeout=180)
 
 
 def test_a_submission_keeps_a_record_and_prints_the_number(faltering):
@@ -760,17 +749,9 @@ def test_a_submission_without_an_answer_ends_at_the_time_limit(faltering):
 
 
 def test_a_given_comment_is_kept(faltering):
-    done = sbatch("--comment", "mine", "--wrap=true")
-    assert (done.returncode, done.stdout) == (0, "Submitted batch job 100\n"), done.stderr
-    assert re.fullmatch("mine hpcmm:[0-9a-f]{16}", faltering.jobs[0][4])
-    assert records.read()[0].name == "mine"
-
-
-def test_a_script_from_standard_input_is_passed_again(faltering):
-    faltering.before("sbatch", f"cat >>received; [ $(grep -c . sbatch.calls) -ge 2 ] || {{ {TIMED_OUT}; }}")
-    done = sbatch("--parsable", "/dev/stdin", text="#!/bin/sh\n")
+    done = sbatch("--comment", "mine", "job.sh")
     assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr
-    assert (faltering.folder / "received").read_text() == "#!/bin/sh\n" * 2
+    assert re.fullmatch("mine hpcmm:[0-9a-f]{16}", faltering.jobs[0][4])
 
 
 def test_other_calls_of_sbatch_go_to_slurm_unchanged(faltering):
@@ -814,38 +795,11 @@ def test_a_job_that_was_submitted_again_is_not_given_up_for_the_first(faltering,
     assert not marked.exists()
 
 
-# --- Snakemake's slurm executor ----------------------------------------------------------------------------------
-
-QUESTIONS = [
-    ["squeue", "--format=%i|%T", "--states=all", "--noheader", "--name", "run"],
-    ["sacct", "-X", "--parsable2", "--noheader", "--format=JobIdRaw,State", "--name", "run"],
-]
-
-
-def wrapper(program: str, *arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, ROOT / "jobs/bin" / program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180)
-
-
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question[0])
-def test_status_queries_of_the_executor_are_always_answered(faltering, question):
-    for program in ("squeue", "sacct"):
-        faltering.before(program, "exit 1")
-    assert (wrapper(*question).returncode, wrapper(*question).stdout) == (0, "")
-    faltering.before("squeue", "")
-    for job, state in {"12": "RUNNING", "13": "PREEMPTED", "14": "COMPLETED", "15": "CANCELLED"}.items():
-        recorded(job)
-        with (faltering.folder / "queue").open("a") as file:
-            file.write(listed(job, state) + "\n")
-    check(watch.Watch())
-    faltering.before("squeue", "sleep 60")
-    assert wrapper(*question).stdout == "12|RUNNING\n13|FAILED\n14|COMPLETED\n15|FAILED\n"
-
-
-def test_other_queries_go_to_slurm(faltering):
-    faltering.program("squeue", 'echo "[$*]"; echo "why" >&2; exit 3')
-    done = wrapper("squeue", "--me", "--name", "run")
-    assert (done.returncode, done.stdout, done.stderr) == (3, "[--me --name run]\n", "why\n")
+def test_the_slurm_executor_of_snakemake_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = type("ExecutorSettings", (), {"__module__": "snakemake_executor_plugin_slurm"})()
+    with pytest.raises(HpcmmError, match="use --cluster sbatch"):
+        slurm.begin(True, SimpleNamespace(executor_settings=settings))
 
 
 # --- a local run in an allocation ---------------------------------------------------------------------------------

@@ -36,16 +36,13 @@ STATE = Path("/tmp/hpcmm-slurm")
 SNAKEMAKE = shutil.which("snakemake")
 
 DIRECT = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch"]
-# after each job that is done the executor asks for the next only 40 s later, if it is not told otherwise
-SLURM_EXECUTOR = ["--executor", "slurm", "--slurm-init-seconds-before-status-checks", "5"]
 WAYS = {
     "literal": ["--cluster", "sbatch", "--jobs", "20"],
     "generic": [*DIRECT, "--jobs", "20"],
-    "slurm": [*SLURM_EXECUTOR, "--jobs", "20"],
 }
 
 # Each fault is tried in one of these; it reaches all of them through the same watch of the queue.
-TRIED = ["literal", "slurm"]
+TRIED = ["literal", "generic"]
 
 NICE = 5  # of the workflows, relative to the process that breaks their jobs
 
@@ -273,12 +270,12 @@ for hole in [(block(size), block(6000))[0] for size in range(128, 1025, 16) for 
 """
 REQUESTS = {
     "literal": (["--cluster", "sbatch", "--jobs", "4"], SITE, {}),
-    "profile": (PROFILE, SITE, {}),
-    "profile, slurm": ([*PROFILE, *SLURM_EXECUTOR], SRUN, {}),
+    "generic": ([*DIRECT, "--jobs", "4"], SITE, {}),
+    "profile": (PROFILE, SRUN, {}),
     "own flags": (["--cluster=" + OWN, "--jobs", "1"], SITE, BY_HAND),
 }
-# Only tried up to sbatch, because it asks for the same as another one; DIRECT is tried with a fault of sbatch.
-ALIKE = {"profile": "literal"}
+# Only tried up to sbatch, because it asks for the same as another one
+ALIKE = {"generic": "literal"}
 RUN = [way for way in REQUESTS if way not in ALIKE]
 # It keeps what it is asked for. A way that is not run gets a refusal.
 RECORDING = r"""#!/bin/bash
@@ -326,7 +323,7 @@ def requests(tmp_path_factory):
     def make_refused():
         sweeps = {"cpu": ON_CPU | {"ranks": [1]}, "gpu": ON_GPU | {"ranks": [9]}}
         workflow = Workflow(tmp_path_factory.mktemp("refused"), "refused", sweeps, memory_mb=1000)
-        workflow.arguments, workflow.environ = WAYS["slurm"], {}
+        workflow.arguments, workflow.environ = WAYS["generic"], {}
         return workflow
 
     def act(workflow):
@@ -431,8 +428,7 @@ def test_ranks_run_on_the_nodes_that_they_were_given(requests, way):
     assert len(set(nodes)) == int(REQUESTS[way][2].get("NumNodes", 2))
     assert "PASS" in log
     logged = [each for each in workflow.slurm_logs() if "cpu" in str(each)]
-    if logged:  # Snakemake's slurm executor removes those of jobs that went well
-        assert "the module openmpi\nthe module cuda" in logged[0].read_text()
+    assert "the module openmpi\nthe module cuda" in logged[0].read_text()
 
 
 @pytest.mark.parametrize("way", RUN)
@@ -516,12 +512,12 @@ def signal_rank_1(number: int):
 # (None: Slurm runs it again by itself)
 FAULTS = {
     "cancelled": ("literal", 1, cancel, "CANCELLED"),
-    "late": ("slurm", 1, end_its_time, r"TIMEOUT|DUE TO TIME LIMIT"),
+    "late": ("generic", 1, end_its_time, r"TIMEOUT|DUE TO TIME LIMIT"),
     "lost": ("literal", 1, lose_its_node, None),
     "memory": ("literal", 1, let_it_grow, "exceeded memory limit|OUT_OF_MEMORY"),
-    "preempted": ("slurm", 1, push_it_aside, None),
-    "killed": ("slurm", 2, signal_rank_1(signal.SIGKILL), r"Killed \(signal 9\)"),
-    "stuck": ("slurm", 2, signal_rank_1(signal.SIGSTOP), r"rank 0 of 2 .*stuck in stuck.*: serial \d+x.* for"),
+    "preempted": ("generic", 1, push_it_aside, None),
+    "killed": ("generic", 2, signal_rank_1(signal.SIGKILL), r"Killed \(signal 9\)"),
+    "stuck": ("generic", 2, signal_rank_1(signal.SIGSTOP), r"rank 0 of 2 .*stuck in stuck.*: serial \d+x.* for"),
 }
 FAILING = [name for name, (*_, reason) in FAULTS.items() if reason]
 SWEEPS = {name: products(ranks) for name, (_, ranks, *_) in FAULTS.items()} | {

@@ -70,8 +70,8 @@ def find(program: str) -> str:
     return found
 
 
-def call(program: str, *arguments: str, text: str = "") -> Reply:
-    """Run one of Slurm's programs, with ``text`` as its standard input, to its end or its time limit."""
+def call(program: str, *arguments: str) -> Reply:
+    """Run one of Slurm's programs to its end or its time limit."""
     limit = min(SECONDS_PER_CALL, max(patience(), 1))
     # the user's own settings of squeue and sacct may hide jobs
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
@@ -79,7 +79,7 @@ def call(program: str, *arguments: str, text: str = "") -> Reply:
     command = ["timeout", "--kill-after=1", f"{limit:g}", find(program), *arguments]
     how = {"capture_output": True, "text": True, "errors": "replace", "env": environment, "timeout": limit + 2}
     try:
-        done = subprocess.run(command, input=text, **how)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, **how)
     except subprocess.TimeoutExpired:  # a child of the program holds its output open
         return Reply(None, "", "")
     return Reply(None if done.returncode in TIMED_OUT else done.returncode, done.stdout, done.stderr)

@@ -19,12 +19,10 @@ LIMIT_REPORTED = Path(".snakemake/hpcmm/limit")  # by one of the processes that 
 @dataclass(frozen=True)
 class Record:
     token: str  # name of the file, and part of the job's comment in Slurm
-    job: str = ""  # Slurm's job number, with ``;`` and the cluster if sbatch named one; empty until sbatch returns it
+    job: str = ""  # Slurm's job number; empty until sbatch returns it
     name: str = ""  # for the user: the rule with its wildcards
     logs: tuple[str, ...] = field(default=())  # paths of the job's logs
     marker: str = ""  # file that marks the job as failed for Snakemake; empty if Snakemake uses a status command
-    # The clusters that the user lets Slurm choose from, as sbatch takes them; empty for the default one
-    clusters: str = ""
     request: str = ""  # the options of sbatch that ask for resources, for messages
 
 
@@ -75,7 +73,7 @@ def submitted(record: Record, job: str) -> bool:
     with locked():
         if not (FOLDER / record.token).exists():
             return False
-        logs = tuple(log.replace("%j", job.partition(";")[0]) for log in record.logs)
+        logs = tuple(log.replace("%j", job) for log in record.logs)
         write(dataclasses.replace(record, job=job, logs=logs))
         return True
 

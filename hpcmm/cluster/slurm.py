@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -86,15 +85,11 @@ def clear_after_kill() -> None:
 
 def begin(on_cluster: bool, workflow: Any) -> None:
     """Begin a workflow in this folder: clean up after one that was killed, and start to watch jobs."""
+    if type(getattr(workflow, "executor_settings", None)).__module__.startswith("snakemake_executor_plugin_slurm"):
+        raise HpcmmError("--executor slurm is not supported, as jobs that Slurm loses would hang; use --cluster sbatch")
     clear_memory()
     cancel_leftovers()
     if on_cluster:
-        settings = getattr(workflow, "executor_settings", None)
-        if hasattr(settings, "status_command"):
-            # Snakemake's slurm executor: from squeue it requests plain state names. It uses squeue only if Slurm
-            # remembers jobs for three times the interval between its checks.
-            settings.status_command = "squeue"
-            settings.init_seconds_before_status_checks = SECONDS_BETWEEN_CHECKS
         watch.start()
     RUN.write_text(this_process())  # another process may have claimed the folder, but not locked it
 
@@ -112,19 +107,9 @@ def clear_memory() -> None:
 
 
 def enter_job() -> None:
-    """Set the environment variables that launchers read in a job.
-
-    Snakemake's slurm executor hides most of Slurm's variables from the process that it starts. The parent process
-    calls this function first and saves them in ``HPCMM_SLURM``.
-    """
+    """Set the environment variables that launchers read in a job."""
     clear_memory()
     environment = os.environ
-    job = environment.get("SLURM_JOB_ID", "")
-    kept = json.loads(environment.get("HPCMM_SLURM", "{}"))
-    if job and kept.get("SLURM_JOB_ID") == job:
-        environment.update(kept)
-    else:
-        environment["HPCMM_SLURM"] = json.dumps({k: v for k, v in environment.items() if k.startswith("SLURM_")})
     # srun would apply these to every step, also to the step that starts mpiexec on each node
     for name in ("GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK", "GPUS_PER_SOCKET", "NTASKS_PER_GPU", "NTASKS_PER_NODE"):
         environment.pop("SLURM_" + name, None)
@@ -155,10 +140,9 @@ def cancel_all(left: Sequence[Record]) -> None:
     The comment of a job shows that it is ours, also if sbatch was killed before it returned the number. A faltering
     controller may list no job at all, so squeue is asked again for jobs that accounting does not know as ended.
     """
-    clusters = queue.clusters_of(left)
 
     def ours() -> tuple[dict[str, State], list[str]]:
-        listed = retry(partial(queue.states, clusters))
+        listed = retry(queue.states)
         found = {record: queue.of_record(record, listed) for record in left}
         unlisted = [record for record in left if record.job and not found[record]]
         over = {job for job, state in queue.accounted(unlisted).items() if state.final}

@@ -18,7 +18,6 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,24 +90,19 @@ def submit(arguments: Sequence[str]) -> int:
     """Submit a job of Snakemake with the resources of its rule, and keep a record of it; return an exit status."""
     script = Path(arguments[-1]) if arguments and Path(arguments[-1]).is_file() else None
     properties = read_properties(script)
-    piped = list(arguments[-1:]) == ["/dev/stdin"]
-    if not properties and not piped and not any(argument.startswith("--wrap") for argument in arguments):
+    if not properties:
         os.execv(commands.find("sbatch"), ["sbatch", *arguments])
     token = uuid.uuid4().hex[:16]
-    chosen: list[str] = []
-    marker = ""
-    if properties:
-        LOGS.mkdir(parents=True, exist_ok=True)
-        chosen = ["--parsable", f"--output={LOGS}/%x-%j.log", *options(properties, arguments[:-1])]
-        shebang, _, rest = script.read_text().partition("\n")
-        # without a marker if Slurm ends it, as that would report a failure of a job that Slurm requeues
-        script.write_text(quoted(f"{shebang}\ntrap 'exit 143' TERM\n{rest}"))
-        match = PATTERNS["marker"].search(rest)
-        marker = match[2] if match else ""  # none if Snakemake uses a status command
-    given = [*chosen, *map(quoted, arguments)]
-    record = record_of(token, given, properties, marker)
+    LOGS.mkdir(parents=True, exist_ok=True)
+    shebang, _, rest = script.read_text().partition("\n")
+    # without a marker if Slurm ends it, as that would report a failure of a job that Slurm requeues
+    script.write_text(quoted(f"{shebang}\ntrap 'exit 143' TERM\n{rest}"))
+    marker = PATTERNS["marker"].search(rest)
+    given = ["--parsable", f"--output={LOGS}/%x-%j.log", *options(properties, arguments[:-1]), *arguments]
+    if any(re.match("-M|--clusters?(=|$)", argument) for argument in given) or os.environ.get("SBATCH_CLUSTERS"):
+        raise HpcmmError("jobs on another cluster are not followed; submit from a login node of that cluster")
+    record = record_of(token, given, properties, marker[2] if marker else "")
     kept = Path(".snakemake").is_dir()
-    text = quoted(sys.stdin.read()) if piped else ""
     for log in record.logs[:1]:
         Path(log).unlink(missing_ok=True)  # of an earlier attempt
     try:
@@ -116,7 +110,7 @@ def submit(arguments: Sequence[str]) -> int:
         if kept:
             begin(record)
         # if it fails, the next start cancels the job
-        job, reply = submit_once(with_comment(given, token), record, text)
+        job, reply = submit_once(with_comment(given, token), record)
     except HpcmmError as error:
         records.explain(record, str(error))
         raise
@@ -130,7 +124,7 @@ def submit(arguments: Sequence[str]) -> int:
         return 1
     print(reply.errors if reply.status == 0 else "", end="", file=sys.stderr, flush=True)
     try:
-        print(job if "--parsable" in given else f"Submitted batch job {job.replace(';', ' on cluster ')}", flush=True)
+        print(job, flush=True)
     except BrokenPipeError:  # the workflow was killed, and the next one may have missed the record
         queue.cancel([job])
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -144,7 +138,7 @@ def require_memory(name: str, given: Sequence[str]) -> None:
     The largest memory of a node is from sinfo. A sinfo that does not answer is no error.
     """
     requested = [int(found[1]) for found in map(re.compile(r"--mem=(\d+)M?").fullmatch, given) if found]
-    where = [option for option in given if option.startswith(("--partition=", "--clusters="))]
+    where = [option for option in given if option.startswith("--partition=")]
     if not requested:
         return
     try:
@@ -169,38 +163,38 @@ def begin(record: Record) -> None:
         records.write(record)
 
 
-def submit_once(arguments: Sequence[str], record: Record, text: str) -> tuple[str, Reply]:
-    """Submit a job exactly once, even if sbatch is called several times; ``text`` is its standard input.
+def submit_once(arguments: Sequence[str], record: Record) -> tuple[str, Reply]:
+    """Submit a job exactly once, even if sbatch is called several times.
 
     After a failed call, the queue shows whether Slurm has the job: the comment of the job has the token of its record.
     At a limit on the number of submitted jobs, the call is repeated until one of the user's jobs has ended.
 
-    Return the job as ``queue`` names it, empty if Slurm refused it, and the last reply of sbatch. Raise NoAnswer if
-    Slurm does not answer within the patience.
+    Return the job, empty if Slurm refused it, and the last reply of sbatch. Raise NoAnswer if Slurm does not answer
+    within the patience.
     """
-    began, clusters = time.monotonic(), queue.clusters_of([record])
+    began = time.monotonic()
     full = 0.0  # seconds that this job has waited at a limit
     while True:
         called = time.monotonic()
-        reply = commands.call("sbatch", *arguments, text=text)
+        reply = commands.call("sbatch", *arguments)
         jobs = submitted_jobs(reply.output)
         if reply.status == 0 and jobs:
             commands.answered("sbatch")
             if len(jobs) > 1:  # the others are lines of the site
                 with suppress(commands.NoAnswer):
-                    jobs.append(find(record, clusters, late=False) or jobs[-1])
+                    jobs.append(find(record, late=False) or jobs[-1])
             return jobs[-1], reply
         # the last of several messages counts: sbatch itself repeats some calls
         refusal = PATTERNS["refused"].search(reply.errors)
         said = refusal[1] if refusal else reply.errors
         transient = reply.status is None or reply.status <= 0 or PATTERNS["transient"].search(said)
-        limit = submit_limit(said, reply.errors, clusters) if refusal or PATTERNS["busy"].search(said) else ""
+        limit = submit_limit(said, reply.errors) if refusal or PATTERNS["busy"].search(said) else ""
         if refusal and not transient and not limit:
             return "", reply
         if not limit:
             commands.unanswered("sbatch", called, reply.reason)
         # a single answer without the job may be wrong, or too early
-        job = find(record, clusters, late=bool(transient and not limit))
+        job = find(record, late=bool(transient and not limit))
         if job:
             report(f"sbatch failed ({reply.reason}), but Slurm has the job: {job}")
         if job or not (transient or limit):
@@ -223,7 +217,7 @@ def submit_once(arguments: Sequence[str], record: Record, text: str) -> tuple[st
             raise commands.NoAnswer(f"sbatch: {reply.reason}, for {waited:.0f} s")
 
 
-def submit_limit(refusal: str, errors: str, clusters: Sequence[str]) -> str:
+def submit_limit(refusal: str, errors: str) -> str:
     """Return the limit on the number of jobs that a submission has reached; empty if it was refused for another reason.
 
     A limit that Slurm does not name can only be one on the number of jobs if the user has other jobs.
@@ -235,7 +229,7 @@ def submit_limit(refusal: str, errors: str, clusters: Sequence[str]) -> str:
     named = PATTERNS["limit"].search(errors)
     if named and "Submit" not in named[0]:
         return ""
-    listed = commands.retry(partial(queue.states, clusters))
+    listed = commands.retry(queue.states)
     if all(state.final for state in listed.values()):
         return ""
     return named[0] if named else refusal
@@ -244,16 +238,16 @@ def submit_limit(refusal: str, errors: str, clusters: Sequence[str]) -> str:
 def submitted_jobs(output: str) -> list[str]:
     """Return the jobs that sbatch may have submitted, from the lines of its output that name one.
 
-    >>> submitted_jobs("2026-12-24 repairs\\n12;north\\n"), submitted_jobs("Submitted batch job 12 on cluster north")
-    (['12;north'], ['12;north'])
+    >>> submitted_jobs("2026-12-24 repairs\\n12\\n"), submitted_jobs("Submitted batch job 12\\n")
+    (['12'], ['12'])
     >>> submitted_jobs("2026-12-24 maintenance\\n"), submitted_jobs("note 7\\n12\\n2026\\n")
     ([], ['12', '2026'])
     """
-    return [";".join(filter(None, parts)) for parts in PATTERNS["submitted"].findall(output)]
+    return ["".join(parts) for parts in PATTERNS["submitted"].findall(output)]
 
 
-def find(record: Record, clusters: Sequence[str], late: bool) -> str:
-    """Return the job of a record; empty if squeue lists none on the clusters.
+def find(record: Record, late: bool) -> str:
+    """Return the job of a record; empty if squeue lists none.
 
     A submission that timed out may arrive late, so squeue is then asked twice, each time after a pause.
     """
@@ -261,20 +255,17 @@ def find(record: Record, clusters: Sequence[str], late: bool) -> str:
         if late:
             pause = commands.pause(commands.silent_for("sbatch"), least=SECONDS_TO_ARRIVE)
             time.sleep(min(pause, commands.patience()))
-        if ours := queue.of_record(record, commands.retry(partial(queue.states, clusters))):
+        if ours := queue.of_record(record, commands.retry(queue.states)):
             return next(iter(ours))
     return ""
 
 
 def record_of(token: str, arguments: Sequence[str], properties: Mapping[str, Any], marker: str) -> Record:
-    """Return the record of a submission: the name, the logs, the clusters and the request of the job."""
-    texts = dict(re.findall(r"--(output|comment|job-name|clusters)[= ](\S+)", " ".join(arguments)))
-    short = re.search(r"(?:^| )-M ?(\S+)", " ".join(arguments))
-    clusters = texts.get("clusters") or (short[1] if short else os.environ.get("SBATCH_CLUSTERS", ""))
-    name = job_name(properties) if properties else texts.get("comment", "")
-    logs = [texts["output"].replace("%x", texts.get("job-name", ""))] if "output" in texts else []
+    """Return the record of a submission: the name, the logs and the request of the job."""
+    texts = dict(re.findall(r"--(output|job-name)[= ](\S+)", " ".join(arguments)))
+    own = texts["output"].replace("%x", texts["job-name"])
     request = " ".join(argument for argument in arguments if argument.startswith(REQUESTS))
-    return Record(token, "", name, (*properties.get("log", []), *logs), marker, clusters, request)
+    return Record(token, "", job_name(properties), (*properties.get("log", []), own), marker, request)
 
 
 def read_properties(script: Path | None) -> dict[str, Any]:

@@ -1,17 +1,13 @@
 """Check the jobs of a workflow every ten seconds and report those that ended.
 
 Snakemake does not notice a job that Slurm ends. With ``--cluster sbatch`` it waits for one of two files that the job
-script creates at its end; for a job that Slurm ended, this module creates the file that means failure. Snakemake's
-slurm executor runs squeue or sacct; the wrappers in ``jobs/bin`` answer from the states found here.
+script creates at its end; for a job that Slurm ended, this module creates the file that means failure.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import re
-import sys
 import threading
 import time
 import traceback
@@ -24,10 +20,8 @@ from hpcmm.cluster.commands import NoAnswer, NotInstalled, report
 from hpcmm.cluster.queue import State
 from hpcmm.cluster.records import LIMIT_REPORTED, Record
 from hpcmm.model import HpcmmError
-from hpcmm.system import files
 from hpcmm.system.logs import first_errors
 
-STATES = Path(".snakemake/hpcmm/states.json")  # for Snakemake's slurm executor: job -> state
 SECONDS_BETWEEN_CHECKS = 10
 CHECKS_UNTIL_OVER = 3  # number of checks in which accounting must report the end of a job that squeue does not list
 # At its end, a workflow waits this long for a completing job, and for Slurm to know that a job is over.
@@ -54,8 +48,7 @@ class Watch:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
-        for path in (STATES, LIMIT_REPORTED):
-            path.unlink(missing_ok=True)
+        LIMIT_REPORTED.unlink(missing_ok=True)
         self.thread = threading.Thread(target=self.run, name="slurm", daemon=True)
         self.thread.start()
 
@@ -87,7 +80,7 @@ class Watch:
         left = [record for record in records.read() if record.job]
         if not left:
             return
-        listed = queue.states(queue.clusters_of(left))
+        listed = queue.states()
         ours = {record.token: queue.of_record(record, listed) for record in left}
         left = [self.corrected(record, list(ours[record.token])) for record in left]
         # a job with the number of a record and another comment is not the one of the record, whose state is unknown
@@ -99,9 +92,6 @@ class Watch:
                 continue
             except Exception as error:  # the other jobs are still checked
                 self.report_exception(error)
-        # for ``main``, by number: Snakemake's executor removes the cluster
-        with files.replacing(STATES) as temporary:
-            temporary.write_text(json.dumps({job.partition(";")[0]: state for job, state in self.states.items()}))
         for record in left:
             for job, state in ours[record.token].items():
                 if job != record.job and not state.final:
@@ -163,7 +153,7 @@ class Watch:
     def wait(self, record: Record, state: State) -> None:
         """Report why a job waits; give up a job that Slurm itself holds for longer than the patience."""
         job, reason = record.job, state.reason
-        release, give_up = queue.command("scontrol", job, "release"), f"to give it up: {queue.command('scancel', job)}"
+        release, give_up = f"scontrol release {job}", f"to give it up: scancel {job}"
         if HELD_BY_SLURM.search(reason):
             seconds = time.monotonic() - self.held.setdefault(job, time.monotonic())
             if seconds >= commands.patience():
@@ -209,26 +199,3 @@ def why_over(record: Record, state: State) -> str:
         nodes = []
     has = f"; nodes by partition: {'; '.join(filter(None, nodes))}" if request and any(nodes) else ""
     return f"Slurm ended job {record.job} without an error of the job: {state}{request}{has}"
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``jobs/bin/squeue`` or ``jobs/bin/sacct``.
-
-    A query of Snakemake's slurm executor is answered from the states that the watch found: the executor would lose its
-    jobs if Slurm did not answer. Any other call goes to Slurm.
-    """
-    program, arguments = Path(argv[0]).name, argv[1:]
-    os.environ["HPCMM_JOBS"] = str(Path(argv[0]).resolve().parents[1])
-    from_executor = "--name" in arguments and {"--format=%i|%T", "--format=JobIdRaw,State"} & set(arguments)
-    if from_executor and Path(".snakemake").is_dir():
-        with suppress(FileNotFoundError):
-            print("".join(f"{job}|{state}\n" for job, state in json.loads(STATES.read_text()).items()), end="")
-        return 0
-    try:
-        reply = commands.call(program, *arguments)
-    except NotInstalled as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return 127
-    print(reply.output, end="", flush=True)
-    print(reply.errors, end="", file=sys.stderr)
-    return 124 if reply.status is None else reply.status
