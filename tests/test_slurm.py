@@ -802,7 +802,8 @@ def test_a_job_that_slurm_holds_is_named_and_given_up_after_a_while(watched, cap
 def test_a_job_is_cancelled_whose_workflow_was_killed_while_it_was_submitted(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, ROOT / "jobs/bin/sbatch", "--parsable", "--hold", "--job-name=orphan", "--wrap=true"]
+    (tmp_path / "job.sh").write_text('#!/bin/sh\n# properties = {"rule": "orphan"}\ntrue\n')
+    command = [sys.executable, ROOT / "jobs/bin/sbatch", "--hold", "--job-name=orphan", "job.sh"]
     done = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
