@@ -254,6 +254,8 @@ def test_a_table_shows_both_numbers_in_one_unit():
     assert " [ms]; hpcmm: " in table.caption and "H100" in table.caption
     without = courses.course_table(made(Pair(None, 12.0, "")), "003")
     assert without.head == ["N", "time"] and without.rows[0][1].text == "12"
+    most = courses.course_table(made(Pair(2**31 - 1, 2.0**31 - 1, "")), "004")
+    assert [cell.text for cell in most.rows[0][1:]] == ["2³¹ - 1", "2³¹ - 1"]
 
 
 def test_the_page_shows_a_document_that_the_file_answers():

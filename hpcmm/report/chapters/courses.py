@@ -57,7 +57,7 @@ def _unit_of_row(answered: Answered, i: int) -> str:
 def _written(pair: Pair) -> Cell:
     if pair.document is None:
         return EMPTY
-    return words(pair.document) if isinstance(pair.document, str) else Cell(f"{pair.document:,}")
+    return words(pair.document) if isinstance(pair.document, str) else Cell(_short(f"{pair.document:,}"))
 
 
 def _ours(pair: Pair) -> Cell:
@@ -65,7 +65,12 @@ def _ours(pair: Pair) -> Cell:
         return Cell(pair.ours, kind="fail" if pair.ours == "FAIL" else "text")
     if pair.unit in TIMES and 1e-4 <= pair.ours < 1e-3:
         return Cell(f"{pair.ours:.3g}")  # as the documents write it, without an exponent
-    return Cell(f"{pair.ours:,.0f}" if pair.ours.is_integer() and pair.unit in COUNTS else number(pair.ours))
+    return Cell(_short(f"{pair.ours:,.0f}") if pair.ours.is_integer() and pair.unit in COUNTS else number(pair.ours))
+
+
+def _short(text: str) -> str:
+    """Write the largest int32 as the documents do: the table of all capabilities would not fit a page."""
+    return "2³¹ - 1" if text == f"{2**31 - 1:,}" else text
 
 
 def sentence(answered: Answered) -> str:
