@@ -76,6 +76,8 @@ def gemm(product: Gemm) -> Callable[[], Any]:
     """
     if DTYPES[product.dtype].accumulator:
         return widened(product)
+    if DTYPES[product.dtype].is_integer:
+        return of_integers(product)
     if found := find_gemm(product.dtype):
         return bind(found, product)
     raise DeviceError(f"no product of {product.dtype} is known of NumPy's BLAS; install NumPy by pip, with OpenBLAS")
@@ -121,6 +123,24 @@ def widened(product: Gemm) -> Callable[[], None]:
             c[...] = element.results.numbers(product.c)
         run_wide()
         product.c[...] = element.results.stored(c)
+
+    return run
+
+
+def of_integers(product: Gemm) -> Callable[[], None]:
+    """Bind a product of integers, of which BLAS has none, in NumPy, with a buffer for A B."""
+    c = product.c
+    alpha, beta = c.dtype.type(product.alpha), c.dtype.type(product.beta)
+    buffer = memory.empty(c.shape, c.dtype)
+
+    def run() -> None:
+        np.matmul(product.a, product.b, out=buffer)
+        np.multiply(buffer, alpha, out=buffer)
+        if beta == 0:
+            c[...] = buffer
+        else:
+            np.multiply(c, beta, out=c)
+            np.add(c, buffer, out=c)
 
     return run
 
