@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -41,7 +42,7 @@ from hpcmm.cli.doctor import as_text, combine
 from hpcmm.cluster import slurm
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into, read_config
-from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS, estimate
+from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS, estimate, expected_share
 from hpcmm.model import HpcmmError
 from hpcmm.model.measurement import Point
 from hpcmm.system import files
@@ -140,7 +141,7 @@ def test_a_plan_shows_points_ranks_gpus_jobs_and_times(command, config, tmp_path
     times = list(map(expected, planned.to_measure))
     assert rows[-1] == ["all", "8", estimate(sum(times), sum(bounds))]
     assert f"\n2 jobs; the longest takes {estimate(max(times), max(bounds))}.\n" in done.stdout
-    assert "Expected times follow from a default of 10% of the upper bounds." in done.stdout
+    assert "Expected times follow from the usual shares of the upper bounds." in done.stdout
     hours = sum(batch.ranks * batch.seconds for batch in planned.to_measure) / 3600
     assert f"{hours:.1f} GPU hours at most" in done.stdout
     assert "size, ranks 1, 2: serial: the config has backends: cuda" in done.stdout
@@ -148,7 +149,7 @@ def test_a_plan_shows_points_ranks_gpus_jobs_and_times(command, config, tmp_path
 
 def expected(batch) -> float:
     """Seconds of a job where none has finished yet."""
-    return EXPECTED_STARTUP_SECONDS + 0.1 * sum(batch.predicted)
+    return EXPECTED_STARTUP_SECONDS + expected_share(batch.device) * sum(batch.predicted)
 
 
 def test_expected_times_are_learned_from_finished_jobs(command, config, tmp_path):
@@ -166,7 +167,9 @@ def test_expected_times_are_learned_from_finished_jobs(command, config, tmp_path
         file.writelines(json.dumps(line | {"steps": steps}) + "\n" for steps in (1, {"timing": "1"}, {"timing": -1}))
     assert [record.seconds for record in pace.learned(results)] == [50.0, 30.0, 90.0]
     found = pace.Pace(pace.learned(results))
-    assert found.seconds(one) == pytest.approx(4.0 + pace.LAUNCH_SECONDS + 0.3 * bound)
+    assert found.seconds(one) == pytest.approx(
+        4.0 + pace.LAUNCH_SECONDS + math.sqrt(0.3 * expected_share(one.device)) * bound
+    )
     assert found.seconds(dataclasses.replace(two, operation="sum")) == found.seconds(two), "the device decides"
     text = command("plan", "--cluster", "--configfile", config, folder=tmp_path).stdout
     assert estimate(found.seconds(one), one.seconds) in text and "the finished jobs in results." in text

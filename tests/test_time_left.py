@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import math
 import re
 import types
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hpcmm.bench import job
-from hpcmm.bench.pace import LATER, LAUNCH_SECONDS, Pace, Record
+from hpcmm.bench.pace import LATER, LAUNCH_SECONDS, TIMED, Pace, Record
 from hpcmm.bench.status import Elsewhere
-from hpcmm.experiment.durations import STARTUP_SECONDS
+from hpcmm.experiment.durations import STARTUP_SECONDS, expected_share
 
 VISITS = 3
 TIMES = Path(__file__).with_name("run_times.csv")  # predicted: upper bound of all visits; seconds: of this visit
@@ -38,7 +39,7 @@ def test_from_the_first_tenth_on_the_time_left_is_right_within_a_factor_of_two(m
     for (name, visit), group in itertools.groupby(rows, lambda row: (row["batch"], int(row["visit"]))):
         points, pace = list(group), Pace(records)
         others = [batch for batch in batches.values() if batch.name != name]
-        guessed = 0.0 if records else sum(sum(batch.predicted) for batch in others)
+        guessed = 0.0 if records else sum(pace.share(batch) * sum(batch.predicted) for batch in others)
         share = pace.share(batches[name]) if records else 0.0
         rest = sum(pace.seconds(batch) for batch in others)
         elsewhere = Elsewhere(0, 1, rest, share, pace.later(batches[name]), guessed)
@@ -63,7 +64,11 @@ def test_from_the_first_tenth_on_the_time_left_is_right_within_a_factor_of_two(m
 def test_visits_are_expected_to_take_what_the_own_last_one_took_or_first_ones_of_others():
     batch = types.SimpleNamespace(name="a", operation="sum", device="cpu", predicted=[300.0], seconds=390.0)
     others = [Record("b", "sum", "cpu", 100.0, 50.0, 0.0), Record("b", "sum", "cpu", 100.0, 10.0, 0.0, visit=1)]
-    assert Pace(others).seconds(batch) == pytest.approx(3 * LAUNCH_SECONDS + 50 * (1 + 2 * LATER))
+    first = 100 * math.sqrt(0.5 * expected_share("cpu"))
+    assert Pace(others).seconds(batch) == pytest.approx(3 * LAUNCH_SECONDS + first * (1 + 2 * LATER))
+    timed = [*others, Record("c", "dot", "cpu", 100.0, 90.0, 0.0, timed=9.0), Record("d", "sum", "cuda", 1.0, 1.0)]
+    later = TIMED * 0.1
+    assert Pace(timed).seconds(batch) == pytest.approx(3 * LAUNCH_SECONDS + first * (1 + 2 * later))
     own = [*others, Record("a", "sum", "cpu", 100.0, 20.0, 0.0)]
     batch.predicted, batch.seconds = [200.0], 260.0
     assert Pace(own).seconds(batch) == pytest.approx(2 * LAUNCH_SECONDS + 2 * 20 * LATER)

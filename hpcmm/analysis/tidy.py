@@ -275,7 +275,10 @@ def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the maximum over ranks of each phase, one row per (measurement, call, run, visit, repetition)."""
     keys = ["measurement", "call", "run", "visit", "repetition"]
     samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, *PHASES)})
-    return samples[passed_samples(columns, frame)].groupby(keys, as_index=False)[list(PHASES)].max()
+    samples = samples[passed_samples(columns, frame)]
+    several = (frame["ranks"] > 1).to_numpy()[samples["measurement"]]
+    slowest = samples[several].groupby(keys, as_index=False)[list(PHASES)].max()
+    return pd.concat([samples[~several], slowest], ignore_index=True)
 
 
 def _evenness(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
@@ -309,14 +312,17 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     gpus = [gpus_of(provenance) for provenance in provenances]
     hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]
     found = []
-    names = ["device", "run", "ranks", "operation", "dtype", "arithmetic", "flops", "bytes", "seconds"]
-    for row in row_dicts(frame[names]):
+
+    @functools.cache
+    def peaks(device: str, run: int, dtype: str, other: str, ranks: int) -> tuple[float, str, float]:
+        if DEVICES[device].accelerator:
+            return limits.peaks(gpus[run], dtype, other, ranks)
+        return *limits.cpu_peak(mapping(provenances[run].get("cpu")), dtype, other, ranks), np.nan
+
+    of_peaks = ("device", "run", "dtype", "arithmetic", "ranks")
+    for row in row_dicts(frame[[*of_peaks, "operation", "flops", "bytes", "seconds"]]):
         accelerator = DEVICES[row["device"]].accelerator
-        if accelerator:
-            flops, units, nbytes = limits.peaks(gpus[row["run"]], row["dtype"], row["arithmetic"], row["ranks"])
-        else:
-            cpu = mapping(provenances[row["run"]].get("cpu"))
-            (flops, units), nbytes = limits.cpu_peak(cpu, row["dtype"], row["arithmetic"], row["ranks"]), np.nan
+        flops, units, nbytes = peaks(*(row[name] for name in of_peaks))
         least = {}
         if OPERATIONS[row["operation"]].metric == "flops":
             other = row["arithmetic"].partition(",")[0]

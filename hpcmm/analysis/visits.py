@@ -74,7 +74,10 @@ def states(columns: Mapping[str, Mapping[str, np.ndarray]], length: int) -> pd.D
     found = pd.DataFrame(dict(columns["visits"]))
     steal = (found["steal_seconds"] / found["busy_seconds"]).where(~(found["steal_seconds"] <= TICK), 0.0)
     pages = found.groupby("measurement")["huge_pages"]
-    schedules = found[found["schedule"] != ""].groupby("measurement")["schedule"].agg(counted)
+    chosen = found[found["schedule"] != ""]
+    schedules = chosen.drop_duplicates("measurement").set_index("measurement")["schedule"]
+    several = chosen[chosen.groupby("measurement")["schedule"].transform("nunique") > 1]
+    schedules.update(several.groupby("measurement")["schedule"].agg(counted))  # few: it takes long
     states = {
         "schedule": schedules.astype(object),
         "huge_pages": pages.min(),

@@ -20,7 +20,7 @@ from hpcmm.bench.energy import why_unreadable
 from hpcmm.bench.journal import Events
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.status import Elsewhere
-from hpcmm.experiment.durations import EXPECTED_SHARE, STARTUP_SECONDS, rounded_duration
+from hpcmm.experiment.durations import STARTUP_SECONDS, expected_share, rounded_duration
 from hpcmm.experiment.plan import Plan
 from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError, Operation, Verdict
 from hpcmm.model.devices import DEVICES
@@ -376,8 +376,9 @@ class Progress:
         past, whole = sum(self.predicted[: self.number]), sum(self.predicted)
         share = pace.blended(now - self.start, past, whole, self.elsewhere.share / self.visits)
         later = (self.visits - self.visit - 1) * whole * (1.0 if self.visit else self.elsewhere.later)
-        # before the first visit has ended, this one says more than the default
-        others = self.elsewhere.seconds + (min(1.0, share * self.visits) - EXPECTED_SHARE) * self.elsewhere.guessed
+        # before the first visit has ended, this one moves what is guessed of the others, as ``Pace.share`` does then
+        slower = math.sqrt(min(1.0, share * self.visits) / expected_share(self.batch.device))
+        others = self.elsewhere.seconds + (slower - 1) * self.elsewhere.guessed
         left = share * (whole - past + later) + others
         total, waiting = len(self.batch.points), len(self.predicted)
         visited = total - waiting + (self.visit * waiting + self.number) / self.visits + self.elsewhere.done

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpcmm.experiment.durations import EXPECTED_SHARE, EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS
+from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS, expected_share
 from hpcmm.model.measurement import Batch
 from hpcmm.system import files
 
@@ -47,10 +48,13 @@ class Pace:
         own = [record for record in self.records if record.batch == batch.name]
         on_device = [record for record in self.first if record.device == batch.device]
         alike = [record for record in on_device if record.operation == batch.operation]
+        default = expected_share(batch.device)
         for records in filter(None, (own, alike, on_device)):
             share = min(1.0, sum(visit.seconds for visit in records) / sum(visit.predicted for visit in records))
-            return share * (self.later(batch) if records is own and not own[0].visit else 1.0)
-        return EXPECTED_SHARE
+            if records is own:
+                return share if own[0].visit else share * self.later(batch)
+            return math.sqrt(share * default)  # batches on one device differ by a factor of ten
+        return default
 
     def later(self, batch: Batch) -> float:
         """Return the seconds of a later visit relative to the first one, on the device of a batch."""

@@ -78,7 +78,7 @@ class BatchState:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Other batches: points visited, in all, seconds left; bounds that were ``guessed`` to take the default share.
+    """Other batches: points visited, in all, seconds left, of which some are ``guessed`` by the default share.
 
     Of this batch: the ``share`` of its bound that its visit needs, and the time of ``later`` visits relative to the
     first one.
@@ -189,7 +189,9 @@ class Others:
             sum(state.expected(pace) for state in others),
             pace.share(batch) if pace.records else 0.0,
             pace.later(batch),
-            0.0 if pace.records else sum(sum(state.left.predicted) for state in others if state.left),
+            0.0
+            if pace.records
+            else sum(pace.share(state.left) * sum(state.left.predicted) for state in others if state.left),
         )
 
 

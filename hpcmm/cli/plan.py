@@ -15,7 +15,7 @@ from hpcmm.cli import init
 from hpcmm.cluster import site
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into, read_config
-from hpcmm.experiment.durations import EXPECTED_SHARE, estimate
+from hpcmm.experiment.durations import estimate
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.measurement import Batch
 from hpcmm.system.reader import ConfigError, naming, parse
@@ -42,8 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     longest = estimate(*max(times, key=lambda time: time[1]))
     print(f"\n{len(times)} job{'s' * (len(times) > 1)}; the longest takes {longest}.")
     on_gpus = sum(job.ranks * job.seconds for job in planned.jobs if DEVICES[job.device].accelerator)
-    default = f"a default of {EXPECTED_SHARE:.0%} of the upper bounds"
-    basis = f"the finished jobs in {arguments.results}" if records else default
+    basis = f"the finished jobs in {arguments.results}" if records else "the usual shares of the upper bounds"
     print(f"Expected times follow from {basis}." + (f" {on_gpus / 3600:.1f} GPU hours at most." if on_gpus else ""))
     if planned.unmeasured:
         print("\nNot measured:")

@@ -25,8 +25,12 @@ COPIED_BYTES_PER_SECOND = 5e8  # from rank 0 to all and back
 SLOW_FLOPS_PER_SECOND = 1e8  # of a scalar loop on matrices larger than the caches
 
 # Expected times before the first job of a results folder has finished; hpcmm.bench.pace learns from finished jobs.
-EXPECTED_SHARE = 0.1  # of the upper bound of a point
+EXPECTED_SHARES = {True: 0.03, False: 0.35}  # of the upper bound of a point: on accelerators, on CPUs
 EXPECTED_STARTUP_SECONDS = 1  # of a visit of a batch: its share of the start of a process
+
+
+def expected_share(device: str) -> float:
+    return EXPECTED_SHARES[DEVICES[device].accelerator]
 
 
 def drawn(point: Point) -> Task:
