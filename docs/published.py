@@ -452,8 +452,14 @@ def step(name: str) -> Callable[[Columns, pd.DataFrame], str]:
     given = climb.STEPS[name]
 
     def made(columns: Columns, frame: pd.DataFrame) -> str:
-        rows = _fastest(frame, given.operation, given.sweeps or LADDERS[given.operation])
-        return climb.table(given, rows, Known.of(columns, frame))
+        sweeps = given.sweeps or LADDERS[given.operation]
+        rows = _fastest(frame[frame["variant"].isin(given.rungs)], given.operation, sweeps)
+        gpu, usual = (
+            set(each.loc[each["device"] == "cuda", "gpu"]) for each in (rows, _fastest(frame, "matmul", sweeps))
+        )
+        other = f"\n\n{_gpu(rows)}" if gpu - usual and usual else ""
+        table = climb.table(given, rows, Known.of(columns, frame))
+        return table + other if table else ""
 
     return made
 

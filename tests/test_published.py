@@ -258,6 +258,19 @@ def test_the_published_file_can_be_published_again(tmp_path, monkeypatch):
     assert "3 points: 3 PASS" in made[0].read_text("utf-8")
 
 
+def test_a_step_is_of_the_gpu_with_the_most_of_its_rungs_and_names_another_than_usual():
+    own = ladder_of("float32", naive=8.0, tiled_exact=4.0, tiled_padded=4.0, tiled_uncoalesced=8.0, cublas=1.0)
+    other = ladder_of("float32", tiled_uncoalesced_b=5.0, tiled_padded=4.0, tiled_uncoalesced=8.0, cublas=1.0)
+    runs = [({"gpus": [{"name": name}], "utc": name}, {"ladder": rows}) for name, rows in (("A", own), ("B", other))]
+    columns = timings.merged(*runs)
+    frame = analysis.measurements(columns)
+    text = published.step("in_the_tile")(columns, frame)
+    assert text.endswith("\n\nGPU: B.") and "`tiled_uncoalesced_b`" in text
+    alone = timings.merged(runs[0])
+    assert "GPU" not in published.step("in_the_tile")(alone, analysis.measurements(alone))
+    assert published.step("naive")(columns, frame) == ""  # naive_unguarded is missing
+
+
 def test_sweeps_of_several_revisions_are_listed():
     row = measurement(Point("matmul", "naive", (64, 64, 64), "float32", 1, tile=8), samples=kernel_samples([1.0]))
     two = measurement(Point("matmul", "naive", (64, 64, 64), "float32", 2, tile=8), samples=kernel_samples([1.0]))
