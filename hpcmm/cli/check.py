@@ -174,6 +174,7 @@ def with_more(
             break
     if arguments.minutes:
         accelerated = any(DEVICES[name].accelerator for name in set(files[0]["measurements"]["device"]))
+        print(f"products for {arguments.minutes:g} min", file=sys.stderr, flush=True)
         try:
             long = lasting(experiment, arguments.minutes, accelerated)
             found = judge([*files, store.read(measure(arguments, long, first.parent.parent / "lasting"))])
