@@ -1,7 +1,5 @@
 """Backends, which compile, launch and time tasks on a device."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from dataclasses import replace

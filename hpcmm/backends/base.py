@@ -3,8 +3,6 @@
 Each also has functions that bind a library's call to arrays, which the records of libraries name.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

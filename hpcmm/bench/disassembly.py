@@ -4,8 +4,6 @@ The counts are of instructions in the code, not of executed ones. A kernel spend
 with the most floating-point and tensor instructions among those that contain no other loop.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections import Counter

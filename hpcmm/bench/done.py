@@ -4,8 +4,6 @@ A copy, ``--touch``, a kill and ``rm -rf .snakemake`` change dates and the recor
 batch is done if its file has the fingerprint of each planned point. Every other file has a digest of its sources.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The energy of a kernel, from the energy counter of its device, in a pass of its own."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

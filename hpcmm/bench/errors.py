@@ -1,7 +1,5 @@
 """The errors of a kernel on several kinds of data, in a pass of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random inputs in the host memory of a device, and runs of a task on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

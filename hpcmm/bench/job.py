@@ -1,7 +1,5 @@
 """Measure the batches of a job, point by point. A point that fails does not end the job."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

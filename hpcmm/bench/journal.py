@@ -1,7 +1,5 @@
 """The journal of a running batch: each finished point is on disk at once. At the end it becomes the HDF5 file."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

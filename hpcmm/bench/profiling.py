@@ -5,8 +5,6 @@ It runs ``hpcmm.jobs.watched``, which launches the kernels of each point once. B
 profiler are not used: it runs a kernel several times, with a few counters and restored data each time.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import json

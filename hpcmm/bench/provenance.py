@@ -1,7 +1,5 @@
 """Provenance: the state of the code, the machine and the job, as one JSON object."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.metadata

@@ -3,8 +3,6 @@
 It runs ``hpcmm.jobs.watched``, which launches the kernel of each point once, after a line with the name of the point.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The progress of a run, from its plan, journals and files while it runs."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 from collections import defaultdict

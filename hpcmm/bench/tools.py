@@ -1,7 +1,5 @@
 """Programs of the CUDA toolkit, which may be installed but not on PATH."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

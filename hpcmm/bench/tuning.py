@@ -1,7 +1,5 @@
 """Time the builds of a product's kernels over a grid of shapes, for the table by which ``best`` picks."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ Another user may hold a lock without a measurement. This process then waits for 
 than ``SECONDS_FOR_OTHERS``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

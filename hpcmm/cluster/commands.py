@@ -4,8 +4,6 @@ With a busy or restarting controller, a program may hang, fail, or time out afte
 says nothing about a job. A call therefore returns Slurm's answer or raises ``NoAnswer``.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

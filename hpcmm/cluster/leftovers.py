@@ -1,7 +1,5 @@
 """Files that MPICH leaves behind when its ranks are killed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -4,8 +4,6 @@ The job with a number may belong to somebody else, if the number is from a line 
 sbatch. The token in the comment of a job shows that it is a job of this workflow.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Records of a workflow's jobs: one file per job, from before its submission until its end is noticed."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Settings of the cluster, and the resources that a job requests there."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

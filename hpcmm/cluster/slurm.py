@@ -1,7 +1,5 @@
 """Start and end of a workflow that may run on Slurm, and the environment of its jobs."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

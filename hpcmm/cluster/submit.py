@@ -5,8 +5,6 @@ first on the PATH, which adds the options, keeps a record of the job and repeats
 did not answer.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

@@ -4,8 +4,6 @@ Snakemake does not notice a job that Slurm ends. With ``--cluster sbatch`` it wa
 script creates at its end; for a job that Slurm ended, this module creates the file that means failure.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import threading

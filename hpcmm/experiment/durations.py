@@ -1,7 +1,5 @@
 """Upper bounds of the time of planned work, and durations formatted for a reader."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

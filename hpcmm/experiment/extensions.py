@@ -5,8 +5,6 @@ function with the name of an operation. Another Python file defines any of ``NAM
 loads the extensions that its config names, and so do the commands that read its timings, with ``--extension``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import importlib.util

@@ -6,8 +6,6 @@ imported, because planning needs neither MPI nor a GPU. Comments, docstrings, an
 no effect, nor have the functions and fields of records that are marked as untimed where they are defined.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import functools

@@ -4,8 +4,6 @@ The plan depends on the planning machine in one way only: batches that cannot ru
 reason.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib.util

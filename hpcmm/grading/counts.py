@@ -4,8 +4,6 @@ A result does not show how a kernel found it. The emulation sees every access, a
 It counts what a profiler counts on a GPU: sectors, wavefronts, barriers.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ A request is a line of JSON with a list of calls: ``{"place": [...], "shape": ..
 back. A reply is an error or empty; that of a GPU to ``"run"`` is the seconds.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Truth and verdict stay in this process. A kernel's process sees the inputs only,
 result has arrived.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

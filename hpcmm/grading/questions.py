@@ -4,8 +4,6 @@ The answers are computed here, so neither a rubric nor the files of a course hav
 ``NAME: NUMBER`` for each question; ``#`` begins a comment.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

@@ -1,7 +1,5 @@
 """Read and check rubric.yaml, with all errors."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass

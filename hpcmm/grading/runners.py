@@ -1,7 +1,5 @@
 """Processes in which kernels run, on arrays in their shared memory."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Sequence

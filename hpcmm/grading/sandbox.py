@@ -4,8 +4,6 @@ They are in namespaces of their own, without a network, without privileges and w
 that they see is read-only, but for scratch folders in memory, which vanish with them.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json

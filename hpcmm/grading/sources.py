@@ -1,7 +1,5 @@
 """Compile submitted sources in isolation, from files of their folder and headers of the system."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """Grade folders: one submission, or a folder of many."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import datetime

@@ -1,7 +1,5 @@
 """Load C kernels from the package's build, or compile them with the machine's C compiler."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import hashlib

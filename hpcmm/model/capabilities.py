@@ -4,8 +4,6 @@ Source: tables "Technical Specifications per Compute Capability" of the CUDA C++
 6.5; 2.x: to 8.0), and the allocation units of the CUDA occupancy calculator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

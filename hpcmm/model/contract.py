@@ -1,7 +1,5 @@
 """What a kernel of a user computes, if it is less than its operation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Kinds of devices: properties that are known before a device is opened."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

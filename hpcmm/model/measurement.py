@@ -1,7 +1,5 @@
 """Records of points, batches, jobs, samples and measurements."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

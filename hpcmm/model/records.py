@@ -1,7 +1,5 @@
 """Records of this package that are written as YAML."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ and 3.5. The higher precision is float64 for float32; for float64 it is a produc
 (Ozaki, Ogita, Oishi, Rump, Numer. Algorithms 59, 2012) or extended precision.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Products of a table whose factors another launch prepares: FP16 parts of float32, and a transpose in int8."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The copies that CPU kernels pack for AMX: panels of 32 rows of A and 32 columns of B, in steps along k."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from hpcmm.model import Geometry, Task

@@ -1,7 +1,5 @@
 """Geometries of CUDA kernels: how thread blocks cover the matrix C of a product."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Each line has the fields folder, name of the module, source, checksum and macros
 records of operations and element types.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from hpcmm import kernels

@@ -10,8 +10,6 @@ A choice depends on the shape, the type, whether C is read (beta != 0), and the 
 same build. All builds of a variant that promises the bits of any m (``invariant``) have the same bits.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Copies of A and B in rows that TMA takes, made by a launch before the product."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

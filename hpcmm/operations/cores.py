@@ -1,7 +1,5 @@
 """Work on arrays of the host with all its cores."""
 
-from __future__ import annotations
-
 import functools
 import math
 import os

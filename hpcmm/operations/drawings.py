@@ -1,7 +1,5 @@
 """Drawings of rungs, for their pages and the report: the SVG files of ``pictures``, in the colour of the text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

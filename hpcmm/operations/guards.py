@@ -5,8 +5,6 @@ wrong result, and one that writes there or to an input is found by ``trespass``.
 both use it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

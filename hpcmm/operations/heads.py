@@ -5,8 +5,6 @@ comment. ``head.schema.yaml`` has its keys; all have defaults. Numbers may be ex
 keys before them. A ``grid`` is expressions over the sizes of the problem, too.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import difflib

@@ -4,8 +4,6 @@ The textbook algorithm moves nothing between the ranks: each copies its own part
 memory bandwidth of this copy.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

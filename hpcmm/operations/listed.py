@@ -1,7 +1,5 @@
 """Launches that the head of a kernel's file lists, in order, with arrays of their own between them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """C = alpha A B + beta C, with A m x k, B k x n, C m x n, all row-major."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The ladder of the product: the record of each rung, and the libraries beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 

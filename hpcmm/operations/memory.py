@@ -1,7 +1,5 @@
 """The levels of memory: their latency, by pointer chasing, and their bandwidth, by reads, a copy and a scaled copy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Inputs that a kernel overwrites: it gets a copy of them, which is made before each run and is not timed."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Sum, minimum and maximum of a vector of n elements, with one ladder of kernels for all three."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial

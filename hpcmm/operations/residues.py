@@ -6,8 +6,6 @@ most the square root of P / 2, where P is the product of the moduli. The element
 Cauchy-Schwarz inequality, and the Chinese remainder theorem gives them from their residues.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Shapes at which kernels often fail, such as single elements and ragged ones, and random shapes of products."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 

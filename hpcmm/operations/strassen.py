@@ -1,7 +1,5 @@
 """The launches of Strassen's algorithm in Winograd's form: additions of quarters, and products by another rung."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

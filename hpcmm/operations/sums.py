@@ -4,8 +4,6 @@ Elements are of ``kind`` float64, float32, int32, int8, float16, or bfloat16 and
 bits. Sums are long double for float64, and float64 for the other kinds.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

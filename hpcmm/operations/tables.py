@@ -9,8 +9,6 @@ The results of trials are lines of JSON beside the user's own file: the SM count
 ``Trial``. They decide at their shapes, and correct nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

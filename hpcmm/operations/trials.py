@@ -3,8 +3,6 @@
 ``Fastest`` is a variant's pick of the rung with the fastest build for the shape, on the GPU at hand.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

@@ -1,7 +1,5 @@
 """Reference products in higher precision, and the errors that rounding may cause."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Choose the fastest of some candidates by trials that take turns."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """z = x + y, elementwise, of vectors of n elements."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ A GPU has an SM count, a clock and a bandwidth (``Task``), and its units have a 
 the table of an H100 (``hpcmm/tiles``). The model ranks builds of a task; measured times correct it (``choice``).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

@@ -4,8 +4,6 @@ Each algorithm is one module: its record, its run, its memory and its predicted 
 neither MPI nor a device; ``world`` and ``transports.choice`` start MPI.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from hpcmm.model import HpcmmError, Operation

@@ -5,8 +5,6 @@ the single number in host memory with MPI. If the variant states a tree of combi
 groups of it that it has whole, and all ranks combine them as the tree does: any number of ranks gives the same bits.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ A whole vector consists of one part per rank. Each part is padded to the longest
 the result with x. It has poison wherever a rank received another value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

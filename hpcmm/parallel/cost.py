@@ -4,8 +4,6 @@ An amount of work or of bytes takes ``latency + amount * per_unit`` (the alpha-b
 than were measured assumes links of the same kind; links between nodes differ.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ nvmath-python 0.8 and 1.0 take the same calls. They differ in where a workspace 
 in memory that NCCL registers since.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import importlib.util

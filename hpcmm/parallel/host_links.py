@@ -4,8 +4,6 @@ Each rank draws its part of x, which is in host memory, on its device, or half i
 all ranks copy at the same time. The result of each rank equals its part only if all of it arrived.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -4,8 +4,6 @@ Each rank draws its part of x. After the exchange every received piece returns t
 rank equals its part of x only if the right bytes arrived at the right rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

@@ -3,8 +3,6 @@
 The arithmetic needs neither MPI nor a device, so a plan can use it. Each algorithm's module has its own ``need``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Common parts of the distributed matrix products: the operations that are products, schedules and blocks."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Sequence

@@ -9,8 +9,6 @@ In types that are narrower than their accumulator, and with variants that divide
 columns: see ``whole_sums``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -6,8 +6,6 @@ A one-sided transport reads each block from its owner, in the same order. A bloc
 product computes each element of C, whose bits do not depend on where a rank starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Partitions and schedules: the arithmetic of the distributed algorithms, without ranks or devices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product

@@ -4,8 +4,6 @@ Each message is a flow that shares its links with the others: a link of each ran
 nodes. SimGrid has one engine for a process, so each simulation is a process: ``simulate`` starts this module.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

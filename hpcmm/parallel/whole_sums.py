@@ -5,8 +5,6 @@ by one local product and rounded once, on any number of ranks. No float32 copy o
 the same bits for any m, they are also the same on any number of ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

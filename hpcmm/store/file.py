@@ -10,8 +10,6 @@ was sealed, and is refused. A file with neither is another program's, and is tak
 A program that changes a file on purpose deletes the attribute.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import zlib

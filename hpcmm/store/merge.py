@@ -1,7 +1,5 @@
 """Merge the groups of timings files, and select rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Convert measurements and profiles to the columns of a timings file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

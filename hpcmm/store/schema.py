@@ -1,7 +1,5 @@
 """Schema of a timings file: groups of columns, each with its type, unit and long name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

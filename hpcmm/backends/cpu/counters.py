@@ -1,7 +1,5 @@
 """Counters of the CPU, by ``perf_event_open`` of Linux: see its manual page."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """The CPU: C kernels, and NumPy with its BLAS as the baseline."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

@@ -1,7 +1,5 @@
 """Calls of libraries, bound to their arrays: NumPy's BLAS, the baseline of a product, and MKL and oneDNN beside it."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

@@ -4,8 +4,6 @@ NumPy's arrays begin 16 bytes behind a boundary of pages, and reuse freed memory
 pages then depend on earlier allocations of the process, and with them the times of a kernel.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import mmap

@@ -4,8 +4,6 @@ Each runs a kernel once in a program of its own, because ThreadSanitizer takes a
 ends it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Open the transports of these ranks: test each before it is used, and time the chosen one."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """MPI messages between arrays in host memory, and in device memory by a CUDA-aware MPI library."""
 
-from __future__ import annotations
-
 import ctypes
 
 from mpi4py import MPI

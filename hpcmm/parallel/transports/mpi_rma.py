@@ -1,7 +1,5 @@
 """MPI's remote memory access to arrays in host memory."""
 
-from __future__ import annotations
-
 import math
 
 from mpi4py import MPI

@@ -1,7 +1,5 @@
 """NCCL between GPUs, one GPU per rank."""
 
-from __future__ import annotations
-
 from mpi4py import MPI
 
 from hpcmm.parallel.transports.base import Transport

@@ -1,7 +1,5 @@
 """Direct copies between the memories of GPUs of one node, through CUDA IPC."""
 
-from __future__ import annotations
-
 from mpi4py import MPI
 
 from hpcmm.parallel.transports.base import Transport, on_all_ranks

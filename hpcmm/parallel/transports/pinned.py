@@ -1,7 +1,5 @@
 """MPI messages between arrays in device memory, staged through page-locked host memory."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 
