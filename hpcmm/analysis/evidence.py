@@ -229,6 +229,7 @@ class Evidence:
         self._own = (both["baseline"] == 0).to_numpy()
         self._contrasts = self._contrasted(taken)
         self.alone, self.tails, self.controls = map(functools.cache, (self._alone, self._tails, self._controls))
+        self.chances = functools.cache(self._chances)
         self._work = (both["operation"] + " " + both["contender_algorithm"]).to_numpy()
         self._kinds = visits.alike(both, added)
         self._libraries = libraries
@@ -303,6 +304,17 @@ class Evidence:
 
     def change(self, before: Sequence[int], after: Sequence[int], share: float = ALPHA) -> Change:
         """Compare rows of all files by the means of their logarithms; ``share`` is the significance level."""
+        found = self.chances(tuple(before), tuple(after))
+        if isinstance(found, Change):
+            return found
+        log, chances = found
+        width = max(chance.critical(share) * each for chance, each in chances)
+        return judged(log, width, max(chance.outside(abs(log) / each) for chance, each in chances))
+
+    def _chances(
+        self, before: Sequence[int], after: Sequence[int]
+    ) -> Change | tuple[float, list[tuple[Chance, float]]]:
+        """Return the log ratio of rows, and the chances of it with its errors; a change if there is no test of it."""
         rows = [*before, *after]
         if len(rows) == 2 and np.array_equal(*self._raw[rows], equal_nan=True) and self.count[rows[0]]:
             return Change(1.0, 1.0, 1.0, 1.0, verdict="same")  # the same times
@@ -318,9 +330,7 @@ class Evidence:
             chances.append((self.tails(device, controls), error))
         if chances[-1][0] is None or not controls.reach(time):
             return Change(math.exp(log))
-        log -= controls.level
-        width = max(chance.critical(share) * each for chance, each in chances)
-        return judged(log, width, max(chance.outside(abs(log) / each) for chance, each in chances))
+        return log - controls.level, chances
 
     def spread(self, device: str) -> float:
         """Return the median spread between visits on a device; NaN if unknown."""
