@@ -31,11 +31,9 @@ from hpcmm.model.measurement import Point
 from hpcmm.model.quantities import PHASES
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, cublasmp, links, memory, preflight
+from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, cublasmp, memory, preflight
 from hpcmm.parallel.all_reduce import combining
-from hpcmm.parallel.collective_links import COLLECTIVES
 from hpcmm.parallel.collectives import message
-from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.schedules import (
     CUT,
     TILE,
@@ -60,32 +58,6 @@ REOPEN = PROGRAM.with_name("reopen.py")
 
 
 # --- records -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in ALGORITHMS if name not in {*links.EXCHANGES, *COLLECTIVES, *DIRECTIONS}]
-)
-def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(name):
-    algorithm = ALGORITHMS[name]
-    assert algorithm.name == name
-    parts = [algorithm.distribution, algorithm.need, *([algorithm.predict] if algorithm.predict else [])]
-    assert {each.__module__ for each in parts} == {f"hpcmm.parallel.{name}"}
-    assert algorithm.measures and set(algorithm.measures) <= {"call", "kernel"}
-
-
-@pytest.mark.parametrize(
-    ("operation", "names"),
-    [
-        ("matmul", ["scatter", "staged", "resident", "ring", "summa", "cublasmp", "alone"]),
-        ("sum", ["scatter", "all_reduce", "alone"]),
-        ("minimum", ["scatter", "all_reduce", "alone"]),
-        ("maximum", ["scatter", "all_reduce", "alone"]),
-        ("vector_add", ["scatter", "alone"]),
-        ("links", ["scatter", *links.EXCHANGES, *COLLECTIVES, *DIRECTIONS]),
-    ],
-)
-def test_an_algorithm_is_offered_to_the_operations_that_it_suits(operation, names):
-    assert [algorithm.name for algorithm in algorithms_of(OPERATIONS[operation])] == names
 
 
 def operation(dimensions: tuple[str, ...], *operands: Operand):
@@ -605,12 +577,6 @@ def test_float8_products_need_the_transpose_and_the_workspace_of_cublaslt():
     assert device("cublaslt") == operands + 2 * (transpose + workspace) + 4 * m * n
     for dtype in ("int8", "float8_e4m3"):
         assert [each.name for each in algorithms_of(MATMUL) if each.takes_type(dtype)] == ["scatter"]
-
-
-@given(st.integers(1, 64), st.sampled_from([1024, 1000, 4097]))
-def test_a_ring_holds_less_than_a_gathered_b_from_four_ranks_on(ranks, n):
-    need = {name: ALGORITHMS[name].need(MATMUL, (n, n, n), ranks, 0).device for name in ("resident", "ring")}
-    assert ranks < 4 or need["ring"] <= need["resident"]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from timings import kernel_samples, measurement
 from hpcmm import analysis, backends, report, store
 from hpcmm.bench import pace
 from hpcmm.bench import status as tool_status
-from hpcmm.bench.journal import Journal, glance
+from hpcmm.bench.journal import Journal
 from hpcmm.cli import main as cli_main
 from hpcmm.cli import run as cli_run
 from hpcmm.cli.arguments import COMMANDS
@@ -764,19 +764,6 @@ def test_status_of_a_batch_between_two_visits(status, running, tmp_path):
     assert not after.running and after.silent is None
     assert re.search(" 1/6  waiting for its next visit, about .* left$", status()[1])
     assert tool_status.Others(results, planned).than(other.batch).done == pytest.approx(1 + 5 / 3)
-
-
-def test_the_progress_of_others_follows_the_batches_that_this_process_measures(running, tmp_path, monkeypatch):
-    results = tmp_path / "results"
-    planned = plan.read(results / "plan.json")
-    first, second = planned.to_measure
-    others, read = tool_status.Others(results, planned), []
-    monkeypatch.setattr(tool_status, "glance", lambda *of: read.append(of) or glance(*of))
-    assert others.than(first).done == 0
-    path = opened(tmp_path)  # with one point
-    read.clear()
-    assert others.than(second).done == 1
-    assert read == [(path.with_suffix(".h5"), first)]
 
 
 def test_an_unwritable_folder_is_reported_in_one_line(command, tmp_path):

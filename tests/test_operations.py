@@ -852,11 +852,6 @@ def test_a_type_refuses_gpus_that_do_not_have_it(variant):
         assert MATMUL.why_not_run(variant, dtype, capability) == ""
 
 
-def test_only_libraries_multiply_float8():
-    assert [each.name for each in MATMUL.ladder if "float8_e4m3" in MATMUL.dtypes_of(each)] == ["cublas", "cublaslt"]
-    assert MATMUL.baseline("cuda", "float8_e4m3").name == "cublas" and MATMUL.baseline("cpu", "float8_e4m3") is None
-
-
 @pytest.mark.parametrize(
     ("name", "dtype"), [("persistent", "bfloat16"), ("split_k_wgmma", "bfloat16"), ("tf32", "float32")]
 )

@@ -11,14 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
-from tasks import task
 
-from hpcmm.backends.cpu.device import CpuBackend
-from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import world
 from hpcmm.parallel.collectives import BlockRows, broadcast
 from hpcmm.parallel.distribution import no_result
-from hpcmm.parallel.scatter import Scatter
 from hpcmm.parallel.schedules import block_rows
 
 PROGRAMS = Path(__file__).parent / "mpi_programs"
@@ -122,21 +118,6 @@ def test_counts_are_rows_however_many_elements_a_matrix_has():
     assert [counts for _, counts, _, _ in comm.asked] == [[23334, 23333, 23333], [23334]] * 2 + [[70_000]]
     assert comm.asked[0][2] == [0, 23334, 46667]
     assert {size for *_, size in comm.asked} == {columns * 4}
-
-
-def test_one_rank_keeps_its_rows_in_place_and_its_inputs_unchanged():
-    product = task(MATMUL, (6, 5, 4), "float64", {"alpha": 1.0, "beta": 1.0}, "serial")
-    inputs = MATMUL.draw(np.random.default_rng(0), product)
-    before = {name: array.copy() for name, array in inputs.items()}
-    backend = CpuBackend(threads=1)
-    scatter = Scatter(MPI.COMM_SELF, backend, product, inputs)
-    assert np.shares_memory(scatter.arrays["A"], inputs["A"])
-    run = scatter.prepare(product)
-    for _ in range(3):
-        scatter.call(run)
-    for name, array in before.items():
-        np.testing.assert_array_equal(inputs[name], array)
-    np.testing.assert_allclose(scatter.result["C"], before["A"] @ before["B"] + before["C"], rtol=1e-13, atol=1e-14)
 
 
 def test_tasks_of_srun_that_do_not_see_each_other_are_an_error(monkeypatch):
