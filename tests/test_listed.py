@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from hpcmm.bench import adoption
 from hpcmm.experiment import own_kernels
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
@@ -92,6 +93,58 @@ CHANGES = {
     ],
 }
 
+HOSTS = {
+    "sum.cu": """
+float total(const float *h_x, int n)
+{
+    const int threads = 256;
+    int blocks = (n + threads - 1) / threads;
+    float *d_x, *sums, *d_out, out;
+    cudaMalloc(&d_x, n * sizeof(float));
+    CHECK(cudaMalloc((void **)&sums, blocks * sizeof(float)));
+    cudaMalloc(&d_out, sizeof(float));
+    parts<<<blocks, threads, threads * sizeof(float)>>>(d_x, sums, n);
+    last<<<1, 128>>>(sums, d_out, blocks);
+    cudaMemcpy(&out, d_out, sizeof(float), cudaMemcpyDeviceToHost);
+    return out;
+}
+""",
+    "transposed.cu": """
+int main()
+{
+    int M = 512, N = 256, K = 128;
+    thrust::device_vector<float> A(M * K), B(K * N), C(M * N);
+    thrust::device_vector<float> Bt(N * K);
+    dim3 threads(16, 16), blocks(ceil(N / 16.0), (K + threads.y - 1) / threads.y);
+    transpose<<<blocks, threads>>>(thrust::raw_pointer_cast(B.data()), thrust::raw_pointer_cast(&Bt[0]), K, N);
+    dim3 grid((N + 15) / 16, (M + 15) / 16);
+    product<<<grid, threads>>>(thrust::raw_pointer_cast(A.data()), thrust::raw_pointer_cast(&Bt[0]),
+                               thrust::raw_pointer_cast(C.data()), M, N, K);
+}
+""",
+}
+FOUND = {
+    "sum.cu": "sum.cu: taken as parts(x=x, sums=sums, n=n) on [(n + 256 - 1) / 256] x [256], then last(sums=sums, "
+    "result=result, count=((n + 256 - 1) / 256)) on [1] x [128]",
+    "transposed.cu": "transposed.cu: taken as transpose(in=B, out=Bt, rows=k, cols=n) on [ceil(n / 16), ",
+}
+
+
+def with_host(name: str) -> str:
+    return KERNELS[name].partition("\n\n")[2] + HOSTS[name]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_launches_of_the_host_code_are_found(tmp_path, command, forgotten, name):
+    (tmp_path / name).write_text(with_host(name))
+    done = command("bench", name, "--on-host", folder=tmp_path)
+    assert FOUND[name] in done.stdout and f"{name}: PASS" in done.stdout, done
+
+
+def test_a_last_pass_that_is_too_short_limits_the_length(tmp_path):
+    (tmp_path / "sum.cu").write_text(with_host("sum.cu").replace("i += 128", "i += 4096"))
+    assert adoption.adopt(tmp_path / "sum.cu").head["most"] == {"n": 2**14}
+
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_launches_of_a_head_run_in_order(tmp_path, command, forgotten, name):
@@ -111,9 +164,10 @@ def test_a_mistake_in_any_launch_is_found(tmp_path, command, forgotten, name, at
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("stated", [True, False], ids=["head", "host code"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_launches_of_a_head_are_timed_on_a_gpu(tmp_path, command, forgotten, name):
-    (tmp_path / name).write_text(KERNELS[name])
+def test_launches_in_order_are_timed_on_a_gpu(tmp_path, command, forgotten, name, stated):
+    (tmp_path / name).write_text(KERNELS[name] if stated else with_host(name))
     found = json.loads(command("bench", name, "--sizes", "1000", "--json", folder=tmp_path).stdout)
     assert [each["passed"] for each in found["kernels"]] == [True], found
     assert found["points"]

@@ -23,6 +23,7 @@ class LaunchSite:
     configuration: tuple[str, ...]
     arguments: tuple[str, ...]
     definitions: Mapping[str, str]
+    scope: tuple[int, int]  # the bytes of the function around it
 
 
 def launch(node: Node) -> LaunchSite:
@@ -50,6 +51,7 @@ def launch(node: Node) -> LaunchSite:
         tuple(text_of(each) for each in configuration or given[:4]),
         tuple(map(text_of, given[4:] or part(node, "arguments").named_children)),
         known,
+        (scope.start_byte, scope.end_byte),
     )
 
 

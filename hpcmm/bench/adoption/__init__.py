@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.backends.emulated.launch import FOLDER as EMULATED
+from hpcmm.bench.adoption import sequences
 from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Search, Stopped
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, integers_of, kinds
@@ -23,7 +26,7 @@ from hpcmm.experiment.returning import LEADERBOARD, NAMES
 from hpcmm.experiment.syntax import Parameter, declared_by
 from hpcmm.kernels import FOLDER as KERNELS
 from hpcmm.kernels import modules
-from hpcmm.model import NotTested
+from hpcmm.model import HpcmmError, NotTested
 from hpcmm.model.devices import DEVICES, Device
 from hpcmm.operations import heads
 from hpcmm.system import files
@@ -49,10 +52,14 @@ class Adopted:
     text: str  # the file's text
     suffix: str  # suffix of a copy: that of the device's kernels
     notes: tuple[str, ...] = ()  # what else was found
+    kernels: tuple[str, ...] = ()  # of several launches
 
     def __str__(self) -> str:
         """Describe what was found, in one line."""
         head = self.head
+        if "launches" in head:
+            calls_in_order = ", then ".join(shown_launch(each) for each in head["launches"])
+            return "; ".join([f"{self.path.name}: taken as {calls_in_order}", *self.notes])
         launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block", "constants") if key in head)
         return "; ".join([f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}", *self.notes])
 
@@ -80,6 +87,10 @@ def shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} = {each}" for name, each in value.items())
     return f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else str(value)
+
+
+def shown_launch(launch: Mapping[str, Any]) -> str:
+    return f"{launch['call']} on {shown(launch['grid'])} x {shown(launch['block'])}"
 
 
 def is_adopted(path: Path) -> bool:
@@ -177,6 +188,8 @@ def names_of(path: Path, kernel: str) -> tuple[list[str], list[str]]:
     able = [] if kernel or has_calls(decoded(path), path) else candidates(source, device)
     if len(able) < 2:
         return [kernel], []
+    if whole := in_order(path):
+        able = [each for each in able if each.name not in whole.kernels[:-1]]
     able = [each for each in able if element_of(source, each) is not None] or able
     found = {each.name: kinds(source, each, device) for each in able}
     one = len(set(map(frozenset, found.values()))) == 1
@@ -244,6 +257,8 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         pairs = zip((each.name for each in source.functions[name].parameters), calls.names_of(name), strict=False)
         call = f"{name}({', '.join(x if x == y else f'{x}={y}' for x, y in pairs)})"
         return Adopted(path, {"call": call} | given, without_mark(text, given), device.suffix)
+    if (whole := in_order(path)) and kernel in ("", whole.kernels[-1]):
+        return whole
     chosen = choose(path, source, device, kernel)
     failures, guess = [], None
     for kind in kinds(source, chosen, device):
@@ -283,6 +298,22 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     if (missing := not_found(source, path)) and UNDECLARED.search(str(error)):
         raise NotTested(f"{error}; {missing} not found, which may declare it") from error
     raise error
+
+
+@functools.cache
+def in_order(path: Path) -> Adopted | None:
+    """Return a file with the head of several kernels that the host launches in order; None if no trial is right."""
+    source, _ = parsed(path)
+    found, text = sequences.chain_of(source), decoded(path)
+
+    def write(target: Path, head: Mapping[str, Any]) -> None:
+        Adopted(path, dict(head), text, GPU.suffix).write(target, lines_of_file=True)
+
+    if found is None or len(found.names) < 2:
+        return None
+    with contextlib.suppress(sequences.Unclear, HpcmmError):
+        return Adopted(path, sequences.adopted(source, found, path, write), text, GPU.suffix, kernels=found.names)
+    return None
 
 
 def searched(kernel: Kernel, kind: str, widths: Sequence[int] = ()) -> tuple[Search, dict[str, Any]]:

@@ -1,0 +1,306 @@
+"""The search for the head of a file whose host code launches several kernels in order, each on the results before it.
+
+The arguments of the launches are names of the host code: arrays that nothing writes before are the inputs, the last one
+that is written is the result, and those between are the workspace. Trials decide which size each integer is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcmm import kernels
+from hpcmm.backends.emulated.launch import ORDERS, compile_library
+from hpcmm.bench.adoption import launches, trials
+from hpcmm.bench.adoption.search import PREFIXES
+from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, element_of, hint, result_of
+from hpcmm.experiment import calls, own_kernels
+from hpcmm.experiment.functions import TILE, Function, Source
+from hpcmm.experiment.host_code import LaunchSite
+from hpcmm.experiment.writes import elements
+from hpcmm.model import Task
+from hpcmm.model.dtypes import DTYPES
+from hpcmm.operations import OPERATIONS, guards
+from hpcmm.operations.listed import name_of
+from hpcmm.system import files
+
+# What precedes the bytes of an array of the host code, and its elements
+BYTES, ELEMENTS = r"Malloc\w*\s*\(\s*(?:\([^()]*\)\s*)?&\s*{name}\s*,", r"device_vector<[^;]*?>\s+{name}\s*\("
+NO_NAME = re.compile(r"\([\w\s]*\*+\s*\)|\w+_cast\s*(<[^>]*>)?|\bthrust\b")  # around the name of an array
+WORDS = {"ceil", "ceilf", "sizeof", "float", "double", "int", "unsigned", "half", "size_t", "true", "false"}
+FRACTION = re.compile(r"(?<=\d)\.0*f?\b")
+MOST_LAUNCHES = 8
+SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
+WHOLE, OBLONG = 1024, (64, 128, 192)  # of trials that decide the arguments
+SQUARE, RAGGED = (37, 37, 37), (33, 21, 961)  # of those that decide the multiples
+MULTIPLES = (8, 16, 32, 64, 128, 256, 512, 1024)
+LONGER = (2**14, 2**16, 2**18)  # lengths at which a last pass may be too short
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Launches in order, the arrays of the host code that they get, and the function of the host."""
+
+    sites: tuple[LaunchSite, ...]
+    inputs: tuple[str, ...]
+    workspace: tuple[str, ...]
+    result: str
+    host: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The kernels; the last one gives the result."""
+        return tuple(dict.fromkeys(site.function for site in self.sites))
+
+
+def array_of(text: str) -> str:
+    """Return the array that an argument of a launch names; empty if it is a part of one."""
+    plain = NO_NAME.sub("", text)
+    names = re.findall(r"[A-Za-z_]\w*", plain)
+    return names[0] if names and not re.search(r"[-+*]", plain.replace("->", "")) else ""
+
+
+def chain_of(source: Source) -> Chain | None:
+    """Return the longest chain of launches of a function of the host; None without one."""
+    scopes: dict[tuple[int, int], list[LaunchSite]] = {}
+    for site in source.launches:
+        function = source.functions.get(site.function)
+        if function and function.kernel and len(function.parameters) == len(site.arguments):
+            scopes.setdefault(site.scope, []).append(site)
+    found = (chain(source, sites[: i + 1]) for sites in scopes.values() for i in reversed(range(1, len(sites))))
+    return max(filter(None, found), key=lambda x: len(x.sites), default=None)
+
+
+def chain(source: Source, sites: Sequence[LaunchSite]) -> Chain | None:
+    """Return what the last launch depends on; None if that is no other launch."""
+    read, written = zip(*(accesses(source, site) for site in sites), strict=True)
+    function = source.functions[sites[-1].function]
+    names = {x.name: array_of(text) for x, text in zip(function.parameters, sites[-1].arguments, strict=True)}
+    result = names.get(result_of(source, function), "")
+    needed, wanted = [len(sites) - 1], {*read[-1]}
+    for i in reversed(range(len(sites) - 1)):
+        if wanted & {*written[i]} and read[i]:  # else it only fills an array
+            needed.insert(0, i)
+            wanted |= {*read[i]}
+    made = dict.fromkeys(name for i in needed for name in written[i])
+    inputs = dict.fromkeys(name for i in needed for name in read[i] if name not in made)
+    workspace = tuple(name for name in made if name != result)
+    complete = all((*inputs, *made)) and result and 1 <= len(inputs) <= 2 and workspace
+    if not complete or not 2 <= len(needed) <= MOST_LAUNCHES:
+        return None
+    start, end = sites[-1].scope
+    host = source.content[start:end].decode(errors="replace")
+    return Chain(tuple(sites[i] for i in needed), tuple(inputs), workspace, result, host)
+
+
+def accesses(source: Source, site: LaunchSite) -> tuple[list[str], list[str]]:
+    """Return the arrays of the host that a launch reads, and those that it writes."""
+    function = source.functions[site.function]
+    pairs = list(zip(function.parameters, map(array_of, site.arguments), strict=True))
+    own = {name for name, _ in elements(source, function.name)[0]}
+    reads = [name for x, name in pairs if x.pointers and (x.name not in function.written or x.name in own)]
+    return reads, [name for x, name in pairs if x.name in function.written]
+
+
+class Unclear(Exception):
+    """An argument or a size of a launch that is no expression over sizes."""
+
+
+@dataclass
+class Sizes:
+    """The values of names of the host code, and the names that stand for sizes of the problem."""
+
+    known: Mapping[str, str]
+    roots: dict[str, str]  # ... with the dimension of each
+
+    def expression(self, text: str) -> str | int:
+        """Return an expression of the host code over the dimensions; raise Unclear if it is none."""
+        if (number := launches.evaluate(text, {**self.known, **dict.fromkeys(self.roots, "?")})) is not None:
+            return number
+        names = {*self.roots, "ceil"}
+        inner = launches.expanded(plain(text, self.known), self.known, names)
+        if inner is None:
+            raise Unclear(text)
+        return re.sub(r"[A-Za-z_]\w*", lambda x: self.roots.get(x[0], x[0]), inner.strip())
+
+
+def plain(text: str, known: Mapping[str, str]) -> str:
+    """Return an expression without fractions, and with the parts of a ``dim3`` in place of ``grid.x``."""
+
+    def of_grid(found: re.Match) -> str:
+        sizes = [*launches.parts(found[1], known), "1", "1"]
+        return f"({sizes['xyz'.index(found[2])]})" if found[1] in known else found[0]
+
+    return FRACTION.sub("", re.sub(r"\b(\w+)\.([xyz])\b", of_grid, text)).replace("ceilf(", "ceil(")
+
+
+def roots_of(text: str, known: Mapping[str, str], depth: int = 0) -> Iterator[str]:
+    """Yield the names of sizes of the problem in an expression: constants of a tile are none."""
+    for name in re.findall(r"[A-Za-z_]\w*", plain(text, known)):
+        value, number = known.get(name, ""), launches.evaluate(name, known)
+        if name in WORDS or (TILE.search(name.upper()) and number is not None):
+            continue
+        computed = value and number is None and not re.search(r"\b(?!ceil|sizeof)[A-Za-z_]\w*\s*\(", value)
+        if computed and depth < 8:
+            yield from roots_of(value, known, depth + 1)
+        else:
+            yield name
+
+
+def head_of(source: Source, found: Chain, kind: str, way: Mapping[str, str], itemsize: int) -> dict[str, Any]:
+    """Return the keys of a head; raise Unclear if the host code does not tell them."""
+    inputs = list(found.inputs)
+    if kind == "matmul" and [PREFIXES.sub("", name.lower())[:1] for name in inputs] == ["b", "a"]:
+        inputs.reverse()
+    operands = {"matmul": "ABC", "vector_add": "xyz", "copy": "xy", "reduction": ("x", "result")}[kind]
+    arrays = dict(zip([*inputs, found.result], operands, strict=True))
+    taken = {*calls.names_of(kind), *source.functions}
+    own = {name: name if name not in taken else f"own_{name}" for name in found.workspace}
+    arrays |= own
+    listed, lengths = [], {}
+    for site in found.sites:
+        sizes = Sizes(source.constants() | dict(site.definitions), dict(way))
+        listed.append(launch_of(source, site, sizes, arrays))
+        for name, (pattern, bytes_each) in itertools.product(found.workspace, ((BYTES, itemsize), (ELEMENTS, 1))):
+            if place := re.search(pattern.format(name=re.escape(name)), found.host):
+                size = sizes.expression(first_argument(found.host[place.end() :]))
+                lengths[own[name]] = size if bytes_each == 1 else f"({size}) / {bytes_each}"
+    if len(lengths) < len(found.workspace):
+        raise Unclear("an array without its size")
+    return {"launches": listed, "workspace": lengths} | ({"scalars": "none"} if kind == "matmul" else {})
+
+
+def first_argument(text: str) -> str:
+    """Return the text before the comma or the parenthesis that ends it."""
+    depth = 0
+    for i, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth < 0 or (depth == 0 and letter == ","):
+            return text[:i]
+    return text
+
+
+def launch_of(source: Source, site: LaunchSite, sizes: Sizes, arrays: Mapping[str, str]) -> dict[str, Any]:
+    """Return a launch of a head."""
+    function, values = source.functions[site.function], []
+    for each, text in zip(function.parameters, site.arguments, strict=True):
+        if each.pointers:
+            values.append(f"{each.name}={arrays[array_of(text)]}")
+        elif WORDS_OF_INTEGERS.match(each.type):
+            values.append(f"{each.name}={sizes.expression(text)}")
+        elif re.fullmatch(r"[\d.]+f?", text):
+            values.append(f"{each.name}={text}")
+        else:
+            raise Unclear(text)
+    template = [launches.evaluate(text, sizes.known) for text in site.template]
+    texts = [str(text if value is None else value) for text, value in zip(site.template, template, strict=True)]
+    arguments = f"<{', '.join(texts)}>" if texts else ""
+    call = f"{function.name}{arguments}({', '.join(values)})"
+    grid, block = ([sizes.expression(x) for x in launches.parts(text, sizes.known)] for text in site.configuration[:2])
+    shared = sizes.expression(site.configuration[2]) if len(site.configuration) > 2 else 0
+    return {"call": call, "grid": grid, "block": block} | ({"shared_bytes": shared} if shared else {})
+
+
+class Trial:
+    """Runs of a file with a head on the host."""
+
+    def __init__(self, path: Path, head: Mapping[str, Any], write: Callable[..., None]):
+        with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
+            copy = Path(folder, f"{path.stem}.cu")
+            write(copy, head)
+            self.kernel = own_kernels.read(copy)
+        self.operation = OPERATIONS[self.kernel.operations[0]]
+        names = [name_of(i, len(head["launches"])) or self.operation.kernels for i in range(len(head["launches"]))]
+        task = self.task((1,) * len(self.operation.dimensions))
+        options = [f"-D{name}={value}" for name, value in task.macros.items()]
+        for name in names:  # here, because a trial shows no errors of the compiler
+            compile_library(kernels.source(self.operation, task.variant), name, options, files.cache())
+
+    def task(self, shape: Sequence[int]) -> Task:
+        variant = self.kernel.variant
+        scalars = {**self.operation.scalars, **(variant.contract.scalars if variant.contract else {})}
+        return Task(self.operation, variant, tuple(shape), variant.dtypes[0], scalars)
+
+    def right(self, shape: Sequence[int]) -> bool:
+        """Return whether a run of a shape gives a right result."""
+        from hpcmm.bench import on_host  # whose hints need trials
+
+        task = self.task(shape)
+        inputs = guards.drawn(task, np.random.default_rng(0))
+        judge = self.operation.reference(task, inputs)
+
+        def inside() -> bool:
+            kernel = on_host.compiled(task, files.cache())
+            return bool(judge(on_host.run(kernel, task, inputs, ORDERS[0])[0]).passed)
+
+        return trials.guarded(inside, SECONDS) is True
+
+    def contract(self, square: bool) -> dict[str, Any] | None:
+        """Return the keys that say what sizes the launches take; None if none are right."""
+        count = len(self.operation.dimensions)
+        if not self.right((WHOLE,) * count if square or count == 1 else OBLONG):
+            return None
+        for each in (1, *MULTIPLES):
+            shape = SQUARE if square else RAGGED[3 - count :]
+            if self.right([-(-size // each) * each for size in shape]):
+                break
+        found = {"multiples": dict.fromkeys(self.operation.dimensions, each)} if each > 1 else {}
+        fits = [n for n in LONGER if count == 1 and self.right((n,))]
+        if count == 1 and len(fits) < len(LONGER):
+            found["most"] = {"n": max(fits, default=WHOLE)}
+        return found | ({"square": True} if square else {})
+
+
+def adopted(source: Source, found: Chain, path: Path, write: Callable[..., None]) -> dict[str, Any]:
+    """Return the head of a chain; raise Unclear or HpcmmError if no trial is right."""
+    functions = [source.functions[name] for name in found.names]
+    types = {element_of(source, function) for function in functions} - {""}
+    if len(types) > 1 or None in types:
+        raise Unclear("arrays of several types")
+    dtype, start = next(iter(types), "float32"), trials.seconds_used()
+    for kind, way in itertools.product(kinds(found, functions), ways(source, found)):
+        operation = next(each for each in OPERATIONS.values() if each.kernels == kind)
+        several = bool({*way.values()} - {"n"})
+        if several > (kind == "matmul") or dtype not in operation.dtypes:
+            continue
+        if trials.seconds_used() - start > MOST_SECONDS:
+            break
+        square = kind == "matmul" and not several
+        head = {"operation": operation.name, "dtypes": [dtype]}
+        head |= head_of(source, found, kind, way, DTYPES[dtype].itemsize) | ({"square": True} if square else {})
+        contract = Trial(path, head, write).contract(square)
+        if contract is not None:
+            return head | contract
+    raise Unclear("no trial is right")
+
+
+def kinds(found: Chain, functions: Sequence[Function]) -> tuple[str, ...]:
+    if len(found.inputs) == 1:
+        return "reduction", "copy"
+    return ("matmul", "vector_add") if any(each.multiplies for each in functions) else ("vector_add", "matmul")
+
+
+def ways(source: Source, found: Chain) -> list[dict[str, str]]:
+    """Return which dimension each size of the host code may be, the most plausible first."""
+    roots: dict[str, list[str]] = {}
+    for site in found.sites:
+        known, function = source.constants() | dict(site.definitions), source.functions[site.function]
+        for each, text in zip(function.parameters, site.arguments, strict=True):
+            for name in roots_of(text, known) if WORDS_OF_INTEGERS.match(each.type) and not each.pointers else ():
+                roots.setdefault(name, []).append(each.name)
+        for name in (x for text in site.configuration[:2] for x in roots_of(text, known)):
+            roots.setdefault(name, [])
+    if len(roots) > 3 or not roots:
+        raise Unclear("more than three sizes")
+    hints = [hint(name) for name in roots]
+    same = ("n",) * len(roots)
+    orders = [same] if len(roots) < 2 else [*itertools.permutations("mnk", len(roots)), same]
+    orders.sort(key=lambda way: sum(bool(a) and a != b for a, b in zip(hints, way, strict=True)))
+    return [dict(zip(roots, way, strict=True)) for way in orders]
