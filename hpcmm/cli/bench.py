@@ -68,8 +68,8 @@ class Output:
 
     def add_failed(self, why: Mapping[str, str]) -> None:
         """Add the verdicts on kernels that cannot be run, by path."""
-        for path, each in why.items():
-            self.add(verdicts.result(Path(path).name, each))
+        for path, reason in why.items():
+            self.add(verdicts.result(Path(path).name, reason))
 
     def end(self, **found: Any) -> int:
         """Print the JSON, and return the exit status."""
@@ -154,8 +154,8 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) 
     """Verify all kernels, time the correct ones, and print both."""
     operation, output = chosen.operation, Output(arguments)
     output.add_failed(chosen.broken)
-    for each in uncompiled(chosen):
-        output.add(each)
+    for verdict in uncompiled(chosen):
+        output.add(verdict)
     if not chosen.kernels:
         return output.end(operation=operation.name)
     judged, slowest = verified(chosen, first, output.add)
@@ -169,8 +169,8 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) 
     found: dict[str, Any] = {"points": [], "not_tried": chosen.refused}
     if arguments.sanitize:
         found["sanitizers"] = sanitized(chosen)
-        for each in found["sanitizers"]:
-            output.say(benched.sanitizer_line(each))
+        for report in found["sanitizers"]:
+            output.say(benched.sanitizer_line(report))
     if arguments.sass and right:
         found["instructions"] = disassembled(arguments, chosen, right)
         output.say(benched.instruction_table(found["instructions"]))
@@ -179,11 +179,11 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) 
         if said:
             output.say(said)
         columns = timed(arguments, chosen, right)
-        for each in judged:
-            verdict = verdicts.verdict_of(operation, each["kernel"], columns)
-            if each["passed"] and not verdict["passed"]:
-                each |= verdict
-                output.say(verdicts.line_of(each))
+        for earlier in judged:
+            verdict = verdicts.verdict_of(operation, earlier["kernel"], columns)
+            if earlier["passed"] and not verdict["passed"]:
+                earlier |= verdict
+                output.say(verdicts.line_of(earlier))
         frame = analysis.measurements(columns)
         found["points"] = benched.timed_rows(operation, [*chosen.kernels.values()], chosen.title, frame)
         found |= {"profiles": benched.profiles(columns)} if arguments.profile else {}

@@ -58,7 +58,7 @@ class Adopted:
         """Describe what was found, in one line."""
         head = self.head
         if "launches" in head:
-            calls_in_order = ", then ".join(shown_launch(each) for each in head["launches"])
+            calls_in_order = ", then ".join(map(shown_launch, head["launches"]))
             return "; ".join([f"{self.path.name}: taken as {calls_in_order}", *self.notes])
         launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block", "constants") if key in head)
         return "; ".join([f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}", *self.notes])

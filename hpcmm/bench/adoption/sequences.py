@@ -190,13 +190,13 @@ def first_argument(text: str) -> str:
 def launch_of(source: Source, site: LaunchSite, sizes: Sizes, arrays: Mapping[str, str]) -> dict[str, Any]:
     """Return a launch of a head."""
     function, values = source.functions[site.function], []
-    for each, text in zip(function.parameters, site.arguments, strict=True):
-        if each.pointers:
-            values.append(f"{each.name}={arrays[array_of(text)]}")
-        elif WORDS_OF_INTEGERS.match(each.type):
-            values.append(f"{each.name}={sizes.expression(text)}")
+    for parameter, text in zip(function.parameters, site.arguments, strict=True):
+        if parameter.pointers:
+            values.append(f"{parameter.name}={arrays[array_of(text)]}")
+        elif WORDS_OF_INTEGERS.match(parameter.type):
+            values.append(f"{parameter.name}={sizes.expression(text)}")
         elif re.fullmatch(r"[\d.]+f?", text):
-            values.append(f"{each.name}={text}")
+            values.append(f"{parameter.name}={text}")
         else:
             raise Unclear(text)
     template = [launches.evaluate(text, sizes.known) for text in site.template]
@@ -247,11 +247,11 @@ class Trial:
         count = len(self.operation.dimensions)
         if not self.right((WHOLE,) * count if square or count == 1 else OBLONG):
             return None
-        for each in (1, *MULTIPLES):
+        for multiple in (1, *MULTIPLES):
             shape = SQUARE if square else RAGGED[3 - count :]
-            if self.right([-(-size // each) * each for size in shape]):
+            if self.right([-(-size // multiple) * multiple for size in shape]):
                 break
-        found = {"multiples": dict.fromkeys(self.operation.dimensions, each)} if each > 1 else {}
+        found = {"multiples": dict.fromkeys(self.operation.dimensions, multiple)} if multiple > 1 else {}
         fits = [n for n in LONGER if count == 1 and self.right((n,))]
         if count == 1 and len(fits) < len(LONGER):
             found["most"] = {"n": max(fits, default=WHOLE)}
@@ -266,7 +266,7 @@ def adopted(source: Source, found: Chain, path: Path, write: Callable[..., None]
         raise Unclear("arrays of several types")
     dtype, start = next(iter(types), "float32"), trials.seconds_used()
     for kind, way in itertools.product(kinds(found, functions), ways(source, found)):
-        operation = next(each for each in OPERATIONS.values() if each.kernels == kind)
+        operation = next(x for x in OPERATIONS.values() if x.kernels == kind)
         several = bool({*way.values()} - {"n"})
         if several > (kind == "matmul") or dtype not in operation.dtypes:
             continue
@@ -284,7 +284,7 @@ def adopted(source: Source, found: Chain, path: Path, write: Callable[..., None]
 def kinds(found: Chain, functions: Sequence[Function]) -> tuple[str, ...]:
     if len(found.inputs) == 1:
         return "reduction", "copy"
-    return ("matmul", "vector_add") if any(each.multiplies for each in functions) else ("vector_add", "matmul")
+    return ("matmul", "vector_add") if any(function.multiplies for function in functions) else ("vector_add", "matmul")
 
 
 def ways(source: Source, found: Chain) -> list[dict[str, str]]:
@@ -292,9 +292,11 @@ def ways(source: Source, found: Chain) -> list[dict[str, str]]:
     roots: dict[str, list[str]] = {}
     for site in found.sites:
         known, function = source.constants() | dict(site.definitions), source.functions[site.function]
-        for each, text in zip(function.parameters, site.arguments, strict=True):
-            for name in roots_of(text, known) if WORDS_OF_INTEGERS.match(each.type) and not each.pointers else ():
-                roots.setdefault(name, []).append(each.name)
+        for parameter, text in zip(function.parameters, site.arguments, strict=True):
+            for name in (
+                roots_of(text, known) if WORDS_OF_INTEGERS.match(parameter.type) and not parameter.pointers else ()
+            ):
+                roots.setdefault(name, []).append(parameter.name)
         for name in (x for text in site.configuration[:2] for x in roots_of(text, known)):
             roots.setdefault(name, [])
     if len(roots) > 3 or not roots:
