@@ -165,7 +165,10 @@ def limits_of(place: str, entry: Mapping[str, Any], exercise: Exercise) -> tuple
     allowed = [] if not exercise.device.accelerator else [each for each in PROPERTIES if each != "sent"]
     for key in ("most", "least"):
         problems += unknown(f"{place}.{key}", given.get(key, {}), ["sent"] if exercise.ranks else allowed)
-    return problems, Limits(tuple(given["shape"]), dtype, given.get("most", {}), given.get("least", {}))
+    most = dict(given.get("most", {}))
+    if allowed:
+        most.setdefault("missed", 0)  # a barrier that threads miss is undefined, whatever the exercise is about
+    return problems, Limits(tuple(given["shape"]), dtype, most, given.get("least", {}))
 
 
 def wrong_shape(place: str, given: Mapping[str, Any], operation: Operation) -> list[str]:
