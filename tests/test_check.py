@@ -7,8 +7,6 @@ import math
 import os
 import re
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +25,7 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.config import validated
 from hpcmm.model import ALONE, HpcmmError, contender_name
 from hpcmm.model.measurement import Point, Sample
+from hpcmm.model.quantities import PHASES
 from hpcmm.report import check as shown
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "check.py"
@@ -358,8 +357,8 @@ def test_ranks_that_wait_for_each_other_are_not_compared(tmp_path):
 
 @pytest.mark.slow
 def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
-    good, reference = run(tmp_path, 4, ranks=4), tmp_path / "reference.json"
-    assert main(["check", str(good), "--write-reference", str(reference)]) == 0
+    good = run(tmp_path, 4, ranks=4)
+    assert len(checked(good).reference()["seconds"]) == 12
     for name, factor in (("same", 1.0), ("slow", 1.4)):
         (tmp_path / name).mkdir()
         alone = run(tmp_path / name, 5, ranks=1, slow={0: factor})
@@ -371,11 +370,9 @@ def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
         assert out.endswith(
             "1 device, 12 measurements: inconclusive (gpu_product, gpu_memory, gpu_links): nothing to compare with\n"
         )
-        renamed = json.loads(reference.read_text())
-        code = main(["check", str(alone), "--reference", str(reference), "--json", "--detect", "30%"])
+        code = main(["check", str(alone), "--reference", str(good), "--json", "--detect", "30%"])
         found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
         assert code == (0 if factor == 1.0 else command.SLOW) and found["passed"] is (factor == 1.0)
-        assert len(renamed["seconds"]) == 12
         slow = [each for each in found["findings"] if each["slow"]]
         assert all(each["against"] == "reference" and each["node"] == "node0" for each in slow)
 
@@ -489,9 +486,8 @@ def test_what_cannot_be_checked_is_refused(tmp_path, capsys):
     path = timings.write(tmp_path / "old.h5", {"size": [measurement(Point("sum", "cub", (9,), "int32", 1))]})
     assert main(["check", str(path)]) == 1
     assert "does not name the node of each rank" in capsys.readouterr().err
-    (tmp_path / "reference.json").write_text('{"seconds": {"a": -1}}')
-    assert main(["check", str(path), "--reference", str(tmp_path / "reference.json")]) == 1
-    assert "not a reference" in capsys.readouterr().err
+    assert main(["check", str(run(tmp_path, 1)), "--reference", str(path)]) == 1
+    assert f"reference {path}: the timings file does not name the node of each rank" in capsys.readouterr().err
     assert main(["check", str(path), "--cores", "2"]) == 1
     assert "unknown options: --cores 2" in capsys.readouterr().err
 
@@ -578,37 +574,18 @@ def test_a_node_kept_busy_by_another_process_is_named(mpiexec, tmp_path, capsys)
     assert "2 devices, 5 measurements: slow: node1 slot 0" in out, out
 
 
-FAULTY = """
-import cupy
-cupy.RawKernel('extern "C" __global__ void store(int *p) { *p = 1; }', "store")((1,), (1,), (cupy.uint64(64),))
-cupy.cuda.Device().synchronize()
-"""
-
-
-@pytest.mark.gpu
-def test_an_xid_error_that_another_process_causes_is_counted_cuda(gpu):
-    before = gpu.errors()
-    if "xid" not in before:
-        pytest.skip("NVML has no Xid events of this GPU")
-    done = subprocess.run([sys.executable, "-c", FAULTY], capture_output=True, text=True)
-    assert done.returncode and "illegal" in done.stderr.lower()
-    end = time.monotonic() + 30
-    while gpu.errors()["xid"] == before["xid"] and time.monotonic() < end:
-        time.sleep(0.1)
-    assert gpu.errors()["xid"] > before["xid"]
-
-
 @pytest.mark.gpu
 def test_one_gpu_has_no_peer_but_is_compared_with_a_reference_cuda(gpu, mpiexec, tmp_path, capsys):
-    timings, reference = measured(mpiexec, tmp_path, 1, "cuda"), tmp_path / "reference.json"
-    assert main(["check", str(timings), "--write-reference", str(reference)]) == command.INCONCLUSIVE
+    path = measured(mpiexec, tmp_path, 1, "cuda")
+    assert main(["check", str(path)]) == command.INCONCLUSIVE
     assert f"node0 slot 0 {gpu.uuid} has no peer in this run" in capsys.readouterr().out
-    good = json.loads(reference.read_text())
-    assert {name.split(":")[0] for name in good["seconds"]} == {"gpu_product", "gpu_memory", "gpu_links"}
-    assert main(["check", str(timings), "--reference", str(reference)]) != command.SLOW
-    good["seconds"] = {name: seconds / 20 for name, seconds in good["seconds"].items()}  # other tests may use the GPU
-    reference.write_text(json.dumps(good))
-    assert main(["check", str(timings), "--reference", str(reference)]) == command.SLOW
+    names = checked(path).reference()["seconds"]
+    assert {name.split(":")[0] for name in names} == {"gpu_product", "gpu_memory", "gpu_links"}
+    assert main(["check", str(path), "--reference", str(path)]) != command.SLOW
+    groups = store.read(path)
+    groups["samples"] |= {name: groups["samples"][name] / 20 for name in PHASES}  # other tests may use the GPU
+    store.write_groups(tmp_path / "good.h5", groups)
+    assert main(["check", str(path), "--reference", str(tmp_path / "good.h5")]) == command.SLOW
     assert f"slow: node0 slot 0 {gpu.uuid}" in capsys.readouterr().out
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hpcmm.analysis import finite
 
-FORMAT, HISTORY = "hpcmm check reference", "hpcmm check history"
+HISTORY = "hpcmm check history"
 JOINED = "one repetition each"
 STANDARDS = {"peers": "its peers", "reference": "the reference"}
 
@@ -169,7 +169,7 @@ class Check:
             if each.against == "peers" and each.measurement != JOINED:
                 seconds.setdefault(each.measurement, []).append(each.seconds)
         medians = {name: float(np.median(each)) for name, each in seconds.items()}
-        return {"format": FORMAT, "version": 1, "seconds": medians, "spreads": dict(self.spreads)}
+        return {"seconds": medians, "spreads": dict(self.spreads)}
 
 
 def history(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

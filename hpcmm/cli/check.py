@@ -28,7 +28,7 @@ from hpcmm.jobs import collect
 from hpcmm.model import ALONE, HpcmmError
 from hpcmm.model.devices import DEVICES
 from hpcmm.parallel.links import MOST_OF_A_NODE
-from hpcmm.system import files, reader
+from hpcmm.system import reader
 
 if TYPE_CHECKING:
     from hpcmm.analysis import Columns
@@ -217,8 +217,6 @@ def run(arguments: argparse.Namespace) -> int:
     found = judge([columns, *(store.read(timings_file(other)) for other in others if existing)])
     if experiment:
         found = with_more(arguments, experiment, path, judge, found)
-    if arguments.write_reference:
-        store.write_text(arguments.write_reference, json.dumps(found.reference(), indent=1) + "\n")
     past = remember(arguments.history, found, columns) if arguments.history else []
     if arguments.html:
         shown.build(found, columns, str(path), arguments.html, past)
@@ -257,15 +255,10 @@ def remember(path: Path, found: Check, columns: Columns) -> list[dict[str, Any]]
 
 
 def read_reference(path: Path) -> dict[str, Any]:
-    from hpcmm.analysis import health
+    """Return the times of a good machine, from the file of a check of it."""
+    from hpcmm.analysis import check
 
     try:
-        reference = json.loads(files.text_of(path))
-        pairs = reference.get("spreads", {}).values()  # earlier versions wrote none
-        valid = reference["format"] == health.FORMAT and min(reference["seconds"].values(), default=1.0) > 0
-        valid = valid and all(len(pair) == 2 and min(pair) >= 0 for pair in pairs)
-    except (ValueError, TypeError, LookupError, AttributeError):
-        valid = False
-    if not valid:
-        raise HpcmmError(f"{path}: not a reference; write one with: hpcmm check --write-reference FILE")
-    return reference
+        return check.check(store.read(path)).reference()
+    except check.CheckError as error:
+        raise HpcmmError(f"reference {path}: {error}") from error
