@@ -90,6 +90,7 @@ def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(inside, tmp_p
     assert "by_rows.c" in page_of(tmp_path / "page.html")
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_be_written_takes_no_result_away(inside, monkeypatch, tmp_path):
     def full(*_, **__):
         raise store.StoreError("the disk is full")

@@ -264,6 +264,7 @@ KIND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("other", "difference"),
     [

@@ -143,6 +143,7 @@ def test_a_wrong_solution_is_refused_with_what_leads_to_the_right_one(name, chan
     assert re.search(f"{why}{on_gpu}", grade.why), grade.why
 
 
+@pytest.mark.slow
 @isolated
 @needs_compilers
 def test_a_compiler_that_protects_stacks_by_default_is_no_obstacle(monkeypatch):

@@ -378,6 +378,7 @@ def test_between_cuts_at_powers_of_two_shares_lie_together(size):
             assert len(consecutive(order[:power])) == len(consecutive(order[power : 2 * power] or [0])) == 1
 
 
+@pytest.mark.slow
 def test_all_ranks_take_the_schedule_that_is_the_fastest_on_the_slowest(mpiexec):
     done = mpiexec(3, PROGRAM.parent / "choice.py", timeout=600)
     assert done.returncode == 0, done.stderr

@@ -56,6 +56,7 @@ def test_a_process_opens_each_transport_once_and_again_after_a_failed_point(mpie
     assert f"\n{carriers}, {carriers} opened for 23 points" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["lost", "swapped"])
 def test_a_broken_exchange_is_found(mpiexec, fault):
     done = mpiexec(2, PROGRAM, "cpu", fault, timeout=300)

@@ -842,6 +842,7 @@ def test_doctor_tries_the_gpus(tmp_path):
     assert {"driver", "CUDA", "NCCL"} <= set(found)
 
 
+@pytest.mark.slow
 def test_doctor_of_several_ranks_prints_once(mpiexec, tmp_path):
     done = mpiexec(2, "-m", "hpcmm", "doctor", "--json", "--results", tmp_path)
     found = checks(done)

@@ -76,6 +76,7 @@ def test_a_state_that_is_on_or_off_is_not_taken_for_a_small_spread():
 # --- simulated runs ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("between", [0.0, 0.01])
 @pytest.mark.parametrize("kind", simulated_runs.KINDS)
 def test_of_a_thousand_unchanged_points_about_five_are_called_changed(kind, between):

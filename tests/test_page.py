@@ -516,6 +516,7 @@ def test_a_sheet_draws_its_figures_and_has_no_serious_fault(visit, tmp_path, kin
     assert seen.troubles == [] and seen.requests == [seen.url] and faults_of_views(seen.page) == {}
 
 
+@pytest.mark.slow
 def test_of_many_switches_most_are_folded_and_still_choose(tmp_path, visit):
     def rows(n: int) -> list:
         sizes = ((n,) * 3, (2 * n,) * 3)

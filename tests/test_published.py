@@ -310,6 +310,7 @@ def test_without_a_run_no_number_is_left(done, monkeypatch):
     assert not any("results/reference/ladder.svg" in text for text in empty)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(published.REFERENCE.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_configs_of_the_published_run_are_of_sweeps_of_the_whole_config(path):
     """They are checked like any config; each sweep, or part of one, has the operation and type of the whole one."""

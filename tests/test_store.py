@@ -418,6 +418,7 @@ def test_single_precision_keeps_seven_digits(path, tmp_path):
         assert file["samples/kernel"].dtype == "f4" and file["measurements/bound"].dtype == "f8"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("longest", [0, 20, 300_000])
 def test_long_columns_of_texts_are_compressed_and_read_alike(tmp_path, longest):
     texts = [f"é{row}" if longest else "" for row in range(300)]

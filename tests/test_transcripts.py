@@ -77,6 +77,7 @@ def test_a_gpu_prints_what_the_transcript_shows(gpu, name, tmp_path):
     assert found == shown
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
 @pytest.mark.parametrize("name", [*recorded(transcripts.WITHOUT_GPU)])
 def test_a_machine_without_a_gpu_prints_what_the_transcript_shows(name, tmp_path):

@@ -376,6 +376,7 @@ def test_the_verdict_mirrors_and_an_interval_with_one_is_no_difference(ratio, be
         assert low > 1
 
 
+@pytest.mark.slow
 def test_every_step_of_the_published_ladders_has_a_sentence():
     if not REFERENCE.exists():
         pytest.skip("no run is published")
