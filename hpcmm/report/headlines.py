@@ -43,34 +43,35 @@ def headlines(
     frame: pd.DataFrame,
     scaling: pd.DataFrame,
     machines: Mapping[str, str] | None = None,
-    whole: pd.DataFrame | None = None,
+    noise: pd.Series | None = None,
+    only: str = "",
 ) -> list[Headline]:
     """Return the fastest product, the highest bandwidth of a sum, and the efficiency on the most ranks.
 
-    ``machines`` are from ``formats.machines``. If ``frame`` has some measurements only, ``whole`` has all: noise is
-    that of the machine.
+    ``machines`` are from ``formats.machines``. If ``frame`` has some measurements only, ``noise`` is ``noises`` of all.
+    ``only`` is the name of one of them.
     """
-    whole = frame if whole is None else whole
+    noise = noises(frame) if noise is None else noise
     rows = findings.timed_rungs(frame)
     machines = machines or formats.machines(frame["machine"])
     several = len(machines) > 1
     found = []
     for operation, name in (("matmul", "Fastest product"), ("sum", "Fastest sum")):
         timed = rows[rows["operation"] == operation]
-        if timed.empty:
+        if timed.empty or only not in ("", name):
             continue
         timed = findings.first_type(analysis.row_dicts(analysis.pooled(findings.on_accelerators(timed))))
         timed = findings.in_own_arithmetic(findings.on_fewest_ranks(timed))
         timed = [row for row in timed if row["seconds_low"] > 0] or timed
         shown = [findings.fastest(at) for at in reversed(at_told_sizes(timed))]  # the largest size first
         texts = _told(shown, machines[shown[0]["machine"]] if several else "")
-        noise = noise_of(whole, shown[0])
-        found.append(_headline(name, formats.rate_text(shown[0]), texts, shown[0]["seconds_low"], noise))
-    if (most := most_ranks(scaling)) is not None:
+        own = noise[shown[0]["machine"], shown[0]["device"]]
+        found.append(_headline(name, formats.rate_text(shown[0]), texts, shown[0]["seconds_low"], own))
+    if only in ("", "Scaling") and (most := most_ranks(scaling)) is not None:
         prefix, row = most
         text = _efficiency(prefix, row) + (f"; {machines[row['machine']]}" if several else "")
         value, low = formats.percent(row[prefix + "efficiency"]), row[prefix + "efficiency_low"]
-        found.append(_headline("Scaling", value, [text], low, noise_of(whole, row)))
+        found.append(_headline("Scaling", value, [text], low, noise[row["machine"], row["device"]]))
     return found
 
 
@@ -86,10 +87,9 @@ def _efficiency(prefix: str, row: Row) -> str:
     return text + (f"; end to end {formats.percent(row['call_efficiency'])}" if calls else "")
 
 
-def noise_of(frame: pd.DataFrame, at: Row) -> float:
-    """Return the noise of a machine: the median spread between visits of its points on a device; NaN if unknown."""
-    rows = frame[(frame["machine"] == at["machine"]) & (frame["device"] == at["device"])]
-    return analysis.points(rows)["spread"].median()
+def noises(frame: pd.DataFrame) -> pd.Series:
+    """Return the noise of each machine and device: the median spread between visits of a point; NaN if unknown."""
+    return analysis.points(frame).groupby(["machine", "device"])["spread"].median()
 
 
 def at_told_sizes(rows: Sequence[Row]) -> list[list[Row]]:

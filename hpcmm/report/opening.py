@@ -18,7 +18,7 @@ from hpcmm.report import findings, formats
 from hpcmm.report.chapters import ranks
 from hpcmm.report.chapters.sizes import ratio_against_size
 from hpcmm.report.chapters.why import clause
-from hpcmm.report.headlines import Headline, by_size, headlines, noise_of
+from hpcmm.report.headlines import Headline, by_size, headlines, noises
 from hpcmm.report.vega import Figure, Style
 
 HEIGHT = 190  # of a figure; two of them, each with a sentence, fit on one screen beside the first answer
@@ -41,17 +41,17 @@ def panels(
     known: Known,
 ) -> list[Opening]:
     """Return the panels that the measurements allow; ``styles`` are those of each sweep."""
-    machines = formats.machines(frame["machine"])
+    machines, noise = formats.machines(frame["machine"]), noises(frame)
 
     def told(name: str, **about: str) -> Headline | None:
         """Return a headline about a machine, a device and an element type, as far as they are given."""
         both = [frame, scaling]
         for column, wanted in about.items():
             both = [each[each[column] == wanted] for each in both]
-        return next((each for each in headlines(*both, machines, frame) if each.name == name), None)
+        return next(iter(headlines(*both, machines, noise, name)), None)
 
     answers = list(_answers(frame, known, told))
-    over_sizes = list(_over_sizes(series, styles, frame))
+    over_sizes = list(_over_sizes(series, styles, noise))
     over_ranks = [
         (figure, told("Scaling", device=figure.device, dtype=figure.dtype)) for figure in _over_ranks(scaling, styles)
     ]
@@ -107,7 +107,7 @@ def _belief(rows: pd.DataFrame) -> str:
 
 
 def _over_sizes(
-    series: Sequence[Series], styles: Mapping[str, Mapping[str, Style]], frame: pd.DataFrame
+    series: Sequence[Series], styles: Mapping[str, Mapping[str, Style]], noise: pd.Series
 ) -> Iterator[tuple[Figure, Headline]]:
     """Draw the fastest rung of each arithmetic and the library by size, for each type; GPUs first."""
     known = set()
@@ -140,7 +140,7 @@ def _over_sizes(
                 caption += "".join(figure.caption.partition(";")[1:])
                 name = f"over-sizes-{device}-{each.dtype}"
                 drawn = replace(figure, name=name, caption=caption, device=device, machine=machine, group="over-sizes")
-                yield drawn, by_size(rows, noise_of(frame, rows[0]))
+                yield drawn, by_size(rows, noise[machine, device])
 
 
 def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]) -> Iterator[Figure]:
