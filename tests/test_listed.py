@@ -130,6 +130,25 @@ FOUND = {
 }
 
 
+IN_PLACE = (
+    ("const float *sums, float *result", "float *sums"),
+    ("*result = s[0]", "sums[0] = s[0]"),
+    ("(sums, d_out, blocks)", "(sums, blocks)"),
+)
+
+
+@pytest.mark.parametrize("mistake", [("", ""), ("sums[0] = s[0]", "sums[1] = s[0]")], ids=["right", "wrong"])
+def test_a_result_may_be_in_the_workspace(tmp_path, command, forgotten, mistake):
+    text = with_host("sum.cu")
+    for change in (*IN_PLACE, mistake):
+        assert change[0] in text
+        text = text.replace(*change) if change[0] else text
+    (tmp_path / "sum.cu").write_text(text)
+    done = command("bench", "sum.cu", "--on-host", folder=tmp_path)
+    assert "sum.cu: PASS" in done.stdout  # of the first kernel alone, if the last one is wrong
+    assert ("then last(sums=sums, count=" in done.stdout) == (not mistake[0]), done
+
+
 def with_host(name: str) -> str:
     return KERNELS[name].partition("\n\n")[2] + HOSTS[name]
 
@@ -192,7 +211,7 @@ def test_a_result_that_blocks_add_to_is_set_first(tmp_path, forgotten):
         (("{sums:", "{x:"), "workspace: 'x' is an argument of the operation; give the array another name"),
         (
             ("//   workspace", "//   block: 64\n//   workspace"),
-            "block: not a key of sum on the GPU; allowed: launches, work",
+            "block: not a key of sum on the GPU; allowed: found_in, launches, work",
         ),
         (("//   workspace", "//   call: last(x, result, n)\n//   workspace"), "call: not together with launches"),
         ((", shared_bytes: 256 * ITEMSIZE", ""), "dynamic shared memory, but no key shared_bytes"),

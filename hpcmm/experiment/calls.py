@@ -178,6 +178,8 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     source, accelerator = Source(text, path), DEVICES[device].accelerator
     called = [read(path, source, call, head) for call in calls_of(head)]
     bodies = [body_of(path, source, call, head, kernels, device) for call in called]
+    if "found_in" in head:
+        bodies.append(f"*result = *{head['found_in']};")
     parameters = [x for call in called for x in call.function.parameters]
     own = needed(path, source, called, accelerator)
     own = re.sub(

@@ -16,11 +16,11 @@ from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, heads, with_kernels
 from hpcmm.operations.heads import MOST_SHARED, MOST_THREADS, NUMBERS, SWITCHES, KernelFileError, LaunchError, Problems
-from hpcmm.operations.listed import Listed
+from hpcmm.operations.listed import LAST, Listed
 from hpcmm.system.reader import not_allowed
 
 ALWAYS_DEFINED = ("rows", "columns", "block", "per_thread", "max_blocks")  # as macros, also without the key
-OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid", "launches", "workspace")
+OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid", "launches", "workspace", "found_in")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     known_dtypes(head, chosen, device.name, problems)
     allowed = heads.keys_of(chosen.geometry) if device.accelerator else set()
     if "launches" in head and device.accelerator:
-        allowed = {"launches", "workspace"}
+        allowed = {"launches", "workspace", *["found_in"] * (chosen.kernels == "reduction")}
     for key in (*OF_LAUNCH, "device"):
         if key in head and key not in allowed:
             what = f"{chosen.name} on the {device.title}"
@@ -62,6 +62,8 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     for name in head.get("workspace", {}):
         if name in calls.names_of(chosen.kernels):
             problems.add("workspace", f"{name!r} is an argument of the operation; give the array another name")
+    if head.get("found_in", "") not in ("", *head.get("workspace", ())):
+        problems.add("found_in", f"{not_allowed(head['found_in'])}arrays of the workspace")
     if "tiles" in head and "block" in head:
         problems.add("tiles", "not together with block; give one of them")
     own_macros(head, chosen, text, problems)
@@ -204,7 +206,8 @@ def geometry_of(operation: Operation, head: Mapping[str, Any], dtypes: Sequence[
         return heads.geometries(operation.geometry, head, dtypes, problems)
     try:
         adds = head.get("adds", False) and operation.kernels == "reduction"
-        found = Listed(head["launches"], head.get("workspace", {}), adds, head.get("constants", {}))
+        listed = (*head["launches"], *[LAST] * ("found_in" in head))
+        found = Listed(listed, head.get("workspace", {}), adds, head.get("constants", {}))
         found.check(operation.dimensions)
         return found
     except ValueError as error:

@@ -10,6 +10,8 @@ from hpcmm.model.launch import Launch, Workspace
 from hpcmm.operations.heads import MOST_SHARED, MOST_THREADS, number, sizes_of
 from hpcmm.operations.reduction import START
 
+LAST = {"grid": 1, "block": 1}  # a launch that copies the result from the workspace
+
 
 def name_of(i: int, count: int) -> str:
     """Return the function of a launch; that of the last one is named as the operation's kernels."""

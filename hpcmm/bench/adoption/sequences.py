@@ -53,6 +53,7 @@ class Chain:
     workspace: tuple[str, ...]
     result: str
     host: str
+    in_place: bool  # whether the result is in the workspace
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,13 +92,14 @@ def chain(source: Source, sites: Sequence[LaunchSite]) -> Chain | None:
             wanted |= {*read[i]}
     made = dict.fromkeys(name for i in needed for name in written[i])
     inputs = dict.fromkeys(name for i in needed for name in read[i] if name not in made)
-    workspace = tuple(name for name in made if name != result)
+    in_place = result in read[-1]
+    workspace = tuple(name for name in made if name != result or in_place)
     complete = all((*inputs, *made)) and result and 1 <= len(inputs) <= 2 and workspace
     if not complete or not 2 <= len(needed) <= MOST_LAUNCHES:
         return None
     start, end = sites[-1].scope
     host = source.content[start:end].decode(errors="replace")
-    return Chain(tuple(sites[i] for i in needed), tuple(inputs), workspace, result, host)
+    return Chain(tuple(sites[i] for i in needed), tuple(inputs), workspace, result, host, in_place)
 
 
 def accesses(source: Source, site: LaunchSite) -> tuple[list[str], list[str]]:
@@ -174,7 +176,8 @@ def head_of(source: Source, found: Chain, kind: str, way: Mapping[str, str], ite
                 lengths[own[name]] = size if bytes_each == 1 else f"({size}) / {bytes_each}"
     if len(lengths) < len(found.workspace):
         raise Unclear("an array without its size")
-    return {"launches": listed, "workspace": lengths} | ({"scalars": "none"} if kind == "matmul" else {})
+    more = {"scalars": "none"} if kind == "matmul" else {"found_in": own[found.result]} if found.in_place else {}
+    return {"launches": listed, "workspace": lengths} | more
 
 
 def first_argument(text: str) -> str:
@@ -217,7 +220,8 @@ class Trial:
             write(copy, head)
             self.kernel = own_kernels.read(copy)
         self.operation = OPERATIONS[self.kernel.operations[0]]
-        names = [name_of(i, len(head["launches"])) or self.operation.kernels for i in range(len(head["launches"]))]
+        count = len(head["launches"]) + ("found_in" in head)
+        names = [name_of(i, count) or self.operation.kernels for i in range(count)]
         task = self.task((1,) * len(self.operation.dimensions))
         options = [f"-D{name}={value}" for name, value in task.macros.items()]
         for name in names:  # here, because a trial shows no errors of the compiler
@@ -282,6 +286,8 @@ def adopted(source: Source, found: Chain, path: Path, write: Callable[..., None]
 
 
 def kinds(found: Chain, functions: Sequence[Function]) -> tuple[str, ...]:
+    if found.in_place:
+        return ("reduction",) * (len(found.inputs) == 1)
     if len(found.inputs) == 1:
         return "reduction", "copy"
     return ("matmul", "vector_add") if any(function.multiplies for function in functions) else ("vector_add", "matmul")
