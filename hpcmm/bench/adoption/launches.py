@@ -133,7 +133,18 @@ def parts(text: str, known: Mapping[str, str]) -> list[str]:
     for _ in range(4):
         text = known.get(text.strip(), text.strip())
     inner = re.fullmatch(r"(?:dim3\s*\w*\s*)?[({](.*)[)}]", text, re.DOTALL)
-    return split(inner[1] if inner else text)
+    whole = inner and first_argument(inner[1], "") == inner[1]  # not (n + 1) / (a + b)
+    return split(inner[1] if whole else text)
+
+
+def first_argument(text: str, end: str = ",") -> str:
+    """Return the text before what ends it, or before the bracket that closes it."""
+    depth = 0
+    for i, letter in enumerate(text):
+        depth += (letter in "({") - (letter in ")}")
+        if depth < 0 or (depth == 0 and letter == end):
+            return text[:i]
+    return text
 
 
 def expanded(text: str, known: Mapping[str, str], dimensions: Collection[str] = ()) -> str | None:

@@ -330,8 +330,10 @@ class ProductSearch(Search):
         found = least_multiples(right, base, square, tries)
         if not found and checked:
             return {}
-        if self.function.guarded and self.function.whole_tiles and found.get("m") == found.get("n") == 1:
-            return {}  # loads are checked, too: the number of tiles should be rounded up
+        if self.function.guarded and self.function.whole_tiles:
+            ragged = (max(base) + 1,) * 3 if square else tuple(size + 1 for size in base)
+            if self.multiply(candidate, way, ragged):  # loads are checked, too: tiles should be rounded up
+                return {}
         if not found:
             raise NotAdopted(
                 f"{self.path.name}: {self.function.name} is right at few sizes only; give multiples in a head"

@@ -21,11 +21,12 @@ from hpcmm.backends.emulated.launch import ORDERS, compile_library
 from hpcmm.bench.adoption import launches, trials
 from hpcmm.bench.adoption.search import PREFIXES
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, element_of, hint, result_of
+from hpcmm.bench.adoption.vectors import EXTREMES
 from hpcmm.experiment import calls, own_kernels
 from hpcmm.experiment.functions import TILE, Function, Source
 from hpcmm.experiment.host_code import LaunchSite
 from hpcmm.experiment.writes import elements
-from hpcmm.model import Task
+from hpcmm.model import Operation, Task
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, guards
 from hpcmm.operations.listed import name_of
@@ -35,6 +36,7 @@ from hpcmm.system import files
 BYTES, ELEMENTS = r"Malloc\w*\s*\(\s*(?:\([^()]*\)\s*)?&\s*{name}\s*,", r"device_vector<[^;]*?>\s+{name}\s*\("
 NO_NAME = re.compile(r"\([\w\s]*\*+\s*\)|\w+_cast\s*(<[^>]*>)?|\bthrust\b")  # around the name of an array
 WORDS = {"ceil", "ceilf", "sizeof", "float", "double", "int", "unsigned", "half", "size_t", "true", "false"}
+CASTS = re.compile(r"\((unsigned|int|size_t|float|double)\)|(?<=\d)[uUlLfF]+\b|\bsizeof\s*\(\w+\)")
 FRACTION = re.compile(r"(?<=\d)\.0*f?\b")
 MOST_LAUNCHES = 8
 SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
@@ -149,8 +151,8 @@ def roots_of(text: str, known: Mapping[str, str], depth: int = 0) -> Iterator[st
         value, number = known.get(name, ""), launches.evaluate(name, known)
         if name in WORDS or (TILE.search(name.upper()) and number is not None):
             continue
-        computed = value and number is None and not re.search(r"\b(?!ceil|sizeof)[A-Za-z_]\w*\s*\(", value)
-        if computed and depth < 8:
+        calls_others = re.search(r"\b(?!ceil|sizeof)[A-Za-z_]\w*\s*\(", value)
+        if re.search(r"[A-Za-z_]", CASTS.sub("", value)) and not calls_others and depth < 8:
             yield from roots_of(value, known, depth + 1)
         else:
             yield name
@@ -172,22 +174,12 @@ def head_of(source: Source, found: Chain, kind: str, way: Mapping[str, str], ite
         listed.append(launch_of(source, site, sizes, arrays))
         for name, (pattern, bytes_each) in itertools.product(found.workspace, ((BYTES, itemsize), (ELEMENTS, 1))):
             if place := re.search(pattern.format(name=re.escape(name)), found.host):
-                size = sizes.expression(first_argument(found.host[place.end() :]))
+                size = sizes.expression(launches.first_argument(found.host[place.end() :]))
                 lengths[own[name]] = size if bytes_each == 1 else f"({size}) / {bytes_each}"
     if len(lengths) < len(found.workspace):
         raise Unclear("an array without its size")
     more = {"scalars": "none"} if kind == "matmul" else {"found_in": own[found.result]} if found.in_place else {}
     return {"launches": listed, "workspace": lengths} | more
-
-
-def first_argument(text: str) -> str:
-    """Return the text before the comma or the parenthesis that ends it."""
-    depth = 0
-    for i, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth < 0 or (depth == 0 and letter == ","):
-            return text[:i]
-    return text
 
 
 def launch_of(source: Source, site: LaunchSite, sizes: Sizes, arrays: Mapping[str, str]) -> dict[str, Any]:
@@ -269,8 +261,9 @@ def adopted(source: Source, found: Chain, path: Path, write: Callable[..., None]
     if len(types) > 1 or None in types:
         raise Unclear("arrays of several types")
     dtype, start = next(iter(types), "float32"), trials.seconds_used()
-    for kind, way in itertools.product(kinds(found, functions), ways(source, found)):
-        operation = next(x for x in OPERATIONS.values() if x.kernels == kind)
+    texts = " ".join(source.text(name).lower() for name in found.names)
+    for operation, way in itertools.product(operations(found, functions, texts), ways(source, found)):
+        kind = operation.kernels
         several = bool({*way.values()} - {"n"})
         if several > (kind == "matmul") or dtype not in operation.dtypes:
             continue
@@ -285,12 +278,13 @@ def adopted(source: Source, found: Chain, path: Path, write: Callable[..., None]
     raise Unclear("no trial is right")
 
 
-def kinds(found: Chain, functions: Sequence[Function]) -> tuple[str, ...]:
-    if found.in_place:
-        return ("reduction",) * (len(found.inputs) == 1)
-    if len(found.inputs) == 1:
-        return "reduction", "copy"
-    return ("matmul", "vector_add") if any(function.multiplies for function in functions) else ("vector_add", "matmul")
+def operations(found: Chain, functions: Sequence[Function], texts: str) -> list[Operation]:
+    """Return the operations that a chain may compute, the most plausible first."""
+    if len(found.inputs) == 2:
+        names = ["vector_add", "matmul"][:: -1 if any(function.multiplies for function in functions) else 1]
+        return [OPERATIONS[name] for name in names if not found.in_place]
+    names = sorted(("sum", *EXTREMES), key=lambda name: not re.search(EXTREMES.get(name, "sum|add"), texts))
+    return [OPERATIONS[name] for name in (*names, *["copy"] * (not found.in_place))]
 
 
 def ways(source: Source, found: Chain) -> list[dict[str, str]]:
