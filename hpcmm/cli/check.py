@@ -39,9 +39,9 @@ RESULTS = Path("results")  # in the folder of the check
 ROUNDS = 4  # of measuring: the first, and more visits of the sweeps that cannot show the requested slowdown
 BETWEEN_GPUS = ["neighbours_nccl", "all_to_all_nccl"]
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
-LASTING = {True: 8192, False: 1024}  # sides of products for minutes, of accelerators and of CPUs
+LASTING = {True: 8192, False: 2048}  # sides of products for minutes, of accelerators and of CPUs
 MOST_REPETITIONS = SCHEMA["properties"]["measuring"]["properties"]["max_repetitions"]["maximum"]
-MOST_MINUTES = 2 * SCHEMA["properties"]["measuring"]["properties"]["max_seconds"]["maximum"] // 60
+MOST_MINUTES = 120  # as each repetition is a sample of each rank
 MOST_RANKS = 8  # without --ranks, on a machine without GPUs
 
 
