@@ -154,7 +154,7 @@ def roots_of(text: str, known: Mapping[str, str], depth: int = 0) -> Iterator[st
         calls_others = re.search(r"\b(?!ceil|sizeof)[A-Za-z_]\w*\s*\(", value)
         if re.search(r"[A-Za-z_]", CASTS.sub("", value)) and not calls_others and depth < 8:
             yield from roots_of(value, known, depth + 1)
-        else:
+        elif number is not None or calls_others or not value:
             yield name
 
 
