@@ -78,8 +78,8 @@ def _noise(summary: Summary) -> str:
     noisy = [title for title, spread in known if spread > visits.NOISY]
     if not noisy:
         return f"Quiet enough to believe: {found}."
-    quiet = " or the ".join(title for title, _ in known if title not in noisy)
-    where = f" on the {' and the '.join(noisy)}, not on the {quiet}" if quiet else ""
+    quiet = " and the ".join(title for title, _ in known if title not in noisy)
+    where = f" on the {' and the '.join(noisy)}, quiet enough on the {quiet}" if quiet else ""
     return f"Too noisy to believe{where}: {found}. End other processes and measure again."
 
 
