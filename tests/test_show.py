@@ -70,7 +70,7 @@ def test_a_noisy_machine_is_said_to_be(said):
     assert lines[1].startswith("Too noisy to believe") and "measure again" in lines[1]
     own, beside = product("openmp", 4e-3, scatter=0.1)
     lines = said([product("naive", 4e-3), [own, dataclasses.replace(beside, contender="numpy")]], columns=500)
-    assert lines[1].startswith("Too noisy to believe on the CPU, quiet enough on the GPU: ") and "on the GPU, " in lines[1]
+    assert lines[1].startswith("Too noisy to believe on the CPU, quiet enough on the GPU: ")
 
 
 def test_wrong_points_are_counted_and_shown(said):
