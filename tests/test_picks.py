@@ -145,7 +145,8 @@ def test_more_sms_are_never_predicted_to_be_slower(variant, dtype, shape, counts
         return min(waves.seconds(each.task) for each in builds(task(variant, shape, dtype, sms=sms)))
 
     few, many = counts
-    assert least(many) <= least(few) * 1.02  # a block of a divided tile has whole steps of k
+    # A block of a divided tile has whole steps of k, and rows are fitted by a simpler estimate than this model.
+    assert least(many) <= least(few) * 1.05
 
 
 @pytest.mark.parametrize(("variant", "dtype"), [*KINDS, *CHOOSING], ids=[*IDS, *CHOOSING_IDS])

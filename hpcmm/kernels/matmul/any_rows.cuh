@@ -60,13 +60,13 @@ struct ShiftedChunk {
     }
 };
 
-// Call move(y, x, inside) for N neighbours at (y, x) each of 16 x 64 elements from (row, column) on, with 32 lanes.
-template <int N, int UNROLL, class Move>
-__device__ inline void for_each(const Matrix &c, int row, int column, const Move &move)
+// Call move(y, x, inside) for the chunks at (y, x) of 16 x 64 elements from (row, column) on, with 32 lanes.
+template <class Move>
+__device__ inline void for_each_chunk(const Matrix &c, int row, int column, const Move &move)
 {
-#pragma unroll UNROLL
-    for (int i = threadIdx.x % 32; i < 16 * BOX_COLUMNS / N; i += 32) {
-        const int y = i / (BOX_COLUMNS / N), x = i % (BOX_COLUMNS / N) * N;
+#pragma unroll 4
+    for (int i = threadIdx.x % 32; i < 16 * BOX_COLUMNS / 8; i += 32) {
+        const int y = i / (BOX_COLUMNS / 8), x = i % (BOX_COLUMNS / 8) * 8;
         move(y, x, row + y < c.rows && column + x < c.columns);
     }
 }
@@ -95,19 +95,31 @@ template <bool READ, bool VECTORS, int J>
 __device__ void update_rows(const float (&sums)[J][4], float alpha, float beta, const Matrix &c, unsigned char *box,
                             int row, int column)
 {
-    constexpr int N = VECTORS ? 8 : 1, UNROLL = VECTORS ? 4 : 2;
     const int lane = threadIdx.x % 32;
     Element *to = (Element *)c.elements + (size_t)row * c.ld + column;
 #pragma unroll
     for (int q = 0; q < Q; ++q, column += BOX_COLUMNS, to += BOX_COLUMNS) {
         if (READ) {
-            for_each<N, UNROLL>(c, row, column, [&](int y, int x, bool inside) {
-                Chunk *const chunk = (Chunk *)chunk_of(box, y, x / 8);
-                if (VECTORS)
-                    *chunk = inside ? *(const Chunk *)(to + (size_t)y * c.ld + x) : Chunk{};
-                else
-                    chunk->of[x % 8] = inside ? to[(size_t)y * c.ld + x].bits : 0;
-            });
+            if (VECTORS)
+                for_each_chunk(c, row, column, [&](int y, int x, bool inside) {
+                    *(Chunk *)chunk_of(box, y, x / 8) = inside ? *(const Chunk *)(to + (size_t)y * c.ld + x) : Chunk{};
+                });
+            else
+#pragma unroll 1
+                for (int first = 0; first < 16; first += 8) {
+                    unsigned short elements[16];  // all loads are in flight before the first is awaited
+#pragma unroll
+                    for (int e = 0; e < 16; ++e) {
+                        const int y = first + e / 2, x = e % 2 * 32 + lane;
+                        const bool inside = row + y < c.rows && column + x < c.columns;
+                        elements[e] = inside ? to[(size_t)y * c.ld + x].bits : 0;
+                    }
+#pragma unroll
+                    for (int e = 0; e < 16; ++e) {
+                        const int y = first + e / 2, x = e % 2 * 32 + lane;
+                        ((Chunk *)chunk_of(box, y, x / 8))->of[x % 8] = elements[e];
+                    }
+                }
             __syncwarp();
         }
 #pragma unroll
@@ -127,7 +139,7 @@ __device__ void update_rows(const float (&sums)[J][4], float alpha, float beta, 
         }
         __syncwarp();
         if (VECTORS)
-            for_each<N, UNROLL>(c, row, column, [&](int y, int x, bool inside) {
+            for_each_chunk(c, row, column, [&](int y, int x, bool inside) {
                 if (inside)
                     *(Chunk *)(to + (size_t)y * c.ld + x) = *(const Chunk *)chunk_of(box, y, x / 8);
             });

@@ -4,10 +4,6 @@
 
 #include "matmul/sixteen_bit.cuh"
 
-struct alignas(8) Four {  // neighbours
-    unsigned short of[4];
-};
-
 // Return four neighbouring sums, added up over the blocks of the cluster in the order of their ranks. `four` points to
 // the sums of this block in shared memory.
 __device__ inline float4 sums_of_parts(float *four)
@@ -23,32 +19,35 @@ __device__ inline float4 sums_of_parts(float *four)
     return total;
 }
 
-// C = alpha total + beta C in four neighbours at `to`; `whole`: at a multiple of 8 bytes, else the first `count` of them.
-__device__ inline void update_four(Element *to, bool whole, int count, float alpha, const float4 &total, float beta)
+// Return four neighbours of C as pairs: `whole` at a multiple of 8 bytes, else the first `count` of them.
+__device__ inline uint2 load_four(const Element *from, bool whole, int count)
 {
-    Four of_c = {};
-    if (beta != 0 && whole)
-        of_c = *(const Four *)to;
-    else if (beta != 0)
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-            of_c.of[e] = e < count ? to[e].bits : 0;
-    const float of[4] = {total.x, total.y, total.z, total.w};
-#pragma unroll
-    for (int e = 0; e < 4; e += 2) {
-        const float low = alpha * of[e], high = alpha * of[e + 1];
-        const unsigned pair = beta == 0 ? to_pair(low, high)
-                                        : to_pair(low + beta * to_float(of_c.of[e]),
-                                                  high + beta * to_float(of_c.of[e + 1]));
-        of_c.of[e] = pair, of_c.of[e + 1] = pair >> 16;
-    }
     if (whole)
-        *(Four *)to = of_c;
+        return *(const uint2 *)from;
+    unsigned bits[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+        bits[e] = e < count ? from[e].bits : 0;
+    return make_uint2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16);
+}
+
+// Store alpha total + beta C, of which `old` was loaded. beta = 0: `old` is not used.
+__device__ inline void store_four(Element *to, bool whole, int count, float alpha, const float4 &total, float beta,
+                                  uint2 old)
+{
+    const auto pair = [&](float first, float second, unsigned old) {
+        return beta == 0 ? to_pair(alpha * first, alpha * second)
+                         : to_pair(alpha * first + beta * to_float(old & 0xffff),
+                                   alpha * second + beta * to_float(old >> 16));
+    };
+    const uint2 pairs = make_uint2(pair(total.x, total.y, old.x), pair(total.z, total.w, old.y));
+    if (whole)
+        *(uint2 *)to = pairs;
     else
 #pragma unroll
         for (int e = 0; e < 4; ++e)
             if (e < count)
-                to[e].bits = of_c.of[e];
+                to[e].bits = (e < 2 ? pairs.x : pairs.y) >> e % 2 * 16;
 }
 
 #endif

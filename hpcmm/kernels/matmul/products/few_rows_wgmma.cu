@@ -113,14 +113,29 @@ extern "C" __global__ void
     } else
         __syncthreads();
 
-    const bool vectors = ldc % 4 == 0 && (size_t)C % sizeof(Four) == 0;
+    const bool vectors = (ldc | n) % 4 == 0 && (size_t)C % sizeof(uint2) == 0;
     const int fours = min(ROWS, m - first_row) * (COLUMNS / 4);
-#pragma unroll 4
-    for (int i = rank * BLOCK + thread; i < fours; i += PARTS * BLOCK) {
-        const int y = i / (COLUMNS / 4), x = i % (COLUMNS / 4) * 4, column = first_column + x;
-        const float4 total = sums_of_parts((float *)shared + y * PITCH + x);
-        const bool whole = vectors && column + 3 < n;
-        update_four(C + (size_t)(first_row + y) * ldc + column, whole, n - column, alpha, total, beta);
+    constexpr int MOST = (ROWS * COLUMNS / 4 + PARTS * BLOCK - 1) / (PARTS * BLOCK);  // of a thread
+    constexpr int TURN = MOST < 8 ? MOST : 8;  // all of a turn are loaded before the first is stored
+    for (int first = rank * BLOCK + thread; first < fours; first += TURN * PARTS * BLOCK) {
+        uint2 old[TURN] = {};
+        const auto for_each = [&](auto what) {
+#pragma unroll
+            for (int t = 0; t < TURN; ++t) {
+                const int i = first + t * PARTS * BLOCK, y = i / (COLUMNS / 4), x = i % (COLUMNS / 4) * 4;
+                const int left = i < fours ? n - first_column - x : 0;  // columns of C
+                if (left > 0)
+                    what(old[t], C + (size_t)(first_row + y) * ldc + first_column + x, left,
+                         (float *)shared + y * PITCH + x);
+            }
+        };
+        if (beta != 0 && vectors)
+            for_each([](uint2 &old, const Element *from, int, float *) { old = *(const uint2 *)from; });
+        else if (beta != 0)
+            for_each([](uint2 &old, const Element *from, int left, float *) { old = load_four(from, false, left); });
+        for_each([&](const uint2 &old, Element *to, int left, float *sums) {
+            store_four(to, vectors, left, alpha, sums_of_parts(sums), beta, old);
+        });
     }
     if (PARTS > 1) {  // no block ends before the others have read its sums
         barrier_cluster_arrive();

@@ -16,6 +16,7 @@
 //   architecture: sm_90a
 
 #include "matmul/any_rows.cuh"
+#include "matmul/prefetch.cuh"
 
 constexpr int J = COLUMNS / 8, A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;
 constexpr int STAGE_BYTES = A_BYTES + Q * B_BOX;
@@ -47,6 +48,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     extern __shared__ __align__(1024) unsigned char shared[];  // [STAGES][STAGE_BYTES]
     const int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0), warp = threadIdx.x / 32;
     const int first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
+    if (beta != 0)
+        prefetch_tile(C, ldc, m, n, first_row, first_column, ROWS, threadIdx.x, BLOCK);
     float sums[J][4] = {};
     for (int start = 0; start < k; start += STAGES * DEPTH) {
         const int stages = min(STAGES, (k - start + DEPTH - 1) / DEPTH);

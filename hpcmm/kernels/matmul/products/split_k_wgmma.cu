@@ -217,27 +217,39 @@ extern "C" __global__ void
                 for (int h = 0; h < 2; ++h)
                     *(float2 *)(own + 8 * h * PITCH + 8 * j) = make_float2(sums[j][2 * h], sums[j][2 * h + 1]);
         }
-        barrier_cluster_arrive();
-        barrier_cluster_wait();
         constexpr int FOURS = SHARE * (COLUMNS / 4), COUNT = (FOURS + THREADS - 1) / THREADS;
         const int first = loads ? ROWS * (COLUMNS / 4) : rank * FOURS + thread;  // of this thread
         const int end = min(rank * FOURS + FOURS, ROWS * (COLUMNS / 4));
+        const auto for_each = [&](auto what) {  // four neighbours, at (y, x) of the tile
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i)
+                if (first + i * THREADS < end) {
+                    const int share = first + i * THREADS;
+                    what(i, share / (COLUMNS / 4), share % (COLUMNS / 4) * 4);
+                }
+        };
+        const auto inside = [&](int y, int x) { return at.y + y < m && at.x + x < n; };
+        Element *const to = C + (size_t)at.y * ldc + at.x;
+        uint2 old[COUNT] = {};
+        if (beta != 0 && vectors)
+            for_each([&](int i, int y, int x) {
+                if (inside(y, x))
+                    old[i] = *(const uint2 *)(to + (size_t)y * ldc + x);
+            });
+        else if (beta != 0)
+            for_each([&](int i, int y, int x) {
+                if (inside(y, x))
+                    old[i] = load_four(to + (size_t)y * ldc + x, false, n - at.x - x);
+            });
+        barrier_cluster_arrive();
+        barrier_cluster_wait();
         float4 totals[COUNT];
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i)
-            if (first + i * THREADS < end) {
-                const int share = first + i * THREADS;
-                totals[i] = sums_of_parts(exchange + share / (COLUMNS / 4) * PITCH + share % (COLUMNS / 4) * 4);
-            }
+        for_each([&](int i, int y, int x) { totals[i] = sums_of_parts(exchange + y * PITCH + x); });
         barrier_cluster_arrive();  // this thread has read the sums of the others
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i)
-            if (first + i * THREADS < end) {
-                const int share = first + i * THREADS;
-                const int row = at.y + share / (COLUMNS / 4), column = at.x + share % (COLUMNS / 4) * 4;
-                if (row < m && column < n)
-                    update_four(C + (size_t)row * ldc + column, vectors, n - column, alpha, totals[i], beta);
-            }
+        for_each([&](int i, int y, int x) {
+            if (inside(y, x))
+                store_four(to + (size_t)y * ldc + x, vectors, n - at.x - x, alpha, totals[i], beta, old[i]);
+        });
         barrier_cluster_wait();  // no block ends while another one may still read its sums
     }
 }
