@@ -294,6 +294,14 @@ def test_the_baseline_of_a_product_without_rows_or_terms(beta):
     libraries.gemm(Gemm("float64", 1.5, np.empty((0, 5)), np.empty((5, 4)), beta, np.empty((0, 4))))()
 
 
+@pytest.mark.parametrize("beta", [0, 2])
+def test_the_baseline_of_integers_wraps_as_they_do(beta):
+    a, b, c = (np.full(shape, 70_000, np.int32) for shape in ((5, 3), (3, 4), (5, 4)))
+    truth = np.full((5, 4), 3 * 3 * 70_000**2 + beta * 70_000).astype(np.int32)  # modulo 2^32
+    libraries.gemm(Gemm("int32", 3, a, b, beta, c))()
+    assert np.array_equal(c, truth)
+
+
 def test_the_baseline_is_one_call_of_blas_and_the_provenance_names_it():
     gemms = CpuBackend(1).describe()["cpu"]["gemm"]
     assert re.fullmatch(r"\w*cblas_sgemm\w* of openblas [0-9.]+, \S+", gemms["float32"])
