@@ -126,7 +126,7 @@ def compilations(request):
 
 
 def chosen(build, slow: bool) -> list[str]:
-    """Architectures to compile a build for: the last, and with ``--slow`` also the first for the first type of a rung.
+    """Architectures to compile a build for: the last, and with ``--slow`` also the first for one type of a rung.
 
     All of them with HPCMM_TEST_ALL=1.
     """
@@ -134,7 +134,7 @@ def chosen(build, slow: bool) -> list[str]:
     known = architectures_of(name)
     if ALL:
         return known
-    is_first = name not in RUNG_OF or dtype == RUNG_OF[name][0].dtypes_of(RUNG_OF[name][1])[0]
+    is_first = dtype == next(other.values[1] for other in BUILDS + OTHERS if other.values[0] == name)
     return [*known[:1], *known[1:][-1:]] if slow and is_first else known[-1:]
 
 

@@ -138,13 +138,18 @@ def with_fault(name: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
+# the first rungs with the instructions of 16-bit types that others have, too
+WITH_INSTRUCTIONS = [f"matmul/{name}" for name in ("warp_mma", "wgmma_shared", "persistent", "few_rows_wgmma")]
+
+
 def is_representative(name: str, dtype: str, tile: int | None, runs: bool) -> bool:
     """Whether a build is tested without HPCMM_TEST_ALL=1; on a GPU, ``test_kernels.py`` tests all.
 
     Operations that share a source take turns with its types. Another build is compiled for a GPU with the largest tile
     and the first type. It ``runs`` here with the smallest tile, which is no warp's width, and in double precision, in
     which a result of another one is wrong. A source with code of its own for ``double`` or for 16 bits is tested in
-    all types, and compiled in one of those of 16 bits: rungs take turns with them.
+    all types, and compiled in one of those of 16 bits, so that rungs can be compared; in each of them where it is the
+    first one with its instructions.
     """
     operation, variant = RUNG_OF[name]
     dtypes = operation.dtypes_of(variant)
@@ -153,7 +158,7 @@ def is_representative(name: str, dtype: str, tile: int | None, runs: bool) -> bo
         return dtype == dtypes[(sharing.index(operation.name) + 1) % len(dtypes)]
     narrow = [each for each in dtypes if DTYPES[each].accumulator]
     if not runs and dtype in narrow[:-1] + narrow[1:]:
-        return dtype == narrow[list(RUNG_OF).index(name) % len(narrow)]
+        return dtype == narrow[-1] or name in WITH_INSTRUCTIONS
     own_code = name not in NOT_ON_HOST and (DTYPES[dtype].accumulator or re.search(r"\bdouble\b", with_headers(name)))
     is_usual = dtype == usual_type(name, runs)
     return tile in (None, *(variant.tiles[:1] if runs else variant.tiles[-1:])) and bool(is_usual or own_code)
