@@ -53,7 +53,8 @@ def panels(
     answers = list(_answers(frame, known, told))
     over_sizes = list(_over_sizes(series, styles, noise))
     over_ranks = [
-        (figure, told("Scaling", device=figure.device, dtype=figure.dtype)) for figure in _over_ranks(scaling, styles)
+        (figure, told("Scaling", machine=figure.machine, device=figure.device, dtype=figure.dtype))
+        for figure in _over_ranks(scaling, styles)
     ]
     found = [
         Opening("Fastest rung", [], answers),
@@ -156,4 +157,4 @@ def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]
             on = row["gpu"] or f"{formats.device(figure.device)}s"
             caption = f"{figure.dtype}, size {formats.size(row)} on {on}: scaling efficiency"
             name = f"over-ranks-{figure.device}-{figure.dtype}"
-            yield replace(figure, name=name, caption=caption, group="over-ranks")
+            yield replace(figure, name=name, caption=caption, machine=row["machine"], group="over-ranks")
