@@ -351,6 +351,18 @@ MATRICES = (
         "multiply", "for (int k = 0; k < N; ++k) s += A[i * N + k] * B[k * N + j]; C[i * N + j] = s;"
     )
 )
+OF_COLUMNS = """#define AT(i, j, ld) ((j) * (ld) + (i))
+__global__ void product(int m, int n, int k, const float *A, const float *B, float *C)
+{
+    int i = blockIdx.x * 16 + threadIdx.x, j = blockIdx.y * 16 + threadIdx.y;
+    if (i < m && j < n) {
+        float sum = 0;
+        for (int p = 0; p < k; ++p)
+            sum += A[AT(i, p, m)] * B[AT(p, j, k)];
+        C[AT(i, j, m)] = sum;
+    }
+}
+"""
 VERDICTS = {  # the text, and what the verdict says
     "no length": (STYLES.no_length, "mine.cu: PASS at 15 points to 4352 (multiples of 256), exact"),
     "first value": (STYLES.initial, "taken as fold(x, y=result, n, init=identity)", "mine.cu: PASS"),
@@ -807,6 +819,15 @@ VERDICTS = {  # the text, and what the verdict says
         .replace("* 256", "* 128"),
         "right with one block only: blocks take the same elements; step by gridDim.x * blockDim.x",
     ),
+    "by columns, without the last row": (
+        OF_COLUMNS.replace("i < m &&", "i < m - 1 &&"),
+        "rows from 20 on are not written: too few blocks along m",
+    ),
+    "by columns, without the last column": (
+        OF_COLUMNS.replace("j < n)", "j < n - 1)"),
+        "columns from 32 on are not written: too few blocks along n",
+    ),
+    "by columns, but for B": (OF_COLUMNS.replace("AT(p, j, k)", "AT(j, p, n)"), "product computes A B': "),
     "a store alone is checked": (STYLES.checked_store, "PASS", "(multiples of 16 x 16 x 16,"),
     "a store alone is checked, tiles rounded up": (
         STYLES.checked_store.replace("K / TILE", "(K + TILE - 1) / TILE"),

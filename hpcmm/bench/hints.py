@@ -15,6 +15,7 @@ from hpcmm import kernels
 from hpcmm.bench.adoption import trials
 from hpcmm.kernels import modules
 from hpcmm.model import Task
+from hpcmm.model.devices import DEVICES
 from hpcmm.operations import heads, overwritten
 
 SECONDS = 10  # of a run
@@ -77,6 +78,11 @@ def of_product(task: Task, run: Run) -> str:
 
 def of_rows(task: Task, run: Run) -> str:
     """Return the hint at the mistake of a product, as if its matrices were stored by rows."""
+    contract = task.variant.contract
+    sizes = dict(zip(task.operation.dimensions, RAGGED, strict=True))
+    if max(task.shape) == 1 and not (contract and contract.refuses(sizes, task.scalars)):  # one element shows little
+        larger = tried(task, RAGGED, run)
+        task = task if larger.right or larger.result is None else larger.task
     inputs = task.operation.draw(np.random.default_rng(task.shape), task)
     got = run(task, inputs)
     if got is not None and not task.element.is_integer and np.isnan(task.element.results.numbers(got)).all():
@@ -88,7 +94,6 @@ def of_rows(task: Task, run: Run) -> str:
         return first
     tile = max([WHOLE, *(task.macros.get(name, 0) for name in ("ROWS", "COLUMNS"))])
     shapes = {"whole": (tile,) * 3, "ragged": RAGGED, "square": SQUARE}
-    contract = task.variant.contract
     outcomes, guess = dict.fromkeys(shapes, False), ""
     for name, shape in shapes.items():
         if contract and contract.refuses(dict(zip(task.operation.dimensions, shape, strict=True)), task.scalars):
@@ -243,7 +248,8 @@ def of_place(task: Task, got: np.ndarray, inputs: Mapping[str, np.ndarray]) -> s
         ):
             first = int(np.argmax(lines))
             if whole.all() and lines[first:].all():
-                return f"{what} from {first} on are not written: too few blocks along {size}, or a wrong check"
+                few = "too few blocks" if DEVICES[task.variant.device].accelerator else "a loop that ends too early"
+                return f"{what} from {first} on are not written: {few} along {size}, or a wrong check"
         return f"{int(wrong.sum())} of {wrong.size} elements of C are not written"
     if np.isnan(result[wrong]).all():
         return "NaN: memory is read that nothing has written, or outside the arrays"

@@ -212,14 +212,14 @@ class ProductSearch(Search):
                         if narrow and not np.allclose(new, right, near, 1e-4):
                             self.arithmetic = "narrow sums"
                         return keys | ({"adds": True} if beta and "beta" not in names else {})
-            for stored, product in (
-                ("A B'", x.reshape(m, k) @ y.reshape(n, k).T),
-                ("A' B", x.reshape(k, m).T @ y.reshape(k, n)),
-                *([("A + B", (x + y).reshape(m, n))] if m == n == k else ()),
+            for stored, by_columns, product in (  # in terms of a C by rows, and by columns
+                ("A B'", "A' B", x.reshape(m, k) @ y.reshape(n, k).T),
+                ("A' B", "A B'", x.reshape(k, m).T @ y.reshape(k, n)),
+                *([("A + B", "A + B", (x + y).reshape(m, n))] if m == n == k else ()),
             ):
-                for turned, beta in itertools.product((product, product.T), betas):
+                for (turned, name), beta in itertools.product(((product, stored), (product.T, by_columns)), betas):
                     if np.allclose(new, alpha * turned.ravel() + beta * old, tolerance, tolerance):
-                        self.other = stored
+                        self.other = name
         return None
 
     def check_other(self) -> None:
