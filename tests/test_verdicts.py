@@ -15,7 +15,7 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated.launch import COMPILER, compile_kernel
 from hpcmm.bench import adoption, guarded, sanitizing, verdicts
 from hpcmm.bench.on_host import verify
-from hpcmm.cli import bench
+from hpcmm.cli import searching
 from hpcmm.cli.main import main, parser
 from hpcmm.cli.selection import choose
 from hpcmm.experiment import own_kernels
@@ -324,7 +324,7 @@ def test_a_kernel_that_passed_is_searched_for_races(emulated, tmp_path):
     arguments = parser().parse_args(["bench", *map(str, files)])
     chosen = choose(arguments)
     judged = [{"kernel": each.name, "passed": True} for each in chosen.kernels.values()]
-    right, lockstep, shuffle = bench.races(chosen, judged)
+    right, lockstep, shuffle = searching.races(chosen, judged)
     assert re.fullmatch(r"sum_0.cu: no race found by (racecheck and synccheck and )?\d+ runs on the host", right)
     assert re.search(r"sum_11.cu: FAIL (racecheck|on the host, .*race in shared memory)", lockstep)
     assert re.search(r"sum_15.cu: FAIL .*(shuffle|synccheck)", shuffle)
@@ -335,12 +335,12 @@ def test_a_kernel_that_passed_is_searched_for_races(emulated, tmp_path):
 @needs_gxx
 def test_races_of_a_kernel_are_searched_at_its_own_tile(emulated, tmp_path, monkeypatch):
     configs = []
-    monkeypatch.setattr(bench.tools, "find", lambda program: program)
+    monkeypatch.setattr(searching.tools, "find", lambda program: program)
     monkeypatch.setattr("hpcmm.jobs.trial.sanitized", lambda config, *_: configs.append(config) or ())
     source = Path(__file__).parents[1] / "examples" / "kernels" / "tiled.cu"
     chosen = choose(parser().parse_args(["bench", str(source), "--tune", "TILE=8,16"]))
     judged = [{"kernel": each.name, "passed": True} for each in chosen.kernels.values()]
-    assert len([*bench.races(chosen, judged)]) == 2
+    assert len([*searching.races(chosen, judged)]) == 2
     assert sorted(each["sweeps"]["races"]["tiles"] for each in configs) == [[8], [16]]
 
 
@@ -357,7 +357,7 @@ def test_races_of_a_kernel_are_searched_at_its_own_tile(emulated, tmp_path, monk
 def test_a_wrong_result_of_a_gpu_gets_the_line_from_the_host(emulated, tmp_path, mistake, where, says):
     file = with_mistake(tmp_path, "product" if "beta" in where else "sum", mistake)
     chosen = choose(parser().parse_args(["bench", str(file)]))
-    assert re.match(says, bench.hint(chosen, next(iter(chosen.kernels.values())), where))
+    assert re.match(says, searching.hint(chosen, next(iter(chosen.kernels.values())), where))
 
 
 @pytest.mark.gpu
