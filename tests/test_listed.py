@@ -149,6 +149,30 @@ def test_a_result_may_be_in_the_workspace(tmp_path, command, forgotten, mistake)
     assert ("then last(sums=sums, count=" in done.stdout) == (not mistake[0]), done
 
 
+BY_DEVICE = (  # a number of blocks that depends on the GPU, and an array that another function allocates
+    (
+        "int i = blockIdx.x * blockDim.x + threadIdx.x;\n    s[threadIdx.x] = i < n ? x[i] : 0;",
+        """float own = 0;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        own += x[i];
+    s[threadIdx.x] = own;""",
+    ),
+    ("int blocks = (n + threads - 1) / threads;", "int blocks = properties.multiProcessorCount * 8;"),
+    ("    CHECK(cudaMalloc((void **)&sums, blocks * sizeof(float)));\n", ""),
+)
+
+
+def test_a_number_of_blocks_may_depend_on_the_gpu(tmp_path):
+    text = with_host("sum.cu")
+    for change in BY_DEVICE:
+        assert change[0] in text
+        text = text.replace(*change)
+    (tmp_path / "sum.cu").write_text(text)
+    head = adoption.adopt(tmp_path / "sum.cu").head
+    assert [launch["grid"] for launch in head["launches"]] == [[512], [1]]
+    assert head["workspace"] == {"sums": "(512) * (256)"} and "most" not in head
+
+
 def with_host(name: str) -> str:
     return KERNELS[name].partition("\n\n")[2] + HOSTS[name]
 

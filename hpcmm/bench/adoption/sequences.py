@@ -38,7 +38,7 @@ NO_NAME = re.compile(r"\([\w\s]*\*+\s*\)|\w+_cast\s*(<[^>]*>)?|\bthrust\b")  # a
 WORDS = {"ceil", "ceilf", "sizeof", "float", "double", "int", "unsigned", "half", "size_t", "true", "false"}
 CASTS = re.compile(r"\((unsigned|int|size_t|float|double)\)|(?<=\d)[uUlLfF]+\b|\bsizeof\s*\(\w+\)")
 FRACTION = re.compile(r"(?<=\d)\.0*f?\b")
-MOST_LAUNCHES = 8
+MOST_LAUNCHES, BLOCKS = 8, "512"  # of a chain, and of a launch whose number is unknown
 SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 WHOLE, OBLONG = 1024, (64, 128, 192)  # of trials that decide the arguments
 SQUARE, RAGGED = (37, 37, 37), (33, 21, 961)  # of those that decide the multiples
@@ -142,7 +142,8 @@ def plain(text: str, known: Mapping[str, str]) -> str:
         sizes = [*launches.parts(found[1], known), "1", "1"]
         return f"({sizes['xyz'.index(found[2])]})" if found[1] in known else found[0]
 
-    return FRACTION.sub("", re.sub(r"\b(\w+)\.([xyz])\b", of_grid, text)).replace("ceilf(", "ceil(")
+    text = re.sub(r"\b\w+_cast\s*<[^<>]*>|\bstd::", "", text).replace("ceilf(", "ceil(")
+    return FRACTION.sub("", re.sub(r"\b(\w+)\.([xyz])\b", of_grid, text))
 
 
 def roots_of(text: str, known: Mapping[str, str], depth: int = 0) -> Iterator[str]:
@@ -170,16 +171,22 @@ def head_of(source: Source, found: Chain, kind: str, way: Mapping[str, str], ite
     arrays |= own
     listed, lengths = [], {}
     for site in found.sites:
-        sizes = Sizes(source.constants() | dict(site.definitions), dict(way))
+        sizes = Sizes(known_at(source, site) | counts_of(source, found), dict(way))
         listed.append(launch_of(source, site, sizes, arrays))
         for name, (pattern, bytes_each) in itertools.product(found.workspace, ((BYTES, itemsize), (ELEMENTS, 1))):
             if place := re.search(pattern.format(name=re.escape(name)), found.host):
                 size = sizes.expression(launches.first_argument(found.host[place.end() :]))
                 lengths[own[name]] = size if bytes_each == 1 else f"({size}) / {bytes_each}"
-    if len(lengths) < len(found.workspace):
-        raise Unclear("an array without its size")
+        for name in accesses(source, site)[1]:
+            threads = [f"({size})" for key in ("grid", "block") for size in listed[-1][key]]
+            if name in own and not allocated(found, name):  # in another function: no more than one element a thread
+                lengths.setdefault(own[name], " * ".join(threads))
     more = {"scalars": "none"} if kind == "matmul" else {"found_in": own[found.result]} if found.in_place else {}
     return {"launches": listed, "workspace": lengths} | more
+
+
+def allocated(found: Chain, name: str) -> bool:
+    return any(re.search(pattern.format(name=re.escape(name)), found.host) for pattern in (BYTES, ELEMENTS))
 
 
 def launch_of(source: Source, site: LaunchSite, sizes: Sizes, arrays: Mapping[str, str]) -> dict[str, Any]:
@@ -287,21 +294,39 @@ def operations(found: Chain, functions: Sequence[Function], texts: str) -> list[
     return [OPERATIONS[name] for name in (*names, *["copy"] * (not found.in_place))]
 
 
+def known_at(source: Source, site: LaunchSite) -> dict[str, str]:
+    """Return the values of names at a launch."""
+    return source.constants() | dict(site.definitions)
+
+
+def sizes_passed(source: Source, site: LaunchSite) -> Iterator[tuple[str, str]]:
+    """Yield the names of sizes in the integers of a launch, with the parameters that get them."""
+    for parameter, text in zip(source.functions[site.function].parameters, site.arguments, strict=True):
+        if WORDS_OF_INTEGERS.match(parameter.type) and not parameter.pointers:
+            yield from ((name, parameter.name) for name in roots_of(text, known_at(source, site)))
+
+
+def counts_of(source: Source, found: Chain) -> dict[str, str]:
+    """Return the numbers of blocks that the host computes in another way, such as from the number of SMs."""
+    first = found.sites[0]
+    known, passed = known_at(source, first), {name for name, _ in sizes_passed(source, first)}
+    names = [name for name in roots_of(first.configuration[0], known) if name not in passed]
+    return {name: BLOCKS for name in names if len(found.inputs) == 1 and launches.evaluate(name, known) is None}
+
+
 def ways(source: Source, found: Chain) -> list[dict[str, str]]:
     """Return which dimension each size of the host code may be, the most plausible first."""
-    roots: dict[str, list[str]] = {}
+    roots: dict[str, str] = {}  # ... with a parameter that gets it
+    counts = counts_of(source, found)
     for site in found.sites:
-        known, function = source.constants() | dict(site.definitions), source.functions[site.function]
-        for parameter, text in zip(function.parameters, site.arguments, strict=True):
-            for name in (
-                roots_of(text, known) if WORDS_OF_INTEGERS.match(parameter.type) and not parameter.pointers else ()
-            ):
-                roots.setdefault(name, []).append(parameter.name)
-        for name in (x for text in site.configuration[:2] for x in roots_of(text, known)):
-            roots.setdefault(name, [])
+        roots |= {name: parameter for name, parameter in sizes_passed(source, site) if name not in roots}
+        texts = site.configuration[:2]
+        names = (name for text in texts for name in roots_of(text, known_at(source, site) | counts))
+        roots |= {name: "" for name in names if name not in roots}
+    roots = {name: parameter for name, parameter in roots.items() if name not in counts}
     if len(roots) > 3 or not roots:
         raise Unclear("more than three sizes")
-    hints = [hint(name) for name in roots]
+    hints = [hint(name) or hint(parameter) for name, parameter in roots.items()]
     same = ("n",) * len(roots)
     orders = [same] if len(roots) < 2 else [*itertools.permutations("mnk", len(roots)), same]
     orders.sort(key=lambda way: sum(bool(a) and a != b for a, b in zip(hints, way, strict=True)))
