@@ -178,8 +178,8 @@ def test_expected_times_are_learned_from_finished_jobs(command, config, tmp_path
 
 
 def test_a_plan_takes_overrides_as_snakemake_does(command, config, tmp_path):
-    override = "measuring={max_seconds: 5, warmups: 0}"
-    options = ["--config-file", config, "--config", "scale=full", "backends=cpu", override]
+    override = ["measuring={max_seconds: 5, warmups: 1}", "measuring.warmups=0"]
+    options = ["--config-file", config, "--config", "scale=full", "backends=cpu", *override]
     done = command("plan", *options, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     measuring = CONFIG["measuring"] | {"max_seconds": 5, "warmups": 0}
@@ -602,7 +602,7 @@ def opened(tmp_path, **process) -> Path:
 
 
 @pytest.mark.parametrize(
-    "rest", [["a.h5"], ["--config", "scale=full", "--", "a.h5"], ["-j4", "a.h5", "--config", "a=b"]]
+    "rest", [["a.h5"], ["--config", "scale=full", "--", "a.h5"], ["-j4", "a.h5", "--config", "scale=full"]]
 )
 def test_no_option_of_a_run_takes_a_target(rest, tmp_path, monkeypatch):
     commands = []
@@ -615,6 +615,11 @@ def test_no_option_of_a_run_takes_a_target(rest, tmp_path, monkeypatch):
     *ours, last = options[: -len(rest)]
     assert options[-len(rest) :] == rest and last == "--rerun-incomplete"
     assert {"--configfile", "mine.yaml", "--directory", "there"} <= set(ours)
+    if rest[-2:] == ["--config", "scale=full"]:
+        commands.clear()
+        given = ["-j4", "a.h5", "--configfile", "mine.yaml", "scale=full", "--directory", "there"]
+        assert cli_main.main(["run", *given]) == 1
+        assert set(commands[0][3:]) == set(options)
     assert ("--cores" in ours) == ("-j4" not in rest)
 
 

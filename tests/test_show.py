@@ -124,8 +124,9 @@ def test_a_sweep_alone_is_one_of_the_own_results(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").mkdir()
     written(tmp_path / "results", [product("naive", 4e-3)])
-    assert main(["show", "size"]) == 0
-    assert "naive" in capsys.readouterr().out
+    for name in ("size", "size.ladder"):
+        assert main(["show", name]) == 0
+        assert "naive" in capsys.readouterr().out
     (tmp_path / "results/report.html").touch()
     assert main(["show", "results/report.html"]) == 0
 

@@ -120,9 +120,10 @@ class Check:
         if self.verdict == "inconclusive":
             what = f"inconclusive ({', '.join(self.blind)}): {what}"
         wrong = f"; {len(self.broken)} fault{'s' * (len(self.broken) != 1)}" if self.broken else ""
+        plural = "s" * (measured + self.missing != 1)
         planned = f" of {measured + self.missing}" if self.missing else ""
         return (
-            f"{len(self.subjects)} device{'s' * (len(self.subjects) != 1)}, {measured}{planned} measurements: "
+            f"{len(self.subjects)} device{'s' * (len(self.subjects) != 1)}, {measured}{planned} measurement{plural}: "
             f"{what}{wrong}"
         )
 

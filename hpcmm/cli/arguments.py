@@ -95,7 +95,8 @@ def timings_file(text: str) -> Path:
 def or_default(timings: Path | None, results: Path = Path("results")) -> tuple[Path, list[str]]:
     """Return the timings file to read, by default that of the results, and a sweep that stands in its place."""
     default = results / TIMINGS
-    if timings and not timings.exists() and timings.name == str(timings) and not timings.suffix and default.exists():
+    of_file = timings is None or timings.name != str(timings) or timings.suffix in (".h5", ".html", ".yaml")
+    if not of_file and not timings.exists() and default.exists():
         return default, [str(timings)]
     return timings or timings_file(str(default)), []
 

@@ -71,7 +71,7 @@ def points_of(batches: Sequence[Batch]) -> int:
 
 
 def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """Read a config and its overrides as Snakemake does: ``KEY=VALUE`` replaces a value or merges two mappings."""
+    """Read a config and its overrides as ``hpcmm run``: ``KEY=VALUE`` replaces a value or merges two mappings."""
     config = read_config(path)
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -79,5 +79,8 @@ def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(
                 f"--config {override}: not an override; allowed: KEY=VALUE; a file is: --config-file FILE"
             )
-        merge_into(config, {key: parse(value, f"--config {override}")})
+        parsed = parse(value, f"--config {override}")
+        for name in reversed(key.split(".")):
+            parsed = {name: parsed}
+        merge_into(config, parsed)
     return config

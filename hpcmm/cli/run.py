@@ -51,8 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = of_snakemake(arguments.rest)
     if not Path("Snakefile").exists() and not chosen.snakefile:
         raise HpcmmError("no Snakefile in this folder; hpcmm init DIR writes a working folder")
-    rest, configs = without_configs(arguments.rest)
-    configs, options = [*arguments.configfile, *configs], []
+    changes = [str(each) for each in arguments.configfile if "=" in each.name]  # the option takes all that follows it
+    rest, configs = without_configs([*changes, *arguments.rest])
+    configs, options = [*(each for each in arguments.configfile if "=" not in each.name), *configs], []
     for path in configs:
         read_config(path)  # Snakemake would end in a traceback
     if "" in rest:
@@ -117,9 +118,22 @@ def without_configs(options: Sequence[str]) -> tuple[list[str], list[Path]]:
         if not equals and Path(word).suffix in (".yaml", ".yml") and before not in ("--profile", "--workflow-profile"):
             configs.append(Path(word))
         elif not begins:
-            (values if inside or (equals and key in SCHEMA["properties"]) else kept).append(word)
+            (values if inside or (equals and key.partition(".")[0] in SCHEMA["properties"]) else kept).append(word)
     end = kept.index("--") if "--" in kept else len(kept)
-    return kept[:end] + (["--config", *values] if values else []) + kept[end:], configs
+    return kept[:end] + (["--config", *map(braced, values)] if values else []) + kept[end:], configs
+
+
+def braced(override: str) -> str:
+    """Return an override of a value inside others as Snakemake takes it.
+
+    >>> braced("sweeps.a.sizes=[8]"), braced("scale=full")
+    ('sweeps={a: {sizes: [8]}}', 'scale=full')
+    """
+    keys, equals, value = override.partition("=")
+    key, *inner = keys.split(".")
+    for name in reversed(inner):
+        value = f"{{{name}: {value}}}"
+    return key + equals + value
 
 
 def of_snakemake(options: Sequence[str]) -> argparse.Namespace:

@@ -87,7 +87,7 @@ def _counts(summary: Summary) -> str:
     wrong = [f"{summary.failed} FAIL"] if summary.failed else []
     if summary.failed and summary.alarms.empty:
         wrong = [f"{summary.failed} FAIL as expected"]
-    text = f"{summary.points} points: {', '.join([f'{summary.passed} PASS', *wrong])}"
+    text = f"{summary.points} point{'s' * (summary.points != 1)}: {', '.join([f'{summary.passed} PASS', *wrong])}"
     if summary.unmeasured:
         counts = pd.concat([summary.missing["where"], summary.of_failed_jobs["reason"]]).value_counts()
         text += f", {summary.unmeasured} not measured: {_reasons(counts)}"
