@@ -37,6 +37,7 @@ BYTES, ELEMENTS = r"Malloc\w*\s*\(\s*(?:\([^()]*\)\s*)?&\s*{name}\s*,", r"device
 NO_NAME = re.compile(r"\([\w\s]*\*+\s*\)|\w+_cast\s*(<[^>]*>)?|\bthrust\b")  # around the name of an array
 WORDS = {"ceil", "ceilf", "sizeof", "float", "double", "int", "unsigned", "half", "size_t", "true", "false"}
 CASTS = re.compile(r"\((unsigned|int|size_t|float|double)\)|(?<=\d)[uUlLfF]+\b|\bsizeof\s*\(\w+\)")
+UNKNOWN = re.compile(r"\b(?!ceil|sizeof)[A-Za-z_]\w*\s*\(|\w(\.|->)(?![xyz]\b)[A-Za-z]")  # a call, or a field
 FRACTION = re.compile(r"(?<=\d)\.0*f?\b")
 MOST_LAUNCHES, BLOCKS = 8, "512"  # of a chain, and of a launch whose number is unknown
 SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
@@ -152,10 +153,10 @@ def roots_of(text: str, known: Mapping[str, str], depth: int = 0) -> Iterator[st
         value, number = known.get(name, ""), launches.evaluate(name, known)
         if name in WORDS or (TILE.search(name.upper()) and number is not None):
             continue
-        calls_others = re.search(r"\b(?!ceil|sizeof)[A-Za-z_]\w*\s*\(", value)
-        if re.search(r"[A-Za-z_]", CASTS.sub("", value)) and not calls_others and depth < 8:
+        unknown = UNKNOWN.search(value) or not value
+        if re.search(r"[A-Za-z_]", CASTS.sub("", value)) and not unknown and depth < 8:
             yield from roots_of(value, known, depth + 1)
-        elif number is not None or calls_others or not value:
+        elif number is not None or unknown:
             yield name
 
 
