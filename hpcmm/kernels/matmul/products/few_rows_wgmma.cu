@@ -6,8 +6,9 @@
 // rows of A. wgmma reads both transposed from shared memory. A stage then holds little but B, so several blocks with
 // deep rings fit on an SM. The PARTS blocks of a cluster divide the terms where C has too few columns for all SMs, and
 // add up their sums through distributed shared memory in a fixed order. Runs on compute capability 9.0 only. Limit: the
-// memory bandwidth for B. With more rows of C than of a tile, B is read again. Rows that are no multiple of 16 bytes are
-// copied by a warp, because TMA does not take them, and that is slow.
+// memory bandwidth for B. With more rows of C than of a tile, B is read again: tiles then have as many rows as occupy the
+// SMs best with their parts, for a C with fewer tiles than SMs. Rows that are no multiple of 16 bytes are copied by a
+// warp, because TMA does not take them, and that is slow.
 //
 // hpcmm:
 //   operation: matmul
