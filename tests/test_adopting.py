@@ -828,6 +828,23 @@ VERDICTS = {  # the text, and what the verdict says
         "columns from 32 on are not written: too few blocks along n",
     ),
     "by columns, but for B": (OF_COLUMNS.replace("AT(p, j, k)", "AT(j, p, n)"), "product computes A B': "),
+    "a result for each warp": (
+        "__global__ void warp_sums(const float *x, float *sums, int n)\n{\n"
+        "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n    float v = i < n ? x[i] : 0;\n"
+        "    for (int d = 16; d > 0; d /= 2)\n        v += __shfl_down_sync(0xffffffff, v, d);\n"
+        "    if (i % 32 == 0 && i < n)\n        sums[i / 32] = v;\n}\n"
+        "int main() { warp_sums<<<(n + 255) / 256, 256>>>(x, sums, n); }\n",
+        "block 32",
+        "mine.cu: PASS",
+    ),
+    "a result for each block, of a warp alone": (
+        "__global__ void sums(const float *x, float *sums, int n)\n{\n"
+        "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n    float v = i < n ? x[i] : 0;\n"
+        "    for (int d = 16; d > 0; d /= 2)\n        v += __shfl_down_sync(0xffffffff, v, d);\n"
+        "    if (threadIdx.x == 0)\n        sums[blockIdx.x] = v;\n}\n"
+        "int main() { sums<<<(n + 255) / 256, 256>>>(x, y, n); }\n",
+        "mine.cu: FAIL",
+    ),
     "a store alone is checked": (STYLES.checked_store, "PASS", "(multiples of 16 x 16 x 16,"),
     "a store alone is checked, tiles rounded up": (
         STYLES.checked_store.replace("K / TILE", "(K + TILE - 1) / TILE"),

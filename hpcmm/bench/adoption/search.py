@@ -39,7 +39,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import number
 from hpcmm.system import files
 
-MOST_THREADS = 1024  # of a block
+MOST_THREADS, WARP = 1024, 32  # of a block
 SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 CPLUSPLUS = (".cpp", ".cc", ".cxx", ".C", ".hpp")
 OPTIONS_OF_CPLUSPLUS = ["-x", "c++", "-std=gnu++17", "-w", "-Wl,--no-as-needed", "-lstdc++"]
@@ -220,7 +220,7 @@ class Search:
             yield launches.block_of_head(self.kernel.given)
             return
         about = self.kernel.source, self.function, template
-        stated, wrong = set(launches.of_sites(*about)), set()
+        stated, wrong, beyond = set(launches.of_sites(*about)), set(), None
         if stated and min(map(math.prod, stated)) > MOST_THREADS:
             threads = " x ".join(map(str, min(stated, key=math.prod)))
             raise NotAdopted(
@@ -236,6 +236,9 @@ class Search:
                 self.reason = self.why
             if block in stated and FAULT.search(self.why):
                 wrong.add(block)
+            beyond = beyond or (block in stated and re.match("ascending order: write .* out of bounds", self.why))
+        if beyond and self.kind == "reduction" and self.function.flat:  # it may write a result for each warp
+            yield (WARP,), 0
 
     def own_grid(
         self, way: Sequence[str], template: str, ours: Sequence[str], multiples: Mapping[str, int] = {}
