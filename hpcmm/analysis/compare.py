@@ -177,9 +177,10 @@ def timed(row: Mapping[str, Any], scope: str) -> tuple[str, str]:
 
 
 def _found_from(rows: pd.DataFrame) -> list[str]:
-    """Say which changes would have been found: by sweep, the median of the points."""
-    medians = rows.dropna(subset="least").groupby("sweep", sort=False)["least"].median()
-    shown = ", ".join(f"{sweep} {percent(least)}" for sweep, least in medians.items())
+    """Say which changes would have been found: by sweep, the median of the points; sweeps of one change together."""
+    medians = rows.dropna(subset="least").groupby("sweep", sort=False)["least"].median().sort_values().map(percent)
+    sweeps = medians.groupby(medians, sort=False).groups
+    shown = "; ".join(f"{least}: {', '.join(names)}" for least, names in sweeps.items())
     return [f"a change is called faster or slower from this on (median of the points): {shown}"] if shown else []
 
 

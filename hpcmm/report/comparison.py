@@ -57,7 +57,7 @@ def build(comparison: Comparison, before: Path, after: Path, scope: str, target:
     shown = [sheet.Count("points in both", len(rows))]
     shown += [sheet.Count(verdict, count, kinds.get(verdict, "")) for verdict, count in counts.items()]
     shown += [sheet.Count("only before", comparison.missing), sheet.Count("only after", comparison.added)]
-    notes = [f"{note}." for note in comparison.noise]
+    notes = [f"{note[:1].upper()}{note[1:]}." for note in comparison.noise]
     notes += [f"Differs: {difference}." for difference in comparison.differences]
     changed = rows[rows["verdict"].isin(list(kinds))]
     known = [(kinds[verdict], f"{count} {verdict}") for verdict, count in counts.items() if verdict in kinds]
