@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -127,17 +128,10 @@ def documents(columns: Columns, frame: pd.DataFrame) -> list[Document]:
     found = []
     for number, each in written().items():
         tables = [_completed(part, [_answered(part, machine) for machine in machines]) for part in each["tables"]]
-        curves = _curves(each.get("figures", ()), machines)
+        drawn = ([_drawn(*of) for of in product(_alternatives(part), machines)] for part in each.get("figures", ()))
+        curves = [max(some, key=lambda one: one.measured) for some in drawn]
         found.append(Document(number, each["title"], each["source"], each["hardware"], tables, curves))
     return found
-
-
-def _curves(figures: Sequence[Row], machines: Sequence[Points]) -> list[Curve]:
-    """Return the figures of a document, of the machine that has the most of all of them as the document draws them."""
-    drawn = [[[_drawn(figure, one) for one in machines] for figure in _alternatives(part)] for part in figures]
-    whole = [sum(first[i].measured for first, *_ in drawn) for i in range(len(machines))]
-    order = sorted(range(len(machines)), key=whole.__getitem__, reverse=True)
-    return [max((one[i] for one in some for i in order), key=lambda curve: curve.measured) for some in drawn]
 
 
 @dataclass(frozen=True)
