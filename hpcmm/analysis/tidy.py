@@ -130,7 +130,7 @@ def _add_times(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame)
     baselines = is_own(frame) & (frame["baseline"] == 1)
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
         seconds, ratio = f"{prefix}seconds", f"{prefix}ratio"
-        part = slowest[slowest["call"] == call]
+        part = slowest.loc[slowest["call"] == call, [name for name in slowest if name not in PHASES or name == phase]]
         repetitions = part.groupby("measurement")[phase].agg(["median", "count", "min", "max"]).reindex(frame.index)
         frame[seconds], frame[f"{seconds}_least"], frame[f"{seconds}_most"] = (
             repetitions[name] for name in ("median", "min", "max")
@@ -275,10 +275,9 @@ def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the maximum over ranks of each phase, one row per (measurement, call, run, visit, repetition)."""
     keys = ["measurement", "call", "run", "visit", "repetition"]
     samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, *PHASES)})
-    samples = samples[passed_samples(columns, frame)]
-    several = (frame["ranks"] > 1).to_numpy()[samples["measurement"]]
-    slowest = samples[several].groupby(keys, as_index=False)[list(PHASES)].max()
-    return pd.concat([samples[~several], slowest], ignore_index=True)
+    passed, several = passed_samples(columns, frame), (frame["ranks"] > 1).to_numpy()[samples["measurement"]]
+    slowest = samples[passed & several].groupby(keys, as_index=False)[list(PHASES)].max()
+    return pd.concat([samples[passed & ~several], slowest], ignore_index=True)
 
 
 def _evenness(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
