@@ -272,7 +272,7 @@ def test_the_page_shows_a_document_that_the_file_answers():
 def test_the_configs_of_the_published_run_measure_every_cell(tmp_path):
     """All but the counters, which need a profiler, and serial at 4096, a call of which takes minutes."""
     paths = []
-    for name in ("courses", "courses_cpu", "curves", "counters", "memory", "lessons", "pairs", "config"):
+    for name in ("courses", "courses_cpu", "curves", "counters", "memory", "lessons", "config"):
         config = read_config(REFERENCE / f"{name}.yaml") | {"backends": "auto"}
         paths.append(modelled_run.write(tmp_path / f"{name}.h5", config))
     timings.merge(paths, tmp_path / "all.h5")
