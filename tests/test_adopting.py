@@ -845,6 +845,17 @@ VERDICTS = {  # the text, and what the verdict says
         "int main() { sums<<<(n + 255) / 256, 256>>>(x, y, n); }\n",
         "mine.cu: FAIL",
     ),
+    "integers that are equal by chance": (
+        STYLES.checked_store.replace("float", "int")
+        .replace("TILE 16", "TILE 32")
+        .replace("if (row < M && col < N)", ""),
+        "PASS",
+        "(multiples of 32 x 32 x 32,",
+    ),
+    "an instruction of AMD": (
+        STYLES.by_rows.replace("int i =", "int lane = __lane_id(), i ="),
+        "not tested: needs an AMD GPU: CUDA has no __lane_id",
+    ),
     "a store alone is checked": (STYLES.checked_store, "PASS", "(multiples of 16 x 16 x 16,"),
     "a store alone is checked, tiles rounded up": (
         STYLES.checked_store.replace("K / TILE", "(K + TILE - 1) / TILE"),

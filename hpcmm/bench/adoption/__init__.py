@@ -38,6 +38,7 @@ PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")  # of a template: its name becomes a
 UNDECLARED = re.compile(
     r"not (been )?declared|not defined|does not name a type|undeclared|unknown type|implicit decl|no arguments to"
 )
+OF_AMD = re.compile(r"\b(__builtin_amdgcn_\w+|__lane_id|__ockl_\w+|__ocml_\w+|__amd\w+|__hip_ds_\w+)")
 WORDS = re.compile("|".join((*NAMES.values(), ADDITION.pattern, *EXTREMES.values(), "dup|cpy|axpy|total|accum|stream")))
 SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
 SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".C", ".h", ".hpp"), CPU)
@@ -295,6 +296,8 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
             )
         return guess
     error = (wrong or failures)[0]
+    if of_amd := OF_AMD.search(str(error)):
+        raise NotTested(f"{path.name}: needs an AMD GPU: CUDA has no {of_amd[0]}") from error
     if (missing := not_found(source, path)) and UNDECLARED.search(str(error)):
         raise NotTested(f"{error}; {missing} not found, which may declare it") from error
     raise error

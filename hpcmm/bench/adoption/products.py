@@ -39,7 +39,7 @@ COARSE = 3e-2
 TRANSPOSED = re.compile(r"(_|gemm)(nt|tn|t)$|trans|linear|backward", re.IGNORECASE)  # names of products of transposes
 # Types to which a kernel of float32 rounds A and B, by words of its text
 ROUNDED = {"TF32": "tf32", "FP16 inputs": r"\b(__)?half2?\b|float2half", "BF16 inputs": "bfloat16|bf16"}
-MOST_OF = 0.98  # of a tile of 16-bit elements that changed
+MOST_OF = 0.98  # of a tile of elements with few values that changed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -382,7 +382,8 @@ class ProductSearch(Search):
     ) -> tuple[int, int, tuple[str, ...]] | None:
         """Return the tile of a block and the grid, from what one block and two of them in x and in y write."""
         rows, columns = extents(first)
-        if self.element.results.itemsize < 4 and first[:rows, :columns].mean() > MOST_OF:  # some were equal by chance
+        few_values = self.element.results.itemsize < 4 or self.element.is_integer
+        if few_values and first[:rows, :columns].mean() > MOST_OF:  # some were equal by chance
             first[:rows, :columns] = True
         flat = int(first.sum())
         whole = 1, flat, (f"ceil(m * n / {flat})",)
