@@ -219,7 +219,8 @@ def test_grading_processes_start_in_the_same_surroundings(monkeypatch):
 def test_a_file_has_what_its_jobs_inherited(monkeypatch, tmp_path):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     monkeypatch.setenv("OMP_PROC_BIND", "true")
-    monkeypatch.delenv(surroundings.RECORD, raising=False)
+    for name in (surroundings.RECORD, "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
     sweep = {"operation": "matmul", "variants": ["openmp"], "sizes": [16], "dtypes": ["float32"]}
     config = {"backends": "cpu", "measuring": {"visits": 1}, "sweeps": {"one": sweep}}
     said: list[str] = []
