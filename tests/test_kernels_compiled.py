@@ -28,6 +28,7 @@ from test_kernels_on_host import (
 
 from hpcmm import kernels
 from hpcmm.backends.cuda import cache
+from hpcmm.experiment import calls
 from hpcmm.model import DeviceError, Task
 from hpcmm.operations.tabled import Tabled, Tile
 
@@ -265,6 +266,15 @@ def test_every_tile_fits(rung, choice):
     spills = 400 if rung == "persistent_dmma" else 16 * (rung == "stream_k_dmma" and tile.warp_columns >= 56)
     resident = getattr(tile, "resident", 1)
     check_fit(f"matmul/{rung}", macros, variant.architecture, threads, resident, tile.shared_bytes, spills)
+
+
+def test_a_kernel_of_a_user_has_the_names_of_headers_of_c():
+    names, types = [*calls.TABLES["limits"], *calls.TABLES["math"]], calls.TABLES["integers"]
+    uses = [f"x[{i}] = {name};" for i, name in enumerate(names)] + [f"{each} of_{each} = 0;" for each in types]
+    kernel = f'extern "C" __global__ void f(double *x)\n{{\n{" ".join(uses)}\n}}'
+    options = ["--gpu-architecture=sm_80", "-DREAL=float", "-DACCUMULATOR=float"]
+    for lines, works in ((calls.first_lines(kernel, {}, accelerator=True), True), ([], False)):
+        assert nvrtc().compile("\n".join([*lines, kernel]), options)[0] == works
 
 
 def test_spills_warnings_and_errors_of_the_compiler_are_found():

@@ -284,12 +284,10 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
         ]
         of_hip = dict.fromkeys(re.findall(r"\bhip(Block|Thread|Grid)(Idx|Dim)_([xyz])\b", text))
         real += [f"#define hip{a}{b}_{c} {a.lower()}{b}.{c}" for a, b, c in of_hip]
-        if used := [each for each in TABLES["integers"] if re.search(rf"\b{each}\b", text)]:  # NVRTC has no stdint.h
-            real += [
-                "#ifdef __CUDACC_RTC__",
-                *(f"typedef {TABLES['integers'][each]} {each};" for each in used),
-                "#endif",
-            ]
+        lacking = {each: f"typedef {known} {each};" for each, known in TABLES["integers"].items()}
+        lacking |= {each: f"#define {each} {known}" for each, known in TABLES["math"].items()}
+        if used := [line for name, line in lacking.items() if re.search(rf"\b{name}\b", text)]:
+            real += ["#ifdef __CUDACC_RTC__", *used, "#endif"]  # NVRTC has no headers of C
         if re.search(r"\bwarpSize\s*=[^=]", text):  # a name of CUDA that the file defines again
             real.append("#define warpSize hpcmm_own_warpSize")
         return ["typedef unsigned int uint;", "#ifndef assert", "#define assert(condition) ((void)0)", "#endif", *real,
