@@ -284,9 +284,9 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
         ]
         of_hip = dict.fromkeys(re.findall(r"\bhip(Block|Thread|Grid)(Idx|Dim)_([xyz])\b", text))
         real += [f"#define hip{a}{b}_{c} {a.lower()}{b}.{c}" for a, b, c in of_hip]
-        lacking = {each: f"typedef {known} {each};" for each, known in TABLES["integers"].items()}
-        lacking |= {each: f"#define {each} {known}" for each, known in TABLES["math"].items()}
-        if used := [line for name, line in lacking.items() if re.search(rf"\b{name}\b", text)]:
+        missing = {each: f"typedef {known} {each};" for each, known in TABLES["integers"].items()}
+        missing |= {each: f"#define {each} {known}" for each, known in TABLES["math"].items()}
+        if used := [line for name, line in missing.items() if re.search(rf"\b{name}\b", text)]:
             real += ["#ifdef __CUDACC_RTC__", *used, "#endif"]  # NVRTC has no headers of C
         if re.search(r"\bwarpSize\s*=[^=]", text):  # a name of CUDA that the file defines again
             real.append("#define warpSize hpcmm_own_warpSize")
