@@ -284,8 +284,8 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
         ]
         of_hip = dict.fromkeys(re.findall(r"\bhip(Block|Thread|Grid)(Idx|Dim)_([xyz])\b", text))
         real += [f"#define hip{a}{b}_{c} {a.lower()}{b}.{c}" for a, b, c in of_hip]
-        missing = {each: f"typedef {known} {each};" for each, known in TABLES["integers"].items()}
-        missing |= {each: f"#define {each} {known}" for each, known in TABLES["math"].items()}
+        missing = {name: f"typedef {of_c} {name};" for name, of_c in TABLES["integers"].items()}
+        missing |= {name: f"#define {name} {value}" for name, value in TABLES["math"].items()}
         if used := [line for name, line in missing.items() if re.search(rf"\b{name}\b", text)]:
             real += ["#ifdef __CUDACC_RTC__", *used, "#endif"]  # NVRTC has no headers of C
         if re.search(r"\bwarpSize\s*=[^=]", text):  # a name of CUDA that the file defines again
