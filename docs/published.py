@@ -123,7 +123,7 @@ def summary(columns: Columns, frame: pd.DataFrame) -> str:
     if frame.empty:
         return ""
     shown = SCREENSHOT if (REFERENCE / "report.png").exists() else ""
-    parts = [_source(columns, frame), short(frame), efficiency(frame), _figure("ladder"), shown]
+    parts = [_source(columns, frame, ", [configs](docs/results.md)"), short(frame), efficiency(frame), _figure("ladder"), shown]
     return "\n\n".join(filter(None, parts))
 
 
@@ -153,17 +153,17 @@ def run(columns: Columns, frame: pd.DataFrame) -> str:
     """Return the machines, the revisions, and the figure of the ladder."""
     if frame.empty:
         return ""
-    return "\n\n".join(filter(None, [_source(columns, frame), _revisions(columns, frame), _figure("ladder")]))
+    return "\n\n".join(filter(None, [_source(columns, frame, _configs(columns)), _revisions(columns, frame), _figure("ladder")]))
 
 
-def _source(columns: Columns, frame: pd.DataFrame) -> str:
+def _source(columns: Columns, frame: pd.DataFrame, configs: str) -> str:
     conditions = dict(page.conditions(analysis.runs(columns)))
     names = ("GPU" if "GPU" in conditions else "CPU", "Date (UTC)")
     where = "; ".join(" and ".join(conditions[name]) for name in names if name in conditions)
     summary = analysis.summary(columns, frame)
     return (
         f"Published run: {where}.\n[Report](results/reference/report.html), "
-        f"[timings.h5](results/reference/timings.h5){_configs(columns)}. {summary.line}; "
+        f"[timings.h5](results/reference/timings.h5){configs}. {summary.line}; "
         f"{summary.single} have one visit."
     )
 
