@@ -123,7 +123,8 @@ def summary(columns: Columns, frame: pd.DataFrame) -> str:
     if frame.empty:
         return ""
     shown = SCREENSHOT if (REFERENCE / "report.png").exists() else ""
-    parts = [_source(columns, frame, ", [configs](docs/results.md)"), short(frame), efficiency(frame), _figure("ladder"), shown]
+    source = _source(columns, frame, ", [configs](docs/results.md)")
+    parts = [source, short(frame), efficiency(frame), _figure("ladder"), shown]
     return "\n\n".join(filter(None, parts))
 
 
@@ -153,7 +154,8 @@ def run(columns: Columns, frame: pd.DataFrame) -> str:
     """Return the machines, the revisions, and the figure of the ladder."""
     if frame.empty:
         return ""
-    return "\n\n".join(filter(None, [_source(columns, frame, _configs(columns)), _revisions(columns, frame), _figure("ladder")]))
+    source = _source(columns, frame, _configs(columns))
+    return "\n\n".join(filter(None, [source, _revisions(columns, frame), _figure("ladder")]))
 
 
 def _source(columns: Columns, frame: pd.DataFrame, configs: str) -> str:
