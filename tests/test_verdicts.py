@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import count_published
 import numpy as np
 import pytest
 import yaml
@@ -384,3 +385,20 @@ FINDING = sanitizing.Report("racecheck", "1 hazard displayed", "Race reported", 
 def test_what_a_search_for_races_says(reports, source, passed, says):
     found = verdicts.raced(reports, None, "no g++", source)
     assert found.get("passed") is passed and says in found["where" if passed is False else "races"]
+
+
+def test_published_files_are_counted(tmp_path):
+    """The list names files of others, which are not here: a file of this repository takes the place of one."""
+    (tmp_path / "list.csv").write_text("repository,path,verdict\na/b,c/by_rows.cu,PASS\na/b,gone.cu,PASS\n")
+    folder = tmp_path / "a" / "b" / "c"
+    folder.mkdir(parents=True)
+    shutil.copy(Path(__file__).with_name("adopted") / "by_rows.cu", folder)
+    found = list(count_published.judged(tmp_path, tmp_path / "list.csv"))
+    assert found == [("a/b c/by_rows.cu", "PASS", "PASS")]
+    with count_published.LIST.open() as rows:
+        listed = [(row["repository"], row["path"], row["verdict"]) for row in csv.DictReader(rows)]
+    assert len({row[:2] for row in listed}) == len(listed) and {row[2] for row in listed} <= {
+        "PASS",
+        "FAIL",
+        "not tested",
+    }
