@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from test_kernels_compiled import nvrtc
 
 from hpcmm.bench import adoption
 from hpcmm.experiment import own_kernels
@@ -214,6 +215,18 @@ def test_launches_in_order_are_timed_on_a_gpu(tmp_path, command, forgotten, name
     found = json.loads(command("bench", name, "--sizes", "1000", "--json", folder=tmp_path).stdout)
     assert [each["passed"] for each in found["kernels"]] == [True], found
     assert found["points"]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_compiler_of_the_gpu_takes_all_launches(tmp_path, forgotten, name):
+    (tmp_path / name).write_text(KERNELS[name].replace("//   workspace", "//   adds: true\n//   workspace"))
+    kernel = own_kernels.read(tmp_path / name)
+    options = ["-DREAL=float", "-DACCUMULATOR=float", "--gpu-architecture=sm_90"]
+    works, log, code = nvrtc().compile(kernel.variant.adapted.read_text(), options, "CUBIN")
+    assert works, log
+    operation = OPERATIONS[kernel.operations[0]]
+    starts = ["start_reduction"] * (name == "sum.cu")
+    assert all(each.encode() in code for each in ("hpcmm_launch_1", operation.kernels, *starts))
 
 
 def test_a_result_that_blocks_add_to_is_set_first(tmp_path, forgotten):
