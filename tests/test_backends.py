@@ -65,7 +65,7 @@ def defines(device: str) -> set[str]:
 @pytest.mark.parametrize("device", INTERFACES)
 def test_a_backend_has_the_whole_interface(device):
     wanted = set().union(*map(without_default, INTERFACES[device]))
-    assert {"prepare", "energy", "upload", "kind", "release"} <= wanted
+    assert {"prepare", "upload", "kind", "release"} <= wanted
     assert wanted - defines(device) == (OF_GPUS if device == "cpu" else set())
 
 

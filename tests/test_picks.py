@@ -145,8 +145,9 @@ def test_more_sms_are_never_predicted_to_be_slower(variant, dtype, shape, counts
         return min(waves.seconds(each.task) for each in builds(task(variant, shape, dtype, sms=sms)))
 
     few, many = counts
-    # A block of a divided tile has whole steps of k, and rows are fitted by a simpler estimate than this model.
-    assert least(many) <= least(few) * 1.05
+    # A block of a divided tile has whole steps of k; few_rows_wgmma fits its rows by a simpler estimate than this model
+    tolerance = 0.25 if variant.name == "few_rows_wgmma" else 0.02
+    assert least(many) <= least(few) * (1 + tolerance)
 
 
 @pytest.mark.parametrize(("variant", "dtype"), [*KINDS, *CHOOSING], ids=[*IDS, *CHOOSING_IDS])

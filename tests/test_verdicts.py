@@ -335,7 +335,7 @@ def test_a_kernel_that_passed_is_searched_for_races(emulated, tmp_path):
 
 @pytest.mark.slow
 @needs_gxx
-def test_races_of_a_kernel_are_searched_at_its_own_tile(emulated, tmp_path, monkeypatch):
+def test_races_of_a_kernel_are_searched_at_its_own_tile(emulated, tmp_path, monkeypatch, forgotten):
     configs = []
     monkeypatch.setattr(searching.tools, "find", lambda program: program)
     monkeypatch.setattr("hpcmm.jobs.trial.sanitized", lambda config, *_: configs.append(config) or ())
