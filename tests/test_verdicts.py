@@ -320,7 +320,7 @@ def with_mistake(folder: Path, name: str, mistake: int) -> Path:
 
 
 @needs_gxx
-def test_a_kernel_that_passed_is_searched_for_races(emulated, tmp_path):
+def test_a_kernel_that_passed_is_searched_for_races(emulated, tmp_path, forgotten):
     """As on a machine with a GPU, where the results of such kernels are often right."""
     files = [with_mistake(tmp_path, "sum", each) for each in (0, 11, 15)]
     arguments = parser().parse_args(["bench", *map(str, files)])
@@ -356,7 +356,7 @@ def test_races_of_a_kernel_are_searched_at_its_own_tile(emulated, tmp_path, monk
         (35, "1x1x1 float32, alpha 1.5, beta 0.5: 0:0: -0.156 - -0.441 = 0.285", "; alpha is missing$"),
     ],
 )
-def test_a_wrong_result_of_a_gpu_gets_the_line_from_the_host(emulated, tmp_path, mistake, where, says):
+def test_a_wrong_result_of_a_gpu_gets_the_line_from_the_host(emulated, tmp_path, forgotten, mistake, where, says):
     file = with_mistake(tmp_path, "product" if "beta" in where else "sum", mistake)
     chosen = choose(parser().parse_args(["bench", str(file)]))
     assert re.match(says, searching.hint(chosen, next(iter(chosen.kernels.values())), where))
