@@ -275,6 +275,10 @@ def test_a_kernel_of_a_user_has_the_names_of_headers_of_c():
     options = ["--gpu-architecture=sm_80", "-DREAL=float", "-DACCUMULATOR=float"]
     for lines, works in ((calls.first_lines(kernel, {}, accelerator=True), True), ([], False)):
         assert nvrtc().compile("\n".join([*lines, kernel]), options)[0] == works
+    own = "constexpr float INFINITY = 1e30f, M_PI = 3.14f;\n#define FLT_MAX 1e30f\ntypedef unsigned char ushort;\n"
+    own += kernel.replace(f"{' '.join(uses)}", "x[0] = INFINITY + M_PI + FLT_MAX + ushort(1);")
+    compiles, log, _ = nvrtc().compile("\n".join([*calls.first_lines(own, {}, accelerator=True), own]), options)
+    assert compiles and "warning" not in log, log
 
 
 def test_spills_warnings_and_errors_of_the_compiler_are_found():

@@ -250,7 +250,7 @@ def test_a_result_that_blocks_add_to_is_set_first(tmp_path, forgotten):
             ("//   workspace", "//   block: 64\n//   workspace"),
             "block: not a key of sum on the GPU; allowed: found_in, launches, work",
         ),
-        (("//   workspace", "//   call: last(x, result, n)\n//   workspace"), "call: not together with launches"),
+        (("//   workspace", "//   call: last(x, result, n)\n//   workspace"), "call: not allowed together"),
         ((", shared_bytes: 256 * ITEMSIZE", ""), "dynamic shared memory, but no key shared_bytes"),
         (("last(sums", "lost(sums"), "the file has no function 'lost'; .*did you mean 'last'"),
     ],

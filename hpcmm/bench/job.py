@@ -374,7 +374,7 @@ class Progress:
         past, whole = sum(self.predicted[: self.number]), sum(self.predicted)
         share = pace.blended(now - self.start, past, whole, self.elsewhere.share / self.visits)
         later = (self.visits - self.visit - 1) * whole * (1.0 if self.visit else self.elsewhere.later)
-        # before the first visit has ended, this one moves what is guessed of the others, as ``Pace.share`` does then
+        # until a first visit ends, the speed of this one corrects what is guessed of the others, as in ``Pace.share``
         slower = math.sqrt(min(1.0, share * self.visits) / expected_share(self.batch.device))
         others = self.elsewhere.seconds + (slower - 1) * self.elsewhere.guessed
         left = share * (whole - past + later) + others

@@ -1,4 +1,4 @@
-"""What ``hpcmm bench`` searches beside times: causes of mistakes, races, what the host and the machine code show."""
+"""Searches of ``hpcmm bench`` besides timing: causes of mistakes, races, checks on the host, machine code."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def disassembled(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[
 
 
 def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
-    """Compile the sources for the CPU; remove those that do not compile, and return their verdicts."""
+    """Compile the kernels for CPUs; drop those that fail from ``chosen``, and return their verdicts."""
     found = []
     for name, variant in [*chosen.kernels.items()]:
         if variant.compiled and not DEVICES[variant.device].accelerator:

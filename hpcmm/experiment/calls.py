@@ -280,19 +280,25 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
         real = [
             *types,
             *real,
-            *(f"#define {name} {value}" for name, value in TABLES["limits"].items() if re.search(rf"\b{name}\b", text)),
+            *(f"#define {name} {value}" for name, value in TABLES["limits"].items() if uses(text, name)),
         ]
         of_hip = dict.fromkeys(re.findall(r"\bhip(Block|Thread|Grid)(Idx|Dim)_([xyz])\b", text))
         real += [f"#define hip{a}{b}_{c} {a.lower()}{b}.{c}" for a, b, c in of_hip]
         missing = {name: f"typedef {of_c} {name};" for name, of_c in TABLES["integers"].items()}
         missing |= {name: f"#define {name} {value}" for name, value in TABLES["math"].items()}
-        if used := [line for name, line in missing.items() if re.search(rf"\b{name}\b", text)]:
+        if used := [line for name, line in missing.items() if uses(text, name)]:
             real += ["#ifdef __CUDACC_RTC__", *used, "#endif"]  # NVRTC has no headers of C
         if re.search(r"\bwarpSize\s*=[^=]", text):  # a name of CUDA that the file defines again
             real.append("#define warpSize hpcmm_own_warpSize")
         return ["typedef unsigned int uint;", "#ifndef assert", "#define assert(condition) ((void)0)", "#endif", *real,
                 *(f"#undef {each}" for each in own)]  # fmt: skip
     return ["#include <stddef.h>", *real, *(f"#undef {each}" for each in own)]
+
+
+def uses(text: str, name: str) -> bool:
+    """Return whether a text has a name that it does not define itself."""
+    defines = rf"#\s*define\s+{name}\b|\btypedef\b[^;]*\b{name}\s*;|\b{name}\s*=[^=]"
+    return bool(re.search(rf"\b{name}\b", text)) and not re.search(defines, text)
 
 
 def rows_of(function: Function, values: list[tuple[str, str]]) -> list[str]:

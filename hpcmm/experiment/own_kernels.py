@@ -58,7 +58,7 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
             problems.add(key, f"not a key of {what}; allowed: {', '.join(sorted(allowed)) or 'none of the launch'}")
     apply(changes or {}, head, allowed, problems)
     if "call" in head and "launches" in head:
-        problems.add("call", "not together with launches, each of which has a call of its own")
+        problems.add("call", "not allowed together with launches; each launch has its own call")
     for name in head.get("workspace", {}):
         if name in calls.names_of(chosen.kernels):
             problems.add("workspace", f"{name!r} is an argument of the operation; give the array another name")

@@ -220,7 +220,7 @@ def _image(path: Path) -> tuple[bytes, int | None]:
 
 
 def _parsed(path: Path, parse: Callable[[h5py.File], Any]) -> Any:
-    """Return what a function finds in a file of this schema, whose seal is right if it has one."""
+    """Parse a file of this schema with a function; raise StoreError if its checksum is wrong."""
     image, length = _image(path)
     try:
         with h5py.File(h5py.h5f.open_file_image(image)) as file:

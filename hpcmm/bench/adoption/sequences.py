@@ -32,7 +32,7 @@ from hpcmm.operations import OPERATIONS, guards
 from hpcmm.operations.listed import name_of
 from hpcmm.system import files
 
-# What precedes the bytes of an array of the host code, and its elements
+# The text before the size of an array in the host code: in bytes, and in elements
 BYTES, ELEMENTS = r"Malloc\w*\s*\(\s*(?:\([^()]*\)\s*)?&\s*{name}\s*,", r"device_vector<[^;]*?>\s+{name}\s*\("
 NO_NAME = re.compile(r"\([\w\s]*\*+\s*\)|\w+_cast\s*(<[^>]*>)?|\bthrust\b")  # around the name of an array
 WORDS = {"ceil", "ceilf", "sizeof", "float", "double", "int", "unsigned", "half", "size_t", "true", "false"}
@@ -42,7 +42,7 @@ FRACTION = re.compile(r"(?<=\d)\.0*f?\b")
 MOST_LAUNCHES, BLOCKS = 8, "512"  # of a chain, and of a launch whose number is unknown
 SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 WHOLE, OBLONG = 1024, (64, 128, 192)  # of trials that decide the arguments
-SQUARE, RAGGED = (37, 37, 37), (33, 21, 961)  # of those that decide the multiples
+SQUARE, RAGGED = (37, 37, 37), (33, 21, 961)  # of trials that decide the multiples
 MULTIPLES = (8, 16, 32, 64, 128, 256, 512, 1024)
 LONGER = (2**14, 2**16, 2**18)  # lengths at which a last pass may be too short
 
@@ -106,7 +106,7 @@ def chain(source: Source, sites: Sequence[LaunchSite]) -> Chain | None:
 
 
 def accesses(source: Source, site: LaunchSite) -> tuple[list[str], list[str]]:
-    """Return the arrays of the host that a launch reads, and those that it writes."""
+    """Return the arrays of the host that a launch reads, and the arrays that it writes."""
     function = source.functions[site.function]
     pairs = list(zip(function.parameters, map(array_of, site.arguments), strict=True))
     own = {name for name, _ in elements(source, function.name)[0]}
