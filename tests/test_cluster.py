@@ -541,17 +541,6 @@ def test_a_limit_on_the_number_of_jobs_means_wait_and_any_other_is_a_refusal(fal
         assert records.read() == []
 
 
-@pytest.mark.parametrize(("answer", "code"), [("echo 10847; echo 9000+", 1), ("echo 22323", 0), ("exit 1", 0)])
-def test_a_job_with_more_memory_than_any_node_has_is_refused(faltering, answer, code):
-    faltering.program("sinfo", answer)
-    done = sbatch("--mem=22323M", "job.sh")
-    assert (done.returncode, len(faltering.calls("sbatch"))) == (code, 1 - code), done.stderr
-    if code:
-        why = "measure-a-b requests 22323 MB of memory on a node, and the largest node has 10847 MB"
-        assert why in done.stderr and why in watch.first_errors(["a.log"])[0]
-        assert records.read() == []
-
-
 @pytest.mark.parametrize(
     ("nodes", "gres", "known"),
     [

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import zlib
 
 import h5py
@@ -152,66 +151,6 @@ def test_a_point_of_a_renamed_variant_is_measured_again(tmp_path):
 # --- files that other programs changed ----------------------------------------------------------------------------
 
 
-def external(file, column, path):
-    """Put a column's data into another file, as HDF5 allows."""
-    values = file[column][()]
-    del file[column]
-    path.write_bytes(values.tobytes())
-    file.create_dataset(column, values.shape, values.dtype, external=[(str(path), 0, h5py.h5f.UNLIMITED)])
-
-
-def virtual(file, column, path):
-    values = file[column][()]
-    del file[column]
-    with h5py.File(path, "w") as other:
-        other["x"] = values
-    layout = h5py.VirtualLayout(values.shape, values.dtype)
-    layout[:] = h5py.VirtualSource(path, "x", values.shape)
-    file.create_virtual_dataset(column, layout)
-
-
-def linked(file, column, path):
-    values = file[column][()]
-    del file[column]
-    with h5py.File(path, "w") as other:
-        other["x"] = values
-    file[column] = h5py.ExternalLink(str(path), "x")
-
-
-def moved(file, column, path):
-    file.move(column, "elsewhere")
-    file[column] = h5py.SoftLink("/elsewhere")
-
-
-@pytest.mark.parametrize("seal", [True, False])
-@pytest.mark.parametrize("hide", [external, virtual, linked, moved])
-def test_data_in_another_file_is_refused_unread(tmp_path, hide, seal):
-    path = stored(tmp_path / "a.h5")
-    with changed(path, seal) as file:
-        hide(file, "measurements/flops", tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match=r"a\.h5: .*(flops: a link|its data is in another file)"):
-        store.read(path)
-
-
-def test_a_group_in_another_file_is_refused(tmp_path):
-    path, other = stored(tmp_path / "a.h5"), stored(tmp_path / "b" / "b.h5")
-    with changed(path) as file:
-        del file["runs"]
-        file["runs"] = h5py.ExternalLink(str(other), "runs")
-    with pytest.raises(StoreError, match=r"a\.h5: .*runs: a link"):
-        store.read(path)
-
-
-@pytest.mark.parametrize("kind", [np.dtype([("a", "f8")]), h5py.ref_dtype, h5py.vlen_dtype("f8"), "c16", "V8"])
-def test_types_that_no_run_writes_are_refused(tmp_path, kind):
-    path = stored(tmp_path / "a.h5")
-    with changed(path) as file:
-        del file["samples/rank"]
-        file.create_dataset("samples/rank", (48,), kind)
-    with pytest.raises(StoreError, match=r"a\.h5: .*samples.rank: .*; allowed: text and numbers"):
-        store.read(path)
-
-
 def test_control_characters_of_texts_are_removed(tmp_path):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:
@@ -225,18 +164,6 @@ def test_texts_that_hdf5_rejects_are_written(tmp_path):
     assert list(store.read(tmp_path / "a.h5")["unprofiled"]["reason"]) == ["driver said ", "of file \ufffd.cu"]
 
 
-@pytest.mark.parametrize("name", ["=1", "a\x1b[2J", "two words", "é"])
-def test_an_unknown_column_name_is_refused_and_printed_safely(tmp_path, name):
-    path = stored(tmp_path / "a.h5")
-    with changed(path) as file:
-        file["measurements"].create_dataset(name, data=np.zeros(6))
-    with pytest.raises(
-        StoreError, match=r"a\.h5: .*measurements: column .*; allowed: letters, digits and _"
-    ) as refusal:
-        store.read(path)
-    assert str(refusal.value).isprintable()
-
-
 @pytest.mark.parametrize("target", ["a file", "a dangling link", "a link to itself"])
 def test_a_folder_that_cannot_be_created_is_named(tmp_path, target):
     if target == "a file":
@@ -247,20 +174,12 @@ def test_a_folder_that_cannot_be_created_is_named(tmp_path, target):
         store.write_groups(tmp_path / "results" / "raw" / "a.h5", {})
 
 
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("samples/kernel", -1e-3), ("samples/kernel", 0.0), ("samples/total", 0.0), ("samples/total", np.inf),
-        ("samples/kernel", 5e-324), ("samples/gather", 1e300), ("samples/power", -np.inf),
-        ("measurements/clock", 5e-324), ("samples/measurement", 6), ("samples/call", 2), ("measurements/run", -1),
-        ("measurements/ranks", 0),
-    ],
-)  # fmt: skip
-def test_an_invalid_value_is_an_error_with_its_column(tmp_path, column, value):
+@pytest.mark.parametrize(("column", "value"), [("samples/measurement", 6), ("measurements/run", -1)])
+def test_an_index_of_no_row_is_an_error(tmp_path, column, value):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:
         file[column][1] = value
-    with pytest.raises(StoreError, match=rf"a\.h5: .*{column.replace('/', '.')}: {re.escape(str(value))} in row 1"):
+    with pytest.raises(StoreError, match=rf"a\.h5: .*{column.replace('/', '.')}: a row that .* does not have"):
         store.read(path)
 
 

@@ -57,7 +57,6 @@ def open_backend(device: str, threads: int, local_rank: int, share_gpu: bool) ->
 
 
 def machine_code(task: Task) -> Path:
-    """Return a file with the machine code of a task with a CUDA source, for the first GPU."""
     from hpcmm.backends.cuda.compile import machine_code
 
     return machine_code(replace(task, multiprocessors=presence.multiprocessors()), presence.capability())

@@ -1,7 +1,4 @@
-"""The interface of a device: ``Backend``, and what an ``Accelerator`` has besides it.
-
-Each also has functions that bind a library's call to arrays, which the records of libraries name.
-"""
+"""The interface of a device: ``Backend``, and what an ``Accelerator`` has besides it."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping

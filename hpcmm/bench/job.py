@@ -195,7 +195,6 @@ class BatchVisit:
             print(f"{self.batch.name}: {text}", flush=True)
 
     def begin(self, step: str, of: str = "") -> None:
-        """Note the step of a measurement, for the message if it does not end."""
         self.step = f"{step} of {of}" if of else step
 
     def clear(self, before_next: bool = False) -> None:
@@ -276,7 +275,6 @@ class BatchVisit:
         return [], reason
 
     def problem_of(self, point: Point) -> Problem:
-        """Return the problem of a point that fits into memory: the previous one if it is the same."""
         if self.problem is None or self.placed != Problem.key(point):
             if self.problem:
                 self.problem.close()
@@ -288,7 +286,6 @@ class BatchVisit:
         return self.problem
 
     def end(self, results: Path | None, complete: bool) -> None:
-        """Free the devices, and end the journal; ``complete`` is whether all points were measured."""
         if self.problem:
             self.problem.close()
         self.clear()
@@ -313,7 +310,6 @@ class BatchVisit:
         self.process.free_since = time.perf_counter()
 
     def report_disturbances(self) -> None:
-        """Record the counters of the machine, and report what disturbed the times."""
         before, counters = self.described.get("counters", {}), provenance.read(provenance.COUNTERS)
         self.journal.end(counters)
         stolen = provenance.stolen(before, counters)
@@ -388,7 +384,6 @@ class Progress:
 
 
 def unmeasured(point: Point, why: str) -> Measurement:
-    """Return the record of a point that no attempt could finish, or that the device cannot run."""
     task = task_of(point)
     return Measurement(
         point,
@@ -412,7 +407,6 @@ def timed_seconds(measurement: Measurement) -> float:
 
 
 def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
-    """Return one line of progress about a point: its rate in 10⁹ per second, and its ratio to the baseline."""
     point = measurements[0].point
     verdict = measurements[0].verdict
     if not verdict.passed:

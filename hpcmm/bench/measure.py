@@ -232,14 +232,12 @@ class Contender:
             print(f"{self.point.name}: no {what} of {self.variant.name}: {error}", flush=True)
 
     def measure_energy(self) -> None:
-        """Measure the energy of the kernel, if the device has a counter that can be read; on one rank."""
         backend = self.distribution.backend
         if not why_unreadable(backend):
             with self.in_a_pass("energy"):
                 self.energy = energy_of(backend, self.run, statistics.median(self.seconds[False]))
 
     def count_events(self) -> None:
-        """Count the events of a CPU in one run, if they can be read; on one rank."""
         distribution, found = self.distribution, {}
 
         def once() -> None:
@@ -350,7 +348,6 @@ class Problem:
         self.begin: Callable[[str, str], None] = lambda step, of: None
 
     def step(self, name: str, contender: Contender) -> None:
-        """Begin a step of a measurement, of a contender and its launches."""
         launches = contender.run.launches
         self.begin(name, contender.variant.name + (f" ({launches})" if launches else ""))
 
@@ -376,7 +373,6 @@ class Problem:
         return self.judges.get(kind)
 
     def distributions(self, algorithms: Sequence[str]) -> dict[str, Distribution]:
-        """Place the problem for these algorithms, and release what only other algorithms need."""
         for name in [name for name in self.placed if name not in algorithms]:
             self.placed.pop(name).close()
             self.backend.release()
@@ -395,7 +391,6 @@ class Problem:
 
     @staticmethod
     def key(point: Point) -> tuple:
-        """Return the key of a problem; it is equal for points that can share it."""
         part = algorithm_of(OPERATIONS[point.operation], point.algorithm).part
         return point.operation, point.shape, point.dtype, point.page_locked, part, *sorted(point.scalars.items())
 

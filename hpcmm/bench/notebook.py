@@ -32,7 +32,6 @@ class Bench:
 
     @property
     def table(self) -> pandas.DataFrame:
-        """The times: one row per kernel, size and type, with the ratio to the library."""
         import pandas
 
         return pandas.DataFrame(self.found.get("points", []))

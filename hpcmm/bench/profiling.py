@@ -175,7 +175,6 @@ def finished(output: Path, names: Iterable[str]) -> list[store.Groups]:
 def profile_part(
     program: str, operation: str, points: Sequence[Point], cold: bool, watched: Sequence[str | Path], output: Path
 ) -> str:
-    """Profile the points of one part, as ``profile`` does; without a reason there is an ``output``."""
     log = output.with_suffix(".csv")
     output.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)

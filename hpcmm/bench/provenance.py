@@ -32,7 +32,6 @@ def package() -> Path:
 
 
 def git(*arguments: str) -> bytes | None:
-    """Return the output of git for the checkout of the package; None if there is none or git fails."""
     root = package().parent
     if not (root / ".git").exists():
         return None
@@ -78,7 +77,6 @@ def value(pattern: str, part: str = "(.+)") -> str:
 
 
 def turbo() -> bool:
-    """Return whether turbo is on, from the driver of Intel processors or of others."""
     if (ROOT / CPU / "intel_pstate/no_turbo").exists():
         return text(f"{CPU}/intel_pstate/no_turbo") == "0"
     return text(f"{CPU}/cpufreq/boost") == "1"
@@ -190,7 +188,6 @@ def command() -> list[str]:
 
 @untimed
 def moment() -> dict[str, Any]:
-    """Return the time and the counters of the machine now."""
     return {"utc": datetime.now(UTC).isoformat(timespec="seconds"), "counters": read(COUNTERS)}
 
 

@@ -97,10 +97,7 @@ def difference(found: np.ndarray, expected: np.ndarray, element: DType) -> Diffe
 
 
 def rounded(task: Task, inputs: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
-    """Return inputs whose sums are rounded in any order; those of a reduction are whole numbers otherwise.
-
-    The magnitudes of the new ones vary, and one in ten is a denormal number. They take the place of the old ones.
-    """
+    """Return inputs whose sums are rounded in any order; those of a reduction are whole numbers otherwise."""
     if not reduces(task) or task.element.is_integer:
         return inputs
     tiny = np.finfo(task.dtype).smallest_subnormal
@@ -124,7 +121,6 @@ def reduces(task: Task) -> bool:
 
 
 def result_on(backend: Any, task: Task, inputs: Mapping[str, np.ndarray]) -> Callable[[], np.ndarray]:
-    """Return a function that computes a task once on one device, and returns the result in host memory."""
     return functools.partial(computing(backend, task), inputs)
 
 
@@ -158,7 +154,6 @@ def together(pairs: Iterable[tuple[str, Difference]]) -> dict[str, Difference]:
 
 
 def columns_of(found: Mapping[str, Difference]) -> dict[str, float]:
-    """Return the differences as ``quantities.DIFFERENCES``."""
     parts = ((f"{of}_{question}", getattr(each, of)) for question, each in found.items() for of in ("ulps", "first"))
     return {name: float(value) for name, value in parts}
 
@@ -168,8 +163,6 @@ def seeds_of(task: Task, seed: int) -> range:
 
 
 class SameBits:
-    """Inputs of a point, and the comparisons of results; rank 0 draws and compares."""
-
     def __init__(self, comm, backend, point: Point, seed: int, connections=None):
         self.comm, self.backend, self.point, self.connections = comm, backend, point, connections
         self.problem = task_of(point)

@@ -152,7 +152,6 @@ def progress(states: Sequence[BatchState], pace: Pace) -> str:
 
 
 def ahead(results: Path, planned: plan.Plan) -> str:
-    """Return the points, jobs and expected time of a run that begins, in one line."""
     states, pace = look_at_all(results, planned)
     waiting = {state.batch.name: state for state in states if not state.complete}
     jobs = sum(any(batch.name in waiting for batch in job.batches) for job in planned.jobs)

@@ -57,7 +57,6 @@ class Tuner:
 
 
 def tune(tuner: Tuner, seconds: float) -> Iterator[Entry]:
-    """Yield entries for the shapes of the grid until the time is over."""
     end = time.perf_counter() + seconds
     for shape, beta in grid():
         if time.perf_counter() > end:

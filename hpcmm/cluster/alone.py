@@ -22,7 +22,6 @@ SECONDS_BETWEEN_TRIES = 0.5
 
 
 def main(command: Sequence[str]) -> int:
-    """Wait for other measurements, then become the command."""
     what = "the lock of this machine, a Unix socket"
     try:
         wait_for(f"{NAME} as user {os.getuid()}", 0)

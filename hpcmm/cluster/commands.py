@@ -69,7 +69,6 @@ def find(program: str) -> str:
 
 
 def call(program: str, *arguments: str) -> Reply:
-    """Run one of Slurm's programs to its end or its time limit."""
     limit = min(SECONDS_PER_CALL, max(patience(), 1))
     # the user's own settings of squeue and sacct may hide jobs
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
@@ -88,7 +87,6 @@ reported: set[str] = set()  # programs whose silence was reported
 
 
 def silent_for(program: str) -> float:
-    """Return how many seconds a program has not answered; 0 if its last call succeeded."""
     return time.monotonic() - since[program] if program in since else 0.0
 
 
@@ -145,6 +143,5 @@ def retry(function: Callable[[], Answer]) -> Answer:
 
 
 def report(text: str, details: Sequence[str] = ()) -> None:
-    """Print a message on stderr, and each detail on its own line, unless stderr is closed."""
     with suppress(OSError, ValueError):
         print("\n".join([f"hpcmm: {text}", *(f"    {line}" for line in details)]), file=sys.stderr, flush=True)

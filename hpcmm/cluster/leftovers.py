@@ -41,7 +41,6 @@ def held() -> set[str]:
 
 
 def remove() -> str:
-    """Remove the leftovers of this user; return a message that names them, empty if there are none."""
     removed = []
     for path in find():
         with contextlib.suppress(OSError):
@@ -51,6 +50,5 @@ def remove() -> str:
 
 
 def listed(paths: Sequence[Path | str]) -> str:
-    """Name files; of many, the first ones and the number of the others."""
     more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
     return ", ".join(map(str, paths[:MOST_NAMED])) + more

@@ -40,7 +40,6 @@ class State:
 
 
 def states() -> dict[str, State]:
-    """Return the state of each job of this user that squeue lists."""
     found = {}
     for line in check_output("squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%k").splitlines():
         job, *rest = (field.strip() for field in line.split("|", maxsplit=4))

@@ -93,7 +93,6 @@ class Site:
 
 
 def of_folder() -> Site:
-    """Return the settings of the current folder, if it has any."""
     return read(FILE) if FILE.exists() else Site()
 
 

@@ -43,14 +43,12 @@ def claim() -> None:
 
 
 def release(folder: Path) -> None:
-    """Release a folder, unless it belongs to another process or jobs are left in the queue."""
     with contextlib.suppress(FileNotFoundError), contextlib.chdir(folder):
         if RUN.read_text() == this_process() and not records.read():
             RUN.unlink()
 
 
 def this_process() -> str:
-    """Return host, PID and start time of this process, as in ``RUN``."""
     return f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time()}\n"
 
 
@@ -99,7 +97,6 @@ def end() -> None:
 
 
 def clear_memory() -> None:
-    """Remove files that killed ranks left on this node, and report them."""
     if removed := leftovers.remove():
         report(removed)
 

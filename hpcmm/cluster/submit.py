@@ -104,7 +104,6 @@ def submit(arguments: Sequence[str]) -> int:
     for log in record.logs[:1]:
         Path(log).unlink(missing_ok=True)  # of an earlier attempt
     try:
-        require_memory(record.name, given)
         if kept:
             begin(record)
         # if it fails, the next start cancels the job
@@ -128,26 +127,6 @@ def submit(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
-
-
-def require_memory(name: str, given: Sequence[str]) -> None:
-    """Refuse a job with more memory than any node has: Slurm may accept it and end it before it starts.
-
-    The largest memory of a node is from sinfo. A sinfo that does not answer is no error.
-    """
-    requested = [int(found[1]) for found in map(re.compile(r"--mem=(\d+)M?").fullmatch, given) if found]
-    where = [option for option in given if option.startswith("--partition=")]
-    if not requested:
-        return
-    try:
-        largest = max(map(int, re.findall(r"\d+", commands.check_output("sinfo", "--noheader", "--format=%m", *where))))
-    except (commands.NoAnswer, commands.NotInstalled, ValueError):
-        return
-    if requested[-1] > largest:
-        raise HpcmmError(
-            f"{name} requests {requested[-1]} MB of memory on a node, and the largest node has {largest} MB; request "
-            "less by memory_mb in profiles/slurm/site.yaml, or measure smaller sizes"
-        )
 
 
 def begin(record: Record) -> None:
@@ -245,10 +224,7 @@ def submitted_jobs(output: str) -> list[str]:
 
 
 def find(record: Record, late: bool) -> str:
-    """Return the job of a record; empty if squeue lists none.
-
-    A submission that timed out may arrive late, so squeue is then asked twice, each time after a pause.
-    """
+    """Return the job of a record; empty if squeue lists none."""
     for _ in range(2 if late else 1):
         if late:
             pause = commands.pause(commands.silent_for("sbatch"), least=SECONDS_TO_ARRIVE)
@@ -259,7 +235,6 @@ def find(record: Record, late: bool) -> str:
 
 
 def record_of(token: str, arguments: Sequence[str], properties: Mapping[str, Any], marker: str) -> Record:
-    """Return the record of a submission: the name, the logs and the request of the job."""
     texts = dict(re.findall(r"--(output|job-name)[= ](\S+)", " ".join(arguments)))
     own = texts["output"].replace("%x", texts["job-name"])
     request = " ".join(argument for argument in arguments if argument.startswith(REQUESTS))

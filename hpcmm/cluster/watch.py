@@ -65,7 +65,6 @@ class Watch:
                 self.checked.notify_all()
 
     def report_exception(self, error: Exception) -> None:
-        """Report an unexpected error once, even if stderr is closed."""
         text = f"{type(error).__name__}: {error}"
         if ("", text) not in self.reported:
             self.reported.add(("", text))
@@ -105,7 +104,6 @@ class Watch:
         return dataclasses.replace(record, job=ours[0])
 
     def update(self, record: Record, state: State) -> None:
-        """Act on the state of a job: wait, report why it waits, or report its end."""
         job = record.job
         if state.listed:
             self.unlisted.pop(job, None)
@@ -171,10 +169,7 @@ class Watch:
             report(f"job {record.job} {record.name} {text}")
 
     def settle(self) -> list[str]:
-        """Check every second until the end of each job is known or a time limit is over; then stop.
-
-        Return the jobs whose end is not known.
-        """
+        """Check every second until the end of each job is known or a time limit is over; then stop."""
         began = time.monotonic()
         self.pause = 1
         while left := [record.job or record.name for record in records.read()]:

@@ -271,7 +271,6 @@ class Operation:
 
     @property
     def output(self) -> Operand:
-        """The operand that a run writes."""
         return next(operand for operand in self.operands if operand.role != "in")
 
     def judge(
@@ -299,7 +298,6 @@ class Operation:
         return {key: float(given.get(key, value)) for key, value in default.items()}
 
     def rate_unit(self, dtype: str) -> str:
-        """Return the unit of its rate for a type: B/s, FLOP/s, or OP/s for integers."""
         if self.metric == "bytes":
             return "B/s"
         return "OP/s" if DTYPES[dtype].is_integer else "FLOP/s"
@@ -362,7 +360,6 @@ class Task:
 
     @property
     def sms(self) -> int:
-        """The SM count, for choices and launches that depend on it; HpcmmError without a device."""
         if self.multiprocessors <= 0:
             raise HpcmmError(
                 f"{self.operation.name} {self.variant.name}: its launches depend on the SM count of the GPU, and the "
@@ -419,14 +416,12 @@ class Task:
 
     @property
     def workspace(self) -> Mapping[str, Workspace]:
-        """Each array that a run needs besides the operands, by name."""
         if self.variant.library:
             return self.variant.workspace(self) if self.variant.workspace else {}
         return self.geometry.workspace(self) if self.geometry else {}
 
     @property
     def macros(self) -> dict[str, str | int]:
-        """Macros that the variant's source is compiled with."""
         element, device = self.element, self.variant.device
         types = {"REAL": element.c_of(device), "ACCUMULATOR": element.sums.c_of(device)}
         launched = self.geometry.macros(self) if self.geometry else {}

@@ -13,8 +13,6 @@ from hpcmm.model.records import beside
 
 @dataclass(frozen=True)
 class Capability:
-    """The limits of one compute capability."""
-
     names: str  # compute capabilities with these limits
     # threads, blocks: resident threads and blocks per multiprocessor (SM)
     threads: int
@@ -33,7 +31,6 @@ class Capability:
 
     @property
     def warps(self) -> int:
-        """Resident warps per SM."""
         return self.threads // 32
 
     @property
@@ -46,7 +43,6 @@ class Capability:
 
     @property
     def grid_x(self) -> int:
-        """Blocks of a grid in x."""
         return 2**16 - 1 if self.generation < 3 else 2**31 - 1
 
     @property

@@ -9,8 +9,6 @@ from hpcmm.model.records import beside
 
 @dataclass(frozen=True)
 class Device:
-    """One kind of device, on which a variant runs."""
-
     name: str  # config key and HDF5 value
     title: str  # its name in tables and figures
     backend: tuple[str, str]  # module and class of its backend

@@ -14,8 +14,6 @@ from hpcmm.model.records import beside
 
 @dataclass(frozen=True)
 class DType:
-    """One element type."""
-
     # Config key, HDF5 value and table row; also the NumPy name of the stored type, if NumPy has it. Of products whose
     # results have another type, ``_to_`` and that type follow.
     name: str

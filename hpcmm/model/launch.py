@@ -24,8 +24,6 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Workspace:
-    """An array that a kernel needs besides its operands."""
-
     shape: tuple[int, ...]
     dtype: str  # name of its NumPy type
 
@@ -35,7 +33,6 @@ class Workspace:
 
     @property
     def placeholder(self) -> np.ndarray:
-        """An array of this shape and type without memory of its own."""
         return np.broadcast_to(np.zeros((), self.dtype), self.shape)
 
 
@@ -84,7 +81,6 @@ class Run:
         return self.once()
 
     def whole(self) -> None:
-        """Run once with the copies before and after."""
         for step in (self.before, self.once, self.after):
             if step:
                 step()

@@ -71,7 +71,6 @@ def describe(index: tuple[int, ...], got, expected) -> str:
 
 
 def equal_to(truth: np.ndarray | float, reference: str) -> Callable[[np.ndarray], Verdict]:
-    """Return a function that checks a result: it must equal ``truth`` at every element."""
     truth = np.asarray(truth)
 
     def compare(got: np.ndarray) -> Verdict:

@@ -45,10 +45,7 @@ class ThreeFp16(Tabled):
 
 
 class TransposedInt8(Tabled):
-    """Persistent blocks for int8, with a producer and two consumers, and a kernel before them that transposes B.
-
-    The transpose has rows of whole groups of ``GROUP`` terms, and whole groups of rows.
-    """
+    """Persistent blocks for int8, with a producer and two consumers, and a kernel before them that transposes B."""
 
     def groups(self, task: Task) -> tuple[int, int]:
         _, n, k = task.shape

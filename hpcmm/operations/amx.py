@@ -11,10 +11,7 @@ SIDE, ROW_BYTES = 32, 64  # rows of a panel; bytes of a step along k. As in the 
 
 @dataclass(frozen=True)
 class Packed(Geometry):
-    """Copies of A and B in ``layers`` layers of int8, or one of the elements themselves.
-
-    ``scaled`` kernels also have an exponent for each row of A, and a number for each column of B, whole panels of them.
-    """
+    """Copies of A and B in ``layers`` layers of int8, or one of the elements themselves."""
 
     layers: int = 1
     scaled: bool = False

@@ -129,7 +129,6 @@ class Tiled(OverC):
         return tuple(rounded_up(blocks, of) for blocks, of in over)[: 3 if cluster[2] > 1 else 2]
 
     def boxes(self, task: Task, arrays: Mapping[str, Any]) -> tuple[Boxes, ...]:
-        """Return the matrices that TMA copies, with their boxes."""
         width = BOX_BYTES // task.element.itemsize
         return tuple(Boxes(arrays[name], rows, width, task.dtype) for name, rows in self.tensor_maps.items())
 

@@ -1,8 +1,4 @@
-"""List the C kernels that the package's build compiles, for CMakeLists.txt: ``python -m hpcmm.operations.built``.
-
-Each line has the fields folder, name of the module, source, checksum and macros, separated by bars. They come from the
-records of operations and element types.
-"""
+"""List the C kernels that the package's build compiles, for CMakeLists.txt: ``python -m hpcmm.operations.built``."""
 
 from collections.abc import Iterator
 
@@ -14,7 +10,6 @@ from hpcmm.operations import OPERATIONS
 
 
 def compiled() -> Iterator[tuple[Operation, Variant, str]]:
-    """Yield the operation, variant and element type of each module."""
     for operation in OPERATIONS.values():
         for variant in operation.ladder:
             if not (variant.library or DEVICES[variant.device].accelerator):

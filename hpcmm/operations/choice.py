@@ -51,10 +51,7 @@ def variants(variant: Variant, dtype: str) -> list[tuple[str, Variant]]:
 
 
 def builds(task: Task) -> list[Build]:
-    """Return the builds that a task's variant picks from, those of its own rung if it picks none.
-
-    They are those that suit the task; all if none does.
-    """
+    """Return the builds that a task's variant picks from, those of its own rung if it picks none."""
     own = task.variant
     rungs = map(task.operation.variant, own.picks.rungs(task.dtype)) if own.picks else [own]
     every = [Build(name, replace(task, variant=one)) for rung in rungs for name, one in variants(rung, task.dtype)]
@@ -188,7 +185,6 @@ def own_entries(task: Task) -> list[Entry]:
 
 
 def distance(task: Task, entry: Entry) -> float:
-    """Return the distance of an entry's shape in binary orders of magnitude."""
     steps = (math.log2(x / y) for x, y in zip(task.shape, entry.shape, strict=True))
     itemsize = task.element.itemsize
     unlike = waves.alignment(task.shape, itemsize) != waves.alignment(entry.shape, itemsize)
@@ -199,10 +195,7 @@ _deviations: dict[tuple, dict[str, float]] = {}
 
 
 def deviations(task: Task, entry: Entry) -> dict[str, float]:
-    """Return the deviations of builds at an entry, on the GPU of a task with the same variant and type.
-
-    A slow build took at least ``SLOW`` times the shortest time.
-    """
+    """Return the deviations of builds at an entry, on the GPU of a task with the same variant and type."""
     key = entry.shape, entry.beta, entry.least, of_choice(task), task.dtype
     if key not in _deviations:
         found = {}

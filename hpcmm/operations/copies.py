@@ -29,10 +29,7 @@ def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
 
 
 def copied(task: Task, arrays: Mapping[str, Any], threads: int) -> tuple[list[Launch], tuple[Any, ...]]:
-    """Return the launch of ``copy`` if the workspace of a product has copies, and the arguments of the product.
-
-    These have the copies in place of A and B. Each thread of ``copy`` copies 8 elements.
-    """
+    """Return the launch of ``copy`` if the workspace of a product has copies, and the arguments of the product."""
     m, n, k, alpha, a, lda, b, ldb, *rest = task.operation.arguments(task, arrays)
     workspace, copies, blocks = task.workspace, [], 0
     for name, matrix, ld, height, width in (("copy_a", a, lda, m, k), ("copy_b", b, ldb, k, n)):

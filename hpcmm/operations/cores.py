@@ -52,7 +52,6 @@ def draw(
 
 
 def uniform(stream: np.random.Generator, array: np.ndarray) -> None:
-    """Fill an array with numbers uniform in [-1, 1)."""
     stream.random(dtype=array.dtype, out=array)
     array *= 2
     array -= 1

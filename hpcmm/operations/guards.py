@@ -173,10 +173,7 @@ def most_bytes(task: Task) -> int:
 
 
 def fill(memory: np.ndarray, places: Sequence[Guarded], task: Task, inputs: Mapping[str, np.ndarray], rng) -> None:
-    """Write inputs, poisoned outputs and guards.
-
-    Guards of inputs are NaN, so that a result that depends on them is NaN; those of outputs are random.
-    """
+    """Write inputs, poisoned outputs and guards."""
     roles = {operand.name: operand.role for operand in task.operation.operands}
     for place in places:
         region = place.whole(memory)

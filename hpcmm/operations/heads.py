@@ -75,8 +75,6 @@ class LaunchError(KernelFileError):
 
 
 class Problems:
-    """Problems of a head, with the lines of its keys."""
-
     def __init__(self, path: Path, lines: Mapping[str, int]):
         self.path, self.lines, self.found = path, lines, []
 

@@ -67,10 +67,7 @@ def fill(rng: np.random.Generator, task: Task, arrays: Mapping[str, np.ndarray])
 def draw_into(
     x: np.ndarray, rng: np.random.Generator, element: DType, largest: int = 0, below: int = LARGEST_FACTOR
 ) -> None:
-    """Fill a matrix with random values.
-
-    With ``largest``, they are integers up to this magnitude, but not zero: its loss would go unnoticed.
-    """
+    """Fill a matrix with random values."""
     values = element.stored(np.array([value for value in range(-largest, largest + 1) if value]))
 
     def fill(stream: np.random.Generator, rows: np.ndarray) -> None:

@@ -35,7 +35,6 @@ class Gemm(NamedTuple):
 
 
 def blas(backend: Any, task: Task, arrays: Mapping[str, Any], call: str = "gemm") -> Callable[[], Any]:
-    """Bind one call of a library by a function of the device."""
     alpha, beta = task.scalars["alpha"], task.scalars["beta"]
     return getattr(backend, call)(Gemm(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"]))
 

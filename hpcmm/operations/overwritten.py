@@ -20,11 +20,7 @@ class Copied(NamedTuple):
 
 
 def copied(task: Task, arrays: Mapping[str, Any], empty: Callable[[tuple[int, ...], Any], Any]) -> Copied:
-    """Return the arrays of a task with a copy in place of the input that its kernel overwrites.
-
-    If the result replaces the input, the copy is in the output, or its first element is copied there. Else the copy of
-    a vector lies between NaN, so that a result that depends on elements beyond it is wrong.
-    """
+    """Return the arrays of a task with a copy in place of the input that its kernel overwrites."""
     contract = task.variant.contract
     name, output = contract.overwrites if contract else "", task.operation.output.name
     if not name:
@@ -43,13 +39,11 @@ def copied(task: Task, arrays: Mapping[str, Any], empty: Callable[[tuple[int, ..
 
 
 def copy(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
-    """Make copies in the memory of the host."""
     for source, target in pairs:
         target[...] = source
 
 
 def on_copy(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Run:
-    """Return a run of a kernel on a copy of the input that it overwrites."""
     own, before, after = copied(task, arrays, backend.empty)
     contract = dataclasses.replace(task.variant.contract, overwrites="")
     run = backend.prepare(dataclasses.replace(task, variant=dataclasses.replace(task.variant, contract=contract)), own)

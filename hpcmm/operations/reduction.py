@@ -40,7 +40,6 @@ class Passes(Geometry):
             raise ValueError("a block of one element never reduces the number of results; allowed: 2 elements or more")
 
     def sizes(self, task: Task) -> tuple[int, int]:
-        """Return the threads of a block and the limit of the grid; 0 for no limit."""
         factor = 2 if self.long and task.shape and task.shape[0] >= self.long else 1
         most = self.per_sm * task.sms if self.per_sm else self.max_blocks
         return self.block * factor, most // factor
@@ -78,7 +77,6 @@ class Passes(Geometry):
 
 
 def numpy_reduction(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
-    """Bind NumPy's reduction, which starts with the neutral element."""
     reduce = UFUNCS[task.operation.combination].reduce
     initial = identity(task.operation.combination, task.dtype)
     return lambda: reduce(arrays["x"], dtype=task.dtype, out=arrays["result"], initial=initial)
@@ -167,11 +165,7 @@ def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: Callable[..., dict]) -> Operation:
-    """Return the record of one reduction, whose name is that of the combination.
-
-    ``macros`` define the combination of ``a`` and ``b`` by device. The result of what ``draw`` draws is exact for every
-    order of combinations.
-    """
+    """Return the record of one reduction, whose name is that of the combination."""
     return Operation(
         name=combination,
         kernels="reduction",

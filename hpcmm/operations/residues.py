@@ -84,11 +84,7 @@ def tables(count: int) -> dict[str, int | str]:
 
 @dataclass(frozen=True)
 class Residues(OverC):
-    """Persistent blocks that multiply residues modulo each of ``count`` moduli, with kernels before and after them.
-
-    A block has a producer and two consumers. A tile has ``rows`` x ``columns`` elements of C, and ``depth`` terms at a
-    time. The rasterization order goes through groups of ``group_rows`` rows of tiles.
-    """
+    """Persistent blocks that multiply residues modulo each of ``count`` moduli, with kernels before and after them."""
 
     count: int
     rows: int = 128

@@ -33,10 +33,7 @@ def row_norms(x: np.ndarray, kind: str, weights: np.ndarray | None = None) -> np
 
 
 def products(a: np.ndarray, b: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ``a @ b`` and, in float64, ``|a| @ |b|`` and ``a**2 @ b**2``, for a few rows ``a`` in float64.
-
-    b is a matrix of ``kind``. It is copied only if neither its rows nor its columns are contiguous.
-    """
+    """Return ``a @ b`` and, in float64, ``|a| @ |b|`` and ``a**2 @ b**2``, for a few rows ``a`` in float64."""
     b = b if _has_rows(b) or _has_rows(b.T) else np.ascontiguousarray(b)
     (rows, terms), columns = a.shape, b.shape[1]
     padded = -(-rows // GROUP) * GROUP

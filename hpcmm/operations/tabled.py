@@ -37,10 +37,7 @@ def stream_k_blocks(tiles: int, steps: int, most: int) -> int:
 
 
 def alike_blocks(tiles: int, steps: int, most: int) -> int:
-    """Return the number of blocks if all tiles are divided among the resident blocks.
-
-    With two or more blocks per tile, all tiles have the same number of blocks, and a block works on one tile only.
-    """
+    """Return the number of blocks if all tiles are divided among the resident blocks."""
     return max(1, min(most // tiles * tiles if 2 * tiles <= most else most, tiles * steps))
 
 
@@ -112,7 +109,6 @@ class Tile:
 
 
 def tiles_of(record: Mapping[str, Any]) -> tuple[Tile, ...]:
-    """Return the builds of a record of the table, by tile and then by the division of its terms."""
     found = []
     for row in record["tiles"]:
         given = dict(record.get("constants", {}))

@@ -42,13 +42,10 @@ class Entry(NamedTuple):
         return min(self.seconds.values())
 
     def knows(self, name: str) -> bool:
-        """Return whether anything is known of a build."""
         return name in self.seconds or name in self.slow
 
 
 class Key(NamedTuple):
-    """What a trial decides on."""
-
     dtype: str
     variant: str
     shape: tuple[int, ...]
@@ -68,8 +65,6 @@ class Trial(NamedTuple):
 
 
 class Gpu(NamedTuple):
-    """A GPU by its name, with an SM count."""
-
     name: str
     multiprocessors: int
 
@@ -141,7 +136,6 @@ def _read(path: Path, changed: int) -> Content:
 
 
 def entries_of(part: Mapping[str, Any]) -> list[Entry]:
-    """Return the entries of the part of a file for a type."""
     names = part["builds"]
     return [
         Entry(

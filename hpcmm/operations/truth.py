@@ -37,7 +37,6 @@ def strassen_bound(terms: int, levels: int, u: float, stored: float) -> float:
 
 
 def scalars(task: Task) -> tuple[np.generic, np.generic]:
-    """Return alpha and beta in the type of the kernels' parameters."""
     real = np.dtype(task.element.sums.name).type
     return real(task.scalars["alpha"]), real(task.scalars["beta"])
 
@@ -118,10 +117,7 @@ class Truth:
             self.underflow += self.results.smallest_subnormal
 
     def elements(self, rows) -> Expected:
-        """Return some rows of C.
-
-        With few rows or columns, neither A nor B is converted as a whole; otherwise B is, in panels.
-        """
+        """Return some rows of C."""
         wide, n, numbers = self.wide, self.b.shape[1], self.element.numbers
         stored = self.a if len(rows) == len(self.a) else self.a[rows]
         if len(rows) <= NARROW:
@@ -201,7 +197,6 @@ class Truth:
 
 
 def kind_of(element: DType) -> str:
-    """Return the kind of arrays of a type for ``sums``."""
     return element.stem if element.ml_dtype else element.storage.name
 
 

@@ -46,10 +46,7 @@ def fastest(seconds: Callable[[int], float], count: int, most: int = MOST) -> in
 
 
 def could_be_fastest(times: np.ndarray) -> np.ndarray:
-    """Return whether each column may be faster than the best one by more than ``TOLERANCE``; true for the best one.
-
-    ``times`` has a row for each round.
-    """
+    """Return whether each column may be faster than the best one by more than ``TOLERANCE``; true for the best one."""
     logs = relative(times)
     best = int(np.argmin(middle(logs)[0]))
     behind, error = middle(logs - logs[:, [best]])

@@ -15,12 +15,7 @@ from hpcmm.operations.heads import ladder, number
 
 @dataclass(frozen=True)
 class OverVector(Geometry):
-    """Blocks of ``block`` threads over a vector, ``per_thread`` elements per thread; 256 threads as in 004.
-
-    ``max_blocks`` limits the grid; 0 for no limit. ``grid`` is expressions over n and its root, for a vector that is a
-    square matrix. ``shared_bytes`` is the dynamic shared memory of a block, and ``constants`` are further macros of the
-    source.
-    """
+    """Blocks of ``block`` threads over a vector, ``per_thread`` elements per thread; 256 threads as in 004."""
 
     per_thread: int = 1
     max_blocks: int = 0

@@ -65,7 +65,6 @@ def resident_blocks(parts: int, sms: int) -> int:
 
 
 def multiply_adds(task: Task) -> float:
-    """Return the multiply-adds of an SM per clock, by the units and the arithmetic of a task's variant."""
     arithmetic = ARITHMETICS.get(task.variant.arithmetic.get(task.dtype, ""))
     units = (arithmetic and arithmetic.tensor_units) or {**task.element.fma_units, **task.element.tensor_units}
     return units["90"]

@@ -41,7 +41,6 @@ class Wide:
         self.usable = True
 
     def compare(self, got: np.ndarray) -> accuracy.Compared | None:
-        """Compare all elements; None if the product cannot be used."""
         if not self.usable or self.device.free_bytes() < self.memory_bytes():
             return None
         found = self._compare(got)
@@ -50,7 +49,6 @@ class Wide:
         return found
 
     def memory_bytes(self) -> int:
-        """Return an upper bound of the device memory that a comparison takes."""
         b, size = self.truth.b, 8 * BLOCK  # bytes of BLOCK numbers in float64
         return b.nbytes + 6 * size * len(b) + 16 * size * BLOCK  # A and B of a block, three each; and its elements
 

@@ -34,7 +34,6 @@ ALGORITHMS = {
 
 
 def missing() -> str:
-    """Return the reason why no rank can be started here; empty if mpi4py is installed."""
     return "" if find_spec("mpi4py") else "mpi4py is not installed"
 
 

@@ -35,8 +35,6 @@ def is_reduction(operation: Operation) -> bool:
 
 
 class AllReduce(OnDevices):
-    """On each device a part of each vector, and the result of the whole vectors."""
-
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         backend, dtype = self.backend, self.dtype
@@ -159,7 +157,6 @@ def combining(seconds: float, ranks: int, how: Literal["nccl", "copies", "mpi"])
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Predict the reduction of the largest part, and the combination of the results."""
     _, count = block_row(shape[0], ranks, 0)
     if ranks == 1:
         return machine.local(count)

@@ -22,7 +22,6 @@ OPERATORS = {"sum": "SUM", "minimum": "MIN", "maximum": "MAX"}  # MPI's name of 
 
 
 def mpi():
-    """Return ``mpi4py.MPI``; the first call starts MPI."""
     from mpi4py import MPI
 
     return MPI

@@ -75,7 +75,6 @@ class Distribution:
 
     @property
     def transport_name(self) -> str:
-        """Name of the transport between the ranks, as it is recorded."""
         return self.transport.name if self.transport else ""
 
     def share(self, **arrays: Any) -> None:
@@ -112,10 +111,7 @@ class Distribution:
         raise NotImplementedError
 
     def checksum(self) -> int:
-        """Return a checksum of the bits of this rank's part of the last result, outside any timing.
-
-        It covers the outputs among ``arrays``, before a combination over ranks.
-        """
+        """Return a checksum of the bits of this rank's part of the last result, outside any timing."""
         arrays = self.arrays
         outputs = [operand.name for operand in self.operation.operands if operand.role != "in"]
         return functools.reduce(
@@ -163,7 +159,6 @@ class OnDevices(Distribution):
             array.fill(self.poison_value)
 
     def restore(self) -> None:
-        """Poison what a run writes, on all ranks before any starts."""
         for array in self.received:
             array.fill(self.poison_value)
         self.backend.synchronize()
@@ -176,6 +171,5 @@ class OnDevices(Distribution):
         return {"kernel": seconds, "total": seconds}
 
     def kernel(self, run: Run, cold: bool) -> float:
-        """Run all rounds and return the seconds of one."""
         self.restore()
         return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds

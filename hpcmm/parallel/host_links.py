@@ -25,10 +25,7 @@ DIRECTIONS: dict[str, tuple[Callable[[int], int], str]] = {
 
 
 class HostLinks(OnDevices):
-    """On each rank a part of x on one side of the link to its device, and y on the other side.
-
-    ``direction`` is a key of ``DIRECTIONS``. The transport of the config has no effect.
-    """
+    """On each rank a part of x on one side of the link to its device, and y on the other side."""
 
     transport_name = "host"
 

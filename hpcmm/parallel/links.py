@@ -106,8 +106,6 @@ def is_exchange(operation: Operation) -> bool:
 
 
 class Links(OnDevices):
-    """Each rank sends its part of x and receives another part; ``pattern`` is a key of ``PATTERNS``."""
-
     def __init__(self, *arguments, pattern: str, **options):
         super().__init__(*arguments, **options)
         comm = self.comm
@@ -134,7 +132,6 @@ class Links(OnDevices):
         self.exchange = self._exchange(source)
 
     def _exchange(self, name: str) -> Callable[[], None]:
-        """Return the exchange of this rank, and its copy to itself."""
         me = self.comm.rank
         own = [(self.x[part], self.y[place]) for source, part, place in self.mine if source == me]
         others = [(source, part, self.y[place]) for source, part, place in self.mine if source != me]
@@ -169,7 +166,6 @@ class Links(OnDevices):
         mpi().Request.Waitall(posted(self.comm, self._sent(result), back))
 
     def _sent(self, own: Any) -> list[tuple[int, Any]]:
-        """Return the pieces of this rank's part that other ranks receive, with these ranks."""
         return [
             (rank, own[start : start + count])
             for rank, pieces in enumerate(self.pieces)

@@ -29,7 +29,6 @@ def is_product(operation: Operation) -> bool:
 
 
 def local_rows(shape: Sequence[int], ranks: int, rank: int) -> tuple[int, int]:
-    """Return a rank's number of rows of A and C, and of B, in a product divided by block rows."""
     m, _, k = shape
     return block_row(m, ranks, rank)[1], block_row(k, ranks, rank)[1]
 
@@ -50,10 +49,7 @@ class Scheduled(Distribution):
         return self.kernel(run, cold=False)
 
     def prepare(self, task: Task) -> Run:
-        """Time the schedules; return a run by the one whose slowest rank is the fastest.
-
-        All schedules are timed, then the faster half again, until one is left or ``TUNING_SECONDS`` have passed.
-        """
+        """Time the schedules; return a run by the one whose slowest rank is the fastest."""
         schedules = self.schedules()
         seconds, spent, left = dict.fromkeys(schedules, math.inf), 0.0, list(schedules)
         while len(left) > 1 and spent < TUNING_SECONDS:
@@ -69,10 +65,7 @@ class Scheduled(Distribution):
         return self.prepare_schedule(schedules[self.schedule], task)
 
     def local_product(self, task: Task, a, b, c, first: bool, panels: int = 1) -> Callable[[], None]:
-        """Return a callable that adds alpha a b to c, in panels of columns.
-
-        The ``first`` product also scales c by beta.
-        """
+        """Return a callable that adds alpha a b to c, in panels of columns."""
         (rows, columns), terms = c.shape, a.shape[1]
         if 0 in (rows, columns, terms):
             return lambda: None

@@ -53,11 +53,7 @@ class Resident(ProductInPlace):
         return self.b[self.rows_of(rank, rank)]
 
     def schedules(self) -> dict[str, Any]:
-        """Return, by names such as ``1+3 | 4``, the sizes of the groups of shares of B for each panel of columns.
-
-        Each division is offered for all columns, for both halves, and for one half while the other half waits for
-        all shares.
-        """
+        """Return, by names such as ``1+3 | 4``, the sizes of the groups of shares of B for each panel of columns."""
         _, n, _ = self.shape
         found = []
         for lengths in divisions(self.comm.size):

@@ -169,7 +169,6 @@ class Scatter(Distribution):
             self.backend.copy(self.sent[name], array)
 
     def restore(self) -> None:
-        """Restore the arrays that the kernel overwrites and poison its outputs."""
         for name, array in self.pristine.items():
             self.backend.copy(array, self.arrays[name])
         self._poison_outputs()

@@ -36,7 +36,6 @@ class Platform:
 
 
 def missing() -> str:
-    """Return the reason why nothing can be simulated; empty if SimGrid is installed."""
     return "" if find_spec("simgrid") else "simgrid is not installed: pip install 'hpcmm[predict]'"
 
 
@@ -157,7 +156,6 @@ OWN_FORMS = {TEXTBOOK: _textbook, "resident": _gathers, "summa": _panels}
 
 
 def simulate(name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
-    """Play the schedule of an algorithm on all ranks; return the seconds of the slowest."""
     if missing():
         raise HpcmmError(missing())
     asked = json.dumps({"name": name, "shape": shape, "itemsize": itemsize, "ranks": ranks, "on": asdict(on)})
@@ -238,8 +236,6 @@ def _play(name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platfo
 
 @dataclass(frozen=True)
 class Context:
-    """What the schedule of a rank works with."""
-
     simgrid: object
     engine: object
     copy: Callable

@@ -88,8 +88,6 @@ class Tile(NamedTuple):
 
 
 class Step(NamedTuple):
-    """An upload, the exchanges that gather it, and the tiles that can be multiplied afterwards."""
-
     source: np.ndarray
     target: Any
     exchanges: list
@@ -97,7 +95,6 @@ class Step(NamedTuple):
 
 
 def extent(first: int, count: int) -> slice:
-    """Return the slice of ``count`` elements from ``first`` on."""
     return slice(first, first + count)
 
 

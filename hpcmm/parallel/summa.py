@@ -64,21 +64,17 @@ class Summa(ProductInPlace):
         return stored.reshape(self.m, panel.terms)
 
     def _rows_of_a(self, panel: Panel) -> slice:
-        """Return the panel's rows in its owner's stored A."""
         start = panel.first - self.first_of_a[panel.column]
         return slice(start, start + panel.terms)
 
     def _rows_of_b(self, panel: Panel) -> slice:
-        """Return the panel's rows in its owner's block of B."""
         start = panel.first - self.first_of_b[panel.row]
         return slice(start, start + panel.terms)
 
     def panel_at(self, step: int, row: int, column: int) -> Panel:
-        """Return the panel that the rank at a grid position multiplies in a step."""
         return panels_of(self.panels, *self.grid, row, column)[step]
 
     def _exchange(self, step: int) -> tuple[list[Arrival], list[tuple[int, Any]], Any, Any]:
-        """Return a step's arrivals and departures on this rank, and its panels of A and of B."""
         rows, columns = self.grid
         panel = self.panel_at(step, self.row, self.column)
         rows_of_a, rows_of_b = self._rows_of_a(panel), self._rows_of_b(panel)

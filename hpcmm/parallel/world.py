@@ -29,7 +29,6 @@ class LaunchError(HpcmmError):
 
 
 def world() -> MPI.Comm:
-    """Return the communicator of all ranks."""
     comm = MPI.COMM_WORLD
     environment = os.environ
     # These variables are valid only in a task of srun itself, not in an allocation or in a shell within a task.
@@ -49,10 +48,7 @@ def node() -> str:
 
 
 def local_rank(comm: MPI.Comm, devices: Sequence[str] = ()) -> int:
-    """Return the index of this rank among the ranks of its node that see the same devices.
-
-    If the launcher shows each rank its own GPU, the index is 0 on every rank.
-    """
+    """Return the index of this rank among the ranks of its node that see the same devices."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     seen = node.allgather(tuple(devices))
     rank = seen[: node.rank].count(tuple(devices))
@@ -109,7 +105,6 @@ def gather_failures(comm: MPI.Comm, failure: tuple[str, bool] | None) -> list[tu
 
 
 def abort(message: str) -> NoReturn:
-    """End all ranks with this message and exit status 1."""
     print(f"hpcmm: error: {message}", file=sys.stderr)
     abort_ranks(1)
     raise SystemExit(1)  # for singletons of MPI libraries whose Abort returns

@@ -27,5 +27,4 @@ from hpcmm.store.schema import (
     UNMEASURED,
     Groups,
     as_column,
-    valid,
 )

@@ -69,7 +69,6 @@ def measured_variants(groups: Groups) -> set[tuple]:
 
 
 def _whole(part: Groups) -> Groups:
-    """Add the groups that a part lacks, without rows."""
     return {group: empty(group) for group in GROUPS} | part
 
 
@@ -130,7 +129,6 @@ def distinct(groups: Groups) -> Groups:
 
 
 def _with_runs(groups: Groups, change: Callable[[np.ndarray], np.ndarray]) -> Groups:
-    """Renumber the runs in all groups that refer to them."""
     return {
         group: columns | {"run": change(columns["run"])} if "run" in columns else columns
         for group, columns in groups.items()

@@ -63,7 +63,6 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
 
 
 def placed(name: str, runs: Sequence[Mapping]) -> dict[str, dict[str, list]]:
-    """Return the groups of the runs of a batch, and of their ranks."""
     ranks = [(i, rank, each) for i, run in enumerate(runs) for rank, each in enumerate(run.get("ranks", ()))]
     return {
         "runs": {"batch": [name] * len(runs), "provenance": [json.dumps(run) for run in runs]},
@@ -111,7 +110,6 @@ def fields_of(records: Sequence[Any], *names: str) -> dict[str, list]:
 
 
 def shape_columns(points: Sequence[Point]) -> dict[str, list[int]]:
-    """Return a column for each dimension of any point, 0 for points without it."""
     from hpcmm.operations import OPERATIONS  # the process that reads files does without them
 
     shapes = [dict(zip(OPERATIONS[point.operation].dimensions, point.shape, strict=True)) for point in points]
@@ -120,6 +118,5 @@ def shape_columns(points: Sequence[Point]) -> dict[str, list[int]]:
 
 
 def scalar_columns(points: Sequence[Point]) -> dict[str, list[float]]:
-    """Return a column for each scalar of any point, NaN for points without it."""
     names = sorted({name for point in points for name in point.scalars})
     return {name: [float(point.scalars.get(name, np.nan)) for point in points] for name in names}

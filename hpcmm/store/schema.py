@@ -40,11 +40,6 @@ IDENTITY = ("sweep", "operation", "variant", "contender", "algorithm", "contende
 IDENTITY += (*DIMENSIONS, "dtype", "ranks", "tile", "pinned")
 INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group that it indexes
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
-# Values other than 0 and NaN that a column of floats may have, by its unit: nothing else can be measured, and a rate
-# that is computed from it may not be finite.
-RANGES = {"s": (1e-12, 1e9), **dict.fromkeys(("Hz", "J", "W", "B", "B s-1"), (1e-12, 1e30))}
-POSITIVE = ("kernel", "total")  # times that are never 0
-UNKNOWN = ("pinned", "late_runs")  # columns in which -1 means unknown or not set
 
 
 def empty(group: str) -> dict[str, np.ndarray]:
@@ -55,13 +50,6 @@ def as_column(values: Sequence, declared: tuple | None) -> np.ndarray:
     """Return values as an array of the declared type; an undeclared column is a dimension or a scalar."""
     dtype = declared[0] if declared else "i8" if all(isinstance(value, int | np.integer) for value in values) else "f8"
     return np.asarray(values, dtype=object if dtype == TEXT else dtype)
-
-
-def valid(values: np.ndarray, name: str, unit: str) -> np.ndarray:
-    """Return which values a column of floats may have; columns of other units may have any."""
-    least, most = RANGES.get(unit, (-np.inf, np.inf))
-    none = np.isnan(values) | ((values == 0) & (name not in POSITIVE))
-    return none | ((least <= values) & (values <= most))
 
 
 def row_count(columns: Mapping[str, np.ndarray]) -> int:

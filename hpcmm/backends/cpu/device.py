@@ -83,8 +83,6 @@ def flush_bytes(caches: Mapping[int, int], threads: int) -> int:
 
 
 class CpuBackend(Backend):
-    """The host's CPU. Its arrays are in host memory, so nothing is uploaded or downloaded."""
-
     kind = "cpu"
     in_host_memory = True
 
@@ -114,7 +112,6 @@ class CpuBackend(Backend):
         np.copyto(target, source)
 
     def upload(self, array: np.ndarray) -> np.ndarray:
-        """Return the array itself: the device computes in host memory."""
         return array
 
     # There are no streams: work is done when the function that enqueues it returns, and a mark is the time.

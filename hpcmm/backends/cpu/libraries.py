@@ -68,10 +68,7 @@ def openblas_integer(library: ctypes.CDLL) -> Any:
 
 
 def gemm(product: Gemm) -> Callable[[], Any]:
-    """Bind a product in one call of BLAS.
-
-    A product with sums in a wider type is computed in that type, and its result is rounded once.
-    """
+    """Bind a product in one call of BLAS."""
     if DTYPES[product.dtype].accumulator:
         return widened(product)
     if DTYPES[product.dtype].is_integer:

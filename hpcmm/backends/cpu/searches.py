@@ -82,7 +82,6 @@ def with_order() -> tuple[str, ...]:
 
 
 def races(task: Task) -> Search:
-    """Search a run of a C kernel for data races with ThreadSanitizer."""
     source = kernels.source(task.operation, task.variant)
     _, version = modules.compiler()
     if "clang" in version:
@@ -133,10 +132,7 @@ def crash(task: Task) -> Search:
 
 
 def overflow(task: Task) -> Search:
-    """Search a C kernel for indices that overflow 32 bits.
-
-    Rows are far apart in untouched memory; packed rows are long, and so are vectors.
-    """
+    """Search a C kernel for indices that overflow 32 bits."""
     if far := guards.far_apart(task):
         (task, columns), options, part = far, ("-O0",), None
     elif packed := guards.far_packed(task):
@@ -162,10 +158,7 @@ class Unable(Exception):
 def program_of(
     task: Task, columns: int, inputs: Mapping[str, np.ndarray], part: Task
 ) -> tuple[str, list[bytes], np.ndarray]:
-    """Return a program that calls a kernel once, what its arrays contain, and an array as its result.
-
-    The arrays contain the inputs of the last ``part`` of a task, and nothing before it.
-    """
+    """Return a program that calls a kernel once, what its arrays contain, and an array as its result."""
     arrays: dict[str, np.ndarray] = {}
     contents: dict[str, bytes] = {}
     unused: dict[str, int] = {}  # bytes before them

@@ -27,7 +27,6 @@ INCLUDED = ("cudart", "cccl")  # parts of the CUDA Toolkit whose headers a kerne
 
 
 def kernel_of(task: Task, function: str = "") -> cupy.RawKernel:
-    """Return the compiled kernel of a task, or another function of its source."""
     kernel, module = compile_kernel(task)
     return module.get_function(function) if function else kernel
 
@@ -120,11 +119,7 @@ def name_of(option: str) -> str:
 
 
 def compile_ahead(tasks: Iterable[Task], device: int, threads: int) -> None:
-    """Compile the kernels of tasks in parallel, one for each thread, for the GPU of an index.
-
-    Baselines and Python functions are skipped. A kernel that does not compile raises its error later, when its task is
-    prepared.
-    """
+    """Compile the kernels of tasks in parallel, one for each thread, for the GPU of an index."""
     distinct = {
         (task.operation.name, task.variant.name, tuple(task.macros.items())): task
         for task in (each.picked for each in tasks)

@@ -93,8 +93,6 @@ def call(name: str, *arguments: Any) -> None:
 
 
 class Descriptors:
-    """Owner of cuBLASLt's descriptors, which it destroys at its end."""
-
     def __init__(self):
         self.destroyers: list[tuple[str, c_void_p]] = []
 
@@ -121,10 +119,7 @@ class Descriptors:
 
 
 class Transposition(Descriptors):
-    """The transpose of a matrix of 8-bit elements, by cuBLASLt, or by CuPy if the matrix is small.
-
-    cuBLASLt moves the bits as int8.
-    """
+    """The transpose of a matrix of 8-bit elements, by cuBLASLt, or by CuPy if the matrix is small."""
 
     def __init__(self, handle: int, b: cupy.ndarray):
         super().__init__()
@@ -150,10 +145,7 @@ class Transposition(Descriptors):
 
 
 def can_transpose(a: cupy.ndarray, b: cupy.ndarray, c: cupy.ndarray) -> bool:
-    """Return whether cuBLAS multiplies int8 matrices if B has been transposed.
-
-    Its documentation requires sizes n and k, steps between rows and addresses that are multiples of 4.
-    """
+    """Return whether cuBLAS multiplies int8 matrices if B has been transposed."""
     k, n = b.shape
     steps = (array.strides[0] // array.itemsize for array in (a, c))
     return k > 0 and all(each % 4 == 0 for each in (n, k, *steps, a.data.ptr, c.data.ptr))
@@ -175,11 +167,7 @@ def refuse_float8(a: cupy.ndarray, b: cupy.ndarray, c: cupy.ndarray) -> None:
 
 
 class Product(Descriptors):
-    """Row-major C = alpha A B + beta C, as cuBLASLt's column-major C' = alpha B' A' + beta C'.
-
-    Sums and scalars have the accumulator type of ``dtype``. In float8_e4m3, B is transposed first; in int8 it is if the
-    library can multiply it then.
-    """
+    """Row-major C = alpha A B + beta C, as cuBLASLt's column-major C' = alpha B' A' + beta C'."""
 
     def __init__(self, handle: int, product: Gemm):
         super().__init__()

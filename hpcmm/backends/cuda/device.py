@@ -67,8 +67,6 @@ def survey() -> dict[str, Any]:
 
 
 class CudaBackend(Sensors, Accelerator):
-    """One GPU, its memory and its default stream."""
-
     kind = "cuda"
     in_host_memory = False
 

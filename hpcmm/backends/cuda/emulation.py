@@ -47,7 +47,6 @@ SIGNATURES = {
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Return the cuBLAS that CuPy uses."""
     return ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
 
 
@@ -112,6 +111,5 @@ class Product:
 
 
 def gemm(product: Gemm) -> Run:
-    """Bind an emulated product of matrices that are not empty."""
     bound = Product(product)
     return Run(bound.run, complaint=bound.complaint if product.dtype == "float64" else str)

@@ -137,11 +137,7 @@ def overlapping(kernel, launch: Launch, arguments: tuple) -> Callable[[], None]:
 
 @untimed
 def resources(task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
-    """Return ``RESOURCES`` of a prepared task on its device; empty for a library and a Python function.
-
-    They are of its first launch, or of the first one that is named as the operation's kernels if there are several
-    functions.
-    """
+    """Return ``RESOURCES`` of a prepared task on its device; empty for a library and a Python function."""
     if not task.variant.compiled:
         return {}
     workspace = {name: each.placeholder for name, each in task.workspace.items()}

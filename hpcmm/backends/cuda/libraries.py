@@ -77,15 +77,11 @@ def gemm(product: Gemm, kinds: tuple[int, int, int] | None = None) -> Callable[[
 
 
 def gemm_tf32(product: Gemm) -> Callable[[], Any]:
-    """Bind the same product with float32 inputs rounded to TF32, on tensor cores."""
     return gemm(product, GEMM_EX["tf32"])
 
 
 def gemm_fastest(seconds: Callable[[Callable[[], Any]], float], product: Gemm) -> Run:
-    """Bind the product by the fastest of the algorithms that cuBLASLt proposes for it, as ``turns`` finds it.
-
-    They are timed by ``seconds`` on the given arrays, with a separate result array.
-    """
+    """Bind the product by the fastest of the algorithms that cuBLASLt proposes for it, as ``turns`` finds it."""
     if 0 in (*product.a.shape, *product.b.shape):
         return Run(gemm(product))  # cuBLASLt knows no empty matrices
     bound, c = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), product), product.c

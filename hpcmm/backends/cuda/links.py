@@ -10,8 +10,6 @@ MOST_ELEMENTS = 1 << 30  # of a broadcast: CuPy counts them in 32 bits
 
 
 class NcclLink:
-    """NCCL between processes with a GPU each."""
-
     def __init__(self, size: int, identity: bytes, rank: int):
         self.comm = nccl.NcclCommunicator(size, identity, rank)
 

@@ -74,8 +74,6 @@ def compute_processes(pci_buses: Iterable[str]) -> list[int]:
 
 
 class Sensors:
-    """The sensors of the GPU of a PCI bus identifier, as a part of its backend."""
-
     uuid: str
 
     def __init__(self, pci_bus: str):
@@ -86,7 +84,6 @@ class Sensors:
 
     @untimed
     def properties(self) -> dict[str, Any]:
-        """Return the entries of ``NVML`` that can be read."""
         return readable(NVML, self._nvml)
 
     @untimed

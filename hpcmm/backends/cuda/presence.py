@@ -42,7 +42,6 @@ def capability() -> str:
 
 
 def multiprocessors() -> int:
-    """Return the SM count of the first GPU; 0 without a GPU."""
     return attribute(MULTIPROCESSORS) if count() else 0
 
 
@@ -65,7 +64,6 @@ def uuids() -> list[str]:
 
 
 def missing() -> str:
-    """Return the reason why CUDA variants cannot run on this machine; empty if they can."""
     if count() == 0:
         return "no GPU on the machine that made the plan"
     if importlib.util.find_spec("cupy") is None:

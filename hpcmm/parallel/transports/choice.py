@@ -53,7 +53,6 @@ class Connections:
         self.times: dict[str, dict[str, Any]] = {}
 
     def missing(self, name: str) -> str:
-        """Return the reason why a transport does not work between these ranks; empty if it works."""
         if name not in self.reasons:
             try:
                 self.opened[name], self.reasons[name] = self._open(name), ""
@@ -76,11 +75,7 @@ class Connections:
         return transport
 
     def of(self, algorithm: Algorithm) -> tuple[Transport | None, str]:
-        """Return the transport of an algorithm: its own if it is fixed, that of the config, or the first that works.
-
-        It is None for an algorithm that uses none. Also return the reasons why those tried before it do not work. Every
-        rank raises TransportError if none works between these ranks.
-        """
+        """Return the transport of an algorithm: its own if it is fixed, that of the config, or the first that works."""
         if algorithm.transport is None:
             return None, ""
         names = [kind.name for kind in candidates(self.backend)]
@@ -148,11 +143,7 @@ def trial(transport: Transport) -> None:
 
 
 def exchange_times(transport: Transport) -> dict[str, Any]:
-    """Time exchanges of several sizes, from each rank to the next, on all ranks at once.
-
-    Return the name of the transport, and for each size its bytes and the median over the repetitions of the slowest
-    rank's seconds. Both are empty for a single rank.
-    """
+    """Time exchanges of several sizes, from each rank to the next, on all ranks at once."""
     comm, backend = transport.comm, transport.backend
     found: dict[str, Any] = {"transport": transport.name, "bytes": [], "seconds": []}
     if comm.size == 1:

@@ -16,8 +16,6 @@ COLLECTIVES = {  # MPI's names
 
 
 class Mpi(Transport):
-    """Nonblocking MPI sends and receives on the arrays themselves."""
-
     name = "mpi"
 
     def start(self, arrivals, departures, after):
@@ -35,8 +33,6 @@ class Mpi(Transport):
 
 
 class MpiCuda(Mpi):
-    """The same messages between arrays in device memory."""
-
     name, in_host_memory = "mpi_cuda", False
 
     @staticmethod
