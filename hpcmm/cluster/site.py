@@ -41,11 +41,11 @@ class Site:
         """Return the devices of the cluster: without GPUs if Slurm knows the GRES of its nodes and none is a GPU."""
         where = [f"--partition={self.partition}"] if self.partition else []
         try:
-            known = commands.check_output("sinfo", "--noheader", "--format=%G", *where).split()
+            nodes = commands.check_output("sinfo", "--noheader", "--format=%G", *where).split()
         except HpcmmError:  # no Slurm here, or one that does not answer: as before, all devices
             return ANY
         name = self.gpu.partition(":")[0]
-        if not known or name == NONE or any(re.search(rf"\b{re.escape(name)}\b", gres) for gres in known):
+        if not nodes or name == NONE or any(re.search(rf"\b{re.escape(name)}\b", gres) for gres in nodes):
             return ANY
         reason = f"no node of the cluster has the GRES {name} (gpu: in profiles/slurm/site.yaml)"
         return Machine({name: reason for name, device in DEVICES.items() if device.accelerator})

@@ -58,7 +58,7 @@ class OverC(Geometry):
 
 @dataclass(frozen=True)
 class Tiled(OverC):
-    """Blocks as the head of a kernel's file describes them; the grid is two or three expressions over known names."""
+    """Blocks as the head of a kernel's file describes them; the grid is two or three expressions over defined names."""
 
     # Widths of square blocks with one thread per element of C; empty if ``block`` is given
     tiles: tuple[int, ...] = (16,)
@@ -87,11 +87,11 @@ class Tiled(OverC):
             object.__setattr__(self, "columns", self.columns or threads[0])
             object.__setattr__(self, "rows", self.rows or threads[1])
         if self.grid:
-            known = dict.fromkeys(("m", "n", "k"), 1) | self._macros(max(self.tiles, default=0))
+            defined = dict.fromkeys(("m", "n", "k"), 1) | self._macros(max(self.tiles, default=0))
             try:
-                self._blocks(known)
+                self._blocks(defined)
             except ValueError as error:
-                names = ", ".join(known)
+                names = ", ".join(defined)
                 raise ValueError(f"{list(self.grid)} is not allowed; allowed: expressions over {names}") from error
 
     def _macros(self, tile: int) -> dict[str, int]:
@@ -101,8 +101,8 @@ class Tiled(OverC):
         block = {"ROWS": self.rows, "COLUMNS": self.columns, **depth, "BLOCK": math.prod(self.block)}
         return {**block, **self.constants}
 
-    def _blocks(self, known: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(number(expression, known) for expression in self.grid)
+    def _blocks(self, defined: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(number(expression, defined) for expression in self.grid)
 
     def macros(self, task: Task) -> dict[str, int]:
         return {**self._macros(task.tile), **of_type(task)}

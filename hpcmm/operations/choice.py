@@ -168,13 +168,13 @@ def corrected(predicted: Mapping[str, float], near: list[Near]) -> dict[str, flo
 
 def nearest(task: Task) -> list[Near]:
     """Return the nearest entries: of the tables of the GPU, or of an H100 if it has none for the type."""
-    of, known = task, own_entries(task)
-    if not known:
+    of, entries = task, own_entries(task)
+    if not entries:
         of = replace(task, gpu=tables.REFERENCE.name, multiprocessors=tables.REFERENCE.multiprocessors)
         of = replace(of, clock=Task.clock, bandwidth=Task.bandwidth)
-        known = own_entries(of)
-    far = sorted((distance(task, entry), number) for number, entry in enumerate(known))[:NEAREST]
-    return [Near((1 + distance) ** -2, deviations(of, known[number])) for distance, number in far]
+        entries = own_entries(of)
+    far = sorted((distance(task, entry), number) for number, entry in enumerate(entries))[:NEAREST]
+    return [Near((1 + distance) ** -2, deviations(of, entries[number])) for distance, number in far]
 
 
 def own_entries(task: Task) -> list[Entry]:

@@ -268,13 +268,13 @@ def geometries(
 def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, problems: Problems) -> Geometry | None:
     """Return the geometry of a head for elements of a size; None after a problem."""
     values: dict[str, Any] = {"constants": head["constants"]} if "constants" in head else {}
-    known = {"ITEMSIZE": itemsize, **head.get("constants", {})}
+    defined = {"ITEMSIZE": itemsize, **head.get("constants", {})}
     fields = {field.name: field.default for field in dataclasses.fields(geometry)}
     for key in (key for key in NUMBERS if key in head and key in fields):
         try:
-            found = evaluated(key, head[key], known)
+            found = evaluated(key, head[key], defined)
         except ValueError:
-            names = ", ".join(known)
+            names = ", ".join(defined)
             one = "an integer, or an expression of + - * / % and parentheses over " + names
             problems.add(key, f"{not_allowed(head[key])}{one}{', or a list of up to three' if key in LISTS else ''}")
             continue
@@ -288,8 +288,8 @@ def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, p
         if isinstance(head[key], list) and not many:
             problems.add(key, f"{not_allowed(head[key])}one number for this operation")
         values[key] = found if many or isinstance(found, Mapping) else found[0]
-        known[key.upper()] = math.prod(numbers)
-    check_limits(known, head, problems)
+        defined[key.upper()] = math.prod(numbers)
+    check_limits(defined, head, problems)
     values |= {key: head[key] for key in (*SWITCHES, "adds") if key in head and key in fields}
     values |= {key: tuple(head[key]) for key in ("tiles", "grid") if key in head and key in fields}
     if problems.found:
@@ -301,21 +301,21 @@ def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, p
         return None
 
 
-def evaluated(key: str, given: Any, known: Mapping[str, int]) -> tuple[int, ...] | dict[str, int]:
-    """Return the numbers of a key; raise ValueError for what is no number and no expression over the known names."""
+def evaluated(key: str, given: Any, defined: Mapping[str, int]) -> tuple[int, ...] | dict[str, int]:
+    """Return the numbers of a key; raise ValueError for what is no number and no expression over the defined names."""
     if key == "tensor_maps":
-        return {name: number(each, known) for name, each in given.items()}
+        return {name: number(each, defined) for name, each in given.items()}
     several = isinstance(given, list) and key in LISTS
     if several and not 1 <= len(given) <= 3:
         raise ValueError(given)
-    return tuple(number(item, known) for item in (given if several else [given]))
+    return tuple(number(item, defined) for item in (given if several else [given]))
 
 
-def check_limits(known: Mapping[str, int], head: Mapping[str, Any], problems: Problems) -> None:
-    if known.get("BLOCK", 0) > MOST_THREADS:
-        problems.add("block", f"{known['BLOCK']} threads; allowed: at most {MOST_THREADS}")
-    if known.get("SHARED_BYTES", 0) > MOST_SHARED:
-        shared = f"{known['SHARED_BYTES']} bytes of {head['shared_bytes']!r}"
+def check_limits(defined: Mapping[str, int], head: Mapping[str, Any], problems: Problems) -> None:
+    if defined.get("BLOCK", 0) > MOST_THREADS:
+        problems.add("block", f"{defined['BLOCK']} threads; allowed: at most {MOST_THREADS}")
+    if defined.get("SHARED_BYTES", 0) > MOST_SHARED:
+        shared = f"{defined['SHARED_BYTES']} bytes of {head['shared_bytes']!r}"
         problems.add("shared_bytes", f"{shared}; allowed: at most {MOST_SHARED}")
     for width in head.get("tiles", ()):
         if not 1 <= width**2 <= MOST_THREADS:
@@ -326,7 +326,7 @@ def sizes_of(task: Task) -> dict[str, int]:
     return dict(zip(task.operation.dimensions, task.shape, strict=True))
 
 
-def number(given: Any, known: Mapping[str, int]) -> int:
+def number(given: Any, defined: Mapping[str, int]) -> int:
     """Return a number, or the value of an arithmetic expression; ``/`` rounds down as in C, ``ceil(a / b)`` up.
 
     >>> number("(ROWS + 4) * ITEMSIZE / 2", {"ROWS": 64, "ITEMSIZE": 4})
@@ -339,7 +339,7 @@ def number(given: Any, known: Mapping[str, int]) -> int:
     if not isinstance(given, str) or len(given) > 500:
         raise ValueError(given)
     try:
-        return int(eval(expression(given), FUNCTIONS, known))
+        return int(eval(expression(given), FUNCTIONS, defined))
     except (ArithmeticError, LookupError, NameError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError(given) from error
 

@@ -176,14 +176,14 @@ class Tabled(OverC):
     def _fitted(self, tile: Tile, shape: tuple[int, ...], sms: int) -> Tile:
         """Return a build with the numbers that depend on the shape and the SM count."""
         m, n, _ = shape
-        known = {
+        names = {
             **FUNCTIONS,
             **dict(tile.numbers),
             "m": max(m, 1),
             "sms": sms,
             "tiles_of_n": max(-(-n // tile.columns), 1),
         }
-        fitted = {name: number(each, known) for name, each in self.record["fitted"].items()}
+        fitted = {name: number(each, names) for name, each in self.record["fitted"].items()}
         return Tile(tuple(_with_values(self.record, {**dict(tile.numbers), **fitted}).items()))
 
     def by(self, task: Task) -> str:
