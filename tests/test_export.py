@@ -5,7 +5,6 @@ import json
 import math
 from datetime import datetime
 
-import jsonschema
 import pytest
 import timings
 from timings import FAIL, call_samples, kernel_samples, measurement, visit_samples
@@ -19,19 +18,6 @@ from hpcmm.report import export
 UTC = "2026-01-02T03:04:05+00:00"
 RUN = {"utc": UTC, "host": "node1", "revision": "abc", "cpu": {"model": 'CPU "A\\B"', "cores": 2}}
 SECONDS = [0.001 * (1 + 0.01 * i) for i in range(7)]
-
-# https://bencher.dev/docs/reference/bencher-metric-format
-METRIC = {
-    "type": "object",
-    "properties": {name: {"type": "number"} for name in ("value", "lower_value", "upper_value")},
-    "required": ["value"],
-    "additionalProperties": False,
-}
-BENCHER = {
-    "type": "object",
-    "patternProperties": {"^.{1,1024}$": {"type": "object", "patternProperties": {"^[a-z0-9-]{1,64}$": METRIC}}},
-    "additionalProperties": False,
-}
 
 
 def rows():
@@ -111,19 +97,6 @@ def test_prometheus_reads_its_format(path, capsys):
     assert when == {datetime.fromisoformat(UTC).timestamp()}
 
 
-def test_bencher_reads_its_format(path, capsys):
-    found = json.loads(exported(path, "bencher", capsys))
-    jsonschema.validate(found, BENCHER)
-    assert len(found) == 2  # not the wrong result
-    product, total = found.values()
-    assert product["latency"]["value"] == pytest.approx(1e9 * SECONDS[3])
-    assert 1e9 * SECONDS[0] < product["latency"]["lower_value"] < product["latency"]["value"]
-    assert product["end-to-end-latency"]["value"] == pytest.approx(2e9 * SECONDS[3])
-    assert product["flops-per-second"]["lower_value"] < product["flops-per-second"]["value"]
-    assert total["bytes-per-second"]["value"] == pytest.approx(1001 * 4 / 0.25)
-    assert "lower_value" not in total["latency"]  # one visit has no interval
-
-
 def test_a_file_is_replaced_whole(path, tmp_path, capsys):
     target = tmp_path / "hpcmm.prom"
     assert main(["export", str(path), "--format", "prometheus", "--output", str(target)]) == 0
@@ -135,8 +108,6 @@ def test_a_file_is_replaced_whole(path, tmp_path, capsys):
 def test_two_machines_in_a_file_are_distinguished(path, tmp_path, capsys):
     other = timings.write(tmp_path / "other.h5", rows(), RUN | {"cpu": {"model": "B", "cores": 4}, "utc": "soon"})
     timings.merge([path, other], tmp_path / "both.h5")
-    found = json.loads(exported(tmp_path / "both.h5", "bencher", capsys))
-    assert len(found) == 4
     (times,) = (
         line for line in exported(tmp_path / "both.h5", "prometheus", capsys).splitlines() if "B, 4 cores" in line and
         line.startswith("hpcmm_passed") and "naive" in line

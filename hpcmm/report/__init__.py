@@ -118,8 +118,8 @@ def _shown(
     for panel in first:
         folder.add("opening", panel.figures)
     folder.draw()
-    if device := hardware.device_table(gpus := page.gpus(analysis.runs(columns))):
-        folder.tabulate("gpu.properties", [device], hardware.device_csv(gpus))
+    if device := hardware.device_table(page.gpus(analysis.runs(columns))):
+        folder.tabulate("gpu.properties", [device], csv_files.written(device.head, device.texts))
     return views, {"opening": first, "device": device}
 
 
@@ -234,14 +234,13 @@ class Folder:
         return undrawn
 
     def tabulate(self, stem: str, shown: Sequence[Table], csv: str, whole: Sequence[Table] = ()) -> None:
-        """Write tables as Markdown, LaTeX and CSV; the Markdown has the ``whole`` tables if they are given.
+        """Write tables as Markdown and CSV; the Markdown has the ``whole`` tables if they are given.
 
         A sweep name has no dot, so tables whose stem has one collide with no sweep.
         """
         if shown:
             self.write(f"tables/{stem}.csv", csv)
             self.write(f"tables/{stem}.md", markup.markdown(whole or shown))
-            self.write(f"tables/{stem}.tex", markup.latex(shown))
 
     def add(self, stem: str, drawn: Iterable[Figure], of: str = "") -> list[Figure]:
         """Queue figures for drawing; ``of`` is the second line of their titles."""

@@ -37,7 +37,7 @@ def written(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     """Return a table as CSV, its texts as cells that no spreadsheet evaluates."""
     file = io.StringIO()
     writer = csv_module.writer(file, lineterminator="\n")
-    writer.writerow(head)
+    writer.writerow(map(csv_cell, head))
     for line in lines:
         writer.writerow(["" if value is None or value != value else csv_cell(value) for value in line])
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""Measured points for other programs: JSON, CSV, Prometheus' text format and Bencher Metric Format."""
+"""Measured points for other programs: JSON, CSV and Prometheus' text format."""
 
 import json
 import math
@@ -24,8 +24,6 @@ GAUGES: dict[str, list[str]] = _TABLES["gauges"]  # of Prometheus: the column of
 UNMEASURED = "hpcmm_unmeasured_points"  # a gauge of the whole file: points of jobs that failed have no row
 LABELS = ("sweep", "operation", "variant", "algorithm", "setting", "dtype", "size", "tile", "memory", "ranks")
 LABELS += ("device", "machine")
-
-NANOSECONDS = 1e9  # in a second; Bencher's measure ``latency`` has this unit
 
 
 def export(columns: Columns, form: str) -> str:
@@ -101,32 +99,8 @@ def _timestamp(utc: str) -> float:
         return math.nan
 
 
-def as_bencher(points: pd.DataFrame, unmeasured: int) -> str:
-    """Return Bencher Metric Format: points that passed, each with its measures."""
-    several = points["machine"].nunique() > 1
-    found = {}
-    for row in analysis.row_dicts(points[points["result"] == "PASS"]):
-        parts = [row["operation"], row["label"], _shape(row), row["dtype"], formats.ranks(row["ranks"]), row["setting"]]
-        name = ", ".join(filter(None, [f"{row['sweep']}: {parts[0]}", *parts[1:], row["machine"] if several else ""]))
-        rate = formats.rate_column(row["operation"])
-        measures = {
-            "latency": _metric(row, "seconds", NANOSECONDS),
-            rate.replace("_", "-"): _metric(row, rate),
-            "end-to-end-latency": _metric(row, "call_seconds", NANOSECONDS),
-        }
-        found[name] = {measure: metric for measure, metric in measures.items() if metric}
-    return json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _metric(row: Mapping, column: str, scale: float = 1.0) -> dict[str, float]:
-    names = {"value": column, "lower_value": column + "_low", "upper_value": column + "_high"}
-    known = {name: scale * row[each] for name, each in names.items() if math.isfinite(row[each])}
-    return known if "value" in known else {}
-
-
 FORMS: dict[str, Callable[[pd.DataFrame, int], str]] = {
     "json": as_json,
     "csv": lambda points, unmeasured: csv_files.csv(analysis.row_dicts(points), tuple(COLUMNS)),
     "prometheus": as_prometheus,
-    "bencher": as_bencher,
 }

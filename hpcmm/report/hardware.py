@@ -7,7 +7,6 @@ from pathlib import Path
 from hpcmm.analysis import occupancy
 from hpcmm.model.quantities import STALLS
 from hpcmm.operations import OPERATIONS
-from hpcmm.report.csv_files import written
 from hpcmm.report.formats import amount, billions, number, percent, ranks, rate_text, size, whole
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.tables import Column, Row, failed, table, text, value
@@ -129,14 +128,6 @@ def device_table(gpus: Sequence[Mapping]) -> Table | None:
         if any(kind[i] for kind in kinds)
     ]
     return Table("GPU", ("Property", *(kind[0] for kind in kinds)), rows) if rows else None
-
-
-def device_csv(gpus: Sequence[Mapping]) -> str:
-    """Return the same properties in plain units as CSV, one row per kind of GPU."""
-    names = ["name", *(key for key, _, _ in DEVICE_ROWS)]
-    lines = list(dict.fromkeys(tuple(str(gpu.get(name, "")) for name in names) for gpu in gpus))
-    known = [i for i in range(len(names)) if any(line[i] for line in lines)]
-    return written([names[i] for i in known], ([line[i] for i in known] for line in lines))
 
 
 def printed(value: object, form: Callable[..., str]) -> str:

@@ -1,11 +1,10 @@
-"""Tables of formatted cells, and their Markdown, LaTeX and plain text."""
+"""Tables of formatted cells, and their Markdown and plain text."""
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpcmm.system.streams import tabulated
-from hpcmm.system.text import RAISED
 
 
 @dataclass(frozen=True)
@@ -102,26 +101,3 @@ def _escaped(text: str) -> str:
     for character in "\\`*_<>[]|":
         text = text.replace(character, "\\" + character)
     return " ".join(text.split())
-
-
-LATEX = str.maketrans(
-    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {character: "\\" + character for character in "&%$#_{}"}
-    | {"†": r"\dag{}"}
-    | {raised: rf"\textsuperscript{{{digit}}}" for digit, raised in enumerate(RAISED)}  # pdflatex has only three
-)
-
-
-def latex(tables: Sequence[Table]) -> str:
-    """Format tables for LaTeX with booktabs, each with its caption; markup in texts is escaped."""
-    parts = []
-    for table in tables:
-        sides = "".join("l" if is_text else "r" for is_text in table.is_text)
-        head, *rows = [
-            " & ".join(text.translate(LATEX) for text in line) + r" \\" for line in (table.head, *table.texts)
-        ]
-        lines = [r"\begin{table}", r"\centering", rf"\caption{{{table.caption.translate(LATEX)}}}"]
-        lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
-        lines += [r"\end{tabular}", r"\end{table}", ""]
-        parts.append("\n".join(lines))
-    return "\n".join(parts)

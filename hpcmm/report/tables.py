@@ -1,4 +1,4 @@
-"""The tables of the report: rounded for Markdown, LaTeX and HTML, with every digit for CSV."""
+"""The tables of the report, rounded for Markdown and HTML."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
