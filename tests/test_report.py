@@ -264,9 +264,7 @@ def test_a_fail_shows_the_wrong_element_and_no_number(built):
     for name in ("seconds", "seconds_low", "flops_per_second", "bytes_per_second", "ratio"):
         assert row[name] == ""
     drawn = [record for chart in Page(html).charts for record in chart["records"]]
-    assert {"tiled_padded 16", "cublas", "divergent", "sequential", "cub"} <= {
-        r["label"] for r in drawn if "label" in r
-    }
+    assert {"cublas", "divergent", "sequential", "cub"} <= {r["label"] for r in drawn if "label" in r}
     assert all(record["rate"] is None for record in drawn if record.get("label") == "naive 8")
 
 
@@ -413,7 +411,7 @@ def test_the_page_says_which_variants_are_deterministic(built):
 def test_each_figure_has_its_rates_and_a_file(built):
     charts = [chart for chart in Page(html_of(built)).charts if "value" in chart["records"][0]]
     rates = {(r["label"], r["n"]): r["rate"] for chart in charts for r in chart["records"] if r["rate"]}
-    assert rates["tiled_padded 16", 64], rates["cublas", 64] == pytest.approx((0.1, 0.4))
+    assert rates["cublas", 128] == pytest.approx(51.2345) and ("cublas", 64) not in rates, "of the largest size"
     drawings = sorted(path.name for path in (built / "figures").iterdir())
     assert drawings == [
         "size-float32-r1-ladder-cuda.svg",
@@ -845,14 +843,11 @@ def test_adjacent_sizes_have_ticks_of_their_own(tmp_path):
     assert json.loads(axis) == [640, 641, 642]
 
 
-def test_two_sizes_are_no_curve_but_bars_of_each(tmp_path):
+def test_two_sizes_are_no_curve_but_bars_of_the_larger(tmp_path):
     rows = [of_rate(product(name, n), rate) for n in (64, 128) for name, rate in (("coalesced", 9.0), ("cublas", 18.0))]
     report.build(timings.write(tmp_path / "timings.h5", {"two": rows}), tmp_path)
-    found = Page(html_of(tmp_path))
-    shown = {
-        a["data-size"]: "hidden" in a for tag, a in found.tags if tag == "figure" and a["data-group"] == "ladder-cuda"
-    }
-    assert shown == {"": False, "64": True}  # the largest first
+    (chart,) = Page(html_of(tmp_path)).charts
+    assert {record["size"] for record in chart["records"]} == {"128"}
     assert [path.name for path in (tmp_path / "figures").glob("two-*")] == ["two-float32-r1-ladder-cuda.svg"]
 
 

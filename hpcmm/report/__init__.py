@@ -246,9 +246,8 @@ class Folder:
         """Queue figures for drawing; ``of`` is the second line of their titles."""
         drawn = list(drawn)
         for figure in drawn:
-            if not figure.size:  # the page can show other sizes; the files have the largest one
-                titles = filter(None, (figure.caption, of))
-                self.stills[f"figures/{stem}-{figure.name}.svg"] = vega.still(figure, list(titles))
+            titles = filter(None, (figure.caption, of))
+            self.stills[f"figures/{stem}-{figure.name}.svg"] = vega.still(figure, list(titles))
         return drawn
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -21,13 +21,8 @@ Row = Mapping[str, Any]
 class Finding:
     """A finding of a sweep."""
 
-    text: str  # about the largest size, or all sizes
+    text: str
     device: str = ""  # the device that it is about; empty for all
-    # By size, the text about that size alone; without sizes that have no text of their own
-    at: Mapping[str, str] = field(default_factory=dict)
-
-
-MOST_SIZES = 16  # sizes of a sweep that the switch of the page offers
 
 
 def first_series(rows: Sequence[Row]) -> list[Row]:

@@ -31,14 +31,14 @@ def words(text: str, note: str = "") -> Cell:
 class Table:
     """A table: caption, column heads, rows of cells.
 
-    ``of_rows`` has size, device and element type of each row, and ``of_columns`` the device of each column, where they
-    have one. The page shows those of a size, device or type alone.
+    ``of_rows`` has device and element type of each row, and ``of_columns`` the device of each column, where they have
+    one. The page shows those of a device or type alone.
     """
 
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    of_rows: Sequence[tuple[str, str, str]] = ()
+    of_rows: Sequence[tuple[str, str]] = ()
     of_columns: Sequence[str] = ()
 
     @property
@@ -50,8 +50,8 @@ class Table:
 
     @property
     def shared(self) -> tuple[list[str], ...]:
-        """The distinct sizes, devices and element types of the rows."""
-        each = zip(*self.of_rows, strict=True) if self.of_rows else ((), (), ())
+        """The distinct devices and element types of the rows."""
+        each = zip(*self.of_rows, strict=True) if self.of_rows else ((), ())
         return tuple(list(dict.fromkeys(values)) for values in each)
 
     @property

@@ -49,7 +49,7 @@ function columnsFor(id, spec, width) {
   return Math.min(3, Math.max(1, Math.floor((width - 170) / widest)));
 }
 
-const choice = {machine: "", type: "", size: "", device: ""};
+const choice = {machine: "", type: "", device: ""};
 
 // The rows of a figure that the switch selects: those of the device, if its rows have one.
 function chosenRows(id) {
@@ -311,7 +311,7 @@ function equip(table) {
   linkDefinitions(table);
 }
 
-// The switch: machine, type, size and device, in sentences, figures and tables together.
+// The switch: machine, type and device, in sentences, figures and tables together.
 function deviceOf(element) {
   return element.dataset.device ?? element.closest("table")?.dataset.device;
 }
@@ -321,15 +321,11 @@ function isOfDevice(element) {
   return !choice.device || !device || device === choice.device;
 }
 
-// The rows of a table that the switch selects. A type or size that the table does not have selects nothing in it.
+// The rows of a table that the switch selects. A type that the table does not have selects nothing in it.
 function selected(rows) {
-  let kept = rows.filter(isOfDevice);
-  for (const [name, wanted] of [["dtype", choice.type], ["size", choice.size]]) {
-    if (wanted && kept.some(row => row.dataset[name] === wanted)) {
-      kept = kept.filter(row => [undefined, wanted].includes(row.dataset[name]));
-    }
-  }
-  return new Set(kept);
+  const kept = rows.filter(isOfDevice);
+  const has = kept.some(row => row.dataset.dtype === choice.type);
+  return new Set(kept.filter(row => !has || [undefined, choice.type].includes(row.dataset.dtype)));
 }
 
 // A row is hidden by the switch or by the words of its filter.
@@ -376,8 +372,7 @@ async function applyChoice() {
     for (const all of grouped(list.children).values()) {
       const of = (each, name) => (!choice[name] || !each.dataset[name] || each.dataset[name] === choice[name]) + 0;
       const fits = each => (!choice.type || !each.dataset.dtype || each.dataset.dtype === choice.type) + 0;
-      const sized = each => (each.dataset.size === (choice.size || "")) + 0;
-      const score = each => 8 * of(each, "machine") + 4 * of(each, "device") + 2 * fits(each) + sized(each);
+      const score = each => 4 * of(each, "machine") + 2 * of(each, "device") + fits(each);
       const best = all.reduce((one, other) => score(other) > score(one) ? other : one);
       showOne(all, each => each === best);
       const id = best.querySelector(".chart")?.dataset.figure;
@@ -385,11 +380,7 @@ async function applyChoice() {
       if (!list.closest(".opening") && others) best.hidden = true;
     }
   }
-  for (const line of inShown(".findings li")) {
-    line.hidden = !isOfDevice(line);
-    line.dataset.text ??= line.textContent;  // about the largest size
-    line.textContent = JSON.parse(line.dataset.at ?? "{}")[choice.size] ?? line.dataset.text;
-  }
+  for (const line of inShown(".findings li")) line.hidden = !isOfDevice(line);
   for (const table of inShown("table.data")) {
     [...table.tHead.rows[0].cells].forEach((head, column) => {
       if (head.dataset.device) for (const row of table.rows) row.cells[column].hidden = !isOfDevice(head);

@@ -20,11 +20,11 @@ from markupsafe import Markup
 from hpcmm import analysis
 from hpcmm.analysis import Summary, limits
 from hpcmm.model.devices import DEVICES
-from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.operations import OPERATIONS
 from hpcmm.report import definitions, drawing, formats, tables
 from hpcmm.report.chapters import why
 from hpcmm.report.chapters.chapter import Chapter
-from hpcmm.report.findings import MOST_SIZES, Finding
+from hpcmm.report.findings import Finding
 from hpcmm.report.markup import Table
 from hpcmm.report.vega import CONFIG, Figure
 from hpcmm.system.text import short_revision, unbroken
@@ -71,24 +71,14 @@ class Choices:
     machines: Mapping[str, str]
     dtypes: Sequence[str]
     devices: Sequence[str]
-    sizes: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, points: pd.DataFrame) -> Choices:
         counts = points["dtype"].value_counts(sort=False)
-        sizes: dict[str, dict[str, float]] = {}
-        for _, series in points.groupby(["sweep", "dtype"], sort=False):
-            known = analysis.by_size(analysis.row_dicts(series[["operation", "flops", "bytes", *dimensions()]]))
-            if 1 < len(known) <= MOST_SIZES:
-                operation = OPERATIONS[series["operation"].iloc[0]]
-                kind = "Products" if operation.metric == "flops" else "Vectors"
-                work = {formats.size(at[0]): at[0][operation.metric] for at in known.values()}
-                sizes.setdefault(kind, {}).update(work)
         return cls(
             formats.machines(points["machine"]),
             sorted(counts.index, key=lambda dtype: -counts[dtype]),
             sorted(points["device"].unique(), key=lambda name: not DEVICES[name].accelerator),
-            {kind: sorted(known, key=known.__getitem__) for kind, known in sizes.items()},
         )
 
 

@@ -10,7 +10,6 @@ from hpcmm import analysis
 from hpcmm.analysis import compare
 from hpcmm.analysis.tidy import MISSING, SHORT
 from hpcmm.model import TEXTBOOK
-from hpcmm.operations import dimensions
 from hpcmm.report.findings import first_series, name_of, quickest
 from hpcmm.report.formats import duration, number, percent, rate_text, size, times, whole
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
@@ -26,8 +25,7 @@ def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Column], lead
     lines = [[cell(row) for cell in columns.values()] for row in rows]
     if not all(isinstance(row, Mapping) for row in rows):
         return Table(caption, tuple(columns), lines)
-    sized = all(name in row for row in rows[:1] for name in dimensions())
-    of_rows = [(size(row) if sized else "", row.get("device", ""), row.get("dtype", "")) for row in rows]
+    of_rows = [(row.get("device", ""), row.get("dtype", "")) for row in rows]
     return Table(caption, tuple(columns), grouped(lines, leading), of_rows)
 
 

@@ -54,12 +54,10 @@ class Figure:
     columns: Mapping[str, list]  # the data, columns of equal length
     spec: Spec  # the Vega-Lite specification, without data and configuration
     shown: Mapping[str, str]  # the columns in the table of values, with their titles
-    # dtype, device, size: the only value in the figure; empty if there are several. ``size`` is also empty for the
-    # figure that is shown first.
+    # dtype, device: the only value in the figure; empty if there are several
     dtype: str = ""
     device: str = ""
-    size: str = ""
-    group: str = ""  # figures of one group answer one question, each at another size; empty for ``name``
+    group: str = ""  # of the figures of one group the page shows one; empty for ``name``
     machine: str = ""
 
     @property

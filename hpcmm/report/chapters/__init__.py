@@ -27,8 +27,8 @@ from hpcmm.report.chapters import (
     transfers,
     why,
 )
-from hpcmm.report.chapters.chapter import Answer, Chapter
-from hpcmm.report.findings import MOST_SIZES, Finding, disturbances, failures, first_series
+from hpcmm.report.chapters.chapter import Chapter
+from hpcmm.report.findings import Finding, disturbances, failures, first_series
 from hpcmm.report.vega import Figure, Style
 
 CHAPTERS = {
@@ -132,15 +132,6 @@ def what_to_see(rows: Sequence[Mapping[str, Any]], chapter: str = "") -> list[Fi
         for device in DEVICES if answer.each_device else [""]:
             here = [row for row in points[answer.of] if device in ("", row["device"])]
             if here:
-                found.append(_finding(answer, here, device))
+                found.append(Finding(answer.sentence(here), device))
     found.append(Finding(disturbances(timed)))
     return [each for each in found if each.text]
-
-
-def _finding(answer: Answer, rows: Sequence[Mapping[str, Any]], device: str) -> Finding:
-    """Return the sentence about some rows, and that about each size if it describes only the largest one."""
-    text, sizes = answer.sentence(rows), analysis.by_size(rows)
-    if not text or not answer.each_size or not 1 < len(sizes) <= MOST_SIZES:
-        return Finding(text, device)
-    at = {formats.size(here[0]): answer.sentence(here) for here in sizes.values()}
-    return Finding(text, device, {size: other for size, other in at.items() if other and other != text})

@@ -20,14 +20,12 @@ class Answer(NamedTuple):
     """A function that answers the question in a sentence, from points of a sweep that passed.
 
     ``of`` names the points: ``"right"``, also those without a time of the kernel alone; ``"timed"``; ``"rungs"``, not
-    distributed by an algorithm; ``"series"``, of one type and setting. ``each_device`` asks it for each device,
-    ``each_size`` also for each size.
+    distributed by an algorithm; ``"series"``, of one type and setting. ``each_device`` asks it for each device.
     """
 
     sentence: Callable[[Sequence[Row]], str]
     of: Literal["right", "timed", "rungs", "series"] = "series"
     each_device: bool = False
-    each_size: bool = False
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from hpcmm.report.tables import Column, Row
 from hpcmm.report.vega import BESIDE, PALETTE, Figure, Spec, Style
 
 OTHERS = "others:"  # the label between the climb and the other rungs
-MOST_LADDERS = 8  # sizes of one ladder that can be chosen
 NARROW = "width < 300"  # a plot, as on a phone: beside a bar stands the factor alone
 LEAST_BRANCHES = 3  # that have a figure of their own
 
@@ -28,25 +27,20 @@ def ladders(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     """Draw the climb: the rungs from the first to the fastest, each the counterpart of the next, then all others.
 
     A bar is the speed relative to the library. Rungs in another arithmetic and libraries have other marks. Lessons that
-    branch off the climb are in a second figure, each relative to its counterpart. The largest size is shown first; each
-    of the others is a figure that the page can show instead. Where no rung has a ratio, the bars are rates.
+    branch off the climb are in a second figure, each relative to its counterpart. Where no rung has a ratio, the bars
+    are rates. All are of the largest size.
     """
     for (device,), points in analysis.grouped(series.rows, "device").items():
-        first, sizes = formats.size(analysis.largest(points)[0]), list(analysis.by_size(points).values())
-        for here in sorted(formats.spread(sizes, MOST_LADDERS), key=lambda each: formats.size(each[0]) != first):
-            # the fastest tile represents the rung; a wrong one does only if all are wrong
-            rungs: dict[tuple, Row] = {}
-            for row in findings.fastest_first(here):
-                rungs.setdefault((row["variant"], row["algorithm"], row["memory"]), row)
-            shown = sorted(rungs.values(), key=lambda row: row["place"])
-            exchanging = [row for row in shown if row["algorithm"] != TEXTBOOK]
-            if exchanging:  # the kernel of TEXTBOOK exchanges nothing
-                shown = [row for row in exchanging if row["result"] != "PASS" or row["seconds"] > 0]
-            for figure in _climb(series, shown):
-                size = formats.size(here[0])
-                name = f"{figure.name}-{device}"
-                figure = replace(figure, dtype=series.dtype, device=device, name=name)
-                yield figure if size == first else replace(figure, name=f"{name}-at-{size}", size=size, group=name)
+        # the fastest tile represents the rung; a wrong one does only if all are wrong
+        rungs: dict[tuple, Row] = {}
+        for row in findings.fastest_first(analysis.largest(points)):
+            rungs.setdefault((row["variant"], row["algorithm"], row["memory"]), row)
+        shown = sorted(rungs.values(), key=lambda row: row["place"])
+        exchanging = [row for row in shown if row["algorithm"] != TEXTBOOK]
+        if exchanging:  # the kernel of TEXTBOOK exchanges nothing
+            shown = [row for row in exchanging if row["result"] != "PASS" or row["seconds"] > 0]
+        for figure in _climb(series, shown):
+            yield replace(figure, dtype=series.dtype, device=device, name=f"{figure.name}-{device}")
 
 
 def _climb(series: Series, rows: Sequence[Row]) -> Iterator[Figure]:
@@ -299,6 +293,6 @@ TABLE = Tabulated(
 CHAPTER = chapter(
     "ladder",
     figures=(ladders,),
-    answers=(Answer(best, each_device=True, each_size=True), Answer(order, each_device=True, each_size=True)),
+    answers=(Answer(best, each_device=True), Answer(order, each_device=True)),
     tables=(TABLE,),
 )

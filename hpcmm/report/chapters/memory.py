@@ -91,5 +91,5 @@ def pitch(rows: Sequence[Row]) -> str:
 CHAPTER = chapter(
     "memory",
     figures=(pitch_gain, rate_against_size, ladders),
-    answers=(Answer(best, each_device=True, each_size=True), Answer(reach, each_device=True), Answer(pitch)),
+    answers=(Answer(best, each_device=True), Answer(reach, each_device=True), Answer(pitch)),
 )

@@ -289,8 +289,8 @@ CHAPTER = chapter(
     "ranks",
     figures=(ladders,),
     answers=(
-        Answer(algorithms, "right", each_size=True),
-        Answer(over_library, "timed", each_size=True),
-        Answer(ranks, "timed", each_size=True),
+        Answer(algorithms, "right"),
+        Answer(over_library, "timed"),
+        Answer(ranks, "timed"),
     ),
 )

@@ -35,9 +35,9 @@ CHAPTER = chapter(
     "reductions",
     figures=(rate_against_size, ladders),
     answers=(
-        Answer(best, each_device=True, each_size=True),
+        Answer(best, each_device=True),
         Answer(reach, each_device=True),
-        Answer(order, each_device=True, each_size=True),
+        Answer(order, each_device=True),
         Answer(over_sizes, "rungs", each_device=True),
     ),
 )

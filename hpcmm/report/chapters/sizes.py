@@ -231,8 +231,7 @@ def size_table(series: Series, most: int | None = None) -> Table:
         lines.append([of_size(at[0]), *known])
     caption = "; ".join(filter(None, (f"{unit.name}, {conditions(series)}{which}", libraries(series.rows))))
     head = (size_title(series.rows), *(row["label"] for row in labels))
-    of_rows = [(line[0].text, "", "") for line in lines]
-    return Table(marked_caption(caption, points), head, lines, of_rows, ("", *(row["device"] for row in labels)))
+    return Table(marked_caption(caption, points), head, lines, (), ("", *(row["device"] for row in labels)))
 
 
 def _rate_cell(row: Row, unit: RateUnit) -> Cell:
@@ -323,7 +322,7 @@ CHAPTER = chapter(
     "sizes",
     figures=(map_of_shapes, ratio_against_size, rate_against_size, ladders),
     answers=(
-        Answer(best, each_device=True, each_size=True),
+        Answer(best, each_device=True),
         Answer(over_sizes, "rungs", each_device=True),
         Answer(shapes),
     ),

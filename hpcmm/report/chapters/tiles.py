@@ -108,6 +108,4 @@ def _spread(ratios: Sequence[Ratio]) -> str:
     return f"{formats.times(median(values))} ({ends})"
 
 
-CHAPTER = chapter(
-    "tiles", figures=(tile_map, rate_against_size, ladders), answers=(Answer(tiles, each_size=True), Answer(remainders))
-)
+CHAPTER = chapter("tiles", figures=(tile_map, rate_against_size, ladders), answers=(Answer(tiles), Answer(remainders)))

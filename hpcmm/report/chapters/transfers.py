@@ -182,7 +182,7 @@ def host_memory(rows: Sequence[Row]) -> str:
 CHAPTER = chapter(
     "transfers",
     figures=(calls, rate_against_size, ladders),
-    answers=(Answer(host_memory, each_size=True),),
+    answers=(Answer(host_memory),),
     tables=(
         Tabulated("phases", lambda series, whole: analysis.phases(series.rows), phase_table),
         Tabulated("activities", lambda series, whole: whole.activities.get(series.key, ()), activity_table),
