@@ -29,7 +29,7 @@ WITH_GPU = {
     "mistakes": ["hpcmm bench wrong.cu endless.cu tiled.cu --sizes 512"],
     "tune": ["hpcmm bench tiled.cu --tune TILE=8,16,32,64 --sizes 2048"],
     "python": ["hpcmm bench triton_tile.py numba_product.py cuda_core.py --sizes 2048"],
-    "code": ["hpcmm bench tiled.cu --sass tiled.sass --profile --sizes 2048"],
+    "code": ["hpcmm bench tiled.cu --profile --sizes 2048"],
     "sanitize": ["hpcmm bench racy.cu beyond.cu --sanitize --sizes 512"],
     "check": ["hpcmm check --config backends=cuda --directory check --html check.html"],
 }

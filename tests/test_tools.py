@@ -2,23 +2,21 @@
 
 import dataclasses
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import timings
 
-from hpcmm import analysis, backends, store
-from hpcmm.bench import disassembly, profiling, sanitizing, tools
+from hpcmm import analysis, store
+from hpcmm.bench import profiling, sanitizing, tools
 from hpcmm.cli.main import main
-from hpcmm.model import DeviceError, Task, Verdict
+from hpcmm.model import Verdict
 from hpcmm.model.measurement import Point, Profile
 from hpcmm.operations import MATMUL
 from hpcmm.report import bench as benched
 
 OUTPUTS = Path(__file__).with_name("tools")
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
-LISTING = (OUTPUTS / "tiled.sass").read_text()
 
 
 # --- compute-sanitizer ---------------------------------------------------------------------------------------------
@@ -78,62 +76,6 @@ def test_the_lines_of_sanitizers():
     )
 
 
-# --- nvdisasm ------------------------------------------------------------------------------------------------------
-
-
-def test_instructions_are_counted_by_class_without_the_padding():
-    (name, found), *others = disassembly.mixes(LISTING).items()
-    assert name == "matmul" and not others
-    code = LISTING.partition("/*07a0*/")[0]  # the endless loop after EXIT
-    assert found.whole.total() == len(re.findall(r"^ +/\*\w+\*/", code, re.MULTILINE))
-    opcodes = re.findall(r"/\*\w+\*/ +(?:@\S+ )?(\w+)", code)
-    assert found.whole["float32"] == sum(each in ("FFMA", "FMUL", "FSETP") for each in opcodes)
-    assert found.whole["global load"] == opcodes.count("LDG") == 3
-    assert found.whole["shared store"] == opcodes.count("STS") == 2
-    assert found.whole["other"] == 0
-
-
-def test_the_inner_loop_is_that_of_the_products():
-    """Its 16 products per tile are unrolled; the loop of one element of C has two loads and two stores."""
-    loop = disassembly.mixes(LISTING)["matmul"].loop
-    assert (loop["float32"], loop["global load"], loop["shared store"]) == (16, 2, 2)
-    assert loop["global store"] == 0
-
-
-def test_the_innermost_of_nested_loops_counts():
-    lines = ["f:", ".text.f:", ".L_x_0:", "/*0000*/ IADD3 R1, R1, 1 ;", ".L_x_1:", "/*0010*/ FFMA R2, R2, R2, R2 ;"]
-    lines += ["/*0020*/ @P0 BRA `(.L_x_1) ;", "/*0030*/ @!UP1 BRA `(.L_x_0) ;", "/*0040*/ EXIT ;"]
-    found = disassembly.mixes("\n".join(lines))["f"]
-    assert found.whole == Counter({"control": 3, "integer": 1, "float32": 1})
-    assert found.loop == Counter({"float32": 1, "control": 1})
-
-
-def test_code_without_a_loop():
-    found = disassembly.mixes(".text.f:\n/*0000*/ DFMA R2, R2, R2, R2 ;\n/*0010*/ EXIT ;\n")["f"]
-    assert found.whole == Counter({"float64": 1, "control": 1}) and not found.loop
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("HGMMA.64x128x8.F32.TF32", "tensor"), ("DMMA.8x8x4", "tensor"), ("UTMALDG.2D", "asynchronous copy"),
-        ("LDGSTS.E.BYPASS.128", "asynchronous copy"), ("LDSM.16.M88.4", "shared load"), ("LDL.128", "local memory"),
-        ("ATOMS.ADD", "shared store"), ("RED.E.ADD.F32", "global store"), ("F2FP.BF16.F32.PACK_AB", "conversion"),
-        ("UIADD3.X", "integer"), ("IMAD.MOV.U32", "move"), ("BAR.SYNC.DEFER_BLOCKING", "control"), ("NONE", "other"),
-    ],
-)  # fmt: skip
-def test_classes_of_instructions(name, kind):
-    assert disassembly.class_of(name) == kind
-
-
-def test_the_table_of_instructions():
-    found = disassembly.mixes(LISTING)["matmul"]
-    rows = [{"kernel": "tiled.cu TILE=16 float32", "whole": dict(found.whole), "loop": dict(found.loop)}]
-    head, _, *lines = benched.instruction_table(rows).strip().splitlines()
-    assert head.split("  ")[0] == "instructions" and "inner loop" in head
-    assert lines[-1].split() == ["all", str(found.whole.total()), str(found.loop.total())]
-
-
 # --- Nsight Compute ------------------------------------------------------------------------------------------------
 
 
@@ -164,9 +106,9 @@ def test_the_counters_of_kernels_are_shown_and_missing_ones_are_explained(tmp_pa
 # --- programs that are not installed -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [sanitizing, profiling, disassembly], ids=lambda module: module.PROGRAM)
+@pytest.mark.parametrize("module", [sanitizing, profiling], ids=lambda module: module.PROGRAM)
 def test_a_program_that_is_missing_is_named_before_anything_runs(module, monkeypatch, capsys, forgotten):
-    option = {"compute-sanitizer": ["--sanitize"], "ncu": ["--profile"], "nvdisasm": ["--sass", "-"]}[module.PROGRAM]
+    option = {"compute-sanitizer": ["--sanitize"], "ncu": ["--profile"]}[module.PROGRAM]
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(tools, "PLACES", ())
     assert main(["bench", str(EXAMPLES / "tiled.cu"), *option]) == 1
@@ -174,15 +116,7 @@ def test_a_program_that_is_missing_is_named_before_anything_runs(module, monkeyp
     assert errors == f"hpcmm: error: {option[0]}: {module.NOT_INSTALLED}\n" and not output
 
 
-def test_a_file_that_is_no_machine_code(tmp_path):
-    if tools.find(disassembly.PROGRAM) is None:
-        pytest.skip(disassembly.NOT_INSTALLED)
-    (tmp_path / "a.cubin").write_text("none")
-    with pytest.raises(DeviceError, match=r"a\.cubin"):
-        disassembly.disassemble(tmp_path / "a.cubin")
-
-
-@pytest.mark.parametrize("option", ["--sanitize", "--profile", "--sass=-"])
+@pytest.mark.parametrize("option", ["--sanitize", "--profile"])
 def test_these_options_are_for_cuda_sources_on_a_gpu(option, capsys, forgotten):
     for more, message in (
         ([str(EXAMPLES / "by_rows.c")], "by_rows.c is not a CUDA source"),
@@ -191,19 +125,6 @@ def test_these_options_are_for_cuda_sources_on_a_gpu(option, capsys, forgotten):
         with pytest.raises(SystemExit) as end:
             main(["bench", *more, option])
         assert end.value.code == 2 and message in " ".join(capsys.readouterr().err.split())
-
-
-# --- on a GPU ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.gpu
-def test_the_machine_code_of_a_rung_is_that_which_runs(gpu):
-    """Both compilations agree on the number of registers; the listing has the products of the kernel."""
-    if tools.find(disassembly.PROGRAM) is None:
-        pytest.skip(disassembly.NOT_INSTALLED)
-    task = Task(MATMUL, MATMUL.variant("naive"), (64, 64, 64), "float32", MATMUL.scalars, tile=16)
-    listing = disassembly.disassemble(backends.machine_code(task))
-    assert disassembly.mixes(listing)["matmul"].loop["float32"] >= 1
 
 
 # --- the page for kernel writers -----------------------------------------------------------------------------------

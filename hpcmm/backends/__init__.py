@@ -54,9 +54,3 @@ def open_backend(device: str, threads: int, local_rank: int, share_gpu: bool) ->
     from hpcmm.backends.cuda.device import CudaBackend
 
     return CudaBackend(local_rank % gpus)
-
-
-def machine_code(task: Task) -> Path:
-    from hpcmm.backends.cuda.compile import machine_code
-
-    return machine_code(replace(task, multiprocessors=presence.multiprocessors()), presence.capability())

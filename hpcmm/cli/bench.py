@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import backends, kernels, store
-from hpcmm.bench import adoption, disassembly, profiling, sanitizing, tools, verdicts
+from hpcmm.bench import adoption, profiling, sanitizing, tools, verdicts
 from hpcmm.bench.on_host import verify
 from hpcmm.cli.searching import (
     VERIFYING,
     bits_on_host,
-    disassembled,
     hint,
     is_cuda,
     races,
@@ -135,7 +134,7 @@ def adopt(arguments: argparse.Namespace) -> int:
 
 def require_tools(arguments: argparse.Namespace, chosen: Chosen) -> None:
     """Raise an error if an option needs a program that is not installed, or kernels that are not CUDA sources."""
-    needed = {"--sanitize": sanitizing, "--profile": profiling, "--sass": disassembly}
+    needed = {"--sanitize": sanitizing, "--profile": profiling}
     for option, module in needed.items():
         if not getattr(arguments, option[2:]):
             continue
@@ -169,9 +168,6 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, first: trial.Visit) 
         found["sanitizers"] = sanitized(chosen)
         for report in found["sanitizers"]:
             output.say(benched.sanitizer_line(report))
-    if arguments.sass and right:
-        found["instructions"] = disassembled(arguments, chosen, right)
-        output.say(benched.instruction_table(found["instructions"]))
     if right:
         chosen, said = at_own_speed(chosen, right, slowest)
         if said:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import itertools
@@ -11,12 +10,11 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent import futures
-from pathlib import Path
 from typing import Any
 
-from hpcmm import backends, kernels, store
+from hpcmm import backends, kernels
 from hpcmm.backends.cpu import searches
-from hpcmm.bench import disassembly, hints, sanitizing, tools, verdicts
+from hpcmm.bench import hints, sanitizing, tools, verdicts
 from hpcmm.bench.on_host import Found, hint_of, same_bits, verify
 from hpcmm.bench.same_bits import columns_of
 from hpcmm.cli.selection import SMS_ON_HOST, Chosen, config_of, verifying_sweeps
@@ -114,25 +112,6 @@ def sanitized(chosen: Chosen) -> list[dict[str, Any]]:
         sweeps = verifying_sweeps(dataclasses.replace(chosen, kernels={name: variant}))
         reports = trial.sanitized(config_of(chosen, [name], VERIFYING, sweeps), tools.find(sanitizing.PROGRAM))
         found += [{"kernel": variant.name, **dataclasses.asdict(each)} for each in reports]
-    return found
-
-
-def disassembled(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
-    """Write the machine code of the kernels with these names, and return its numbers of instructions."""
-    texts, found = [], []
-    own = [chosen.kernels[name] for name in right]
-    for variant, dtype in itertools.product(own, chosen.dtypes):
-        for tile in variant.tiles or (0,):
-            task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile)
-            listing = disassembly.disassemble(backends.machine_code(task))
-            title = " ".join([variant.name, *([f"TILE={tile}"] if tile else []), dtype])
-            texts.append(f"// {title}\n{listing}")
-            for name, mix in disassembly.mixes(listing).items():
-                found.append({"kernel": title, "function": name, "whole": dict(mix.whole), "loop": dict(mix.loop)})
-    if arguments.sass == "-":
-        print("\n".join(texts), file=sys.stderr if arguments.json else sys.stdout)
-    else:
-        store.write_text(Path(arguments.sass), "\n".join(texts))
     return found
 
 

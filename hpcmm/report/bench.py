@@ -155,17 +155,6 @@ def sanitizer_line(found: Mapping[str, Any]) -> str:
     return f"{found['kernel']}: {found['tool']}: {verdict}"
 
 
-def instruction_table(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return the numbers of instructions by class, of each function and of its inner loop."""
-    parts = [each[part] for each in found for part in ("whole", "loop")]
-    names = dict.fromkeys(name for counts in parts for name in counts)
-    order = sorted(names, key=lambda name: -sum(counts.get(name, 0) for counts in parts))
-    rows = [[name, *(counts.get(name, "") for counts in parts)] for name in order]
-    rows.append(["all", *(sum(counts.values()) for counts in parts)])
-    head = ["instructions", *(title for each in found for title in (each["kernel"], "inner loop"))]
-    return f"\n{tabulated(head, rows, 1, [True] * len(head))}"
-
-
 def profiles(columns: analysis.Columns) -> list[dict[str, Any]]:
     """Return the counters of Nsight Compute, by kernel; NaN becomes None."""
     return [

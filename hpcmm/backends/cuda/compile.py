@@ -74,10 +74,6 @@ def toolkit_headers() -> tuple[str, ...]:
     return tuple(f"-I{folder}" for folder in dict.fromkeys(folders))
 
 
-def machine_code(task: Task, capability: str) -> Path:
-    return cubin(task.operation, task.variant, tuple(task.macros.items()), capability)
-
-
 def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...], capability: str) -> Path:
     """Return the compiled file of a variant in CuPy's cache folder; compile it if it is missing.
 

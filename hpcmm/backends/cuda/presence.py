@@ -8,7 +8,6 @@ import importlib.util
 from hpcmm.model import DeviceError
 
 MULTIPROCESSORS = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
 
 def count() -> int:
@@ -34,21 +33,13 @@ def memory() -> int:
     return min(sizes, default=0)
 
 
-def capability() -> str:
-    """Return the compute capability of the first GPU, such as ``"90"``."""
-    if count() == 0:
-        raise DeviceError("CUDA shows no GPU here")
-    return "".join(str(attribute(part)) for part in CAPABILITY)
-
-
 def multiprocessors() -> int:
-    return attribute(MULTIPROCESSORS) if count() else 0
-
-
-def attribute(which: int) -> int:
-    driver, device, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
-    driver.cuDeviceGet(ctypes.byref(device), 0)
-    driver.cuDeviceGetAttribute(ctypes.byref(number), which, device)
+    """Return the SM count of the first GPU; 0 without a GPU."""
+    device, number = ctypes.c_int(), ctypes.c_int()
+    if count():
+        driver = ctypes.CDLL("libcuda.so.1")
+        driver.cuDeviceGet(ctypes.byref(device), 0)
+        driver.cuDeviceGetAttribute(ctypes.byref(number), MULTIPROCESSORS, device)
     return number.value
 
 
