@@ -271,19 +271,6 @@ def test_every_sweep_of_the_config_has_findings(modelled):
         assert bool(sentences) != levels and not [text for text in sentences if "nan" in text], sweep
 
 
-def test_algorithms_are_compared_with_scatter():
-    rows = []
-    for algorithm, call, seconds, textbook in (("staged", True, 0.5, 10.0), ("ring", False, 2.0, 1.0)):
-        point = Point("matmul", "cublas", (8, 8, 8), "float32", 4, {"alpha": 1.0, "beta": 0.0}, algorithm)
-        for name, time in ((algorithm, seconds), ("scatter", textbook)):
-            samples = timings.call_samples([[{"total": time}]] * 7) if call else kernel_samples([time] * 7)
-            samples = timings.in_visits(samples)
-            rows.append(measurement(point, samples=samples, algorithm=name))
-    expected = "End-to-end speedup over scatter with the same variant (float32, 8, 4 ranks): cublas staged 20.0×. "
-    expected += "Speed relative to the local kernels of scatter, which exchange nothing (float32, 8, 4 ranks): "
-    assert about(seen(*rows), "speedup over scatter") == expected + "cublas ring 0.500×."
-
-
 def test_products_over_ranks_are_compared_with_the_library():
     took = [
         *(("cublas", "cublasmp", 4, 4.0), ("cublas", "resident", 4, 5.0), ("cublas", "ring", 4, 8.0)),

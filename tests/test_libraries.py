@@ -13,7 +13,7 @@ from hpcmm import analysis
 from hpcmm.analysis import libraries, scaling, why
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import chapters, formats, headlines, opening, page, tables, vega
+from hpcmm.report import chapters, formats, headlines, opening, page, tables
 from hpcmm.report.ratio import Ratio
 
 MATMUL, SUM = OPERATIONS["matmul"], OPERATIONS["sum"]
@@ -127,7 +127,7 @@ def test_every_ratio_of_two_points_names_both_arithmetics_if_they_differ():
     (series,) = analysis.series(measured(*beside({"naive": 4.0, "tensor_core": 0.5})))
     shown = [cell for row in chapters.ladder.ladder_table(series).rows for cell in row if "against" in cell.text]
     assert [cell.text for cell in shown] == ["2.00× (three TF32 products against float32)"]
-    (ladder,) = chapters.figures_of(series, vega.styles(series.rows), "ladder")
+    (ladder,) = chapters.figures_of(series, "ladder")
     assert "2.00× (three TF32 products)" in ladder.columns["text"] and "float32" in ladder.caption
 
 
@@ -202,9 +202,8 @@ def test_headlines_begin_with_float32_at_the_largest_size():
 
 def panels_of(frame):
     series = list(analysis.series(frame))
-    styles = {each.sweep: vega.styles(each.rows) for each in series}
     known = why.Known({}, {})
-    return {each.title: each for each in opening.panels(frame, series, scaling.speedups(frame), styles, known)}
+    return {each.title: each for each in opening.panels(frame, series, scaling.speedups(frame), known)}
 
 
 def test_the_first_screen_answers_and_noise_withholds_all():

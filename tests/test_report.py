@@ -323,7 +323,7 @@ def test_the_caption_names_algorithms_with_overlapping_phases(tmp_path):
     ):
         path = timings.write(tmp_path / "timings.h5", {"one": [measurement(point, samples=call_samples(call))]})
         (series,) = analysis.series(analysis.measurements(store.read(path)))
-        assert [each.caption for each in transfers.calls(series, {})] == [
+        assert [each.caption for each in transfers.calls(series)] == [
             f"End-to-end time on the GPU by phase at 64, float32{tail}"
         ]
 
@@ -475,12 +475,12 @@ def test_a_map_has_a_point_for_each_of_many_shapes_with_the_lead_over_the_faster
         for contender, time in ((v, own), ("cublas", 9e-4))
     ]
     (series,) = analysis.series(analysis.measurements(store.read(timings.write(tmp_path / "t.h5", {"atlas": rows}))))
-    (drawn,) = sizes.map_of_shapes(series, {})
+    (drawn,) = sizes.map_of_shapes(series)
     assert drawn.columns["lead"] == [pytest.approx(0.8)] * sizes.MANY and set(drawn.columns["label"]) == {"best"}
     found = {(round(side**2), k) for side, k in zip(drawn.columns["side"], drawn.columns["k"], strict=True)}
     assert len(found) == sizes.MANY and "over the faster of cublas and cublaslt" in drawn.caption
     (fewer,) = analysis.series(analysis.measurements(store.read(timings.write(tmp_path / "u.h5", {"atlas": rows[4:]}))))
-    assert not list(sizes.map_of_shapes(fewer, {}))
+    assert not list(sizes.map_of_shapes(fewer))
 
 
 def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
@@ -495,7 +495,7 @@ def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
         for tile in tiles
     ]
     (series,) = analysis.series(analysis.measurements(timings.columns({"size": rows})))
-    (drawn,) = sizes.rate_against_size(series, vega.styles(series.rows))
+    (drawn,) = sizes.rate_against_size(series)
     chart = drawn.spec
     encodings = [layer["encoding"] for layer in chart["layer"]]
     (shape,) = [e["shape"]["scale"] for e in encodings if "shape" in e]
@@ -802,35 +802,6 @@ def test_predictions_are_of_the_kernel_or_end_to_end(tmp_path):
     assert [(line[1], line[2]) for line in lines if line[1]] == named
     with (tmp_path / "tables" / "size.predictions.csv").open() as file:
         assert {(row["label"], row["of"]) for row in csv.DictReader(file)} == set(named)
-    (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "predicted" in chart["records"][0]]
-    assert {each["label"] for each in chart["records"]} == {"cublas staged, end to end", "cublas resident"}
-
-
-def test_a_label_has_the_same_style_in_all_figures_of_a_sweep(tmp_path):
-    rows = []
-    for ranks in (1, 2, 4):
-        for algorithm in ("staged", "resident", "ring", "summa"):  # the scaling figure shows the fastest only
-            point = Point("matmul", "cublas", (64,) * 3, "float32", ranks, MATMUL, algorithm)
-            phases = {"upload": 1.0, "kernel": 2.0, "download": 1.0, "total": 4.0}
-            samples = (
-                call_samples([[phases] * ranks] * 6) if algorithm == "staged" else kernel_samples([[8.0] * ranks] * 6)
-            )
-            rows += [measurement(point, samples=samples, algorithm=each) for each in (algorithm, TEXTBOOK)]
-    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
-    looks, drawn = {}, 0
-    for chart in Page(html_of(tmp_path)).charts:
-        encodings = [layer["encoding"] for layer in chart["layer"]]
-        for channel in ("color", "shape"):
-            scales = [e[channel]["scale"] for e in encodings if e.get(channel, {}).get("field") in ("label", "series")]
-            drawn += bool(scales)
-            for scale in scales:
-                for label, look in zip(scale["domain"], scale["range"], strict=True):
-                    looks.setdefault((label.removesuffix(", end to end"), channel), set()).add(look)
-    assert drawn >= 2 * 2, "scaling and predictions"
-    assert {label for label, _ in looks} == {f"cublas {each}" for each in ("staged", "resident", "ring", "summa")}
-    assert {label: look for label, look in looks.items() if len(look) > 1} == {}
-    colours = [look for (_, channel), look in looks.items() if channel == "color"]
-    assert len(set.union(*colours)) == 4, "each algorithm has its own"
 
 
 def test_adjacent_sizes_have_ticks_of_their_own(tmp_path):

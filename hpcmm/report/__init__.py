@@ -26,7 +26,7 @@ from hpcmm.report.chapters.chapter import TEXTS, Experiment, chapter
 from hpcmm.report.findings import Finding
 from hpcmm.report.markup import Table
 from hpcmm.report.page import Panel, View
-from hpcmm.report.vega import Figure, Style
+from hpcmm.report.vega import Figure
 from hpcmm.system.text import printable
 
 MOST_SIZES = 32  # of a table on the page; the Markdown file has all
@@ -114,7 +114,7 @@ def _shown(
         _add_views(views, columns, frame, whole, folder)
         added = [figure for draw in own for figure in folder.add("extension", draw(frame))]
         views[OWN.id] += _by_type("extension", "Own figures", added)
-    first = opening.panels(frame, every, whole.scaling, {sweep.name: sweep.styles for sweep in sweeps}, whole.known)
+    first = opening.panels(frame, every, whole.scaling, whole.known)
     for panel in first:
         folder.add("opening", panel.figures)
     folder.draw()
@@ -165,19 +165,18 @@ def _add_views(
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep, split into series, with its chapter and the styles of its labels."""
+    """A sweep, split into series, with its chapter."""
 
     name: str
     title: str
     series: Sequence[Series]
     rows: Sequence[Mapping[str, Any]]
     chapter: str
-    styles: Mapping[str, Style]
 
     @classmethod
     def of(cls, name: str, series: Sequence[Series]) -> Sweep:
         rows = [row for each in series for row in each.rows]
-        return cls(name, chapters.title_of(name, rows[0]), series, rows, chapters.chapter_of(rows), vega.styles(rows))
+        return cls(name, chapters.title_of(name, rows[0]), series, rows, chapters.chapter_of(rows))
 
     @property
     def stem(self) -> str:
@@ -257,7 +256,7 @@ def _figures(sweep: Sweep, folder: Folder) -> list[list[Figure]]:
         earlier = sum((other.dtype, other.ranks) == (series.dtype, series.ranks) for other in sweep.series[:i])
         number = f"-{earlier + 1}" if earlier else ""
         stem = f"{sweep.stem}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
-        own = chapters.figures_of(series, sweep.styles, sweep.chapter)
+        own = chapters.figures_of(series, sweep.chapter)
         drawn.append(folder.add(stem, own, f"{sweep.name}: {formats.conditions(series)}"))
     return drawn
 
@@ -273,9 +272,8 @@ def _sweep(
         folder.tabulate(f"{sweep.stem}.{kind}", [make(rows)], csv_files.of_kind(kind, rows))
         for (dtype,), own in analysis.grouped(rows, "dtype").items():
             scaled.setdefault(dtype, []).append(make(own))
-    gains, predicted = (rows[rows["sweep"] == sweep.name] for rows in (whole.scaling, whole.predictions))
-    efficiencies = folder.add(sweep.stem, ranks.scalings(gains, sweep.styles), sweep.name)
-    models = folder.add(sweep.stem, ranks.predictions(predicted, sweep.styles), sweep.name)
+    gains = whole.scaling[whole.scaling["sweep"] == sweep.name]
+    efficiencies = folder.add(sweep.stem, ranks.scalings(gains), sweep.name)
     distributed = sweep.chapter == ranks.CHAPTER.id
     panels = {}
     for dtype in dict.fromkeys(series.dtype for series in sweep.series):
@@ -291,8 +289,6 @@ def _sweep(
     yield sweep.chapter, sweep.view(panels)
     if scaled and not distributed:
         yield "ranks", sweep.view(_panels(efficiencies, scaled), "over ranks")
-    if models:
-        yield "ranks", sweep.view(_panels(models), "predicted")
     of_one_size = len(analysis.by_size(sweep.rows)) == 1
     if sweep.chapter == ladder.CHAPTER.id or (sweep.chapter == reductions.CHAPTER.id and of_one_size):
         explained = {series.dtype: analysis_why.steps(series.rows, whole.known) for series in sweep.series}

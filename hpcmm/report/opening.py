@@ -1,7 +1,7 @@
 """The first screen of the page: the fastest rung in sentences, beside the library over sizes, and over ranks."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from hpcmm.report.chapters import ranks
 from hpcmm.report.chapters.sizes import ratio_against_size
 from hpcmm.report.chapters.why import clause
 from hpcmm.report.headlines import Headline, by_size, headlines, noises
-from hpcmm.report.vega import Figure, Style
+from hpcmm.report.vega import Figure
 
 HEIGHT = 190  # of a figure; two of them, each with a sentence, fit on one screen beside the first answer
 
@@ -37,10 +37,9 @@ def panels(
     frame: pd.DataFrame,
     series: Sequence[Series],
     scaling: pd.DataFrame,
-    styles: Mapping[str, Mapping[str, Style]],
     known: Known,
 ) -> list[Opening]:
-    """Return the panels that the measurements allow; ``styles`` are those of each sweep."""
+    """Return the panels that the measurements allow."""
     machines, noise = formats.machines(frame["machine"]), noises(frame)
 
     def told(name: str, **about: str) -> Headline | None:
@@ -51,10 +50,10 @@ def panels(
         return next(iter(headlines(*both, machines, noise, name)), None)
 
     answers = list(_answers(frame, known, told))
-    over_sizes = list(_over_sizes(series, styles, noise))
+    over_sizes = list(_over_sizes(series, noise))
     over_ranks = [
         (figure, told("Scaling", machine=figure.machine, device=figure.device, dtype=figure.dtype))
-        for figure in _over_ranks(scaling, styles)
+        for figure in _over_ranks(scaling)
     ]
     found = [
         Opening("Fastest rung", [], answers),
@@ -107,9 +106,7 @@ def _belief(rows: pd.DataFrame) -> str:
     return text
 
 
-def _over_sizes(
-    series: Sequence[Series], styles: Mapping[str, Mapping[str, Style]], noise: pd.Series
-) -> Iterator[tuple[Figure, Headline]]:
+def _over_sizes(series: Sequence[Series], noise: pd.Series) -> Iterator[tuple[Figure, Headline]]:
     """Draw the fastest rung of each arithmetic and the library by size, for each type; GPUs first."""
     known = set()
     dtypes = OPERATIONS["matmul"].dtypes
@@ -135,7 +132,7 @@ def _over_sizes(
             best = [row["label"] for row in findings.fastest_of(rungs, "arithmetic")]
             shown = here[here["label"].isin(best) | (here["role"] != "rung")].reset_index(drop=True)
             own = replace(each, points=shown.assign(fraction=np.nan))  # the first screen has no room for limits
-            for figure in ratio_against_size(own, styles[each.sweep], HEIGHT):
+            for figure in ratio_against_size(own, HEIGHT):
                 known.add((each.dtype, device, machine))
                 caption = f"{each.dtype} on the {formats.device(device)}, relative to {library}"
                 caption += "".join(figure.caption.partition(";")[1:])
@@ -144,7 +141,7 @@ def _over_sizes(
                 yield drawn, by_size(rows, noise[machine, device])
 
 
-def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]) -> Iterator[Figure]:
+def _over_ranks(scaling: pd.DataFrame) -> Iterator[Figure]:
     """Draw the efficiency over ranks for each type, of the sweep with the most of them; GPUs first."""
     rows = scaling[(scaling["operation"] == "matmul") & (scaling["kind"] == "strong")]
     for _, here in sorted(
@@ -153,7 +150,7 @@ def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]
         alike = (own for _, own in here.groupby(["machine", *base_columns(), "sweep"], sort=False))
         most = max(alike, key=lambda own: (own["ranks"].nunique(), own["algorithm"].nunique(), own["flops"].max()))
         row = most.iloc[0]
-        for figure in ranks.scalings(most, styles[row["sweep"]], HEIGHT):
+        for figure in ranks.scalings(most, HEIGHT):
             on = row["gpu"] or f"{formats.device(figure.device)}s"
             caption = f"{figure.dtype}, size {formats.size(row)} on {on}: scaling efficiency"
             name = f"over-ranks-{figure.device}-{figure.dtype}"

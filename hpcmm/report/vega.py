@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from hpcmm import analysis
 from hpcmm.operations import dimensions
@@ -93,67 +93,12 @@ def transposed(points: Sequence[Mapping[str, Any]]) -> dict[str, list]:
     return {name: [point[name] for point in points] for name in points[0]}
 
 
-class Style(NamedTuple):
-    """How a label is drawn; the fields are channels of Vega-Lite."""
-
-    color: str
-    shape: str
-    strokeDash: list[int]
-
-
-def styles(rows: Sequence[Mapping]) -> dict[str, Style]:
-    """Choose colour, marker and dash of each label of a sweep, for all its figures.
-
-    A pair of variant and algorithm has one colour. Its tile widths share the colour and differ in marker and dash.
-    The pairs that lag least behind the fastest of their device choose first, so that no two that one figure shows have
-    one colour. Baselines have the colour of the text, other libraries are grey.
-    """
-    size = ("operation", "dtype", "ranks", "device", *dimensions())
-    least: dict[tuple, float] = {}
-    timed = []
-    for row in rows:
-        seconds = row["seconds"] if row["seconds"] > 0 else row["call_seconds"]
-        at = analysis.values(row, size)
-        timed.append(((row["variant"], row["algorithm"]), seconds if seconds > 0 else math.inf, at))
-        least[at] = min(timed[-1][1], least.get(at, math.inf))
-    lags: dict[tuple[str, str], list[float]] = {}
-    for pair, seconds, at in timed:
-        lags.setdefault(pair, []).append(seconds / least[at] if seconds < math.inf else math.inf)
-    ranked = sorted(lags, key=lambda pair: (median(lags[pair]), pair))
-    order = {pair: i for i, pair in enumerate(ranked)}
-    found: dict[str, Style] = {}
-    hues: dict[tuple[str, str], str] = {}
-    for baseline in (0, 1):
-        labels = [row for row in first_of_labels(rows) if row["baseline"] == baseline]
-        for i, row in enumerate(sorted(labels, key=lambda row: order[row["variant"], row["algorithm"]])):
-            who = row["variant"], row["algorithm"]
-            if row["role"] == "rung" and not baseline:
-                hue = hues.setdefault(who, PALETTE[len(hues) % len(PALETTE)])
-            else:
-                hue = LINE if baseline else GREY
-            found[row["label"]] = Style(hue, MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
-    return found
-
-
 def first_of_labels(rows: Iterable[Mapping]) -> list[Mapping]:
     """Return the first row of each label, in the order of the ladder."""
     first: dict[str, Mapping] = {}
     for row in rows:
         first.setdefault(row["label"], row)
     return sorted(first.values(), key=lambda row: row["place"])
-
-
-def distinct(rows: Iterable[Mapping], style: Mapping[str, Style]) -> dict[str, Style]:
-    """Return the styles of the labels of one figure: of two variants with one colour, the later takes an unused one."""
-    who = {row["label"]: (row["variant"], row["algorithm"]) for row in first_of_labels(rows)}
-    free = [hue for hue in PALETTE if hue not in {style[label].color for label in who}]
-    hues: dict[tuple[str, str], str] = {}
-    for label, pair in who.items():
-        hue = style[label].color
-        if pair not in hues and hue in PALETTE and hue in hues.values() and free:
-            hue = free.pop(0)
-        hues.setdefault(pair, hue)
-    return {label: style[label]._replace(color=hues[pair]) for label, pair in who.items()}
 
 
 def quantity(field: str, **more: Any) -> Spec:
@@ -169,10 +114,37 @@ def tooltip(shown: Mapping[str, str]) -> list[Spec]:
     return [category(field, title=title) for field, title in shown.items()]
 
 
-def styled(field: str, labels: Sequence[str], style: Mapping[str, Style], **legend: Any) -> list[Spec]:
-    """Return colour, marker and dash as channels that distinguish labels, with one legend."""
-    ranges = zip(*(style[label] for label in labels), strict=True)
-    scales = ({"domain": list(labels), "range": list(values)} for values in ranges)
+def styled(rows: Sequence[Mapping], field: str = "label", **legend: Any) -> list[Spec]:
+    """Return colour, marker and dash as channels that distinguish the labels of some rows, with one legend.
+
+    A pair of variant and algorithm has one colour. Its tile widths share the colour and differ in marker and dash.
+    The pairs that lag least behind the fastest of their device choose first. Baselines have the colour of the text,
+    other libraries are grey.
+    """
+    size = ("operation", "dtype", "ranks", "device", *dimensions())
+    least: dict[tuple, float] = {}
+    timed = []
+    for row in rows:
+        seconds = row["seconds"] if row["seconds"] > 0 else row["call_seconds"]
+        at = analysis.values(row, size)
+        timed.append(((row["variant"], row["algorithm"]), seconds if seconds > 0 else math.inf, at))
+        least[at] = min(timed[-1][1], least.get(at, math.inf))
+    lags: dict[tuple[str, str], list[float]] = {}
+    for pair, seconds, at in timed:
+        lags.setdefault(pair, []).append(seconds / least[at] if seconds < math.inf else math.inf)
+    order = sorted(lags, key=lambda pair: (median(lags[pair]), pair))
+    labels = first_of_labels(rows)
+    hues: dict[tuple[str, str], str] = {}
+    found: dict[str, tuple] = {}
+    chosen = sorted(labels, key=lambda row: (row["baseline"], order.index((row["variant"], row["algorithm"]))))
+    for i, row in enumerate(chosen):
+        hue = LINE if row["baseline"] else GREY
+        if row["role"] == "rung" and not row["baseline"]:
+            hue = hues.setdefault((row["variant"], row["algorithm"]), PALETTE[len(hues) % len(PALETTE)])
+        found[row["label"]] = hue, MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)]
+    domain = [row["label"] for row in labels]
+    ranges = zip(*(found[label] for label in domain), strict=True)
+    scales = ({"domain": domain, "range": list(values)} for values in ranges)
     return [category(field, legend={"title": None, **legend}, scale=scale) for scale in scales]
 
 

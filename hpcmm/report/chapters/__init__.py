@@ -29,7 +29,7 @@ from hpcmm.report.chapters import (
 )
 from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.findings import Finding, disturbances, failures, first_series
-from hpcmm.report.vega import Figure, Style
+from hpcmm.report.vega import Figure
 
 CHAPTERS = {
     module.CHAPTER.id: module.CHAPTER
@@ -107,12 +107,12 @@ def place(series: Sequence[Series], counted: Collection[tuple]) -> tuple:
     )
 
 
-def figures_of(series: Series, style: Mapping[str, Style], chapter: str) -> list[Figure]:
+def figures_of(series: Series, chapter: str) -> list[Figure]:
     """Return the figures of one series that answer the question of a chapter."""
     several = len(analysis.by_size(series.rows)) > 1
     if series.operation == LATENCY.name or (OPERATIONS[series.operation].cached and several):
         return []  # a latency is not a rate, and each size is one level of memory: their table shows them
-    drawn = (list(draw(series, style)) for draw in CHAPTERS[chapter].figures)
+    drawn = (list(draw(series)) for draw in CHAPTERS[chapter].figures)
     return next(filter(None, drawn), [])
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from hpcmm.analysis import Series, why
 from hpcmm.report.markup import Table
-from hpcmm.report.vega import Figure, Style
+from hpcmm.report.vega import Figure
 from hpcmm.system.reader import schema_of
 
 Row = Mapping[str, Any]
@@ -48,7 +48,7 @@ class Tabulated(NamedTuple):
     table: Callable[[Series, Sequence[Row]], Table | None]
 
 
-Draw = Callable[[Series, Mapping[str, Style]], Iterator[Figure]]
+Draw = Callable[[Series], Iterator[Figure]]
 
 
 @dataclass(frozen=True)

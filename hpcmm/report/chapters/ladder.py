@@ -16,14 +16,14 @@ from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
 from hpcmm.report.tables import Column, Row
-from hpcmm.report.vega import BESIDE, PALETTE, Figure, Spec, Style
+from hpcmm.report.vega import BESIDE, PALETTE, Figure, Spec
 
 OTHERS = "others:"  # the label between the climb and the other rungs
 NARROW = "width < 300"  # a plot, as on a phone: beside a bar stands the factor alone
 LEAST_BRANCHES = 3  # that have a figure of their own
 
 
-def ladders(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
+def ladders(series: Series) -> Iterator[Figure]:
     """Draw the climb: the rungs from the first to the fastest, each the counterpart of the next, then all others.
 
     A bar is the speed relative to the library. Rungs in another arithmetic and libraries have other marks. Lessons that

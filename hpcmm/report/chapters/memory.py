@@ -1,7 +1,7 @@
 """Padded rows beside rows without padding."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 import numpy as np
@@ -19,10 +19,10 @@ from hpcmm.report.markup import Table, words
 from hpcmm.report.points import described
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, table, value
-from hpcmm.report.vega import Figure, Style
+from hpcmm.report.vega import Figure
 
 
-def pitch_gain(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
+def pitch_gain(series: Series) -> Iterator[Figure]:
     """Draw the speedup of padded rows over the same kernel without padding, at each size and tile."""
     pairs = analysis.pitch_pairs(series.rows)
     if len({row["n"] for row in pairs}) < 3 or not formats.size_is_one_number(pairs):
@@ -33,8 +33,7 @@ def pitch_gain(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     }
     axis = {"title": "speedup from pitch", "scale": {"zero": False}}
     x, y = vega.size_axis(pairs), vega.quantity("gain", **axis)
-    labels = [row["label"] for row in vega.first_of_labels(pairs)]
-    color, shape, dash = vega.styled("label", labels, style, symbolOpacity=1)
+    color, shape, dash = vega.styled(pairs, symbolOpacity=1)
     tooltip = [{"field": "label", "title": "variant"}, {"field": "n"}]
     titles = {"gain": "gain", "gain_low": "from", "gain_high": "to"}
     tooltip += [vega.quantity(name, format=".3r", title=title) for name, title in titles.items()]

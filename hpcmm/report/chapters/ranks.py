@@ -1,7 +1,7 @@
 """Scaling over ranks, and the predictions of the cost model."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -16,17 +16,15 @@ from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, Experiment, chapter
 from hpcmm.report.chapters.ladder import ladders
-from hpcmm.report.findings import fastest_of, first_series, first_type, quickest
+from hpcmm.report.findings import fastest_of, first_series, quickest
 from hpcmm.report.formats import amount, at_sizes, billions, duration, number, percent, size_title, times, whole
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, of_size, table, text, value
-from hpcmm.report.vega import AT_ONE, Figure, Style
-
-PREDICTED = "predicted"  # group of the figures of a model
+from hpcmm.report.vega import AT_ONE, Figure
 
 
-def scalings(frame: pd.DataFrame, style: Mapping[str, Style], height: int = 300) -> Iterator[Figure]:
+def scalings(frame: pd.DataFrame, height: int = 300) -> Iterator[Figure]:
     """Draw efficiency over ranks of one sweep, for each kind of scaling, device and element type, at the largest size.
 
     Of each arithmetic it shows the two labels that are fastest on the most ranks by the kernel alone, and end to end.
@@ -58,11 +56,11 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style], height: int = 300)
         at_once = " of all devices at once" if (at["base_ranks"] > 1) else ""
         base = f"the fastest on one rank{at_once} in the same arithmetic"
         caption = f"{kind.capitalize()} scaling{where}, relative to {base}"
-        figure = _scaling(analysis.row_dicts(rows[rows["label"].isin(best)]), style, caption, height)
+        figure = _scaling(analysis.row_dicts(rows[rows["label"].isin(best)]), caption, height)
         yield replace(figure, name=f"{kind}-{device}-{dtype}")
 
 
-def _scaling(rows: Sequence[Row], style: Mapping[str, Style], caption: str, height: int) -> Figure:
+def _scaling(rows: Sequence[Row], caption: str, height: int) -> Figure:
     shown = {"series": "Variant", "size": "Size", "of": "Timed", "ranks": "Ranks"}
     shown |= {"efficiency": "Efficiency", "speedup": "Speedup"}
     points = []
@@ -73,9 +71,8 @@ def _scaling(rows: Sequence[Row], style: Mapping[str, Style], caption: str, heig
                 efficiency, speedup = vega.rounded([row[f"{prefix}efficiency"], row[f"{prefix}speedup"]], 5)
                 points.append(point | {"efficiency": efficiency, "speedup": speedup})
     columns = vega.transposed(points)
-    labels = list(dict.fromkeys(columns["series"]))
     x, y = vega.ranks_axis(columns["ranks"]), vega.quantity("efficiency", title="efficiency", axis={"format": ".0%"})
-    color, shape, _ = vega.styled("series", labels, vega.distinct(rows, style))
+    color, shape, _ = vega.styled(rows, "series")
     dashes = {what: dash for what, dash in (("kernel alone", [1, 0]), ("end to end", [4, 3])) if what in columns["of"]}
     dash = vega.category("of", legend={"title": None}, scale={"domain": list(dashes), "range": list(dashes.values())})
     tooltip = [{"field": field, "title": shown[field].lower()} for field in ("series", "size", "of", "ranks")]
@@ -83,47 +80,6 @@ def _scaling(rows: Sequence[Row], style: Mapping[str, Style], caption: str, heig
     layers = [AT_ONE, *vega.curves(x, y, color, shape, dash, tooltip)]
     caption = f"{caption}, up to {max(columns['ranks'])} ranks"
     return Figure("", caption, columns, vega.layered(layers, height), shown, rows[0]["dtype"], rows[0]["device"])
-
-
-def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
-    """Draw predicted and measured rates of the largest problem of a sweep over ranks, from ``scaling.predictions``."""
-    for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
-        if rows["measured_ranks"].max() < CONTRADICTING:
-            continue
-        rows = rows[rows["work"] == rows["work"].max()].sort_values(["place", "ranks", "seconds"])
-        rows = rows.drop_duplicates(["label", "ranks"])
-        largest = (rows["work"] / rows[["seconds", "predicted_seconds"]].min(axis=1)).max()
-        rates = formats.rate_unit(rows["operation"].iloc[0], dtype, largest)
-        unit = rates.name
-        columns = {
-            "label": list(rows["label"].where(rows["of"] != "end to end", rows["label"] + ", end to end")),
-            "ranks": [int(ranks) for ranks in rows["ranks"]],
-            "predicted": vega.rounded(rows["work"] / rows["predicted_seconds"] / rates.scale),
-            "rate": vega.rounded(rows["work"] / rows["seconds"] / rates.scale),
-        }
-        hues = vega.distinct(analysis.row_dicts(rows), style)
-        own = {shown: hues[label] for shown, label in zip(columns["label"], rows["label"], strict=True)}
-        color, shape, dash = vega.styled("label", list(own), own, symbolStrokeWidth=0)
-        x = vega.ranks_axis(columns["ranks"])
-        log = {"title": unit, "scale": {"type": "log"}, "axis": vega.tens_axis(0, 10)}
-        tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}]
-        tooltip += [
-            vega.quantity(field, title=f"{title}, {unit}", format=",.3r")
-            for field, title in (("rate", "measured"), ("predicted", "predicted"))
-        ]
-        predicted, rate = (vega.quantity(name, **log) for name in ("predicted", "rate"))
-        marks = {"shape": shape, "tooltip": tooltip}
-        layers = [
-            vega.layer("line", x=x, y=predicted, color=color, strokeDash=dash),
-            vega.layer(vega.dots(60), "isValid(datum.rate)", x=x, y=rate, color=color, **marks),
-        ]
-        caption = (
-            f"Predicted rates on the {formats.device(device)}, {dtype}, at {formats.size(rows.iloc[0])}. Lines are "
-            "predictions of the cost model, marks are measurements; kernel alone unless labelled end to end"
-        )
-        shown = {"label": "Variant", "ranks": "Ranks", "rate": f"Measured, {unit}", "predicted": f"Predicted, {unit}"}
-        name, whole = f"predicted-{device}-{dtype}", vega.layered(layers, 300)
-        yield Figure(name, caption, columns, whole, shown, dtype, device, group=PREDICTED)
 
 
 CONTRADICTING = 4  # measured ranks from which predictions of more ranks are shown
@@ -180,28 +136,6 @@ def prediction_table(rows: Sequence[Row]) -> Table:
     if any(row["held_out"] >= 0 for row in lines):
         columns["Held-out error"] = lambda row: Cell("" if row["ratio"] > 0 else percent(row["held_out"]))
     return table("Predicted by the cost model", lines, columns, leading=4)
-
-
-def algorithms(rows: Sequence[Row]) -> str:
-    """Compare algorithms with ``TEXTBOOK`` and the same variant, on the most ranks at the largest size."""
-    rows = first_type([row for row in rows if row["algorithm"] != TEXTBOOK])
-    most = max((row["ranks"] for row in rows), default=0)
-    here = sorted(analysis.largest([row for row in rows if row["ranks"] == most]), key=lambda row: row["place"])
-    if not here:
-        return ""
-    found: dict[str, list[str]] = {"call": [], "kernel": []}
-    for row in here:
-        (kind,) = ALGORITHMS[row["algorithm"]].measures
-        ratio = row["ratio" if kind == "kernel" else "call_ratio"]
-        if ratio > 0:
-            found[kind].append(f"{row['label']} {formats.times(ratio)}")
-    where = f"({here[0]['dtype']}, {formats.size(here[0])}, {formats.ranks(most)})"
-    compared = {
-        "call": f"End-to-end speedup over {TEXTBOOK} with the same variant {where}",
-        # the kernel of TEXTBOOK exchanges nothing, so no algorithm is faster for its exchange
-        "kernel": f"Speed relative to the local kernels of {TEXTBOOK}, which exchange nothing {where}",
-    }
-    return " ".join(f"{compared[kind]}: {', '.join(labels)}." for kind, labels in found.items() if labels)
 
 
 def over_library(rows: Sequence[Row]) -> str:
@@ -289,7 +223,6 @@ CHAPTER = chapter(
     "ranks",
     figures=(ladders,),
     answers=(
-        Answer(algorithms, "right"),
         Answer(over_library, "timed"),
         Answer(ranks, "timed"),
     ),

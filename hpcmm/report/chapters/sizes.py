@@ -19,7 +19,7 @@ from hpcmm.report.markup import EMPTY, Cell, Table
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio, differing, is_itself
 from hpcmm.report.tables import Row, against_baseline, clock, failed, libraries, marked, marked_caption, of_size, result
-from hpcmm.report.vega import INTERVAL, LINE, Figure, Spec, Style
+from hpcmm.report.vega import INTERVAL, LINE, Figure, Spec
 from hpcmm.store import DIMENSIONS
 
 LINES = 7  # of rungs in a figure of rates; more cannot be distinguished
@@ -27,7 +27,7 @@ MANY, MOST_LEAD = 24, 1.25  # shapes from which on a map shows them, and the rat
 RATIOS = 5  # of rungs in a figure of ratios, beside the tuned library
 
 
-def ratio_against_size(series: Series, style: Mapping[str, Style], height: int = 300) -> Iterator[Figure]:
+def ratio_against_size(series: Series, height: int = 300) -> Iterator[Figure]:
     """Draw the speed of the fastest rungs relative to the library, with that of the tuned library."""
     known = [
         row
@@ -36,10 +36,10 @@ def ratio_against_size(series: Series, style: Mapping[str, Style], height: int =
         and (row["role"] == "rung" or not row["arithmetic"])
     ]  # fmt: skip
     if any(row["role"] == "rung" for row in known):
-        yield from _against_size(series, known, style, height, RATIOS, "ratio")
+        yield from _against_size(series, known, height, RATIOS, "ratio")
 
 
-def map_of_shapes(series: Series, style: Mapping[str, Style], height: int = 360) -> Iterator[Figure]:
+def map_of_shapes(series: Series, height: int = 360) -> Iterator[Figure]:
     """Draw the speed of a rung relative to the faster library as the colour of a point for each of many shapes."""
     points = _leading(series.rows)
     if len(points) < MANY or formats.size_is_one_number(points):
@@ -65,19 +65,17 @@ def map_of_shapes(series: Series, style: Mapping[str, Style], height: int = 360)
     yield Figure("map", caption, columns, vega.layered(layers, height), titles_of(series), series.dtype, devices[0])
 
 
-def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 340) -> Iterator[Figure]:
+def rate_against_size(series: Series, height: int = 340) -> Iterator[Figure]:
     """Draw GFLOP/s or GB/s of the kernel alone with 95 % intervals, the baselines and the hardware limits.
 
     Baselines are thick dashed lines in the colour of the text, above the others. Of many rungs the fastest are shown.
     """
     column = formats.rate_column(series.operation)
     timed = [row for row in series.rows if row[column] > 0]
-    yield from _against_size(series, timed, style, height, LINES, "rate")
+    yield from _against_size(series, timed, height, LINES, "rate")
 
 
-def _against_size(
-    series: Series, known: Sequence[Row], style: Mapping[str, Style], height: int, lines: int, field: str
-) -> Iterator[Figure]:
+def _against_size(series: Series, known: Sequence[Row], height: int, lines: int, field: str) -> Iterator[Figure]:
     rates = formats.rate_unit_of(series.rows)
     relative = field == "ratio"
     column, scaled = ("ratio", 1.0) if relative else (rates.column, rates.scale)
@@ -91,11 +89,9 @@ def _against_size(
         return
     baseline = known[0]["library"]
     unit = f"speed relative to {baseline}" if relative else rates.name
-    labels = [row["label"] for row in vega.first_of_labels(known)]
-    style = vega.distinct(known, style)
     dense = len({row["n"] for row in known}) > 24  # markers would hide the lines
     symbol = {"symbolType": "stroke", "symbolSize": 400} if dense else {"symbolSize": 70, "symbolStrokeWidth": 0}
-    color, shape, dash = vega.styled("label", labels, style, symbolOpacity=1, **symbol)
+    color, shape, dash = vega.styled(known, symbolOpacity=1, **symbol)
     values, *ends = ([row[column + end] / scaled for row in known] for end in ("", "_low", "_high"))
     if relative:
         axis, limit = {"title": f"over {baseline}", "scale": {"zero": True}}, 1.0

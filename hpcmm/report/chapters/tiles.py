@@ -1,7 +1,7 @@
 """The effect of the width of a tile."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from hpcmm import analysis
@@ -14,13 +14,13 @@ from hpcmm.report.findings import rate_ratio
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Row
-from hpcmm.report.vega import Figure, Style, category, layer, layered, quantity, rounded
+from hpcmm.report.vega import Figure, category, layer, layered, quantity, rounded
 
 HEAT = ("#eef3f9", "#1f5fa8")  # slowest, fastest
 MOST_SIZES = 8  # of a map: more columns are too narrow for their numbers on a phone
 
 
-def tile_map(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
+def tile_map(series: Series) -> Iterator[Figure]:
     """Draw rates by tile and size, coloured relative to the fastest at that size; wrong results are marked."""
     rows = [row for row in series.rows if row["tile"]]
     sizes = analysis.by_size(rows)

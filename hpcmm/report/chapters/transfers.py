@@ -1,7 +1,7 @@
 """End-to-end calls with their copies."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
@@ -19,10 +19,10 @@ from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.points import SECONDS, described
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, of_size, table, text, value
-from hpcmm.report.vega import PALETTE, Figure, Style, category, layer, layered, quantity, rounded, transposed
+from hpcmm.report.vega import PALETTE, Figure, category, layer, layered, quantity, rounded, transposed
 
 
-def calls(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
+def calls(series: Series) -> Iterator[Figure]:
     """Draw end-to-end times by phase: of each label at the largest size, and of the fastest one at all sizes."""
     timed = analysis.phases(series.rows)
     largest = analysis.largest(timed)
