@@ -254,34 +254,6 @@ def test_a_single_visit_is_judged_by_its_repetitions(scatter, names):
     assert ("nothing to compare with" in found.line) is math.isnan(scatter)
 
 
-def single(seed, ranks, factor=1.0, bursts=0.1, count=8):
-    """Compare devices in measurements with one repetition; bursts of load fall on some of them."""
-    rng, measured = np.random.default_rng(seed), []
-    for i in range(count):
-        logs = rng.uniform(-9, -2) + 0.02 * rng.standard_normal((ranks, 1))
-        logs += (rng.random((ranks, 1)) < bursts) * np.abs(rng.normal(0.6, 0.3, (ranks, 1)))
-        logs[1] += math.log(factor)
-        measured.append(peers.Times(f"measurement {i}", logs, scatter=(math.nan,) * ranks))
-    return detection.compared([health.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured)
-
-
-@pytest.mark.parametrize("ranks", [4, 8])
-def test_single_repetitions_are_judged_together_with_three_or_more_peers(ranks):
-    found = [single(seed, ranks) for seed in range(50)]
-    assert [each.slow for each in found] == [[]] * 50 and "no device is slower" in found[0].line
-    assert found[0].notes[0].startswith("8 measurements have one repetition, so their spread is unknown: compared")
-    assert found[0].reference()["seconds"].keys() == {f"measurement {i}" for i in range(8)}
-    slow = [each for seed in range(20) for each in single(seed, ranks, factor=3.0).slow]
-    assert len(slow) >= 14  # bursts on the peers hide it in some runs
-    assert all((each.subject.rank, each.measurement) == (1, health.JOINED) and each.slowdown > 0.5 for each in slow)
-
-
-@pytest.mark.parametrize(("ranks", "count"), [(3, 8), (4, 5)])
-def test_few_peers_or_few_single_repetitions_are_not_judged(ranks, count):
-    found = single(1, ranks, factor=3.0, count=count)
-    assert found.slow == [] and "not compared with peers" in found.notes[0] and "nothing to compare with" in found.line
-
-
 def test_a_burst_in_one_of_two_visits_names_no_device():
     logs = [np.log([[2.31, 6.23], [2.24, 2.25]])] * 8
     measured = [peers.Times(f"measurement {i}", each) for i, each in enumerate(logs)]

@@ -222,22 +222,6 @@ def test_the_speedup_over_ranks_is_of_an_algorithm_that_exchanges():
     assert text == "Speedup of 2 ranks over 1, cublas ring at 64: kernel alone 1.60× (1.60 to 1.60)."
 
 
-def test_the_length_with_half_of_the_highest_rate():
-    lengths = {2**10: 1.0, 2**20: 60.0, 2**22: 100.0}
-    rows = [
-        timed(Point("sum", "sequential", (n,), "int32", 1), 4 * (n + 1) / rate / 1e9) for n, rate in lengths.items()
-    ]
-    assert about(seen(*rows), "half") == "sequential reaches half of its highest rate at n = 2²⁰."
-
-
-def test_a_rate_that_still_rises_is_compared_with_the_size_before():
-    lengths = {2**10: 1.0, 2**20: 30.0, 2**22: 100.0}
-    rows = [
-        timed(Point("sum", "sequential", (n,), "int32", 1), 4 * (n + 1) / rate / 1e9) for n, rate in lengths.items()
-    ]
-    assert about(seen(*rows), "of its rate") == "At n = 2²⁰, sequential reaches 30 % of its rate at 2²²."
-
-
 def test_no_times_give_no_findings():
     assert seen(measurement(product("naive", tile=8))) == []
 

@@ -16,7 +16,7 @@ import numpy as np
 from hpcmm.analysis import noise
 from hpcmm.analysis.evidence import ALPHA, MARGIN
 from hpcmm.analysis.health import STANDARDS, Check, Finding, Subject
-from hpcmm.analysis.peers import MANY, Times, groups_of, joined, robust_variance
+from hpcmm.analysis.peers import MANY, Times, groups_of, robust_variance
 from hpcmm.system.text import percent
 
 WEIGHT = 20.0  # of the prior, in degrees of freedom
@@ -43,7 +43,7 @@ def compared(
     detect: Mapping[str, float] | None = None,
 ) -> Check:
     """Compare the devices in each measurement; ``detect`` has the slowdown that each sweep must be able to show."""
-    measured, detect = [*measured, *joined(measured)], detect or {}
+    detect = detect or {}
     comparison = Comparison(subjects, measured, reference or {}, detect)
     findings = []
     for against in STANDARDS if comparison.known else ("peers",):
@@ -106,12 +106,10 @@ class Comparison:
             )
         if several and (single := sum(times.single and not times.together for times in measured)):
             have = "measurement has" if single == 1 else "measurements have"
-            whole = any(times.joined for times in measured)
-            how = "compared together, as visits of one measurement" if whole else "not compared with peers"
-            notes.append(f"{single} {have} one repetition, so their spread is unknown: {how}")
+            notes.append(f"{single} {have} one repetition, so their spread is unknown: not compared with peers")
         if several and without_reference:
             notes.append("without a reference (--reference FILE), a slowdown of all devices is not found")
-        new = sorted({times.name for times in measured if not times.joined} - set(self.known))
+        new = sorted({times.name for times in measured} - set(self.known))
         return notes + ([f"not in the reference: {', '.join(new)}"] if self.known and new else [])
 
     def differences(self, times: Times, against: str) -> tuple[np.ndarray, float]:

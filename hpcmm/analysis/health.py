@@ -10,7 +10,6 @@ import numpy as np
 from hpcmm.analysis import finite
 
 HISTORY = "hpcmm check history"
-JOINED = "one repetition each"
 STANDARDS = {"peers": "its peers", "reference": "the reference"}
 
 
@@ -167,7 +166,7 @@ class Check:
         """Return the median time of each measurement, and how the devices differ, for checks of other machines."""
         seconds: dict[str, list[float]] = {}
         for each in self.findings:
-            if each.against == "peers" and each.measurement != JOINED:
+            if each.against == "peers":
                 seconds.setdefault(each.measurement, []).append(each.seconds)
         medians = {name: float(np.median(each)) for name, each in seconds.items()}
         return {"seconds": medians, "spreads": dict(self.spreads)}

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcmm.analysis import noise
-from hpcmm.analysis.health import JOINED
 
 NORMAL = 1.4826  # standard deviation of a normal distribution over its MAD
 # ... for 2, 3, ... values (Croux and Rousseeuw, Computational Statistics 1, 1992), and in the limit n / (n - 0.8)
@@ -29,7 +28,6 @@ EFFICIENCY = 0.37  # of the MAD: degrees of freedom over those of the standard d
 STEADY, VARYING = 0.005, 0.02
 LONELY = 0.05  # ... of two, which do not show it, if they may vary
 MANY = 32  # devices from which their own distribution shows its tail
-SINGLE, PEERS = 6, 3  # least number of measurements with one repetition, and of peers, to judge them together
 
 
 def robust_variance(values: np.ndarray) -> tuple[np.ndarray, float]:
@@ -47,9 +45,9 @@ class Times:
     ``sources`` has the rank that each rank received from, for a measurement of links. ``together``: whether all ranks
     wait for each other, so that their times do not show which of them is slow. ``scatter`` has the variance of the
     repetitions of each rank, for a single visit, which shows no spread between visits; NaN for a single repetition.
-    ``joined``: whether its visits are measurements with one repetition. ``group`` is a name that measurements share if
-    they differ in size only. ``moves``: whether data leaves the device. ``steady``: whether healthy devices differ by
-    ``STEADY`` only, as GPUs below the limit of their power do. ``accelerated``: whether they are accelerators.
+    ``group`` is a name that measurements share if they differ in size only. ``moves``: whether data leaves the device.
+    ``steady``: whether healthy devices differ by ``STEADY`` only, as GPUs below the limit of their power do.
+    ``accelerated``: whether they are accelerators.
     """
 
     name: str
@@ -57,7 +55,6 @@ class Times:
     sources: tuple[int, ...] = ()
     together: bool = False
     scatter: tuple[float, ...] = ()
-    joined: bool = False
     group: str = ""
     moves: bool = False
     steady: bool = False
@@ -109,8 +106,7 @@ class Times:
     @functools.cached_property
     def behind(self) -> np.ndarray:
         """The time of each rank over the median of its peers: the median over visits, of two visits the smaller one."""
-        # of joined measurements the lower quartile, because a burst of load may last for several of them
-        return np.sort(self.logs - self.level, axis=1)[:, (self.logs.shape[1] - 1) // (4 if self.joined else 2)]
+        return np.sort(self.logs - self.level, axis=1)[:, (self.logs.shape[1] - 1) // 2]
 
     def spread(self, shared: bool, prior: tuple[float, float]) -> Spread:
         """Return the spread of the time of each rank if it is healthy, estimated from its peers alone.
@@ -157,17 +153,6 @@ class Spread:
         weight = expected**2 / (healthy**2 / weight + within**2 / freedom)
         variance = (weight * expected + number * between) / (weight + number)
         return cls(np.maximum(variance, within), weight + number, within)
-
-
-def joined(measured: Sequence[Times]) -> list[Times]:
-    """Join the measurements with one repetition into one measurement; each of them is a visit of it.
-
-    A burst of load in one repetition looks like a slow device, but a slow device is slow in all of them.
-    """
-    alone = [each for each in measured if each.single and not (each.together or each.moves or each.sources)]
-    if len(alone) < SINGLE or len(alone[0].logs) <= PEERS:
-        return []
-    return [Times(JOINED, _levelled(alone), joined=True)]
 
 
 def groups_of(measured: Sequence[Times]) -> list[Times]:

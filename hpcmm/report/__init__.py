@@ -297,8 +297,8 @@ def _sweep(
             some = {dtype: Panel(steps=why.rows(steps), notes=why.notes(steps)) for dtype, steps in known.items()}
             yield "why", sweep.view(some, "steps", alone=True)
     if watts:
-        bars = folder.add(sweep.stem, [figure for each in sweep.series for figure in energy.efficiencies(each)])
-        yield "clocks", sweep.view(_panels(bars, watts), "energy", alone=True)
+        panels = {dtype: Panel(tables=tables, open=True) for dtype, tables in watts.items()}
+        yield "clocks", sweep.view(panels, "energy", alone=True)
 
 
 def _tables(sweep: Sweep, whole: Experiment, folder: Folder) -> tuple[list[list[Table]], dict[str, list[Table]]]:

@@ -16,6 +16,7 @@ from hpcmm.model.quantities import DATA, PHASES
 from hpcmm.operations import OPERATIONS, accuracy, truth
 from hpcmm.report import formats, headlines
 from hpcmm.report.hardware import COUNTER_COLUMNS
+from hpcmm.report.markup import Cell, Table, words
 from hpcmm.system.reader import trusted
 
 # Constants that the texts refer to by name
@@ -55,9 +56,13 @@ class Definition:
 
     @property
     def html(self) -> Markup:
-        """The text as HTML paragraphs, and the table."""
-        parts = [Markup("<p>{}</p>").format(_inline(each)) for each in escape(self.text).split("\n\n")]
-        return Markup("\n").join(parts + ([_html(self.table, self.term)] if self.table else []))
+        """The text as HTML paragraphs."""
+        return Markup("\n").join(Markup("<p>{}</p>").format(_inline(each)) for each in escape(self.text).split("\n\n"))
+
+    @property
+    def shown(self) -> Table:
+        head, *rows = self.table
+        return Table(self.term, head, [[words(first), *map(Cell, others)] for first, *others in rows])
 
     @property
     def markdown(self) -> str:
@@ -107,20 +112,6 @@ def markdown() -> str:
         parts.append(f"## {section.title}")
         parts += [f"({each.id})=\n### {each.term}\n\n{each.markdown}" for each in section.definitions]
     return "\n\n".join(parts)
-
-
-def _html(table: Sequence[Sequence[str]], caption: str) -> Markup:
-    def row(cells: Sequence[str], head: bool = False) -> Markup:
-        first, *others = cells
-        kind = Markup('<th scope="col">{}</th>' if head else "<td>{}</td>")
-        side = Markup('<th scope="{}">{}</th>').format("col" if head else "row", first)
-        return Markup("<tr>{}{}</tr>").format(side, Markup("").join(map(kind.format, others)))
-
-    header, *rows = table
-    return Markup(
-        '<div class="scroll" tabindex="0" role="region" aria-label="{0}"><table class="data"><caption>{0}</caption>\n'
-        "<thead>{1}</thead>\n<tbody>{2}</tbody></table></div>"
-    ).format(caption, row(header, head=True), Markup("\n").join(map(row, rows)))
 
 
 def _definition(text: str, **fields: str) -> Definition:

@@ -4,36 +4,12 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.report import formats
 from hpcmm.report.chapters.chapter import Experiment, Tabulated, chapter
 from hpcmm.report.formats import billions, conditions, duration, number, rate, rate_unit, rate_unit_of, size_title
 from hpcmm.report.markup import Cell, Table
-from hpcmm.report.points import described
 from hpcmm.report.tables import Column, Row, clock, of_size, table, text, value
-from hpcmm.report.vega import PALETTE, Figure, category, first_of_labels, greyed, layer, layered, quantity, rounded
-
-
-def efficiencies(series: Series) -> Iterator[Figure]:
-    """Draw one bar per rung at the largest size with energy: its rate over the power of the device."""
-    for (device,), known in analysis.grouped(with_energy(series), "device").items():
-        rows = first_of_labels(analysis.largest(known))
-        unit = formats.rate_unit(series.operation, series.dtype)
-        column, title = unit.column.replace("_per_second", "_per_joule"), f"{unit.name} per W"
-        columns = {
-            "label": [row["label"] for row in rows],
-            "value": rounded([row[column] / unit.scale for row in rows]),
-            "watts": rounded([row["watts"] for row in rows]),
-            "baseline": [int(row["baseline"]) for row in rows],
-        }
-        y = category("label", sort=columns["label"], title=None, axis={"labelLimit": 200})
-        bar, shades = {"type": "bar", "height": {"band": 0.7}}, greyed("datum.baseline == 1")
-        spec = layered([layer(bar, x=quantity("value", title=title), y=y, **shades)], 24 * len(rows) + 8)
-        shown = {"label": "Rung", "value": title, "watts": "Power, W"}
-        caption = f"{formats.device(device)} at {formats.size(rows[0])}, {described(series)}: {title}"
-        yield Figure(f"energy-{device}", caption, columns, spec, shown, series.dtype, device)
-
+from hpcmm.report.vega import PALETTE, Figure, category, layer, quantity, rounded
 
 STATES = {"sm_clock": ("SM clock, MHz", 1e-6), "memory_clock": ("memory clock, MHz", 1e-6)}
 STATES |= {"temperature": ("temperature, °C", 1.0), "power": ("power, W", 1.0)}

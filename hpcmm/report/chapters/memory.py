@@ -12,7 +12,6 @@ from hpcmm.analysis import Series
 from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import best, ladders
-from hpcmm.report.chapters.reductions import reach
 from hpcmm.report.chapters.sizes import rate_against_size
 from hpcmm.report.formats import amount, billions, number
 from hpcmm.report.markup import Table, words
@@ -90,5 +89,5 @@ def pitch(rows: Sequence[Row]) -> str:
 CHAPTER = chapter(
     "memory",
     figures=(pitch_gain, rate_against_size, ladders),
-    answers=(Answer(best, each_device=True), Answer(reach, each_device=True), Answer(pitch)),
+    answers=(Answer(best, each_device=True), Answer(pitch)),
 )
