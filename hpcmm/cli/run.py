@@ -27,7 +27,7 @@ from hpcmm.bench.done import PAGE, TIMINGS, is_done
 from hpcmm.cli import display, show
 from hpcmm.cli.arguments import Parser, corrected
 from hpcmm.cluster import slurm
-from hpcmm.experiment import extensions, plan
+from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCHEMA, read_config
 from hpcmm.model import HpcmmError
 from hpcmm.system import files
@@ -82,21 +82,21 @@ def run(arguments: argparse.Namespace) -> int:
     if code == INTERRUPTED:
         print("hpcmm: ended; finished points are kept, and the same command measures the others", file=sys.stderr)
         return code
-    with suppress(HpcmmError, OSError):  # some options of Snakemake write no plan
-        if getattr(arguments, "answers", True):  # not of hpcmm check
+    # some options of Snakemake write no plan; hpcmm check has an answer of its own
+    if getattr(arguments, "answers", True) and (shown.begun or (results / "plan.json").exists()):
+        with suppress(*(HpcmmError, OSError) if code else ()):
             conclude(results, began, code == 0, shown.begun)
     return code
 
 
 def conclude(results: Path, began: float, succeeded: bool, measured: bool) -> None:
     """Print what the timings file says, if the run has written one or had nothing to do, and the path of the report."""
-    planned = plan.read(results / "plan.json")
+    planned, timings = plan.read(results / "plan.json"), results / TIMINGS
     done = succeeded and is_done(planned, results)
     if done and not measured:
         print(status.ahead(results, planned).removeprefix("hpcmm: ").capitalize())
-    if done or (results / TIMINGS).stat().st_mtime >= began:
-        extensions.load(extensions.named(planned.config))
-        show.say_answer(results / TIMINGS)
+    if done or (timings.exists() and timings.stat().st_mtime >= began):
+        show.say_answer(timings)
     if done:
         print(f"report: {(results / PAGE).resolve()}", flush=True)
 
@@ -266,8 +266,10 @@ def explained(messages: str) -> str:
     lines = [line for line in messages.splitlines() if line.strip()]
     if any(line.startswith('  File "') for line in lines):
         return f"hpcmm: error: Snakemake: {lines[-1].strip()}; --verbose shows where"
-    if match := re.search(r"^(?:Error: |(?:MissingRule|Workflow|Target)\w+:\s*)(.+)\s*\Z", messages, re.M):
-        return f"hpcmm: error: Snakemake: {match[1]}"
+    if match := re.search(
+        r"^(?:Error: |(?:MissingRule|Workflow|Target)\w+(?: in [^\n]*)?:\s*)(.+)", messages, re.M | re.S
+    ):
+        return f"hpcmm: error: Snakemake: {' '.join(match[1].split())}"
     return messages.rstrip("\n")
 
 

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hpcmm import kernels
 from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
+from hpcmm.experiment.extensions import SOURCES
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
 from hpcmm.model import TEXTBOOK, Variant, contender_name
 from hpcmm.model.devices import ANY, DEVICES, Machine
@@ -140,6 +142,20 @@ class Plan:
 
         operations = dict.fromkeys(batch.operation for batch in self.batches)
         return [{"operation": each, "reason": why(each)} for each in operations if each not in profiled]
+
+    def edited(self, batches: Sequence[Batch], since: float) -> dict[str, list[Path]]:
+        """Return the batches whose fingerprints have changed, by name, and the sources edited ``since`` a time."""
+        sources = [path for path in fingerprint.PACKAGE.rglob("*") if path.suffix != ".pyc"]
+        own = [Path(kernels.file_of(name)[0]) for name in extensions.named(self.config)]
+        sources += [*own, *(header for path in own if path.suffix in SOURCES for header in kernels.headers(path))]
+        files = sorted({path for path in sources if path.is_file() and path.stat().st_ctime > since})
+        found = {}
+        for batch in batches if files else ():  # fingerprints take a second
+            how = dataclasses.replace(self.measuring, accuracy=batch.accuracy, same_bits=batch.same_bits)
+            now = (of_point(point, how, self.transport, self.share_gpu) for point in batch.points)
+            if tuple(now) != batch.fingerprints:
+                found[batch.name] = files
+        return found
 
     def write(self, path: Path) -> None:
         entry = dataclasses.asdict(self) | {"fingerprint": self.fingerprint}

@@ -26,6 +26,8 @@ from hpcmm.parallel import world
 from hpcmm.system import files, options
 from hpcmm.system.reader import ConfigError
 
+PLANNING_SECONDS = 10  # from reading the sources to writing the plan, at most
+
 
 def main() -> None:
     arguments = options.of_program(__file__, __doc__)
@@ -56,8 +58,11 @@ def measure(comm, arguments: argparse.Namespace) -> int:
     if comm.rank == 0 and arguments.failed and arguments.failed.is_file():
         failed = files.text_of(arguments.failed, errors="replace").splitlines()
     complete = [batch.name for batch, output in batches if comm.rank == 0 and is_visited(output, batch, share)]
-    failed, complete = comm.bcast((failed, complete), root=0)
+    left = [batch for batch, _ in batches if comm.rank == 0 and batch.name not in (*failed, *complete)]
+    failed, complete, edited = comm.bcast((failed, complete, refused(planned, left, arguments.results)), root=0)
     before = len(failed)
+    failed = [*failed, *edited]
+    write_names(comm, arguments.failed, failed)
     waiting = [(batch, output) for batch, output in batches if batch.name not in (*failed, *complete)]
     if measuring.job_of(visits - 1) % 2:
         waiting.reverse()  # as the points of each batch
@@ -86,6 +91,18 @@ def measure(comm, arguments: argparse.Namespace) -> int:
             arguments.done.touch()
     # without work only the batches that failed before are left
     return 1 if len(failed) > before or (failed and process is None) else 0
+
+
+def refused(planned: plan.Plan, batches: Sequence[Batch], results: Path) -> list[str]:
+    """Report the batches whose sources were edited since they were planned, as their visits would mix two programs."""
+    if not batches:
+        return []
+    found = planned.edited(batches, (results / "plan.json").stat().st_ctime - PLANNING_SECONDS)
+    for name, sources in found.items():
+        others = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
+        edited = f"edited during the run: {sources[0]}{others}; run again"
+        print(f"hpcmm: error: {name}: {edited}", file=sys.stderr, flush=True)
+    return [*found]
 
 
 def write_names(comm, path: Path | None, names: Sequence[str]) -> None:
