@@ -1,5 +1,6 @@
 """The commands of ``python -m hpcmm``, started as a person starts them."""
 
+import argparse
 import dataclasses
 import errno
 import io
@@ -623,6 +624,26 @@ def test_no_option_of_a_run_takes_a_target(rest, tmp_path, monkeypatch):
     assert ("--cores" in ours) == ("-j4" not in rest)
 
 
+@pytest.mark.parametrize("written", ["", "{", "[]", '{"fingerprint": ""}'])
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_run_whose_plan_was_edited_or_deleted_meanwhile_has_an_error(written, status, tmp_path, monkeypatch):
+    def follow(command, shown, results, elsewhere):
+        shown.take("hpcmm: 1 point in 1 job to measure")
+        if written:
+            store.write_text(results / "plan.json", written)
+        return status
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli_run, "follow", follow)
+    Path("Snakefile").touch()
+    arguments = argparse.Namespace(rest=[], configfile=[], directory=None, verbose=False)
+    if status:
+        assert cli_run.run(arguments) == status  # which Snakemake explained
+    else:
+        with pytest.raises(HpcmmError, match=r"plan\.json: "):
+            cli_run.run(arguments)
+
+
 @pytest.mark.parametrize("files", [["--config", "mine.yaml"], ["-n", "mine.yaml"], ["--config=mine.yaml"]])
 def test_a_config_and_its_values_are_taken_where_users_write_them(files):
     rest, configs = cli_run.without_configs([*files, "-j4", "scale=full", "--profile", "p.yaml", "--", "results/a.h5"])
@@ -686,6 +707,9 @@ def test_a_traceback_and_a_wrong_target_of_snakemake_are_one_line_and_other_erro
     missing = "Host: a\n\nMissingRuleException:\nNo rule to produce nothing\n"
     said = "hpcmm: error: the target nothing is not allowed; allowed: none for the whole run, results/timings.h5"
     assert cli_run.explained(missing).startswith(said)
+    removed = "[a]\nWorkflowError in rule collect in file a, line 2:\nOSError: Missing files:\nb (missing locally)\n"
+    said = "hpcmm: error: Snakemake: OSError: Missing files: b (missing locally)"
+    assert cli_run.explained(removed) == said
     error = "CalledProcessError in line 1:\nit failed\n"
     assert cli_run.explained(error) == error.rstrip()
 

@@ -15,7 +15,7 @@ import pytest
 import timings
 from mpi4py import MPI
 
-from hpcmm import store
+from hpcmm import kernels, store
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.cuda import presence
 from hpcmm.bench.job import Process, Progress, measure_batch, timed_seconds, unmeasured
@@ -801,7 +801,7 @@ def planned(tmp_path):
     ):
         entry = {"operation": operation, "variants": [variant], "sizes": list(sizes), "ranks": [ranks]}
         entry["algorithms"] = list(algorithms)
-        device = OPERATIONS[operation].variant(variant).device
+        device = "cpu" if kernels.is_file(variant) else OPERATIONS[operation].variant(variant).device
         config = {
             "scale": "quick",
             "backends": backends,
@@ -852,6 +852,21 @@ def test_a_killed_job_continues_after_its_last_finished_point(mpi_job, mpiexec, 
             (row,) = np.flatnonzero(of_point & (measurements["contender"] == measurement["contender"]))
             times = samples["kernel"][samples["measurement"] == row]
             np.testing.assert_array_equal(times, [sample["seconds"]["kernel"] for sample in measurement["samples"]])
+
+
+def test_points_whose_source_is_edited_between_two_visits_are_refused(mpiexec, planned, forgotten, tmp_path):
+    """Further visits would be of another program; those before stay."""
+    (tmp_path / "own.py").write_text("def vector_add(A, B):\n    return A + B\n")
+    arguments = planned(variant=f"{tmp_path}/own.py", operation="vector_add", ranks=1, sizes=[4], visits=2)
+    done = mpiexec(1, *MEASURE, *arguments)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "own.py").write_text("def vector_add(A, B):\n    return B + A\n")
+    done = mpiexec(1, *MEASURE, *arguments, "--failed", tmp_path / "failed")
+    assert done.returncode == 1
+    refused = f"hpcmm: error: size/cpu-r1-1: edited during the run: {tmp_path / 'own.py'}"
+    assert refused in done.stderr and (tmp_path / "failed").read_text() == "size/cpu-r1-1\n"
+    (entry,) = finished(tmp_path / "raw/size/cpu-r1-1.journal")
+    assert entry["visit"] == 0
 
 
 def test_an_error_on_one_rank_ends_all_of_them_with_that_error(mpiexec, planned, tmp_path):

@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from tasks import machine
 
 from hpcmm import kernels
-from hpcmm.experiment import plan
+from hpcmm.experiment import fingerprint, plan
 from hpcmm.experiment.config import SCALES, read_config, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.model.devices import Machine
@@ -557,6 +558,20 @@ def test_a_changed_source_runs_the_jobs_of_its_points_again(monkeypatch, tmp_pat
         file.write("static int faster;\n")
     again = {batch.name for batch in make().batches if batch.fingerprint != before[batch.name]}
     assert again == {"size/cuda-r1-1", "size/cuda-r2-1"}
+
+
+def test_a_run_finds_the_batches_whose_sources_were_edited_meanwhile(monkeypatch, tmp_path):
+    planned = make()
+    shutil.copytree(kernels.FOLDER, tmp_path / "kernels")
+    monkeypatch.setattr(kernels, "FOLDER", tmp_path / "kernels")
+    naive = tmp_path / "kernels" / "matmul" / "lessons" / "naive.cu"
+    planned = dataclasses.replace(planned, config={**planned.config, "extensions": [str(naive)]})
+    for text, stale in (("// a comment\n", set()), ("static int faster;\n", {"size/cuda-r1-1", "size/cuda-r2-1"})):
+        naive.write_text(naive.read_text() + text)
+        fingerprint.forget()
+        found = planned.edited(planned.batches, since=0)
+        assert set(found) == stale and all(files[0] == naive for files in found.values())
+    assert not planned.edited(planned.batches, since=time.time() + 1)
 
 
 def test_other_simd_instructions_change_the_points_of_the_variants_that_have_a_choice(monkeypatch):

@@ -144,11 +144,12 @@ class Plan:
         return [{"operation": each, "reason": why(each)} for each in operations if each not in profiled]
 
     def edited(self, batches: Sequence[Batch], since: float) -> dict[str, list[Path]]:
-        """Return the batches whose fingerprints have changed, by name, and the sources edited ``since`` a time."""
+        """Return the batches whose fingerprints have changed, by name: the sources edited ``since`` a time, last first."""
         sources = [path for path in fingerprint.PACKAGE.rglob("*") if path.suffix != ".pyc"]
         own = [Path(kernels.file_of(name)[0]) for name in extensions.named(self.config)]
         sources += [*own, *(header for path in own if path.suffix in SOURCES for header in kernels.headers(path))]
-        files = sorted({path for path in sources if path.is_file() and path.stat().st_ctime > since})
+        times = {path: path.stat().st_ctime for path in sources if path.is_file()}
+        files = sorted((path for path in times if times[path] > since), key=times.get, reverse=True)
         found = {}
         for batch in batches if files else ():  # fingerprints take a second
             how = dataclasses.replace(self.measuring, accuracy=batch.accuracy, same_bits=batch.same_bits)
