@@ -144,7 +144,7 @@ class Plan:
         return [{"operation": each, "reason": why(each)} for each in operations if each not in profiled]
 
     def edited(self, batches: Sequence[Batch], since: float) -> dict[str, list[Path]]:
-        """Return the batches whose fingerprints have changed, by name: the sources edited ``since`` a time, last first."""
+        """Return the batches whose fingerprints have changed, with the sources edited ``since`` a time, last first."""
         sources = [path for path in fingerprint.PACKAGE.rglob("*") if path.suffix != ".pyc"]
         own = [Path(kernels.file_of(name)[0]) for name in extensions.named(self.config)]
         sources += [*own, *(header for path in own if path.suffix in SOURCES for header in kernels.headers(path))]
