@@ -60,7 +60,6 @@ def products(planned: Plan, results: Path, whole: bool) -> dict[str, bool]:
 
 
 def is_done(planned: Plan, results: Path) -> bool:
-    """Whether nothing is left to do: every job is done, and the page shows the plan."""
     return products(planned, results, all(jobs(planned, results).values()))[PAGE]
 
 

@@ -34,8 +34,6 @@ def has_errors(task: Task) -> bool:
 
 
 class Kinds:
-    """Inputs of each kind for a task, and the checks of their results; they are the same for every variant."""
-
     def __init__(self, backend, task: Task, seed: int):
         self.backend = backend
         self.inputs: dict[str, dict[str, np.ndarray]] = {}
@@ -47,7 +45,6 @@ class Kinds:
             self.judges[kind] = task.operation.reference(task, self.inputs[kind])
 
     def errors(self, task: Task) -> dict[str, float]:
-        """Run a task of the same problem on each kind of data; return ``quantities.ERRORS``."""
         values: dict[str, float] = {}
         compute = computing(self.backend, task)
         for kind, inputs in self.inputs.items():

@@ -38,7 +38,6 @@ class PointError(HpcmmError):
 
 
 def describe_ranks(comm, backend, found: dict[str, Any] | None) -> dict[str, Any]:
-    """Gather the provenance of all ranks on rank 0; ``found`` is that of ``provenance.collect`` there."""
     everyone = comm.gather((socket.gethostname(), world.node(), backend.describe()), root=0)
     if everyone is None:
         return {}
@@ -198,7 +197,6 @@ class BatchVisit:
         self.step = f"{step} of {of}" if of else step
 
     def clear(self, before_next: bool = False) -> None:
-        """Free the memory of the problem, before another one is allocated."""
         self.problem = None
         self.backend.release(before_next)  # raises if the device can no longer be used
 

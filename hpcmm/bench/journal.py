@@ -117,7 +117,6 @@ class Events(Recorded):
 
     @property
     def measured(self) -> set[str]:
-        """Fingerprints of the points that have all visits, here or in earlier files."""
         return self.whole.union(*(part["measurements"]["fingerprint"] for part in self.kept))
 
     def _record(self, entry: dict, measurements: Sequence[Measurement] | None = None) -> None:
@@ -141,7 +140,6 @@ class Events(Recorded):
         self._record({"failed": point.key, **self._about(point), "reason": reason, "counts": counts})
 
     def append(self, point: Point, measurements: Sequence[Measurement], left: int = 0) -> None:
-        """Record a finished visit of a point, after which ``left`` follow."""
         entry = {"point": point.key, **self._about(point), "left": left, "run": len(self.runs) - 1}
         self._record(entry | {"measurements": list(map(measurement_to_json, measurements))}, measurements)
 
@@ -326,7 +324,6 @@ def journal_of(output: Path) -> Path:
 def in_order(
     batch: Batch, parts: Sequence[Groups], runs: Sequence[Mapping], finished: Mapping[str, Sequence]
 ) -> Groups:
-    """Join the points in ``parts`` with the ``finished`` ones of a journal, in the order of the plan."""
     rows = [row for rows in finished.values() for row in rows]
     groups = store.joined([*parts, store.columns_of(batch, runs, rows)])
     place = {fingerprint: i for i, fingerprint in enumerate(batch.fingerprints)}
@@ -374,7 +371,6 @@ def kept_file(output: Path, batch: Batch) -> Path:
 
 
 def stored_files(output: Path, batch: Batch) -> list[Path]:
-    """Return the files that may have points of a batch: its own, then kept files, the newest first."""
     pattern = kept_file(output, dataclasses.replace(batch, fingerprint="*"))
     return [output, *sorted(pattern.parent.glob(pattern.name), key=lambda path: -path.stat().st_mtime)]
 

@@ -118,7 +118,6 @@ class Contender:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Variant, and tile if it has one: the baselines of a problem differ in these."""
         return self.variant.name, self.task.tile if self.variant.tiles else 0
 
     def first_run(self, measuring: Measuring) -> None:
@@ -173,7 +172,6 @@ class Contender:
             self.verdict = dataclasses.replace(self.verdict, bits=tuple(comm.allgather(self.checksum)))
 
     def verify_again(self, problem: Problem, fetched: bool) -> None:
-        """Verify the result of the last repetition, unless it is bitwise equal to the verified result."""
         if not self.has_bits(self.checksum):
             if not fetched:
                 self.distribution.fetch()
@@ -270,7 +268,6 @@ class Contender:
         self.spent[end_to_end] += max(spent for _, _, spent in everyone)
 
     def done(self, end_to_end: bool, measuring: Measuring) -> bool:
-        """Apply the stopping rule; every rank gets the same answer from the same times."""
         times = self.seconds[end_to_end]
         if not times:
             return False
@@ -501,7 +498,6 @@ def take_turns(problem: Problem, contenders: Sequence[Contender], limits: Measur
 
 
 def measure_once(problem: Problem, contenders: Sequence[Contender], measuring: Measuring) -> None:
-    """Measure what one visit suffices for: energy, errors on each kind of data, differences of bits, and the clock."""
     for contender in contenders:
         whole, task = contender.point.ranks == 1, contender.task
         kernel = whole and "kernel" in contender.measures
@@ -550,7 +546,6 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
 
 
 def run_for_sanitizer(comm, backend, points: Sequence[Point], measuring: Measuring) -> None:
-    """Run the kernel of each point once end to end, after a line with the name of the point."""
     for point in points:
         print(f"{MARK_OF_POINT}{point.name}", flush=True)
         problem = Problem(comm, backend, point, measuring.seed)

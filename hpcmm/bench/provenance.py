@@ -96,7 +96,6 @@ SOURCES = {name: functools.partial(globals()[how], *of) for name, (how, *of) in 
 
 
 def cpu_times() -> dict[str, float]:
-    """Return the CPU seconds since the boot that were used, and that a hypervisor stole."""
     ticks = [int(each) for each in text("proc/stat").splitlines()[0].split()[1:9]]
     second = os.sysconf("SC_CLK_TCK")
     return {"busy_seconds": (sum(ticks) - ticks[3] - ticks[4]) / second, "steal_seconds": ticks[7] / second}

@@ -211,7 +211,6 @@ class SameBits:
 
 
 def rows_of(task: Task) -> list[int]:
-    """Return the numbers of rows to try: of a product, as far as its variant takes them."""
     if not multiplies(task):
         return []
     m, *others = task.shape

@@ -37,8 +37,6 @@ class NotInstalled(HpcmmError):
 
 @dataclass(frozen=True)
 class Reply:
-    """Exit status and output of a program; ``status`` is None if it reached its time limit."""
-
     status: int | None
     output: str
     errors: str
@@ -98,7 +96,6 @@ def answered(program: str) -> None:
 
 
 def unanswered(program: str, began: float, reason: str) -> None:
-    """Note a failed call; report the silence once after a minute."""
     since.setdefault(program, began)
     if program not in reported and silent_for(program) >= SECONDS_UNTIL_REPORTED:
         reported.add(program)
@@ -130,7 +127,6 @@ def pause(silent: float, least: float = 1.0) -> float:
 
 
 def retry(function: Callable[[], Answer]) -> Answer:
-    """Call a function until Slurm answers, with growing pauses; raise NoAnswer if it does not within the patience."""
     began = time.monotonic()
     while True:
         try:

@@ -27,7 +27,6 @@ def find() -> list[Path]:
 
 
 def held() -> set[str]:
-    """Return the paths that processes have open or mapped, as far as this user may see them."""
     found = set()
     for process in PROCESSES.glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -102,7 +102,6 @@ def clear_memory() -> None:
 
 
 def enter_job() -> None:
-    """Set the environment variables that launchers read in a job."""
     clear_memory()
     environment = os.environ
     # srun would apply these to every step, also to the step that starts mpiexec on each node

@@ -242,7 +242,6 @@ def record_of(token: str, arguments: Sequence[str], properties: Mapping[str, Any
 
 
 def read_properties(script: Path | None) -> dict[str, Any]:
-    """Return the properties in a job script of Snakemake; empty for any other script."""
     try:
         lines = script.read_text().splitlines() if script else []
         found = next((line for line in lines if line.startswith("# properties = ")), None)

@@ -33,8 +33,6 @@ HELD_BY_SLURM = re.compile("requeued.*held|HoldMaxRequeue")
 
 
 class Watch:
-    """A thread that checks the jobs of this workflow and reports failed ones to Snakemake."""
-
     def __init__(self):
         self.states: dict[str, str] = {}  # of all jobs of this run, running or ended
         self.unlisted: dict[str, float] = {}  # when squeue first did not list a job
@@ -147,7 +145,6 @@ class Watch:
                 Path(now.marker).touch()
 
     def wait(self, record: Record, state: State) -> None:
-        """Report why a job waits; give up a job that Slurm itself holds for longer than the patience."""
         job, reason = record.job, state.reason
         release, give_up = f"scontrol release {job}", f"to give it up: scancel {job}"
         if HELD_BY_SLURM.search(reason):
@@ -184,7 +181,6 @@ class Watch:
 
 
 def why_over(record: Record, state: State) -> str:
-    """Return why Slurm ended a job that reported no error, with its request and the memory and CPUs of the nodes."""
     request = f"; it requested {record.request}" if record.request else ""
     try:
         nodes = commands.check_output("sinfo", "--noheader", "--format=%P: %D with %c CPUs, %m MB, %G").split("\n")

@@ -105,7 +105,6 @@ def compared(got, truth, allowed, magnitudes) -> Compared:
 
 
 def together(parts: Sequence[Compared], first: int | None) -> Compared:
-    """Return the comparison of all parts of a result; NaN stays NaN."""
     error, share, squares, _ = zip(*(parts or [Compared()]), strict=True)
     return Compared(float(np.max(error)), float(np.max(share)), float(np.sum(squares)), first)
 

@@ -32,7 +32,6 @@ def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any
 
 
 def rows_of_part(columns: int, part: int = PART) -> int:
-    """Return the rows of a matrix that a thread takes at a time, with ``part`` elements."""
     return max(1, part // max(1, columns))
 
 

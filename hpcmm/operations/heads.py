@@ -109,7 +109,6 @@ def rung(
 
 
 def record(name: str, device: str, head: Mapping[str, Any]) -> Variant:
-    """Return the fields of a record that do not depend on the launch."""
     dtypes = tuple(head.get("dtypes", ()))
     arithmetic = head.get("arithmetic", {})
     return Variant(
@@ -130,7 +129,6 @@ def why_no_amx(backend: Any, dtype: str) -> str:
 
 
 def with_geometry(variant: Variant, geometry: Geometry | Mapping[str, Geometry] | None) -> Variant:
-    """Return a record with a geometry, and the tiles and the capacity that the geometry has."""
     first = next(iter(geometry.values())) if isinstance(geometry, Mapping) else geometry
     given = {name: getattr(first, name) for name in ("tiles", "capacity") if hasattr(first, name)}
     return dataclasses.replace(variant, geometry=geometry, **given)
@@ -266,7 +264,6 @@ def geometries(
 
 
 def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, problems: Problems) -> Geometry | None:
-    """Return the geometry of a head for elements of a size; None after a problem."""
     values: dict[str, Any] = {"constants": head["constants"]} if "constants" in head else {}
     defined = {"ITEMSIZE": itemsize, **head.get("constants", {})}
     fields = {field.name: field.default for field in dataclasses.fields(geometry)}

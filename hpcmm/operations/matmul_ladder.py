@@ -64,7 +64,6 @@ def workspace_of_blas(task: Task) -> dict[str, Workspace]:
 
 
 def workspace_of_fastest(task: Task) -> dict[str, Workspace]:
-    """Return the same, the workspace of the library, and the result of its trials."""
     m, n, _ = task.shape
     results = task.element.results.storage.name
     return workspace_of_blas(task) | OF_CUBLASLT | {"trial": Workspace((m, n), results)}

@@ -151,7 +151,6 @@ def draw_one_sided(sign: int, rng: np.random.Generator, task: Task) -> dict[str,
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
-    """Return a function that checks a result: it must equal NumPy's in float64, which is exact for these inputs."""
     combination, x = task.operation.combination, arrays["x"]
     combine = partial(UFUNCS[combination].reduce, dtype=np.float64, initial=identity(combination, str(x.dtype)))
     truth = combine(cores.in_threads(lambda part: combine(x[part]), len(x), cores.STREAM))

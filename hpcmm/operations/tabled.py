@@ -123,7 +123,6 @@ def tiles_of(record: Mapping[str, Any]) -> tuple[Tile, ...]:
 
 
 def _with_values(record: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[str, int]:
-    """Return the numbers of a build with those that the table computes from them."""
     found = dict(numbers)
     for name, expression in record.get("values", {}).items():
         found[name] = number(expression, found)

@@ -77,7 +77,6 @@ def timed(backend: Any, builds: Sequence[Build], arrays: Mapping[str, Any]) -> d
 
 
 def in_turns(runs: Mapping[str, Callable[[], Any]], seconds: Callable[[Callable[[], Any]], float]) -> dict[str, float]:
-    """Return the median seconds of each run; they take turns in alternating order."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     spent = 0.0
     for turn in range(MOST_ROUNDS):
@@ -125,11 +124,9 @@ class Fastest:
         return self.names[dtype]
 
     def variant(self, task: Task) -> Variant:
-        """Return the rung that runs a task, with the geometry of one of its builds."""
         return choice.chosen(task).build.task.variant
 
     def by(self, task: Task) -> str:
-        """Return what picks for a task, in words for the pick; empty if it is the model."""
         return choice.chosen(task).by
 
     def decide(self, backend: Any, task: Task) -> None:

@@ -38,8 +38,6 @@ CONSTANTS = Constants(4.3e-6, 1.4e-6, 16, 1.2e-6, 9.3e-6, 0.72, 49, 1.6, 4.1, 30
 
 @dataclass(frozen=True)
 class Work:
-    """How a build divides a product: what the model knows of it."""
-
     # rows, columns: a tile of C
     rows: int
     columns: int

@@ -64,6 +64,5 @@ class Algorithm:
         return self.whole_sums if self.whole_sums and (element.accumulator or invariant) else self
 
     def takes_type(self, dtype: str) -> bool:
-        """Return whether the algorithm can distribute products of an element type."""
         element = DTYPES[dtype]
         return not (self.own_sums and element.accumulator) and (self.name == TEXTBOOK or not element.result)

@@ -24,7 +24,6 @@ from hpcmm.parallel.schedules import block_row, block_tree, part_of_tree, tree_n
 
 
 def is_reduction(operation: Operation) -> bool:
-    """Return whether an operation reduces vectors, distributed by blocks, to one number."""
     inputs = [operand for operand in operation.operands if operand.role == "in"]
     results = [operand for operand in operation.operands if operand.role != "in"]
     return (
@@ -76,7 +75,6 @@ class AllReduce(OnDevices):
         return Run(once)
 
     def prepare_tree(self, task: Task) -> Run:
-        """Return a run that keeps the variant's tree of combinations."""
         (length,) = self.local_shape
         every = [tree_nodes(self.shape[0], *block) for block in block_tree(self.shape[0], self.comm.size)]
         nodes, whole = every[self.comm.rank], [node for of_rank in every for node in of_rank]

@@ -72,7 +72,6 @@ class BlockRows:
         self.first, self.rows = self.blocks[comm.rank]
 
     def part_of(self, whole: np.ndarray) -> np.ndarray:
-        """Return this rank's rows of a whole array, as a view."""
         return whole[self.first : self.first + self.rows]
 
     def scatter(self, whole: np.ndarray | None, part: np.ndarray) -> None:

@@ -75,7 +75,6 @@ class Cublasmp(ProductInPlace):
         self.plan = self.releases.enter_context(contextlib.ExitStack())  # that of the last ``prepare``
 
     def placed(self, name: str, blocks: Sequence[Block]) -> Any:
-        """Return the transpose of this rank's slab of an input on its device."""
         (_, rows), (_, columns) = blocks[self.comm.rank]
         part = np.empty((rows, columns), self.dtype)
         move_blocks(self.comm, self.inputs.get(name), part, blocks, scatter=True)

@@ -79,12 +79,10 @@ def bus_factor(pattern: str, ranks: int) -> float:
 
 
 def rounds_of(nbytes: int) -> int:
-    """Return how often a message of this length is sent in one repetition."""
     return min(MOST_ROUNDS, max(1, REPEATED_BYTES // max(1, nbytes)))
 
 
 def exchange_alone(name: str, text: str, carrier: str | None, **record: Any) -> Algorithm:
-    """Return the record of an algorithm that only exchanges a vector, by a transport or without one."""
     variant = TRANSPORTS[carrier] if carrier else "device_copy"
     return Algorithm(
         *(name, f"exchange alone, {text}"),
@@ -154,7 +152,6 @@ class Links(OnDevices):
         return Run(once)
 
     def fetch(self) -> None:
-        """Return each received piece to its owner, at its position in the owner's part."""
         host = np.empty(self.y.shape, self.dtype)
         self.backend.copy(self.y, host)
         (result,), back = self.result.values(), []

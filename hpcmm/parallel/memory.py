@@ -32,7 +32,6 @@ def elements(operation: Operation, shape: Sequence[int]) -> dict[str, int]:
 
 
 def local_elements(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> dict[str, int]:
-    """Return each operand's number of elements on one rank: of its block of rows, or of all if replicated."""
     _, rows = block_row(shape[0], ranks, rank)
     whole, local = elements(operation, shape), elements(operation, (rows, *shape[1:]))
     replicated = [operand.name for operand in operation.operands if operand.distribution == "replicated"]

@@ -72,7 +72,6 @@ def rank_bytes(algorithm: Algorithm, task: Task, ranks: int, rank: int, in_host_
 
 
 def host_free() -> int:
-    """Return the free bytes of host memory, within the limits of this process's control groups."""
     free = psutil.virtual_memory().available
     for folder in surroundings.control_groups():
         with contextlib.suppress(OSError):

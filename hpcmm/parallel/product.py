@@ -111,11 +111,9 @@ class ProductInPlace(Scheduled, OnDevices):
         raise NotImplementedError
 
     def block_rows(self, rows: int, columns: int) -> list[Block]:
-        """Return the block of each rank of a matrix by block rows."""
         return [(block, (0, columns)) for block in block_rows(rows, self.comm.size)]
 
     def placed(self, name: str, blocks: Sequence[Block]) -> Any:
-        """Return this rank's block of an input on its device."""
         (_, rows), (_, columns) = blocks[self.comm.rank]
         return self.load_block(name, blocks, self.backend.empty((rows, columns), self.dtype))
 

@@ -1,13 +1,4 @@
-"""The product of matrices that stay on the devices by block rows; an all-gather of B overlaps with the product.
-
-C = beta C + alpha sum over ranks r of A[:, rows of B on r] B[rows on r]. Each rank first multiplies with its own rows
-of B while the others' rows arrive one after the other, then with groups of the rows that have arrived. A group of
-adjacent rows is one local product with a longer sum. Each further product reads and writes C again. A schedule can
-restrict this to one half of the columns: while they are multiplied in groups, all of B arrives for the other half.
-
-In types that are narrower than their accumulator, and with variants that divide no sum, B is divided into block
-columns: see ``whole_sums``.
-"""
+"""The product of matrices that stay on the devices by block rows; an all-gather of B overlaps with the product."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -44,7 +35,6 @@ class Resident(ProductInPlace):
         self.received = [self.share_of(rank) for rank in self.order[1:]]
 
     def rows_of(self, first: int, last: int) -> slice:
-        """Return the rows of B that ranks ``first`` to ``last`` hold."""
         start, _ = self.terms[first]
         last_start, count = self.terms[last]
         return slice(start, last_start + count)

@@ -1,10 +1,4 @@
-"""The product on a ring: blocks of B's columns travel around the ranks while they are multiplied; none holds all of B.
-
-Each rank has buffers for its own columns of B and for two more blocks: one block is multiplied while the next arrives.
-Two-sided transports forward the block that arrived last to the neighbour, so that each block of B enters a node once.
-A one-sided transport reads each block from its owner, in the same order. A block has all rows of B, so one local
-product computes each element of C, whose bits do not depend on where a rank starts.
-"""
+"""The product on a ring: blocks of B's columns travel around the ranks while they are multiplied; none holds all of B."""
 
 from collections.abc import Sequence
 from functools import partial

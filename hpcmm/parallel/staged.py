@@ -180,7 +180,6 @@ class Staged(Scheduled):
         return Run(functools.partial(self._pipeline, steps))
 
     def _exchanges(self, columns: slice) -> list:
-        """Return the arrivals and departures of each step of the all-gather of a panel of B."""
         rank, size = self.comm.rank, self.comm.size
         panel, steps = self._panel(self.b, columns), []
         begin, width = panel.shape[0] * columns.start, panel.shape[1]

@@ -1,9 +1,4 @@
-"""Products whose local products have the whole sums of their elements of C: row blocks of A times column blocks of B.
-
-A type that is narrower than its accumulator would round C after each part of a sum. Here each element of C is computed
-by one local product and rounded once, on any number of ranks. No float32 copy of C is needed. With a variant that has
-the same bits for any m, they are also the same on any number of ranks.
-"""
+"""Products whose local products have the whole sums of their elements of C: row blocks of A times column blocks of B."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

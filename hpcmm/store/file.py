@@ -104,7 +104,6 @@ def write_groups(path: Path, groups: Groups, single: bool = False, source: str =
 
 
 def sealed(groups: Groups, single: bool = False, source: str = "") -> bytes:
-    """Return the content of a sealed file with these groups."""
     # in memory, because HDF5 may crash if the disk is full
     with h5py.File("timings.h5", "w", driver="core", backing_store=False) as file:
         file.attrs["format"] = FORMAT
@@ -183,7 +182,6 @@ def checksum(path: Path) -> str:
 
 
 def page_source(timings: Path) -> str:
-    """Return the HTML by which a page says from which timings file it was made."""
     return f'<meta name="timings" content="sha256 {checksum(timings)}">'
 
 
@@ -245,7 +243,6 @@ def _fingerprints(file: h5py.File) -> dict[str, bool]:
 
 
 def _groups(file: h5py.File) -> Groups:
-    """Read the groups of a file; numbers that were not measured then are NaN."""
     groups = {}
     for group, columns in _columns(file).items():
         found = {name: _values(column) for name, column in columns.items()}

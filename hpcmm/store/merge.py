@@ -73,7 +73,6 @@ def _whole(part: Groups) -> Groups:
 
 
 def joined(parts: Sequence[Groups]) -> Groups:
-    """Concatenate the rows of all parts; indexes are shifted accordingly."""
     parts = list(map(_whole, parts))
     counts = {group: [row_count(part[group]) for part in parts] for group in GROUPS}
 

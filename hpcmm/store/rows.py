@@ -16,7 +16,6 @@ PINNED = {True: 1, False: 0, None: -1}
 
 
 def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, Measurement]]) -> Groups:
-    """Return the groups of one batch; ``rows`` are measurements, each with the index of its run."""
     contenders = [m for _, m in rows]
     points = [m.point for m in contenders]
     fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))

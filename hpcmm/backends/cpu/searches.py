@@ -106,7 +106,6 @@ def races(task: Task) -> Search:
 
 
 def line_of(file: str, line: str, source: Path) -> str:
-    """Return ``"in line 5"``, with the name of a file other than the kernel's own."""
     return f"in line {line}" + ("" if Path(file).stem == source.stem else f" of {Path(file).name}")
 
 

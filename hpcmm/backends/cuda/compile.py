@@ -36,7 +36,6 @@ def constant_of(task: Task, name: str) -> cupy.cuda.MemoryPointer:
 
 
 def compile_kernel(task: Task) -> tuple[cupy.RawKernel, cupy.RawModule]:
-    """Compile a task's source with its macros for the current GPU; return the kernel and its module."""
     found = compiled_once(task.operation, task.variant, tuple(task.macros.items()))
     if isinstance(found, DeviceError):
         raise found
@@ -110,7 +109,6 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
 
 
 def name_of(option: str) -> str:
-    """Return the name of an option, to find the default that a kernel's own option replaces."""
     return option.lstrip("-").partition("=")[0]
 
 

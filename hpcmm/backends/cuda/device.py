@@ -173,7 +173,6 @@ class CudaBackend(Sensors, Accelerator):
         return cupy.cuda.get_elapsed_time(first, last) * 1e-3
 
     def copy_async(self, source, target, stream: cupy.cuda.Stream) -> None:
-        """Enqueue a copy between any two memories, by rows if an array is not contiguous."""
         runtime = cupy.cuda.runtime
         if not target.size:
             return

@@ -36,7 +36,6 @@ class PitchedMemory:
 
 
 def pitched_empty(shape: tuple[int, int], dtype: str) -> cupy.ndarray:
-    """Return a matrix in pitched memory, whose rows are padded to aligned addresses."""
     rows, columns = shape
     itemsize = np.dtype(dtype).itemsize
     owner = PitchedMemory(columns * itemsize, rows, itemsize)
@@ -58,13 +57,11 @@ class Guarded:
         self.guard.fill(GUARD)
 
     def complaint(self, name: str) -> str:
-        """Return how much of the guard was overwritten, with the name of the matrix; empty if nothing was."""
         count = int((self.guard.get() != GUARD).sum())  # CuPy's comparison and sum take seconds to compile
         return f"{count:,} elements written behind {name}" if count else ""
 
 
 def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:
-    """Copy a matrix from device to device by rows, in the current stream."""
     runtime = cupy.cuda.runtime
     rows, columns = source.shape
     runtime.memcpy2DAsync(

@@ -56,7 +56,6 @@ STATE: dict[str, Callable[[Any], float]] = {
 
 
 def readable(sources: Mapping[str, Callable[[Any], Any]], handle: Any) -> dict[str, Any]:
-    """Return the values that a GPU, its driver and the binding provide."""
     found = {}
     for name, read in sources.items():
         with contextlib.suppress(pynvml.NVMLError, AttributeError):  # an older binding lacks some functions
