@@ -207,7 +207,7 @@ def test_a_library_that_is_missing_is_named_with_its_package(monkeypatch):
         each.cache_clear()
     monkeypatch.setattr(libraries, "file_of", lambda pattern: None)
     for name in libraries.OPTIONAL:
-        assert f"pip install {name}" in CpuBackend(1).why_no_library(name)
+        assert f"pip install {name}" in getattr(CpuBackend(1), f"why_no_{name}")("float32")
 
 
 # --- sanitizers, 64-bit Arm

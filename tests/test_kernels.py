@@ -421,7 +421,7 @@ def test_a_kernel_whose_launch_may_overlap_the_one_before_it_waits():
 @example(shape=(5, 7, 3), alpha=1.5, beta=0.0, seed=0)
 @example(shape=(1, 70, 70), alpha=1.5, beta=0.5, seed=0)
 def test_cpu_matmul(cpu, variant, dtype, shape, alpha, beta, seed):
-    if variant.unsupported and (why := variant.unsupported(cpu, dtype)):
+    if why := MATMUL.why_not_run_on(cpu, variant, dtype):
         pytest.skip(why)
     check_matmul(cpu, variant, dtype, shape, alpha, beta, seed)
 

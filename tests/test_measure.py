@@ -633,7 +633,7 @@ def test_a_point_that_raises_again_is_missing_with_the_reason(measure, damage, t
     ("lacks", "reason"),
     [
         ({"architecture": "sm_90a"}, "serial needs a GPU of compute capability 9.0; this one has 8.0"),
-        ({"unsupported": lambda backend, dtype: f"no {dtype} in this library"}, "no float64 in this library"),
+        ({"unsupported": "why_no_blas"}, "no float64 in this library"),
     ],
     ids=["device", "library"],
 )
@@ -641,6 +641,7 @@ def test_a_variant_that_cannot_run_here_is_missing_with_the_reason(
     measure, monkeypatch, tmp_path, capsys, lacks, reason
 ):
     monkeypatch.setattr(CpuBackend, "capability", "80")
+    monkeypatch.setattr(CpuBackend, "why_no_blas", lambda self, dtype: f"no {dtype} in this library", raising=False)
     changes = {"serial": lacks, "openmp": {"architecture": "sm_75"}}
     ladder = tuple(dataclasses.replace(each, **changes.get(each.name, {})) for each in MATMUL.ladder)
     monkeypatch.setitem(OPERATIONS, "matmul", dataclasses.replace(MATMUL, ladder=ladder))

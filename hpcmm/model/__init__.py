@@ -120,9 +120,8 @@ class Variant:
     library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(
         default=None, hash=False, metadata=UNTIMED
     )
-    # ``unsupported(backend, dtype)`` returns the reason why the installed library, or a CPU kernel, cannot run on the
-    # device; empty if it can
-    unsupported: Callable[[Any, str], str] | None = field(default=None, hash=False, metadata=UNTIMED)
+    # Method of a device that returns why the installed library, or a CPU kernel, cannot run a type on it; empty if all can
+    unsupported: str = field(default="", metadata=UNTIMED)
     # Libraries only: the library whose version is shown beside the name, a key of ``libraries.VERSIONS``
     provider: str = field(default="", metadata=UNTIMED)
     # Libraries only: ``workspace(task)`` returns each array that the call needs besides its operands, by name
@@ -323,8 +322,8 @@ class Operation:
 
     def why_not_run_on(self, backend: Any, variant: Variant, dtype: str) -> str:
         """Return the same for an open device with its libraries."""
-        lacks = variant.unsupported or (lambda backend, dtype: "")
-        return self.why_not_run(variant, dtype, backend.capability) or lacks(backend, dtype)
+        reason = self.why_not_run(variant, dtype, backend.capability)
+        return reason or (variant.unsupported and getattr(backend, variant.unsupported)(dtype))
 
     def baseline(self, device: str, dtype: str) -> Variant | None:
         """Return the baseline of a device and type; None if no library does the same."""

@@ -117,15 +117,11 @@ def record(name: str, device: str, head: Mapping[str, Any]) -> Variant:
         head.get("change", ""),
         dtypes=dtypes,
         architecture="" if head.get("architecture") == AMX else head.get("architecture", ""),
-        unsupported=why_no_amx if head.get("architecture") == AMX else None,
+        unsupported="why_no_amx" if head.get("architecture") == AMX else "",
         options=tuple(head.get("options", ())),
         arithmetic=dict.fromkeys(dtypes or DTYPES, arithmetic) if isinstance(arithmetic, str) else arithmetic,
         **{key: head[key] for key in AS_IN_RECORD if key in head},
     )
-
-
-def why_no_amx(backend: Any, dtype: str) -> str:
-    return backend.why_no_amx()
 
 
 def with_geometry(variant: Variant, geometry: Geometry | Mapping[str, Geometry] | None) -> Variant:
@@ -389,8 +385,8 @@ def ladder(
     named, launches = {each.__name__: each for each in functions}, launches or {}
 
     def beside(name: str, head: Mapping[str, Any]) -> Variant:
-        given = {key: named[head[key]] for key in ("library", "unsupported", "workspace") if key in head}
-        given |= {key: head[key] for key in ("provider", "tunes") if key in head}
+        given = {key: named[head[key]] for key in ("library", "workspace") if key in head}
+        given |= {key: head[key] for key in ("provider", "tunes", "unsupported") if key in head}
         if "call" in head:
             given["library"] = functools.partial(given["library"], call=head["call"])
         if "picks" in head:

@@ -39,18 +39,6 @@ def blas(backend: Any, task: Task, arrays: Mapping[str, Any], call: str = "gemm"
     return getattr(backend, call)(Gemm(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"]))
 
 
-def no_mkl(backend: Any, dtype: str) -> str:
-    return backend.why_no_library("mkl")
-
-
-def no_onednn(backend: Any, dtype: str) -> str:
-    return backend.why_no_library("onednn")
-
-
-def not_emulated(backend: Any, dtype: str) -> str:
-    return backend.why_not_emulated(dtype)
-
-
 def workspace_of_blas(task: Task) -> dict[str, Workspace]:
     """Return the transpose of B in 8-bit types; in float8_e4m3 also the workspace of cuBLASLt, which multiplies then.
 
@@ -112,7 +100,7 @@ LAUNCHES = {
 LADDER = ladder(
     "matmul",
     ("float32", "float64"),
-    *(blas, workspace_of_blas, workspace_of_fastest, workspace_of_emulation, no_mkl, no_onednn, not_emulated),
+    *(blas, workspace_of_blas, workspace_of_fastest, workspace_of_emulation),
     geometry=Tiled,
     launches=LAUNCHES,
     picks=Fastest,

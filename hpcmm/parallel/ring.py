@@ -1,4 +1,4 @@
-"""The product on a ring: blocks of B's columns travel around the ranks while they are multiplied; none holds all of B."""
+"""The product on a ring: blocks of columns of B travel around the ranks while they are multiplied."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Products whose local products have the whole sums of their elements of C: row blocks of A times column blocks of B."""
+"""Products by row blocks of A and column blocks of B: a local product has the whole sums of its elements of C."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -131,12 +131,12 @@ class CpuBackend(Backend):
     # --- baselines of operations
 
     gemm, gemm_onednn = staticmethod(libraries.gemm), staticmethod(libraries.gemm_onednn)
-    why_no_library = staticmethod(libraries.why_not)
+    why_no_mkl, why_no_onednn = (functools.partial(libraries.why_not, name) for name in ("mkl", "onednn"))
 
     def gemm_mkl(self, product: Gemm) -> Callable[[], Any]:
         return libraries.gemm_mkl(self.threads, product)
 
-    def why_no_amx(self) -> str:
+    def why_no_amx(self, dtype: str) -> str:
         amx = module_of(Task(OPERATIONS["matmul"], OPERATIONS["matmul"].variant("amx"), (), "int8"))
         amx.path.restype = ctypes.c_char_p
         found = amx.path().decode() == "amx"

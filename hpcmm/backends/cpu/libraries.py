@@ -243,7 +243,7 @@ def gemm_onednn(product: Gemm) -> Callable[[], Any]:
 OPTIONAL = {"mkl": mkl, "onednn": onednn}
 
 
-def why_not(name: str) -> str:
+def why_not(name: str, dtype: str) -> str:
     try:
         OPTIONAL[name]()
     except DeviceError as error:
