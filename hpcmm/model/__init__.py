@@ -120,7 +120,7 @@ class Variant:
     library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(
         default=None, hash=False, metadata=UNTIMED
     )
-    # Method of a device that returns why the installed library, or a CPU kernel, cannot run a type on it; empty if all can
+    # Method of a device that returns why its library, or a CPU kernel, cannot run a type there; empty if all can
     unsupported: str = field(default="", metadata=UNTIMED)
     # Libraries only: the library whose version is shown beside the name, a key of ``libraries.VERSIONS``
     provider: str = field(default="", metadata=UNTIMED)
