@@ -1,7 +1,5 @@
 """Measure a point: place its inputs, verify, warm up, time."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -171,7 +169,7 @@ class Contender:
             self.checksum = self.distribution.checksum()
             self.verdict = dataclasses.replace(self.verdict, bits=tuple(comm.allgather(self.checksum)))
 
-    def verify_again(self, problem: Problem, fetched: bool) -> None:
+    def verify_again(self, problem: "Problem", fetched: bool) -> None:
         if not self.has_bits(self.checksum):
             if not fetched:
                 self.distribution.fetch()

@@ -1,7 +1,5 @@
 """Whether the bits of a result depend on the run, the number of rows, the ranks, the tile or the device."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -75,7 +73,7 @@ class Difference:
     ulps: float = 0.0
     first: int = -1
 
-    def __or__(self, other: Difference) -> Difference:
+    def __or__(self, other: "Difference") -> "Difference":
         """Return both together: the index is that of the first difference that was found."""
         return Difference(max(self.ulps, other.ulps), self.first if self.first >= 0 else other.first)
 

@@ -1,7 +1,5 @@
 """Element types and arithmetics, one record each: storage, accumulator, reference precision and peak rates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,11 +89,11 @@ class DType:
         return isinstance(self.c, str) or device in self.c
 
     @property
-    def sums(self) -> DType:
+    def sums(self) -> "DType":
         return DTYPES[self.accumulator] if self.accumulator else self
 
     @property
-    def results(self) -> DType:
+    def results(self) -> "DType":
         return DTYPES[self.result] if self.result else self
 
     @property

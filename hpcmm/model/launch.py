@@ -1,7 +1,5 @@
 """How a task runs on a device: its launches, the arrays that they need, and a run of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -73,7 +71,7 @@ class Run:
     spins: int = 1  # spin kernels before a timed run: more after the host was late
 
     @classmethod
-    def of(cls, function: Callable[[], Any]) -> Run:
+    def of(cls, function: Callable[[], Any]) -> "Run":
         """Return the run of a function, which may be one already: extensions return either."""
         return function if isinstance(function, cls) else cls(function)
 

@@ -1,7 +1,5 @@
 """Blocks whose tile of C, and the division of its terms, are those of a table: ``matmul_tiles.yaml``."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -154,7 +152,7 @@ class Tabled(OverC):
     choices: tuple[Tile, ...]
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Tabled:
+    def of(cls, record: Mapping[str, Any]) -> "Tabled":
         return cls(record, tiles_of(record))
 
     @property
@@ -162,7 +160,7 @@ class Tabled(OverC):
         """Whether it has several builds, and none is chosen."""
         return len(self.choices) > 1
 
-    def builds(self) -> tuple[Tabled, ...]:
+    def builds(self) -> "tuple[Tabled, ...]":
         return tuple(replace(self, choices=(tile,)) for tile in self.choices)
 
     def chosen(self, task: Task) -> Tile:

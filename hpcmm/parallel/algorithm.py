@@ -1,7 +1,5 @@
 """The record of a distributed algorithm."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -36,7 +34,7 @@ class Algorithm:
     own_sums: bool = False  # whether it supports only types whose sums are of the same type, as its library does
     # Its form for types that are narrower than their accumulator, and for variants whose bits depend on no partition,
     # if it adds products of parts of the terms to C: C would be rounded each time
-    whole_sums: Algorithm | None = None
+    whole_sums: "Algorithm | None" = None
     # The transport to try first; empty for the usual order. None for an algorithm that uses no transport.
     transport: str | None = ""
     fixed: bool = False  # whether it uses this transport only, whatever that of the config
@@ -59,7 +57,7 @@ class Algorithm:
             return variant.name in self.variants
         return self.name in ONE_CALL or not (variant.exact or variant.pitched or variant.guard_rows)
 
-    def of(self, element: DType, invariant: bool) -> Algorithm:
+    def of(self, element: DType, invariant: bool) -> "Algorithm":
         """Return the form of the algorithm for an element type, and for a variant that is ``invariant`` or not."""
         return self.whole_sums if self.whole_sums and (element.accumulator or invariant) else self
 

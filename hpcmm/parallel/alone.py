@@ -1,24 +1,17 @@
 """Each rank solves a problem of its own at the same time: nothing is exchanged, and nothing grows with the ranks."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from hpcmm.model import ALONE as NAME
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import mpi
 from hpcmm.parallel.links import is_exchange
 from hpcmm.parallel.scatter import Scatter, is_divisible, need
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
 
 class Alone(Scatter):
     """The textbook's arrays and calls on one rank, on every rank. The ranks start each repetition together."""
 
     @property
-    def group(self) -> MPI.Comm:
+    def group(self):
         return mpi().COMM_SELF
 
 

@@ -4,19 +4,14 @@ Importing ``mpi4py.MPI`` starts MPI. Planning and reports import this module on 
 functions that communicate import it.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hpcmm.parallel.schedules import block_rows
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 OPERATORS = {"sum": "SUM", "minimum": "MIN", "maximum": "MAX"}  # MPI's name of each combination
 
@@ -27,7 +22,7 @@ def mpi():
     return MPI
 
 
-def element_type(dtype: np.dtype) -> MPI.Datatype:
+def element_type(dtype: np.dtype):
     """Return the MPI datatype of an array's elements, to move them.
 
     MPI need not have a 16-bit floating-point type, and Open MPI has none. Integers of the same size take its place.
@@ -38,11 +33,11 @@ def element_type(dtype: np.dtype) -> MPI.Datatype:
 
 
 @functools.cache
-def committed(dtype: np.dtype, elements: int) -> MPI.Datatype:
+def committed(dtype: np.dtype, elements: int):
     return element_type(dtype).Create_contiguous(elements).Commit()
 
 
-def row_type(array) -> MPI.Datatype:
+def row_type(array):
     """Return the datatype of one row of an array; a process has few of them, and keeps each."""
     return committed(array.dtype, math.prod(array.shape[1:]))
 
@@ -52,7 +47,7 @@ def message(array) -> list:
     return [array, len(array), row_type(array)]
 
 
-def posted(comm: MPI.Comm, receives: Iterable[tuple], sends: Iterable[tuple]) -> list[MPI.Request]:
+def posted(comm, receives: Iterable[tuple], sends: Iterable[tuple]) -> list[Any]:
     """Begin to receive and to send contiguous arrays, each given with the other rank; empty ones are skipped."""
     pairs = [(comm.Irecv, *each) for each in receives] + [(comm.Isend, *each) for each in sends]
     return [post(message(array), rank) for post, rank, array in pairs if array.size]
@@ -66,7 +61,7 @@ class BlockRows:
     ``block_rows``.
     """
 
-    def __init__(self, comm: MPI.Comm, rows: int, blocks: Sequence[tuple[int, int]] | None = None):
+    def __init__(self, comm, rows: int, blocks: Sequence[tuple[int, int]] | None = None):
         self.comm = comm
         self.blocks = blocks or block_rows(rows, comm.size)
         self.first, self.rows = self.blocks[comm.rank]
@@ -93,15 +88,15 @@ class BlockRows:
         return [whole, counts, starts, row], mpi().IN_PLACE if in_place else [part, self.rows, row]
 
 
-def broadcast(comm: MPI.Comm, array: np.ndarray) -> None:
+def broadcast(comm, array: np.ndarray) -> None:
     comm.Bcast(message(array), root=0)
 
 
-def reduce(comm: MPI.Comm, part: np.ndarray, result: np.ndarray | None, combination: str) -> None:
+def reduce(comm, part: np.ndarray, result: np.ndarray | None, combination: str) -> None:
     comm.Reduce(part, result, op=getattr(mpi(), OPERATORS[combination]), root=0)
 
 
-def all_reduce(comm: MPI.Comm, array: np.ndarray, result: np.ndarray, combination: str) -> None:
+def all_reduce(comm, array: np.ndarray, result: np.ndarray, combination: str) -> None:
     """Reduce all ranks' arrays to every rank's ``result``, which may be the array itself."""
     send = mpi().IN_PLACE if result is array else array
     comm.Allreduce(send, result, op=getattr(mpi(), OPERATORS[combination]))
@@ -110,9 +105,7 @@ def all_reduce(comm: MPI.Comm, array: np.ndarray, result: np.ndarray, combinatio
 Block = tuple[tuple[int, int], tuple[int, int]]  # (first row, rows), (first column, columns) of a matrix
 
 
-def move_blocks(
-    comm: MPI.Comm, whole: np.ndarray | None, part: np.ndarray, blocks: Sequence[Block], scatter: bool
-) -> None:
+def move_blocks(comm, whole: np.ndarray | None, part: np.ndarray, blocks: Sequence[Block], scatter: bool) -> None:
     """Send each rank its block of rank 0's matrix, or gather all blocks there; ``blocks`` has one block per rank."""
     if whole is None:
         if part.size:

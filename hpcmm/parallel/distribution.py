@@ -1,13 +1,11 @@
 """The interface through which a distributed algorithm is measured."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +13,8 @@ from hpcmm.model import Task, untimed
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Run
 from hpcmm.operations.reduction import identity
+from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.transports.base import Transport
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-    from hpcmm.parallel.collectives import BlockRows
 
 # Spin kernels launched before a timed run that communicates: the host needs longer to queue it than a single kernel.
 QUEUE_SPINS = 12
@@ -56,7 +50,7 @@ class Distribution:
 
     def __init__(
         self,
-        comm: MPI.Comm,
+        comm,
         backend,
         problem: Task,
         inputs: Mapping[str, np.ndarray] | None,

@@ -1,14 +1,11 @@
 """Host and device memory of points, computed and compared with the free memory before anything is allocated."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import socket
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import psutil
 
@@ -19,9 +16,6 @@ from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.memory import whole_elements
 from hpcmm.parallel.schedules import block_row
 from hpcmm.system import surroundings
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 USABLE = 0.95  # of the free memory; drivers and libraries allocate some later
 GIB = 2**30
@@ -81,7 +75,7 @@ def host_free() -> int:
 
 
 def shortage(
-    comm: MPI.Comm,
+    comm,
     backend,
     operation: Operation,
     point: Point,
@@ -113,7 +107,7 @@ def shortage(
 
 
 def preflight(
-    comm: MPI.Comm, backend, operation: Operation, points: Sequence[Point], algorithms: Sequence[Algorithm]
+    comm, backend, operation: Operation, points: Sequence[Point], algorithms: Sequence[Algorithm]
 ) -> dict[str, tuple[str, bool]]:
     """Compare the memory that points need with the free memory, before the first starts.
 

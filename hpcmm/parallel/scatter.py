@@ -1,12 +1,9 @@
 """The textbook algorithm: scatter block rows, broadcast the rest, compute, gather."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +17,6 @@ from hpcmm.parallel.distribution import LATE_RUNS, MOST_SPINS, Distribution
 from hpcmm.parallel.memory import Need, local_elements, whole_elements
 from hpcmm.parallel.product import is_product
 from hpcmm.parallel.schedules import block_row
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 
 def is_divisible(operation: Operation) -> bool:
@@ -75,7 +69,7 @@ class Scatter(Distribution):
                     self.returned[name] = backend.host_empty(local, dtype, self.pinned)
 
     @property
-    def group(self) -> MPI.Comm:
+    def group(self):
         """The ranks among which a problem is divided."""
         return self.comm
 

@@ -8,15 +8,13 @@ downloaded. On several nodes, or where the shared memory is too small, rank 0 fi
 the rest is the same.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,9 +28,6 @@ from hpcmm.parallel.product import Scheduled, is_product, local_rows
 from hpcmm.parallel.schedules import Tiling, block_row, tilings
 from hpcmm.parallel.transports.base import Arrival, TransportError, on_all_ranks
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
 SHARED_MEMORY = "/dev/shm"
 
 
@@ -43,9 +38,9 @@ class SharedArrays:
     TransportError on every rank, if the ranks are on several nodes or there is too little shared memory.
     """
 
-    def __init__(self, comm: MPI.Comm, shapes: Mapping[str, tuple[int, int]], dtype: str):
+    def __init__(self, comm, shapes: Mapping[str, tuple[int, int]], dtype: str):
         MPI = mpi()
-        self.windows: list[MPI.Win] = []
+        self.windows: list[Any] = []
         self.arrays: dict[str, np.ndarray] = {}
         node = comm.Split_type(MPI.COMM_TYPE_SHARED)
         try:

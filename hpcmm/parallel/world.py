@@ -1,7 +1,5 @@
 """The ranks of this job, where they run, and how they end. Importing this module starts MPI."""
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal
@@ -155,7 +153,7 @@ class Watchdog:
         self._overdue: Callable[[float], str] | None = None
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
-    def __enter__(self) -> Watchdog:
+    def __enter__(self) -> "Watchdog":
         return self
 
     def __exit__(self, kind: type | None, *_) -> None:

@@ -5,19 +5,14 @@ target) and its departures (destination, array). Two-sided transports send the d
 the arrivals from their owners' memory and ignores the departures.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hpcmm.model import HpcmmError
 from hpcmm.parallel.collectives import all_reduce
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 
 class TransportError(HpcmmError):
@@ -45,11 +40,11 @@ class Transport:
     one_sided = False
     reduces = "mpi"  # library that carries out ``all_reduce``
 
-    def __init__(self, comm: MPI.Comm, backend):
+    def __init__(self, comm, backend):
         self.comm, self.backend = comm, backend
 
     @staticmethod
-    def missing(comm: MPI.Comm, backend) -> str:
+    def missing(comm, backend) -> str:
         """Return the reason why these ranks cannot use it, the same on every rank; empty if a trial must decide."""
         return ""
 
@@ -104,7 +99,7 @@ class Transport:
         """Release the resources of the transport."""
 
 
-def on_all_ranks(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
+def on_all_ranks(comm, action: Callable[[], Any]) -> Any:
     """Call ``action`` on every rank and return its result.
 
     Every rank raises TransportError with the error of the first rank on which ``action`` raises.
