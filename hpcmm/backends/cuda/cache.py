@@ -1,7 +1,5 @@
 """The folder of compiled CUDA kernels, without CuPy."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

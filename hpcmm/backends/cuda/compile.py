@@ -1,7 +1,5 @@
 """Compile CUDA sources with NVRTC, and keep the compiled files on disk."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

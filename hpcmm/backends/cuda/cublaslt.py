@@ -3,8 +3,6 @@
 CuPy has no binding for it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from ctypes import POINTER, byref, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p

@@ -1,7 +1,5 @@
 """One NVIDIA GPU: its memory, its streams, its kernels and its clock."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -13,13 +11,13 @@ from typing import Any
 import cupy
 import numpy as np
 import psutil
-from cupy.cuda import nccl
+import pynvml
+from cupy.cuda import cub, nccl
 
 from hpcmm import kernels
 from hpcmm.backends.base import Accelerator
-from hpcmm.backends.cuda import emulation, launching, libraries
-from hpcmm.backends.cuda.compile import compile_ahead
-from hpcmm.backends.cuda.description import described
+from hpcmm.backends.cuda import cublaslt, emulation, launching, libraries
+from hpcmm.backends.cuda.compile import OPTIONS, compile_ahead
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import address
 from hpcmm.backends.cuda.nvml import Sensors, compute_processes
@@ -350,4 +348,37 @@ class CudaBackend(Sensors, Accelerator):
 
     @untimed
     def describe(self) -> dict[str, Any]:
-        return {"gpu": described(self)}
+        properties = cupy.cuda.runtime.getDeviceProperties(self.device.id)
+        attributes = self.device.attributes
+        about = {
+            "name": properties["name"].decode(),
+            "uuid": self.uuid,
+            "driver": str(pynvml.nvmlSystemGetDriverVersion()),
+            "compute_capability": self.capability,
+            "multiprocessors": self.multiprocessors,
+            "memory_bytes": properties["totalGlobalMem"],
+            "l2_bytes": attributes["L2CacheSize"],
+            "max_sm_clock": attributes["ClockRate"] * 1e3,
+            "max_memory_clock": attributes["MemoryClockRate"] * 1e3,
+            "memory_bus_bits": attributes["GlobalMemoryBusWidth"],
+            "ecc": bool(attributes["EccEnabled"]),
+            "constant_bytes": attributes["TotalConstantMemory"],
+            "warp_size": attributes["WarpSize"],
+            "block_threads": attributes["MaxThreadsPerBlock"],
+            "block_dimensions": [attributes[f"MaxBlockDim{axis}"] for axis in "XYZ"],
+            "grid_dimensions": [attributes[f"MaxGridDim{axis}"] for axis in "XYZ"],
+            "block_registers": attributes["MaxRegistersPerBlock"],
+            "block_shared_bytes": attributes["MaxSharedMemoryPerBlock"],
+            "block_shared_bytes_on_request": attributes["MaxSharedMemoryPerBlockOptin"],
+            **self.limits,
+            "cuda_runtime": cupy.cuda.runtime.runtimeGetVersion(),
+            "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
+            "cublas": cublaslt.version(),
+            "cub": cub.get_build_version(),
+            "nccl": self.nccl_version,
+            "cupy": cupy.__version__,
+            "nvrtc_options": " ".join(OPTIONS),
+            **self.properties(),
+            "empty_event_pair_seconds": self.empty_event_pair(),
+        }
+        return {"gpu": about}

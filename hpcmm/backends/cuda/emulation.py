@@ -3,8 +3,6 @@
 CuPy has no binding for the settings of emulation, and each of its calls replaces the workspace of the handle.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from ctypes import POINTER, byref, c_int, c_size_t, c_void_p

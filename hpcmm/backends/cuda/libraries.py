@@ -1,7 +1,5 @@
 """Baselines: calls of NVIDIA's libraries through CuPy, bound to their arrays."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """NCCL between GPUs."""
 
-from __future__ import annotations
-
 import cupy
 from cupy.cuda import nccl
 

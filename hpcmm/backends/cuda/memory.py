@@ -1,7 +1,5 @@
 """Pitched device memory, which CuPy does not allocate, and copies between memories."""
 
-from __future__ import annotations
-
 import ctypes
 
 import cupy

@@ -1,7 +1,5 @@
 """What NVML reports about a GPU: properties, clocks, power, temperature and energy."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time

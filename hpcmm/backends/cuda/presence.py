@@ -1,7 +1,5 @@
 """The GPUs that this process can use, from the CUDA driver without CuPy."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 
