@@ -114,7 +114,7 @@ EDITS = [  # a file, a pattern and its replacement, and the points that are meas
     ("kernels/matmul/lessons/naive.cu", r"grid rounded up, bounds checks", "bounds checks", set()),
     ("operations/matmul.py", r'"""Return 2 m n k', '"""Count 2 m n k', set()),
     ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),
-    ("backends/cuda/description.py", r'"ecc": ', '"error_correction": ', set()),
+    ("backends/cuda/device.py", r'"ecc": ', '"error_correction": ', set()),
     ("backends/base.py", r"One device of this rank", "One device of a rank", set()),
     ("report/formats.py", r"three significant", "four significant", set()),
     ("experiment/durations.py", r"STARTUP_SECONDS = 30", "STARTUP_SECONDS = 40", set()),
