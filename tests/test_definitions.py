@@ -5,6 +5,7 @@ import re
 import pytest
 
 from hpcmm.analysis import compare, evidence
+from hpcmm.operations import truth
 from hpcmm.report import definitions
 
 ALL = [each for section in definitions.sections() for each in section.definitions]
@@ -29,8 +30,8 @@ def test_numbers_in_the_texts_agree_with_the_code(monkeypatch):
         and "at most 5 %" in text
     )
     assert (evidence.ALPHA, evidence.MARGIN, compare.FAMILY) == (0.005, 0.01, 0.05)
-    monkeypatch.setitem(definitions.CONSTANTS, "signs", 7)
-    changed = definitions._definition(id="x", term="x", text="{{ signs }} signs")
+    monkeypatch.setattr(truth, "SIGNS", 7)
+    changed = definitions._definition(id="x", term="x", text="{{ truth.SIGNS }} signs")
     assert changed.text == "7 signs"
 
 

@@ -61,24 +61,9 @@ def test_a_branch_is_no_step_of_the_climb():
     ]
     text = about(seen(*rows), "steps")
     assert text == (
-        "On the GPU at 64, register_1d is 4.00× naive 8, in 2 steps of which 2 are significantly faster. "
+        "On the GPU at 64, register_1d is 4.00× naive 8, in 2 steps of which 1 are significantly faster. "
         "The largest: register_1d 3.00×, tiled_padded 8 1.33×."
     )
-
-
-@pytest.mark.parametrize(
-    ("slow", "fast", "known"),
-    [([12.0] * 2, [1.0] * 10, True), ([1.5] * 2, [1.0] * 10, False), ([1.5] * 2, [1.0] * 2, False),
-     ([5.0] * 2, [1.0] * 2, True), ([5.0, 0.9], [1.0] * 2, False)],
-)  # fmt: skip
-def test_few_repetitions_show_a_large_step(slow, fast, known):
-    rows = [
-        measurement(product(name, tile=8), samples=kernel_samples(seconds))
-        for name, seconds in (("naive", slow), ("tiled_padded", fast))
-    ]
-    times = analysis.row_dicts(analysis.measurements(timings.columns({"size": rows})))
-    ratio = Ratio.of(times[1], times[0])
-    assert (ratio.known, ratio.faster) == (known, known)
 
 
 def test_the_fastest_rung_with_its_ratio_to_baseline_and_limit():
@@ -302,7 +287,7 @@ def test_the_headline_of_scaling_has_the_fastest_strong_scaling():
     took = [
         *(("cublas", 1, TEXTBOOK, 64, 8.0), ("cublas", 2, "ring", 64, 4.1), ("cublas", 1, TEXTBOOK, 32, 0.7)),
         *(("tensor_core", 1, TEXTBOOK, 64, 4.0), ("tensor_core", 2, "ring", 64, 2.5)),
-        *(("cublas", 2, "ring", 128, 90.0), ("cublas", 1, TEXTBOOK, 90, 100.0)),  # as many bytes for each rank
+        *(("cublas", 2, "ring", 128, 90.0), ("cublas", 1, TEXTBOOK, 102, 100.0)),  # as much work for each rank
     ]
     rows = []
     for variant, ranks, algorithm, n, seconds in took:
@@ -310,7 +295,7 @@ def test_the_headline_of_scaling_has_the_fastest_strong_scaling():
         rows.append(measurement(point, samples=visit_samples([[seconds] * ranks] * 7)))
     frame = analysis.measurements(timings.columns({"size": rows}))
     gains = scaling.speedups(frame)
-    assert {"strong", "memory-constrained"} <= set(gains["kind"])
+    assert {"strong", "weak"} <= set(gains["kind"])
     headline = headlines.headlines(frame, gains)[-1]
     assert headline.value == "80 %" and "tensor_core ring on 2 ranks at 64 in float32" in headline.text
     assert headline.text.startswith("strong scaling efficiency of ")

@@ -36,8 +36,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
 
     The columns are those of ``measurements`` and
 
-    - ``kind``: "strong" (same size on one rank), "weak" (same work per rank) or "memory-constrained" (same bytes per
-      rank);
+    - ``kind``: "strong" (same size on one rank) or "weak" (same work per rank);
     - ``base_m``, ``base_n``, ``base_k``: the size on one rank;
     - ``base_ranks``: the ranks of the base of the kernel alone: as many as cards, or 1; ``base_card``: the card of one
       rank alone, empty for a CPU or if it is not known;
@@ -89,14 +88,10 @@ def _bases(
     one: pd.DataFrame, there: pd.DataFrame, shape: Sequence[int]
 ) -> Iterator[tuple[str, Sequence[int], pd.DataFrame]]:
     """Yield each kind of scaling of some points, its size on one rank, and the rows of one rank alone at that size."""
-    same_work, same_bytes = (
-        (one[amount] * there["ranks"].iloc[0] / there[amount].iloc[0]).between(0.98, 1.02)
-        for amount in ("work", "bytes")
-    )
     yield "strong", shape, one[(one[list(dimensions())] == shape).all(axis=1)]
-    for kind, same in (("weak", same_work), ("memory-constrained", same_bytes & ~same_work)):
-        if same.any():
-            yield kind, one.loc[same, list(dimensions())].iloc[0].tolist(), one[same]
+    same = (one["work"] * there["ranks"].iloc[0] / there["work"].iloc[0]).between(0.98, 1.02)
+    if same.any():
+        yield "weak", one.loc[same, list(dimensions())].iloc[0].tolist(), one[same]
 
 
 POOLED = ("seconds", "low", "high")  # a time over all visits, and the ends of its interval
@@ -136,7 +131,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     predictions of the same algorithm and type that were held against measurements, from the function of this name.
     There are only points that a model can predict.
     """
-    models, rows = _models(columns, frame), []
+    models, rows = models_of(columns, frame), []
     # one rank exchanges nothing, so it cannot predict several
     several = sorted((each for each in models if each.row["ranks"] > 1), key=lambda each: each.size)
     last = {values(model.row, ONE): model for model in several}
@@ -148,7 +143,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
             seconds = model.seconds if ranks == measured else np.nan
             predicted = model.predict(ranks) if ranks == measured else model.scaled(ranks)
             rows.append(model.predicted(ranks, predicted, seconds))
-    errors = _held_out(models)
+    errors = held_out(models)
     errors = (errors["predicted_seconds"] / errors["seconds"] - 1).abs().groupby([errors[name] for name in ALGORITHM])
     return _tabulated(rows, NAMES).join(errors.median().rename("held_out"), on=ALGORITHM)
 
@@ -208,7 +203,7 @@ class Model:
         return self.seconds * self.predict(ranks) / self.predict(self.row["ranks"])
 
 
-def _models(columns: Columns, frame: pd.DataFrame) -> list[Model]:
+def models_of(columns: Columns, frame: pd.DataFrame) -> list[Model]:
     """Return the models of the points that algorithms with a cost model have; none without ``TEXTBOOK`` beside it."""
     frame = frame[frame["pinned"] != 0]  # pageable memory has other rates
     frame = frame[~frame["superseded"] & (frame["result"] == "PASS")]
@@ -274,7 +269,7 @@ def _noise(columns: Columns, rows: pd.DataFrame) -> pd.Series:
     return (quartiles[0.75] - quartiles[0.25]) / 2 / quartiles[0.5]
 
 
-def held_out(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+def held_out(models: Sequence[Model]) -> pd.DataFrame:
     """Predict measured points on several ranks from the same problem on fewer ranks, as ``predictions`` does for more.
 
     No point is predicted from itself. One rank exchanges nothing, so it predicts no others. Ranks of a node share its
@@ -284,10 +279,6 @@ def held_out(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     The columns are ``NAMES``; ``ranks`` and ``seconds`` are those of the predicted point; and ``noise``, half the
     interquartile range of the repetitions, relative to the median, of both points together.
     """
-    return _held_out(_models(columns, frame))
-
-
-def _held_out(models: Sequence[Model]) -> pd.DataFrame:
     alike: dict[tuple, list[Model]] = {}
     for model in models:
         if model.row["ranks"] > 1 and model.seconds > 0:
@@ -308,7 +299,7 @@ def machine_of(columns: Columns, frame: pd.DataFrame, dtype: str) -> cost.Machin
     """Return the lines of the largest product on the most GPUs of an element type; None if none was measured."""
     found = [
         model
-        for model in _models(columns, frame)
+        for model in models_of(columns, frame)
         if model.row["ranks"] > 1
         and (model.row["operation"], model.row["dtype"]) == ("matmul", dtype)
         and DEVICES[model.row["device"]].accelerator

@@ -69,7 +69,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
     - ``seconds`` with the ends ``_low`` and ``_high`` of its interval, ``repetitions``: kernel alone, slowest rank of
       each repetition. With several visits, the median over visits of the times that ``visits`` gives them; with one
       visit, the median over repetitions. The interval is that of ``noise``; NaN if the file does not show how visits
-      scatter; ``seconds_least`` and ``seconds_most``: the extreme repetitions;
+      scatter;
     - ``visits``: their number; ``spread``: relative standard deviation between visits of one job, of this point,
       moderated by those of the file; ``spread_of_jobs``: that between jobs, of points with a similar time; NaN if
       unknown;
@@ -131,10 +131,8 @@ def _add_times(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame)
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
         seconds, ratio = f"{prefix}seconds", f"{prefix}ratio"
         part = slowest.loc[slowest["call"] == call, [name for name in slowest if name not in PHASES or name == phase]]
-        repetitions = part.groupby("measurement")[phase].agg(["median", "count", "min", "max"]).reindex(frame.index)
-        frame[seconds], frame[f"{seconds}_least"], frame[f"{seconds}_most"] = (
-            repetitions[name] for name in ("median", "min", "max")
-        )
+        repetitions = part.groupby("measurement")[phase].agg(["median", "count"]).reindex(frame.index)
+        frame[seconds] = repetitions["median"]
         frame[f"{prefix}repetitions"] = repetitions["count"].fillna(0).astype(np.int64)
         frame[ratio] = _paired(frame, added, part, phase)
         visits.put(frame, added, visits.of_rows(part, phase), prefix)

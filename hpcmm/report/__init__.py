@@ -29,7 +29,6 @@ from hpcmm.report.page import Panel, View
 from hpcmm.report.vega import Figure
 from hpcmm.system.text import printable
 
-MOST_SIZES = 32  # of a table on the page; the Markdown file has all
 OWN = chapter("own-figures")  # of extensions
 OVERVIEW = chapter("sweeps")
 ABOUT = TEXTS["views"]  # HTML below the titles of views
@@ -232,14 +231,11 @@ class Folder:
                 undrawn.append(str(svg))
         return undrawn
 
-    def tabulate(self, stem: str, shown: Sequence[Table], csv: str, whole: Sequence[Table] = ()) -> None:
-        """Write tables as Markdown and CSV; the Markdown has the ``whole`` tables if they are given.
-
-        A sweep name has no dot, so tables whose stem has one collide with no sweep.
-        """
+    def tabulate(self, stem: str, shown: Sequence[Table], csv: str) -> None:
+        """Write tables as Markdown and CSV. A sweep name has no dot, so a stem with one collides with no sweep."""
         if shown:
             self.write(f"tables/{stem}.csv", csv)
-            self.write(f"tables/{stem}.md", markup.markdown(whole or shown))
+            self.write(f"tables/{stem}.md", markup.markdown(shown))
 
     def add(self, stem: str, drawn: Iterable[Figure], of: str = "") -> list[Figure]:
         """Queue figures for drawing; ``of`` is the second line of their titles."""
@@ -303,12 +299,8 @@ def _sweep(
 
 def _tables(sweep: Sweep, whole: Experiment, folder: Folder) -> tuple[list[list[Table]], dict[str, list[Table]]]:
     """Write the tables of a sweep; return those of each series, and those of energy by element type."""
-    made = [[sizes.size_table(series, most=MOST_SIZES)] for series in sweep.series]
-    every = [
-        sizes.size_table(series) if len(analysis.by_size(series.rows)) > MOST_SIZES else shown
-        for series, (shown,) in zip(sweep.series, made, strict=True)
-    ]
-    folder.tabulate(sweep.stem, [shown for (shown,) in made], csv_files.of_kind("points", sweep.rows), whole=every)
+    made = [[sizes.size_table(series)] for series in sweep.series]
+    folder.tabulate(sweep.stem, [shown for (shown,) in made], csv_files.of_kind("points", sweep.rows))
     watts: dict[str, list[Table]] = {}
     for each in chapters.TABLES:
         rows = [each.rows(series, whole) for series in sweep.series]

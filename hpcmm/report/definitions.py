@@ -10,8 +10,7 @@ from importlib.resources import files
 from jinja2 import StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from hpcmm.analysis import compare, detection, evidence, noise, peers, visits
-from hpcmm.analysis.tidy import SHORT
+from hpcmm.analysis import compare, detection, evidence, noise, peers, tidy, visits
 from hpcmm.model.quantities import DATA, PHASES
 from hpcmm.operations import OPERATIONS, accuracy, truth
 from hpcmm.report import formats, headlines
@@ -19,28 +18,10 @@ from hpcmm.report.hardware import COUNTER_COLUMNS
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.system.reader import trusted
 
-# Constants that the texts refer to by name
-CONSTANTS = {
-    "componentwise_limit": "2" + f"{math.log2(accuracy.COMPONENTWISE_LIMIT):.0f}".translate(formats.SUPERSCRIPTS),
-    "sampled_rows": truth.SAMPLED_ROWS,
-    "signs": truth.SIGNS,
-    "roundings": truth.ROUNDINGS,
-    "stored": truth.STORED,
-    "short": SHORT,
-    "confidence": f"{100 * (1 - evidence.ALPHA):.1f}",
-    "margin": f"{100 * evidence.MARGIN:.0f}",
-    "false_verdicts": f"{1000 * evidence.ALPHA:.0f}",
-    "controls": evidence.CONTROLS,
-    "family": f"{100 * compare.FAMILY:.0f}",
-    "neighbours": noise.NEIGHBOURS,
-    "steady": f"{100 * peers.STEADY:.1f}",
-    "varying": f"{100 * peers.VARYING:.0f}",
-    "lonely": f"{100 * peers.LONELY:.0f}",
-    "weight": f"{detection.WEIGHT:.0f}",
-    "noisy": f"{100 * visits.NOISY:.0f}",
-    "course_size": headlines.COURSE_SIZES["matmul"],
-    "fewest": visits.FEWEST,
-}
+# What the texts name; a constant of a module stands there as ``evidence.MARGIN``
+NAMES = {each.__name__.rpartition(".")[2]: each for each in (compare, detection, evidence, noise, peers, tidy, visits)}
+NAMES |= {"truth": truth, "course_size": headlines.COURSE_SIZES["matmul"]}
+NAMES["componentwise_limit"] = "2" + f"{math.log2(accuracy.COMPONENTWISE_LIMIT):.0f}".translate(formats.SUPERSCRIPTS)
 
 
 @dataclass(frozen=True)
@@ -115,7 +96,7 @@ def markdown() -> str:
 
 
 def _definition(text: str, **fields: str) -> Definition:
-    return Definition(text=Template(text, undefined=StrictUndefined).render(CONSTANTS).strip(), **fields)
+    return Definition(text=Template(text, undefined=StrictUndefined).render(NAMES).strip(), **fields)
 
 
 def _inline(escaped: Markup) -> Markup:

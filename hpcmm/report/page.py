@@ -64,24 +64,6 @@ class View:
     sweep: str = ""  # its sweep, for the states in the navigation
 
 
-@dataclass(frozen=True)
-class Choices:
-    """The choices of the switch of the page; the first type, that of the most points, is shown at first."""
-
-    machines: Mapping[str, str]
-    dtypes: Sequence[str]
-    devices: Sequence[str]
-
-    @classmethod
-    def of(cls, points: pd.DataFrame) -> Choices:
-        counts = points["dtype"].value_counts(sort=False)
-        return cls(
-            formats.machines(points["machine"]),
-            sorted(counts.index, key=lambda dtype: -counts[dtype]),
-            sorted(points["device"].unique(), key=lambda name: not DEVICES[name].accelerator),
-        )
-
-
 def render(
     chapters: Sequence[tuple[Chapter, Sequence[View]]],
     summary: Summary,
@@ -113,7 +95,7 @@ def render(
         provenance=provenance(runs),
         chapters=chapters,
         states={chapter.id: states(summary, views) for chapter, views in chapters},
-        choices=Choices.of(points),
+        choices=choices(points),
         device_title=formats.device,
         page_of=why.page_of,
         defined=definitions.defined(),
@@ -121,6 +103,15 @@ def render(
         ladders=[operation for operation in OPERATIONS.values() if operation.name in operations],
         embedded=Embedded(),
     )
+
+
+def choices(points: pd.DataFrame) -> dict[str, Any]:
+    """Return what the switch of the page offers; the first type, that of the most points, is shown at first."""
+    return {
+        "machines": formats.machines(points["machine"]),
+        "dtypes": points["dtype"].value_counts().index.tolist(),
+        "devices": sorted(points["device"].unique(), key=lambda name: not DEVICES[name].accelerator),
+    }
 
 
 class Embedded:

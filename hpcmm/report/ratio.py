@@ -23,8 +23,7 @@ class Ratio:
     """Speed of one point relative to another, with an interval.
 
     The ends of the interval come from the 95 % intervals of both times. It is therefore conservative: what it excludes
-    is excluded with more than 90 % confidence. If a time has no interval, the ends come from the extreme repetitions,
-    provided that these differ by more than a factor of 2; ``ranged`` marks this. Else the ends are NaN.
+    is excluded with more than 90 % confidence. If a time has no interval, the ends are NaN.
 
     ``arithmetics`` names the arithmetic of both points if they differ, ``"three TF32 products against float32"``.
     """
@@ -32,27 +31,19 @@ class Ratio:
     value: float
     low: float
     high: float
-    ranged: bool = False
     arithmetics: str = ""
 
     @classmethod
     def of(cls, fast: Row, slow: Row, seconds: str = "seconds") -> Ratio:
         """Return the seconds of ``slow`` divided by those of ``fast``."""
-        value, arithmetics = slow[seconds] / fast[seconds], differing(fast, slow)
-        low, high = (slow[seconds + one] / fast[seconds + other] for one, other in ENDS)
-        if math.isfinite(low):
-            return cls(value, low, high, arithmetics=arithmetics)
-        least, most = (slow.get(f"{seconds}_{one}", math.nan) / fast.get(f"{seconds}_{other}", math.nan)
-                       for one, other in (("least", "most"), ("most", "least")))  # fmt: skip
-        if least > 2 or most < 1 / 2:
-            return cls(value, least, most, True, arithmetics)
-        return cls(value, low, high, arithmetics=arithmetics)
+        ends = (slow[seconds + one] / fast[seconds + other] for one, other in ENDS)
+        return cls(slow[seconds] / fast[seconds], *ends, differing(fast, slow))
 
     @classmethod
     def to_library(cls, row: Row, column: str = "ratio") -> Ratio:
         """Return the speed of a point relative to a library, from columns of its row; it computes in the type."""
         ends = (row.get(f"{column}_{end}", math.nan) for end in ("low", "high"))
-        return cls(row[column], *ends, arithmetics=differing(row, {"dtype": row["dtype"]}))
+        return cls(row[column], *ends, differing(row, {"dtype": row["dtype"]}))
 
     @property
     def known(self) -> bool:
@@ -73,7 +64,7 @@ class Ratio:
 
     def over(self, name: str = "", level: str = "") -> str:
         """Say how fast a point is, ``"1.40× naive (1.39 to 1.41)"``; ``level`` is the text ahead of the interval."""
-        note = UNKNOWN if not self.known else f"repetitions: {self.ends}" if self.ranged else level + self.ends
+        note = level + self.ends if self.known else UNKNOWN
         if self.known and not (self.faster or self.slower):
             note += f", {SAME}"
         notes = "; ".join(filter(None, (self.arithmetics, note)))

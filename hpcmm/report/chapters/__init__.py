@@ -121,12 +121,11 @@ def what_to_see(rows: Sequence[Mapping[str, Any]], chapter: str = "") -> list[Fi
 
     ``rows`` are its points, from ``analysis.measurements``. Of several element types the first is described.
     """
-    right = [row for row in rows if row["result"] == "PASS"]
-    timed = [row for row in right if row["seconds"] > 0]
+    timed = [row for row in rows if row["result"] == "PASS" and row["seconds"] > 0]
     rungs = [row for row in timed if row["algorithm"] == TEXTBOOK]  # an algorithm uses a rung, mostly the library
     if rungs and OPERATIONS[rungs[0]["operation"]].cached:
         rungs = []  # the levels of memory are no steps of a ladder
-    points = {"right": right, "timed": timed, "rungs": rungs, "series": first_series(rungs)}
+    points = {"timed": timed, "rungs": rungs, "series": first_series(rungs)}
     found = [Finding(failures(rows))]
     for answer in CHAPTERS[chapter].answers if chapter else ANSWERS:
         for device in DEVICES if answer.each_device else [""]:

@@ -19,12 +19,12 @@ TEXTS = schema_of(Path(__file__).with_suffix(".yaml"))
 class Answer(NamedTuple):
     """A function that answers the question in a sentence, from points of a sweep that passed.
 
-    ``of`` names the points: ``"right"``, also those without a time of the kernel alone; ``"timed"``; ``"rungs"``, not
-    distributed by an algorithm; ``"series"``, of one type and setting. ``each_device`` asks it for each device.
+    ``of`` names the points: ``"timed"``; ``"rungs"``, not distributed by an algorithm; ``"series"``, of one type and
+    setting. ``each_device`` asks it for each device.
     """
 
     sentence: Callable[[Sequence[Row]], str]
-    of: Literal["right", "timed", "rungs", "series"] = "series"
+    of: Literal["timed", "rungs", "series"] = "series"
     each_device: bool = False
 
 

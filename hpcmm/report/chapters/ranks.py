@@ -30,8 +30,6 @@ def scalings(frame: pd.DataFrame, height: int = 300) -> Iterator[Figure]:
     Of each arithmetic it shows the two labels that are fastest on the most ranks by the kernel alone, and end to end.
     """
     for (kind, device, dtype, setting), rows in frame.groupby(["kind", "device", "dtype", "setting"], sort=False):
-        if kind == "memory-constrained":  # its table has the numbers; no question of its own
-            continue
         work = OPERATIONS[rows["operation"].iloc[0]].metric
         last = rows[rows["ranks"] == rows["ranks"].max()]
         at = last.loc[last[work].idxmax()]

@@ -25,6 +25,7 @@ from hpcmm.store import DIMENSIONS
 LINES = 7  # of rungs in a figure of rates; more cannot be distinguished
 MANY, MOST_LEAD = 24, 1.25  # shapes from which on a map shows them, and the ratio at the end of its colours
 RATIOS = 5  # of rungs in a figure of ratios, beside the tuned library
+MOST_SIZES = 32  # of a table; the CSV file has all
 
 
 def ratio_against_size(series: Series, height: int = 300) -> Iterator[Figure]:
@@ -216,10 +217,10 @@ def against_tuned(row: Row) -> str:
     return f"{ratio} tuned" if ratio and not is_itself(row, "tuned_ratio") else ""
 
 
-def size_table(series: Series, most: int | None = None) -> Table:
-    """Make the table of at most ``most`` sizes by variants: kernel rate, ratio to the baseline, part of the limit."""
+def size_table(series: Series) -> Table:
+    """Make the table of sizes by variants: kernel rate, ratio to the baseline, part of the limit."""
     labels = vega.first_of_labels(series.rows)
-    points, which = at_sizes(series.rows, most or len(series.rows))
+    points, which = at_sizes(series.rows, MOST_SIZES)
     unit, lines = rate_unit_of(series.rows), []
     for at in analysis.by_size(points).values():
         rows = {row["label"]: row for row in at}
