@@ -1,7 +1,6 @@
 """What all tests share: hypothesis profiles, the GPU, and MPI jobs that leave no process behind."""
 
 import contextlib
-import fcntl
 import functools
 import gc
 import hashlib
@@ -61,6 +60,19 @@ LONGEST = (
     "store", "transcripts", "why", "links", "energy", "residues", "history", "kernels", "scaling", "journal", "show",
     "noise",
 )  # fmt: skip
+
+
+class WithoutGpu(pytest.Item):
+    """A test that is skipped once, whatever its parameters: each process would collect more than a thousand."""
+
+    def runtest(self):
+        pytest.skip(backends.missing("cuda"))
+
+
+def pytest_pycollect_makeitem(collector, name, obj):
+    if any(mark.name == "gpu" for mark in getattr(obj, "pytestmark", ())) and backends.missing("cuda"):
+        return WithoutGpu.from_parent(collector, name=name)
+    return None
 
 
 def pytest_collection_modifyitems(config, items):
@@ -238,17 +250,6 @@ def build(emulated):
         return launch.compile_kernel(source, symbol, options, emulated)
 
     return build
-
-
-@pytest.fixture(scope="session")
-def modelled(shared_folder):
-    """A timings file of the whole experiment of config.yaml, with modelled times; all test processes share it."""
-    import modelled_run
-
-    path = shared_folder / "modelled.h5"
-    with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return path if path.exists() else modelled_run.write(path)
 
 
 # The headless shell comes first: it has no windows, and opens a page in two thirds of the time of the whole browser.

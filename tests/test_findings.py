@@ -2,6 +2,7 @@
 
 import math
 
+import modelled_run
 import pandas as pd
 import pytest
 import timings
@@ -224,8 +225,8 @@ def test_an_interval_around_1_is_no_significant_difference(low, high, text):
 
 
 @pytest.mark.slow
-def test_every_sweep_of_the_config_has_findings(modelled):
-    columns = store.read(modelled)
+def test_every_sweep_of_the_config_has_findings(tmp_path):
+    columns = store.read(modelled_run.write(tmp_path / "timings.h5"))
     frame = analysis.measurements(columns)
     by_sweep = {}
     for series in analysis.series(frame):

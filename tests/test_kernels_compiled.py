@@ -252,7 +252,7 @@ TILES = {
     [
         pytest.param(rung, *each.values, id=f"{rung}-{each.id}")
         for rung, choices in TILES.items()
-        for each in some(choices, 16)
+        for each in some(choices, 48)
     ],
 )
 def test_every_tile_fits(rung, choice):

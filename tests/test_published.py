@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from statistics import median
 
+import modelled_run
 import numpy as np
 import pytest
 import timings
@@ -81,6 +82,17 @@ def copy_of_pages(root: Path) -> None:
 def undrawn(specs: list) -> subprocess.CompletedProcess:
     """Stand in for the renderer, which takes the longest; the tests of the report draw."""
     return subprocess.CompletedProcess([], 0, '"<svg></svg>"\n' * len(specs), "") if specs else RENDERED(specs)
+
+
+SWEEPS = "ladder cpu_ladder reduction_ladder vector_add transfer distributed guard multiples remainders tile best one_thread".split()
+
+
+@pytest.fixture(scope="module")
+def modelled(tmp_path_factory) -> Path:
+    """A timings file of sweeps of config.yaml with modelled times."""
+    config = modelled_run.thinned(yaml.safe_load(modelled_run.CONFIG.read_text()))
+    config["sweeps"] = {name: config["sweeps"][name] for name in SWEEPS}
+    return modelled_run.write(tmp_path_factory.mktemp("modelled") / "timings.h5", config)
 
 
 @pytest.fixture(scope="module")
