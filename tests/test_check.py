@@ -118,7 +118,6 @@ def modelled(seed, ranks, slow=None, reference=None, jitter=0.0, links=0, hidden
 SHAPES = {
     "normal": lambda rng, count: rng.standard_normal(count),
     "skewed": lambda rng, count: rng.exponential(size=count) - 1,  # the slow end is the long one
-    "lognormal": lambda rng, count: (rng.lognormal(0, 0.5, count) - 1.133) / 0.604,  # mean 0 and deviation 1
 }
 
 
