@@ -24,6 +24,7 @@ from hpcmm import backends, store
 from hpcmm.backends.cpu import device
 from hpcmm.backends.emulated import launch
 from hpcmm.cli import main
+from hpcmm.cli.bench import TIMING
 from hpcmm.experiment import extensions
 from hpcmm.operations import OPERATIONS
 from hpcmm.system import surroundings
@@ -96,10 +97,14 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True, scope="session")
-def small_flush():
-    """Cold runs in this process flush with a small buffer: no result depends on its size, and reading takes time."""
+def short_timing():
+    """Cold runs in this process flush with a small buffer, and ``hpcmm bench`` has a short time limit.
+
+    No result depends on them.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "cache_sizes", lambda: {3: 1 << 16})
+        patch.setitem(TIMING, "max_seconds", 0.05)
         yield
 
 

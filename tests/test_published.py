@@ -84,7 +84,10 @@ def undrawn(specs: list) -> subprocess.CompletedProcess:
     return subprocess.CompletedProcess([], 0, '"<svg></svg>"\n' * len(specs), "") if specs else RENDERED(specs)
 
 
-SWEEPS = "ladder cpu_ladder reduction_ladder vector_add transfer distributed guard multiples remainders tile best one_thread".split()
+SWEEPS = (
+    "ladder", "cpu_ladder", "reduction_ladder", "vector_add", "transfer", "distributed", "guard", "multiples",
+    "remainders", "tile", "best", "one_thread",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

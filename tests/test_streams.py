@@ -22,7 +22,7 @@ ANSWERS = [
     for line in (
         "occupancy --tile 16",
         "predict --rate 50 --inside 10us,350GB/s --between 10us,350GB/s --ranks 8,16 --simulate 0",
-        "plan --config backends=cpu",
+        "plan --config-file examples/atlas.yaml",
         "show nowhere/at-all/timings.h5",
         "occupancy --tile 4096",
         "export --format jsno timings.h5",
