@@ -105,15 +105,13 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Variant:
-    """One rung of a ladder: a kernel source file, a library call, or a choice among other rungs."""
+    """One rung of a ladder: a source file, a library call, or a choice; ``head.schema.yaml`` has its keys."""
 
     name: str  # config key, test id, HDF5 value and table row; also the stem of its source file
     device: str  # name of a record in ``hpcmm.model.devices``
     change: str = field(metadata=UNTIMED)  # the difference from its counterpart
     source: str = field(default="", metadata=UNTIMED)  # the documents that describe it
-    # The rung from which it differs in one idea; empty if there is none
     counterpart: str = field(default="", metadata=UNTIMED)
-    # A lesson is a short source that shows one idea. A product is built for speed. Empty for others.
     shelf: str = field(default="", metadata=UNTIMED)
     # Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
     # file.
@@ -141,40 +139,24 @@ class Variant:
     tiles: tuple[int, ...] = ()
     # Supported types; empty for all types of the operation whose sums are of the same type
     dtypes: tuple[str, ...] = ()
-    # Architecture that the code is compiled for, as NVRTC names it: ``"sm_80"`` runs from compute capability 8.0 on;
-    # ``"sm_90a"`` on 9.0 only. Empty if any GPU can run it.
     architecture: str = ""
     options: tuple[str, ...] = ()  # further compiler options
     exact: bool = False  # whether the result is correct only if the tile divides every dimension
     pitched: bool = False  # whether it works on copies of its matrices in pitched allocations, whose rows are padded
-    # Rows of a number behind each of its matrices, because it accesses memory there; it works on copies. A changed
-    # guard fails the result. 0 for a variant that stays within its matrices.
     guard_rows: int = 0
-    # Of a reduction whose order of combinations depends on n alone: bytes of its tiles, whose values are combined as a
-    # binary tree by index. 0 if the order is not stated.
     leaf_bytes: int = 0
-    # Whether the bits of a row of a product depend on neither m nor the number of threads. A distributed product then
-    # has the bits of one rank if k is not cut.
     invariant: bool = False
     # Maximum length of the first dimension, if the memory that it uses is limited; 0 for no limit. Points beyond are
     # not planned.
     capacity: int = 0
-    # Whether its launches are cooperative: all blocks are resident at the same time, and may wait for each other
     cooperative: bool = False
-    # Whether the same call on the same device gives the same bits in every run; for a baseline, whether its library
-    # promises it
     deterministic: bool = field(default=True, metadata=UNTIMED)
     # By type, how products and sums are computed if not in IEEE arithmetic of the type. The result may be less
     # accurate, and the peak rate of the type does not bound the speed.
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False, metadata=UNTIMED)
-    # Whether it computes a product in a scalar loop on few threads; the plan then allows more time
     slow: bool = field(default=False, metadata=UNTIMED)
-    # Of a C kernel, for each multiply-add or element: ``lines``, accesses to another cache line than before, and
-    # ``elements``, accesses along a line; from the source, without the reuse of a cache. Empty if not stated.
     traffic: Mapping[str, float] = field(default_factory=dict, hash=False, metadata=UNTIMED)
     all_threads: bool = field(default=False, metadata=UNTIMED)  # whether a C kernel uses all threads of a rank
-    # Shown for comparison only: neither a rung nor the baseline. Further libraries, and kernels that are less accurate
-    # than their type.
     context: bool = field(default=False, metadata=UNTIMED)
     # Name of the baseline whose library it calls with the fastest of several algorithms; empty for any other variant
     tunes: str = field(default="", metadata=UNTIMED)

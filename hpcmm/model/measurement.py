@@ -126,22 +126,18 @@ class Job:
 
 @dataclass(frozen=True)
 class Measuring:
+    """How a point is measured: keys of ``config.schema.yaml``."""
+
     warmups: int  # untimed repetitions at the start
-    # min_repetitions, max_repetitions: within these limits, repeat until ``relative_interval`` is reached
     min_repetitions: int
     max_repetitions: int
-    # Time limit of each contender's repetitions at a point. It takes precedence over ``min_repetitions``.
     max_seconds: float
-    # Half-width of the ~95 % interval of the ratio to the baseline, or of the median without one, over its value
     relative_interval: float
     cache: Literal["cold", "hot"]  # whether caches are flushed before each timed kernel (cold)
     seed: int  # seed of the random inputs
-    # Processes that measure the point, one after another. Repetitions and seconds are divided among them.
     visits: int = 1
     jobs: int = 1  # Snakemake jobs among which the visits are divided, one after another
-    # Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own
     energy: bool = False
-    # Whether the first visit also measures the errors of a kernel on each of ``DATA``, on one rank
     accuracy: bool = False
     same_bits: bool = False  # whether the first visit also compares bits, as in ``BITS``
 

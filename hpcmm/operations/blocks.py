@@ -56,24 +56,16 @@ class OverC(Geometry):
 
 @dataclass(frozen=True)
 class Tiled(OverC):
-    """Blocks as the head of a kernel's file describes them; the grid is two or three expressions over defined names."""
+    """Blocks as the head of a kernel's file describes them: its keys are those of ``head.schema.yaml``."""
 
-    # Widths of square blocks with one thread per element of C; empty if ``block`` is given
     tiles: tuple[int, ...] = (16,)
-    # rows, columns: rows and columns of C per block
     rows: int = 0
     columns: int = 0
     depth: int = 0  # steps of k that a block stages at a time; 0 if it stages none
     block: tuple[int, ...] = ()  # threads of a block in x, y and z
-    # Expressions for the blocks in x, y and z, over the sizes and the compile-time constants. By default blocks cover
-    # C, and the last ones may extend past it.
     grid: tuple[str, ...] = ()
     shared_bytes: int = 0  # dynamic shared memory of a block
-    # Blocks of a cluster in x, y and z, which the source states with ``__cluster_dims__``. The default grid is rounded
-    # up to whole clusters.
     cluster: tuple[int, ...] = (1,)
-    # By operand, the rows of a box of 128 bytes of columns that TMA copies. The kernel gets a tensor map of each after
-    # the arguments of the operation.
     tensor_maps: Mapping[str, int] = field(default_factory=dict, hash=False)
     staged: bool = False  # whether square blocks stage tiles of A and B in shared memory
     constants: Mapping[str, int] = field(default_factory=dict, hash=False)  # further macros of the source

@@ -27,8 +27,6 @@ class Passes(Geometry):
     block: int = 128  # threads per block; 128 as in 004 and in Harris
     one_launch: bool = False  # whether the blocks combine their results in a single launch
     per_sm: int = 0  # limit of the grid in blocks per SM; 0 for none
-    # Number of elements from which blocks have twice as many threads, and the limit of the grid is half as large; 0 for
-    # never
     long: int = 0
     shared_bytes: int = 0  # dynamic shared memory of a block
     # Whether blocks add to the result. A launch of the function ``START`` of the source sets it first.
