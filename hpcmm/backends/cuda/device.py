@@ -19,7 +19,7 @@ from hpcmm.backends.base import Accelerator
 from hpcmm.backends.cuda import cublaslt, emulation, launching, libraries
 from hpcmm.backends.cuda.compile import OPTIONS, compile_ahead
 from hpcmm.backends.cuda.links import NcclLink
-from hpcmm.backends.cuda.memory import address
+from hpcmm.backends.cuda.memory import address, copy_rows
 from hpcmm.backends.cuda.nvml import Sensors, compute_processes
 from hpcmm.model import DeviceError, Task, untimed
 from hpcmm.model.launch import Run
@@ -177,11 +177,7 @@ class CudaBackend(Sensors, Accelerator):
         if source.flags.c_contiguous and target.flags.c_contiguous:
             runtime.memcpyAsync(address(target), address(source), target.nbytes, runtime.memcpyDefault, stream.ptr)
             return
-        rows, columns = target.shape
-        runtime.memcpy2DAsync(
-            *(address(target), target.strides[0], address(source), source.strides[0]),
-            *(columns * target.itemsize, rows, runtime.memcpyDefault, stream.ptr),
-        )
+        copy_rows(source, target, stream)
 
     def register(self, array: np.ndarray) -> None:
         cupy.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, 0)

@@ -59,18 +59,13 @@ class Guarded:
         return f"{count:,} elements written behind {name}" if count else ""
 
 
-def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:
-    runtime = cupy.cuda.runtime
-    rows, columns = source.shape
+def copy_rows(source, target, stream: cupy.cuda.Stream | None = None) -> None:
+    """Copy a matrix by rows between any two memories, in a stream or the current one."""
+    runtime, stream = cupy.cuda.runtime, stream or cupy.cuda.get_current_stream()
+    rows, columns = target.shape
     runtime.memcpy2DAsync(
-        target.data.ptr,
-        target.strides[0],
-        source.data.ptr,
-        source.strides[0],
-        columns * source.itemsize,
-        rows,
-        runtime.memcpyDeviceToDevice,
-        cupy.cuda.get_current_stream().ptr,
+        *(address(target), target.strides[0], address(source), source.strides[0]),
+        *(columns * target.itemsize, rows, runtime.memcpyDefault, stream.ptr),
     )
 
 
