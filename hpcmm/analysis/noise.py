@@ -215,7 +215,9 @@ def inverse_trigamma(y: np.ndarray) -> np.ndarray:
     for _ in range(20):
         value = trigamma(x)
         slope = (trigamma(x * (1 + 1e-5)) - trigamma(x * (1 - 1e-5))) / (2e-5 * x)
-        x = np.maximum(x + value * (1 - value / y) / slope, 1e-8)
+        before, x = x, np.maximum(x + value * (1 - value / y) / slope, 1e-8)
+        if np.allclose(before, x, rtol=1e-12, atol=0):
+            break
     return x
 
 
@@ -239,13 +241,14 @@ def critical(share: float, freedom: float) -> float:
     """
     if freedom <= 0:
         return math.inf
-    low, high = 0.0, 2.0
-    while outside(high, freedom) > share:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if outside(middle, freedom) > share else (low, middle)
-    return high
+    t = 2.0
+    for _ in range(60):  # Newton's method on logarithms, in which the tail is nearly a line
+        tail, further = outside(t, freedom), outside(t * (1 + 1e-6), freedom)
+        step = 1e-6 * math.log(tail / share) / math.log(tail / further)
+        t *= min(math.exp(step), 4.0)
+        if abs(step) < 1e-9:
+            break
+    return t
 
 
 def criticals(share: float, freedoms: Iterable[float]) -> np.ndarray:
