@@ -95,19 +95,14 @@ def put(frame: pd.DataFrame, provenances: Sequence[Provenance], added: Sequence[
     errors of logarithms. It is conservative, as the errors of the baseline are in both. ``lead`` is the ratio to the
     faster of both libraries, ``leader``; NaN for algorithms other than ``TEXTBOOK``.
     """
-    names: dict[str, list[str]] = {"library": [], "tuned_library": [], "algorithm_library": []}
-    calls: dict[tuple, tuple[str, ...]] = {}
-    keys = ("run", "operation", "device", "dtype", "algorithm")
-    for key in zip(*(frame[name] for name in keys), strict=True):
-        if key not in calls:
-            run, operation, device, dtype, algorithm = key
-            of = OPERATIONS[operation]
-            known = of.baseline(device, dtype), of.tuned(device, dtype), ALGORITHMS[algorithm]
-            calls[key] = tuple(named(each.name, each.provider, provenances[run]) if each else "" for each in known)
-        for column, name in zip(names.values(), calls[key], strict=True):
-            column.append(name)
-    for column, texts in names.items():
-        frame[column] = texts
+    distinct, which = visits.kinds(frame, ["run", "operation", "device", "dtype", "algorithm"])
+    calls = []
+    for run, operation, device, dtype, algorithm in zip(*(distinct[name] for name in distinct), strict=True):
+        of = OPERATIONS[operation]
+        known = of.baseline(device, dtype), of.tuned(device, dtype), ALGORITHMS[algorithm]
+        calls.append([named(each.name, each.provider, provenances[run]) if each else "" for each in known])
+    names = ["library", "tuned_library", "algorithm_library"]
+    frame[names] = np.array(calls, object).reshape(-1, 3)[which]
     plain = ((frame["algorithm"] == TEXTBOOK) & (frame["contender_algorithm"] == TEXTBOOK)).to_numpy()
     tuned = {
         (operation.name, each.name) for operation in OPERATIONS.values() for each in operation.ladder if each.tunes

@@ -179,7 +179,9 @@ def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
     defaults = {"pinned": -1, "baseline": 0}  # profiles have no such columns
     named, places = [], []
     names = ["operation", "contender", "variant", "contender_algorithm", "dtype", "tile", *defaults, *added]
-    for row in row_dicts(frame.assign(**{name: frame.get(name, value) for name, value in defaults.items()})[names]):
+    complete = frame.assign(**{name: frame.get(name, value) for name, value in defaults.items()})
+    distinct, which = visits.kinds(complete, names)
+    for row in row_dicts(distinct):
         operation, contender, algorithm = row["operation"], row["contender"], row["contender_algorithm"]
         own = contender == row["variant"]  # tile and memory belong to the variant, not to its baseline
         tile = row["tile"] if own else 0
@@ -195,8 +197,8 @@ def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
         places.append((ladder, contender, turn, algorithm, {"pageable": 0, "pinned": 1}.get(memory, 0), tile))
     order = {place: i for i, place in enumerate(sorted(set(places)))}
     names = ["rung", "memory", "setting", "arithmetic", "role", "label"]
-    frame[names] = pd.DataFrame(named, columns=names, index=frame.index, dtype=object)
-    frame["place"] = [order[place] for place in places]
+    frame[names] = pd.DataFrame(named, columns=names, dtype=object).iloc[which].set_axis(frame.index)
+    frame["place"] = np.array([order[place] for place in places], int)[which]
     wrong = np.where(frame["reference"] == UNCHECKED, MISSING, "FAIL") if "reference" in frame else "FAIL"
     frame["result"] = np.where(frame["passed"] == 1, "PASS", wrong)
 
@@ -311,31 +313,31 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     provenances = [run["provenance"] for run in runs(columns)]
     gpus = [gpus_of(provenance) for provenance in provenances]
     hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]
+    distinct, which = visits.kinds(frame, ["device", "run", "dtype", "arithmetic", "ranks", "operation"])
     found = []
-
-    @functools.cache
-    def peaks(device: str, run: int, dtype: str, other: str, ranks: int) -> tuple[float, str, float]:
+    for row in row_dicts(distinct):
+        device, run, dtype, arithmetic, ranks, operation = row.values()
         if DEVICES[device].accelerator:
-            return limits.peaks(gpus[run], dtype, other, ranks)
-        return *limits.cpu_peak(mapping(provenances[run].get("cpu")), dtype, other, ranks), np.nan
-
-    of_peaks = ("device", "run", "dtype", "arithmetic", "ranks")
-    for row in row_dicts(frame[[*of_peaks, "operation", "flops", "bytes", "seconds"]]):
-        accelerator = DEVICES[row["device"]].accelerator
-        flops, units, nbytes = peaks(*(row[name] for name in of_peaks))
-        least = {}
-        if OPERATIONS[row["operation"]].metric == "flops":
-            other = row["arithmetic"].partition(",")[0]
-            name = f"{other} on {units}" if other else f"{row['dtype']} {units}"
-            least[name] = row["flops"] / flops
-        # the bandwidth of a host's memory is unknown; with hot caches the data may not come from memory
-        if accelerator and not (hot[row["run"]] or OPERATIONS[row["operation"]].cached):
-            least["memory"] = row["bytes"] / nbytes
-        known = {name: seconds for name, seconds in least.items() if np.isfinite(seconds)}
-        ceiling = max(known, key=known.get, default="") if len(known) == len(least) else ""
-        found.append((flops, nbytes, known[ceiling] / row["seconds"] if ceiling else np.nan, ceiling))
-    names = ["peak_flops_per_second", "peak_bytes_per_second", "fraction", "ceiling"]
-    frame[names] = pd.DataFrame(found, columns=names, index=frame.index)
+            flops, units, nbytes = limits.peaks(gpus[run], dtype, arithmetic, ranks)
+            # with hot caches the data may not come from memory
+            in_memory = not (hot[run] or OPERATIONS[operation].cached)
+        else:  # the bandwidth of a host's memory is unknown
+            flops, units = limits.cpu_peak(mapping(provenances[run].get("cpu")), dtype, arithmetic, ranks)
+            nbytes, in_memory = np.nan, False
+        other = arithmetic.partition(",")[0]
+        name = f"{other} on {units}" if other else f"{dtype} {units}"
+        found.append((flops, nbytes, name if OPERATIONS[operation].metric == "flops" else "", in_memory))
+    peaks = pd.DataFrame(found, columns=["flops", "bytes", "name", "in_memory"]).astype(
+        {"flops": float, "bytes": float}
+    )
+    peaks = peaks.iloc[which].set_axis(frame.index)
+    of_flops, of_bytes = (frame["flops"] / peaks["flops"]).to_numpy(), (frame["bytes"] / peaks["bytes"]).to_numpy()
+    computes, in_memory = (peaks["name"] != "").to_numpy(), peaks["in_memory"].to_numpy(bool)
+    known = (computes | in_memory) & (np.isfinite(of_flops) | ~computes) & (np.isfinite(of_bytes) | ~in_memory)
+    by_memory = in_memory & ~(computes & (of_flops >= of_bytes))
+    frame["peak_flops_per_second"], frame["peak_bytes_per_second"] = peaks["flops"], peaks["bytes"]
+    frame["fraction"] = np.where(known, np.where(by_memory, of_bytes, of_flops) / frame["seconds"], np.nan)
+    frame["ceiling"] = np.where(known, np.where(by_memory, "memory", peaks["name"]), "").astype(object)
 
 
 def _throttling(columns: Columns, frame: pd.DataFrame) -> np.ndarray:

@@ -110,6 +110,12 @@ def alike(frame: pd.DataFrame, added: Sequence[str], *more: str) -> np.ndarray:
     return frame.groupby([*more, *SAME, *added], dropna=False, sort=False).ngroup().to_numpy()
 
 
+def kinds(frame: pd.DataFrame, names: Sequence[str]) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return the distinct rows of some columns, and for each row of the frame which of these it is."""
+    number = frame.groupby([*names], dropna=False, sort=False).ngroup()
+    return frame.loc[~number.duplicated(), [*names]], number.to_numpy()
+
+
 def priors(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray) -> dict[str, noise.Prior]:
     """Return the prior of each device, from the variances between visits that its measurements show."""
     own = gathered(visits["measurement"].to_numpy(), visits["log"].to_numpy(), len(frame))
