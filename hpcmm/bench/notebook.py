@@ -1,7 +1,5 @@
 """``hpcmm.bench(function)``: verify and time a function of a notebook, or a file, as ``hpcmm bench`` does."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import subprocess
@@ -12,13 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpcmm.model import HpcmmError
 from hpcmm.operations.heads import MARK
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass(frozen=True)
@@ -31,7 +26,8 @@ class Bench:
         return all(each["passed"] for each in self.found["kernels"])
 
     @property
-    def table(self) -> pandas.DataFrame:
+    def table(self) -> Any:
+        """The times, a ``pandas.DataFrame``: one row per kernel, size and type, with the ratio to the library."""
         import pandas
 
         return pandas.DataFrame(self.found.get("points", []))

@@ -1,19 +1,14 @@
 """All elements of a product beside a product in float64 by the library of a device, block by block."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from hpcmm.model.dtypes import DType
 from hpcmm.operations import accuracy
-
-if TYPE_CHECKING:
-    from hpcmm.operations.truth import Truth
 
 BLOCK = 2048  # rows and columns of a block
 ROUNDOFF = 2.0**-53
@@ -32,7 +27,7 @@ class Wide:
     def __init__(
         self,
         device: Any,
-        truth: Truth,
+        truth: Any,
         signs: Sequence[np.ndarray],
         totals: Sequence[tuple[np.ndarray, np.ndarray]],
         seconds: float,
