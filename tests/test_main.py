@@ -528,16 +528,10 @@ def test_status_follows_a_run_from_its_plan_to_its_end(status, running, mpi_job,
 
     assert running(mpiexec).returncode == 0
     assert running(mpiexec, "later/cpu-r2-1", 2).returncode == 0
-    total, first, second, together, page = status()
+    total, first, second, page = status()
     assert page == "report: results/report.html does not show these results; run again"
     assert total == "results: 8 of 8 points measured, 2 of 2 batches done"
-    spent = r"([\d.]+) s in {}: ([\d.]+ s start-up, 0\.[01] s compiling, [\d.]+ s timed, [\d.]+ s other)"
-    assert re.search(r" 6/6  done, [\d.]+ s in 1 visit$", first)
-    assert re.search(r" 2/2  done, [\d.]+ s in 1 visit$", second)
-    whole, parts = re.fullmatch("all batches: " + spent.format("2 visits"), together).groups()
-    parts = {part: float(seconds) for seconds, part in (each.split(" s ") for each in parts.split(", "))}
-    assert float(whole) == pytest.approx(sum(parts.values()), abs=0.5) and parts["start-up"] > 0
-    assert parts.keys() == {"start-up", "compiling", "timed", "other"}
+    assert first.endswith(" 6/6  done") and second.endswith(" 2/2  done")
     assert tool_status.ahead(tmp_path / "results", planned) == "hpcmm: nothing to measure: 8 of 8 points are current"
     records = pace.learned(tmp_path / "results")
     assert [record.batch for record in records] == ["size/cpu-r1-1", "later/cpu-r2-1"]

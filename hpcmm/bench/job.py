@@ -161,7 +161,7 @@ class BatchVisit:
             self.waiting.reverse()  # other neighbours, and another time since the start
         self.waiting.sort(key=lambda planned: len(self.attempts.get(planned[1], ())))  # else in the plan's order
         self.progress = Progress(batch, [each[2] for each in self.waiting], elsewhere, self.visit, measuring.visits)
-        self.startup = self.compiling = self.timed = 0.0
+        self.startup = self.timed = 0.0
         self.late_runs = 0
         for text in (
             transport and f"transport: {transport}",
@@ -202,12 +202,10 @@ class BatchVisit:
 
     def compile(self) -> None:
         able = [point for point, *_ in self.waiting if not self.why_not[point.key]]
-        begin, device = time.perf_counter(), DEVICES[self.batch.device]
-        seconds = STARTUP_SECONDS + len(self.process.uncompiled) * device.prepare_seconds
+        seconds = STARTUP_SECONDS + len(self.process.uncompiled) * DEVICES[self.batch.device].prepare_seconds
         self.process.expect(f"{self.batch.name}: compiling", seconds)
         self.process.compile_ahead(able)
-        now = time.perf_counter()
-        self.compiling, self.startup = now - begin, now - self.began
+        self.startup = time.perf_counter() - self.began
 
     def measure(self, point: Point, fingerprint: str, seconds: float) -> str:
         """Measure a point and record it; return the reason why it could not be measured, empty if it was."""
@@ -291,7 +289,7 @@ class BatchVisit:
             whole = time.perf_counter() - self.began
             if results and self.waiting:
                 bound = sum(each[2] for each in self.waiting) / self.measuring.visits  # predictions are of all visits
-                parts = self.startup, self.compiling, self.timed, self.visit
+                parts = self.startup, self.timed, self.visit
                 of_batch = self.batch.name, self.batch.operation, self.batch.device
                 pace.record(results, pace.Record(*of_batch, bound, whole - self.startup, *parts))
             self.report_disturbances()

@@ -30,7 +30,6 @@ class Record:
     seconds: float  # measured seconds of these points
     # Seconds before the first point, since the start of the process or the end of its batch before; None if unknown
     startup: float | None = None
-    compiling: float | None = None  # seconds of ``startup`` in which kernels are compiled
     timed: float | None = None  # seconds of timed calls and kernels
     visit: int = 0  # counted from 0
 
@@ -95,35 +94,10 @@ def learned(results: Path) -> list[Record]:
         for line in files.text_of(results / FILE, errors="replace").splitlines():
             with suppress(ValueError, TypeError, RecursionError):
                 record = Record(**json.loads(line))
-                numbers = [record.predicted, record.seconds, record.visit]
-                numbers += [each or 0 for each in (record.startup, record.compiling, record.timed)]
+                numbers = record.predicted, record.seconds, record.visit, record.startup or 0, record.timed or 0
                 if all(type(number) in (int, float) and 0 <= number < float("inf") for number in numbers):
                     found.append(record)
     return found
-
-
-def spent(records: Iterable[Record], parts_too: bool = True) -> str:
-    """Return the total time of visits, and its parts, from the newest record of each visit; empty without records.
-
-    >>> from dataclasses import replace
-    >>> one = Record("a/cuda-r1-1", "matmul", "cuda", 60, 8.0, 2.5, 1.5, 3.0)
-    >>> spent([one, replace(one, visit=1, compiling=0.0), replace(one, visit=1, seconds=4.0, compiling=0.0)])
-    '17.0 s in 2 visits: 3.5 s start-up, 1.5 s compiling, 6.0 s timed, 6.0 s other'
-    >>> spent([Record("a/cuda-r1-1", "matmul", "cuda", 60, 8.0)])
-    ''
-    """
-    newest = {(each.batch, each.visit): each for each in records if each.timed is not None}.values()
-    if not newest:
-        return ""
-    compiling, timed = (sum(getattr(each, name) or 0 for each in newest) for name in ("compiling", "timed"))
-    startup, seconds = sum(each.startup or 0 for each in newest), sum(each.seconds for each in newest)
-    total = f"{startup + seconds:.1f} s in {'1 visit' if len(newest) == 1 else f'{len(newest)} visits'}"
-    if not parts_too:
-        return total
-    parts = {"start-up": startup - compiling, "compiling": compiling, "timed": timed}
-    parts["other"] = startup + seconds - sum(parts.values())
-    listed = ", ".join(f"{took:.1f} s {part}" for part, took in parts.items())
-    return f"{total}: {listed}"
 
 
 def record(results: Path, took: Record) -> None:

@@ -1,8 +1,6 @@
 """The progress of a run, from its plan, journals and files while it runs."""
 
-import itertools
 import socket
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -12,7 +10,7 @@ import psutil
 
 from hpcmm.bench.done import PAGE, is_done
 from hpcmm.bench.journal import CUT_OFF, Recorded, glance, is_complete, journal_of, on_disk
-from hpcmm.bench.pace import LATER, Pace, Record, learned, spent
+from hpcmm.bench.pace import LATER, Pace, Record, learned
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
 from hpcmm.model.measurement import Batch, Job
@@ -112,14 +110,10 @@ def text(results: Path) -> str:
     lines = [f"{results}: {progress(states, pace)}"]
     width = max(len(state.batch.name) for state in states)
     digits = max(len(str(len(state.batch.points))) for state in states)
-    by_batch = defaultdict(list)
-    for record in learned(results):
-        by_batch[record.batch].append(record)
     shown = states if len(states) <= MOST_LINES else [state for state in states if state.begun]
     for state in shown:
         place = f"{state.done:{digits}}/{len(state.batch.points):<{digits}}"
-        took = spent(by_batch[state.batch.name], parts_too=False)
-        lines.append(f"{state.batch.name:{width}}  {place}  {state.state(pace)}" + (f", {took}" if took else ""))
+        lines.append(f"{state.batch.name:{width}}  {place}  {state.state(pace)}")
         lines += [f"    not measured: {each}" for each in state.failed]
     if len(shown) < len(states):
         lines.append(f"and {complete} done, {len(states) - len(shown) - complete} waiting")
@@ -127,8 +121,6 @@ def text(results: Path) -> str:
         lines.append(
             f"not measured: {len(planned.rows_unmeasured())} variants of sweeps; python -m hpcmm plan shows the reasons"
         )
-    if took := spent(itertools.chain.from_iterable(by_batch[state.batch.name] for state in states)):
-        lines.append(f"all batches: {took}")
     if complete == len(states):
         page = results / PAGE
         current = is_done(planned, results)
