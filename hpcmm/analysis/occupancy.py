@@ -70,6 +70,7 @@ def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:
         **{column: float(limits.get(name, np.nan)) for name, column in LIMITS.items()},
         "limited_by": ", ".join(name for name, blocks in limits.items() if blocks == least),
         "computed_blocks": least,
+        **dict.fromkeys(("phase_loads", "phase_flops", "pending_loads", "bound_flops_per_second"), np.nan),
     }
     if OPERATIONS[row["operation"]].dimensions == DIMENSIONS:
         staged = _staged(row)

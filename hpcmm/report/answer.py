@@ -143,8 +143,7 @@ def point_table(series: Series, only: str = "") -> Table | None:
         "Library": ratio("ratio", lambda row: formats.times(row["ratio"])),
         "95 % CI": ratio("ratio", lambda row: formats.ends(row, "ratio", formats.number)),
     }
-    if any(row["tuned_ratio"] > 0 for row in points):
-        columns["Tuned"] = ratio("tuned_ratio", lambda row: formats.times(row["tuned_ratio"]))
+    columns["Tuned"] = ratio("tuned_ratio", lambda row: formats.times(row["tuned_ratio"]))
     passed = all(row["result"] == "PASS" for row in points)
     if not passed:
         columns["Result"] = lambda row: words(

@@ -51,11 +51,9 @@ def slow_table(check: Check) -> Table:
 
 def history_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Make a table of the histories of devices, from rows of ``check.history``."""
-    texts = {"Node": "node", "Slot": "slot", "UUID": "uuid", "Sweep": "sweep"}
-    columns = {title: tables.text(name) for title, name in texts.items()}
-    counts = {"Checks": "checks", "Since": "since", "Slow in": "slow"}
-    columns |= {title: tables.value(name, str) for title, name in counts.items()}
-    columns |= {title: tables.value(name, slower) for title, name in {"Before": "before", "Now": "now"}.items()}
+    columns = tables.columns_of(
+        "checks", before=lambda row: Cell(slower(row["before"])), now=lambda row: Cell(slower(row["now"]))
+    )
     return tables.table("Slower than the median of the peers: in earlier checks, and now", rows, columns)
 
 

@@ -8,6 +8,7 @@ from hpcmm import store
 from hpcmm.report import sheet
 from hpcmm.report.formats import duration, times
 from hpcmm.report.markup import EMPTY, Cell, Table, words
+from hpcmm.report.tables import Column, table, text
 from hpcmm.system.text import printable
 
 
@@ -27,21 +28,14 @@ def exercises_table(submission: Mapping[str, Any]) -> Table:
         why = printable(grade["why"].partition("\n")[0])
         return words("PASS") if grade["passed"] else words(why) if not grade["handed_in"] else Cell("FAIL", why, "fail")
 
-    def shown(value: float | None, form: Callable[[float], str]) -> Cell:
-        return EMPTY if value is None else Cell(form(value))
+    def shown(name: str, form: Callable[[float], str]) -> Column:
+        return lambda grade: EMPTY if grade[name] is None else Cell(form(grade[name]))
 
-    rows = [
-        [
-            *(words(grade["exercise"]), verdict(grade), Cell(f"{grade['points']:g}"), Cell(f"{grade['of']:g}")),
-            *(words(grade["device"]), shown(grade["ratio"], times), words(grade["against"])),
-            *(shown(grade[key], duration) for key in ("seconds", "seconds_against")),
-        ]
-        for grade in submission["exercises"]
-    ]
-    head = ["Exercise", "Verdict", "Points", "Of", "Device", "Speedup", "Over", "Time", "Time of the other"]
-    kept = [i for i, name in enumerate(head) if any(row[i].text for row in rows)]
-    rows = [[row[i] for i in kept] for row in rows]
-    return Table(f"Exercises of {printable(submission['name'])}", [head[i] for i in kept], rows)
+    columns = {"Exercise": text("exercise"), "Verdict": verdict, "Points": shown("points", "{:g}".format)}
+    columns |= {"Of": shown("of", "{:g}".format), "Device": text("device"), "Speedup": shown("ratio", times)}
+    columns |= {"Over": text("against"), "Time": shown("seconds", duration)}
+    columns |= {"Time of the other": shown("seconds_against", duration)}
+    return table(f"Exercises of {printable(submission['name'])}", submission["exercises"], columns)
 
 
 def build(result: Mapping[str, Any], target: Path) -> None:

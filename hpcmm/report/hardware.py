@@ -4,12 +4,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from hpcmm.analysis import occupancy
 from hpcmm.model.quantities import STALLS
 from hpcmm.operations import OPERATIONS
-from hpcmm.report.formats import amount, billions, number, percent, ranks, rate_text, size, whole
+from hpcmm.report.formats import amount, number, percent, ranks, rate_text, size, whole
 from hpcmm.report.markup import Cell, Table, words
-from hpcmm.report.tables import Column, Row, failed, table, text, value
+from hpcmm.report.tables import Row, columns_of, failed, table, text
 from hpcmm.system.reader import schema_of
 
 
@@ -22,36 +21,21 @@ def resource_table(rows: Sequence[Row]) -> Table:
             whole(row["resident_blocks"]), f"computed: {computed}" if computed != row["resident_blocks"] else ""
         )
 
-    columns: dict[str, Column] = {
-        "Variant": text("label"),
-        "Type": text("dtype"),
-        "Registers": value("registers", whole),
-        "Shared memory": lambda row: Cell(
+    columns = columns_of(
+        "resources",
+        shared_memory=lambda row: Cell(
             amount(row["shared_bytes"] + row["dynamic_shared_bytes"]), "dynamic" if row["dynamic_shared_bytes"] else ""
         ),
-        "Local memory": value("local_bytes", amount),
-        "Block": lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}", row["pick"]),
-        "Grid": lambda row: Cell(
+        block=lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}", row["pick"]),
+        grid=lambda row: Cell(
             f"{whole(row['grid_x'])} × {whole(row['grid_y'])}",
             size(row) + (f", {ranks(row['ranks'])}" if row["ranks"] > 1 else ""),
         ),
-        "Blocks per SM": resident_blocks,
-        "Threads per SM": lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
-        "Occupancy": lambda row: Cell(percent(row["occupancy"])),
-        "Limited by": text("limited_by"),
-        **{
-            f"Block limit, {'hardware' if name == 'blocks' else name}": value(column, whole)
-            for name, column in occupancy.LIMITS.items()
-        },
-    }
-    if any(row.get("phase_loads", 0) > 0 for row in rows):
-        columns |= {
-            "Loads per phase": value("phase_loads", whole),
-            "Operations per phase": value("phase_flops", whole),
-            "Pending loads per SM": value("pending_loads", whole),
-            "Operations per load": lambda row: Cell(number(row["phase_flops"] / row["phase_loads"])),
-            "Bandwidth bound": lambda row: Cell(rate_text(row, "bound_") if row["bound_flops_per_second"] > 0 else ""),
-        }
+        resident_blocks=resident_blocks,
+        threads=lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
+        operations_per_load=lambda row: Cell(number(row["phase_flops"] / row["phase_loads"])),
+        bound=lambda row: Cell(rate_text(row, "bound_") if row["bound_flops_per_second"] > 0 else ""),
+    )
     return table(f"Resources and occupancy, {_operation_on(rows)}", rows, columns, leading=1)
 
 
@@ -69,14 +53,11 @@ def _stalls(row: Row) -> Cell:
     return words(", ".join(f"{what} {percent(shares[what])}" for what in longest))
 
 
-OWN_CELLS: dict[str, Column] = {
-    "achieved occupancy": _achieved_occupancy,
-    "stalls": _stalls,
-    "bank conflicts": lambda row: Cell(whole(row["shared_load_conflicts"] + row["shared_store_conflicts"])),
-}
-FORMS = {"percent": percent, "number": number, "billions": billions, "amount": amount, "text": str}
-FORMS |= {"count": "{:,}".format, "bits": "{:,} bits".format}
-FORMS |= {
+FORMS = {
+    "amount": amount,
+    "text": str,
+    "count": "{:,}".format,
+    "bits": "{:,} bits".format,
     "capability": lambda value: f"{value[:-1]}.{value[-1]}",
     "sizes": lambda value: " × ".join(map("{:,}".format, value)),
     "switch": lambda value: "on" if value else "off",
@@ -85,14 +66,16 @@ FORMS |= {
     "GB/s": lambda value: f"{value / 1e9:,.0f} GB/s",
     "TFLOP/s": lambda value: f"{value / 1e12:,.1f} TFLOP/s",
 }
-_TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
 # Columns of the profile table; a kernel that failed has only the first.
-COUNTER_COLUMNS: dict[str, Column] = {
-    name: value(cell[0], FORMS[cell[1]]) if isinstance(cell, list) else OWN_CELLS[cell]
-    for name, cell in _TABLES["counters"].items()
-}
+COUNTER_COLUMNS = columns_of(
+    "profile",
+    achieved_occupancy=_achieved_occupancy,
+    stalls=_stalls,
+    bank_conflicts=lambda row: Cell(whole(row["shared_load_conflicts"] + row["shared_store_conflicts"])),
+)
+PROPERTIES = schema_of(Path(__file__).with_suffix(".yaml"))
 # Properties of a GPU: key in the provenance, name for readers, format.
-DEVICE_ROWS = tuple((key, name, FORMS[form]) for key, (name, form) in _TABLES["properties"].items())
+DEVICE_ROWS = tuple((key, name, FORMS[form]) for key, (name, form) in PROPERTIES.items())
 
 
 def profile_table(rows: Sequence[Row]) -> Table:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,9 +12,10 @@ from hpcmm.analysis import compare
 from hpcmm.analysis.tidy import MISSING, SHORT
 from hpcmm.model import TEXTBOOK
 from hpcmm.report.findings import first_series, name_of, quickest
-from hpcmm.report.formats import duration, number, percent, rate_text, size, times, whole
+from hpcmm.report.formats import amount, billions, duration, number, percent, rate_text, size, times, whole
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
 from hpcmm.report.ratio import LIBRARIES, Ratio
+from hpcmm.system.reader import schema_of
 
 SHORT_MARK = "†"
 Row = Mapping[str, Any]
@@ -21,12 +23,21 @@ Column = Callable[[Row], Cell]
 
 
 def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Column], leading: int = 0) -> Table:
-    """Make a table with one line per row; the first ``leading`` cells of a line are shown where they change."""
-    lines = [[cell(row) for cell in columns.values()] for row in rows]
+    """Make a table with one line per row, without empty columns.
+
+    The first ``leading`` cells of a line are shown where they change.
+    """
+    cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
+    head = [
+        name
+        for i, (name, own) in enumerate(cells.items())
+        if i < leading or not rows or any(cell.text or cell.note for cell in own)
+    ]
+    lines = [list(line) for line in zip(*(cells[name] for name in head), strict=True)]
     if not all(isinstance(row, Mapping) for row in rows):
-        return Table(caption, tuple(columns), lines)
+        return Table(caption, head, lines)
     of_rows = [(row.get("device", ""), row.get("dtype", "")) for row in rows]
-    return Table(caption, tuple(columns), grouped(lines, leading), of_rows)
+    return Table(caption, head, grouped(lines, leading), of_rows)
 
 
 def text(name: str) -> Column:
@@ -39,6 +50,20 @@ def value(name: str, form: Callable[[Any], str]) -> Column:
 
 def of_size(row: Row) -> Cell:
     return words(size(row))
+
+
+FORMS = {each.__name__: each for each in (amount, billions, duration, number, percent, times, whole)}
+FORMS |= {"text": str, "nanoseconds": lambda seconds: number(1e9 * seconds)}
+COLUMNS = schema_of(Path(__file__).with_suffix(".yaml"))
+
+
+def columns_of(kind: str, **own: Column) -> dict[str, Column]:
+    """Return the columns of a kind of table, from ``tables.yaml``; ``own`` has the functions that it names."""
+    own = {name.replace("_", " "): cell for name, cell in own.items()}
+    return {
+        name: value(cell[0], FORMS[cell[1]]) if isinstance(cell, list) else own.get(cell) or text(cell)
+        for name, cell in COLUMNS[kind].items()
+    }
 
 
 def failed(row: Row) -> Cell:
@@ -96,23 +121,8 @@ def comparison_table(rows: pd.DataFrame) -> Table:
         return Cell(row["verdict"], where, "fail" if wrong else "text")
 
     order = {verdict: i for i, verdict in enumerate(compare.VERDICTS)}
-    columns: dict[str, Column] = {
-        "Verdict": verdict,
-        "Sweep": text("sweep"),
-        "Variant": text("label"),
-        "Size": of_size,
-        "Type": text("dtype"),
-        "Ranks": value("ranks", whole),
-        "Before": value("before", duration),
-        "After": value("after", duration),
-        "Speedup": value("ratio", times),
-        "from": value("low", times),
-        "to": value("high", times),
-        "p": value("p", number),
-        "Adjusted p": value("adjusted", number),
-        "Found from": value("least", percent),
-    }
     ordered = sorted(analysis.row_dicts(rows), key=lambda row: order[row["verdict"]])
+    columns = columns_of("comparison", verdict=verdict, size=of_size)
     return table("Points of both files; speedup of the second file over the first", ordered, columns)
 
 

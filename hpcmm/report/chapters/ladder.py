@@ -239,8 +239,8 @@ def ladder_table(series: Series) -> Table | None:
     }
     if any(row["ratio"] > 0 and row["tuned_library"] for row in series.rows):
         columns["Ratio to tuned library"] = if_passed(tuned_cell)
+    columns["Of limit"] = if_passed(lambda row: Cell(formats.percent(row["fraction"]), row["ceiling"]))
     if any(row["fraction"] > 0 for row in series.rows):
-        columns["Of limit"] = if_passed(lambda row: Cell(formats.percent(row["fraction"]), row["ceiling"]))
         columns["SM clock"] = if_passed(lambda row: Cell(tables.clock(row)))
     columns["Result"] = if_passed(lambda row: words(tables.result(row)), tables.failed)
     parts = f"Ladder, {formats.conditions(series)}{which}", tables.libraries(some)

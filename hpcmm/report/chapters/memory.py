@@ -13,11 +13,11 @@ from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import best, ladders
 from hpcmm.report.chapters.sizes import rate_against_size
-from hpcmm.report.formats import amount, billions, number
+from hpcmm.report.formats import amount
 from hpcmm.report.markup import Table, words
 from hpcmm.report.points import described
 from hpcmm.report.ratio import Ratio
-from hpcmm.report.tables import Column, Row, table, value
+from hpcmm.report.tables import Column, Row, columns_of, table
 from hpcmm.report.vega import Figure
 
 
@@ -53,16 +53,12 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
             f"{row[f'{kind}_variant']}, {amount(row[f'{kind}_bytes'])}" if row[f"{kind}_variant"] else ""
         )
 
-    columns: dict[str, Column] = {
-        "Level": lambda row: words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]]))),
-        "Latency, ns": value("latency_seconds", lambda seconds: number(seconds * 1e9)),
-        "Cycles": value("latency_cycles", number),
-        "Chase": of("latency"),
-        "Bandwidth, GB/s": value("bytes_per_second", billions),
-        "Read by": of("bandwidth"),
-    }
-    if rows["latency_cycles"].isna().all():  # the clock of a CPU is not known
-        del columns["Cycles"]
+    columns = columns_of(
+        "levels",
+        level=lambda row: words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]]))),
+        chase=of("latency"),
+        read_by=of("bandwidth"),
+    )
     return table(f"Levels of memory of the {device}", analysis.row_dicts(rows), columns)
 
 

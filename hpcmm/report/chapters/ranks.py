@@ -17,10 +17,10 @@ from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, Experiment, chapter
 from hpcmm.report.chapters.ladder import ladders
 from hpcmm.report.findings import fastest_of, first_series, quickest
-from hpcmm.report.formats import amount, at_sizes, billions, duration, number, percent, size_title, times, whole
+from hpcmm.report.formats import at_sizes, duration, percent, size_title
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import Ratio
-from hpcmm.report.tables import Column, Row, of_size, table, text, value
+from hpcmm.report.tables import Column, Row, columns_of, of_size, table, text
 from hpcmm.report.vega import AT_ONE, Figure
 
 
@@ -93,17 +93,11 @@ def scaling_table(rows: Sequence[Row]) -> Table:
     kept, which = at_sizes(bases, 3)
     some = [each["line"] for each in kept]
     named = ["label", *(name for name in ("dtype", "setting") if len({row[name] for row in some}) > 1)]
-    amounts = {"Kernel alone": ("seconds", duration), "Speedup": ("speedup", times)}
-    amounts |= {"Efficiency": ("efficiency", percent), "Of slowest": ("efficiency_of_slowest", percent)}
-    amounts |= {"End to end": ("call_seconds", duration)}
-    amounts |= {"End-to-end speedup": ("call_speedup", times)}
-    amounts |= {"End-to-end efficiency": ("call_efficiency", percent)}
     columns: dict[str, Column] = {
         "Scaling": text("kind"),
         size_title(some): of_size,
         "Variant": lambda row: words(", ".join(filter(None, [*(row[name] for name in named), row["arithmetic"]]))),
-        "Ranks": value("ranks", whole),
-        **{title: value(name, form) for title, (name, form) in amounts.items() if any(row[name] > 0 for row in some)},
+        **columns_of("scaling"),
     }
     return table(f"Scaling over ranks{which}", some, columns, leading=3)
 
@@ -121,18 +115,11 @@ def prediction_table(rows: Sequence[Row]) -> Table:
         if row["work"] == most[row["device"], row["dtype"]]:
             kept.setdefault((row["label"], row["dtype"], row["ranks"]), row)
     lines = list(kept.values())
-    columns: dict[str, Column] = {
-        size_title(lines): of_size,
-        "Variant": text("label"),
-        "Timed": text("of"),
-        "Type": text("dtype"),
-        "Ranks": value("ranks", whole),
-        "Measured": lambda row: Cell(duration(row["seconds"])) if row["ratio"] > 0 else words("predicted only"),
-        "Predicted": value("predicted_seconds", duration),
-        "Predicted over measured": value("ratio", number),
-    }
-    if any(row["held_out"] >= 0 for row in lines):
-        columns["Held-out error"] = lambda row: Cell("" if row["ratio"] > 0 else percent(row["held_out"]))
+    columns = {size_title(lines): of_size} | columns_of(
+        "predictions",
+        measured=lambda row: Cell(duration(row["seconds"])) if row["ratio"] > 0 else words("predicted only"),
+        held_out=lambda row: Cell("" if row["ratio"] > 0 else percent(row["held_out"])),
+    )
     return table("Predicted by the cost model", lines, columns, leading=4)
 
 
@@ -190,17 +177,7 @@ def ranks(rows: Sequence[Row]) -> str:
 
 def exchange_table(rows: Sequence[Row]) -> Table:
     """Make the table of ``analysis.links.exchanges``."""
-    columns = {
-        "Pattern": text("pattern"),
-        "Transport": text("transport"),
-        "Ranks": value("ranks", whole),
-        "Type": text("dtype"),
-        "Message": value("message_bytes", amount),
-        "Time": value("seconds", duration),
-        "Algorithm bandwidth, GB/s": value("algorithm_bytes_per_second", billions),
-        "Bus bandwidth, GB/s": value("bus_bytes_per_second", billions),
-    }
-    return table("Exchanges, all ranks at once", rows, columns, leading=4)
+    return table("Exchanges, all ranks at once", rows, columns_of("exchanges"), leading=4)
 
 
 def over_ranks(

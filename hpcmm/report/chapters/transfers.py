@@ -14,11 +14,11 @@ from hpcmm.report.chapters.chapter import Answer, Tabulated, chapter
 from hpcmm.report.chapters.ladder import ladders
 from hpcmm.report.chapters.sizes import rate_against_size
 from hpcmm.report.findings import fastest_of
-from hpcmm.report.formats import at_sizes, conditions, duration, percent, rate, rate_unit_of, size_title, whole
+from hpcmm.report.formats import at_sizes, conditions, duration, percent, rate, rate_unit_of, size_title
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.points import SECONDS, described
 from hpcmm.report.ratio import Ratio
-from hpcmm.report.tables import Column, Row, of_size, table, text, value
+from hpcmm.report.tables import Column, Row, columns_of, of_size, table, text, value
 from hpcmm.report.vega import PALETTE, Figure, category, layer, layered, quantity, rounded, transposed
 
 
@@ -102,10 +102,9 @@ def phase_table(series: Series, rows: Sequence[Row]) -> Table | None:
     unit = rate_unit_of(series.rows)
     columns: dict[str, Column] = {size_title(rows): of_size, "Variant": text("label")}
     for phase in PHASES[:-1]:
-        if any(row["call_" + phase] >= 0 for row in rows):
-            columns[phase.capitalize()] = lambda row, phase=phase: Cell(
-                duration(row["call_" + phase]), percent(row["share_" + phase])
-            )
+        columns[phase.capitalize()] = lambda row, phase=phase: Cell(
+            duration(row["call_" + phase]), percent(row["share_" + phase])
+        )
     columns |= {
         "Total": value("call_seconds", duration),
         f"{unit.name}, kernel alone": lambda row: Cell(rate(row, unit=unit)),
@@ -144,16 +143,9 @@ def activity_table(series: Series, activities: Sequence[Row]) -> Table | None:
 
     activities = sorted(activities, key=place)
     some, which = at_sizes(activities, 4 if with_memory else 1)
-    columns: dict[str, Column] = {
-        size_title(activities): of_size,
-        "Variant": text("rung"),
-        "Activity": lambda row: words(ACTIVITIES.get(row["activity"], row["activity"])),
-        **({"Host memory": text("memory")} if with_memory else {}),
-        "Share": value("share", percent),
-        "Sum": value("total", duration),
-        "Calls": value("calls", whole),
-        **{title: value(name, duration) for title, name in (("Mean", "mean"), ("Min", "least"), ("Max", "most"))},
-    }
+    columns = {size_title(activities): of_size} | columns_of(
+        "activities", activity=lambda row: words(ACTIVITIES.get(row["activity"], row["activity"]))
+    )
     return table(f"Copies and kernel, {conditions(series)}{which}", some, columns, leading=3)
 
 
