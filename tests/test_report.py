@@ -350,15 +350,15 @@ def test_provenance_may_be_incomplete():
         for p in ({}, {"gpus": None, "cpu": None, "mpi": "x"}, {"host": "h", "gpus": [3]})
     ]
     assert page.conditions(runs) == [("Machine", ["h"])]
-    assert len(page.provenance(runs)["runs"]) == 3
+    assert len(page.provenance(runs)["runs"].rows) == 3
 
 
 def test_provenance_says_what_is_shared_and_what_differs():
     records = [{"host": "a", "cpu": {"cores": cores}, "utc": str(i)} for i, cores in enumerate((2, 2, 4))]
     found = page.provenance([{"batch": "b", "provenance": each} for each in records])
     assert json.loads(found["shared"]) == {"host": "a"}
-    assert found["differing"] == [("cpu.cores", [("2", 2), ("4", 1)])]
-    assert [run["utc"] for run in found["runs"]] == ["0", "1", "2"]
+    assert found["differing"].texts == [["cpu.cores", "(2 (runs: 2) 4 (runs: 1))"]]
+    assert [run[1] for run in found["runs"].texts] == ["0", "1", "2"]
 
 
 def test_gpus_of_several_machines_are_counted_once():

@@ -25,7 +25,7 @@ from hpcmm.report import definitions, drawing, formats, tables
 from hpcmm.report.chapters import why
 from hpcmm.report.chapters.chapter import Chapter
 from hpcmm.report.findings import Finding
-from hpcmm.report.markup import Table
+from hpcmm.report.markup import Table, words
 from hpcmm.report.vega import CONFIG, Figure
 from hpcmm.system.text import short_revision, unbroken
 
@@ -269,14 +269,17 @@ def provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             fields[name][value] += 1
         arguments = own["arguments"] if isinstance(own.get("arguments"), list) else []
         slurm = json.dumps(own["slurm"], ensure_ascii=False) if own.get("slurm") else ""
-        row = {"batch": run["batch"], "utc": str(own.get("utc") or ""), "arguments": " ".join(map(str, arguments))}
-        rows.append(row | {"slurm": slurm})
+        rows.append(list(map(words, (run["batch"], str(own.get("utc") or ""), " ".join(map(str, arguments)), slurm))))
     common = {name for name, values in fields.items() if list(values.values()) == [len(runs)]}
     shared = {name: json.loads(next(iter(fields[name]))) for name in sorted(common)}
+    differing = [
+        [words(name), words("", "\n".join(f"{value} (runs: {count})" for value, count in fields[name].items()))]
+        for name in sorted(set(fields) - common)
+    ]
     return {
         "shared": json.dumps(shared, indent=2, ensure_ascii=False) if shared else "",
-        "differing": [(name, list(fields[name].items())) for name in sorted(set(fields) - common)],
-        "runs": rows,
+        "differing": Table("What differs between the runs", ("Field", "Values"), differing),
+        "runs": Table("Runs", ("Batch", "Time (UTC)", "Arguments", "Slurm"), rows),
     }
 
 

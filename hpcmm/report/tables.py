@@ -30,8 +30,8 @@ def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Column], lead
     cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
     head = [
         name
-        for i, (name, own) in enumerate(cells.items())
-        if i < leading or not rows or any(cell.text or cell.note for cell in own)
+        for i, name in enumerate(cells)
+        if i < leading or not rows or any(cell.text or cell.note for cell in cells[name])
     ]
     lines = [list(line) for line in zip(*(cells[name] for name in head), strict=True)]
     if not all(isinstance(row, Mapping) for row in rows):
@@ -57,11 +57,11 @@ FORMS |= {"text": str, "nanoseconds": lambda seconds: number(1e9 * seconds)}
 COLUMNS = schema_of(Path(__file__).with_suffix(".yaml"))
 
 
-def columns_of(kind: str, **own: Column) -> dict[str, Column]:
-    """Return the columns of a kind of table, from ``tables.yaml``; ``own`` has the functions that it names."""
-    own = {name.replace("_", " "): cell for name, cell in own.items()}
+def columns_of(kind: str, **functions: Column) -> dict[str, Column]:
+    """Return the columns of a kind of table, from ``tables.yaml``, which names the ``functions``."""
+    made = {name.replace("_", " "): cell for name, cell in functions.items()}
     return {
-        name: value(cell[0], FORMS[cell[1]]) if isinstance(cell, list) else own.get(cell) or text(cell)
+        name: value(cell[0], FORMS[cell[1]]) if isinstance(cell, list) else made.get(cell) or text(cell)
         for name, cell in COLUMNS[kind].items()
     }
 
