@@ -265,8 +265,9 @@ def _columns(file: h5py.File) -> dict[str, dict[str, h5py.Dataset]]:
 
 def _values(column: h5py.Dataset) -> np.ndarray:
     if h5py.check_string_dtype(column.dtype):
-        texts = column.asstr()[()]
-        return np.array([printable(text) for text in texts.flat], object).reshape(texts.shape)
+        stored = column[()]
+        texts = {each: printable(each.decode()) for each in set(stored.flat)}  # few, which many rows share
+        return np.array([texts[each] for each in stored.flat], object).reshape(stored.shape)
     values = column[()]
     return values.astype("f8") if values.dtype.kind == "f" else values
 
