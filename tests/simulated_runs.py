@@ -1,9 +1,7 @@
 """Simulated runs of the same code: how often a point is called changed, and which change is found.
 
-    python tests/simulated_runs.py
-
-prints the tables of docs/lab/comparisons.md. Repetitions scatter by 0.1 to 0.45 %, visits by 3 % below 25 us, 0.5 % up
-to 100 us and 0.2 % above: what two runs on an H200 showed. Between two jobs, each kernel scatters in addition.
+Repetitions scatter by 0.1 to 0.45 %, visits by 3 % below 25 us, 0.5 % up to 100 us and 0.2 % above: what two runs on an
+H200 showed. Between two jobs, each kernel scatters in addition.
 """
 
 import math
@@ -18,7 +16,6 @@ POINTS, VISITS, REPETITIONS = 330, 3, 6
 TIMES = {"10 us": 10e-6, "100 us": 99e-6, "1 ms": 1e-3}  # of the first points, 60 each; the others lie between
 KINDS = ("normal", "heavy-tailed", "on or off")
 SHARED = 0.003  # spread of the state that all points of a visit share
-CHANGES = (1.005, 1.011, 1.012, 1.015, 1.02, 1.03, 1.04, 1.05, 1.07, 1.1, 1.12, 1.15, 1.2, 1.25, 1.3, 1.4)
 
 
 def spread(seconds: np.ndarray) -> np.ndarray:
@@ -129,46 +126,3 @@ def followed(rng: np.random.Generator, kind: str, runs: int, length: int, size: 
         [(at, change.verdict) for at, _, _, change in history.steps_of(evidence, [i + j for j in evidence.offsets])]
         for i in range(POINTS)
     ]
-
-
-def smallest(kind: str, between: float) -> list[float]:
-    """The smallest of ``CHANGES`` that is found at 80 % of 120 points, for each of ``TIMES``."""
-    found = [math.inf] * len(TIMES)
-    for factor in reversed(CHANGES):
-        rng = np.random.default_rng(2)
-        slower = [[each.verdict == "slower" for each in compared(rng, kind, between, factor)] for _ in range(2)]
-        shares = [np.mean([part[60 * i : 60 * (i + 1)] for part in slower]) for i in range(len(TIMES))]
-        found = [factor if share >= 0.8 else least for share, least in zip(shares, found, strict=True)]
-    return found
-
-
-def pairs() -> None:
-    head = "| spread between visits | between jobs | called changed | comparisons that the gate fails | "
-    print(head + " | ".join(TIMES) + " |\n|---" + "|--:" * 6 + "|")
-    for kind in KINDS:
-        for between in (0.0, 0.01):
-            rng = np.random.default_rng(1)
-            found = [compared(rng, kind, between) for _ in range(20)]
-            share, failed = np.mean([called(each) for each in found]), sum(gated(each).any() for each in found)
-            changes = [f"{100 * (least - 1):.1f} %" for least in smallest(kind, between)]
-            counts = f"{1000 * share:.1f} of 1,000 | {failed} of {len(found)}"
-            print(f"| {kind} | {100 * between:g} % | {counts} | {' | '.join(changes)} |", flush=True)
-
-
-def histories(runs: int = 20) -> None:
-    print("| states of 1 % | last | points called changed | 5 % is found | 10 % is found |\n|---|--:|--:|--:|--:|")
-    for kind in LASTING:
-        for length in (4, 10) if kind != LASTING[0] else (1,):
-            rng = np.random.default_rng(length)
-            false = np.mean([bool(each) for each in followed(rng, kind, runs, length, 0.01)])
-            shares = []
-            for factor in (1.05, 1.1):
-                found = followed(rng, kind, runs, length, 0.01, factor, runs // 2)
-                hits = [any(abs(at - runs // 2) <= 1 and verdict == "slower" for at, verdict in each) for each in found]
-                shares.append(f"{100 * np.mean(hits[60:]):.0f} %")  # the points of 25 us and more
-            print(f"| {kind} | {length} runs | {1000 * false:.1f} of 1,000 | {' | '.join(shares)} |", flush=True)
-
-
-if __name__ == "__main__":
-    pairs()
-    histories()
