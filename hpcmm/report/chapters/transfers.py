@@ -23,25 +23,15 @@ from hpcmm.report.vega import PALETTE, Figure, category, layer, layered, quantit
 
 
 def calls(series: Series) -> Iterator[Figure]:
-    """Draw end-to-end times by phase: of each label at the largest size, and of the fastest one at all sizes."""
-    timed = analysis.phases(series.rows)
-    largest = analysis.largest(timed)
+    """Draw the end-to-end time of each label by phase, at the largest size."""
+    largest = analysis.largest(analysis.phases(series.rows))
     for (device,), here in analysis.grouped(largest, "device").items():
         if not DEVICES[device].accelerator and series.ranks == 1:
             continue  # nothing is copied
         rows = sorted(here, key=lambda row: row["place"])
         what = f"{formats.size(largest[0])}, {described(series)}"
         caption = f"End-to-end time on the {formats.device(device)} by phase at {what}{_overlapping(rows)}"
-        yield _stacked(f"calls-{device}", caption, rows, [row["label"] for row in rows], share=False)
-    some = formats.spread(list(analysis.by_size(timed).values()), 8)
-    ours = [row for row in largest if row["role"] == "rung" and DEVICES[row["device"]].accelerator]
-    if len(some) < 3 or not ours:
-        return
-    rung = min(ours, key=lambda row: row["call_seconds"])["rung"]
-    rows = [row for at in some for row in at if row["rung"] == rung]
-    names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in rows]
-    caption = f"Share of each phase in the end-to-end time of {rung}, by size{_overlapping(rows)}"
-    yield _stacked("shares", caption, rows, names, share=True)
+        yield _stacked(f"calls-{device}", caption, rows)
 
 
 def _overlapping(rows: Sequence[Row]) -> str:
@@ -51,30 +41,28 @@ def _overlapping(rows: Sequence[Row]) -> str:
     return f"; phases of {who} overlap, so the end-to-end time is shorter than the bar" if names else ""
 
 
-def _stacked(name: str, caption: str, rows: Sequence[Row], names: Sequence[str], share: bool) -> Figure:
+def _stacked(name: str, caption: str, rows: Sequence[Row]) -> Figure:
     unit, scale = formats.unit_of(max(row["call_seconds"] for row in rows))
-    unit = "share of the end-to-end time" if share else unit
     bars = []
-    for label, row in zip(names, rows, strict=True):
+    for row in rows:
         start = 0.0
         for phase in (phase for phase in PHASES[:-1] if math.isfinite(row["call_" + phase])):
-            seconds, part = row["call_" + phase], row["share_" + phase]
-            end = start + (part if share else seconds * scale)
+            seconds = row["call_" + phase]
+            end = start + seconds * scale
             numbers = zip(("start", "end", "seconds"), rounded([start, end, seconds], 5), strict=True)
-            bars.append({"name": label, "phase": phase, **dict(numbers), "share": rounded([part], 4)[0]})
+            share = rounded([row["share_" + phase]], 4)[0]
+            bars.append({"name": row["label"], "phase": phase, **dict(numbers), "share": share})
             start = end
     columns = transposed(bars)
     present = [phase for phase in PHASES if phase in columns["phase"]]
     hues = [PALETTE[PHASES.index(phase) % len(PALETTE)] for phase in present]
-    y = category("name", sort=list(names), title=None, axis={"labelLimit": 240})
-    axis = {"format": ".0%" if share else ",~r", "labelBound": True}
+    y = category("name", sort=[row["label"] for row in rows], title=None, axis={"labelLimit": 240})
     longest = max(columns["end"])
     # the domain of the bars alone: if no label fits into a bar, Vega warns about an empty domain of the labels
     scale_x = {"domain": [0, longest], "nice": True}
-    x = quantity("start", title=unit, axis=axis, stack=None, scale=scale_x)
+    x = quantity("start", title=unit, axis={"format": ",~r", "labelBound": True}, stack=None, scale=scale_x)
     color = category("phase", scale={"domain": present, "range": hues}, legend={"title": None})
-    bar = "Size" if share else "Variant"
-    tooltip = [{"field": "name", "title": bar.lower()}, {"field": "phase"}, {"field": "time"}]
+    tooltip = [{"field": "name", "title": "variant"}, {"field": "phase"}, {"field": "time"}]
     tooltip.append(quantity("share", format=".1%"))
     stacked = {"type": "bar", "stroke": "#ffffff", "strokeWidth": 1, "height": {"band": 0.75}}
     time = [{"calculate": SECONDS, "as": "time"}]
@@ -88,8 +76,8 @@ def _stacked(name: str, caption: str, rows: Sequence[Row], names: Sequence[str],
         layer(stacked, transform=time, x=x, x2={"field": "end"}, y=y, color=color, tooltip=tooltip),
         layer(inside, transform=middle, x=quantity("middle"), y=y, text={"field": "phase"}),
     ]
-    shown = {"name": bar, "phase": "Phase", "seconds": "Seconds", "share": "Share"}
-    spec = layered(layers, 26 * len(set(names)) + 8)
+    shown = {"name": "Variant", "phase": "Phase", "seconds": "Seconds", "share": "Share"}
+    spec = layered(layers, 26 * len(rows) + 8)
     return Figure(name, caption, columns, spec, shown, rows[0]["dtype"], rows[0]["device"])
 
 
