@@ -40,13 +40,7 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     """Draw A, B and C uniform in [-1, 1); if beta = 0, C is NaN, because it must not be read.
 
     Integers are uniform: of A and B up to ``LARGEST_FACTOR`` in magnitude, of C up to ``LARGEST_C``. Without NaN, C is
-    the smallest integer.
-
-    Inputs of a type with ``integers``, float8_e4m3, are integers 1..4 with a random sign, so that the result is checked
-    for equality, which finds every lost or repeated term. Tensor cores of Hopper add up the products of this type with
-    about 14 bits, so no bound of float32 holds. Integers below 2^13 are exact there. A partial sum is a random walk of
-    products with a root mean square of 7.5: to reach 2^13 at k = 16384 it would have to deviate by 8.5 standard
-    deviations. The result is exact in float32 for alpha and beta that are multiples of 1/16 up to 64.
+    the smallest integer. Inputs of a type with ``integers`` have exact results: see ``docs/bounds.md``.
     """
     arrays = {
         operand.name: np.empty(task.shape_of(operand), task.storage(operand)) for operand in task.operation.operands

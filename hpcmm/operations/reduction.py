@@ -111,12 +111,7 @@ def identity(combination: str, dtype: str) -> np.generic:
 
 
 def draw_terms(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    """Draw integers 1..8 with a random sign, whose partial sums are exact in any order.
-
-    The result is therefore checked for equality, which finds every lost or repeated element. A rounding bound would
-    hide them from about 2^12 elements on. In float32, sums cannot reach 2^24 up to 2^21 elements. Beyond, a partial sum
-    of random signs would have to deviate by at least 101 standard deviations (at 2^30 elements) to reach it.
-    """
+    """Draw integers 1..8 with a random sign, whose partial sums are exact in any order; see ``docs/bounds.md``."""
 
     def fill(stream: np.random.Generator, x: np.ndarray) -> None:
         terms = np.frombuffer(stream.bytes(len(x)), np.int8) >> 4  # -8..7

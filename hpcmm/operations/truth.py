@@ -14,7 +14,7 @@ from hpcmm.operations.wide import Wide
 
 NARROW = 64  # rows or columns of a product whose terms are added up one by one in higher precision
 SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
-ROUNDINGS = 6  # in a sum of k terms, as a random walk; the largest observed value is 2.1, for any k. See ``Truth``.
+ROUNDINGS = 6  # in a sum of k terms, as a random walk; the largest observed value is 2.1, for any k
 STORED = 5  # roundings of stored results in a sum with signs; the largest observed value is 2.1
 GROWTH = 4  # of the walk for each level of Strassen's algorithm, twice the growth of the standard deviation
 SIGNS = 4  # per element of a row or column: in one sum alone, the parts of an error may cancel
@@ -23,13 +23,7 @@ EXTENDED = 4  # a reference in extended precision costs as much as several in fl
 
 
 def strassen_bound(terms: int, levels: int, u: float, stored: float) -> float:
-    """Return the error bound of a sum of products by Winograd's form of Strassen's algorithm.
-
-    It is relative to the largest magnitudes of the row of A and the column of B. A product of k terms without a
-    division into quarters has ``k (gamma_k + stored)``. A level multiplies by 18 and adds up to ``89 k / 2`` roundings
-    of additions (Higham, 23.2.2). The factor for terms of second order is that of 100 further roundings. ``u`` is the
-    unit roundoff of the accumulator, and ``stored`` that of sums of quarters and of products as they are stored.
-    """
+    """Return the bound of ``docs/bounds.md`` for a sum of products by Winograd's form of Strassen's algorithm."""
     if levels == 0:
         return terms * (accuracy.gamma(terms + 2, u) + stored)
     half = -(-terms // 2)
@@ -50,39 +44,7 @@ class Expected(NamedTuple):
 
 
 class Truth:
-    """Reference product in higher precision, and the errors that rounding may cause in the precision of the kernel.
-
-    Two bounds hold for an element c, a sum of k products and beta C. u is the unit roundoff of the accumulator, and e
-    is the relative error of a product of two rounded inputs. An element may err by the smaller one.
-
-    *Componentwise*, for any data and order: ``(gamma_{k+2} + e) M``, where M is the sum of the magnitudes of the terms
-    (Higham, 3.13).
-
-    *As a random walk*: ``ROUNDINGS (u sqrt(k + 3) + e) N``, where ``N = sqrt(c^2 + P)``, and P is the sum of the
-    squares of the terms. The error is ``sum_t d_t S_t``, with partial sums S_t and independent relative errors d_t of
-    mean zero, uniform in [-u, u] (Higham and Mary, *SIAM J. Sci. Comput.* 42, 2020). If the order of the terms has
-    nothing to do with their values, ``E S_t^2 <= (t/k)^2 c^2 + (t/k) (1 - t/k) P``, so the standard deviation of the
-    error is at most ``u sqrt(k (c^2 / 9 + P / 18)) <= u sqrt(k) N / 3``, with any number of partial sums that are added
-    at the end. ``ROUNDINGS`` is 18 of these. The sum of the squares of S_t varies, so that the tail is longer than that
-    of a normal variable. A Brownian bridge, c = 0, has the longest one relative to N: the error exceeds x u sqrt(k P)
-    with a probability of exp(-sqrt(3) pi x), for x = 6 one of 10^14. Grading by decades changes P, and not the bound.
-    Errors of inputs are bounded, so Hoeffding's inequality holds: their sum exceeds e (|c| + 4.5 sqrt(P)) with a
-    probability of 10^-17.
-
-    Tensor cores truncate, which is no random walk: all d_t have one sign. Types with an accumulator of their own are
-    multiplied there. At least four terms are added up at a time (A100: 8, H100: 16), and truncation errs by 2 u at
-    most, so an element of the walk may err by a further ``u k / 2 N``.
-
-    *Stored*: in a type narrower than the accumulator, c is rounded once more, by a unit roundoff of this type.
-
-    *By Strassen's algorithm*: an element errs by the magnitudes of its whole row of A and column of B. Both bounds hold
-    with ``k max|a| max|b|`` in place of M and ``k (max|a| max|b|)^2`` in place of P, with the factor of
-    ``strassen_bound``, and for the random walk ``GROWTH`` for each level: a quarter of C adds up products of factors
-    with 1, 9, 4 and 4 times the mean square, of half as many terms, so the deviation doubles.
-
-    Arithmetics that emulate a type by several products have no bounds of their own. They are held to those of the type.
-    If products of the type are exact, no error is allowed. *Narrow* sums are rounded to the type of the results.
-    """
+    """Reference product in higher precision, and the errors that rounding may cause; see ``docs/bounds.md``."""
 
     def __init__(self, task: Task, arrays: Mapping[str, np.ndarray]):
         self.a, self.b, self.c = arrays["A"], arrays["B"], arrays["C"]  # as they are stored
@@ -180,17 +142,7 @@ class Truth:
         return totals, norms
 
     def allowed_in_sums(self, norms: np.ndarray, result_norms: np.ndarray, n: int) -> np.ndarray:
-        """Return the error allowed in each sum with signs of a row of n elements.
-
-        Signs that are independent of the errors make the error of a row a random walk, with the 2-norm of the errors
-        as its standard deviation. It has the bound of an element, with N of the whole row, and 1 + 3 / sqrt(n) for the
-        longer tail of a product of two normal variables. The roundings of stored results have a 2-norm of at most
-        0.58 u of their type times the norm of the row of the result (uniform in half a unit in the last place), so that
-        ``STORED`` is more than 8 standard deviations. None of these bounds grows with the number of errors in a row.
-
-        The norm of the result is that of the computed one. A wrong row with a large norm errs by a large part of it,
-        so this hides nothing. A row with an infinite norm is wrong.
-        """
+        """Return the error allowed in each sum with signs of a row of n elements; see ``docs/bounds.md``."""
         with np.errstate(invalid="ignore"):  # of an infinite norm: all comparisons with NaN fail
             walk = (1 + 3 / math.sqrt(max(1, n))) * self.walk * np.hypot(norms, result_norms)
             return (walk + STORED * self.stored * result_norms + n * self.underflow)[:, None]
