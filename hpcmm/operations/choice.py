@@ -1,13 +1,7 @@
-"""Choose the build that runs a product: by times of this shape, by a trial, or by a model that measured times correct.
+"""Choose the build that runs a product, by a table, a trial or a model: see ``docs/ladder.md``.
 
-1. A table of the GPU that has times of all builds at the shape decides (``hpcmm.operations.tables``).
-2. Else a trial decides, which is made when the shape is first prepared to be measured (``hpcmm.operations.trials``).
-   Its result is kept.
-3. Where no trial was made, such as in a plan, the model decides (``hpcmm.operations.waves``). Deviations from it at the
-   nearest shapes of a table correct it.
-
-A choice depends on the shape, the type, whether C is read (beta != 0), and the GPU. The same product always runs the
-same build. All builds of a variant that promises the bits of any m (``invariant``) have the same bits.
+A choice depends on the shape, the type, whether C is read (beta != 0), and the GPU. All builds of a variant that is
+``invariant`` have the same bits.
 """
 
 import math

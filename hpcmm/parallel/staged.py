@@ -1,12 +1,4 @@
-"""The product from host memory to host memory; all transfers overlap with each other and with the product.
-
-On one node, rank 0's matrices are in memory that all ranks share. Each rank moves only its own share between this
-memory and its device, over its own link: rows of A and C, and one block of B, which the devices then all-gather. C is
-cut into tiles: parts of this rank's rows by panels of columns. A tile is multiplied as soon as its part of A, its
-panel of B and its old values of C have arrived. Meanwhile more is uploaded and gathered, and earlier tiles are
-downloaded. On several nodes, or where the shared memory is too small, rank 0 first sends each rank its share by MPI;
-the rest is the same.
-"""
+"""The product from host memory to host memory; all transfers overlap with each other and with the product."""
 
 import functools
 import math

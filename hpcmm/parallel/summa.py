@@ -1,13 +1,4 @@
-"""The product on a grid of ranks: panels of A move along its rows, panels of B along its columns.
-
-A, B and C are distributed by the blocks of one grid. With P ranks each sends and receives about 2 n^2 / sqrt(P)
-elements, instead of n^2 with block rows. In van de Geijn and Watts' SUMMA all ranks work on the same panel at a time,
-and its owner broadcasts it. Here each rank starts at a different panel and proceeds cyclically, as in Cannon's
-algorithm: at any time the panels come from different owners, each by a point-to-point exchange.
-
-In types that are narrower than their accumulator, and with variants that divide no sum, each rank gathers its rows of A
-and its columns of B: see ``whole_sums``.
-"""
+"""The product on a grid of ranks: panels of A move along its rows, panels of B along its columns."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,14 +1,4 @@
-"""Write and read timings files: HDF5 with a seal, replaced whole or not at all.
-
-A file is an HDF5 image and its seal. The seal is the text ``\\nhpcmm crc32 `` and the CRC-32 of the image in
-eight hexadecimal digits; HDF5 ignores what follows its image. The attribute ``sealed_bytes`` of the root group
-marks a sealed file; its value is the length of the image.
-
-A file that ends with its seal is checked. One that only has the attribute was extended, truncated or changed after it
-was sealed, and is refused. A file with neither is another program's, and is taken as it is.
-
-A program that changes a file on purpose deletes the attribute.
-"""
+"""Write and read timings files: HDF5 with the seal of ``docs/file-format.md``, replaced whole or not at all."""
 
 import hashlib
 import os
