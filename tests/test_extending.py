@@ -26,7 +26,7 @@ CONFIG = {
     "extensions": [f"added/{path.name}" for path in FILES],
     "measuring": {
         "visits": 1, "warmups": 1, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05,
-        "relative_interval": 0.05, "cache": "cold", "seed": 1,
+        "relative_interval": 0.05, "cache": "hot", "seed": 1,
     },
     "sweeps": {
         "kernel": {"operation": "matmul", "variants": ["row_axpy"], "sizes": [33], "dtypes": ["float64"]},

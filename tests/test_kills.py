@@ -28,7 +28,7 @@ TOKEN = "HPCMM_TEST_TOKEN"  # marks every process of the test, also those that l
 
 CONFIG = {
     "backends": "cpu",
-    "measuring": {"visits": 2, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05},
+    "measuring": {"visits": 2, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05, "cache": "hot"},
     "sweeps": {
         "products": {
             "operation": "matmul",

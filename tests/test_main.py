@@ -474,7 +474,7 @@ def test_make_clean_removes_the_results_of_ended_runs(cleaned):
 def running(tmp_path):
     """Start a job of a plan of two sweeps on the CPU: ``with running(mpi_job) as process``."""
     sweep = CONFIG["sweeps"]["size"] | {"variants": ["openmp", "numpy"], "sizes": [8, 12, 16]}
-    measuring = CONFIG["measuring"] | {"min_repetitions": 6, "max_repetitions": 6, "max_seconds": 0.05}
+    measuring = CONFIG["measuring"] | {"min_repetitions": 6, "max_repetitions": 6, "max_seconds": 0.05, "cache": "hot"}
     config = CONFIG | {"backends": "cpu", "measuring": measuring}
     config["sweeps"] = {"size": sweep | {"ranks": [1]}, "later": sweep | {"sizes": [7], "ranks": [2]}}
     plan.make(config, machine(gpus=0)).write(tmp_path / "results" / "plan.json")

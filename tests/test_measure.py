@@ -34,7 +34,6 @@ from hpcmm.operations.matmul import MATMUL
 MEASURE = ("-m", "hpcmm.jobs.measure")
 RANK_FAILS = Path(__file__).parent / "mpi_programs" / "rank_fails.py"
 
-OF_SWEEP = ("accuracy", "same_bits")  # these belong to a sweep
 QUICK = Measuring(
     warmups=2, min_repetitions=4, max_repetitions=4, max_seconds=60, relative_interval=0.01, cache="cold", seed=1,
     visits=1,
@@ -786,6 +785,10 @@ def test_a_visit_counts_as_its_share_of_a_point(monkeypatch, capsys):
 
 # --- jobs --------------------------------------------------------------------------------------------------------
 
+OF_JOBS = dataclasses.asdict(QUICK) | {"cache": "hot"}  # to empty the caches takes the longest
+for name in ("accuracy", "same_bits"):  # these belong to a sweep
+    OF_JOBS.pop(name)
+
 
 @pytest.fixture
 def planned(tmp_path):
@@ -807,8 +810,7 @@ def planned(tmp_path):
             "scale": "quick",
             "backends": backends,
             "job_minutes": 1000,
-            "measuring": {name: value for name, value in dataclasses.asdict(QUICK).items() if name not in OF_SWEEP}
-            | measuring,
+            "measuring": OF_JOBS | measuring,
             "sweeps": {"size": entry | {"dtypes": ["float32"]}},
         }
         plan.make(config).write(tmp_path / "plan.json")
@@ -986,8 +988,7 @@ def test_a_point_that_kills_its_job_is_tried_last_and_then_missing(mpiexec, plan
 @pytest.mark.slow
 def test_a_batch_that_fails_does_not_stop_the_others_of_its_job(tmp_path):
     """Its processes are started again without it, and all visits of the others are made."""
-    measuring = {name: value for name, value in dataclasses.asdict(THREE).items() if name not in OF_SWEEP}
-    measuring["visits"] = 2
+    measuring = OF_JOBS | {"visits": 2}
     entry = {"operation": "matmul", "variants": ["serial"], "dtypes": ["float32"], "ranks": [1]}
     sweeps = {name: entry | {"sizes": sizes} for name, sizes in {"a": [4], "b": [8, 12], "c": [16]}.items()}
     planned = plan.make({"backends": "cpu", "job_minutes": 1000, "measuring": measuring, "sweeps": sweeps})
@@ -1018,9 +1019,8 @@ def test_a_batch_that_fails_does_not_stop_the_others_of_its_job(tmp_path):
 @pytest.mark.slow
 def test_two_jobs_divide_the_visits_and_the_file_names_the_job_of_each(tmp_path):
     """The first one stops before the last visit; started again, it makes no other one."""
-    measuring = {name: value for name, value in dataclasses.asdict(THREE).items() if name not in OF_SWEEP}
     sweep = {"operation": "matmul", "variants": ["serial"], "dtypes": ["float32"], "sizes": [4, 8, 12]}
-    config = {"backends": "cpu", "measuring": measuring | {"visits": 3, "jobs": 2}, "sweeps": {"a": sweep}}
+    config = {"backends": "cpu", "measuring": OF_JOBS | {"visits": 3, "jobs": 2}, "sweeps": {"a": sweep}}
     planned = plan.make(config)
     planned.write(tmp_path / "plan.json")
     (job,) = planned.jobs

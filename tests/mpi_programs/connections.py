@@ -75,7 +75,7 @@ sweeps = {
     "third": product | {"algorithms": ["ring"]},
     "fourth": product | {"algorithms": ["resident", "summa"]},
 }
-config = {"backends": DEVICE, "measuring": {"visits": 2, "max_seconds": 0.02}, "sweeps": sweeps}
+config = {"backends": DEVICE, "measuring": {"visits": 2, "max_seconds": 0.02, "cache": "hot"}, "sweeps": sweeps}
 planned = plan.make(config, this_machine())
 process = Process(COMM, DEVICE, False)
 files = {batch: FOLDER / f"{batch.sweep}.h5" for batch in planned.to_measure}
