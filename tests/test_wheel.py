@@ -1,7 +1,6 @@
 """The package as built and installed elsewhere: a working folder, an experiment in it, its report."""
 
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -115,7 +114,6 @@ def test_an_experiment_runs_in_a_working_folder_of_an_installed_wheel(python, tm
     assert "&& hpcmm run" in run(tmp_path, hpcmm, "init", folder)
     sweeps = {"small": CONFIG["sweeps"]["small"] | {"sizes": [7], "ranks": [2]}}
     (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG | {"sweeps": sweeps}))
-    assert "small" in run(folder, hpcmm, "plan")
     output = run(folder, hpcmm, "run")
     assert " PASS." in output
     groups = store.read(folder / "results" / "timings.h5")
@@ -123,9 +121,6 @@ def test_an_experiment_runs_in_a_working_folder_of_an_installed_wheel(python, tm
     assert {each["provenance"]["python"] for each in analysis.runs(groups)} == {platform.python_version()}
     page = (folder / "results" / "report.html").read_text()
     assert "Benchmark report" in page
-
-    found = {check["name"]: check["state"] for check in json.loads(run(folder, hpcmm, "doctor", "--json"))["checks"]}
-    assert found["C kernels"] == found["launcher"] == "ok"
 
 
 def test_a_working_folder_is_not_overwritten(tmp_path):

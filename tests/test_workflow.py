@@ -240,13 +240,6 @@ def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
 
 
 @pytest.mark.slow
-def test_zero_cores_are_refused(snakemake):
-    run = snakemake(CONFIG, "--cores", "0")
-    assert run.returncode != 0
-    assert "hpcmm: error: --cores: less than 1 is not allowed; allowed: 1 or more, or all" in run.stdout
-
-
-@pytest.mark.slow
 def test_an_unwritable_folder_is_reported_before_anything_runs(snakemake):
     path = snakemake.folder / "results/raw/small"
     path.parent.mkdir(parents=True)
