@@ -408,11 +408,12 @@ def test_visits_are_added_until_the_sweeps_can_show_the_slowdown(tmp_path, monke
         return run(results, len(rounds), 4, slow, visits=4, least=0.05, most=0.06, order=order)
 
     monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(command, "ROUNDS", 2)
     code = main(["check", "--ranks", "4", "--directory", str(tmp_path / "check"), "--detect", "5%"])
     shown = capsys.readouterr()
     assert code in (command.SLOW, command.INCONCLUSIVE) and len(rounds) == command.ROUNDS
     assert rounds[1] <= {"gpu_product", "gpu_memory", "gpu_links"} and "GPU-1" not in shown.out
-    assert "more visits, round 2 of at most 4: gpu_" in shown.err
+    assert "more visits, round 2 of at most 2: gpu_" in shown.err
     files = [str(tmp_path / name / "results" / "timings.h5") for name in ("check", "round-2")]
     assert main(["check", *files]) in (command.SLOW, command.INCONCLUSIVE)
     other = run(folder(tmp_path, "other"), 1, 4, order=[4, 5, 6, 7])

@@ -5,7 +5,6 @@ import functools
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib

@@ -191,12 +191,11 @@ def main() -> None:
         for algorithm in PRODUCTS:
             for on in works:
                 # more ranks than rows and uneven blocks, or more ranks than terms, and than columns, in turns
-                shapes = ((3, 40, 50), (40, 50, 2), (61, 53, 67), (50, 1, 40))
-                for shape in shapes[fixed // 2 % 2 :: 2]:
-                    dtype = TYPES[(fixed + fixed // 8) % len(TYPES)]
-                    rung = VARIANTS[0] if dtype in TYPES[:2] else SIXTEEN
-                    run(WORLD.bcast(("matmul", algorithm, (rung, dtype), shape, on, scalars[0], fixed)))
-                    fixed += 1
+                shape = ((3, 40, 50), (40, 50, 2), (61, 53, 67), (50, 1, 40))[(fixed + fixed // 4) % 4]
+                dtype = TYPES[(fixed + fixed // 8) % len(TYPES)]
+                rung = VARIANTS[0] if dtype in TYPES[:2] else SIXTEEN
+                run(WORLD.bcast(("matmul", algorithm, (rung, dtype), shape, on, scalars[0], fixed)))
+                fixed += 1
         for ranks in RANKS:  # each schedule, with uneven blocks, and with more ranks than terms or rows
             carriers = [on for on in works if on[0] == ranks]
             most = {"resident": 3 * len(schedules.divisions(ranks)), "staged": 12}
