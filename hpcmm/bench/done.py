@@ -1,8 +1,4 @@
-"""What of a plan is done, from the content of the files alone.
-
-A copy, ``--touch``, a kill and ``rm -rf .snakemake`` change dates and the records of Snakemake, and no contents. A
-batch is done if its file has the fingerprint of each planned point. Every other file has a digest of its sources.
-"""
+"""What of a plan is done, from the content of the files alone."""
 
 import os
 import time

@@ -100,10 +100,6 @@ def measure_batch(
 ) -> list[str]:
     """Measure one visit of each point of a batch, and continue from its journal if it has entries.
 
-    A batch is thus measured by ``measuring.visits`` processes, one after another; the last one completes the journal.
-    A point in which an earlier job ended comes last. After ``ATTEMPTS`` failed attempts it is recorded as not measured,
-    with the reason; if it has earlier visits, it is recorded with these.
-
     On rank 0, ``opened(batch, provenance)`` returns the journal, ``elsewhere`` has the progress of other batches, and
     ``results`` is the folder that records the time of the visit, for expected times. Return on every rank the points
     that could not be measured, with the reason.

@@ -180,9 +180,6 @@ class Journal(Events):
     Each line begins with a CRC-32 that continues the one of the previous line. A truncated, damaged or misplaced line
     is dropped on opening, with all lines after it. Opening raises StoreError if the journal cannot be understood, or
     another process is measuring the batch.
-
-    Complete files also have a link in the folder ``kept``, named by the fingerprint of the batch: another plan replaces
-    the file of the batch, and a later one may have the earlier points again.
     """
 
     def __init__(self, path: Path, batch: Batch, provenance: Mapping[str, Any]):

@@ -143,9 +143,6 @@ def begin(record: Record) -> None:
 def submit_once(arguments: Sequence[str], record: Record) -> tuple[str, Reply]:
     """Submit a job exactly once, even if sbatch is called several times.
 
-    After a failed call, the queue shows whether Slurm has the job: the comment of the job has the token of its record.
-    At a limit on the number of submitted jobs, the call is repeated until one of the user's jobs has ended.
-
     Return the job, empty if Slurm refused it, and the last reply of sbatch. Raise NoAnswer if Slurm does not answer
     within the patience.
     """

@@ -1,9 +1,4 @@
-"""The time model of products on a GPU: waves of tiles, each limited by arithmetic or by the bytes that it loads.
-
-A GPU has an SM count, a clock and a bandwidth (``Task``), and its units have a rate (``hpcmm.model.dtypes``).
-``CONSTANTS`` are all other numbers, the same for every type, rung and tile. They are one fit to the times of builds in
-the table of an H100 (``hpcmm/tiles``). The model ranks builds of a task; measured times correct it (``choice``).
-"""
+"""The time model of products on a GPU: waves of tiles, each limited by arithmetic or by the bytes that it loads."""
 
 import math
 from dataclasses import dataclass

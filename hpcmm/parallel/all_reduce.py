@@ -1,9 +1,4 @@
-"""The reduction of vectors on the devices: each rank reduces its part, then an all-reduce combines the results.
-
-The result is left on every device, ready for further work there. NCCL reduces in the stream. Other transports reduce
-the single number in host memory with MPI. If the variant states a tree of combinations, each rank computes the largest
-groups of it that it has whole, and all ranks combine them as the tree does: any number of ranks gives the same bits.
-"""
+"""The reduction of vectors on the devices: each rank reduces its part, then an all-reduce combines the results."""
 
 import dataclasses
 import math

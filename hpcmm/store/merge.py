@@ -24,9 +24,6 @@ def merged(
 ) -> Groups:
     """Merge the groups of several files; each measurement keeps its own run.
 
-    A measurement that several files share is taken once, so a file merged with itself, or with a later state of the
-    same results, has no duplicates. The same point of different runs is kept from each run.
-
     The rows ``unmeasured`` are added to the group ``omitted``; those without ``points`` are not measured by a plan. A
     row of ``omitted`` is dropped if another file measured that variant, sweep and number of ranks and omits none of it.
     A row of ``unprofiled`` is dropped if there is a profile of the operation. Of several reasons, that of a file with
