@@ -136,8 +136,8 @@ class BatchVisit:
             reason = self.operation.why_not_run_on(self.backend, self.operation.variant(name), dtype)
             refused[name, dtype] = next(filter(None, self.comm.allgather(reason)), "")
         self.why_not = {  # why these ranks cannot measure a point; empty if they can
-            each.key: refused[each.variant, each.dtype] or unopened[each.algorithm] or self.memory[each.key][0]
-            for each in batch.points
+            point.key: refused[point.variant, point.dtype] or unopened[point.algorithm] or self.memory[point.key][0]
+            for point in batch.points
         }
         # journal: on rank 0
         self.journal, why_no_energy = None, why_unreadable(self.backend) if measuring.energy else ""
@@ -174,14 +174,14 @@ class BatchVisit:
         Return the name of the config's transport with the reasons why those tried before it do not work, and the times
         of its exchanges, empty if no algorithm of the batch uses it; and by algorithm, why it has no transport.
         """
-        algorithms = {each.algorithm: algorithm_of(self.operation, each.algorithm) for each in self.batch.points}
+        algorithms = {point.algorithm: algorithm_of(self.operation, point.algorithm) for point in self.batch.points}
         transport, exchanges = "", None
-        choosing = [each for each in algorithms.values() if each.transport is not None and not each.fixed]
+        choosing = [record for record in algorithms.values() if record.transport is not None and not record.fixed]
         if choosing:
             chosen, others = self.connections.of(choosing[0])
             exchanges = self.connections.times_of(chosen)
             transport = chosen.name + (f" ({others})" if others else "")
-        fixed = {name: each.transport for name, each in algorithms.items() if each.fixed}
+        fixed = {name: algorithm.transport for name, algorithm in algorithms.items() if algorithm.fixed}
         unopened = dict.fromkeys(algorithms, "") | {name: self.connections.missing(of) for name, of in fixed.items()}
         return transport, exchanges, unopened
 

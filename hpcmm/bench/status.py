@@ -206,15 +206,15 @@ def look(results: Path, batch: Batch) -> BatchState:
         return BatchState(batch, count, False, 0, count, unmeasured=unmeasured)
     seen, predicted = glance(output, batch), dict(zip(batch.fingerprints, batch.predicted, strict=True))
     if seen is None:
-        bounds = tuple(0.0 if each in stored else seconds for each, seconds in predicted.items())
+        bounds = tuple(0.0 if fingerprint in stored else seconds for fingerprint, seconds in predicted.items())
         left, done = replace(batch, predicted=bounds, seconds=batch.startup + sum(bounds)), len(stored)
         return BatchState(batch, done, False, batch.seconds, done, left=left, unmeasured=unmeasured)
     names = {point.key: point.name for point in batch.points}
-    shares = {each: 1.0 if each in stored else seen.share(each) for each in predicted}
-    rest = sum(seconds * (1 - shares[each]) for each, seconds in predicted.items())
+    shares = {fingerprint: 1.0 if fingerprint in stored else seen.share(fingerprint) for fingerprint in predicted}
+    rest = sum(seconds * (1 - shares[fingerprint]) for fingerprint, seconds in predicted.items())
     reasons = [(point.name, seen.last_reason(point)) for point in batch.points]
     failed = tuple(f"{name}: {reason}" for name, reason in reasons if reason not in ("", CUT_OFF))
-    recent = sum(predicted[each] * share for each, share in seen.recent.items())
+    recent = sum(predicted[fingerprint] * share for fingerprint, share in seen.recent.items())
     changed = datetime.fromtimestamp(journal_of(output).stat().st_mtime, UTC)
     seconds = (changed - datetime.fromisoformat(seen.runs[-1]["utc"])).total_seconds()
     begun, visit = seen.begun

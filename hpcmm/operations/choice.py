@@ -48,7 +48,7 @@ def builds(task: Task) -> list[Build]:
     own = task.variant
     rungs = map(task.operation.variant, own.picks.rungs(task.dtype)) if own.picks else [own]
     every = [Build(name, replace(task, variant=one)) for rung in rungs for name, one in variants(rung, task.dtype)]
-    suited = [each for each in every if each.task.geometry.suits(each.task)] if task.shape else []
+    suited = [build for build in every if build.task.geometry.suits(build.task)] if task.shape else []
     return suited or every
 
 
@@ -101,7 +101,7 @@ def _choose(task: Task, trial: Trial | None) -> Chosen:
     every = builds(task)
     if len(every) == 1 or not (task.shape and all(task.shape)):
         return Chosen(every[0])
-    by_name = {each.name: each for each in every}
+    by_name = {build.name: build for build in every}
     if task.gpu and open_to_times(task.variant, task.dtype):
         for entry in own_entries(task):
             times = {name: entry.seconds[name] for name in by_name if name in entry.seconds}
@@ -131,8 +131,8 @@ def ranked(task: Task) -> list[Build]:
     """Return the builds of a task by their times as the model and the nearest entries of a table predict them."""
     every = builds(task)
     near = nearest(task) if open_to_times(task.variant, task.dtype) else []
-    times = corrected({each.name: waves.seconds(each.task) for each in every}, near)
-    return sorted(every, key=lambda each: times[each.name])
+    times = corrected({build.name: waves.seconds(build.task) for build in every}, near)
+    return sorted(every, key=lambda build: times[build.name])
 
 
 class Near(NamedTuple):

@@ -255,7 +255,7 @@ def settle(comm: Any) -> bool:
     decided: dict[tuple[Gpu, Key], Trial] = {}
     for mine in reversed(comm.allgather(dict(_trials))):
         decided |= mine
-    changed = {of: each for of, each in decided.items() if _trials.get(of, each)[:3] != each[:3]}
-    for (gpu, key), each in changed.items():
-        keep(*gpu, key, each)
+    changed = {of: result for of, result in decided.items() if _trials.get(of, result)[:3] != result[:3]}
+    for (gpu, key), result in changed.items():
+        keep(*gpu, key, result)
     return bool(comm.allreduce(len(changed)))
