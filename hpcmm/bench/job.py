@@ -18,7 +18,7 @@ from hpcmm.bench.energy import why_unreadable
 from hpcmm.bench.journal import Events
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.status import Elsewhere
-from hpcmm.experiment.durations import STARTUP_SECONDS, expected_share, rounded_duration
+from hpcmm.experiment.durations import STARTUP_SECONDS, expected_share
 from hpcmm.experiment.plan import Plan
 from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError, Operation, Verdict
 from hpcmm.model.devices import DEVICES
@@ -361,18 +361,21 @@ class Progress:
         took, self.last = now - self.last, now
         past, whole = sum(self.predicted[: self.number]), sum(self.predicted)
         share = pace.blended(now - self.start, past, whole, self.elsewhere.share / self.visits)
-        later = (self.visits - self.visit - 1) * whole * (1.0 if self.visit else self.elsewhere.later)
+        after = self.visits - self.visit - 1
+        later = whole * (1.0 if self.visit else self.elsewhere.later)
+        own = share * (whole - past + after * later) + after * self.elsewhere.startup
         # until a first visit ends, the speed of this one corrects what is guessed of the others, as in ``Pace.share``
-        slower = math.sqrt(min(1.0, share * self.visits) / expected_share(self.batch.device))
-        others = self.elsewhere.seconds + (slower - 1) * self.elsewhere.guessed
-        left = share * (whole - past + later) + others
+        slower = 1.0 if self.elsewhere.share else math.sqrt(share * self.visits / expected_share(self.batch.device))
+        guessed = 0.0 if self.visit else own * (1 - past / whole)
+        known = own - guessed + self.elsewhere.seconds - self.elsewhere.guessed
+        left = pace.around(known, guessed + slower * self.elsewhere.guessed, self.elsewhere.visited)
         total, waiting = len(self.batch.points), len(self.predicted)
         visited = total - waiting + (self.visit * waiting + self.number) / self.visits + self.elsewhere.done
         number = math.floor(visited + 1e-6)
         total += self.elsewhere.total
         place = f"[{number:{len(str(total))}}/{total}] {self.batch.name}"
         visit = f"visit {self.visit + 1} of {self.visits}, " if self.visits > 1 else ""
-        print(f"{place} {text} ({visit}{took:.1f} s; about {rounded_duration(left)} left)", flush=True)
+        print(f"{place} {text} ({visit}{took:.1f} s; about {left} left)", flush=True)
 
 
 def unmeasured(point: Point, why: str) -> Measurement:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS, expected_share
+from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS, expected_share, rounded_duration
 from hpcmm.model.measurement import Batch
 from hpcmm.system import files
 
@@ -18,6 +18,7 @@ FILE = "paces.jsonl"  # in the results folder; without it the expected times are
 # Seconds of a later visit: at most ``LATER`` of the first one, which also verifies and compiles, and ``TIMED`` times
 # its timed calls
 LATER, TIMED = 0.8, 3.3
+SPREAD = 1.7  # of batches on one device: their paces differ by a factor of e to the power of it
 PRIOR = 0.3  # of a batch, as which its expected pace counts beside that of its first points
 
 
@@ -49,7 +50,7 @@ class Pace:
         alike = [record for record in on_device if record.operation == batch.operation]
         default = expected_share(batch.device)
         for records in filter(None, (own, alike, on_device)):
-            share = min(1.0, sum(visit.seconds for visit in records) / sum(visit.predicted for visit in records))
+            share = sum(visit.seconds for visit in records) / sum(visit.predicted for visit in records)
             if records is own:
                 return share if own[0].visit else share * self.later(batch)
             return math.sqrt(share * default)  # batches on one device differ by a factor of ten
@@ -66,12 +67,19 @@ class Pace:
         return LAUNCH_SECONDS + sum(startups) / len(startups) if startups else EXPECTED_STARTUP_SECONDS
 
     def seconds(self, batch: Batch) -> float:
-        """Return the expected seconds of all visits of a batch, at most their upper bound."""
+        """Return the expected seconds of all visits of a batch."""
         points = sum(batch.predicted)
         starts = max(1, round((batch.seconds - points) / STARTUP_SECONDS))  # one a visit
-        visited = any(record.batch == batch.name for record in self.records)
-        visits = 1 + (starts - 1) * (1.0 if visited else self.later(batch))  # as many of ``share``
-        return min(batch.seconds, starts * self.startup(batch) + self.share(batch) * points * visits / starts)
+        visits = 1 + (starts - 1) * (1.0 if self.knows(batch) else self.later(batch))  # as many of ``share``
+        return starts * self.startup(batch) + self.share(batch) * points * visits / starts
+
+    def knows(self, batch: Batch) -> bool:
+        """Whether the batch was visited."""
+        return any(record.batch == batch.name for record in self.records)
+
+    def visited(self, device: str) -> int:
+        """Return the number of visited batches on a device."""
+        return sum(record.device == device for record in self.records)
 
 
 def blended(seconds: float, predicted: float, whole: float, share: float) -> float:
@@ -85,6 +93,21 @@ def blended(seconds: float, predicted: float, whole: float, share: float) -> flo
     """
     weight = PRIOR * whole if share else 0.0
     return (seconds + weight * share) / (predicted + weight)
+
+
+def around(known: float, guessed: float, visited: int) -> str:
+    """Return the seconds left as text: those ``known``, and those ``guessed`` from so many ``visited`` batches.
+
+    One duration is right within a factor of two. As long as it may not be, it is a range.
+
+    >>> around(60.0, 30.0, 20), around(0.0, 60.0, 1)
+    ('91 s', '18 s to 3 min')
+    """
+    factor = math.exp(SPREAD / math.sqrt(1 + visited))
+    low, high = known + guessed / factor, known + guessed * factor
+    if high <= 4 * low:
+        return rounded_duration(math.sqrt(low * high))
+    return f"{rounded_duration(low)} to {rounded_duration(high)}"
 
 
 def learned(results: Path) -> list[Record]:

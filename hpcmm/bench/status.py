@@ -74,10 +74,10 @@ class BatchState:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Other batches: points visited, in all, seconds left, of which some are ``guessed`` by the default share.
+    """Other batches: points visited, in all, seconds left, of which some are ``guessed``: no visit of these has ended.
 
-    Of this batch: the ``share`` of its bound that its visit needs, and the time of ``later`` visits relative to the
-    first one.
+    Of this batch: the ``share`` of its bound that its visit needs, the time of ``later`` visits relative to the first
+    one and of the ``startup`` of each, and the number of ``visited`` batches on its device.
     """
 
     done: float = 0
@@ -86,6 +86,8 @@ class Elsewhere:
     share: float = 0.0  # 0 if no visit has ended
     later: float = LATER
     guessed: float = 0.0
+    startup: float = 0.0
+    visited: int = 0
 
 
 def look_at_all(
@@ -178,9 +180,9 @@ class Others:
             sum(state.expected(pace) for state in others),
             pace.share(batch) if pace.records else 0.0,
             pace.later(batch),
-            0.0
-            if pace.records
-            else sum(pace.share(state.left) * sum(state.left.predicted) for state in others if state.left),
+            sum(pace.seconds(state.left) for state in others if state.left and not pace.knows(state.left)),
+            pace.startup(batch),
+            pace.visited(batch.device),
         )
 
 
