@@ -322,8 +322,8 @@ def test_wrong_arguments_end_with_2(inside, arguments, message):
     [
         (("none.c",), "none.c: No such file or directory"),
         (
-            ("none.txt",),
-            "none.txt: not a kernel file; allowed suffixes: .cu, .cuh, .hip, .c, .cpp, .cc, .cxx, .C, .h, .hpp, .py",
+            (os.devnull,),
+            "null: not a kernel file; allowed suffixes: .cu, .cuh, .hip, .c, .cpp, .cc, .cxx, .C, .h, .hpp, .py",
         ),
         (("by_rows.c", "--tune", "NONE=1"), "'NONE' is not allowed; allowed: STEP"),
     ],

@@ -680,6 +680,29 @@ def test_a_file_or_folder_without_its_option_names_it(capsys):
         assert f"did you mean {meant}?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        ("bench mine", "mine.cu"),
+        ("bench mien.cu", "mine.cu"),
+        ("show good.hdf5", "good.h5"),
+        ("compare good.h5 god.h5", "good.h5"),
+        ("plan --config-file tried.yml", "tried.yaml"),
+        ("status --results resluts", "results"),
+        ("bench other.c", ""),
+    ],
+)
+def test_a_missing_file_is_named_with_one_of_a_similar_name(words, near, tmp_path, monkeypatch, capsys):
+    for name in ("mine.cu", "good.h5", "tried.yaml"):
+        (tmp_path / name).touch()
+    (tmp_path / "results").mkdir()
+    timings.write(tmp_path / "good.h5", {"size": [measurement(Point("sum", "sequential", (8,), "int32", 1))]})
+    monkeypatch.chdir(tmp_path)
+    assert cli_main.main(words.split()) == 1
+    said = capsys.readouterr().err
+    assert said.endswith(f"did you mean '{near}'?\n") if near else "did you mean" not in said
+
+
 def test_commands_name_what_writes_the_file_that_they_read(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words in (["show"], ["show", "results/"], ["report"], ["report", "results"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import importlib.metadata
 import os
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             drop_output()
         place = error.filename2 or error.filename  # of two names, the final one instead of the temporary one
         why = error.strerror or str(error)
-        return failed(f"{os.fsdecode(place)}: {why}" if place else why)
+        return failed((f"{os.fsdecode(place)}: {why}" if place else why) + meant(error))
     except MemoryError:
         return failed("out of memory; free some, or raise the limit: ulimit -v")
     except RuntimeError as error:
@@ -77,7 +78,7 @@ def run(argv: Sequence[str] | None) -> int:
             extensions.load(named)
         code = arguments.run(arguments)
     except HpcmmError as error:
-        return failed(str(error))
+        return failed(str(error) + meant(error.__cause__))
     sys.stdout.flush()  # here, because errors at the end of Python are not caught
     return code
 
@@ -112,6 +113,19 @@ def version() -> str:
     revision, dirty = provenance.revision()
     commit = f"revision {revision[:12]}{', with changes' if dirty else ''}" if revision else "no revision"
     return f"hpcmm {importlib.metadata.version('hpcmm')} ({commit})"
+
+
+def meant(error: BaseException | None) -> str:
+    """Return the path that is likely meant instead of a missing one, for the end of a message; else nothing."""
+    if not isinstance(error, FileNotFoundError) or not error.filename:
+        return ""
+    path = Path(os.fsdecode(error.filename))
+    while not path.parent.exists():
+        path = path.parent
+    names = sorted(each.name for each in path.parent.iterdir())
+    alike = [each for each in names if Path(each).stem == path.name]
+    alike = alike or difflib.get_close_matches(path.name, names, 1, cutoff=0.65)
+    return f"; did you mean '{alike[0]}'?" if alike else ""
 
 
 def failed(message: str) -> int:

@@ -105,6 +105,7 @@ def choose(arguments: argparse.Namespace) -> Chosen:
 def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -> list[Path]:
     """Return the paths of a file's kernels, copies with a head if need be; ``broken`` gets the others."""
     path = file.resolve()
+    path.stat()  # a missing one is named as such
     if path.suffix == heads.PYTHON and (missing := adoption.unlaunched(path)):
         broken[str(path)] = str(NotTested(missing))
         return []
@@ -113,8 +114,6 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
     if not adoption.is_adopted(path):
         allowed = ", ".join([*adoption.SUFFIXES, heads.PYTHON])
         raise KernelFileError(f"{file}: not a kernel file; allowed suffixes: {allowed}")
-    if not path.is_file():
-        return [path]
     found, (names, others) = [], adoption.names_of(path, arguments.kernel or "")
     for name in names:
         try:
