@@ -18,7 +18,7 @@ FILE = "paces.jsonl"  # in the results folder; without it the expected times are
 # Seconds of a later visit: at most ``LATER`` of the first one, which also verifies and compiles, and ``TIMED`` times
 # its timed calls
 LATER, TIMED = 0.8, 3.3
-SPREAD = 1.7  # of batches on one device: their paces differ by a factor of e to the power of it
+DIFFERENCE = 1.7  # between batches on one device: the logarithm of the factor by which paces differ
 PRIOR = 0.3  # of a batch, as which its expected pace counts beside that of its first points
 
 
@@ -103,7 +103,7 @@ def around(known: float, guessed: float, visited: int) -> str:
     >>> around(60.0, 30.0, 20), around(0.0, 60.0, 1)
     ('91 s', '18 s to 3 min')
     """
-    factor = math.exp(SPREAD / math.sqrt(1 + visited))
+    factor = math.exp(DIFFERENCE / math.sqrt(1 + visited))
     low, high = known + guessed / factor, known + guessed * factor
     if high <= 4 * low:
         return rounded_duration(math.sqrt(low * high))
