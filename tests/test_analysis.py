@@ -9,19 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import timings
-from timings import FAIL, call_samples, kernel_samples, measurement, merged, visit_samples
+from timings import FAIL, call_samples, kernel_samples, measurement, merged, product, visit_samples
 
 from hpcmm import analysis, report, store
 from hpcmm.model import UNCHECKED, Verdict
 from hpcmm.model.measurement import Point, Sample
 from hpcmm.operations import dimensions
 from hpcmm.report import chapters, export, headlines
-
-MATMUL = {"alpha": 1.5, "beta": 0.5}
-
-
-def matmul(variant="naive", n=64, dtype="float32", ranks=1, tile=0, pinned=None, **scalars):
-    return Point("matmul", variant, (n, n, n), dtype, ranks, {**MATMUL, **scalars}, tile=tile, pinned=pinned)
 
 
 def reduction(variant, n=1024, dtype="int32", ranks=1):
@@ -43,7 +37,7 @@ def test_unknown_names_are_refused(name):
 
 def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank():
     times = [(1.0, 4.0), (5.0, 2.0), (3.0, 3.5)]
-    (row,) = derive(measurement(matmul(ranks=2), samples=kernel_samples(times))).to_dict("records")
+    (row,) = derive(measurement(product(ranks=2), samples=kernel_samples(times))).to_dict("records")
     assert row["seconds"] == 4.0
     assert row["repetitions"] == 3
     assert np.isnan(row["seconds_low"]) and np.isnan(row["seconds_high"])
@@ -55,7 +49,7 @@ def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank():
 
 def test_interval_of_the_rate_is_the_inverted_interval_of_the_time():
     samples = [Sample(visit, 0, False, {"kernel": each}, visit=visit) for visit, each in enumerate((5.0, 4.5, 5.5))]
-    (row,) = derive(measurement(matmul(), samples=samples)).to_dict("records")
+    (row,) = derive(measurement(product(), samples=samples)).to_dict("records")
     assert row["seconds_low"] < row["seconds"] < row["seconds_high"] and row["seconds"] == pytest.approx(5.0)
     rates = (row["flops_per_second_low"], row["flops_per_second"], row["flops_per_second_high"])
     assert rates == tuple(2 * 64**3 / row[name] for name in ("seconds_high", "seconds", "seconds_low"))
@@ -68,7 +62,7 @@ def test_phases_are_of_the_end_to_end_time_only():
         [{"scatter": 1.0, "kernel": 3.0, "total": 7.0}, {"scatter": 1.1, "kernel": 1.0, "total": 7.5}],
     ]
     samples = (*kernel_samples([(0.25, 0.125)]), *call_samples(calls))
-    rows = derive(measurement(matmul(ranks=2), samples=samples))
+    rows = derive(measurement(product(ranks=2), samples=samples))
     (row,) = analysis.phases(analysis.row_dicts(rows))
     assert row["seconds"] == 0.25
     assert row["call_seconds"] == 7.5
@@ -80,7 +74,7 @@ def test_phases_are_of_the_end_to_end_time_only():
 
 
 def test_ratio_is_the_median_over_pairs_of_repetitions():
-    point = matmul("tiled_padded", tile=16)
+    point = product("tiled_padded", tile=16)
     own, library = [2.0, 4.0, 10.0], [1.0, 8.0, 5.0]
     rows = derive(
         measurement(point, samples=kernel_samples(own)),
@@ -97,7 +91,7 @@ def test_ratio_is_to_the_baseline_of_the_same_point():
     rows = []
     for i, (tile, n, dtype, ranks) in enumerate([(8, 64, "float32", 1), (16, 64, "float32", 1), (8, 128, "float32", 1),
                                                  (8, 64, "float64", 1), (8, 64, "float32", 2)]):  # fmt: skip
-        point = matmul("tiled_padded", n, dtype, ranks, tile=tile)
+        point = product("tiled_padded", n, dtype, ranks, tile=tile)
         rows += [
             measurement(point, samples=kernel_samples([1.0])),
             measurement(point, "cublas", samples=kernel_samples([i + 2.0])),
@@ -110,11 +104,11 @@ def test_ratio_is_to_the_baseline_of_the_same_point():
 def test_a_fail_with_samples_has_no_number():
     state = {"throttle_reasons": 0x8}
     calls = call_samples([[{"kernel": 1.0, "total": 1.0}]])
-    point = matmul()
+    point = product()
     rows = derive(
         measurement(point, verdict=FAIL, samples=(*kernel_samples([1.0] * 9, state), *calls)),
         measurement(point, "cublas", samples=kernel_samples([1.0] * 9)),
-        measurement(matmul("cublas"), verdict=FAIL, samples=kernel_samples([1.0] * 9)),
+        measurement(product("cublas"), verdict=FAIL, samples=kernel_samples([1.0] * 9)),
     )
     failed = rows[rows["result"] == "FAIL"]
     assert len(failed) == 2
@@ -125,7 +119,7 @@ def test_a_fail_with_samples_has_no_number():
 
 
 def test_a_failed_baseline_gives_no_ratio():
-    point = matmul()
+    point = product()
     rows = derive(
         measurement(point, samples=kernel_samples([1.0])),
         measurement(point, "cublas", verdict=FAIL, samples=kernel_samples([1.0])),
@@ -142,13 +136,13 @@ def test_a_failed_baseline_gives_no_ratio():
 def test_throttled_samples_are_flagged_and_kept(reasons, flagged):
     samples = kernel_samples([1.0, 2.0, 3.0])
     last = Sample(2, 0, False, {"kernel": 3.0}, {"throttle_reasons": reasons})
-    (row,) = derive(measurement(matmul(), samples=(*samples[:2], last))).to_dict("records")
+    (row,) = derive(measurement(product(), samples=(*samples[:2], last))).to_dict("records")
     assert row["throttled"] == flagged
     assert row["seconds"] == 2.0
 
 
 def test_series_are_split_by_dtype_and_ranks_in_ladder_order():
-    points = [matmul(v, n, dtype, ranks, **({"tile": tile} if tile else {}))
+    points = [product(v, n, dtype, ranks, **({"tile": tile} if tile else {}))
               for dtype in ("float64", "float32") for ranks in (2, 1) for n in (128, 64)
               for v, tile in (("cublas", 0), ("tiled_padded", 32), ("tiled_padded", 8), ("serial", 0))]  # fmt: skip
     frame = derive(*(measurement(p, samples=kernel_samples([1.0])) for p in points))
@@ -198,8 +192,8 @@ def test_the_rung_after_a_fail_has_no_step():
 
 @pytest.mark.parametrize("tiles", [(32,), (16, 32)])
 def test_a_step_compares_no_two_tiles(tiles):
-    points = [matmul("tiled_padded", tile=tile) for tile in tiles] + [matmul("tiled_four_blocks", tile=16)]
-    rows = [measurement(each, samples=kernel_samples([1.0 + each.tile])) for each in [*points, matmul("register_1d")]]
+    points = [product("tiled_padded", tile=tile) for tile in tiles] + [product("tiled_four_blocks", tile=16)]
+    rows = [measurement(each, samples=kernel_samples([1.0 + each.tile])) for each in [*points, product("register_1d")]]
     (found,) = analysis.series(derive(*rows))
     counterpart = {row["variant"]: row["counterpart"] for row in analysis.ladder(found.rows)}
     assert counterpart["tiled_four_blocks"] == ("tiled_padded 16" if 16 in tiles else "")
@@ -207,12 +201,12 @@ def test_a_step_compares_no_two_tiles(tiles):
 
 
 def test_summary_counts_points_and_keeps_the_reasons():
-    point = matmul()
+    point = product()
     rows = [
         measurement(point, verdict=FAIL),
         measurement(point, "cublas", samples=kernel_samples([1.0])),
-        measurement(matmul("tiled_padded", tile=8), samples=kernel_samples([1.0], {"throttle_reasons": 0x4})),
-        measurement(matmul("cublas"), samples=kernel_samples([1.0])),
+        measurement(product("tiled_padded", tile=8), samples=kernel_samples([1.0], {"throttle_reasons": 0x4})),
+        measurement(product("cublas"), samples=kernel_samples([1.0])),
     ]
     omitted = [{"sweep": "size", "variant": "cublas", "ranks": 2, "reason": "no CUDA device"}]
     columns = timings.columns({"size": rows}, omitted=omitted)
@@ -226,7 +220,7 @@ def test_summary_counts_points_and_keeps_the_reasons():
 def test_points_of_failed_jobs_count_as_not_measured(tmp_path):
     """Each point counts, not each group of points with one reason."""
     lost = Verdict(False, math.nan, math.nan, UNCHECKED, "not measured, tried 2 times: no")
-    rows = [measurement(matmul(), samples=kernel_samples([1.0])), measurement(matmul("cublas"), verdict=lost)]
+    rows = [measurement(product(), samples=kernel_samples([1.0])), measurement(product("cublas"), verdict=lost)]
     failed = {"sweep": "size", "variant": "tiled_padded", "ranks": 1, "reason": "failed: its job", "points": 13}
     omitted = [failed, failed | {"ranks": 2, "reason": "no GPU", "points": 0}]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, omitted=omitted))
@@ -241,8 +235,8 @@ def test_points_of_failed_jobs_count_as_not_measured(tmp_path):
 
 def of_run(naive: float, cublas: float) -> dict:
     rows = [
-        measurement(matmul(), samples=kernel_samples([naive] * 6)),
-        measurement(matmul(), "cublas", samples=kernel_samples([cublas] * 6)),
+        measurement(product(), samples=kernel_samples([naive] * 6)),
+        measurement(product(), "cublas", samples=kernel_samples([cublas] * 6)),
     ]
     return {"size": rows}
 
@@ -263,7 +257,7 @@ def test_kinds_of_machines_are_separate():
         {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "H200"}], "utc": "2026-01-01"},
         {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "A100"}] * 2, "utc": "2026-01-02"},
     ]
-    only = {"here": [measurement(matmul(ranks=2), samples=kernel_samples([[1.0, 1.0]] * 6))]}
+    only = {"here": [measurement(product(ranks=2), samples=kernel_samples([[1.0, 1.0]] * 6))]}
     columns = merged(*zip(kinds, (of_run(4.0, 1.0), of_run(2.0, 1.5) | only), strict=True))
     frame = analysis.split_by_machine(analysis.measurements(columns))
     found = {series.sweep: series.points["seconds"].tolist() for series in analysis.series(frame)}
@@ -315,12 +309,12 @@ def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch():
         return [Sample(i, 0, False, {"kernel": factor * seconds}, visit=i) for i, seconds in enumerate(times)]
 
     rows = [
-        measurement(matmul("tiled_padded", tile=8), samples=visits(1)),
-        measurement(matmul("pitched", tile=8), samples=visits(0.25)),
-        measurement(matmul("pitched", tile=16), samples=kernel_samples(times)),
-        measurement(matmul("pitched", tile=8, dtype="float64"), samples=kernel_samples(times)),
-        measurement(matmul("pitched", n=128, tile=8), samples=kernel_samples(times)),
-        measurement(matmul("tiled_padded", n=128, tile=8), verdict=FAIL),
+        measurement(product("tiled_padded", tile=8), samples=visits(1)),
+        measurement(product("pitched", tile=8), samples=visits(0.25)),
+        measurement(product("pitched", tile=16), samples=kernel_samples(times)),
+        measurement(product("pitched", tile=8, dtype="float64"), samples=kernel_samples(times)),
+        measurement(product("pitched", n=128, tile=8), samples=kernel_samples(times)),
+        measurement(product("tiled_padded", n=128, tile=8), verdict=FAIL),
     ]
     (row,) = analysis.pitch_pairs(analysis.row_dicts(analysis.points(derive(*rows))))
     assert (row["variant"], row["n"], row["tile"], row["dtype"]) == ("pitched", 64, 8.0, "float32")
@@ -332,11 +326,11 @@ def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch():
 def test_a_roofline_has_the_fastest_points_and_highest_rates():
     vector = Point("sum", "sequential", (1024,), "float32", 1)
     took = [
-        *((matmul(), 2.0), (matmul(n=128), 8.0), (matmul("cublas", n=128), 4.0), (matmul(n=128, ranks=2), 0.001)),
+        *((product(), 2.0), (product(n=128), 8.0), (product("cublas", n=128), 4.0), (product(n=128, ranks=2), 0.001)),
         *((vector, 1e-6), (dataclasses.replace(vector, variant="divergent"), 2e-6)),
     ]
     rows = [measurement(point, samples=kernel_samples([[seconds] * point.ranks] * 3)) for point, seconds in took]
-    rows.append(measurement(matmul("tiled_padded", dtype="float64", tile=8), verdict=FAIL))
+    rows.append(measurement(product("tiled_padded", dtype="float64", tile=8), verdict=FAIL))
     assert list(analysis.rooflines(derive(*rows))) == []  # a hardware limit is not known
     (roof,) = analysis.rooflines(analysis.measurements(timings.columns({"size": rows}, {"gpus": [CHIP]})))
     assert (roof.device, roof.dtype) == ("cuda", "float32")
@@ -355,9 +349,9 @@ def test_states_are_medians_of_neighbours_on_rank_0(monkeypatch):
         )
 
     sweeps = {
-        "cold": [measurement(matmul(ranks=2), samples=clocked_at([1.0, 9.0, 2.0]))],
-        "none": [measurement(matmul("serial", ranks=2), samples=kernel_samples([(1.0, 1.0)]))],
-        "warm": [measurement(matmul(ranks=2), samples=clocked_at([5.0, 7.0]))],
+        "cold": [measurement(product(ranks=2), samples=clocked_at([1.0, 9.0, 2.0]))],
+        "none": [measurement(product("serial", ranks=2), samples=kernel_samples([(1.0, 1.0)]))],
+        "warm": [measurement(product(ranks=2), samples=clocked_at([5.0, 7.0]))],
     }
     columns = timings.columns(sweeps)
     frame = analysis.measurements(columns)
@@ -384,8 +378,8 @@ def lasting(seconds):
 
 def test_the_arithmetic_limit_is_at_the_maximum_clock():
     rows = limited(
-        measurement(matmul(n=512), samples=lasting(1e-3), clock=1.5e9),
-        measurement(matmul(n=512, dtype="float64"), samples=kernel_samples([1e-3] * 3, {"sm_clock": 1e9})),
+        measurement(product(n=512), samples=lasting(1e-3), clock=1.5e9),
+        measurement(product(n=512, dtype="float64"), samples=kernel_samples([1e-3] * 3, {"sm_clock": 1e9})),
     )
     work = 2 * 512**3 / 1e-3
     assert list(rows["peak_flops_per_second"]) == [10 * 256 * 2e9] * 2
@@ -401,9 +395,9 @@ def test_a_library_for_context_is_no_rung_and_no_baseline():
     seconds = dict(zip(names, (4e-3, 2e-3, 1e-3, 0.5e-3, 0.25e-3), strict=True))
     rows = []
     for name in names:
-        rows.append(measurement(matmul(name, n=512), samples=lasting(seconds[name])))
+        rows.append(measurement(product(name, n=512), samples=lasting(seconds[name])))
         if name != "cublas":
-            rows.append(measurement(matmul(name, n=512), "cublas", samples=lasting(seconds["cublas"])))
+            rows.append(measurement(product(name, n=512), "cublas", samples=lasting(seconds["cublas"])))
     points = analysis.points(limited(*rows)).set_index("variant")
     assert list(points["role"]) == ["rung", "rung", "baseline", "context", "context"]
     assert list(points["ratio"]) == pytest.approx([0.25, 0.5, 1.0, 2.0, 4.0])
@@ -423,8 +417,8 @@ def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart():
     rows = []
     for n in (128, 256, 512):
         for name, seconds in (("naive", 2e-3), ("tensor_core", 0.5e-3)):
-            rows += [measurement(matmul(name, n=n), samples=lasting(seconds))]
-            rows += [measurement(matmul(name, n=n), "cublas", samples=lasting(1e-3))]
+            rows += [measurement(product(name, n=n), samples=lasting(seconds))]
+            rows += [measurement(product(name, n=n), "cublas", samples=lasting(1e-3))]
     (series,) = analysis.series(limited(*rows))
     found = headlines.by_size(series.rows)
     both = " (three TF32 products against float32)"
@@ -437,7 +431,7 @@ def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart():
 
 def test_other_arithmetic_has_its_own_limit():
     pairs = itertools.product(("tensor_core", "swizzled"), ("float32", "float64"))
-    points = [matmul(variant, n=512, dtype=dtype) for variant, dtype in pairs]
+    points = [product(variant, n=512, dtype=dtype) for variant, dtype in pairs]
     rows = limited(*(measurement(point, samples=lasting(1e-3)) for point in points))
     assert list(rows["arithmetic"]) == ["three TF32 products", "", "", ""]
     emulated = "three TF32 products on tensor cores"
@@ -448,7 +442,7 @@ def test_other_arithmetic_has_its_own_limit():
 
 
 def test_the_roofline_bends_at_the_bandwidth():
-    point = Point("matmul", "naive", (4096, 1, 4096), "float32", 1, MATMUL)
+    point = product("naive", (4096, 1, 4096))
     (row,) = limited(measurement(point, samples=lasting(1e-3))).to_dict("records")
     nbytes = 4 * (4096 * 4096 + 4096 + 2 * 4096)
     assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(nbytes / 1e12 / 1e-3))
@@ -463,18 +457,18 @@ def test_reductions_are_limited_by_the_memory_of_all_gpus():
 def test_an_unknown_limit_is_nan():
     old = {key: value for key, value in CHIP.items() if key != "memory_bytes_per_second"}
     rows = [
-        limited(measurement(matmul("serial"), samples=kernel_samples([1.0]))),
-        limited(measurement(matmul(), samples=lasting(1e-6)), gpus=()),
-        limited(measurement(matmul(), samples=lasting(1e-6)), gpus=(old,)),
+        limited(measurement(product("serial"), samples=kernel_samples([1.0]))),
+        limited(measurement(product(), samples=lasting(1e-6)), gpus=()),
+        limited(measurement(product(), samples=lasting(1e-6)), gpus=(old,)),
         limited(measurement(reduction("sequential"), samples=lasting(1e-6)), measuring={"cache": "hot"}),
-        limited(measurement(matmul(), verdict=FAIL)),
+        limited(measurement(product(), verdict=FAIL)),
     ]
     assert all(np.isnan(frame["fraction"].iloc[0]) for frame in rows)
     assert [frame["ceiling"].iloc[0] for frame in rows[:4]] == [""] * 4
 
 
 def test_with_hot_caches_a_product_has_only_the_arithmetic_limit():
-    rows = limited(measurement(matmul(), samples=lasting(1e-6)), measuring={"cache": "hot"})
+    rows = limited(measurement(product(), samples=lasting(1e-6)), measuring={"cache": "hot"})
     assert rows["ceiling"].iloc[0] == "float32 FMA units"
 
 
@@ -483,13 +477,13 @@ def test_activities_are_sums_over_all_samples():
         [{"upload": 1.0, "kernel": 2.0, "total": 4.0}, {"upload": 3.0, "kernel": 2.0, "total": 6.0}],
         [{"upload": 2.0, "kernel": 4.0, "total": 8.0}, {"upload": 2.0, "kernel": 2.0, "total": 8.0}],
     ]
-    point = matmul(ranks=2, tile=8)
+    point = product(ranks=2, tile=8)
     samples = (*kernel_samples([(9.0, 9.0)]), *call_samples(calls))
     rows = [
         measurement(point, samples=samples),
         measurement(point, "cublas", samples=samples),
-        measurement(matmul("tiled_padded", ranks=2, tile=8), verdict=FAIL, samples=samples),
-        measurement(matmul("cublas", ranks=2), samples=kernel_samples([(9.0, 9.0)])),
+        measurement(product("tiled_padded", ranks=2, tile=8), verdict=FAIL, samples=samples),
+        measurement(product("cublas", ranks=2), samples=kernel_samples([(9.0, 9.0)])),
     ]
     columns = timings.columns({"size": rows})
     found = analysis.activities(columns, analysis.measurements(columns))

@@ -10,21 +10,15 @@ import pytest
 import timings
 from hypothesis import given
 from hypothesis import strategies as st
-from timings import FAIL, call_samples, kernel_samples, measurement, merged, visit_samples
+from timings import FAIL, call_samples, kernel_samples, measurement, merged, product, visit_samples
 
 from hpcmm import store
 from hpcmm.analysis import compare, evidence
 from hpcmm.model import UNCHECKED
-from hpcmm.model.measurement import Point
 from hpcmm.report import tables
 
-MATMUL = {"alpha": 1.5, "beta": 0.5}
 NOISE = [1 + 0.001 * i for i in range(12)]
 CONTROLS = range(1000, 1040)
-
-
-def product(variant="naive", n=64, dtype="float32", ranks=1, tile=0, pinned=None, **scalars):
-    return Point("matmul", variant, (n, n, n), dtype, ranks, {**MATMUL, **scalars}, tile=tile, pinned=pinned)
 
 
 def timed(point, seconds, noise=NOISE):
@@ -212,7 +206,7 @@ def test_the_slowest_rank_counts_and_scopes_are_separate():
 
 
 def test_an_algorithm_timed_end_to_end_is_compared_end_to_end():
-    point = Point("matmul", "cublas", (64,) * 3, "float32", 2, MATMUL, "staged")
+    point = product("cublas", 64, "float32", 2, "staged")
 
     def rows(total):
         calls = [[{"kernel": 1.0, "total": total * factor}] * 2 for factor in NOISE]

@@ -6,7 +6,7 @@ import modelled_run
 import pandas as pd
 import pytest
 import timings
-from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, visit_samples
+from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, product, visit_samples
 
 from hpcmm import analysis, store
 from hpcmm.analysis import scaling
@@ -15,14 +15,8 @@ from hpcmm.model.measurement import Point
 from hpcmm.report import chapters, formats, headlines
 from hpcmm.report.ratio import UNKNOWN, Ratio
 
-MATMUL = {"alpha": 1.5, "beta": 0.5}
 FLAT = (0.9999, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0001)
 WIDE = (0.9, 0.9, 0.95, 1.0, 1.0, 1.0, 1.05, 1.1, 1.1)
-
-
-def product(variant="naive", shape=64, dtype="float32", ranks=1, tile=0, pinned=None, **scalars):
-    shape = (shape,) * 3 if isinstance(shape, int) else shape
-    return Point("matmul", variant, shape, dtype, ranks, {**MATMUL, **scalars}, tile=tile, pinned=pinned)
 
 
 def timed(point, seconds, spread=FLAT, **rest):
@@ -202,7 +196,7 @@ def test_the_speedup_over_ranks_is_of_an_algorithm_that_exchanges():
     rows = []
     took = ((1, TEXTBOOK, 8.0), (2, TEXTBOOK, 4.0), (1, "ring", 8.0), (2, "ring", 5.0))
     for ranks, algorithm, seconds in took:
-        point = Point("matmul", "cublas", (64, 64, 64), "float32", ranks, {"alpha": 1.5, "beta": 0.5}, algorithm)
+        point = product("cublas", 64, "float32", ranks, algorithm)
         rows.append(measurement(point, samples=visit_samples([[seconds] * ranks] * 7)))
     text = about(seen(*rows), "Speedup of 2 ranks")
     assert text == "Speedup of 2 ranks over 1, cublas ring at 64: kernel alone 1.60× (1.60 to 1.60)."
@@ -265,7 +259,7 @@ def test_products_over_ranks_are_compared_with_the_library():
 
 
 def test_the_fastest_rung_is_no_algorithm_with_a_library_kernel():
-    library = Point("matmul", "cublas", (64, 64, 64), "float32", 1, {"alpha": 1.5, "beta": 0.5}, "resident")
+    library = product("cublas", 64, "float32", 1, "resident")
     rows = [timed(product("naive"), 4.0), timed(library, 1.0)]
     columns = timings.columns({"size": rows})
     frame = analysis.measurements(columns)
@@ -277,7 +271,7 @@ def test_the_fastest_rung_is_no_algorithm_with_a_library_kernel():
 def test_the_headline_of_scaling_excludes_kernels_without_exchange():
     rows = []
     for ranks, algorithm, seconds in ((1, TEXTBOOK, 8.0), (2, TEXTBOOK, 4.0), (2, "ring", 5.0)):
-        point = Point("matmul", "cublas", (64, 64, 64), "float32", ranks, {"alpha": 1.5, "beta": 0.5}, algorithm)
+        point = product("cublas", 64, "float32", ranks, algorithm)
         rows.append(measurement(point, samples=visit_samples([[seconds] * ranks] * 7)))
     frame = analysis.measurements(timings.columns({"size": rows}))
     headline = headlines.headlines(frame, scaling.speedups(frame))[-1]
@@ -337,7 +331,7 @@ def test_a_headline_is_the_median_over_the_visits_of_all_sweeps():
 )
 def test_an_uncertain_headline_is_withheld(spread, visits, told):
     rows = [
-        measurement(Point("matmul", "cublas", (64,) * 3, "float32", ranks, MATMUL, algorithm),
+        measurement(product("cublas", 64, "float32", ranks, algorithm),
                     samples=visit_samples([[seconds] * ranks] * visits))
         for ranks, algorithm, seconds in ((1, TEXTBOOK, 8.0), (2, "ring", 5.0))
     ]  # fmt: skip

@@ -9,21 +9,16 @@ import numpy as np
 import pytest
 import simulated_runs
 import timings
-from timings import FAIL, measurement
+from timings import FAIL, measurement, product
 
 from hpcmm import store
 from hpcmm.analysis import compare, history
 from hpcmm.cli.main import main
-from hpcmm.model.measurement import Point, Sample
+from hpcmm.model.measurement import Sample
 from hpcmm.report import history as shown
 
-SCALARS = {"alpha": 1.5, "beta": 0.5}
 SIZES = range(64, 64 + 22)
 CHANGED = ("faster", "slower")
-
-
-def product(n, variant="naive"):
-    return Point("matmul", variant, (n, n, n), "float32", 1, SCALARS)
 
 
 def timed(rng, point, seconds, visits, contender=""):
@@ -44,9 +39,9 @@ def night(folder, number, seed, factors=None, visits=3, wrong=(), sizes=SIZES, *
     rows = []
     for n in sizes:
         seconds = 1e-4 * n / 64 * drift
-        own = timed(rng, product(n), seconds * (factors or {}).get(n, 1.0), visits)
-        rows.append(measurement(product(n), verdict=FAIL) if n in wrong else own)
-        rows.append(timed(rng, product(n), seconds / 2, visits, "cublas"))
+        own = timed(rng, product(n=n), seconds * (factors or {}).get(n, 1.0), visits)
+        rows.append(measurement(product(n=n), verdict=FAIL) if n in wrong else own)
+        rows.append(timed(rng, product(n=n), seconds / 2, visits, "cublas"))
     utc = (datetime(2026, 1, 1, 3) + timedelta(days=number)).isoformat()
     path = folder / f"{number % 7}{number}.h5"  # not in the order of the dates
     return timings.write(path, {"size": rows}, {"utc": utc, "revision": f"r{number}", "host": "node1", **provenance})
@@ -161,6 +156,6 @@ def test_files_without_a_history_are_refused(tmp_path, capsys):
     path = night(tmp_path, 1, 1)
     assert main(["history", str(path)]) == 1
     assert "a history needs two or more files" in capsys.readouterr().err
-    other = timings.write(tmp_path / "x.h5", {"other": [timed(np.random.default_rng(), product(9), 1, 1)]})
+    other = timings.write(tmp_path / "x.h5", {"other": [timed(np.random.default_rng(), product(n=9), 1, 1)]})
     assert main(["history", str(path), str(other)]) == 1
     assert "no point is in two of these files" in capsys.readouterr().err

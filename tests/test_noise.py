@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 import simulated_runs
 import timings
-from timings import measurement
+from timings import measurement, product
 
 from hpcmm import analysis
 from hpcmm.analysis import noise, visits
-from hpcmm.model.measurement import Point, Sample
-
-SCALARS = {"alpha": 1.5, "beta": 0.5}
+from hpcmm.model.measurement import Sample
 
 
 def test_special_functions_have_known_values():
@@ -117,10 +115,6 @@ def test_an_outlier_among_four_repetitions_hardly_counts():
 
 
 # --- a file with visits ------------------------------------------------------------------------------------------
-
-
-def product(variant="naive", n=64, **rest):
-    return Point("matmul", variant, (n, n, n), "float32", 1, SCALARS, **rest)
 
 
 def visited(point, medians, contender=""):

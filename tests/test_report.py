@@ -19,7 +19,7 @@ import pytest
 import timings
 from hypothesis import example, given
 from hypothesis import strategies as st
-from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, visit_samples
+from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement, product, visit_samples
 
 from hpcmm import analysis, report, store
 from hpcmm.analysis.why import Known
@@ -33,7 +33,6 @@ from hpcmm.report.chapters import sizes, transfers, why
 pytestmark = pytest.mark.usefixtures("drawn_here")
 
 RENDERED = drawing._run  # in a process of its own
-MATMUL = {"alpha": 1.5, "beta": 0.5}
 PROVENANCE = {
     "utc": "2026-03-01T10:00:00Z",
     "host": "node7",
@@ -113,10 +112,6 @@ def cells(html: str) -> list[tuple[str, str]]:
     """Class and text of each table cell."""
     found = re.findall(r"<(?:td|th scope=row)(?: class=(\w+))?>(.*?)(?=<t[dhr][ >]|</tbody>)", html, re.DOTALL)
     return [(kind, " ".join(re.sub("<[^>]+>", " ", text).split())) for kind, text in found]
-
-
-def product(variant="naive", n=64, dtype="float32", ranks=1, tile=0, pinned=None, **scalars):
-    return Point("matmul", variant, (n, n, n), dtype, ranks, {**MATMUL, **scalars}, tile=tile, pinned=pinned)
 
 
 def of_rate(point, gflops, **rest):
@@ -316,7 +311,7 @@ def test_phase_table(built):
 
 def test_the_caption_names_algorithms_with_overlapping_phases(tmp_path):
     call = [[{"upload": 2.0, "kernel": 3.0, "download": 1.0, "total": 4.0}]] * 6
-    staged = Point("matmul", "naive", (64,) * 3, "float32", 1, MATMUL, "staged")
+    staged = product("naive", 64, "float32", 1, "staged")
     for point, tail in (
         (staged, "; phases of staged overlap, so the end-to-end time is shorter than the bar"),
         (product(), ""),
@@ -517,7 +512,7 @@ def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
     [("naive", 16, 30, "tiles"), ("best", 0, 30, "sizes"), ("naive", 16, 5, "sizes"), ("best", 0, 1, "ladder")],
 )
 def test_many_sizes_are_in_the_chapter_of_tiles_only_if_variants_have_tiles(tmp_path, variant, tile, count, chapter):
-    points = [Point("matmul", variant, (n, 64, 64), "float32", 1, MATMUL, tile=tile) for n in range(1, count + 1)]
+    points = [product(variant, (n, 64, 64), tile=tile) for n in range(1, count + 1)]
     rows = [measurement(each, samples=kernel_samples([1e-3, 1e-3])) for each in points]
     columns = timings.columns({"sweep": rows})
     assert chapters.chapter_of(analysis.row_dicts(analysis.measurements(columns))) == chapter
@@ -525,7 +520,7 @@ def test_many_sizes_are_in_the_chapter_of_tiles_only_if_variants_have_tiles(tmp_
 
 def test_each_shape_has_a_row(tmp_path):
     rows = [
-        measurement(Point("matmul", "cublas", shape, "float32", 1, MATMUL), samples=kernel_samples([1e-3] * 6))
+        measurement(product("cublas", shape), samples=kernel_samples([1e-3] * 6))
         for shape in ((128, 64, 64), (64, 64, 64), (64, 128, 64))
     ]
     report.build(timings.write(tmp_path / "timings.h5", {"shapes": rows}), tmp_path)
@@ -711,7 +706,7 @@ def test_throttled_points_are_listed(tmp_path):
 
 
 def over_ranks(ranks, seconds, dtype="float32", algorithm=TEXTBOOK, calls=False):
-    point = Point("matmul", "cublas", (64, 64, 64), dtype, ranks, MATMUL, algorithm)
+    point = product("cublas", 64, dtype, ranks, algorithm)
     phases = [[{"kernel": seconds / 2, "total": seconds}] * ranks] * 6
     return measurement(point, samples=call_samples(phases) if calls else kernel_samples([[seconds] * ranks] * 6))
 
@@ -751,7 +746,7 @@ def test_scaling_table_groups_rows_of_weak_scaling(tmp_path):
     rows = []
     for ranks in (1, 2, 4):
         for m in (64, 128, 256):
-            point = Point("matmul", "cublas", (m, 64, 64), "float32", ranks, MATMUL, "resident")
+            point = product("cublas", (m, 64, 64), "float32", ranks, "resident")
             rows.append(measurement(point, samples=kernel_samples([[m / ranks] * ranks] * 6)))
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     _, *lines = markdown_rows(tmp_path / "tables" / "size.scaling.md")
@@ -765,7 +760,7 @@ EXCHANGES = {"exchanges": {"bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}}
 
 def spread(algorithm, n=64, dtype="float32", ranks=2):
     """A product by an algorithm and by scatter: n seconds each, half of them for copies."""
-    point = Point("matmul", "cublas", (n, n, n), dtype, ranks, MATMUL, algorithm)
+    point = product("cublas", n, dtype, ranks, algorithm)
     phases = {"upload": n / 4, "kernel": n / 2, "download": n / 4, "total": n}
     calls = algorithm == "staged"
     samples = call_samples([[phases] * ranks] * 6) if calls else kernel_samples([[n] * ranks] * 6)
@@ -1139,7 +1134,7 @@ def test_a_merged_sweep_of_one_visit_does_not_displace_the_first_views(tmp_path)
     rungs = [each.name for each in OPERATIONS["matmul"].ladder if each.device == "cuda" and "float32" in each.dtypes]
     sums = [each.name for each in OPERATIONS["sum"].ladder if each.device == "cuda" and not each.library]
     of_sum = [Point("sum", name, (2**24,), "int32", ranks) for name in sums for ranks in (1, 2, 4)]
-    ring = [Point("matmul", "best", (4096,) * 3, "float32", n, MATMUL, algorithm="ring") for n in (2, 4)]
+    ring = [product("best", 4096, "float32", n, "ring") for n in (2, 4)]
     second = {
         "rungs_of_ranks": [once(product(name, 2048, ranks=ranks)) for name in rungs for ranks in (1, 2, 4)],
         "rungs_alone": [once(product(name, 2048)) for name in rungs],

@@ -30,6 +30,12 @@ HOPPER = {
 }
 
 
+def product(variant="naive", n=64, dtype="float32", ranks=1, algorithm=TEXTBOOK, tile=0, pinned=None, **scalars):
+    """A product of square matrices of size ``n``, or of (m, n, k)."""
+    shape, scalars = (n,) * 3 if isinstance(n, int) else n, {"alpha": 1.5, "beta": 0.5} | scalars
+    return Point("matmul", variant, shape, dtype, ranks, scalars, algorithm, tile=tile, pinned=pinned)
+
+
 def kernel(device: Mapping[str, float], block: tuple[int, int], resident: int, **needs: float) -> dict[str, float]:
     """Resources of a kernel on a device: what is not given is 0, and the grid is 4 x 4."""
     x, y = block
