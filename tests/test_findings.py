@@ -341,4 +341,6 @@ def test_an_uncertain_headline_is_withheld(spread, visits, told):
     found = headlines.headlines(frame, scaling.speedups(frame))
     assert [each.name for each in found] == ["Fastest product", "Scaling"]
     for each in found:
-        assert (each.value == headlines.WITHHELD) is bool(told) and each.text.startswith(told)
+        assert (each.value == headlines.WITHHELD) is bool(told)
+        # the first one alone has the number
+        assert each.text.startswith(told if each is found[0] else told.partition(": visits")[0])

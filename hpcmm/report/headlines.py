@@ -131,11 +131,14 @@ def _ahead(best: Sequence[Row]) -> tuple[str, str]:
 
 def _headline(name: str, value: str, texts: Sequence[str], low: float, noise: float) -> Headline:
     """A headline, or why it is withheld: ``low`` is the end of its interval, ``noise`` that of its machine."""
-    measured = f"Measured: {' '.join(texts)}"
+    measured = f"Measured: {value} {' '.join(texts)}"
     if noise > visits.NOISY:
-        limit = f"limit {100 * visits.NOISY:.0f} %"
-        why = f"This machine is too noisy: visits of a point differ by {formats.beyond(noise, visits.NOISY)} ({limit})"
-        return Headline(name, WITHHELD, f"{why}. End other processes and measure again. {measured}")
+        why = "This machine is too noisy"
+        if name.startswith("Fastest"):  # the first one has the number, for all
+            limit = f"limit {100 * visits.NOISY:.0f} %"
+            why += f": visits of a point differ by {formats.beyond(noise, visits.NOISY)} ({limit})"
+            why += ". End other processes and measure again"
+        return Headline(name, WITHHELD, f"{why}. {measured}")
     if not math.isfinite(low):
         why = f"{UNKNOWN[:1].upper()}{UNKNOWN[1:]}"
         return Headline(name, WITHHELD, f"{why}. Measure with three or more visits. {measured}")

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Series
+from hpcmm.analysis import Series, visits
 from hpcmm.analysis.scaling import base_columns
 from hpcmm.analysis.why import Known, limit
 from hpcmm.model import TEXTBOOK
@@ -97,10 +97,11 @@ def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | N
 def _belief(rows: pd.DataFrame) -> str:
     rows = analysis.points(rows)
     noise, wrong = rows["spread"].median(), int(((rows["result"] == "FAIL") & ~rows["expected"]).sum())
-    quiet = "unknown" if math.isnan(noise) else formats.percent(noise)
     results = f"{wrong or 'no'} unexpected wrong result{'' if wrong == 1 else 's'}"
     counted = f"{len(rows):,} points have" if len(rows) != 1 else "1 point has"
-    text = f"Visits of a point differ by {quiet}. {counted} {results}."
+    text = f"{counted} {results}."
+    if not noise > visits.NOISY:  # else the headline is withheld, and says why
+        text = f"Visits of a point differ by {'unknown' if math.isnan(noise) else formats.percent(noise)}. {text}"
     if throttled := int(rows["throttled"].sum()):
         text += f" At {throttled:,} of them the device lowered its clock, so their rates are lower."
     return text
