@@ -327,7 +327,7 @@ def test_control_characters_of_a_name_do_not_reach_the_terminal(command, tmp_pat
     assert refused(command("report", tmp_path / "none\x1b[31m.h5")) == f"{tmp_path}/none[31m.h5: no such file"
 
 
-CASES = {"plan": ["--config", "backends=cpu"], "report": ["größe.h5"], "merge": ["größe.h5", "-o", "merged.h5"]}
+CASES = {"occupancy": ["--tile", "16"], "report": ["größe.h5"], "merge": ["größe.h5", "-o", "merged.h5"]}
 
 
 def test_closed_streams_are_no_error(small, tmp_path):
@@ -339,7 +339,7 @@ def test_closed_streams_are_no_error(small, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "unbuffered"), [("plan", ""), ("merge", "1")])
+@pytest.mark.parametrize(("command", "unbuffered"), [("occupancy", ""), ("merge", "1")])
 def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
     arguments = ["sh", "-c", 'exec "$0" -m hpcmm "$@" >/dev/full', sys.executable, command, *CASES[command]]
     environment = ALONE | {"PYTHONUNBUFFERED": unbuffered}
@@ -347,7 +347,7 @@ def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
     assert refused(done) == "standard output: No space left on device"
 
 
-@pytest.mark.parametrize(("command", "megabytes"), [("plan", 60), ("report", 150)])
+@pytest.mark.parametrize(("command", "megabytes"), [("merge", 60), ("report", 150)])
 def test_little_address_space_is_refused(small, tmp_path, command, megabytes):
     assert f"{megabytes} MiB of address space are too few" in refused(limited(megabytes, command, tmp_path))
 
