@@ -588,7 +588,7 @@ VERDICTS = {  # the text, and what the verdict says
         "mine.cu: taken as add(c=z, a=x, b=y, n), block 256\n",
         "mine.cu: PASS",
     ),
-    "index of 32 bits": (STYLES.by_rows, "PASS at 42 points", "bound; an index overflows 32 bits: wrong if rows"),
+    "index of 32 bits": (STYLES.by_rows, "PASS at 42 points", "bound; an index overflows 32 bits"),
     "index of 64 bits": (STYLES.by_rows.replace("int i =", "size_t i ="), "PASS at 42 points", "bound (on the host"),
     "one block of at most its threads": (
         STYLES.add.replace("blockIdx.x * blockDim.x + ", "") + ONE_BLOCK.format(200),

@@ -119,18 +119,18 @@ def overflow(kernel: Callable[..., HostKernel], task: Task) -> str:
     if {"ROWS", "COLUMNS"} <= task.macros.keys():
         tile = task.macros["ROWS"], task.macros["COLUMNS"]
         near, long = (guards.at(task, shape) for shape in ((2 * tile[0], 2 * tile[1], 1), (*FAR, 1)))
-        text, rest = guards.OVERFLOW, long.shape[2:]
+        rest = long.shape[2:]
     elif guards.has_long_vectors(task) and "BLOCK" in task.macros:
         tile = (task.macros["BLOCK"] * task.macros["PER_THREAD"],)
         near, long = (guards.at(task, (n,)) for n in (2 * tile[0], 2**31 + tile[0]))
-        text, rest = guards.OVERFLOW_OF_VECTORS, ()
+        rest = ()
     else:
         return ""
     if math.prod((*tile, *rest)) > MOST_IN_BLOCK or not (covered(near, tile) and covered(long, tile)):
         return ""
     parts = [dataclasses.replace(task, shape=(*tile, *each.shape[len(tile) :])) for each in (near, long)]
     line = wrong(kernel, long, parts[1], LAST) if wrong(kernel, near, parts[0], LAST) is None else None
-    return "" if line is None else text + line
+    return "" if line is None else guards.OVERFLOW + line
 
 
 def covered(task: Task, tile: tuple[int, ...]) -> bool:

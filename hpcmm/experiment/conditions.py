@@ -80,7 +80,8 @@ def compares(node: Node, sizes: set[str], threads: set[str]) -> bool:
 def has_remainder(node: Node, sizes: frozenset[str]) -> bool:
     """Whether a node is for the rest of a size: ``n % 4``, ``i + 4 <= n``, ``min(..., n)``, or a loop that goes on."""
     if node.type == "for_statement":
-        if re.search(r"\+ *\d+ *<=? *\w+$|<=? *\w+ *- *\d+$", text_of(part(node, "condition"))):
+        steps = not re.search(r"\+\+|--", text_of(part(node, "update")))  # else a loop over a tile but its last line
+        if steps and re.search(r"\+ *\d+ *<=? *\w+$|<=? *\w+ *- *\d+$", text_of(part(node, "condition"))):
             return True  # it stops before the rest
         before = [each.type for each in node.parent.named_children if each.end_byte <= node.start_byte]
         begins = re.search(r"=\s*\d+\s*;?$", text_of(part(node, "initializer")))

@@ -81,6 +81,10 @@ class Function:
         return f"{self.name}({', '.join(map(str, self.parameters))})"
 
 
+def is_kernel(definition: Node | None) -> bool:
+    return "__global__" in text_of(definition).partition("{")[0]
+
+
 class Source:
     """A parsed source."""
 
@@ -88,7 +92,8 @@ class Source:
         self.content, self.path = text.encode(), path
         self.tree = parser().parse(self.content)
         self.items = list(items(self.tree.root_node))
-        self.nodes = {text_of(name_in(each)): each for each in map(definition, self.items) if each}
+        defined = sorted(filter(None, map(definition, self.items)), key=is_kernel)  # whose name a launcher may have
+        self.nodes = {text_of(name_in(each)): each for each in defined}
         self.macro_nodes = [each for each in walk(self.tree.root_node) if each.type == "preproc_def"]
         self.macros = {text_of(part(node, "name")): text_of(part(node, "value")).strip() for node in self.macro_nodes}
         self.macro_functions = {
@@ -179,7 +184,7 @@ class Source:
 
     def used(self, name: str) -> list[Parameter]:
         """Return the sizes and arrays of the file that a function, or one that it calls, uses in no declaration."""
-        kernel = "__global__" in text_of(self.nodes[name]).partition("{")[0]
+        kernel = is_kernel(self.nodes[name])
         names, others = set(re.findall(r"\w+", self.macros_of(name))), {x.name for x in self.parameters(name)}
         names |= {length for each in self.parameters(name) for length in each.lengths if kernel}
         for function in map(self.nodes.get, self.reached(name)):
@@ -243,7 +248,7 @@ class Source:
             parameters,
             tuple((each, default) for each, default, _ in template),
             frozenset(each for each, _, is_type in template if is_type),
-            "__global__" in header,
+            is_kernel(node),
             written(self, name) | ({RETURNED} if VECTOR.fullmatch(returns) else frozenset()),
             guards(self, name, sizes | set(self.macros) | set(self.outside)),
             any(has_remainder(each, sizes) for one in bodies for each in walk(one)),
@@ -290,7 +295,10 @@ class Source:
         uses: dict[str, set[str]] = {}
         declares: dict[str, set[int]] = {}
         for i, item in enumerate(self.items):
+            function = definition(item)
             for each in declared_by(item):
+                if function and is_kernel(self.nodes.get(each)) and not is_kernel(function):
+                    continue  # its launcher
                 declares.setdefault(each, set()).add(i)
                 uses.setdefault(each, set()).update(identifiers(item, NAMES))
         bodies = {**self.macros, **{each: body for each, (_, body) in self.macro_functions.items()}}

@@ -7,6 +7,7 @@ both use it.
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +22,8 @@ ELEMENTS = 256  # of a vector or a single element, before and after it
 COLUMNS = (0, 0, 3, 4, 8)  # padding of the rows of a matrix; drawn
 LARGE = 2.0**100  # factor of the numbers of an extreme
 DIGITS, MOST_OF_DIGITS = {"float64": 30, "int32": 12}, 2**15  # further binary digits of terms, and their number
-OVERFLOW = "an index overflows 32 bits: wrong if rows * leading dimension reaches 2^31"
-OVERFLOW_OF_VECTORS = "an index overflows 32 bits: wrong from 2^31 elements on"
+OVERFLOW = "an index overflows 32 bits from 2^31 elements on"
+OF_INT = re.compile(r"\(int(?:32_t)?\)\(n\)[^{}]*\}\s*\Z")  # the length in the call of an adapted source
 VECTORS = ("reduction", "vector_add", "copy")  # the kernels of these
 MOST_FAR = 2**32  # multiply-adds of a product with such indices, which take seconds on a CPU
 ALIGNMENT = 256  # of regions, as the allocator of a GPU has it
@@ -138,9 +139,14 @@ def far_apart(task: Task) -> tuple[Task, int] | None:
 
 
 def has_long_vectors(task: Task) -> bool:
-    """Return whether a kernel on vectors may run with zeros before the last elements, and without a copy of them."""
+    """Return whether a kernel on vectors may run with zeros before the last elements, and without a copy of them.
+
+    One whose length is an ``int`` is given no vector with an index that overflows.
+    """
     overwrites = task.variant.contract and task.variant.contract.overwrites
-    return task.operation.kernels in VECTORS and task.operation.combination == "sum" and not overwrites
+    if overwrites or task.operation.kernels not in VECTORS or task.operation.combination != "sum":
+        return False
+    return not (task.variant.adapted and OF_INT.search(task.variant.adapted.read_text(encoding="utf-8")))
 
 
 def far_packed(task: Task) -> tuple[Task, Task] | None:

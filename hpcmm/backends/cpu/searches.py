@@ -146,8 +146,7 @@ def overflow(task: Task) -> Search:
     if done.returncode == FAILED_TO_RUN:
         return Search(not_made="too little address space")
     wrong = done.returncode or not verdict.passed
-    text = guards.OVERFLOW_OF_VECTORS if task.operation.kernels in guards.VECTORS else guards.OVERFLOW
-    return Search(text if wrong else "")
+    return Search(guards.OVERFLOW if wrong else "")
 
 
 class Unable(Exception):

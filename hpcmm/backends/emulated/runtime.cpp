@@ -852,9 +852,9 @@ void access(uintptr_t begin, size_t size, Kind kind)
         remember(begin - (uintptr_t)shared_begin, size, kind, true);
         return;
     }
+    synchronized = synchronized || kind == ATOMIC || together;
     for (int i = 0; i < launched->arrays; ++i)
         if (within((void *)launched->array[i].begin, (void *)launched->array[i].end)) {
-            synchronized = synchronized || kind == ATOMIC || together;
             if (i < MOST_ARRAYS && begin == launched->array[i].begin && launched->checked && !synchronized)
                 check_first(first_element[i], kind);
             remember(begin, size, kind, false);

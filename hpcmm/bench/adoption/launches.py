@@ -60,8 +60,8 @@ def short(name: str) -> str:
     return {"TY": "TM", "TX": "TN", "BY": "BM", "BX": "BN"}.get(plain, plain)
 
 
-def templates(source: Source, function: Function) -> list[str]:
-    """Return template arguments to try: those of a launch in the file, defaults, and usual ones."""
+def templates(source: Source, function: Function, of_file: bool = False) -> list[str]:
+    """Return template arguments to try: those of launches in the file, and unless ``of_file``, usual ones."""
     if not function.template:
         return [""]
     tried: list[list[Any]] = []
@@ -70,11 +70,11 @@ def templates(source: Source, function: Function) -> list[str]:
             known = source.constants() | dict(site.definitions)
             values = [evaluate(each, known) for each in site.template]
             tried.append([text if value is None else value for text, value in zip(site.template, values, strict=True)])
-    for preset in PRESETS:
-        tried.append([default or preset.get(short(name)) for name, default in function.template])
-    of_vectors = function.flat and not function.multiplies
-    for width in sorted(WIDTHS, key=lambda each: (each > 32) != of_vectors):
-        tried.append([default or width for _, default in function.template])
+    if not of_file:
+        tried += [[default or preset.get(short(name)) for name, default in function.template] for preset in PRESETS]
+        of_vectors = function.flat and not function.multiplies
+        for width in sorted(WIDTHS, key=lambda each: (each > 32) != of_vectors):
+            tried.append([default or width for _, default in function.template])
     is_type = [name in function.types for name, _ in function.template]
     whole = [[TYPE if is_one else each for is_one, each in zip(is_type, values, strict=False)] for values in tried]
     return list(dict.fromkeys(f"<{', '.join(map(str, each))}>" for each in whole if None not in each))

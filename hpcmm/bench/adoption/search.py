@@ -196,9 +196,10 @@ class Search:
         return head | found | ({"options": self.options} if self.options else {})
 
     def tried(self) -> dict[str, Any]:
-        """Return the head of the first launch that is right, or of the likely one."""
-        errors = []
-        templates = launches.templates(self.kernel.source, self.function)
+        """Return the head of the first launch that is right, most of all for any size, or of the likely one."""
+        errors, limited = [], None
+        about = self.kernel.source, self.function
+        templates = launches.templates(*about)
         for template in templates if self.device.accelerator else templates[:1]:
             try:
                 run = self.compiled(template)
@@ -209,7 +210,11 @@ class Search:
                 errors.append(compiler_error(str(error)))
                 continue
             if found := (self.launched if self.device.accelerator else self.called)(run, template):
-                return found
+                if "multiples" not in found or self.guessed or template not in launches.templates(*about, True)[:-1]:
+                    return found if "multiples" not in found else limited or found
+                limited = limited or found
+        if limited:
+            return limited
         if errors and not self.why:
             raise NotAdopted(f"{self.path.name}: {errors[0]}")
         return self.refused()

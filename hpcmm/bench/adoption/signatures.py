@@ -210,6 +210,8 @@ def hint(name: str) -> str:
     plain = plain.removeprefix("matrix").removeprefix("mat")
     if plain in SLOTS:
         return plain
+    if re.fullmatch(r"n?batch(es|size|count)?", plain):
+        return CONTIGUOUS  # one product
     if found := re.fullmatch(r"(?:ld|stride|pitch|lead\w*)([abc])", plain):
         return f"ld{found[1]}"
     if found := STRIDE.fullmatch(plain):  # from row to row, or from column to column

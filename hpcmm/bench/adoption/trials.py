@@ -121,10 +121,10 @@ def compiler_error(text: str) -> str:
 
 
 def multiple_of(number: int) -> int:
-    """Return a size that a number divides, but not the next power of two."""
+    """Return a size that a number divides, but no larger one that is likely, such as 6 for 2."""
     if number == 1:
         return 37
-    return number if number >= 64 else 3 * number
+    return number if number >= 64 else 7 * number
 
 
 def least_multiples(
