@@ -190,6 +190,27 @@ def test_a_last_pass_that_is_too_short_limits_the_length(tmp_path):
     assert adoption.adopt(tmp_path / "sum.cu").head["most"] == {"n": 2**14}
 
 
+WRONG_CHAINS = {
+    "length": ("d_out, blocks)", "d_out, n)", "each alone is right, but not with these sizes", "FAIL 2 float32"),
+    "grid": ("int blocks = (n + threads - 1) / threads", "int blocks = n / 512", "but not with these sizes", "FAIL 1 "),
+    "kernel": ("s[threadIdx.x] = i < n ? x[i] : 0", "s[threadIdx.x] = x[i]", "parts alone, too", "FAIL 1 float32"),
+    "its own length": ("sum += sums[i]", "sum = sums[i]", "on [1] x [128]", "FAIL 65536 float32"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG_CHAINS)
+def test_a_wrong_chain_of_launches_fails_as_a_whole(tmp_path, command, forgotten, mistake):
+    before, after, *said = WRONG_CHAINS[mistake]
+    text = with_host("sum.cu")
+    assert before in text
+    text = text.replace(before, after)
+    if mistake == "its own length":
+        text = text.replace("const float *h_x, int n)\n{", "const float *h_x)\n{\n    const int n = 1 << 16;")
+    (tmp_path / "sum.cu").write_text(text)
+    done = command("bench", "sum.cu", "--on-host", folder=tmp_path)
+    assert all(each in done.stdout for each in said) and done.returncode == 1, done
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_launches_of_a_head_run_in_order(tmp_path, command, forgotten, name):
     (tmp_path / name).write_text(KERNELS[name])

@@ -15,6 +15,7 @@ from typing import Any
 
 from hpcmm.backends.emulated.launch import FOLDER as EMULATED
 from hpcmm.bench.adoption import sequences
+from hpcmm.bench.adoption.sequences import GPU
 from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Search, Stopped
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, integers_of, kinds
@@ -32,7 +33,6 @@ from hpcmm.operations import heads
 from hpcmm.system import files
 from hpcmm.system.text import choices
 
-GPU = next(each for each in DEVICES.values() if each.accelerator)
 CPU = next(each for each in DEVICES.values() if not each.accelerator)
 PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")  # of a template: its name becomes a constant
 UNDECLARED = re.compile(
@@ -315,8 +315,20 @@ def in_order(path: Path) -> Adopted | None:
     if found is None or len(found.names) < 2:
         return None
     with contextlib.suppress(sequences.Unclear, HpcmmError):
-        return Adopted(path, sequences.adopted(source, found, path, write), text, GPU.suffix, kernels=found.names)
+        head, right = sequences.adopted(source, found, path, write)
+        wrong = [] if right else [name for name in found.names if not right_alone(path, text, source, name)]
+        said = f"{' and '.join(wrong)} alone, too" if wrong else "each alone is right, but not with these sizes"
+        notes = () if right else (f"no trial was right: {said}",)
+        return Adopted(path, head, text, GPU.suffix, notes, found.names)
     return None
+
+
+def right_alone(path: Path, text: str, source: Source, name: str) -> bool:
+    """Return whether a kernel of several launches is a right reduction."""
+    try:
+        return not searched(Kernel(path, text, source, source.functions[name], GPU, {}), "reduction")[0].guessed
+    except HpcmmError:
+        return False
 
 
 def searched(kernel: Kernel, kind: str, widths: Sequence[int] = ()) -> tuple[Search, dict[str, Any]]:

@@ -20,13 +20,14 @@ from hpcmm import kernels
 from hpcmm.backends.emulated.launch import ORDERS, compile_library
 from hpcmm.bench.adoption import launches, trials
 from hpcmm.bench.adoption.search import PREFIXES
-from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, element_of, hint, result_of
+from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, element_of, hint, kinds, result_of
 from hpcmm.bench.adoption.vectors import EXTREMES
 from hpcmm.experiment import calls, own_kernels
 from hpcmm.experiment.functions import TILE, Function, Source
 from hpcmm.experiment.host_code import LaunchSite
 from hpcmm.experiment.writes import elements
 from hpcmm.model import Operation, Task
+from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, guards
 from hpcmm.operations.listed import name_of
@@ -39,12 +40,14 @@ WORDS = {"ceil", "ceilf", "sizeof", "float", "double", "int", "unsigned", "half"
 CASTS = re.compile(r"\((unsigned|int|size_t|float|double)\)|(?<=\d)[uUlLfF]+\b|\bsizeof\s*\(\w+\)")
 UNKNOWN = re.compile(r"\b(?!ceil|sizeof)[A-Za-z_]\w*\s*\(|\w(\.|->)(?![xyz]\b)[A-Za-z]")  # a call, or a field
 FRACTION = re.compile(r"(?<=\d)\.0*f?\b")
+GPU = next(each for each in DEVICES.values() if each.accelerator)
 MOST_LAUNCHES, BLOCKS = 8, "512"  # of a chain, and of a launch whose number is unknown
 SECONDS, MOST_SECONDS = 20, 60  # limits of a trial, and of all
 WHOLE, OBLONG = 1024, (64, 128, 192)  # of trials that decide the arguments
 SQUARE, RAGGED = (37, 37, 37), (33, 21, 961)  # of trials that decide the multiples
 MULTIPLES = (8, 16, 32, 64, 128, 256, 512, 1024)
 LONGER = (2**14, 2**16, 2**18)  # lengths at which a last pass may be too short
+MOST_OWN = 2**22  # length of the file's vectors at which it is judged
 
 
 @dataclass(frozen=True)
@@ -246,11 +249,12 @@ class Trial:
 
         return trials.guarded(inside, SECONDS) is True
 
-    def contract(self, square: bool) -> dict[str, Any] | None:
-        """Return the keys that say what sizes the launches take; None if none are right."""
+    def contract(self, square: bool, own: int) -> dict[str, Any] | None:
+        """Return the keys that say what sizes the launches take, such as ``own`` only; None if none are right."""
         count = len(self.operation.dimensions)
         if not self.right((WHOLE,) * count if square or count == 1 else OBLONG):
-            return None
+            fits = count == 1 and 0 < own <= LONGER[-1] and self.right((own,))
+            return dict.fromkeys(("least", "most"), {"n": own}) if fits else None
         for multiple in (1, *MULTIPLES):
             shape = SQUARE if square else RAGGED[3 - count :]
             if self.right([-(-size // multiple) * multiple for size in shape]):
@@ -258,18 +262,20 @@ class Trial:
         found = {"multiples": dict.fromkeys(self.operation.dimensions, multiple)} if multiple > 1 else {}
         fits = [n for n in LONGER if count == 1 and self.right((n,))]
         if count == 1 and len(fits) < len(LONGER):
-            found["most"] = {"n": max(fits, default=WHOLE)}
+            longest = max(fits, default=WHOLE)
+            found |= {"least": {"n": own}} if longest < own <= MOST_OWN else {"most": {"n": longest}}
         return found | ({"square": True} if square else {})
 
 
-def adopted(source: Source, found: Chain, path: Path, write: Callable[..., None]) -> dict[str, Any]:
-    """Return the head of a chain; raise Unclear or HpcmmError if no trial is right."""
+def adopted(source: Source, found: Chain, path: Path, write: Callable[..., None]) -> tuple[dict[str, Any], bool]:
+    """Return the head of a chain, and whether a trial is right; raise Unclear or HpcmmError if the head is unsure."""
     functions = [source.functions[name] for name in found.names]
     types = {element_of(source, function) for function in functions} - {""}
     if len(types) > 1 or None in types:
         raise Unclear("arrays of several types")
     dtype, start = next(iter(types), "float32"), trials.seconds_used()
     texts = " ".join(source.text(name).lower() for name in found.names)
+    guess: dict[str, Any] = {}
     for operation, way in itertools.product(operations(found, functions, texts), ways(source, found)):
         kind = operation.kernels
         several = bool({*way.values()} - {"n"})
@@ -280,10 +286,19 @@ def adopted(source: Source, found: Chain, path: Path, write: Callable[..., None]
         square = kind == "matmul" and not several
         head = {"operation": operation.name, "dtypes": [dtype]}
         head |= head_of(source, found, kind, way, DTYPES[dtype].itemsize) | ({"square": True} if square else {})
-        contract = Trial(path, head, write).contract(square)
+        own = [launches.evaluate(name, known_at(source, found.sites[0])) or 0 for name in way]
+        contract = Trial(path, head, write).contract(square, max(own))
         if contract is not None:
-            return head | contract
+            return head | contract, True
+        guess = guess or head
+    if guess and reduces(source, found, functions) and guess["launches"][-1]["grid"] == [1]:
+        return guess, False
     raise Unclear("no trial is right")
+
+
+def reduces(source: Source, found: Chain, functions: Sequence[Function]) -> bool:
+    """Return whether a chain must be a reduction: each of its kernels is one, and all its sizes are known."""
+    return not counts_of(source, found) and all("reduction" in kinds(source, x, GPU) for x in functions)
 
 
 def operations(found: Chain, functions: Sequence[Function], texts: str) -> list[Operation]:
