@@ -190,10 +190,16 @@ def test_a_last_pass_that_is_too_short_limits_the_length(tmp_path):
     assert adoption.adopt(tmp_path / "sum.cu").head["most"] == {"n": 2**14}
 
 
+def test_a_chain_without_bounds_checks_takes_multiples(tmp_path):
+    text = with_host("sum.cu").replace("s[threadIdx.x] = i < n ? x[i] : 0", "s[threadIdx.x] = x[i]")
+    (tmp_path / "sum.cu").write_text(text)
+    assert adoption.adopt(tmp_path / "sum.cu").head["multiples"] == {"n": 256}
+
+
 WRONG_CHAINS = {
     "length": ("d_out, blocks)", "d_out, n)", "each alone is right, but not with these sizes", "FAIL 2 float32"),
     "grid": ("int blocks = (n + threads - 1) / threads", "int blocks = n / 512", "but not with these sizes", "FAIL 1 "),
-    "kernel": ("s[threadIdx.x] = i < n ? x[i] : 0", "s[threadIdx.x] = x[i]", "parts alone, too", "FAIL 1 float32"),
+    "kernel": ("__syncthreads();\n    for (int step = 128", "for (int step = 128", "parts alone, too", "FAIL 1 float32"),
     "its own length": ("sum += sums[i]", "sum = sums[i]", "on [1] x [128]", "FAIL 65536 float32"),
 }
 

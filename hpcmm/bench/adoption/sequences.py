@@ -257,7 +257,7 @@ class Trial:
             return dict.fromkeys(("least", "most"), {"n": own}) if fits else None
         for multiple in (1, *MULTIPLES):
             shape = SQUARE if square else RAGGED[3 - count :]
-            if self.right([-(-size // multiple) * multiple for size in shape]):
+            if self.right([(-(-size // multiple) | 1) * multiple for size in shape]):  # of no larger one, such as 2^i
                 break
         found = {"multiples": dict.fromkeys(self.operation.dimensions, multiple)} if multiple > 1 else {}
         fits = [n for n in LONGER if count == 1 and self.right((n,))]
