@@ -44,17 +44,22 @@ def of_vector(task: Task, run: Run) -> str:
     def right(n: int) -> bool:
         return all(tried(task, (n,), run, seed).right for seed in (1, 2))  # of two draws, one may be right by chance
 
+    def added(n: int) -> float | None:
+        """Return the sum of ones."""
+        whole = dataclasses.replace(task, shape=(n,))
+        return run(whole, {"x": np.ones(n, task.dtype)}) if task.operation.name == "sum" else None
+
     if not right(taken):
-        return ""
+        total = added(taken)
+        known = total is not None and np.isfinite(total) and total != taken
+        return f"of {taken} elements that are 1, it adds {float(total):g}" if known else ""
     if right(taken - 1):
         longer = tried(task, (2 * taken,), run)
         if longer.right or longer.result is None:
             return ""
         if task.operation.kernels != "reduction":
             return "right with one block only: the index lacks blockIdx.x, or the grid lacks blocks"
-        whole = dataclasses.replace(task, shape=(2 * taken,))
-        total = run(whole, {"x": np.ones(2 * taken, task.dtype)}) if task.operation.name == "sum" else None
-        if total is not None and total > 2 * taken:
+        if (added(2 * taken) or 0) > 2 * taken:
             return "right with one block only: blocks take the same elements; step by gridDim.x * blockDim.x"
         return "right with one block only: each block writes its own result, result[blockIdx.x]"
     for each in (2**i for i in range(taken.bit_length() - 1)):  # the least one: half of a multiple is none

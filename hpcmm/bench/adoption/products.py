@@ -302,6 +302,7 @@ class ProductSearch(Search):
         found |= {"arithmetic": self.arithmetic} if self.arithmetic else {}
         found |= {"square": True} if square else {}
         multiples = {} if "most" in found else self.multiples(candidate, way, square)
+        self.any_size = not multiples
         own = tuple(map(exchanged, way)) if self.columns else way  # in terms of the operation's C
         launched = self.own_launch(own, candidate.template)[1]
         if any(size % multiples.get(each, 1) for each, size in launched.items()):

@@ -148,6 +148,7 @@ class Search:
         self.likely: dict[str, Any] | None = None
         self.reason = ""
         self.guessed = False  # whether ``head`` returned that one
+        self.any_size = True  # whether the head that was found last is right at sizes that are no multiples
         self.notes: list[str] = []  # what to say of the head beside its keys
         self.arrays, self.integers, self.reals = (
             each(kernel.source, kernel.function) for each in (arrays_of, integers_of, reals_of)
@@ -197,7 +198,7 @@ class Search:
 
     def tried(self) -> dict[str, Any]:
         """Return the head of the first launch that is right, most of all for any size, or of the likely one."""
-        errors, limited = [], None
+        errors, first = [], None
         about = self.kernel.source, self.function
         templates = launches.templates(*about)
         for template in templates if self.device.accelerator else templates[:1]:
@@ -210,11 +211,11 @@ class Search:
                 errors.append(compiler_error(str(error)))
                 continue
             if found := (self.launched if self.device.accelerator else self.called)(run, template):
-                if "multiples" not in found or self.guessed or template not in launches.templates(*about, True)[:-1]:
-                    return found if "multiples" not in found else limited or found
-                limited = limited or found
-        if limited:
-            return limited
+                first = first or found
+                if self.any_size or self.guessed or template not in launches.templates(*about, True)[:-1]:
+                    return found if self.any_size else first
+        if first:
+            return first
         if errors and not self.why:
             raise NotAdopted(f"{self.path.name}: {errors[0]}")
         return self.refused()

@@ -307,6 +307,7 @@ class VectorSearch(Search):
         for each in (1, *wide, *(() if checks else (taken,))):
             n = each * -(-RAGGED // each)
             trial = self.run(candidate, n, -(-n // taken))
+            self.any_size = each == 1 and trial is not None and self.right(trial, n)
             if trial is not None and self.right(trial, n):
                 return {"multiples": {"n": each}} if each > 1 and not launched % each else {}
         return {} if checks or launched % taken else {"multiples": {"n": taken}}
