@@ -261,6 +261,46 @@ void total(const float *x, float *out, int n)
     else total<64, false><<<n / 64 + 1, 64>>>(x, out, n);
 }
 """
+OF_LAST_BLOCK = """
+__device__ unsigned done = 0;
+__global__ void total(const float *x, float *out, int n)
+{
+    __shared__ float s[64];
+    __shared__ bool last;
+    float sum = 0;
+    for (int i = blockIdx.x * 64 + threadIdx.x; i < n; i += 64 * gridDim.x) sum += x[i];
+    s[threadIdx.x] = sum;
+    for (int h = 32; h > 0; h /= 2) {
+        __syncthreads();
+        if (threadIdx.x < h) s[threadIdx.x] += s[threadIdx.x + h];
+    }
+    if (threadIdx.x == 0) {
+        out[blockIdx.x] = s[0];
+        __threadfence();
+        last = atomicInc(&done, gridDim.x) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (last && threadIdx.x == 0) {
+        for (int i = 1; i < gridDim.x; ++i) s[0] += out[blockIdx.x ? i - (i <= blockIdx.x) : i];
+        out[0] = s[0];
+        done = 0;
+    }
+}
+void sum(const float *x, float *out, int n) { total<<<8, 64>>>(x, out, n); }
+"""
+TILES_OF_6 = """
+void product(const float *A, const float *B, float *C, int m, int n, int k)
+{
+    for (int i = 0; i < m; i += 16)
+        for (int j = 0; j < n; j += 6)
+            for (int y = i; y < i + 16; ++y)
+                for (int x = j; x < j + 6; ++x) {
+                    float sum = 0;
+                    for (int p = 0; p < k; ++p) sum += A[y * k + p] * B[p * n + x];
+                    C[y * n + x] = sum;
+                }
+}
+"""
 ATOMIC_OF_TEMPLATE = ATOMIC_OF_TEMPLATE.replace("h = 64", "h = B / 2").replace(
     "out[blockIdx.x] = s[0]", "atomicAdd(out, s[0])"
 )
@@ -554,6 +594,19 @@ VERDICTS = {  # the text, and what the verdict says
         "mine.cu: FAIL",
         "no element of C is written",
     ),
+    "own grid in sizes of the block": (
+        STYLES.with_flags
+        + OWN_OF_FLAGS.format("atoi(text)", "n / block.x").replace("multiply<", "dim3 block(16, 16); multiply<"),
+        "grid [n / 16, n / 16], block [16, 16]; the grid is that of its own launch, which has too few blocks",
+        "mine.cu: FAIL",
+        "no element of C is written",
+    ),
+    "half of the grid": (
+        STYLES.with_flags + OWN_OF_FLAGS.format("atoi(text)", "(n + 31) / 32"),
+        "the grid is that of its own launch, which has too few blocks",
+        "mine.cu: FAIL",
+        "too few blocks along m",
+    ),
     "own constant grid": (STYLES.with_flags + OWN_OF_FLAGS.format("512", "n / 16"), "mine.cu: PASS"),
     "exchanged sizes": (
         STYLES.with_flags.replace("int n, bool add, int unused", "int rows, int n")
@@ -837,7 +890,25 @@ VERDICTS = {  # the text, and what the verdict says
         "FAIL",
         "of 256 elements that are 1, it adds 128",
     ),
-    "instances, and a launcher of the same name": (INSTANCES, "total<64, 0>(x, out=result, n), block 64", "mine.cu: PASS"),
+    "instances, and a launcher of the same name": (
+        INSTANCES,
+        "total<64, 0>(x, out=result, n), block 64",
+        "mine.cu: PASS",
+    ),
+    "result of the last block": (
+        OF_LAST_BLOCK,
+        "total(x, out=parts, n) on [ceil(n / 64)] x 64",
+        "mine.cu: PASS",
+    ),
+    "one product of a batch": (
+        STYLES.by_rows.partition("#include")[0].replace("(float", "(int batch, float", 1),
+        "batch=1",
+        "PASS at 42 points",
+    ),
+    "constant that the host sets": (
+        "__constant__ float scale;\n" + STYLES.sum.replace("int *", "float *").replace("= s[0]", "= s[0] * scale"),
+        "not tested: total reads scale, which host code sets",
+    ),
     "elements of other blocks": (
         STYLES.sum.replace("s[t] = (i", "s[t] = 0;\n    for (; i < size; i += 128) s[t] += (i")
         .replace(" + (i + 128 < size ? in[i + 128] : 0)", "")
@@ -963,6 +1034,7 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
         (STYLES.by_columns, "mine.C", {"layout": "columns"}, True),
         (STYLES.by_columns.replace("p < k", "p < k - 1"), "mine.C", {"layout": "columns"}, False),
         (OF_TENS, "mine.c", {"multiples": dict.fromkeys("mnk", 10)}, False),
+        (TILES_OF_6, "mine.c", {"multiples": {"m": 16, "n": 6, "k": 1}}, False),
         (STYLES.of_rows.replace("A[i][k]", "A[k][i]").replace("B[k][j]", "B[i][j]"), "mine.c", {}, False),
         (ADDING.replace("k < colsA", "k < colsA - 1"), "mine.c", {"adds": True}, False),
         (OF_VECTORS, "mine.cpp", {"call": "multiply(A, B, C, rowsA=m, colsA=k, colsB=n)"}, True),
@@ -974,7 +1046,8 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
         (OF_TENS.replace("double", "f64").replace("int n", "u64 n"), "mine.c", {"dtypes": ["float64"]}, False),
     ],
     ids=(
-        *("constant rows", "race", "C of C++", "wrong by columns", "multiples of 10", "wrong", "wrong and adds"),
+        *("constant rows", "race", "C of C++", "wrong by columns", "multiples of 10", "tiles", "wrong"),
+        "wrong and adds",
         *(
             "vectors",
             "wrong with vectors",

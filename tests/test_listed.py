@@ -199,7 +199,12 @@ def test_a_chain_without_bounds_checks_takes_multiples(tmp_path):
 WRONG_CHAINS = {
     "length": ("d_out, blocks)", "d_out, n)", "each alone is right, but not with these sizes", "FAIL 2 float32"),
     "grid": ("int blocks = (n + threads - 1) / threads", "int blocks = n / 512", "but not with these sizes", "FAIL 1 "),
-    "kernel": ("__syncthreads();\n    for (int step = 128", "for (int step = 128", "parts alone, too", "FAIL 1 float32"),
+    "kernel": (
+        "__syncthreads();\n    for (int step = 128",
+        "for (int step = 128",
+        "parts alone, too",
+        "FAIL 1 float32",
+    ),
     "its own length": ("sum += sums[i]", "sum = sums[i]", "on [1] x [128]", "FAIL 65536 float32"),
 }
 

@@ -36,7 +36,7 @@ from hpcmm.experiment.syntax import (
 from hpcmm.experiment.writes import written
 
 if TYPE_CHECKING:
-    pass
+    from tree_sitter import Node
 
 TILE = re.compile(
     r"^[MNK][BCR]$|LANE|TILE|BLOCK|THREAD|WARP|TPB|^BS|^BM|^BN|^BK|^TM|^TN|PAD|STRIDE|UNROLL|FACTOR|COARS|GRAIN|PER_|CHUNK|STAGE|VEC|ELEM|SEED|ITER|EPS"
@@ -294,11 +294,14 @@ class Source:
         """Return the ranges of bytes of the items that a function does not need, such as host code."""
         uses: dict[str, set[str]] = {}
         declares: dict[str, set[int]] = {}
+        launching = {site.scope for site in self.launches}
         for i, item in enumerate(self.items):
             function = definition(item)
             for each in declared_by(item):
-                if function and is_kernel(self.nodes.get(each)) and not is_kernel(function):
-                    continue  # its launcher
+                if function and not is_kernel(function):
+                    launches = (function.start_byte, function.end_byte) in launching
+                    if launches or is_kernel(self.nodes.get(each)):
+                        continue  # host code, named as the kernel or as a variable of it
                 declares.setdefault(each, set()).add(i)
                 uses.setdefault(each, set()).update(identifiers(item, NAMES))
         bodies = {**self.macros, **{each: body for each, (_, body) in self.macro_functions.items()}}

@@ -15,9 +15,9 @@ from typing import Any
 
 from hpcmm.backends.emulated.launch import FOLDER as EMULATED
 from hpcmm.bench.adoption import sequences
-from hpcmm.bench.adoption.sequences import GPU
 from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Search, Stopped
+from hpcmm.bench.adoption.sequences import GPU
 from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, integers_of, kinds
 from hpcmm.bench.adoption.trials import asked_for
 from hpcmm.bench.adoption.vectors import ADDITION, EXTREMES, VectorSearch
@@ -39,6 +39,7 @@ UNDECLARED = re.compile(
     r"not (been )?declared|not defined|does not name a type|undeclared|unknown type|implicit decl|no arguments to"
 )
 OF_AMD = re.compile(r"\b(__builtin_amdgcn_\w+|__lane_id|__ockl_\w+|__ocml_\w+|__amd\w+|__hip_ds_\w+)")
+UNSET = re.compile(r"\b__constant__\s[\w\s]*?(\w+)\s*(?:\[[^;=]*)?;")  # constants without a value
 WORDS = re.compile("|".join((*NAMES.values(), ADDITION.pattern, *EXTREMES.values(), "dup|cpy|axpy|total|accum|stream")))
 SUFFIXES = dict.fromkeys((GPU.suffix, ".cuh", ".hip"), GPU)
 SUFFIXES |= dict.fromkeys((CPU.suffix, ".cpp", ".cc", ".cxx", ".C", ".h", ".hpp"), CPU)
@@ -286,6 +287,9 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
             f"{path.name}: rows of the arrays of {chosen.name} have a fixed length, {', '.join(fixed)}: make it a "
             "parameter, as int n, float A[][n]"
         )
+    unset = [x for x in UNSET.findall(text) if re.search(rf"\b{x}\b", source.text(chosen.name))]
+    if guess and unset and not wrong:
+        raise NoKernel(f"{path.name}: {chosen.name} reads {unset[0]}, which host code sets: make it a parameter")
     if guess and not wrong:
         wrong_anyway = re.search("race in|shuffle|barrier", " ".join(guess.notes))
         unsure = "copy" in kinds(source, chosen, device) or "overwrites" in guess.head

@@ -154,13 +154,23 @@ def expanded(text: str, known: Mapping[str, str], dimensions: Collection[str] = 
         return name[0] if name[0] in dimensions else f"({known.get(name[0], '?')})"
 
     for _ in range(12):
-        before, text = text, SIZE_OF.sub(lambda x: {"double": "8", "half": "2"}.get(x[1], "4"), text)
+        before, text = text, SIZE_OF.sub(lambda x: {"double": "8", "half": "2"}.get(x[1], "4"), with_sizes(text, known))
         text = CAST_OR_SUFFIX.sub("", text)
         text = re.sub(r"\b(true|false)\b", lambda x: str(int(x[0] == "true")), text)
         text = re.sub(r"(?<![\w)])\((\w+)\)", r"\1", re.sub(r"[A-Za-z_][\w.]*", value, text))
         if text == before or "?" in text:
             return text if re.fullmatch(r"[\w\s+\-*/%()<>|&]+", text) else None
     return None
+
+
+def with_sizes(text: str, known: Mapping[str, str]) -> str:
+    """Return an expression of C with the sizes in a ``dim3`` in place of ``grid.x``."""
+
+    def size(found: re.Match) -> str:
+        sizes = [*parts(found[1], known), "1", "1"]
+        return f"({sizes['xyz'.index(found[2])]})" if found[1] in known else found[0]
+
+    return re.sub(r"\b(\w+)\.([xyz])\b", size, text)
 
 
 def blocks(source: Source, function: Function, template: str, itemsize: int) -> Iterator[tuple[tuple[int, ...], int]]:

@@ -192,7 +192,7 @@ class Search:
                 map(str, dict.fromkeys(multiples.values()) if found.get("square") else multiples.values())
             )
             self.notes.append(f"only at multiples of {several}: found by trials, as it has no check for other sizes")
-        head = {"operation": self.operation.name, "call": found.pop("call")}
+        head = {"operation": self.operation.name} | ({"call": found.pop("call")} if "call" in found else {})
         head |= {} if self.any_type else {"dtypes": [self.dtype]}
         return head | found | ({"options": self.options} if self.options else {})
 
@@ -251,7 +251,7 @@ class Search:
     ) -> list[str]:
         """Return the grid of the file's launch if it has too few blocks; empty if it has enough, or is unknown.
 
-        Its sizes decide if they are constant, else any sizes that are multiples of the given ones.
+        Its sizes decide if they are constant, else any sizes that are multiples of the given ones; they must be in it.
         """
         grid, given = self.own_launch(way, template, ours)
 
@@ -271,7 +271,9 @@ class Search:
                 for known in ([given] if given else ragged)
                 for a, b in zip(counts(grid, known), counts(ours, known), strict=True)
             )
-            if not (grid and few and counts(grid, whole) == counts(ours, whole)):
+            fewer = [a < b for a, b in zip(counts(grid, whole), counts(ours, whole), strict=True)]
+            sized = all(re.search(r"\b[mnk]\b", x) for x, less in zip(grid, fewer, strict=False) if less)
+            if not (grid and few) or (any(fewer) and (self.function.strides or not sized)):
                 return []
             self.notes.append("the grid is that of its own launch, which has too few blocks")
             return grid

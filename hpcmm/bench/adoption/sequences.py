@@ -140,14 +140,9 @@ class Sizes:
 
 
 def plain(text: str, known: Mapping[str, str]) -> str:
-    """Return an expression without fractions, and with the parts of a ``dim3`` in place of ``grid.x``."""
-
-    def of_grid(found: re.Match) -> str:
-        sizes = [*launches.parts(found[1], known), "1", "1"]
-        return f"({sizes['xyz'.index(found[2])]})" if found[1] in known else found[0]
-
+    """Return an expression without casts and fractions, and with the sizes of a ``dim3``."""
     text = re.sub(r"\b\w+_cast\s*<[^<>]*>|\bstd::", "", text).replace("ceilf(", "ceil(")
-    return FRACTION.sub("", re.sub(r"\b(\w+)\.([xyz])\b", of_grid, text))
+    return FRACTION.sub("", launches.with_sizes(text, known))
 
 
 def roots_of(text: str, known: Mapping[str, str], depth: int = 0) -> Iterator[str]:
@@ -254,7 +249,7 @@ class Trial:
         count = len(self.operation.dimensions)
         if not self.right((WHOLE,) * count if square or count == 1 else OBLONG):
             fits = count == 1 and 0 < own <= LONGER[-1] and self.right((own,))
-            return dict.fromkeys(("least", "most"), {"n": own}) if fits else None
+            return {"least": {"n": own}, "most": {"n": own}} if fits else None
         for multiple in (1, *MULTIPLES):
             shape = SQUARE if square else RAGGED[3 - count :]
             if self.right([(-(-size // multiple) | 1) * multiple for size in shape]):  # of no larger one, such as 2^i

@@ -38,6 +38,7 @@ class VectorSearch(Search):
 
     sizes: tuple[str, ...]  # what each integer is
     initial = 0  # of results in trials, whose elements are 1 to 9
+    of_last = False  # whether the last block has the result of a reduction, and the others left theirs beside it
 
     def __init__(self, kernel: Kernel, kind: str):
         super().__init__(kernel, kind)
@@ -87,7 +88,10 @@ class VectorSearch(Search):
                 self.sizes, run = sizes, None
             run = run or self.compiled(template)
             candidate = Candidate(run, template, block, shared)
+            self.of_last = False
             found = self.measured(candidate) if flat else self.covers(candidate)
+            if found is not None and self.of_last:
+                return self.through_workspace(candidate, found)
             head = {"call": self.call(self.sizes, template)} | candidate.keys()
             head |= {"square": True} if "sqrt(n)" in self.sizes else {}
             if found is not None:
@@ -96,6 +100,15 @@ class VectorSearch(Search):
             if not self.likely or (ran and not self.ran):
                 self.likely, self.ran = head | self.least(candidate), ran
         return None
+
+    def through_workspace(self, candidate: Candidate, found: dict[str, Any]) -> dict[str, Any]:
+        """Return the keys of a kernel whose blocks leave their results beside the one that the last block makes."""
+        grid = f"ceil(n / {candidate.threads * found.pop('per_thread', 1)})"
+        call = re.sub(
+            r"\b(\w+=)?result\b", lambda x: f"{x[1] or 'result='}parts", self.call(self.sizes, candidate.template)
+        )
+        launch = {"call": call, "grid": [grid], **candidate.keys()}
+        return {"launches": [launch], "workspace": {"parts": grid}, "found_in": "parts"} | found
 
     def least(self, candidate: Candidate) -> dict[str, Any]:
         """Return the keys of the least length that one block takes, of a kernel that is given none, or of a grid."""
@@ -167,6 +180,17 @@ class VectorSearch(Search):
         if self.kind != "reduction":
             return np.array_equal(out, x + y if self.kind == "vector_add" else x)
         parts = trial[2][:1] if self.combined(trial) else trial[2]
+        if self.reduced(x, parts):
+            return True
+        if self.kind == "reduction" and len(parts) > 1 and self.reduced(x, parts[:1]):
+            self.of_last = True
+            return True
+        if parts.sum() == (x * x).sum() or (n > 1 and parts.sum() == x.mean()):
+            raise self.is_other("the sum of the squares" if parts.sum() > x.sum() else "the mean")
+        return False
+
+    def reduced(self, x: np.ndarray, parts: np.ndarray) -> bool:
+        """Return whether results of blocks give the sum or an extreme of a vector, and note which."""
         if parts.sum() == x.sum():
             self.operation = OPERATIONS["sum"]
             return True
@@ -174,8 +198,6 @@ class VectorSearch(Search):
             if function(parts) == function(x) and (np.isin(parts, x) | neutral).all():
                 self.operation = OPERATIONS[name]
                 return True
-        if parts.sum() == (x * x).sum() or (n > 1 and parts.sum() == x.mean()):
-            raise self.is_other("the sum of the squares" if parts.sum() > x.sum() else "the mean")
         return False
 
     def combined(self, trial: tuple[np.ndarray, np.ndarray, np.ndarray]) -> bool:
