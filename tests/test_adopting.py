@@ -900,6 +900,27 @@ VERDICTS = {  # the text, and what the verdict says
         "total(x, out=parts, n) on [ceil(n / 64)] x 64",
         "mine.cu: PASS",
     ),
+    "size of the block as a parameter": (
+        STYLES.sum.replace("unsigned int size)", "int blockSize, unsigned int size)").replace(
+            "* 256", "* 2 * blockSize"
+        ),
+        "total(in=x, out=result, blockSize=blockDim.x, size=n), block 128",
+        "mine.cu: PASS",
+    ),
+    "blocks that take many elements, and a start that is not ordered": (
+        STYLES.sum.replace(
+            "s[t] = (i", "if (i == 0) *out = 0;\n    s[t] = 0;\n    for (int j = 0; j < 256; ++j) s[t] += (i"
+        )
+        .replace("i < size", "i + j * 256 < size")
+        .replace("in[i]", "in[i + j * 256]")
+        .replace("i + 128 <", "i + j * 256 + 128 <")
+        .replace("in[i + 128", "in[i + j * 256 + 128")
+        .replace("* 256 + t;", "* 65536 + t;")
+        .replace("out[blockIdx.x] = s[0]", "atomicAdd(out, s[0])"),
+        "block 128",
+        "FAIL",
+        "descending order",
+    ),
     "one product of a batch": (
         STYLES.by_rows.partition("#include")[0].replace("(float", "(int batch, float", 1),
         "batch=1",

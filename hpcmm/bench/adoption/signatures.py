@@ -25,6 +25,10 @@ IDENTITY = re.compile(r"ident|init|neutral|start|zero", re.IGNORECASE)  # names 
 STRIDE = re.compile(r"((?:inc|stride)(?:r|c|row|col|column)|(?:row|col|column)(?:inc|stride)|rs|cs)([abc])")
 NAMED_SUM = re.compile("sum|reduc|add_?all|total|accum|min|max", re.IGNORECASE)
 COMBINING = re.compile(r"__shared__|\]\s*\+=|\*\s*\w+\s*\+=")  # without a loop
+OF_LAUNCH = {
+    "blockDim.x": r"(block|blk|tile)_?(size|dim|width)|threads?_?per_?block|(num|n)_?threads",
+    "gridDim.x": r"grid_?(size|dim)|(num|n)_?blocks",
+}
 CONTIGUOUS = "1"  # elements from one column of a row to the next
 SLOTS = ("m", "n", "k", "lda", "ldb", "ldc")  # integers of the operation's function, which pass any integers in a trial
 
@@ -98,7 +102,7 @@ def integers_of(source: Source, function: Function) -> list[Parameter]:
         and not is_threads(each)
         and (WORDS_OF_INTEGERS.match(each.type) or WORDS_OF_INTEGERS.match(alias(source, each.type)))
     ]
-    found = [each for each in found if each.name not in function.flags]
+    found = [each for each in found if each.name not in function.flags and not of_launch(function, each)]
     sizes = [each for each in found if hint(each.name) or each.name not in function.unused]
     found = sizes or found
     one_block = function.kernel and not function.looped and "blockIdx" not in source.text(function.name)
@@ -109,12 +113,19 @@ def integers_of(source: Source, function: Function) -> list[Parameter]:
     return large or outside  # beside sizes, a small constant is that of a block or of registers
 
 
+def of_launch(function: Function, parameter: Parameter) -> str:
+    """Return the size of the launch that a parameter of a kernel gets, by its name; empty if none."""
+    sizes = OF_LAUNCH.items() if function.kernel and not parameter.pointers else ()
+    return next((size for size, names in sizes if re.fullmatch(names, parameter.name, re.IGNORECASE)), "")
+
+
 def idle(source: Source, function: Function) -> dict[str, str]:
-    """Return the parameters on which a result does not depend, and those that only conditions use, with a value."""
+    """Return the value of parameters on which no result depends, of those in conditions, and of sizes of the launch."""
     used = {each.name for each in (*arrays_of(source, function), *integers_of(source, function))}
     own = {each.name: each for each in function.parameters if each.name not in used}
     names = [x for x in own if x in function.flags | function.unused and not is_threads(own[x])]
-    return {x: "0" for x in names if own[x].pointers or WORDS_OF_INTEGERS.match(own[x].type)}
+    found = {x: "0" for x in names if own[x].pointers or WORDS_OF_INTEGERS.match(own[x].type)}
+    return found | {x.name: size for x in own.values() if (size := of_launch(function, x))}
 
 
 def reals_of(source: Source, function: Function) -> list[Parameter]:

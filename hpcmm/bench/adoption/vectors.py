@@ -28,7 +28,7 @@ EXTREMES = {"maximum": "max|largest|biggest|greatest", "minimum": "min|least|sma
 CALLS_OF_EXTREMES = re.compile(r"atomicM(?:ax|in)|\bf?m(?:ax|in)f?(?=\([^;]*\[)")
 LIMITS = ("least", "most")  # keys of a length that is fixed
 # Of the vectors of trials, square numbers; the longer ones for blocks that take all of the others
-LENGTHS, RAGGED = (4096, 16384), 961
+LENGTHS, RAGGED = (4096, 16384, 262144), 961
 WIDTHS = (2, 4, 8, 16)  # elements of one access
 ABOVE = 16  # more than any element of a trial
 
@@ -257,7 +257,7 @@ class VectorSearch(Search):
             taken = self.taken(first, threads)
             if not taken:
                 return self.wrong()
-            if taken < length:
+            if taken < length or (length > LENGTHS[0] and (self.function.strides or "blockIdx" not in self.body)):
                 break
         alone = taken == length and "blockIdx" not in self.body  # one block for any length
         alone = alone and (reduces or not self.function.strides)  # a copy that uses gridDim means several
