@@ -259,6 +259,8 @@ class VectorSearch(Search):
                 return self.wrong()
             if taken < length or (length > LENGTHS[0] and (self.function.strides or "blockIdx" not in self.body)):
                 break
+        if taken == length > LENGTHS[1]:  # and a grid of such blocks takes long
+            taken = length = LENGTHS[1]
         alone = taken == length and "blockIdx" not in self.body  # one block for any length
         alone = alone and (reduces or not self.function.strides)  # a copy that uses gridDim means several
         if alone and self.right(first, length):
