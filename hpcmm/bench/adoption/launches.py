@@ -10,6 +10,7 @@ from typing import Any
 
 from hpcmm.experiment.conditions import OF_THREAD
 from hpcmm.experiment.functions import Function, Source
+from hpcmm.experiment.host_code import LaunchSite
 from hpcmm.system.text import split
 
 BLOCKS = ((4, 4), (32, 8), (8, 8), (32, 32), (16, 16), (512,), (64,), (128,), (1024,), (256,))  # the usual ones last
@@ -65,11 +66,9 @@ def templates(source: Source, function: Function, of_file: bool = False) -> list
     if not function.template:
         return [""]
     tried: list[list[Any]] = []
-    for site in source.launches:
-        if site.function == function.name and site.template:
-            known = source.constants() | dict(site.definitions)
-            values = [evaluate(each, known) for each in site.template]
-            tried.append([text if value is None else value for text, value in zip(site.template, values, strict=True)])
+    for site, known in sites(source, function):
+        if site.template:
+            tried.append([text if (value := evaluate(text, known)) is None else value for text in site.template])
     if not of_file:
         tried += [[default or preset.get(short(name)) for name, default in function.template] for preset in PRESETS]
         of_vectors = function.flat and not function.multiplies
@@ -86,15 +85,20 @@ def constants_of(source: Source, function: Function, template: str) -> dict[str,
     return source.constants() | dict(arguments)
 
 
+def sites(source: Source, function: Function, template: str = "") -> Iterator[tuple[LaunchSite, dict[str, str]]]:
+    """Yield the launches of a function in its file, with the values of names there."""
+    constants = constants_of(source, function, template)
+    return ((x, constants | dict(x.definitions)) for x in source.launches if x.function == function.name)
+
+
 def of_sites(source: Source, function: Function, template: str) -> dict[tuple[int, ...], int | None]:
     """Return the blocks of the launches of a function in its file, with their bytes of dynamic shared memory.
 
     A block that is not constant is empty, and bytes that are not constant are None.
     """
     found = {}
-    for site in source.launches:
-        if site.function == function.name and len(site.configuration) > 1:
-            known = constants_of(source, function, template) | dict(site.definitions)
+    for site, known in sites(source, function, template):
+        if len(site.configuration) > 1:
             shared = evaluate(site.configuration[2], known) if len(site.configuration) > 2 else None
             found[sizes_of_block(site.configuration[1], known)] = shared
     return found
@@ -108,10 +112,9 @@ def own_grid(
     ``sizes`` are the dimensions by the names of parameters. The grid is empty if it is unknown. Where one variable
     stands for several dimensions, it is the one of ``ours``, a right grid.
     """
-    for site in source.launches:
-        if site.function != function.name or not site.configuration:
+    for site, known in sites(source, function, template):
+        if not site.configuration:
             continue
-        known = constants_of(source, function, template) | dict(site.definitions)
         named: dict[str, list[str]] = {}
         given = {}
         for each, text in zip(function.parameters, site.arguments, strict=False):
