@@ -690,7 +690,8 @@ VERDICTS = {  # the text, and what the verdict says
     "wide tile": (  # a block writes 4 x 128 elements
         STYLES.by_rows.replace("#define WIDTH 8", "#define WIDTH 128")
         .replace("blockDim.y", "4")
-        .replace("(WIDTH, WIDTH)", "(WIDTH, 4)"),
+        .replace("(WIDTH, WIDTH)", "(WIDTH, 4)")
+        .replace("(n + WIDTH - 1) / WIDTH);", "(n + 3) / 4);"),
         "block [128, 4]",
         "mine.cu: PASS",
     ),
@@ -888,7 +889,7 @@ VERDICTS = {  # the text, and what the verdict says
         STYLES.sum.replace("h = 64", "h = 32"),
         "no trial was right: a wrong result of sum",
         "FAIL",
-        "of 256 elements that are 1, it adds 128",
+        "of 128 elements that are 1, it adds 64",
     ),
     "instances, and a launcher of the same name": (
         INSTANCES,
