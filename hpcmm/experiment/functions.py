@@ -89,7 +89,11 @@ class Source:
     """A parsed source."""
 
     def __init__(self, text: str, path: Path | None = None):
-        self.content, self.path = text.encode(), path
+        self.path, content = path, bytearray(text.encode())
+        for each in walk(parser().parse(bytes(content)).root_node):  # so that no word in a comment counts
+            if each.type == "comment":
+                content[each.start_byte : each.end_byte] = re.sub(rb"[^\n]", b" ", each.text)
+        self.content = bytes(content)
         self.tree = parser().parse(self.content)
         self.items = list(items(self.tree.root_node))
         defined = sorted(filter(None, map(definition, self.items)), key=is_kernel)  # whose name a launcher may have
