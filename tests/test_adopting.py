@@ -288,6 +288,17 @@ __global__ void total(const float *x, float *out, int n)
 }
 void sum(const float *x, float *out, int n) { total<<<8, 64>>>(x, out, n); }
 """
+OF_REFERENCES = """
+typedef float *Matrix;
+void product(Matrix A, const float *B, float *&C, int m, int &n, const int &k)
+{
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) {
+            C[i * n + j] = 0;
+            for (int p = 0; p < k; ++p) C[i * n + j] += A[i * k + p] * B[p * n + j];
+        }
+}
+"""
 TILES_OF_6 = """
 void product(const float *A, const float *B, float *C, int m, int n, int k)
 {
@@ -1062,6 +1073,7 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
         (STYLES.by_columns.replace("p < k", "p < k - 1"), "mine.C", {"layout": "columns"}, False),
         (OF_TENS, "mine.c", {"multiples": dict.fromkeys("mnk", 10)}, False),
         (TILES_OF_6, "mine.c", {"multiples": {"m": 16, "n": 6, "k": 1}}, False),
+        (OF_REFERENCES, "mine.cpp", {"call": "product(A, B, C, m, n, k)"}, True),
         (STYLES.of_rows.replace("A[i][k]", "A[k][i]").replace("B[k][j]", "B[i][j]"), "mine.c", {}, False),
         (ADDING.replace("k < colsA", "k < colsA - 1"), "mine.c", {"adds": True}, False),
         (OF_VECTORS, "mine.cpp", {"call": "multiply(A, B, C, rowsA=m, colsA=k, colsB=n)"}, True),
@@ -1073,7 +1085,8 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
         (OF_TENS.replace("double", "f64").replace("int n", "u64 n"), "mine.c", {"dtypes": ["float64"]}, False),
     ],
     ids=(
-        *("constant rows", "race", "C of C++", "wrong by columns", "multiples of 10", "tiles", "wrong"),
+        *("constant rows", "race", "C of C++", "wrong by columns", "multiples of 10", "tiles", "references"),
+        "wrong",
         "wrong and adds",
         *(
             "vectors",

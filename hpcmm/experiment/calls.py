@@ -161,6 +161,11 @@ def body_of(path: Path, source: Source, call: Call, head: Mapping[str, Any], ker
     name, returns = call.function.name, call.function.returns
     given = arguments(path, call.function, call.values, device)
     called = source.qualified(name)
+    lines = rows_of(call.function, call.values)
+    for i, each in enumerate(call.function.parameters):
+        if each.reference and not each.vector:  # which takes no temporary
+            lines.append(f"auto &&hpcmm_{each.name}_reference = {given[i]};")
+            given[i] = f"hpcmm_{each.name}_reference"
     called = called.removesuffix(name) + (OWN if name == kernels else "") + name
     body = f"{called}{call.template}({', '.join(given)});"
     if returns not in ("void", "static void") and "result" not in {value for _, value in call.values}:
@@ -170,7 +175,7 @@ def body_of(path: Path, source: Source, call: Call, head: Mapping[str, Any], ker
     passes = kernels == "reduction" and DEVICES[device].accelerator and "launches" not in head
     if passes and (taken := head.get("multiples", {}).get("n")):
         body = f"{TABLES['rest_of_reduction'].format(taken=taken)}\n    {body}"
-    return "\n    ".join([*rows_of(call.function, call.values), body])
+    return "\n    ".join([*lines, body])
 
 
 def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device: str) -> Path:

@@ -204,8 +204,9 @@ class Source:
 
     @functools.cached_property
     def vectors(self) -> dict[str, str]:
-        """The vectors of C++ to which the file gives names, such as ``Matrix``."""
-        pattern = rf"typedef\s+({VECTOR.pattern})\s+(\w+)\s*;|using\s+(\w+)\s*=\s*({VECTOR.pattern})\s*;"
+        """The vectors of C++ and the pointers to which the file gives names, such as ``Matrix``."""
+        kinds = rf"{VECTOR.pattern}|(?:float|double|int)\s*\*"
+        pattern = rf"typedef\s+({kinds})\s*\b(\w+)\s*;|using\s+(\w+)\s*=\s*({kinds})\s*;"
         found = re.findall(pattern, self.content.decode(errors="replace"))
         return {before or after: first or second for first, _, before, after, second, _ in found}
 

@@ -32,6 +32,7 @@ class Parameter:
     lengths: tuple[str, ...] = ()
     structure: str = ""
     vector: bool = False
+    reference: bool = False
 
     def __str__(self) -> str:
         shown = f"{self.type} {'*' * self.pointers}"
@@ -112,8 +113,9 @@ def parameter(node: Node, declarator: Node | None = None, vectors: Mapping[str, 
     ``vectors`` are those of C++ by the names that a file gives them.
     """
     declarator = declarator or part(node, "declarator")
-    lengths, pointers, name = [], 0, ""
+    lengths, pointers, name, reference = [], 0, "", False
     while declarator:
+        reference = reference or declarator.type == "reference_declarator"
         if declarator.type in ("pointer_declarator", "abstract_pointer_declarator"):
             pointers += 1
         elif declarator.type in ("array_declarator", "abstract_array_declarator"):
@@ -131,8 +133,11 @@ def parameter(node: Node, declarator: Node | None = None, vectors: Mapping[str, 
     # g++ and the parser allow the words of a type in any order: unsigned int, const unsigned
     kind = " ".join(text_of(part(node, "type")).split())
     kind, depth = of_vectors(vectors.get(kind, kind))
+    if kind.endswith("*"):  # a name of a pointer
+        kind, pointers = kind.rstrip("* "), pointers + 1
     constant = bool(re.search(r"\bconst\b", before))
-    return Parameter(name, kind, pointers + depth, constant, tuple(lengths[1:]), vector=bool(depth))
+    pointers += depth
+    return Parameter(name, kind, pointers, constant, tuple(lengths[1:]), vector=bool(depth), reference=reference)
 
 
 def of_vectors(text: str) -> tuple[str, int]:
