@@ -244,12 +244,12 @@ class Trial:
 
         return trials.guarded(inside, SECONDS) is True
 
-    def contract(self, square: bool, own: int) -> dict[str, Any] | None:
-        """Return the keys that say what sizes the launches take, such as ``own`` only; None if none are right."""
+    def contract(self, square: bool, stated: int) -> dict[str, Any] | None:
+        """Return the keys that say what sizes the launches take, such as ``stated`` only; None if none are right."""
         count = len(self.operation.dimensions)
         if not self.right((WHOLE,) * count if square or count == 1 else OBLONG):
-            fits = count == 1 and 0 < own <= LONGER[-1] and self.right((own,))
-            return {"least": {"n": own}, "most": {"n": own}} if fits else None
+            fits = count == 1 and 0 < stated <= LONGER[-1] and self.right((stated,))
+            return {"least": {"n": stated}, "most": {"n": stated}} if fits else None
         for multiple in (1, *MULTIPLES):
             shape = SQUARE if square else RAGGED[3 - count :]
             if self.right([(-(-size // multiple) | 1) * multiple for size in shape]):  # of no larger one, such as 2^i
@@ -258,7 +258,7 @@ class Trial:
         fits = [n for n in LONGER if count == 1 and self.right((n,))]
         if count == 1 and len(fits) < len(LONGER):
             longest = max(fits, default=WHOLE)
-            found |= {"least": {"n": own}} if longest < own <= MOST_OWN else {"most": {"n": longest}}
+            found |= {"least": {"n": stated}} if longest < stated <= MOST_OWN else {"most": {"n": longest}}
         return found | ({"square": True} if square else {})
 
 
@@ -281,8 +281,8 @@ def adopted(source: Source, found: Chain, path: Path, write: Callable[..., None]
         square = kind == "matmul" and not several
         head = {"operation": operation.name, "dtypes": [dtype]}
         head |= head_of(source, found, kind, way, DTYPES[dtype].itemsize) | ({"square": True} if square else {})
-        own = [launches.evaluate(name, known_at(source, found.sites[0])) or 0 for name in way]
-        contract = Trial(path, head, write).contract(square, max(own))
+        sizes = [launches.evaluate(name, known_at(source, found.sites[0])) or 0 for name in way]
+        contract = Trial(path, head, write).contract(square, max(sizes))
         if contract is not None:
             return head | contract, True
         guess = guess or head
