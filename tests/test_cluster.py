@@ -466,16 +466,6 @@ def test_only_a_job_with_our_comment_ends_a_record_or_is_cancelled(faltering, ca
     assert [each[1] for each in faltering.jobs] == ["RUNNING"], "not cancelled"
 
 
-def test_the_job_with_our_comment_replaces_a_wrong_number(faltering, capfd):
-    """It is not taken for a duplicate of the job with that number."""
-    record = recorded("2026")
-    faltering.queue("2026|RUNNING|None|n1|another's", f"12|RUNNING|None|n1|hpcmm:{record.token}")
-    check(watch.Watch(), 2)
-    assert [each.job for each in records.read()] == ["12"]
-    assert faltering.calls("scancel") == []
-    assert "job 2026 measure is not ours; sbatch submitted 12" in capfd.readouterr().err
-
-
 def test_accounting_with_another_comment_does_not_end_a_job(faltering, marked):
     faltering.queue()
     faltering.accounts("12|FAILED|another's")
@@ -488,7 +478,7 @@ def test_accounting_with_another_comment_does_not_end_a_job(faltering, marked):
 
 @pytest.mark.parametrize(
     ("text", "when"),
-    [("2026", "before"), ("7 nodes are down", "after"), ("Submitted batch job 7", "before"), ("2026", "after")],
+    [("2026", "before"), ("7 nodes are down", "after"), ("Submitted batch job 7", "before")],
 )
 def test_lines_of_a_site_are_no_jobs(faltering, text, when):
     getattr(faltering, when)("sbatch", f"echo '{text}'")

@@ -1,8 +1,4 @@
-"""States of jobs: from squeue if it lists them, otherwise from sacct.
-
-The job with a number may belong to somebody else, if the number is from a line that a site adds to the output of
-sbatch. The token in the comment of a job shows that it is a job of this workflow.
-"""
+"""States of jobs: from squeue if it lists them, otherwise from sacct. The token in its comment shows a job as ours."""
 
 import re
 from collections.abc import Iterable, Mapping

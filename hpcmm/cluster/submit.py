@@ -15,7 +15,6 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +153,6 @@ def submit_once(arguments: Sequence[str], record: Record) -> tuple[str, Reply]:
         jobs = submitted_jobs(reply.output)
         if reply.status == 0 and jobs:
             commands.answered("sbatch")
-            if len(jobs) > 1:  # the others are lines of the site
-                with suppress(commands.NoAnswer):
-                    jobs.append(find(record, late=False) or jobs[-1])
             return jobs[-1], reply
         # the last of several messages counts: sbatch itself repeats some calls
         refusal = PATTERNS["refused"].search(reply.errors)
@@ -210,12 +206,10 @@ def submit_limit(refusal: str, errors: str) -> str:
 
 
 def submitted_jobs(output: str) -> list[str]:
-    """Return the jobs that sbatch may have submitted, from the lines of its output that name one.
+    """Return the jobs that sbatch names in its output; a site may add lines of its own before the last one.
 
     >>> submitted_jobs("2026-12-24 repairs\\n12\\n"), submitted_jobs("Submitted batch job 12\\n")
     (['12'], ['12'])
-    >>> submitted_jobs("2026-12-24 maintenance\\n"), submitted_jobs("note 7\\n12\\n2026\\n")
-    ([], ['12', '2026'])
     """
     return ["".join(parts) for parts in PATTERNS["submitted"].findall(output)]
 

@@ -4,12 +4,10 @@ Snakemake does not notice a job that Slurm ends. With ``--cluster sbatch`` it wa
 script creates at its end; for a job that Slurm ended, this module creates the file that means failure.
 """
 
-import dataclasses
 import re
 import threading
 import time
 import traceback
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -77,8 +75,6 @@ class Watch:
             return
         listed = queue.states()
         ours = {record.token: queue.of_record(record, listed) for record in left}
-        left = [self.corrected(record, list(ours[record.token])) for record in left]
-        # a job with the number of a record and another comment is not the one of the record, whose state is unknown
         over = queue.accounted([record for record in left if record.job not in listed])
         for record in left:
             try:
@@ -92,14 +88,6 @@ class Watch:
                 if job != record.job and not state.final:
                     queue.cancel([job])
                     self.report_once(record, job, f"was submitted twice; its duplicate {job} was cancelled")
-
-    def corrected(self, record: Record, ours: Sequence[str]) -> Record:
-        """Return the record with the number of the job that has its token, if the queue lists one."""
-        if not ours or record.job in ours:
-            return record
-        self.report_once(record, ours[0], f"is not ours; sbatch submitted {ours[0]}")
-        records.submitted(record, ours[0])
-        return dataclasses.replace(record, job=ours[0])
 
     def update(self, record: Record, state: State) -> None:
         job = record.job
