@@ -1,4 +1,4 @@
-"""Copies of A and B in rows that TMA takes, made by a launch before the product."""
+"""Copies of A and B whose rows can be loaded 16 bytes at a time, made by a launch before the product."""
 
 import math
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ OVERLAPPED_BYTES, DIRECT_BYTES = 30 << 20, 10 << 20
 
 
 def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
-    """Return the copies of A and B that a product needs because TMA does not take their rows, by name.
+    """Return the copies of A and B that a product needs because their rows are no multiple of 16 bytes, by name.
 
-    TMA takes rows of a multiple of 16 bytes. Those of a copy are a multiple of ``line`` elements.
+    Rows of a copy are a multiple of ``line`` elements.
     """
     m, n, k = task.shape
     sizes = {"copy_a": (m, k), "copy_b": (k, n)}
@@ -29,7 +29,10 @@ def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
 
 
 def copied(task: Task, arrays: Mapping[str, Any], threads: int) -> tuple[list[Launch], tuple[Any, ...]]:
-    """Return the launch of ``copy`` if the workspace of a product has copies, and the arguments of the product."""
+    """Return the launch of ``copy`` if the workspace of a product has copies, and the arguments of the product.
+
+    These have the copies in place of A and B, with zeros behind each row. Each thread of ``copy`` copies 8 elements.
+    """
     m, n, k, alpha, a, lda, b, ldb, *rest = task.operation.arguments(task, arrays)
     workspace, copies, blocks = task.workspace, [], 0
     for name, matrix, ld, height, width in (("copy_a", a, lda, m, k), ("copy_b", b, ldb, k, n)):
@@ -39,7 +42,6 @@ def copied(task: Task, arrays: Mapping[str, Any], threads: int) -> tuple[list[La
     if not blocks:
         return [], (m, n, k, alpha, a, lda, b, ldb, *rest)
     (*_, a), (*_, b) = copies
-    a, b = a[:, : int(k)], b[:, : int(n)]
     lda, ldb = (np.int32(matrix.strides[0] // matrix.itemsize) for matrix in (a, b))
     launch = Launch((blocks,), (threads,), (*copies[0], *copies[1]), function="copy")
     return [launch], (m, n, k, alpha, a, lda, b, ldb, *rest)
@@ -48,8 +50,8 @@ def copied(task: Task, arrays: Mapping[str, Any], threads: int) -> tuple[list[La
 def may_overlap(task: Task, *copied: str) -> bool:
     """Return whether a product may start before the launch that copies its operands has ended.
 
-    The copied operands are those that are named, else those whose rows TMA cannot take. With large operands, a product
-    that overlaps with the copies takes longer.
+    The copied operands are those that are named, else those of the workspace. With large operands, a product that
+    overlaps with the copies takes longer.
     """
     names = copied or [name.removeprefix("copy_").upper() for name in task.workspace]
     sizes = {

@@ -1,6 +1,7 @@
 """Blocks whose tile of C, and the division of its terms, are those of a table: ``matmul_tiles.yaml``."""
 
 import functools
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -114,8 +115,9 @@ def tiles_of(record: Mapping[str, Any]) -> tuple[Tile, ...]:
             *values, last = row
             values, several = (values, last) if isinstance(last, list) else (row, several)
             given |= zip(record["fields"], values, strict=False)
-            for parts in several:
+            for parts, copies in itertools.product(several, record.get("copied", [None])):
                 numbers = {**given, **({division: parts} if division else {})}
+                numbers |= {} if copies is None else {"COPIED": copies}
                 found.append(Tile(tuple((numbers if "fitted" in record else _with_values(record, numbers)).items())))
     return tuple(found)
 
@@ -193,13 +195,13 @@ class Tabled(OverC):
         return bool(number(self.record.get("able", 1), Names(task, self.chosen(task))))
 
     def pick(self, task: Task) -> str:
-        if len(self.record["tiles"]) == 1:
-            return ""
         tile = self.chosen(task)
         names, details = dict(tile.numbers), self.record.get("details", {}).items()
         shown = [text.format(**names) for text, condition in details if number(condition, names)]
-        rows = f"up to {tile.up_to}" if "fitted" in self.record else tile.rows
-        return ", ".join([f"{rows}x{tile.columns}", *shown])
+        if len(self.record["tiles"]) > 1:
+            rows = f"up to {tile.up_to}" if "fitted" in self.record else tile.rows
+            shown.insert(0, f"{rows}x{tile.columns}")
+        return ", ".join(shown)
 
     def covered(self, task: Task) -> tuple[int, int]:
         tile = self.chosen(task)
@@ -219,14 +221,18 @@ class Tabled(OverC):
         return {**of_type(task), **defines, **{name: number(expression, names) for name, expression in of_task}}
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
-        return copied_rows(task, self.record["line"]) if "line" in self.record else {}
+        return copied_rows(task, self.record["line"]) if self._copies(self.chosen(task)) else {}
+
+    def _copies(self, tile: Tile) -> bool:
+        """Return whether a launch before the product copies rows that are not aligned."""
+        return "line" in self.record and bool(dict(tile.numbers).get("COPIED", True))
 
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         return self.launched(task, arrays, self.chosen(task)) if all(self.over_c(task)) else []
 
     def launched(self, task: Task, arrays: Mapping[str, Any], tile: Tile) -> list[Launch]:
         before, arguments = [], task.operation.arguments(task, arrays)
-        if "line" in self.record:
+        if self._copies(tile):
             before, arguments = copied(task, arrays, tile.copy_block)
             arrays = arrays | {"A": arguments[4], "B": arguments[6]}
         overlaps = bool(before) and self.record["waits"] and may_overlap(task)

@@ -14,7 +14,7 @@
 // order of columns in B and C: 2 g and 2 g + 1 of each 16 are rows g and g + 8 of the first operand. And that of rows
 // in A and C: g stands for row g / 2 + g % 2 * 4 of each 8, so that with TMA's swizzle lanes that read at the same time
 // access different banks. Runs on compute capability 9.0 only. Limit: the power limit for large products. Rows that TMA
-// cannot take are copied by the producers, element by element.
+// cannot take are copied by another launch before, or by the producers, element by element.
 //
 // hpcmm:
 //   operation: matmul
@@ -28,6 +28,9 @@
 #include "matmul/rasterize.cuh"
 #include "matmul/swizzled_rows.cuh"
 #include "ptx.cuh"
+#if COPIED
+#include "matmul/whole_rows.cuh"
+#endif
 
 struct alignas(2 * sizeof(REAL)) Pair {
     REAL of[2];
@@ -337,6 +340,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     const int tiles = tile_rows * tile_columns, steps = (k + DEPTH - 1) / DEPTH;
     const int first = blockIdx.x + team * gridDim.x, stride = TEAMS * gridDim.x;  // tiles of this team
     if (produces) {
+        if (COPIED)
+            griddepcontrol_wait();  // for rows that `copy` aligns
         setmaxnreg_dec<40>();
         int pending = 0;
         const auto arrive = [&] { mbarrier_arrive(&ring.full[(ring.number - pending--) % STAGES]); };

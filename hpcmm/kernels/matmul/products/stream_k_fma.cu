@@ -19,6 +19,9 @@
 #include "matmul/fma_tile.cuh"
 #include "matmul/prefetch.cuh"
 #include "matmul/rasterize.cuh"
+#if COPIED
+#include "matmul/whole_rows.cuh"
+#endif
 
 // The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
 __device__ __align__(16) float pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
@@ -120,7 +123,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
            int ldc)
 {
-    if ((lda | ldb | n | k) % 4 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
+    if (COPIED)
+        griddepcontrol_wait();  // for rows that `copy` aligns
+    const bool whole = COPIED || (n | k) % 4 == 0;  // vectors
+    if (whole && (lda | ldb) % 4 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
         persistent_product<4>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
     else
         persistent_product<1>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);

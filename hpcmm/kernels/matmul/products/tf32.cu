@@ -28,6 +28,7 @@
 #include "matmul/rasterize.cuh"
 #include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"
+#include "matmul/whole_rows.cuh"
 #include "ptx.cuh"
 
 constexpr int J = ROWS / 8, CONSUMERS = COLUMNS / 64, THREADS = 128 * CONSUMERS;
@@ -78,41 +79,6 @@ __device__ void copy_box(unsigned char *box, int box_rows, const Matrix &from, i
         ((float *)chunk_of(box, y, x / 4))[x % 4] =
             inside ? rounded(from.elements[(size_t)(row + y) * from.ld + column + x]) : 0;
     }
-}
-
-constexpr int LINE = 32;             // elements of a line of the L2 cache
-constexpr int LINES = 8;             // that a warp copies, an element of each per lane
-constexpr int BLOCK_LINES = COPY_BLOCK / 32 * LINES;
-
-// Copy a matrix to rows of whole lines; `block` counts the blocks that copy it.
-__device__ void copy_rows(const Matrix &from, float *to, unsigned block)
-{
-    const unsigned lane = threadIdx.x % 32, per_row = (from.columns + LINE - 1) / LINE, lines = from.rows * per_row;
-    const unsigned first = block * BLOCK_LINES + threadIdx.x / 32 * LINES;
-    float elements[LINES];
-#pragma unroll
-    for (int i = 0; i < LINES; ++i) {
-        const unsigned row = (first + i) / per_row, column = (first + i) % per_row * LINE + lane;
-        const bool inside = first + i < lines && column < from.columns;
-        elements[i] = inside ? from.elements[(size_t)row * from.ld + column] : 0;
-    }
-#pragma unroll
-    for (int i = 0; i < LINES; ++i)
-        if (first + i < lines)
-            to[(size_t)(first + i) * LINE + lane] = elements[i];
-}
-
-// Copy A (rows_a x columns_a) and B to rows of whole lines; no rows: the matrix needs no copy.
-extern "C" __global__ void __launch_bounds__(COPY_BLOCK)
-    copy(int rows_a, int columns_a, const float *A, int lda, float *copy_a, int rows_b, int columns_b, const float *B,
-         int ldb, float *copy_b)
-{
-    const unsigned lines_a = rows_a * ((columns_a + LINE - 1u) / LINE);
-    const unsigned blocks_a = (lines_a + BLOCK_LINES - 1) / BLOCK_LINES;
-    if (blockIdx.x < blocks_a)
-        copy_rows({A, lda, rows_a, columns_a}, copy_a, blockIdx.x);
-    else
-        copy_rows({B, ldb, rows_b, columns_b}, copy_b, blockIdx.x - blocks_a);
 }
 
 // The column of the tile of a lane's first element; its second one is beside it. Of the eight chunks in a row of a box,
