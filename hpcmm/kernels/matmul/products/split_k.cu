@@ -17,9 +17,6 @@
 //   options: ['--ptxas-options=-O1']
 
 #include "matmul/fma_tile.cuh"
-#if COPIED
-#include "matmul/whole_rows.cuh"
-#endif
 
 template <int E>
 __device__ void product(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta,
@@ -88,10 +85,7 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
     matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
            int ldc)
 {
-    if (COPIED)
-        griddepcontrol_wait();  // for rows that `copy` aligns
-    const bool whole = COPIED || (n | k) % 4 == 0;  // vectors
-    if (whole && (lda | ldb) % 4 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
+    if ((lda | ldb | n | k) % 4 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
         product<4>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
     else
         product<1>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);

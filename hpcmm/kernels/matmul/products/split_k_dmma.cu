@@ -20,9 +20,6 @@
 
 #include "matmul/rasterize.cuh"
 #include "ptx.cuh"
-#if COPIED
-#include "matmul/whole_rows.cuh"
-#endif
 
 struct alignas(2 * sizeof(REAL)) Pair {
     REAL of[2];
@@ -411,10 +408,7 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     extern __shared__ __align__(128) REAL shared[];
-    if (COPIED)
-        griddepcontrol_wait();  // for rows that `copy` aligns
-    const bool whole = COPIED || (n | k) % 2 == 0;  // vectors
-    if (whole && (lda | ldb) % 2 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
+    if ((lda | ldb | n | k) % 2 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
         product<2>(shared, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
     else
         product<1>(shared, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
