@@ -1,7 +1,6 @@
 """Blocks whose tile of C, and the division of its terms, are those of a table: ``matmul_tiles.yaml``."""
 
 import functools
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,10 +114,12 @@ def tiles_of(record: Mapping[str, Any]) -> tuple[Tile, ...]:
             *values, last = row
             values, several = (values, last) if isinstance(last, list) else (row, several)
             given |= zip(record["fields"], values, strict=False)
-            for parts, copies in itertools.product(several, record.get("copied", [None])):
+            for parts in several:
                 numbers = {**given, **({division: parts} if division else {})}
-                numbers |= {} if copies is None else {"COPIED": copies}
-                found.append(Tile(tuple((numbers if "fitted" in record else _with_values(record, numbers)).items())))
+                with_copies = [{"COPIED": 0}, {"COPIED": 1}][: 2 if parts <= 1 else 1]
+                for copies in with_copies if "copied" in record else [{}]:
+                    build = {**numbers, **copies}
+                    found.append(Tile(tuple((build if "fitted" in record else _with_values(record, build)).items())))
     return tuple(found)
 
 

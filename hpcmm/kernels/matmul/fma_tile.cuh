@@ -38,17 +38,17 @@ __device__ inline int2 place_of_lane()
     return make_int2(lane / 2 % 2, lane % 2 + lane / 4 * 2);
 }
 
-// E: elements per asynchronous copy, 4 if all are aligned, else 1. PARTIAL: of the last stage of a slice, multiply only
-// the terms that there are. That is for few k; a large tile needs the registers that it takes.
-template <int E, bool PARTIAL> struct Tile {
+// EA, EB: elements of A and B per asynchronous copy, as the alignment of their rows allows. PARTIAL: of the last stage of
+// a slice, multiply only the terms that there are. That is for few k; a large tile needs the registers that it takes.
+template <int EA, int EB, bool PARTIAL> struct Tile {
     static constexpr int LANE_COLUMNS = 32 / LANE_ROWS;
     static constexpr int WARP_ROWS = LANE_ROWS * THREAD_ROWS, WARP_COLUMNS = LANE_COLUMNS * THREAD_COLUMNS;
     static constexpr int THREADS = BLOCK / SLICES;                              // threads of a slice
     static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;                      // rows of A, then rows of B
-    static constexpr int A_STEP = THREADS * E / DEPTH;                          // rows of A copied at once
-    static constexpr int B_ROW_THREADS = common_divisor(THREADS, COLUMNS / E);  // threads that copy a row of B
+    static constexpr int A_STEP = THREADS * EA / DEPTH;                         // rows of A copied at once
+    static constexpr int B_ROW_THREADS = common_divisor(THREADS, COLUMNS / EB);  // threads that copy a row of B
     static constexpr int B_STEP = THREADS / B_ROW_THREADS;                      // rows of B copied at once
-    static constexpr int C_STEP = B_ROW_THREADS * E;                            // columns of B copied at once
+    static constexpr int C_STEP = B_ROW_THREADS * EB;                           // columns of B copied at once
     static constexpr int FRAGMENTS = THREAD_ROWS * THREAD_COLUMNS / 4;          // vectors of 4 neighbours in C
     static constexpr int STRIDE = FIXED_PARTS ? DEPTH : SLICES * DEPTH;         // from a stage of a slice to its next
     static_assert(!FIXED_PARTS || SLICES == FIXED_PARTS, "each slice has a part of k");
@@ -90,8 +90,8 @@ template <int E, bool PARTIAL> struct Tile {
     __device__ void seek(const float *A, const float *B, int m, int n, int row, int column, int term, int end)
     {
         const int thread = threadIdx.x % THREADS;
-        const int a_row = thread * E / DEPTH, a_term = thread * E % DEPTH;
-        const int b_row = thread / B_ROW_THREADS, b_column = thread % B_ROW_THREADS * E;
+        const int a_row = thread * EA / DEPTH, a_term = thread * EA % DEPTH;
+        const int b_row = thread / B_ROW_THREADS, b_column = thread % B_ROW_THREADS * EB;
         const int slice = threadIdx.x / THREADS;
         if (FIXED_PARTS) {
             const int part = part_of(end);
@@ -111,8 +111,8 @@ template <int E, bool PARTIAL> struct Tile {
     __device__ void fetch()
     {
         const int thread = threadIdx.x % THREADS;
-        const int a_row = thread * E / DEPTH, a_term = thread * E % DEPTH;
-        const int b_row = thread / B_ROW_THREADS, b_column = thread % B_ROW_THREADS * E;
+        const int a_row = thread * EA / DEPTH, a_term = thread * EA % DEPTH;
+        const int b_row = thread / B_ROW_THREADS, b_column = thread % B_ROW_THREADS * EB;
         if (terms > -STRIDE) {
             float *const target_a = ring + filled + a_row * DEPTH + (a_term / 4 ^ swizzle(a_row)) * 4 + a_term % 4;
             float *const target_b = ring + filled + ROWS * DEPTH + b_row * COLUMNS + b_column;
@@ -120,15 +120,15 @@ template <int E, bool PARTIAL> struct Tile {
             for (int i = 0; i < ROWS; i += A_STEP) {
                 const bool valid = i < rows && a_term < terms;
                 const int change = (a_term / 4 ^ swizzle(a_row + i)) * 4 - (a_term / 4 ^ swizzle(a_row)) * 4;
-                cp_async<4 * E>(target_a + i * DEPTH + (swizzle(A_STEP) == 0 ? 0 : change), a + (long long)i * lda,
-                                valid ? 4 * E : 0);
+                cp_async<4 * EA>(target_a + i * DEPTH + (swizzle(A_STEP) == 0 ? 0 : change), a + (long long)i * lda,
+                                 valid ? 4 * EA : 0);
             }
 #pragma unroll
             for (int p = 0; p < DEPTH; p += B_STEP)
 #pragma unroll
                 for (int c = 0; c < COLUMNS; c += C_STEP) {
                     const bool valid = c < columns && b_row + p < terms;
-                    cp_async<4 * E>(target_b + p * COLUMNS + c, b + (long long)p * ldb + c, valid ? 4 * E : 0);
+                    cp_async<4 * EB>(target_b + p * COLUMNS + c, b + (long long)p * ldb + c, valid ? 4 * EB : 0);
                 }
         }
         a += STRIDE;
@@ -285,6 +285,14 @@ template <int E, bool PARTIAL> struct Tile {
         return x + (threadIdx.x / THREADS * OWN_FRAGMENTS + f) % (THREAD_COLUMNS / 4) * 4 * LANE_COLUMNS;
     }
 };
+
+// Return whether rows of A and B start, and end, at multiples of the A_WIDTH and B_WIDTH elements that the host expects.
+// Copied rows have zeros behind their ends.
+__device__ inline bool as_wide(int n, int k, const float *A, int lda, const float *B, int ldb)
+{
+    return (COPIED || k % A_WIDTH == 0 && n % B_WIDTH == 0) && lda % A_WIDTH == 0 && ldb % B_WIDTH == 0 &&
+           (size_t)A % (4 * A_WIDTH) == 0 && (size_t)B % (4 * B_WIDTH) == 0;
+}
 
 // Access to C, 16 bytes at a time if it is aligned; elements past the ends are not accessed.
 //

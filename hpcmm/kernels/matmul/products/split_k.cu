@@ -17,13 +17,16 @@
 //   options: ['--ptxas-options=-O1']
 
 #include "matmul/fma_tile.cuh"
+#if COPIED
+#include "matmul/whole_rows.cuh"
+#endif
 
-template <int E>
+template <int EA, int EB>
 __device__ void product(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta,
                         float *C, int ldc)
 {
     extern __shared__ __align__(128) float shared[];
-    using T = Tile<E, true>;
+    using T = Tile<EA, EB, true>;
     constexpr int SHARE = (T::OWN_FRAGMENTS + PARTS - 1) / PARTS;  // fragments per thread that a block adds up
     const int rank = blockIdx.z, first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
     if (PARTS > 1)
@@ -85,8 +88,10 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
     matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
            int ldc)
 {
-    if ((lda | ldb | n | k) % 4 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
-        product<4>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+    if (COPIED)
+        griddepcontrol_wait();  // for rows that `copy` aligns
+    if (as_wide(n, k, A, lda, B, ldb))
+        product<A_WIDTH, B_WIDTH>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
     else
-        product<1>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+        product<1, 1>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
 }

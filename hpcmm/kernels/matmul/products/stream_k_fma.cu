@@ -42,26 +42,34 @@ template <int N> __device__ bool fix_up(Vector (&sums)[N], const Piece &piece, c
 #pragma unroll
     for (int f = 0; f < N; ++f)
         sums[f] = {};
+    constexpr int AT_ONCE = N < 16 ? 16 / N : 1;  // pieces whose loads are in flight at the same time
 #pragma unroll 1
-    for (int block = of.first; block <= of.last; ++block) {
-        const Vector *const other = (const Vector *)pieces[block][block > of.first];
+    for (int first = of.first; first <= of.last; first += AT_ONCE) {
+        Vector others[AT_ONCE][N];
 #pragma unroll
-        for (int f = 0; f < N; ++f) {
-            const Vector v = other[f * BLOCK + thread];
+        for (int i = 0; i < AT_ONCE; ++i)
+            if (first + i <= of.last)
 #pragma unroll
-            for (int e = 0; e < 4; ++e)
-                sums[f].of[e] += v.of[e];
-        }
+                for (int f = 0; f < N; ++f)
+                    others[i][f] = ((const Vector *)pieces[first + i][first + i > of.first])[f * BLOCK + thread];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i)
+            if (first + i <= of.last)
+#pragma unroll
+                for (int f = 0; f < N; ++f)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e)
+                        sums[f].of[e] += others[i][f].of[e];
     }
     return true;
 }
 
-template <int E>
+template <int EA, int EB>
 __device__ void persistent_product(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb,
                                    float beta, float *C, int ldc)
 {
     extern __shared__ __align__(128) float shared[];
-    using T = Tile<E, false>;
+    using T = Tile<EA, EB, false>;
     constexpr int OWN_FRAGMENTS = T::OWN_FRAGMENTS, PASS_FRAGMENTS = OWN_FRAGMENTS % 8 == 0 ? 8 : OWN_FRAGMENTS;
     const Result<false> result(C, m, n, ldc);
     T tile(shared, lda, ldb);
@@ -125,9 +133,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 {
     if (COPIED)
         griddepcontrol_wait();  // for rows that `copy` aligns
-    const bool whole = COPIED || (n | k) % 4 == 0;  // vectors
-    if (whole && (lda | ldb) % 4 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
-        persistent_product<4>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+    if (as_wide(n, k, A, lda, B, ldb))
+        persistent_product<A_WIDTH, B_WIDTH>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
     else
-        persistent_product<1>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+        persistent_product<1, 1>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
 }
