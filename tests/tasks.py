@@ -35,9 +35,14 @@ def task_on(operation: Operation, arrays: Mapping, scalars: Mapping[str, float] 
 
 
 def tabled(name: str, *tiles: list, constants: Mapping[str, int] | None = None, **of_task: int) -> Tabled:
-    """Return the geometry of a rung with other tiles, constants and macros of a task than in its table."""
+    """Return the geometry of a rung with other tiles, constants and macros of a task than in its table.
+
+    Rows are copied where the constants have COPIED.
+    """
     geometry = MATMUL.variant(name).geometry
     record = geometry.record | {"tiles": tiles}
+    if record.pop("copied", False):
+        constants = {"COPIED": 0, **(constants or {})}
     for key, changes in (("constants", constants), ("of_task", of_task)):
         record[key] = {**record.get(key, {}), **(changes or {})}
     return type(geometry).of(record)

@@ -106,12 +106,11 @@ def test_a_changed_rung_changes_the_fingerprint_of_the_variant_that_picks_it(mon
 # --- SM counts -----------------------------------------------------------------------------------------------------
 
 COUNTS = (46, 78, 114, 132, 170)  # of an RTX 4070, an H20, a PCIe H100, an H100 SXM and an RTX 5090
-CHOOSING = [  # rungs whose tile depends on the SM count; m chooses that of undivided_few_rows
+CHOOSING = [  # rungs whose tile depends on the SM count
     (variant, dtype)
     for variant in MATMUL.ladder
     for dtype in (MATMUL.dtypes_of(variant) if variant.geometry else ())
-    if len({(tile.rows, tile.columns) for tile in getattr(variant.geometry_of(dtype), "choices", ())}) > 1
-    and variant.name != "undivided_few_rows"
+    if getattr(variant.geometry_of(dtype), "several", False) and variant.name != "undivided_few_rows"  # m chooses
 ]
 CHOOSING_IDS = [f"{variant.name}-{dtype}" for variant, dtype in CHOOSING]
 some_shape = st.tuples(*[st.integers(1, 200).map(lambda size: 64 * size) | st.integers(1, 12000)] * 3)
