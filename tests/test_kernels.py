@@ -598,8 +598,14 @@ def test_cuda_every_tile_of_split_k(gpu, variant):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["few_rows_wgmma", "fitted_wgmma", "short_k_wgmma"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *itertools.product(("few_rows_wgmma", "fitted_wgmma", "short_k_wgmma"), ("bfloat16", "float16")),
+        *itertools.product(("split_k", "stream_k_fma", "fixed_parts_fma", "tf32"), ["float32"]),
+        *itertools.product(("persistent_dmma", "undivided_dmma"), ["float64"]),
+    ],
+)
 @given(data=st.data())
 def test_cuda_builds_of_random_products(gpu, name, dtype, data):
     """Builds also run what they do not suit: more rows than of a tile, and rows that are not aligned to 16 bytes."""
