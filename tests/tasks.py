@@ -41,8 +41,7 @@ def tabled(name: str, *tiles: list, constants: Mapping[str, int] | None = None, 
     """
     geometry = MATMUL.variant(name).geometry
     record = geometry.record | {"tiles": tiles}
-    if record.pop("copied", False):
-        constants = {"COPIED": 0, **(constants or {})}
+    record["copied"] = False
     for key, changes in (("constants", constants), ("of_task", of_task)):
         record[key] = {**record.get(key, {}), **(changes or {})}
     return type(geometry).of(record)

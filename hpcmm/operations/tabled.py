@@ -117,7 +117,7 @@ def tiles_of(record: Mapping[str, Any]) -> tuple[Tile, ...]:
             for parts in several:
                 numbers = {**given, **({division: parts} if division else {})}
                 with_copies = [{"COPIED": 0}, {"COPIED": 1}][: 2 if parts <= 1 else 1]
-                for copies in with_copies if "copied" in record else [{}]:
+                for copies in with_copies if record.get("copied") else [{}]:
                     build = {**numbers, **copies}
                     found.append(Tile(tuple((build if "fitted" in record else _with_values(record, build)).items())))
     return tuple(found)

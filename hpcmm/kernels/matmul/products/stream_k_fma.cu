@@ -19,9 +19,6 @@
 #include "matmul/fma_tile.cuh"
 #include "matmul/prefetch.cuh"
 #include "matmul/rasterize.cuh"
-#if COPIED
-#include "matmul/whole_rows.cuh"
-#endif
 
 // The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
 __device__ __align__(16) float pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
@@ -42,7 +39,7 @@ template <int N> __device__ bool fix_up(Vector (&sums)[N], const Piece &piece, c
 #pragma unroll
     for (int f = 0; f < N; ++f)
         sums[f] = {};
-    constexpr int AT_ONCE = N < 16 ? 16 / N : 1;  // pieces whose loads are in flight at the same time
+    constexpr int AT_ONCE = N < 8 ? 8 / N : 1;  // pieces that are loaded at the same time
 #pragma unroll 1
     for (int first = of.first; first <= of.last; first += AT_ONCE) {
         Vector others[AT_ONCE][N];
@@ -131,8 +128,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
            int ldc)
 {
-    if (COPIED)
-        griddepcontrol_wait();  // for rows that `copy` aligns
     if (as_wide(n, k, A, lda, B, ldb))
         persistent_product<A_WIDTH, B_WIDTH>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
     else
