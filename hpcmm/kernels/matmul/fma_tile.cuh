@@ -38,8 +38,9 @@ __device__ inline int2 place_of_lane()
     return make_int2(lane / 2 % 2, lane % 2 + lane / 4 * 2);
 }
 
-// EA, EB: elements of A and B per asynchronous copy, as the alignment of their rows allows. PARTIAL: of the last stage of
-// a slice, multiply only the terms that there are. That is for few k; a large tile needs the registers that it takes.
+// EA, EB: elements of A and B per asynchronous copy: A_WIDTH and B_WIDTH if the rows are as aligned as the host expects,
+// else 1. Kernels have this condition in their own `if`: returned by a function it costs registers. PARTIAL: of the last
+// stage of a slice, multiply only the terms that there are. That is for few k; a large tile needs the registers.
 template <int EA, int EB, bool PARTIAL> struct Tile {
     static constexpr int LANE_COLUMNS = 32 / LANE_ROWS;
     static constexpr int WARP_ROWS = LANE_ROWS * THREAD_ROWS, WARP_COLUMNS = LANE_COLUMNS * THREAD_COLUMNS;
@@ -285,14 +286,6 @@ template <int EA, int EB, bool PARTIAL> struct Tile {
         return x + (threadIdx.x / THREADS * OWN_FRAGMENTS + f) % (THREAD_COLUMNS / 4) * 4 * LANE_COLUMNS;
     }
 };
-
-// Return whether rows of A and B start, and end, at multiples of the A_WIDTH and B_WIDTH elements that the host expects.
-// Copied rows have zeros behind their ends.
-__device__ inline bool as_wide(int n, int k, const float *A, int lda, const float *B, int ldb)
-{
-    return (COPIED || k % A_WIDTH == 0 && n % B_WIDTH == 0) && lda % A_WIDTH == 0 && ldb % B_WIDTH == 0 &&
-           (size_t)A % (4 * A_WIDTH) == 0 && (size_t)B % (4 * B_WIDTH) == 0;
-}
 
 // Access to C, 16 bytes at a time if it is aligned; elements past the ends are not accessed.
 //

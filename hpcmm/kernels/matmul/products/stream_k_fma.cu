@@ -128,7 +128,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
            int ldc)
 {
-    if (as_wide(n, k, A, lda, B, ldb))
+    const int of_a = COPIED ? lda : lda | k, of_b = COPIED ? ldb : ldb | n;  // copied rows have zeros behind their ends
+    if (of_a % A_WIDTH == 0 && of_b % B_WIDTH == 0 && ((size_t)A | (size_t)B) % 16 == 0)
         persistent_product<A_WIDTH, B_WIDTH>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
     else
         persistent_product<1, 1>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
