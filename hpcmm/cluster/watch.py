@@ -85,7 +85,7 @@ class Watch:
                 self.report_exception(error)
         for record in left:
             for job, state in ours[record.token].items():
-                if job != record.job and not state.final:
+                if job != record.job and record.job in ours[record.token] and not state.final:
                     queue.cancel([job])
                     self.report_once(record, job, f"was submitted twice; its duplicate {job} was cancelled")
 
