@@ -161,15 +161,6 @@ def test_highlighted_lines_differ_from_the_previous_rung():
     assert "tile_a[TILE][TILE], tile_b" in text.partition("<details>")[2]
 
 
-def test_the_limit_is_taken_from_the_head_of_a_source():
-    (rung,) = [each for each in rungs.rungs() if each.page == "reduction-strided"]
-    idea, limits = rungs.head(rung.source)
-    assert limits == [
-        "The stride grows with each step, so a warp's accesses to shared memory fall into fewer and fewer banks."
-    ]
-    assert idea[-1] == "*Source: 004 unit 5, kernel 2.*" and "Limit" not in "".join(idea)
-
-
 def test_drawings_have_a_label_and_belong_to_a_rung():
     pages = {rung.page for rung in rungs.rungs()}
     assert set(drawings.OF) <= pages

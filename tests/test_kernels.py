@@ -1,7 +1,6 @@
 """Every variant of every ladder: its record, its source file, and its results against sums taken here."""
 
 import dataclasses
-import difflib
 import itertools
 import json
 import math
@@ -356,17 +355,6 @@ def test_names_are_unique_and_each_device_has_one_baseline(operation):
     assert len(set(names)) == len(names)
     baselines = [variant.device for variant in operation.ladder if variant.baseline]
     assert sorted(baselines) == ([] if operation.dimensions == ("n", "k") else ["cpu", "cuda"])
-
-
-def paragraphs(name: str) -> list[str]:
-    """The head comment of a matrix product's source, its definitions, and its kernel."""
-    return re.split(r"\n\n(?=\S)", kernels.source(MATMUL, MATMUL.variant(name)).read_text())
-
-
-def test_swizzled_differs_from_asynchronous_in_the_order_of_tiles_alone():
-    (*_, one), (*_, other) = paragraphs("asynchronous"), paragraphs("swizzled")
-    changed = [line for line in difflib.ndiff(one.splitlines(), other.splitlines()) if line[0] in "+-"]
-    assert changed and all("compute_tile(" in line or "rasterize(" in line for line in changed)
 
 
 def test_a_function_or_structure_that_several_rungs_have_is_the_same_in_all():

@@ -7,13 +7,11 @@ import pytest
 import timings
 from hypothesis import given
 from hypothesis import strategies as st
-from tasks import machine
 from timings import kernel_samples, measurement
 
 from hpcmm import analysis, report, store
 from hpcmm.analysis import links as derived
 from hpcmm.backends.cuda import presence
-from hpcmm.experiment import plan
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import algorithms_of, links
@@ -81,21 +79,6 @@ def test_each_transport_has_its_device():
     for algorithm in algorithms_of(OPERATIONS["links"])[1:]:
         takes = [each.device for each in ladder.values() if algorithm.takes(each)]
         assert takes == (["cpu"] if algorithm.name.endswith(("_mpi", "_rma")) else ["cuda"])
-
-
-def test_a_config_with_links_is_planned():
-    sweep = {
-        "operation": "links",
-        "algorithms": [*derived.BETWEEN_RANKS, *DIRECTIONS],
-        "sizes": [4, 2**20],
-        "ranks": [2],
-    }
-    planned = plan.make({"sweeps": {"links": sweep | {"dtypes": ["float32"]}}, "backends": "auto"}, machine(gpus=2))
-    points = {batch.device: [point.algorithm for point in batch.points] for batch in planned.to_measure}
-    assert {device: len(names) for device, names in points.items()} == {
-        "cpu": (3 * 2 + 6 + 5) * 2,
-        "cuda": (3 * 4 + 6 + 5 + 3) * 2,
-    }
 
 
 def test_the_table_has_the_bandwidths_of_nccl_tests(tmp_path):

@@ -28,7 +28,7 @@ from hpcmm.model import TEXTBOOK, UNCHECKED, Verdict
 from hpcmm.model.measurement import Point, Profile
 from hpcmm.operations import OPERATIONS, shapes
 from hpcmm.report import chapters, csv_files, drawing, formats, hardware, page, vega
-from hpcmm.report.chapters import sizes, transfers, why
+from hpcmm.report.chapters import sizes
 
 pytestmark = pytest.mark.usefixtures("drawn_here")
 
@@ -194,19 +194,6 @@ def test_a_percentage_has_no_exponent_and_no_rounded_integers(share):
     assert len(digits) == 2 or (share >= 0.995 and "." not in text)
 
 
-@given(st.floats(1.0, 1e18))
-@example(10000 * 2.0**30)
-def test_bytes_have_a_unit_and_no_exponent(size):
-    assert re.fullmatch(r"[\d,]+(\.\d+)? (B|KiB|MiB|GiB)", formats.amount(size))
-
-
-def test_an_interval_and_its_number_are_rounded_alike():
-    row = {"ratio": 1.17, "ratio_low": 0.671, "ratio_high": 1.98}
-    assert formats.times(row["ratio"]) == "1.17×"
-    assert formats.ends(row, "ratio", formats.number) == "0.671 to 1.98"
-    assert formats.ends({"ratio": 1.0, "ratio_low": math.nan, "ratio_high": math.nan}, "ratio", formats.number) == ""
-
-
 @pytest.mark.parametrize(
     ("operation", "dtype", "rate", "text"),
     [("matmul", "float32", 999e9, "999 GFLOP/s"), ("matmul", "float32", 1000e9, "1.00 TFLOP/s"),
@@ -307,20 +294,6 @@ def test_phase_table(built):
     ]  # fmt: skip
     assert "End-to-end times, " not in Page(html_of(built)).text, "only chapters about transfers and ranks show it"
     assert not (built / "tables" / "sum.phases.md").exists()
-
-
-def test_the_caption_names_algorithms_with_overlapping_phases(tmp_path):
-    call = [[{"upload": 2.0, "kernel": 3.0, "download": 1.0, "total": 4.0}]] * 6
-    staged = product("naive", 64, "float32", 1, "staged")
-    for point, tail in (
-        (staged, "; phases of staged overlap, so the end-to-end time is shorter than the bar"),
-        (product(), ""),
-    ):
-        path = timings.write(tmp_path / "timings.h5", {"one": [measurement(point, samples=call_samples(call))]})
-        (series,) = analysis.series(analysis.measurements(store.read(path)))
-        assert [each.caption for each in transfers.calls(series)] == [
-            f"End-to-end time on the GPU by phase at 64, float32{tail}"
-        ]
 
 
 def test_summary_and_conditions_are_at_the_top(built):
@@ -429,23 +402,6 @@ def test_an_interval_is_drawn_only_if_it_exists(tmp_path):
     assert one["rate"] == pytest.approx(2 * 64**3 / 1e-6 / 1e12)
     assert three["low"] < three["rate"] < three["high"]
     assert three["rate"] == pytest.approx(2 * 128**3 / 1.1e-6 / 1e12, rel=1e-4)
-
-
-def test_labels_fit_beside_bars_with_wide_intervals(tmp_path):
-    spread = (0.1, 0.1, 0.1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-    rows = [
-        measurement(product(variant), samples=visit_samples([seconds * each * 1e-6 for each in spread]))
-        for variant, seconds in (("serial", 9.0), ("openmp", 3.0), ("packed", 1.0))
-    ]
-    report.build(timings.write(tmp_path / "timings.h5", {"one": rows}), tmp_path)
-    (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "value" in chart["records"][0]]
-    scale = chart["layer"][0]["encoding"]["x"]["scale"]
-    for width in (240, 900):
-        end = eval(scale["domainMax"]["expr"], {"max": max, "pow": pow, "width": width})
-        for record in chart["records"]:
-            place = math.log(record["to"] / scale["domainMin"]) / math.log(end / scale["domainMin"]) * width
-            text = record["text"] if width >= 300 else "".join(record["text"].partition("×")[:2])
-            assert place + 6.5 * len(text) < width
 
 
 def luminance(colour: str) -> float:
@@ -939,15 +895,6 @@ def test_invalid_gpu_properties_are_left_out():
     assert [[cell.text for cell in row] for row in table.rows] == [["Multiprocessors (SM)", "2"]]
 
 
-def test_command_prints_the_path_of_the_page_and_a_summary(command, tmp_path):
-    path = timings.write(tmp_path / "timings.h5", {"size": [of_rate(product("cublas"), 1.0)]})
-    done = command("report", path, "--results", tmp_path / "out")
-    assert (done.returncode, done.stderr) == (0, "")
-    page_path, line = done.stdout.splitlines()
-    assert page_path == str(tmp_path / "out" / "report.html") and Path(page_path).exists()
-    assert line == "1 point: 1 PASS"
-
-
 def foreign(path):
     with h5py.File(path, "w") as file:
         file["x"] = 1
@@ -1016,20 +963,6 @@ def test_pinned_and_pageable_copies_are_in_adjacent_rows(tmp_path):
     assert "Copies and kernel, float32" in text and "Speedup of pinned over pageable host memory" in text
 
 
-@pytest.mark.parametrize(
-    ("points", "named", "left"),
-    [
-        ([(50, 300), (50, 200)], "ab", [0, 0]),
-        ([(50, 300), (50, 290)], "a", [0, 0]),  # the names would overlap
-        ([(50, 300), (60, 300)], "b", [0, 0]),  # the first name would cover the second point
-        ([(250, 300), (50, 300)], "ab", [1, 0]),
-    ],
-)
-def test_names_of_a_roofline_cover_nothing(points, named, left):
-    names, sides = why._names(["a", "b"], *zip(*points, strict=True))
-    assert "".join(names) == named and sides == left
-
-
 def test_each_rate_has_its_fraction_of_the_limit(tmp_path):
     gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
     rows = [of_rate(product(v, 64, tile=8), rate) for v, rate in (("naive", 64.0), ("tiled_padded", 128.0))]
@@ -1062,18 +995,6 @@ def test_findings_and_reasons_are_on_the_page_and_nothing_about_an_unknown_gpu(b
     assert "FAIL at 128: naive 8." in text
     assert "At 2²² in int32 the fastest rung of the GPU is sequential: 8.39 GB/s." in text  # 2^22 * 4 B in 2 ms
     assert "On the GPU at 2²²" not in text  # two rungs are no ladder
-
-
-def test_sections_of_one_sweep_on_two_machines_follow_each_other(tmp_path):
-    paths = []
-    for model in "TS":
-        (tmp_path / model).mkdir()
-        sweeps = {name: [of_rate(product(n=n), 100.0)] for name, n in (("size", 64), ("other", 32))}
-        paths.append(timings.write(tmp_path / model / "t.h5", sweeps, {"cpu": {"model": model, "cores": 2}}))
-    timings.merge(paths, tmp_path / "timings.h5")
-    made, _ = report.build(tmp_path / "timings.h5", tmp_path)
-    titles = re.findall(r'id="sweep-([a-z]+)', made.read_text("utf-8"))
-    assert titles in (["size", "size", "other", "other"], ["other", "other", "size", "size"])
 
 
 def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
