@@ -71,8 +71,8 @@ def refused(done: subprocess.CompletedProcess) -> str:
     return line.removeprefix("hpcmm: error: ")
 
 
-def test_help_names_every_command():
-    done = hpcmm("--help")
+def test_help_names_every_command(command):
+    done = command("--help")
     assert done.returncode == 0 and done.stdout.startswith("usage: python -m hpcmm ")
     assert sorted(re.findall(r"^    ([a-z]+)(?:  |$)", done.stdout, re.MULTILINE)) == sorted(COMMANDS)
 
