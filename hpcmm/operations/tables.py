@@ -1,13 +1,4 @@
-"""Tables of times of builds: the files of ``hpcmm/tiles``, by GPU, and the user's own.
-
-A file has the GPU's name and SM count. For each element type, it has the names of builds and a list of shapes,
-``[m, n, k, beta, {build: microseconds}]``, with builds by their place in the list of names. Builds that are not in a
-shape's entry took at least ``SLOW`` times as long as the fastest one. The time 0 says that nothing is known, as of any
-build without a place in the list.
-
-The results of trials are lines of JSON beside the user's own file: the SM count, a ``Key``, and the fields of a
-``Trial``. They decide at their shapes, and correct nothing.
-"""
+"""Tables of times of builds, by GPU: the files of ``hpcmm/tiles``, and the user's own; see ``docs/ladder.md``."""
 
 import contextlib
 import functools
