@@ -368,7 +368,7 @@ def test_a_kernel_of_triton_without_a_launch_says_so(inside, folder):
 @pytest.mark.parametrize(
     ("device", "variants", "dtype", "packages"),
     [
-        ("cpu", ["./by_rows.c STEP=3", "panels.py"], "float64", ()),
+        pytest.param("cpu", ["./by_rows.c STEP=3", "panels.py"], "float64", (), marks=pytest.mark.slow),
         pytest.param("cuda", ["tiled.cu", "triton_tile.py"], "float32", ("triton", "torch"), marks=pytest.mark.gpu),
     ],
 )

@@ -137,7 +137,8 @@ def test_a_wrong_solution_is_refused_with_what_leads_to_the_right_one(name, chan
         assert old in text
         text = text.replace(old, fresh, 1)
     path.write_text(comment + end + text)
-    grade = of_exercise(path, name, shapes=6)
+    found_by_chance = re.search("wrong|bounds|race|nothing", why)  # a count is the same for any shapes
+    grade = of_exercise(path, name, shapes=6 if found_by_chance else 2)
     assert not grade.passed
     on_gpu = "" if backends.missing("cuda") else "|wrong result|wrote outside|illegal memory access"
     assert re.search(f"{why}{on_gpu}", grade.why), grade.why
