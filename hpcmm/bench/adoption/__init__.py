@@ -360,6 +360,7 @@ def searched(kernel: Kernel, kind: str, widths: Sequence[int] = ()) -> tuple[Sea
             guess = guess or found
         if guess and len(guess[1]["constants"]) == 1:  # of several, other values may be right
             return guess
+        error.tested = len(names) == 1
         raise
 
 
