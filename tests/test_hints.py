@@ -39,6 +39,7 @@ def unwritten(x, scalars, c):
         (lambda x, s, c: x["A"] @ x["B"] + s["beta"] * x["C"], "alpha is missing"),
         (lambda x, s, c: s["alpha"] ** 2 * (x["A"] @ x["B"]) + s["beta"] * x["C"], "alpha is applied twice"),
         (lambda x, s, c: s["alpha"] * (x["A"][:, 1:] @ x["B"][1:]) + s["beta"] * x["C"], "the first of the k products"),
+        (lambda x, s, c: c + 1.5, "each element is off by 1.5: the sum does not start from 0"),
         (lambda x, s, c: x["C"].copy(), "no element of C is written"),
         (unwritten, "rows from 8 on are not written: too few blocks along m"),
         (lambda x, s, c: np.where(np.arange(c.shape[1]) == 8, c + 1, c), "only column 8 of 9 is wrong"),
