@@ -102,6 +102,13 @@ def test_a_job_that_ends_while_its_files_are_read_stays_done(whole, tmp_path, mo
     assert not mark.exists()
 
 
+def test_the_plan_of_a_folder_that_was_moved_is_replaced(whole, tmp_path):
+    """Its kernels have other paths, and cannot be loaded."""
+    config = {**whole.config, "extensions": [str(tmp_path / "gone" / "mine.c")]}
+    dataclasses.replace(whole, config=config).write(tmp_path / "plan.json")
+    assert done.products(whole, tmp_path, True) == {done.TIMINGS: False, done.PAGE: False}
+
+
 def test_the_plan_of_a_run_that_was_ended_is_replaced(whole, tmp_path):
     """Else the status would be that of the other plan, although nothing is left to do."""
     planned_of(BATCH).write(tmp_path / "plan.json")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from hpcmm import store
 from hpcmm.bench.journal import is_complete
-from hpcmm.experiment.config import ConfigError
 from hpcmm.experiment.fingerprint import digest
 from hpcmm.experiment.plan import Plan, read, turns
+from hpcmm.model import HpcmmError
 from hpcmm.model.measurement import PAGE, TIMINGS
 from hpcmm.system import files
 
@@ -47,7 +47,7 @@ def products(planned: Plan, results: Path, whole: bool) -> dict[str, bool]:
     """Return whether the timings file and the page show the plan, whose jobs are all done if it is ``whole``."""
     timings, page = results / TIMINGS, results / PAGE
     collected, head = False, ""
-    with suppress(ConfigError):
+    with suppress(HpcmmError):  # also of a plan with kernels that are gone, as of a copied folder
         written = read(results / "plan.json").fingerprint == planned.fingerprint
         collected = whole and written and store.source(timings) == source(planned, results)
     with suppress(OSError), files.opened(page, "r", encoding="utf-8", errors="replace") as file:

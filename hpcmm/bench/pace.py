@@ -67,11 +67,11 @@ class Pace:
         return LAUNCH_SECONDS + sum(startups) / len(startups) if startups else EXPECTED_STARTUP_SECONDS
 
     def seconds(self, batch: Batch) -> float:
-        """Return the expected seconds of all visits of a batch."""
+        """Return the expected seconds of all visits of a batch, at most their upper bound."""
         points = sum(batch.predicted)
         starts = max(1, round((batch.seconds - points) / STARTUP_SECONDS))  # one a visit
         visits = 1 + (starts - 1) * (1.0 if self.knows(batch) else self.later(batch))  # as many of ``share``
-        return starts * self.startup(batch) + self.share(batch) * points * visits / starts
+        return min(batch.seconds, starts * self.startup(batch) + self.share(batch) * points * visits / starts)
 
     def knows(self, batch: Batch) -> bool:
         """Whether the batch was visited."""

@@ -50,8 +50,11 @@ def corrected(message: str, known: str) -> str:
     if match := re.search(r"invalid (\w+) value: (.*)$", message):
         allowed = {"int": "an integer", "natural": "an integer of at least 0"}.get(match[1], "a number")
         return f"{message[: match.start()]}{match[2]} is not allowed; allowed: {allowed}"
+    if match := re.match(r"argument (.*): expected (?:one|at least one) argument$", message):
+        return f"{match[1]}: the value is missing"
     if match := re.match(r"unrecognized arguments: ([^-\s]\S*)$", message):
         option = "--config-file" if match[1].endswith((".yaml", ".yml")) else "--results"
+        option = "--config" if "=" in match[1] else option
         return message + (f"; did you mean {option} {match[1]}?" if option in known else "")
     if match := re.match(r"unrecognized arguments: (--[\w-]+)", message):
         _, _, meant = choices(match[1], dict.fromkeys(re.findall(r"--[\w-]+", known))).partition("; ")
@@ -102,8 +105,9 @@ def or_default(timings: Path | None, results: Path = Path("results")) -> tuple[P
 
 
 def folder(text: str) -> Path:
-    """Read the path of the results of a run; its timings file stands for it."""
+    """Read the path of the results of a run; its timings file, or the folder around, stands for it."""
     path = Path(text)
     if path.is_file() and path.name != TIMINGS:
         raise HpcmmError(f"--results: {text} is a file; allowed: the folder of the results")
-    return path.parent if path.is_file() else path
+    inside = path / "results"
+    return path.parent if path.is_file() else inside if (inside / "plan.json").exists() else path

@@ -138,7 +138,9 @@ def measure(arguments: argparse.Namespace, experiment: dict[str, Any], folder: P
     options = argparse.Namespace(rest=rest, configfile=[file.resolve()], directory=folder, verbose=False, answers=False)
     with messages_to_stderr():  # standard output has the findings only
         code = workflow.run(options)
-        if not timings.exists() and (timings.parent / "plan.json").exists():  # it was ended, as by Ctrl-C
+        if not (timings.parent / "plan.json").exists():
+            sys.exit(code)  # a dry run, or an error that was reported
+        if not timings.exists():  # it was ended, as by Ctrl-C
             collect.collect(plan.read(timings.parent / "plan.json"), timings.parent, timings)
     if not timings.exists():
         raise HpcmmError(f"nothing was measured (status {code}); see the logs of the jobs in {folder / RESULTS}/logs")

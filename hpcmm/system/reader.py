@@ -168,8 +168,8 @@ def text_of(path: str | Path, most_bytes: int = MOST_BYTES) -> str:
 
 
 def short(value: Any) -> str:
-    """Return a value as Python writes it, truncated to 100 characters."""
-    text = repr(value)
+    """Return a value as Python writes it, a switch as YAML does, truncated to 100 characters."""
+    text = repr(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 100 else text[:100] + "..."
 
 

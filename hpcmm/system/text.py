@@ -81,11 +81,12 @@ def choices(value: object, allowed: Iterable) -> str:
 
     Of a long list only similar values are shown, if there is one.
 
-    >>> choices("szie", ["size", "tile"]), choices("x", [8, 16])
-    ("size, tile; did you mean 'size'?", '8, 16')
+    >>> choices("float", ["float32", "float64"]), choices("x", [8, 16])
+    ("float32, float64; did you mean 'float32'?", '8, 16')
     """
     names = [str(name) for name in allowed]
-    alike = difflib.get_close_matches(str(value), names, cutoff=0.65)
+    ratios = {name: difflib.SequenceMatcher(None, name, str(value)).ratio() for name in names}
+    alike = [name for name in sorted(ratios, key=ratios.get, reverse=True)[:3] if ratios[name] >= 0.65]
     others = len(names) - len(alike)
     shorter = alike and others > MOST_NAMES
     listed = f"{', '.join(alike)} and {others} more" if shorter else ", ".join(names)
