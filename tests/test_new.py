@@ -70,7 +70,7 @@ def test_a_new_kernel_says_what_it_is(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["new", "first", "--like", "tiled_padded"]) == 0
     assert main(["new", "second", "--like", "vector_add/vectorized"]) == 0
-    assert main(["new", "third", "--like", "packed"]) == 0
+    assert main(["new", "third.c", "--like", "packed"]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("wrote")] == [
         f"wrote first.cu: matmul, starts as tiled_padded ({OPERATIONS['matmul'].variant('tiled_padded').change})",
         "wrote second.cu: vector_add, starts as vectorized (16 bytes per load)",
@@ -93,6 +93,7 @@ def test_a_new_kernel_says_what_it_is(tmp_path, monkeypatch, capsys):
         (["x", "--like", "nobody"], 1, "allowed: serial, "),
         (["x", "--like", "sum/naive"], 1, "allowed: serial, openmp, "),
         (["x", "--like", "split_k"], 1, "'split_k' is not allowed; allowed: serial"),
+        (["mine.c", "--like", "naive"], 1, "'mine.c' is not allowed as the name of a kernel"),
         (["../x", "--like", "naive"], 1, "not allowed as the name of a kernel"),
     ],
 )

@@ -352,7 +352,7 @@ def test_a_long_plan():
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (b"scale: quick\n\tbackends: auto\n", ["line 2, column 1: ", "'\\t'"]),
+        (b"scale: quick\n\tbackends: auto\n", ["line 2, column 1: ", "a tab; indent by blanks"]),
         (b"sweeps:\n  a: {sizes: [1]}\n  b: {}\n  a: {sizes: [2]}\n", ["line 4, column 3: key 'a' appears twice"]),
         (b"? [a, b]\n: 1\n", ["line 1, ", "unhashable key"]),
         (b"", ["is empty", "keys with values"]),

@@ -40,10 +40,12 @@ def write_course(folder: Path) -> None:
 
 
 def write_kernel(name: str, like: str) -> None:
+    operation, variant = rung(like)
+    suffix = DEVICES[variant.device].suffix
+    name = name.removesuffix(suffix)
     if not re.fullmatch(r"[A-Za-z]\w*", name):
         raise HpcmmError(f"{name!r} is not allowed as the name of a kernel; allowed: letters, digits and '_'")
-    operation, variant = rung(like)
-    path = Path(f"{name}{DEVICES[variant.device].suffix}")
+    path = Path(f"{name}{suffix}")
     refuse_existing([path])
     store.write_text(path, text_of(name, operation, variant))
     print(f"wrote {path}: {operation.name}, starts as {variant.name} ({variant.change})")

@@ -132,7 +132,8 @@ def parse(text: str | TextIO, place: str | Path) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigError(f"{place}: {where}{error.problem or error.context}") from error
+        problem = "a tab; indent by blanks" if "'\\t'" in str(error.problem) else error.problem or error.context
+        raise ConfigError(f"{place}: {where}{problem}") from error
     except yaml.reader.ReaderError as error:
         raise ConfigError(f"{place}: not a text file (a control character at {error.position})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
