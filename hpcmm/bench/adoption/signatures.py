@@ -102,7 +102,8 @@ def integers_of(source: Source, function: Function) -> list[Parameter]:
         and not is_threads(each)
         and (WORDS_OF_INTEGERS.match(each.type) or WORDS_OF_INTEGERS.match(alias(source, each.type)))
     ]
-    found = [each for each in found if each.name not in function.flags and not of_launch(function, each)]
+    found = [each for each in found if each.name not in function.flags]
+    found = [each for each in found if not of_launch(function, each)] or found  # the only one is a length
     sizes = [each for each in found if hint(each.name) or each.name not in function.unused]
     found = sizes or found
     one_block = function.kernel and not function.looped and "blockIdx" not in source.text(function.name)

@@ -182,7 +182,8 @@ class VectorSearch(Search):
         parts = trial[2][:1] if self.combined(trial) else trial[2]
         if self.reduced(x, parts):
             return True
-        if self.kind == "reduction" and len(parts) > 1 and self.reduced(x, parts[:1]):
+        counts = "atomic" in self.body or "fetch_add" in self.body  # the blocks that have ended
+        if self.kind == "reduction" and counts and len(parts) > 1 and self.reduced(x, parts[:1]):
             self.of_last = True
             return True
         if parts.sum() == (x * x).sum() or (n > 1 and parts.sum() == x.mean()):
