@@ -1,7 +1,8 @@
 """Choose the fastest of some candidates by trials that take turns."""
 
 import math
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,6 +13,11 @@ SECONDS = 0.5  # of runs in turns, after which there are no more than the fewest
 LOOK = 8  # rounds after which the times are judged first, then after half as many more, and so on
 TOLERANCE = 0.003  # relative time by which a candidate that was dropped, or not chosen, may be faster
 ERRORS = 3  # standard errors that count as certain
+# From this many seconds a run on, the power of the candidate itself may lower the clock: it then runs alone for so many
+# seconds before it counts. In turns of single runs all have the clock of their mean power, and a candidate that needs
+# more than others looked up to 15 % faster than it is.
+LONG, ALONE = 1e-3, 0.1
+ROUNDS_ALONE, NEAR = 3, 0.05  # rounds of such turns; relative time behind the fastest after which one leaves
 
 
 def fastest(seconds: Callable[[int], float], count: int, most: int = MOST) -> int:
@@ -20,7 +26,7 @@ def fastest(seconds: Callable[[int], float], count: int, most: int = MOST) -> in
     Each candidate has a run that is not counted, because it may load a kernel. Then they take turns, in alternating
     order. A candidate leaves when it is certainly not the fastest by ``TOLERANCE``; the last one is chosen. If the runs
     have taken ``SECONDS``, or after ``most`` rounds, it is the one with the least time. There are at least ``FEWEST``
-    rounds.
+    rounds. Long runs have turns of several runs.
 
     A candidate whose first run raises DeviceError is dropped; if all do, the error is raised.
     """
@@ -33,6 +39,8 @@ def fastest(seconds: Callable[[int], float], count: int, most: int = MOST) -> in
             failure = error
     if failure and not able:
         raise failure
+    if len(able) > 1 and min(map(seconds, able)) >= LONG:
+        return fastest_alone(seconds, able)
     left, times, spent, look = np.array(able), np.empty((0, len(able))), 0.0, LOOK
     while len(left) > 1 and (len(times) < FEWEST or (spent < SECONDS and len(times) < most)):
         turn = np.empty(len(left))
@@ -43,6 +51,21 @@ def fastest(seconds: Callable[[int], float], count: int, most: int = MOST) -> in
             stays, look = could_be_fastest(times), look * 3 // 2
             left, times = left[stays], times[:, stays]
     return int(left[np.argmin(middle(relative(times))[0])]) if len(left) > 1 else int(left[0])
+
+
+def fastest_alone(seconds: Callable[[int], float], candidates: Sequence[int]) -> int:
+    """Return the fastest candidate by the last half of the runs of each turn, which have the clock of their own power."""
+    left = list(candidates)
+    turns: dict[int, list[float]] = {number: [] for number in left}
+    for _ in range(ROUNDS_ALONE):
+        for number in left:
+            times = [seconds(number)]
+            while sum(times) < ALONE:
+                times.append(seconds(number))
+            turns[number].append(statistics.median(times[len(times) // 2 :]))
+        middles = {number: statistics.median(turns[number]) for number in left}
+        left = [number for number in left if middles[number] <= (1 + NEAR) * min(middles.values())]
+    return min(left, key=middles.__getitem__)
 
 
 def could_be_fastest(times: np.ndarray) -> np.ndarray:
