@@ -54,7 +54,7 @@ def fastest(seconds: Callable[[int], float], count: int, most: int = MOST) -> in
 
 
 def fastest_alone(seconds: Callable[[int], float], candidates: Sequence[int]) -> int:
-    """Return the fastest candidate by the last half of the runs of each turn, which have the clock of their own power."""
+    """Return the fastest candidate, by the last half of the runs of each turn: they have the clock of its own power."""
     left = list(candidates)
     turns: dict[int, list[float]] = {number: [] for number in left}
     for _ in range(ROUNDS_ALONE):
