@@ -708,6 +708,14 @@ def test_a_missing_file_is_named_with_one_of_a_similar_name(words, near, tmp_pat
     assert said.endswith(f"did you mean '{near}'?\n") if near else "did you mean" not in said
 
 
+def test_a_missing_file_in_a_folder_that_cannot_be_listed_is_an_error(tmp_path, monkeypatch, capsys):
+    """A folder may be entered, and not be read."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Path, "iterdir", lambda folder: (tmp_path / "none").stat())
+    assert cli_main.main(["show", "mine.h5"]) == 1
+    assert capsys.readouterr().err == "hpcmm: error: mine.h5: no such file\n"
+
+
 def test_commands_name_what_writes_the_file_that_they_read(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words in (["show"], ["show", "results/"], ["report"], ["report", "results"]):

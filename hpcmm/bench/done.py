@@ -1,4 +1,4 @@
-"""What of a plan is done, from the content of the files alone."""
+"""What of a plan is done, from the content of the files alone: a copy or a kill changes dates, but no contents."""
 
 import os
 import time

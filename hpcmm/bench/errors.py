@@ -34,6 +34,8 @@ def has_errors(task: Task) -> bool:
 
 
 class Kinds:
+    """Inputs of each kind of data for a task, and the checks of their results, which all variants share."""
+
     def __init__(self, backend, task: Task, seed: int):
         self.backend = backend
         self.inputs: dict[str, dict[str, np.ndarray]] = {}

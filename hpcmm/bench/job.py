@@ -100,6 +100,8 @@ def measure_batch(
 ) -> list[str]:
     """Measure one visit of each point of a batch, and continue from its journal if it has entries.
 
+    A point in which an earlier job ended comes last. After ``ATTEMPTS`` failed attempts it is recorded as not measured.
+
     On rank 0, ``opened(batch, provenance)`` returns the journal, ``elsewhere`` has the progress of other batches, and
     ``results`` is the folder that records the time of the visit, for expected times. Return on every rank the points
     that could not be measured, with the reason.
@@ -402,6 +404,7 @@ def timed_seconds(measurement: Measurement) -> float:
 
 
 def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
+    """Return the progress of a point in one line: its rate in 10⁹ per second, and its ratio to the baseline."""
     point = measurements[0].point
     verdict = measurements[0].verdict
     if not verdict.passed:

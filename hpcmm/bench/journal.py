@@ -364,6 +364,7 @@ def is_visited(output: Path, batch: Batch, share: float) -> bool:
 
 
 def kept_file(output: Path, batch: Batch) -> Path:
+    """Return a further path of a complete file: another plan replaces it, and a later one may have its points again."""
     return output.parent / "kept" / f"{batch.device}-r{batch.ranks}-{batch.fingerprint[:16]}.h5"
 
 

@@ -266,6 +266,7 @@ class Contender:
         self.spent[end_to_end] += max(spent for _, _, spent in everyone)
 
     def done(self, end_to_end: bool, measuring: Measuring) -> bool:
+        """Apply the stopping rule. All ranks have the same times, and so the same answer."""
         times = self.seconds[end_to_end]
         if not times:
             return False
@@ -496,6 +497,7 @@ def take_turns(problem: Problem, contenders: Sequence[Contender], limits: Measur
 
 
 def measure_once(problem: Problem, contenders: Sequence[Contender], measuring: Measuring) -> None:
+    """Measure energy, errors, bits and the clock, for which one visit suffices."""
     for contender in contenders:
         whole, task = contender.point.ranks == 1, contender.task
         kernel = whole and "kernel" in contender.measures

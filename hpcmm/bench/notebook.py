@@ -18,11 +18,14 @@ from hpcmm.operations.heads import MARK
 
 @dataclass(frozen=True)
 class Bench:
+    """Verdicts and times of the kernels of one call."""
+
     found: dict[str, Any]  # what ``hpcmm bench --json`` prints
     text: str  # what ``hpcmm bench`` says about the kernels
 
     @property
     def passed(self) -> bool:
+        """Whether all kernels passed."""
         return all(each["passed"] for each in self.found["kernels"])
 
     @property

@@ -175,6 +175,7 @@ def finished(output: Path, names: Iterable[str]) -> list[store.Groups]:
 def profile_part(
     program: str, operation: str, points: Sequence[Point], cold: bool, watched: Sequence[str | Path], output: Path
 ) -> str:
+    """Profile the points of one part; return why there is no ``output``, or nothing."""
     log = output.with_suffix(".csv")
     output.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)

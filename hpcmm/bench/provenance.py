@@ -32,6 +32,7 @@ def package() -> Path:
 
 
 def git(*arguments: str) -> bytes | None:
+    """Return the output of git in the checkout of the package; None if there is none, or git fails."""
     root = package().parent
     if not (root / ".git").exists():
         return None

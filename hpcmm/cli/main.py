@@ -122,7 +122,10 @@ def meant(error: BaseException | None) -> str:
     path = Path(os.fsdecode(error.filename))
     while not path.parent.exists():
         path = path.parent
-    names = sorted(each.name for each in path.parent.iterdir())
+    try:
+        names = sorted(each.name for each in path.parent.iterdir())
+    except OSError:  # it may be entered, and not be read
+        return ""
     alike = [each for each in names if Path(each).stem == path.name]
     alike = alike or difflib.get_close_matches(path.name, names, 1, cutoff=0.65)
     return f"; did you mean '{alike[0]}'?" if alike else ""

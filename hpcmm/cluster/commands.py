@@ -37,7 +37,7 @@ class NotInstalled(HpcmmError):
 
 @dataclass(frozen=True)
 class Reply:
-    status: int | None
+    status: int | None  # None if the program reached its time limit
     output: str
     errors: str
 
@@ -127,6 +127,7 @@ def pause(silent: float, least: float = 1.0) -> float:
 
 
 def retry(function: Callable[[], Answer]) -> Answer:
+    """Call a function until Slurm answers; raise NoAnswer if it does not within the patience."""
     began = time.monotonic()
     while True:
         try:

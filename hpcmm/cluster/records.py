@@ -52,6 +52,7 @@ def read() -> list[Record]:
 
 
 def parse(path: Path) -> Record:
+    """Read a record; raise LookupError, TypeError or ValueError if the file is damaged."""
     content = json.loads(files.text_of(path))
     names = [field.name for field in dataclasses.fields(Record)[1:]]  # all but the token
     return Record(path.name, **{name: content[name] for name in names} | {"logs": tuple(content["logs"])})

@@ -140,7 +140,7 @@ def begin(record: Record) -> None:
 
 
 def submit_once(arguments: Sequence[str], record: Record) -> tuple[str, Reply]:
-    """Submit a job exactly once, even if sbatch is called several times.
+    """Submit a job exactly once, even if sbatch is called several times: the queue shows the token of the record.
 
     Return the job, empty if Slurm refused it, and the last reply of sbatch. Raise NoAnswer if Slurm does not answer
     within the patience.
@@ -215,7 +215,7 @@ def submitted_jobs(output: str) -> list[str]:
 
 
 def find(record: Record, late: bool) -> str:
-    """Return the job of a record; empty if squeue lists none."""
+    """Return the job of a record; empty if squeue lists none. One that may arrive ``late`` is looked for twice."""
     for _ in range(2 if late else 1):
         if late:
             pause = commands.pause(commands.silent_for("sbatch"), least=SECONDS_TO_ARRIVE)

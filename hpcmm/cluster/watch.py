@@ -154,7 +154,7 @@ class Watch:
             report(f"job {record.job} {record.name} {text}")
 
     def settle(self) -> list[str]:
-        """Check every second until the end of each job is known or a time limit is over; then stop."""
+        """Check until the end of each job is known or a time limit is over; return the jobs whose end is not known."""
         began = time.monotonic()
         self.pause = 1
         while left := [record.job or record.name for record in records.read()]:

@@ -24,6 +24,7 @@ class Contract:
     in_place: bool = False  # whether the result replaces this input
 
     def refuses(self, sizes: Mapping[str, int], scalars: Mapping[str, float]) -> str:
+        """Return what of a problem the kernel does not take; empty if it takes it."""
         for name, value in self.scalars.items():
             if scalars.get(name, value) != value:
                 return f"takes {name} = {value:g} only"

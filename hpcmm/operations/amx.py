@@ -14,7 +14,7 @@ class Packed(Geometry):
     """Copies of A and B in ``layers`` layers of int8, or one of the elements themselves."""
 
     layers: int = 1
-    scaled: bool = False
+    scaled: bool = False  # whether rows of A have an exponent each, and columns of B a number
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
         m, n, k = task.shape

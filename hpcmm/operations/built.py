@@ -1,4 +1,7 @@
-"""List the C kernels that the package's build compiles, for CMakeLists.txt: ``python -m hpcmm.operations.built``."""
+"""List the C kernels that the package's build compiles, for CMakeLists.txt: ``python -m hpcmm.operations.built``.
+
+Each line has the folder, the name of the module, the source, its checksum and the macros, separated by bars.
+"""
 
 from collections.abc import Iterator
 
@@ -10,6 +13,7 @@ from hpcmm.operations import OPERATIONS
 
 
 def compiled() -> Iterator[tuple[Operation, Variant, str]]:
+    """Yield the operation, variant and element type of each module."""
     for operation in OPERATIONS.values():
         for variant in operation.ladder:
             if not (variant.library or DEVICES[variant.device].accelerator):

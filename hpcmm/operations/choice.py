@@ -177,6 +177,7 @@ def own_entries(task: Task) -> list[Entry]:
 
 
 def distance(task: Task, entry: Entry) -> float:
+    """Return the distance of the shape of an entry, in binary orders of magnitude."""
     steps = (math.log2(x / y) for x, y in zip(task.shape, entry.shape, strict=True))
     itemsize = task.element.itemsize
     unlike = waves.alignment(task.shape, itemsize) != waves.alignment(entry.shape, itemsize)

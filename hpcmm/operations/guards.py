@@ -177,7 +177,7 @@ def most_bytes(task: Task) -> int:
 
 
 def fill(memory: np.ndarray, places: Sequence[Guarded], task: Task, inputs: Mapping[str, np.ndarray], rng) -> None:
-    """Write inputs, poisoned outputs and guards."""
+    """Write inputs, poisoned outputs and guards: NaN around inputs, so that a result that depends on them is NaN."""
     roles = {operand.name: operand.role for operand in task.operation.operands}
     for place in places:
         region = place.whole(memory)

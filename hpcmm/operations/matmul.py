@@ -61,7 +61,7 @@ def fill(rng: np.random.Generator, task: Task, arrays: Mapping[str, np.ndarray])
 def draw_into(
     x: np.ndarray, rng: np.random.Generator, element: DType, largest: int = 0, below: int = LARGEST_FACTOR
 ) -> None:
-    """Fill a matrix with random values."""
+    """Fill a matrix with random values: with ``largest``, integers but not zero, whose loss would go unnoticed."""
     values = element.stored(np.array([value for value in range(-largest, largest + 1) if value]))
 
     def fill(stream: np.random.Generator, rows: np.ndarray) -> None:

@@ -20,7 +20,10 @@ class Copied(NamedTuple):
 
 
 def copied(task: Task, arrays: Mapping[str, Any], empty: Callable[[tuple[int, ...], Any], Any]) -> Copied:
-    """Return the arrays of a task with a copy in place of the input that its kernel overwrites."""
+    """Return the arrays of a task with a copy in place of the input that its kernel overwrites.
+
+    The copy of a vector lies between NaN, so that a result that depends on elements beyond it is wrong.
+    """
     contract = task.variant.contract
     name, output = contract.overwrites if contract else "", task.operation.output.name
     if not name:

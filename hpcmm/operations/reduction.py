@@ -157,7 +157,7 @@ def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: Callable[..., dict]) -> Operation:
-    """Return the record of one reduction, whose name is that of the combination."""
+    """Return the record of a reduction; results of what ``draw`` draws are exact for every order of combinations."""
     return Operation(
         name=combination,
         kernels="reduction",

@@ -77,6 +77,7 @@ def timed(backend: Any, builds: Sequence[Build], arrays: Mapping[str, Any]) -> d
 
 
 def in_turns(runs: Mapping[str, Callable[[], Any]], seconds: Callable[[Callable[[], Any]], float]) -> dict[str, float]:
+    """Return the median seconds of each run; the runs take turns in alternating order."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     spent = 0.0
     for turn in range(MOST_ROUNDS):

@@ -36,6 +36,7 @@ class Wide:
         self.usable = True
 
     def compare(self, got: np.ndarray) -> accuracy.Compared | None:
+        """Compare all elements; None if the product cannot be used."""
         if not self.usable or self.device.free_bytes() < self.memory_bytes():
             return None
         found = self._compare(got)

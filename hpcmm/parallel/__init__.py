@@ -34,6 +34,7 @@ ALGORITHMS = {
 
 
 def missing() -> str:
+    """Return why no rank can be started here; empty if mpi4py is installed."""
     return "" if find_spec("mpi4py") else "mpi4py is not installed"
 
 

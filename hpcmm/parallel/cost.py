@@ -15,6 +15,8 @@ from hpcmm.parallel.schedules import block_row
 
 @dataclass(frozen=True)
 class Line:
+    """Seconds as a function of an amount: ``latency + amount * per_unit``, and 0 for nothing."""
+
     latency: float
     per_unit: float
 
@@ -44,6 +46,8 @@ def fit(amounts: Sequence[float], seconds: Sequence[float], most: float = math.i
 
 @dataclass(frozen=True)
 class Machine:
+    """The lines of one rank while all ranks do the same work."""
+
     local: Line  # over the floating-point operations of a local product, or the elements of a local reduction
     exchange: Line = Line(0.0, 0.0)  # over the bytes received from one other rank while as many are sent
     # By phase of the textbook algorithm, over the bytes that ``moved`` returns

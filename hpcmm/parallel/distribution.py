@@ -165,5 +165,6 @@ class OnDevices(Distribution):
         return {"kernel": seconds, "total": seconds}
 
     def kernel(self, run: Run, cold: bool) -> float:
+        """Run all rounds; return the seconds of one."""
         self.restore()
         return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds

@@ -156,6 +156,7 @@ OWN_FORMS = {TEXTBOOK: _textbook, "resident": _gathers, "summa": _panels}
 
 
 def simulate(name: str, shape: Sequence[int], itemsize: int, ranks: int, on: Platform) -> float:
+    """Play the schedule of an algorithm on all ranks; return the seconds of the slowest."""
     if missing():
         raise HpcmmError(missing())
     asked = json.dumps({"name": name, "shape": shape, "itemsize": itemsize, "ranks": ranks, "on": asdict(on)})

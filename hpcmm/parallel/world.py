@@ -46,7 +46,7 @@ def node() -> str:
 
 
 def local_rank(comm: MPI.Comm, devices: Sequence[str] = ()) -> int:
-    """Return the index of this rank among the ranks of its node that see the same devices."""
+    """Return the index of this rank among the ranks of its node that see the same devices: 0 if each sees its own."""
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     seen = node.allgather(tuple(devices))
     rank = seen[: node.rank].count(tuple(devices))

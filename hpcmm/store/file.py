@@ -157,6 +157,7 @@ def fingerprints(path: Path) -> dict[str, bool]:
 
 
 def source(path: Path) -> str:
+    """Return the digest of what a file was made from; empty if it has none or cannot be read."""
     try:
         return _parsed(path, lambda file: str(file.attrs.get(SOURCE, "")))
     except StoreError:
@@ -164,6 +165,7 @@ def source(path: Path) -> str:
 
 
 def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file of any kind; empty if it cannot be read."""
     try:
         with files.opened(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

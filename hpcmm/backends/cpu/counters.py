@@ -43,6 +43,7 @@ def counted(run: Callable[[], Any], events: Mapping[str, tuple[int, int]] = EVEN
 
 
 def why_unreadable() -> str:
+    """Return why events cannot be counted here; empty if they can."""
     try:
         counted(lambda: None)
     except DeviceError as error:

@@ -156,7 +156,10 @@ class Unable(Exception):
 def program_of(
     task: Task, columns: int, inputs: Mapping[str, np.ndarray], part: Task
 ) -> tuple[str, list[bytes], np.ndarray]:
-    """Return a program that calls a kernel once, what its arrays contain, and an array as its result."""
+    """Return a program that calls a kernel once, what its arrays contain, and an array as its result.
+
+    The arrays have the inputs of the last ``part`` of a task, and nothing before it.
+    """
     arrays: dict[str, np.ndarray] = {}
     contents: dict[str, bytes] = {}
     unused: dict[str, int] = {}  # bytes before them

@@ -143,7 +143,7 @@ class Transposition(Descriptors):
 
 
 def can_transpose(a: cupy.ndarray, b: cupy.ndarray, c: cupy.ndarray) -> bool:
-    """Return whether cuBLAS multiplies int8 matrices if B has been transposed."""
+    """Return whether cuBLAS multiplies int8 matrices if B has been transposed; its documentation has the conditions."""
     k, n = b.shape
     steps = (array.strides[0] // array.itemsize for array in (a, c))
     return k > 0 and all(each % 4 == 0 for each in (n, k, *steps, a.data.ptr, c.data.ptr))

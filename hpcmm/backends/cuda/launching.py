@@ -165,7 +165,10 @@ def overlapping(kernel, launch: Launch, arguments: tuple) -> Callable[[], None]:
 
 @untimed
 def resources(task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
-    """Return ``RESOURCES`` of a prepared task on its device; empty for a library and a Python function."""
+    """Return ``RESOURCES`` of a prepared task on its device; empty for a library and a Python function.
+
+    Of several functions, they are of the first launch of the one that is named as the kernels of the operation.
+    """
     if not task.variant.compiled:
         return {}
     workspace = {name: each.placeholder for name, each in task.workspace.items()}

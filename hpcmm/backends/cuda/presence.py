@@ -53,6 +53,7 @@ def uuids() -> list[str]:
 
 
 def missing() -> str:
+    """Return why CUDA variants cannot run on this machine; empty if they can."""
     if count() == 0:
         return "no GPU on the machine that made the plan"
     if importlib.util.find_spec("cupy") is None:

@@ -53,6 +53,7 @@ class Connections:
         self.times: dict[str, dict[str, Any]] = {}
 
     def missing(self, name: str) -> str:
+        """Return why a transport does not work between these ranks; empty if it works."""
         if name not in self.reasons:
             try:
                 self.opened[name], self.reasons[name] = self._open(name), ""
@@ -75,7 +76,10 @@ class Connections:
         return transport
 
     def of(self, algorithm: Algorithm) -> tuple[Transport | None, str]:
-        """Return the transport of an algorithm: its own if it is fixed, that of the config, or the first that works."""
+        """Return the transport of an algorithm: its own if it is fixed, that of the config, or the first that works.
+
+        Also return why those tried before it do not work. Every rank raises TransportError if none works.
+        """
         if algorithm.transport is None:
             return None, ""
         names = [kind.name for kind in candidates(self.backend)]
@@ -143,7 +147,10 @@ def trial(transport: Transport) -> None:
 
 
 def exchange_times(transport: Transport) -> dict[str, Any]:
-    """Time exchanges of several sizes, from each rank to the next, on all ranks at once."""
+    """Time exchanges of several sizes, from each rank to the next, on all ranks at once.
+
+    Return the median over repetitions of the seconds of the slowest rank, for each size in bytes.
+    """
     comm, backend = transport.comm, transport.backend
     found: dict[str, Any] = {"transport": transport.name, "bytes": [], "seconds": []}
     if comm.size == 1:
