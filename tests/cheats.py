@@ -100,9 +100,9 @@ REPEATED = {  # pieces that are too long for the file
     "errors without an end": "".join(f"#define W{i + 1} {f'W{i} ' * 8}\n" for i in range(5)).replace("W0", WARNING)
     + "W5\n#error e",
     "memory of the compiler": "".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(20)).replace(
-        "A0 ", "0, "
+        "A0 ", f'"{1000 * "x"}" '
     )
-    + "int all[] = {A20};",
+    + "char all[] = A20;",
 }
 
 

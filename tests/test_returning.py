@@ -147,9 +147,12 @@ def test_the_source_of_a_function_has_what_it_uses():
     np.testing.assert_allclose(names["product"](a, b), a @ b)
 
 
-def test_a_file_that_is_no_kernel_fails_with_its_reason():
-    found = hpcmm.bench("none.txt")
+def test_a_file_that_is_no_kernel_fails_with_its_reason(tmp_path):
+    (tmp_path / "text.txt").touch()
+    found = hpcmm.bench(tmp_path / "text.txt")
     assert not found.passed and "not a kernel file" in repr(found)
+    with pytest.raises(HpcmmError, match=r"none.txt: No such file"):
+        hpcmm.bench("none.txt")
     with pytest.raises(HpcmmError, match="--sizes"):
         hpcmm.bench(product, sizes=["many"])
 
