@@ -253,7 +253,10 @@ def critical(share: float, freedom: float) -> float:
 
 def criticals(share: float, freedoms: Iterable[float]) -> np.ndarray:
     """Return ``critical`` of each; degrees of freedom are rounded down to a tenth."""
-    return np.array([critical(share, math.floor(10 * each) / 10 if each < 1e6 else math.inf) for each in freedoms])
+    freedoms = np.asarray(freedoms, float)
+    tenths = np.where(freedoms < 1e6, np.floor(10 * np.minimum(freedoms, 1e6)) / 10, np.inf)
+    distinct, which = np.unique(tenths, return_inverse=True)
+    return np.array([critical(share, each) for each in distinct.tolist()])[which]
 
 
 def _beta_share(a: float, b: float, x: float) -> float:

@@ -395,7 +395,7 @@ def points(frame: pd.DataFrame) -> pd.DataFrame:
 
 def on_accelerator(frame: pd.DataFrame) -> pd.Series:
     """Return whether each row was measured on an accelerator."""
-    return frame["device"].map(lambda name: DEVICES[name].accelerator).astype(bool)
+    return frame["device"].map({name: each.accelerator for name, each in DEVICES.items()}).astype(bool)
 
 
 def is_own(frame: pd.DataFrame) -> pd.Series:

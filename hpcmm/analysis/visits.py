@@ -5,6 +5,7 @@ of its repetitions, as a logarithm. ``noise`` has the statistics.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -93,10 +94,10 @@ def counted(texts: pd.Series) -> str:
     >>> counted(pd.Series(["a", "b", "a"])), counted(pd.Series(["a", "a"]))
     ('a (2 of 3 visits); b (1 of 3 visits)', 'a')
     """
-    counts = texts.value_counts()
+    counts = Counter(texts).most_common()
     if len(counts) == 1:
-        return str(counts.index[0])
-    return "; ".join(f"{text} ({count} of {len(texts)} visits)" for text, count in counts.items())
+        return str(counts[0][0])
+    return "; ".join(f"{text} ({count} of {len(texts)} visits)" for text, count in counts)
 
 
 def gathered(groups: np.ndarray, logs: np.ndarray, length: int) -> pd.DataFrame:
@@ -280,10 +281,9 @@ def _interval(frame: pd.DataFrame, found: pd.DataFrame, value: str, ends: str, s
 
 def _partners(frame: pd.DataFrame, problem: np.ndarray, beside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Number the contenders of each problem in a run; return their numbers, and that of the baseline beside each."""
-    numbers, _ = pd.factorize(
-        pd.Series(list(zip(problem, frame["contender"], frame["contender_algorithm"], strict=True)))
-    )
+    numbers = frame.groupby([problem, "contender", "contender_algorithm"], sort=False).ngroup().to_numpy()
     points = frame.groupby(["run", "sweep", "variant", "algorithm", "tile", "pinned"], dropna=False).ngroup()
-    keys = list(zip(points, problem, strict=True))
-    of_point = {keys[i]: numbers[i] for i in np.flatnonzero(beside)}
-    return numbers, np.array([of_point.get(key, -1) for key in keys], int)
+    keys = points.to_numpy() * (problem.max(initial=0) + 1) + problem
+    of_point = pd.Series(numbers[beside], index=keys[beside])
+    of_point = of_point[~of_point.index.duplicated(keep="last")]
+    return numbers, of_point.reindex(keys, fill_value=-1).to_numpy(int)
