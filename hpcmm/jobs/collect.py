@@ -106,7 +106,7 @@ def why_it_ended(results: Path, job: str, name: str = "") -> str:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         said = f"the last line of its log, {log}, is: {printable(last)}" if last else f"its log, {log}, is empty"
         return f"its job ended without an error message; {said}"
-    return errors[0].removeprefix("hpcmm: error: ").removeprefix(f"{name}: ")
+    return errors[0].removeprefix("hpcmm: error: ").removeprefix(f"{name}: ").removesuffix(":")  # of a list
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The answer of a timings file in a few lines of text, and its points as a table."""
 
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 
 import pandas as pd
@@ -101,7 +102,8 @@ def _counts(summary: Summary) -> str:
 def _reasons(counts: pd.Series) -> str:
     others = len(counts) - 1
     more = f" ({others} more reason{'s' if others > 1 else ''})" if others else ""
-    return printable(str(counts.index[0])).removeprefix("not measured: ") + more
+    reason = printable(str(counts.index[0])).removeprefix("not measured: ")
+    return textwrap.shorten(reason, 200, placeholder=" ...") + more  # not a compiler's whole message
 
 
 OTHERS = {each.kind: each for each in chapters.TABLES if each.kind != "activities"}
