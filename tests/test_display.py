@@ -78,7 +78,7 @@ def test_a_terminal_has_one_live_line_and_a_line_a_finished_sweep(terminal):
     lines = texts(terminal())
     lasting = [line for line in lines if "━" not in line]
     assert lasting == [LINES[0], "size: 4 points in 2 s, 1 FAIL"]
-    assert any("0/5  size  about 2 min left to measure" in line for line in lines)
+    assert any("0/5  about 2 min left to measure  size" in line for line in lines)
     assert any("5/5  writing the report" in line for line in lines)
 
 

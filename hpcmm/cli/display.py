@@ -95,7 +95,7 @@ class Terminal(Lines):
 
     def point(self, done: int, total: int, sweep: str, left: str) -> None:
         text = (
-            f"{done}/{total}  {sweep}  about {left} left to measure"
+            f"{done}/{total}  about {left} left to measure  {sweep}"
             if done < total
             else f"{done}/{total}  writing the report"
         )
