@@ -39,7 +39,7 @@ def about(sentences, *words):
 def test_a_ladder_whose_steps_are_all_faster():
     rows = [timed(product(v, tile=8), t) for v, t in (("naive", 4.0), ("tiled_padded", 3.0), ("tiled_unrolled", 2.0))]
     assert about(seen(*rows), "steps") == (
-        "On the GPU at 64, tiled_unrolled 8 is 2.00× naive 8, in 2 steps of which 2 are significantly faster. "
+        "On the GPU at 64, tiled_unrolled 8 is 2.00× naive 8, in 2 steps, 2 of them significantly faster. "
         "The largest: tiled_unrolled 8 1.50×, tiled_padded 8 1.33×."
     )
 
@@ -56,7 +56,7 @@ def test_a_branch_is_no_step_of_the_climb():
     ]
     text = about(seen(*rows), "steps")
     assert text == (
-        "On the GPU at 64, register_1d is 4.00× naive 8, in 2 steps of which 1 are significantly faster. "
+        "On the GPU at 64, register_1d is 4.00× naive 8, in 2 steps, 1 of them significantly faster. "
         "The largest: register_1d 3.00×, tiled_padded 8 1.33×."
     )
 

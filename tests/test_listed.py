@@ -202,7 +202,7 @@ WRONG_CHAINS = {
     "kernel": (
         "__syncthreads();\n    for (int step = 128",
         "for (int step = 128",
-        "parts alone, too",
+        "parts alone is wrong, too",
         "FAIL 1 float32",
     ),
     "its own length": ("sum += sums[i]", "sum = sums[i]", "on [1] x [128]", "FAIL 65536 float32"),

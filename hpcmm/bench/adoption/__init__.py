@@ -309,7 +309,7 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
 
 @functools.cache
 def in_order(path: Path) -> Adopted | None:
-    """Return a file with the head of several kernels that the host launches in order; None if no trial is right."""
+    """Return a file with the head of several kernels that the host launches in order; None if the head is unsure."""
     source, _ = parsed(path)
     found, text = sequences.chain_of(source), decoded(path)
 
@@ -321,7 +321,9 @@ def in_order(path: Path) -> Adopted | None:
     with contextlib.suppress(sequences.Unclear, HpcmmError):
         head, right = sequences.adopted(source, found, path, write)
         wrong = [] if right else [name for name in found.names if not right_alone(path, text, source, name)]
-        said = f"{' and '.join(wrong)} alone, too" if wrong else "each alone is right, but not with these sizes"
+        said = "each alone is right, but not with these sizes"
+        if wrong:
+            said = f"{' and '.join(wrong)} alone {'are' if wrong[1:] else 'is'} wrong, too"
         notes = () if right else (f"no trial was right: {said}",)
         return Adopted(path, head, text, GPU.suffix, notes, found.names)
     return None

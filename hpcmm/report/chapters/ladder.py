@@ -281,7 +281,7 @@ def order(rows: Sequence[Row]) -> str:
     row = fastest[chain[-1]]
     gain = formats.times(fastest[chain[0]]["seconds"] / row["seconds"])
     text = f"On the {formats.device(row['device'])} at {formats.size(row)}, {chain[-1]} is {gain} {chain[0]}, in "
-    text += f"{len(climbed)} steps of which {faster} are significantly faster. The largest: "
+    text += f"{len(climbed)} steps, {faster} of them significantly faster. The largest: "
     return text + ", ".join(f"{step['label']} {formats.times(ratio.value)}" for step, ratio in largest) + "."
 
 
