@@ -900,7 +900,7 @@ VERDICTS = {  # the text, and what the verdict says
         STYLES.sum.replace("h = 64", "h = 32"),
         "no trial was right: a wrong result of sum",
         "FAIL",
-        "of 128 elements that are 1, it adds 64",
+        "the sum of 128 ones is 64",
     ),
     "instances, and a launcher of the same name": (
         INSTANCES,

@@ -50,7 +50,7 @@ def of_vector(task: Task, run: Run) -> str:
     if not right(taken):
         total = added(taken)
         known = total is not None and np.isfinite(total) and total != taken
-        return f"of {taken} elements that are 1, it adds {float(total):g}" if known else ""
+        return f"the sum of {taken} ones is {float(total):g}" if known else ""
     if right(taken - 1):
         longer = tried(task, (2 * taken,), run)
         if longer.right or longer.result is None:
