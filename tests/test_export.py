@@ -97,6 +97,14 @@ def test_prometheus_reads_its_format(path, capsys):
     assert when == {datetime.fromisoformat(UTC).timestamp()}
 
 
+def test_without_a_file_the_results_of_this_folder_are_exported(path, tmp_path, monkeypatch, capsys):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "timings.h5").write_bytes(path.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert main(["export"]) == 0
+    assert capsys.readouterr().out == exported(path, "json", capsys)
+
+
 def test_a_file_is_replaced_whole(path, tmp_path, capsys):
     target = tmp_path / "hpcmm.prom"
     assert main(["export", str(path), "--format", "prometheus", "--output", str(target)]) == 0

@@ -155,7 +155,10 @@ def test_without_controls_nothing_changes(tmp_path, capsys):
 def test_files_without_a_history_are_refused(tmp_path, capsys):
     path = night(tmp_path, 1, 1)
     assert main(["history", str(path)]) == 1
-    assert "a history needs two or more files" in capsys.readouterr().err
-    other = timings.write(tmp_path / "x.h5", {"other": [timed(np.random.default_rng(), product(n=9), 1, 1)]})
-    assert main(["history", str(path), str(other)]) == 1
+    assert "a history needs two or more timings files" in capsys.readouterr().err
+    (tmp_path / "run" / "results").mkdir(parents=True)
+    timings.write(
+        tmp_path / "run" / "results" / "timings.h5", {"other": [timed(np.random.default_rng(), product(n=9), 1, 1)]}
+    )
+    assert main(["history", str(path), str(tmp_path / "run")]) == 1  # a folder of a run stands for its file
     assert "no point is in two of these files" in capsys.readouterr().err

@@ -120,9 +120,7 @@ def text(results: Path) -> str:
     if len(shown) < len(states):
         lines.append(f"and {complete} done, {len(states) - len(shown) - complete} waiting")
     if planned.unmeasured:
-        lines.append(
-            f"not measured: {len(planned.rows_unmeasured())} variants of sweeps; python -m hpcmm plan shows the reasons"
-        )
+        lines.append(f"not measured: {len(planned.rows_unmeasured())} variants of sweeps; hpcmm plan shows the reasons")
     if complete == len(states):
         page = results / PAGE
         current = is_done(planned, results)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 
 from hpcmm import store
+from hpcmm.cli.arguments import or_default
 
 
 def run(arguments: argparse.Namespace) -> int:
     from hpcmm.report import export  # pandas takes a while to import
 
-    text = export.export(store.read(arguments.timings), arguments.format)
+    timings, _ = or_default(arguments.timings)
+    text = export.export(store.read(timings), arguments.format)
     if arguments.output is None:
         print(text, end="")
         return 0

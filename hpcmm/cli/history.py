@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 from hpcmm import store
+from hpcmm.cli.arguments import timings_file
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -13,12 +15,10 @@ def run(arguments: argparse.Namespace) -> int:
     from hpcmm.report import history as shown
     from hpcmm.report import markup
 
-    paths = [file for path in arguments.timings for file in (sorted(path.glob("*.h5")) if path.is_dir() else [path])]
-    paths = list(dict.fromkeys(paths))
+    paths = list(dict.fromkeys(file for path in arguments.timings for file in files_of(path)))
     if len(paths) < 2:
-        raise history.HistoryError(
-            f"{', '.join(map(str, arguments.timings))}: a history needs two or more files (*.h5)"
-        )
+        given = ", ".join(map(str, arguments.timings))
+        raise history.HistoryError(f"{given}: a history needs two or more timings files, or folders of runs")
     found = history.history({str(path): store.read(path) for path in paths}, arguments.of)
     if arguments.html:
         shown.build(found, arguments.html)
@@ -33,3 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html:
         print(arguments.html)
     return 0
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the timings files of a folder (``*.h5``), that of the run in it, or the file itself."""
+    return (sorted(path.glob("*.h5")) if path.is_dir() else []) or [timings_file(str(path))]
