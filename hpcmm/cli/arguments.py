@@ -48,7 +48,9 @@ def corrected(message: str, known: str) -> str:
         allowed = choices(match[1], re.findall(r"[\w-]+", match[2]))
         return f"{message[: match.start()]}{match[1]!r} is not allowed; allowed: {allowed}"
     if match := re.search(r"invalid (\w+) value: (.*)$", message):
-        allowed = {"int": "an integer", "natural": "an integer of at least 0"}.get(match[1], "a number")
+        allowed = {"int": "an integer", "natural": "an integer of at least 0", "ranks": "integers, such as 8,16"}.get(
+            match[1], "a number"
+        )
         return f"{message[: match.start()]}{match[2]} is not allowed; allowed: {allowed}"
     if match := re.match(r"argument (.*): expected (?:one|at least one) argument$", message):
         return f"{match[1]}: the value is missing"
