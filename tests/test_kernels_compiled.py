@@ -273,6 +273,7 @@ def test_every_tile_fits(rung, choice):
 def test_a_kernel_of_a_user_has_the_names_of_headers_of_c():
     names, types = [*calls.TABLES["limits"], *calls.TABLES["math"]], calls.TABLES["integers"]
     uses = [f"x[{i}] = {name};" for i, name in enumerate(names)] + [f"{each} of_{each} = 0;" for each in types]
+    uses += ["std::size_t many = 0;", "std::uint32_t some = 0;"]
     kernel = f'extern "C" __global__ void f(double *x)\n{{\n{" ".join(uses)}\n}}'
     options = ["--gpu-architecture=sm_80", "-DREAL=float", "-DACCUMULATOR=float"]
     for lines, works in ((calls.first_lines(kernel, {}, accelerator=True), True), ([], False)):

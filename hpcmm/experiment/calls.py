@@ -291,6 +291,8 @@ def first_lines(text: str, head: Mapping[str, Any], accelerator: bool) -> list[s
         real += [f"#define hip{a}{b}_{c} {a.lower()}{b}.{c}" for a, b, c in of_hip]
         missing = {name: f"typedef {of_c} {name};" for name, of_c in TABLES["integers"].items()}
         missing |= {name: f"#define {name} {value}" for name, value in TABLES["math"].items()}
+        of_std = dict.fromkeys(re.findall(rf"\bstd::(size_t|{'|'.join(TABLES['integers'])})\b", text))
+        missing |= {f"std::{name}": f"namespace std {{ using ::{name}; }}" for name in of_std}
         if used := [line for name, line in missing.items() if uses(text, name)]:
             real += ["#ifdef __CUDACC_RTC__", *used, "#endif"]  # NVRTC has no headers of C
         if re.search(r"\bwarpSize\s*=[^=]", text):  # a name of CUDA that the file defines again
