@@ -222,7 +222,8 @@ class Tabled(OverC):
         return {**of_type(task), **defines, **{name: number(expression, names) for name, expression in of_task}}
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
-        return copied_rows(task, self.record["line"]) if self._copies(self.chosen(task)) else {}
+        copies = copied_rows(task, self.record["line"]) if "line" in self.record else {}
+        return copies if copies and self._copies(self.chosen(task)) else {}
 
     def _copies(self, tile: Tile) -> bool:
         """Return whether a launch before the product copies rows that are not aligned."""
