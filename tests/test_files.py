@@ -124,7 +124,7 @@ def test_a_lock_that_fails_names_its_file(tmp_path, monkeypatch):
     assert error.value.filename == str(records.FOLDER / ".lock")
 
 
-@pytest.mark.parametrize("command", [["bench", "my.cu"], ["report", "my.h5"]])
+@pytest.mark.parametrize("command", [["bench", "my.cu"], ["bench", "my.py"], ["report", "my.h5"]])
 def test_a_command_ends_at_once(tmp_path, command):
     os.mkfifo(tmp_path / command[1])
     run = [sys.executable, "-m", "hpcmm", *command]

@@ -106,7 +106,7 @@ def embedded(path: Path) -> str:
     That is how CuPy's RawKernel and RawModule, PyCUDA and NVRTC take their kernels.
     """
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
+        tree = ast.parse(files.text_of(path, errors="replace"))
     except (SyntaxError, ValueError):
         return ""
     names = [each.name.lower() for each in tree.body if isinstance(each, ast.FunctionDef)]
@@ -122,7 +122,7 @@ def embedded(path: Path) -> str:
 def unlaunched(path: Path) -> str:
     """Return what a Python file lacks that has kernels of Triton only; empty if it has other functions."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = files.text_of(path, errors="replace")
         functions = [each for each in ast.parse(text).body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
     except (OSError, SyntaxError, ValueError):
         return ""
@@ -138,7 +138,7 @@ def decoded(path: Path) -> str:
     if path.suffix == heads.PYTHON:
         return embedded(path)
     try:
-        content = path.read_bytes()
+        content = files.bytes_of(path)
     except OSError as error:
         raise NotAdopted(f"{path}: {error.strerror}") from error
     try:
