@@ -24,7 +24,7 @@ from hpcmm.experiment.fingerprint import digest, of_point, of_profile
 from hpcmm.model import TEXTBOOK, Variant, contender_name
 from hpcmm.model.devices import ANY, DEVICES, Machine
 from hpcmm.model.measurement import Batch, Job, Measuring, Point
-from hpcmm.operations import OPERATIONS, task_of
+from hpcmm.operations import OPERATIONS, tables, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.preflight import GIB, largest_need
@@ -146,6 +146,7 @@ class Plan:
     def edited(self, batches: Sequence[Batch], since: float) -> dict[str, list[Path]]:
         """Return the batches whose fingerprints have changed, with the sources edited ``since`` a time, last first."""
         sources = [path for path in fingerprint.PACKAGE.rglob("*") if path.suffix != ".pyc"]
+        sources += tables.of_user("").parent.glob("*.yaml")
         own = [Path(kernels.file_of(name)[0]) for name in extensions.named(self.config)]
         sources += [*own, *(header for path in own if path.suffix in SOURCES for header in kernels.headers(path))]
         times = {path: path.stat().st_ctime for path in sources if path.is_file()}
