@@ -88,7 +88,7 @@ def test_every_command_has_help(capsys):
         assert ("; 3: " in text) is (name in ("bench", "compare", "check", "grade"))
 
 
-@pytest.mark.parametrize("arguments", [(), ("measure",), ("plan", "--colour"), ("merge", "a.h5"), ("export",)])
+@pytest.mark.parametrize("arguments", [(), ("measure",), ("plan", "--colour"), ("merge", "a.h5"), ("compare",)])
 def test_wrong_arguments_give_status_2_and_one_line_and_none_the_help(command, arguments):
     done = command(*arguments)
     assert done.returncode == 2 and not done.stdout
