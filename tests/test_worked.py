@@ -115,6 +115,8 @@ def test_a_compute_capability_has_one_entry():
         ("--threads 256 --registers 11 --like 1.0", "2 blocks per SM, limited by registers"),  # 10 registers: 3 blocks
         ("--threads 256 --registers 10 --like 1.0", "3 blocks per SM, limited by threads and registers"),
         ("--threads 64 --shared 116000", "1 block per SM, limited by shared memory"),
+        ("--threads 256 --registers 33 --like 9", "6 blocks per SM, limited by registers: 1536 threads"),
+        ("--threads 256 --registers 33 --like sm_90a", "6 blocks per SM, limited by registers: 1536 threads"),
     ],
 )
 def test_occupancy_names_the_limit(capsys, arguments, shown):

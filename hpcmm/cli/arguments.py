@@ -82,7 +82,11 @@ def positive(text: str) -> int:
 
 
 def shape(text: str) -> tuple[int, ...]:
-    return tuple(positive(each) for each in text.split("x"))
+    try:
+        return tuple(positive(each) for each in re.split("[xX×]", text))
+    except argparse.ArgumentTypeError:
+        allowed = "integers of at least 1 with x between them, such as 512x4096x1000"
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}") from None
 
 
 def timings_file(text: str) -> Path:

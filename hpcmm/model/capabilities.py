@@ -4,6 +4,7 @@ Source: tables "Technical Specifications per Compute Capability" of the CUDA C++
 6.5; 2.x: to 8.0), and the allocation units of the CUDA occupancy calculator.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -56,8 +57,9 @@ CAPABILITIES = tuple(Capability(**record) for record in beside(__file__))
 
 def capability(name: str) -> Capability:
     """Return the limits of a compute capability such as ``"9.0"``."""
+    written = re.sub(r"^(?:sm|compute)_(\d+)(\d)a?$", r"\1.\2", name)  # as compilers do
     for each in CAPABILITIES:
-        if name in each.names.split():
+        if {written, f"{written}.0"} & {*each.names.split()}:
             return each
     allowed = sorted((name for each in CAPABILITIES for name in each.names.split()), key=float)
     raise HpcmmError(f"compute capability {name} is not in the table; allowed: {', '.join(allowed)}")
