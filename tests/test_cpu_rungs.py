@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.metadata
+import itertools
 import os
 import re
 import subprocess
@@ -165,6 +166,25 @@ def test_packed_has_the_same_bits_for_any_number_of_threads(path, dtype, monkeyp
             run("packed", dtype, [a, b, result], shape, 1.7, 0.3, threads)
             results.add(result.tobytes())
         assert len(results) == 1, shape
+
+
+@pytest.mark.parametrize("dtype", PLAIN)
+@pytest.mark.parametrize("path", PATHS)
+def test_few_columns_of_packed_have_the_bits_of_more(path, dtype, monkeypatch):
+    """Ranks of ``ring`` and ``summa`` may have fewer columns than C, and the bits must not tell how many."""
+    take(path, "packed", dtype, monkeypatch)
+    rng = np.random.default_rng(5)
+    for (m, k), beta in itertools.product(
+        [(1, 5), (37, 100), (16, 2 * constant("KC", dtype) + 3), (515, 7)], (0.0, 0.5)
+    ):
+        a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in ((m, k), (k, 6), (m, 6)))
+        whole = c.copy()
+        run("packed", dtype, [a, b, whole], (m, 6, k), 1.5, beta, 1)
+        for n, threads in itertools.product((1, 2, 3, 4), (1, 3)):
+            found = c.copy()
+            run("packed", dtype, [a, b, found], (m, n, k), 1.5, beta, threads)
+            assert found[:, :n].tobytes() == whole[:, :n].tobytes(), (m, n, k, beta, threads)
+            assert np.array_equal(found[:, n:], c[:, n:])
 
 
 @pytest.mark.parametrize("name", WITH_PATHS)

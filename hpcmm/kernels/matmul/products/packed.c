@@ -4,7 +4,8 @@
    two vectors of B and MR numbers of A for 2 MR vector multiply-adds, so multiply-add throughput is the
    bottleneck, not the loads. A and B are packed in the order of use: KC terms at a time, MC rows of
    A in the outer cache and NC columns of B in L2. C is read and written once for every KC terms.
-   Tiles of fewer rows and of one vector are at the ends of C. Small inputs are read in place.
+   Tiles of fewer rows and of one vector are at the ends of C. Small inputs are read in place. With up
+   to NARROW columns, vectors are along the rows of C, and A is transposed in registers.
    Each thread has its own block of C and its own copies: reading an input twice takes less time than
    the barriers that a shared copy would need.
    Why it is faster: the openmp rung loads or stores three times for each multiply-add and streams all
@@ -41,6 +42,9 @@ enum {
     APART = 16,                 /* steps between prefetches of rows of C; all at once would delay the loads */
     THREADED = 1 << 20,         /* fewer multiply-adds take less time than threads take to wake up */
     NEAR = 1024 / sizeof(REAL), /* longest rows that are read in place; longer ones compete for sets of L1 */
+    NARROW = 4,                 /* columns of C, at most; a tile would use as many lanes of its vectors */
+    LANES = 16 / sizeof(REAL),  /* rows of C in a vector then */
+    TALL = 16,                  /* rows of C at the same time then */
 };
 
 /* Each thread's copies; thread-local storage is allocated in the first call and freed with the thread. */
@@ -153,10 +157,102 @@ INLINE void product(int mr, int nr, tile_function *tile, int m, int n, int k, RE
     }
 }
 
+typedef float vector_float __attribute__((vector_size(16)));
+typedef double vector_double __attribute__((vector_size(16)));
+#define JOINED(x, y) x##y
+#define JOIN(x, y) JOINED(x, y)
+typedef JOIN(vector_, REAL) row_vector;
+typedef row_vector row_anywhere __attribute__((aligned(sizeof(REAL))));
+
+#ifdef __clang__
+#define MIXED(a, b, mask, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define MIXED(a, b, mask, ...) __builtin_shuffle(a, b, (mask){__VA_ARGS__})
+#endif
+typedef int mask_float __attribute__((vector_size(16)));
+typedef long long mask_double __attribute__((vector_size(16)));
+
+INLINE void transpose_float(vector_float *v)
+{
+    const vector_float a = MIXED(v[0], v[1], mask_float, 0, 4, 1, 5), b = MIXED(v[0], v[1], mask_float, 2, 6, 3, 7);
+    const vector_float c = MIXED(v[2], v[3], mask_float, 0, 4, 1, 5), d = MIXED(v[2], v[3], mask_float, 2, 6, 3, 7);
+    v[0] = MIXED(a, c, mask_float, 0, 1, 4, 5), v[1] = MIXED(a, c, mask_float, 2, 3, 6, 7);
+    v[2] = MIXED(b, d, mask_float, 0, 1, 4, 5), v[3] = MIXED(b, d, mask_float, 2, 3, 6, 7);
+}
+
+INLINE void transpose_double(vector_double *v)
+{
+    const vector_double first = MIXED(v[0], v[1], mask_double, 0, 2);
+    v[1] = MIXED(v[0], v[1], mask_double, 1, 3), v[0] = first;
+}
+
+/* TALL rows of C with n columns, of which `rows` are stored. The order of each sum is that of a tile. */
+INLINE void tall(int n, int rows, int k, const REAL *const *a, const REAL *b, REAL alpha, REAL beta, REAL *C, int ldc)
+{
+    row_vector sum[TALL / LANES][NARROW] = {0};
+    REAL sums[TALL][NARROW];
+    int p = 0;
+    for (; p + LANES <= k; p += LANES)
+        for (int g = 0; g < TALL / LANES; ++g) {
+            row_vector terms[LANES];
+            for (int l = 0; l < LANES; ++l)
+                terms[l] = *(const row_anywhere *)(a[g * LANES + l] + p);
+            JOIN(transpose_, REAL)(terms);
+            for (int l = 0; l < LANES; ++l)
+                for (int j = 0; j < n; ++j)
+                    sum[g][j] += terms[l] * b[(p + l) * NARROW + j];
+        }
+    for (; p < k; ++p)
+        for (int g = 0; g < TALL / LANES; ++g)
+            for (int j = 0; j < n; ++j) {
+                row_vector term;
+                for (int l = 0; l < LANES; ++l)
+                    term[l] = a[g * LANES + l][p];
+                sum[g][j] += term * b[p * NARROW + j];
+            }
+    for (int g = 0; g < TALL / LANES; ++g)
+        for (int j = 0; j < n; ++j) {
+            sum[g][j] *= alpha;
+            for (int l = 0; l < LANES; ++l)
+                sums[g * LANES + l][j] = sum[g][j][l];
+        }
+    __asm__ volatile("" ::: "memory"); /* else the product with alpha may be part of the addition below */
+    update(rows, n, sums[0], NARROW, beta, C, ldc);
+}
+
+/* One thread's rows of C with at most NARROW columns, in the passes of a product of tiles. */
+INLINE void narrow(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C,
+                   int ldc)
+{
+    const int passes = (k + KC - 1) / KC, kc = passes ? (k + passes - 1) / passes : 1;
+    for (int p0 = 0; p0 < k; p0 += kc) {
+        const int terms = smaller(kc, k - p0);
+        for (int p = 0; p < terms; ++p)
+            for (int j = 0; j < n; ++j)
+                b_copy[p * NARROW + j] = B[(size_t)(p0 + p) * ldb + j];
+        for (int i = 0; i < m; i += TALL) {
+            const REAL *a[TALL];
+            for (int r = 0; r < TALL; ++r)
+                a[r] = A + (size_t)smaller(i + r, m - 1) * lda + p0;
+            const REAL rest = p0 == 0 ? beta : 1;
+            REAL *const c = C + (size_t)i * ldc;
+            const int rows = smaller(TALL, m - i);
+            if (n == 1)
+                tall(1, rows, terms, a, b_copy, alpha, rest, c, ldc);
+            else if (n == 2)
+                tall(2, rows, terms, a, b_copy, alpha, rest, c, ldc);
+            else if (n == 3)
+                tall(3, rows, terms, a, b_copy, alpha, rest, c, ldc);
+            else
+                tall(4, rows, terms, a, b_copy, alpha, rest, c, ldc);
+        }
+    }
+}
+
 struct path {
     const char *name;
     int mr, nr; /* rows and columns of a tile */
-    product_function *product;
+    product_function *product, *narrow;
 };
 
 /* Call a function with a constant height, for the smallest tile that has all rows, and constant `vectors`. */
@@ -231,13 +327,19 @@ struct path {
         product(MR, isa##_nr, isa##_tile, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);                           \
     }                                                                                                              \
                                                                                                                    \
-    static const struct path isa = {#isa, MR, isa##_nr, isa##_product};
+    instructions static void isa##_narrow(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B,  \
+                                          int ldb, REAL beta, REAL *C, int ldc)                                    \
+    {                                                                                                              \
+        narrow(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);                                                      \
+    }                                                                                                              \
+                                                                                                                   \
+    static const struct path isa = {#isa, MR, isa##_nr, isa##_product, isa##_narrow};
 
 #define UNROLL _Pragma("GCC unroll 16")
 
 /* With AVX-512, the 24 sums of 12 rows fit into the 32 registers. More rows need fewer loads per multiply-add. */
 #if defined(__x86_64__)
-DEFINE_PATH(avx512, __attribute__((target("avx512f"))), 64, 12)
+DEFINE_PATH(avx512, __attribute__((target("avx512f,fma"))), 64, 12)
 DEFINE_PATH(avx2, __attribute__((target("avx2,fma"))), 32, 6)
 #endif
 #if defined(__ARM_NEON)
@@ -251,8 +353,6 @@ DEFINE_PATH(portable, , 16, 6)
 #if defined(__aarch64__)
 /* SVE: the length of a vector is known at run time. Such vectors cannot be elements of an array. */
 #define SVE __attribute__((target("+sve")))
-#define JOINED(x, y) x##y
-#define JOIN(x, y) JOINED(x, y)
 #define sve_float svfloat32_t
 #define sve_double svfloat64_t
 #define sve_vector JOIN(sve_, REAL)
@@ -322,7 +422,7 @@ SVE static struct path sve_path(void)
 {
     const size_t bytes = JOIN(sve_lanes_, REAL) * sizeof(REAL);
     const char *name = bytes == 16 ? "sve128" : bytes == 32 ? "sve256" : bytes == 64 ? "sve512" : "sve";
-    return (struct path){name, 8, sve_columns(), sve_product};
+    return (struct path){name, 8, sve_columns(), sve_product, neon_narrow};
 }
 #endif
 
@@ -332,7 +432,7 @@ static struct path choose(void)
 {
     const char *wanted = getenv("HPCMM_SIMD");
 #if defined(__x86_64__)
-    if ((!wanted || !strcmp(wanted, avx512.name)) && __builtin_cpu_supports("avx512f"))
+    if ((!wanted || !strcmp(wanted, avx512.name)) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("fma"))
         return avx512;
     if ((!wanted || !strcmp(wanted, avx2.name)) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return avx2;
@@ -385,6 +485,11 @@ static int blocks_down(int m, int n, int threads, struct path path)
 static void block(int number, int count, struct path path, int m, int n, int k, REAL alpha, const REAL *A, int lda,
                   const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
+    if (n <= NARROW) {
+        const int first = begin(m, TALL, number, count), last = begin(m, TALL, number + 1, count);
+        path.narrow(last - first, n, k, alpha, A + (size_t)first * lda, lda, B, ldb, beta, C + (size_t)first * ldc, ldc);
+        return;
+    }
     const int down = blocks_down(m, n, count, path), across = count / down;
     const int above = number / across, before = number % across;
     const int high = path.mr / 3, wide = path.nr / 2; /* the smallest tile */
@@ -398,8 +503,9 @@ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL 
             REAL beta, REAL *C, int ldc, int threads)
 {
     const struct path path = choose();
+    product_function *const alone = n <= NARROW ? path.narrow : path.product;
     if (threads == 1 || (double)m * n * k < THREADED) {
-        path.product(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+        alone(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
         return;
     }
 #pragma omp parallel num_threads(threads)
