@@ -487,7 +487,8 @@ static void block(int number, int count, struct path path, int m, int n, int k, 
 {
     if (n <= NARROW) {
         const int first = begin(m, TALL, number, count), last = begin(m, TALL, number + 1, count);
-        path.narrow(last - first, n, k, alpha, A + (size_t)first * lda, lda, B, ldb, beta, C + (size_t)first * ldc, ldc);
+        path.narrow(last - first, n, k, alpha, A + (size_t)first * lda, lda, B, ldb, beta, C + (size_t)first * ldc,
+                    ldc);
         return;
     }
     const int down = blocks_down(m, n, count, path), across = count / down;
