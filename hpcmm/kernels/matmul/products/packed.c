@@ -205,7 +205,7 @@ INLINE void tall(int n, int rows, int k, const REAL *const *a, const REAL *b, RE
     for (; p < k; ++p)
         for (int g = 0; g < TALL / LANES; ++g)
             for (int j = 0; j < n; ++j) {
-                row_vector term;
+                row_vector term = {0};
                 for (int l = 0; l < LANES; ++l)
                     term[l] = a[g * LANES + l][p];
                 sum[g][j] += term * b[p * NARROW + j];
