@@ -31,7 +31,7 @@ MARKS = ".mark-symbol path, .mark-rect path, .mark-line path, .mark-text text"
 CLOSED = "details:not([open]) > :not(summary)"
 OPEN_ALL = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
 READY = "!document.querySelector('script') || document.body.dataset.ready"
-# every third view, also those that the choice hides
+# every third view, including hidden ones
 REVEAL = """Promise.all([...document.querySelectorAll('.view')].filter((_, i) => i % 3 === 0).map(unpack)).then(() =>
   document.querySelectorAll('[hidden]').forEach(each => { each.hidden = false; }))"""
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"

@@ -171,7 +171,7 @@ def test_blocks_compute_the_transpose_of_a_c_of_few_rows(build, monkeypatch, til
 
 
 def test_c_goes_through_fewer_boxes_than_a_tile_has(build, monkeypatch):
-    """Three rounds of boxes a tile, in turns with those of the next one."""
+    """Each tile has three rounds of boxes, which alternate with those of the next tile."""
     monkeypatch.setitem(SMALL, "fitted_wgmma", tabled("fitted_wgmma", [208, 128], GROUP_ROWS=2))
     points = [
         ((280, 136, 72), 1.5, 0.5),

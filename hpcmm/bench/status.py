@@ -74,10 +74,11 @@ class BatchState:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Other batches: points visited, in all, seconds left, of which some are ``guessed``: no visit of these has ended.
+    """The other batches: points visited, points in all, and seconds left.
 
-    Of this batch: the ``share`` of its bound that its visit needs, the time of ``later`` visits relative to the first
-    one and of the ``startup`` of each, and the number of ``visited`` batches on its device.
+    ``guessed`` are the seconds of batches of which no visit has ended. Of this batch: the ``share`` of its bound that
+    its visit needs, the time of ``later`` visits relative to the first one and of the ``startup`` of each, and the
+    number of ``visited`` batches on its device.
     """
 
     done: float = 0

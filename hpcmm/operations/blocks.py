@@ -56,7 +56,7 @@ class OverC(Geometry):
 
 @dataclass(frozen=True)
 class Tiled(OverC):
-    """Blocks as the head of a kernel's file describes them: its keys are those of ``head.schema.yaml``."""
+    """Blocks that the head of a kernel's file describes; ``head.schema.yaml`` lists its keys."""
 
     tiles: tuple[int, ...] = (16,)
     rows: int = 0

@@ -295,7 +295,7 @@ def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, p
 
 
 def evaluated(key: str, given: Any, defined: Mapping[str, int]) -> tuple[int, ...] | dict[str, int]:
-    """Return the numbers of a key; raise ValueError for what is no number and no expression over the defined names."""
+    """Return the numbers of a key. Raise ValueError if one is neither a number nor an expression of defined names."""
     if key == "tensor_maps":
         return {name: number(each, defined) for name, each in given.items()}
     several = isinstance(given, list) and key in LISTS

@@ -186,7 +186,7 @@ INLINE void transpose_double(vector_double *v)
     v[1] = MIXED(v[0], v[1], mask_double, 1, 3), v[0] = first;
 }
 
-/* TALL rows of C with n columns, of which `rows` are stored. The order of each sum is that of a tile. */
+/* Compute TALL rows of C with n columns, and store `rows` of them. Terms are added in the same order as in a tile. */
 INLINE void tall(int n, int rows, int k, const REAL *const *a, const REAL *b, REAL alpha, REAL beta, REAL *C, int ldc)
 {
     row_vector sum[TALL / LANES][NARROW] = {0};
