@@ -25,6 +25,7 @@ LATE = "it took longer than"
 IDLE = 5  # times its limit of processor time that a trial may take
 LEAST = (1, 2, 4, 8, 16, 32, 64, 128, 256, 3, 5, 6, 10, 12, 20, 24, 40, 60, 120)  # divisors of sizes to try
 UNUSED = 0x3F  # the bytes around arrays of trials; as a number of any type, neither 0 nor NaN
+REACH = 1 << 16  # of these bytes, so many on either side: each page of a child process costs time
 
 
 def seconds_used() -> float:
@@ -80,10 +81,10 @@ def guarded(function: Callable[[], Any], seconds: float) -> Any:
 
 
 def around(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the unused bytes before and after an array of ``on_device``."""
+    """Return the next unused bytes before and after an array of ``on_device``."""
     memory = array.base
     start = array.ctypes.data - memory.ctypes.data
-    return memory[:start], memory[start + array.nbytes :]
+    return memory[start - REACH : start], memory[start + array.nbytes :][:REACH]
 
 
 def as_argument(value: Any):
