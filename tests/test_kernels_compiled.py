@@ -254,7 +254,7 @@ TILES = {
     [
         pytest.param(rung, *each.values, id=f"{rung}-{each.id}")
         for rung, choices in TILES.items()
-        for each in some(choices, 48)
+        for each in some(choices, 120)
     ],
 )
 def test_every_tile_fits(rung, choice):
