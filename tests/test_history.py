@@ -62,7 +62,7 @@ def steps(found):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["AR(1)", "blocks of all points"])
 def test_states_that_last_for_several_runs_are_no_changes(kind, monkeypatch):
-    monkeypatch.setattr(simulated_runs, "POINTS", 150)
+    monkeypatch.setattr(simulated_runs, "POINTS", 110)
     found = simulated_runs.followed(np.random.default_rng(21), kind, 16, 6, 0.01)
     assert sum(map(bool, found)) <= 3  # the level allows 0.75 on average
 

@@ -881,32 +881,19 @@ def test_an_error_on_one_rank_ends_all_of_them_with_that_error(mpiexec, planned,
     assert len(finished(tmp_path / "raw/size/cpu-r3-1.journal")) == 2
 
 
-OF_RANKS = {  # algorithms by operation, and a variant
-    "matmul": ("serial", [TEXTBOOK, "staged", "resident", "ring", "summa", ALONE]),
-    "sum": ("serial", ["all_reduce"]),
-    "links": ("memcpy", ["pairs_mpi", "all_to_all_mpi_rma", "broadcast_mpi", "reduce_scatter_mpi"]),
-}
-
-
 @pytest.mark.parametrize(
-    ("operation", "variant", "algorithm", "phase"),
+    ("algorithm", "phase"),
     [
-        ("matmul", "serial", TEXTBOOK, "open"),
+        (TEXTBOOK, "open"),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
-            for each in (
-                ("matmul", "serial", "staged", "run"),
-                ("matmul", "serial", ALONE, "verify"),
-                ("matmul", "serial", "ring", "close"),
-                ("sum", "serial", "all_reduce", "run"),
-                ("links", "memcpy", "all_to_all_mpi_rma", "run"),
-            )
+            for each in (("staged", "run"), (ALONE, "verify"), ("ring", "close"))
         ),
     ],
 )
-def test_a_job_ends_if_one_rank_fails_in_any_phase(mpiexec, planned, tmp_path, operation, variant, algorithm, phase):
+def test_a_job_ends_if_one_rank_fails_in_any_phase(mpiexec, planned, tmp_path, algorithm, phase):
     """The other ranks may wait for it, and its process may wait for them at its end."""
-    arguments = planned(variant, 3, operation=operation, algorithms=[algorithm])
+    arguments = planned(ranks=3, algorithms=[algorithm])
     done = mpiexec(3, RANK_FAILS, f"RuntimeError@{phase}", 1, *arguments)
     assert done.returncode != 0
     assert "RuntimeError: rank 1 lost its way" in done.stderr and "Traceback" in done.stderr
@@ -936,11 +923,14 @@ def test_a_job_ends_if_one_rank_fails_on_gpus_cuda(mpiexec, planned, tmp_path, a
 
 
 @pytest.mark.parametrize(
-    "operation", ["sum", *(pytest.param(each, marks=pytest.mark.slow) for each in ("matmul", "links"))]
+    ("operation", "algorithms"),
+    [
+        ("sum", ["all_reduce"]),
+        pytest.param("matmul", [TEXTBOOK, "staged", "resident", "ring", "summa", ALONE], marks=pytest.mark.slow),
+    ],
 )
-def test_a_wrong_result_on_one_rank_fails_its_point_only(mpiexec, planned, tmp_path, operation):
-    variant, algorithms = OF_RANKS[operation]
-    arguments = planned(variant, 2, (12, 16), operation=operation, algorithms=algorithms)
+def test_a_wrong_result_on_one_rank_fails_its_point_only(mpiexec, planned, tmp_path, operation, algorithms):
+    arguments = planned("serial", 2, (12, 16), operation=operation, algorithms=algorithms)
     done = mpiexec(2, RANK_FAILS, "wrong@verify", 2, *arguments)
     assert done.returncode == 0, done.stderr
     rows = store.read(tmp_path / "raw/size/cpu-r2-1.h5")["measurements"]

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcmm.experiment import fingerprint
@@ -37,9 +37,10 @@ def test_rows_that_tma_cannot_take_are_copied(dtype, shape):
     assert set(picked.workspace) == {name for name, columns in (("copy_a", k), ("copy_b", n)) if columns % 8}
 
 
-@given(shape=st.tuples(*[st.integers(0, 20000)] * 3))
-@pytest.mark.parametrize(("variant", "dtype"), KINDS, ids=IDS)
-def test_any_shape_has_a_rung_and_the_same_one_each_time(variant, dtype, shape):
+@settings(max_examples=4 * settings.default.max_examples)
+@given(st.sampled_from(KINDS), st.tuples(*[st.integers(0, 20000)] * 3))
+def test_any_shape_has_a_rung_and_the_same_one_each_time(kind, shape):
+    variant, dtype = kind
     asked = task(variant, shape, dtype)
     picked = asked.picked
     assert picked.variant.name in variant.picks.rungs(dtype)
@@ -137,9 +138,10 @@ def test_gpus_of_several_sm_counts_get_several_tiles(variant, dtype):
     assert len([*itertools.islice(several, 2)]) == 2
 
 
-@pytest.mark.parametrize(("variant", "dtype"), CHOOSING, ids=CHOOSING_IDS)
-@given(shape=some_shape, counts=st.tuples(st.integers(8, 200), st.integers(8, 200)).map(sorted))
-def test_more_sms_are_never_predicted_to_be_slower(variant, dtype, shape, counts):
+@settings(max_examples=6 * settings.default.max_examples)
+@given(st.sampled_from(CHOOSING), some_shape, st.tuples(st.integers(8, 200), st.integers(8, 200)).map(sorted))
+def test_more_sms_are_never_predicted_to_be_slower(kind, shape, counts):
+    variant, dtype = kind
 
     def least(sms: int) -> float:
         return min(waves.seconds(each.task) for each in builds(task(variant, shape, dtype, sms=sms)))
@@ -150,10 +152,11 @@ def test_more_sms_are_never_predicted_to_be_slower(variant, dtype, shape, counts
     assert least(many) <= least(few) * (1 + tolerance)
 
 
-@pytest.mark.parametrize(("variant", "dtype"), [*KINDS, *CHOOSING], ids=[*IDS, *CHOOSING_IDS])
-@given(shape=some_shape, sms=st.integers(8, 200))
-def test_persistent_blocks_are_resident_at_the_same_time(variant, dtype, shape, sms):
+@settings(max_examples=6 * settings.default.max_examples)
+@given(st.sampled_from([*KINDS, *CHOOSING]), some_shape, st.integers(8, 200))
+def test_persistent_blocks_are_resident_at_the_same_time(kind, shape, sms):
     """Persistent blocks need no second wave, and blocks that share tiles have memory for their parts."""
+    variant, dtype = kind
     picked = task(variant, shape, dtype, sms=sms).picked
     (launch,) = (each for each in launches_of(picked) if not each.function)
     blocks, tiles = math.prod(launch.grid), math.prod(picked.geometry.over_c(picked))

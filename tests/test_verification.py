@@ -279,4 +279,4 @@ def test_the_table_of_detection_is_what_planted_errors_show(monkeypatch, dtype):
     assert [row[0] for row in rows] == list(detection.ERRORS)
     for error, *cells in rows:
         said = [int(each) for each in cells[header.index(f"{dtype}, 4096") - 1].split(" / ")]
-        assert detection.shares(product, error, 15)[: len(said)] == pytest.approx(said, abs=25), error
+        assert detection.shares(product, error, 9)[: len(said)] == pytest.approx(said, abs=25), error
