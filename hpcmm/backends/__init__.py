@@ -34,6 +34,7 @@ def this_machine() -> Machine:
 
 
 def open_backend(device: str, threads: int, local_rank: int, share_gpu: bool) -> Backend:
+    """Return the backend of this rank, which may use some CPU threads; its rank on this node selects the GPU."""
     if device == "cpu":
         from hpcmm.backends.cpu.device import CpuBackend
 

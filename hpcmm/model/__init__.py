@@ -252,6 +252,7 @@ class Operation:
 
     @property
     def output(self) -> Operand:
+        """The operand that a run writes."""
         return next(operand for operand in self.operands if operand.role != "in")
 
     def judge(
@@ -279,6 +280,7 @@ class Operation:
         return {key: float(given.get(key, value)) for key, value in default.items()}
 
     def rate_unit(self, dtype: str) -> str:
+        """Return the unit of its rate for a type: B/s, FLOP/s, or OP/s for integers."""
         if self.metric == "bytes":
             return "B/s"
         return "OP/s" if DTYPES[dtype].is_integer else "FLOP/s"
@@ -341,6 +343,7 @@ class Task:
 
     @property
     def sms(self) -> int:
+        """The SM count, for choices and launches that depend on it; HpcmmError before the task is placed on one."""
         if self.multiprocessors <= 0:
             raise HpcmmError(
                 f"{self.operation.name} {self.variant.name}: its launches depend on the SM count of the GPU, and the "
@@ -397,12 +400,14 @@ class Task:
 
     @property
     def workspace(self) -> Mapping[str, Workspace]:
+        """Each array that a run needs besides the operands, by name."""
         if self.variant.library:
             return self.variant.workspace(self) if self.variant.workspace else {}
         return self.geometry.workspace(self) if self.geometry else {}
 
     @property
     def macros(self) -> dict[str, str | int]:
+        """Macros that the variant's source is compiled with."""
         element, device = self.element, self.variant.device
         types = {"REAL": element.c_of(device), "ACCUMULATOR": element.sums.c_of(device)}
         launched = self.geometry.macros(self) if self.geometry else {}
@@ -410,8 +415,10 @@ class Task:
 
     @property
     def flops(self) -> int:
+        """Arithmetic operations of a run."""
         return self.operation.flops(self)
 
     @property
     def bytes(self) -> int:
+        """Compulsory memory traffic of a run in bytes."""
         return self.operation.bytes(self)

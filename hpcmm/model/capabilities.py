@@ -32,6 +32,7 @@ class Capability:
 
     @property
     def warps(self) -> int:
+        """Resident warps per SM."""
         return self.threads // 32
 
     @property
@@ -44,6 +45,7 @@ class Capability:
 
     @property
     def grid_x(self) -> int:
+        """Maximum number of blocks of a grid in x."""
         return 2**16 - 1 if self.generation < 3 else 2**31 - 1
 
     @property

@@ -22,6 +22,8 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Workspace:
+    """An array that a kernel needs besides its operands."""
+
     shape: tuple[int, ...]
     dtype: str  # name of its NumPy type
 
@@ -31,6 +33,7 @@ class Workspace:
 
     @property
     def placeholder(self) -> np.ndarray:
+        """An array of this shape and type without memory of its own."""
         return np.broadcast_to(np.zeros((), self.dtype), self.shape)
 
 
@@ -79,6 +82,7 @@ class Run:
         return self.once()
 
     def whole(self) -> None:
+        """Run once with the copies before and after."""
         for step in (self.before, self.once, self.after):
             if step:
                 step()

@@ -50,6 +50,7 @@ class Point:
 
     @property
     def divides_into_tiles(self) -> bool:
+        """Whether the tile divides every dimension, on every rank."""
         tile, (first, *_) = self.tile, self.shape
         return all(size % tile == 0 for size in self.shape) and first % (tile * self.ranks) == 0
 
@@ -115,6 +116,7 @@ class Job:
 
     @property
     def bounds(self) -> tuple[float, ...]:
+        """Upper bound of the seconds of each batch: its points, and an equal share of the starts of the processes."""
         share = max(batch.startup for batch in self.batches) / len(self.batches)
         return tuple(share + sum(batch.predicted) for batch in self.batches)
 
@@ -142,6 +144,7 @@ class Measuring:
     same_bits: bool = False  # whether the first visit also compares bits, as in ``BITS``
 
     def job_of(self, visit: int) -> int:
+        """Return the number of the job that makes a visit; both are counted from 0."""
         return visit * self.jobs // self.visits
 
     @property
@@ -218,6 +221,8 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Profile:
+    """Profiler counters of one run of a point's kernel; not a time measurement."""
+
     point: Point
     verdict: Verdict  # verdict on the result of the profiled run
     kernel: str = ""  # name of the longest kernel of the run; empty for a failed check

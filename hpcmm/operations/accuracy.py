@@ -71,6 +71,7 @@ def describe(index: tuple[int, ...], got, expected) -> str:
 
 
 def equal_to(truth: np.ndarray | float, reference: str) -> Callable[[np.ndarray], Verdict]:
+    """Return a function that checks a result: it must equal ``truth`` at every element."""
     truth = np.asarray(truth)
 
     def compare(got: np.ndarray) -> Verdict:
@@ -105,6 +106,7 @@ def compared(got, truth, allowed, magnitudes) -> Compared:
 
 
 def together(parts: Sequence[Compared], first: int | None) -> Compared:
+    """Return the comparison of all parts of a result; NaN stays NaN."""
     error, share, squares, _ = zip(*(parts or [Compared()]), strict=True)
     return Compared(float(np.max(error)), float(np.max(share)), float(np.sum(squares)), first)
 

@@ -23,6 +23,7 @@ def rounded_up(size: int, multiple: int) -> int:
 
 
 def of_type(task: Task) -> dict[str, int]:
+    """Return the macro by which a source distinguishes both 16-bit types."""
     return {"BFLOAT16": int(task.dtype == "bfloat16")} if task.element.itemsize == 2 else {}
 
 
@@ -46,6 +47,7 @@ class OverC(Geometry):
         return None
 
     def over_c(self, task: Task) -> tuple[int, int]:
+        """Return the number of blocks along n and m; the last ones may extend past C."""
         m, n, _ = task.shape
         rows, columns = self.covered(task)
         return -(-n // columns), -(-m // rows)

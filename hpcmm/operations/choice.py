@@ -32,6 +32,7 @@ _variants: dict[tuple[int, str], tuple[Variant, list[tuple[str, Variant]]]] = {}
 
 
 def variants(variant: Variant, dtype: str) -> list[tuple[str, Variant]]:
+    """Return the name of each build of a rung, and a variant that always runs it."""
     key = id(variant), dtype
     if key not in _variants:
         records = []
@@ -120,6 +121,7 @@ def undecided(task: Task) -> bool:
 
 
 def candidates(task: Task) -> list[Build]:
+    """Return the build that runs a task; the builds of a trial if it has to decide."""
     return ranked(task)[:TRIED] if undecided(task) else [chosen(task).build]
 
 

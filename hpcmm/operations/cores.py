@@ -32,6 +32,7 @@ def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any
 
 
 def rows_of_part(columns: int, part: int = PART) -> int:
+    """Return the rows of a matrix that a thread takes at a time, with ``part`` elements."""
     return max(1, part // max(1, columns))
 
 
@@ -51,6 +52,7 @@ def draw(
 
 
 def uniform(stream: np.random.Generator, array: np.ndarray) -> None:
+    """Fill an array with numbers uniform in [-1, 1)."""
     stream.random(dtype=array.dtype, out=array)
     array *= 2
     array -= 1

@@ -123,6 +123,7 @@ def layout(
 
 
 def at(task: Task, shape: tuple[int, ...]) -> Task:
+    """Return a task at another shape, or at the nearest one that the kernel takes."""
     if contract := task.variant.contract:
         shape = contract.nearest(dict(zip(task.operation.dimensions, shape, strict=True)))
     return dataclasses.replace(task, shape=tuple(shape))
@@ -167,6 +168,7 @@ def far_packed(task: Task) -> tuple[Task, Task] | None:
 
 
 def most_bytes(task: Task) -> int:
+    """Return an upper bound of the bytes of a layout."""
     most = 0
     for operand in task.operation.operands:
         rows, *columns = task.shape_of(operand) or (1,)

@@ -75,6 +75,8 @@ class LaunchError(KernelFileError):
 
 
 class Problems:
+    """Problems of a head, with the lines of its keys."""
+
     def __init__(self, path: Path, lines: Mapping[str, int]):
         self.path, self.lines, self.found = path, lines, []
 
@@ -109,6 +111,7 @@ def rung(
 
 
 def record(name: str, device: str, head: Mapping[str, Any]) -> Variant:
+    """Return the fields of a record that do not depend on the launch."""
     dtypes = tuple(head.get("dtypes", ()))
     arithmetic = head.get("arithmetic", {})
     return Variant(
@@ -125,6 +128,7 @@ def record(name: str, device: str, head: Mapping[str, Any]) -> Variant:
 
 
 def with_geometry(variant: Variant, geometry: Geometry | Mapping[str, Geometry] | None) -> Variant:
+    """Return a record with a geometry, and the tiles and the capacity that the geometry has."""
     first = next(iter(geometry.values())) if isinstance(geometry, Mapping) else geometry
     given = {name: getattr(first, name) for name in ("tiles", "capacity") if hasattr(first, name)}
     return dataclasses.replace(variant, geometry=geometry, **given)
@@ -260,6 +264,7 @@ def geometries(
 
 
 def launched(geometry: type[Geometry], head: Mapping[str, Any], itemsize: int, problems: Problems) -> Geometry | None:
+    """Return the geometry of a head for elements of a size in bytes; None after a problem."""
     values: dict[str, Any] = {"constants": head["constants"]} if "constants" in head else {}
     defined = {"ITEMSIZE": itemsize, **head.get("constants", {})}
     fields = {field.name: field.default for field in dataclasses.fields(geometry)}

@@ -35,6 +35,7 @@ class Gemm(NamedTuple):
 
 
 def blas(backend: Any, task: Task, arrays: Mapping[str, Any], call: str = "gemm") -> Callable[[], Any]:
+    """Bind one call of a library by a function of the device."""
     alpha, beta = task.scalars["alpha"], task.scalars["beta"]
     return getattr(backend, call)(Gemm(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"]))
 
@@ -52,6 +53,7 @@ def workspace_of_blas(task: Task) -> dict[str, Workspace]:
 
 
 def workspace_of_fastest(task: Task) -> dict[str, Workspace]:
+    """Return the workspace of ``blas``, that of the library, and the result of its trials."""
     m, n, _ = task.shape
     results = task.element.results.storage.name
     return workspace_of_blas(task) | OF_CUBLASLT | {"trial": Workspace((m, n), results)}

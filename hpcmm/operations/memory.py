@@ -160,6 +160,7 @@ def draw_elements(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]
 
 
 def bandwidth_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
+    """Return a function that checks the sum of all passes modulo 2^32."""
     total = int(arrays["x"].sum(dtype=np.int64)) * task.shape[1]
     return accuracy.equal_to((total + 2**31) % 2**32 - 2**31, "exact sum, modulo 2^32")
 

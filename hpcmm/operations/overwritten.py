@@ -47,6 +47,7 @@ def copy(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> None:
 
 
 def on_copy(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Run:
+    """Return a run of a kernel on a copy of the input that it overwrites."""
     own, before, after = copied(task, arrays, backend.empty)
     contract = dataclasses.replace(task.variant.contract, overwrites="")
     run = backend.prepare(dataclasses.replace(task, variant=dataclasses.replace(task.variant, contract=contract)), own)

@@ -38,6 +38,7 @@ class Passes(Geometry):
             raise ValueError("a block of one element never reduces the number of results; allowed: 2 elements or more")
 
     def sizes(self, task: Task) -> tuple[int, int]:
+        """Return the threads of a block and the limit of the grid; 0 for no limit."""
         factor = 2 if self.long and task.shape and task.shape[0] >= self.long else 1
         most = self.per_sm * task.sms if self.per_sm else self.max_blocks
         return self.block * factor, most // factor

@@ -60,6 +60,7 @@ def high_and_low(number: int, moduli: tuple[int, ...]) -> tuple[float, float]:
 
 
 def tables(count: int) -> dict[str, int | str]:
+    """Return the macros of a source that multiplies residues modulo the first ``count`` of ``MODULI``."""
     moduli = MODULI[:count]
     product = math.prod(moduli)
     pairs = [high_and_low(weight, moduli) for weight in weights(moduli)]

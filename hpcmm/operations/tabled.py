@@ -107,6 +107,7 @@ class Tile:
 
 
 def tiles_of(record: Mapping[str, Any]) -> tuple[Tile, ...]:
+    """Return the builds of a record of the table, by tile and then by the division of its terms."""
     found = []
     for row in record["tiles"]:
         given = dict(record.get("constants", {}))
@@ -124,6 +125,7 @@ def tiles_of(record: Mapping[str, Any]) -> tuple[Tile, ...]:
 
 
 def _with_values(record: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[str, int]:
+    """Return the numbers of a build with those that the table computes from them."""
     found = dict(numbers)
     for name, expression in record.get("values", {}).items():
         found[name] = number(expression, found)

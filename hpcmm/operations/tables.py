@@ -33,10 +33,13 @@ class Entry(NamedTuple):
         return min(self.seconds.values())
 
     def knows(self, name: str) -> bool:
+        """Return whether the time of a build is known, or that it is slow."""
         return name in self.seconds or name in self.slow
 
 
 class Key(NamedTuple):
+    """What a trial decides on: a variant at a shape and a type, with beta or without."""
+
     dtype: str
     variant: str
     shape: tuple[int, ...]
@@ -127,6 +130,7 @@ def _read(path: Path, changed: int) -> Content:
 
 
 def entries_of(part: Mapping[str, Any]) -> list[Entry]:
+    """Return the entries of the part of a file for a type; its times are in microseconds."""
     names = part["builds"]
     return [
         Entry(

@@ -119,6 +119,8 @@ def decide(backend: Any, task: Task) -> None:
 
 @dataclass(frozen=True)
 class Fastest:
+    """Picks the fastest build among rungs, the same for the same task."""
+
     names: Mapping[str, tuple[str, ...]] = field(hash=False)  # the rungs, by element type
 
     def rungs(self, dtype: str) -> tuple[str, ...]:

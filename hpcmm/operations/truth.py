@@ -31,6 +31,7 @@ def strassen_bound(terms: int, levels: int, u: float, stored: float) -> float:
 
 
 def scalars(task: Task) -> tuple[np.generic, np.generic]:
+    """Return alpha and beta in the type of the kernels' parameters."""
     real = np.dtype(task.element.sums.name).type
     return real(task.scalars["alpha"]), real(task.scalars["beta"])
 
@@ -149,6 +150,7 @@ class Truth:
 
 
 def kind_of(element: DType) -> str:
+    """Return the kind of arrays of a type for ``sums``."""
     return element.stem if element.ml_dtype else element.storage.name
 
 

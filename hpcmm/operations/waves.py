@@ -34,6 +34,8 @@ CONSTANTS = Constants(4.3e-6, 1.4e-6, 16, 1.2e-6, 9.3e-6, 0.72, 49, 1.6, 4.1, 30
 
 @dataclass(frozen=True)
 class Work:
+    """How a build divides a product."""
+
     # rows, columns: a tile of C
     rows: int
     columns: int
@@ -59,6 +61,7 @@ def resident_blocks(parts: int, sms: int) -> int:
 
 
 def multiply_adds(task: Task) -> float:
+    """Return the multiply-adds of an SM per clock, by the units and the arithmetic of a task's variant."""
     arithmetic = ARITHMETICS.get(task.variant.arithmetic.get(task.dtype, ""))
     units = (arithmetic and arithmetic.tensor_units) or {**task.element.fma_units, **task.element.tensor_units}
     return units["90"]

@@ -45,6 +45,7 @@ class Wide:
         return found
 
     def memory_bytes(self) -> int:
+        """Return an upper bound of the device memory that a comparison takes."""
         b, size = self.truth.b, 8 * BLOCK  # bytes of BLOCK numbers in float64
         return b.nbytes + 6 * size * len(b) + 16 * size * BLOCK  # A and B of a block, three each; and its elements
 

@@ -35,6 +35,7 @@ class Call:
 
 
 def blas_libraries() -> list[dict[str, Any]]:
+    """Return the records of threadpoolctl about the loaded BLAS libraries, NumPy's own first."""
     libraries = [library for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
     return sorted(libraries, key=lambda each: "numpy" not in each["filepath"])
 
@@ -216,6 +217,7 @@ onednn = functools.cache(Onednn)
 
 
 def gemm_onednn(product: Gemm) -> Callable[[], Any]:
+    """Bind a product in one matmul of oneDNN, with the scalars as operations behind it."""
     dtype, alpha, a, b, beta, c = product
     dnnl, result = onednn(), DTYPES[dtype].results.name
     bound = [dnnl.memory(x, each) for x, each in ((a, dtype), (b, dtype), (c, result))]

@@ -82,6 +82,7 @@ def with_order() -> tuple[str, ...]:
 
 
 def races(task: Task) -> Search:
+    """Search a run of a C kernel for data races with ThreadSanitizer."""
     source = kernels.source(task.operation, task.variant)
     _, version = modules.compiler()
     if "clang" in version:

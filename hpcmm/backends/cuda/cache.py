@@ -12,6 +12,7 @@ def folder() -> Path:
 
 
 def write(path: Path, content: bytes) -> None:
+    """Write a file atomically: other processes see the whole file or none."""
     try:
         with files.replacing(path) as temporary:
             temporary.write_bytes(content)

@@ -25,6 +25,7 @@ INCLUDED = ("cudart", "cccl")  # parts of the CUDA Toolkit whose headers a kerne
 
 
 def kernel_of(task: Task, function: str = "") -> cupy.RawKernel:
+    """Return the compiled kernel of a task, or another function of its source."""
     kernel, module = compile_kernel(task)
     return module.get_function(function) if function else kernel
 
@@ -34,6 +35,7 @@ def constant_of(task: Task, name: str) -> cupy.cuda.MemoryPointer:
 
 
 def compile_kernel(task: Task) -> tuple[cupy.RawKernel, cupy.RawModule]:
+    """Compile a task's source with its macros for the current GPU; return the kernel and its module."""
     found = compiled_once(task.operation, task.variant, tuple(task.macros.items()))
     if isinstance(found, DeviceError):
         raise found
@@ -107,6 +109,7 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
 
 
 def name_of(option: str) -> str:
+    """Return the name of an option, to find the default that a kernel's own option replaces."""
     return option.lstrip("-").partition("=")[0]
 
 

@@ -91,6 +91,8 @@ def call(name: str, *arguments: Any) -> None:
 
 
 class Descriptors:
+    """Owner of cuBLASLt's descriptors, which it destroys at its end."""
+
     def __init__(self):
         self.destroyers: list[tuple[str, c_void_p]] = []
 

@@ -36,6 +36,7 @@ def prepare(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
 
 
 def pitched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
+    """Return a run on copies whose rows are padded."""
     padded = {name: pitched_empty(array.shape, array.dtype) for name, array in arrays.items()}
     run = prepare(backend, without(task, pitched=False), padded)
     return dataclasses.replace(
@@ -46,6 +47,7 @@ def pitched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
 
 
 def guarded(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
+    """Return a run on copies with guard rows behind them, which it must not change."""
     rows = task.variant.guard_rows
     guards = {name: Guarded(array.shape, task.dtype, rows) for name, array in arrays.items()}
     run = prepare(backend, without(task, guard_rows=0), {name: each.array for name, each in guards.items()})

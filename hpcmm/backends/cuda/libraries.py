@@ -75,6 +75,7 @@ def gemm(product: Gemm, kinds: tuple[int, int, int] | None = None) -> Callable[[
 
 
 def gemm_tf32(product: Gemm) -> Callable[[], Any]:
+    """Bind the same product with float32 inputs rounded to TF32, on tensor cores."""
     return gemm(product, GEMM_EX["tf32"])
 
 

@@ -34,6 +34,7 @@ class PitchedMemory:
 
 
 def pitched_empty(shape: tuple[int, int], dtype: str) -> cupy.ndarray:
+    """Return a matrix in pitched memory, whose rows are padded to aligned addresses."""
     rows, columns = shape
     itemsize = np.dtype(dtype).itemsize
     owner = PitchedMemory(columns * itemsize, rows, itemsize)
@@ -55,6 +56,7 @@ class Guarded:
         self.guard.fill(GUARD)
 
     def complaint(self, name: str) -> str:
+        """Return how many elements of the guard were overwritten, with the name of the matrix; empty if none was."""
         count = int((self.guard.get() != GUARD).sum())  # CuPy's comparison and sum take seconds to compile
         return f"{count:,} elements written behind {name}" if count else ""
 

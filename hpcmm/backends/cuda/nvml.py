@@ -71,6 +71,8 @@ def compute_processes(pci_buses: Iterable[str]) -> list[int]:
 
 
 class Sensors:
+    """The sensors of the GPU of a PCI bus identifier, as a part of its backend."""
+
     uuid: str
 
     def __init__(self, pci_bus: str):
