@@ -113,7 +113,7 @@ EDITS = [  # a file, a pattern and its replacement, and the points that are meas
     ("backends/cpu/device.py", r'about."events"', 'about["counted"', set()),
     ("kernels/matmul/lessons/naive.cu", r"grid rounded up, bounds checks", "bounds checks", set()),
     ("operations/matmul.py", r'"""Return 2 m n k', '"""Count 2 m n k', set()),
-    ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),
+    ("bench/interval.py", r"^def settled", "# a comment\ndef settled", set()),
     ("backends/cuda/device.py", r'"ecc": ', '"error_correction": ', set()),
     ("backends/base.py", r"One device of this rank", "One device of a rank", set()),
     ("report/formats.py", r"three significant", "four significant", set()),

@@ -18,13 +18,16 @@ from mpi4py import MPI
 from hpcmm import kernels, store
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.cuda import presence
+from hpcmm.bench.contender import Contender
+from hpcmm.bench.interval import settled
 from hpcmm.bench.job import Process, Progress, measure_batch, timed_seconds, unmeasured
 from hpcmm.bench.job import line as line_of_progress
 from hpcmm.bench.journal import CUT_OFF, Journal, kept_in, whole_lines
-from hpcmm.bench.measure import Contender, Problem, measure_point, run_for_profiler, settled
+from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.pace import LATER
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment import plan
+from hpcmm.jobs.watched import run_for_profiler
 from hpcmm.model import ALONE, TEXTBOOK, HpcmmError
 from hpcmm.model.launch import Run
 from hpcmm.model.measurement import Batch, Measuring, Point
@@ -93,7 +96,7 @@ def test_the_stopping_rule(times, spent, done):
 def test_the_stopping_rule_looks_at_geometric_counts(monkeypatch):
     """Looking after each of 20,000 repetitions took longer than the repetitions, outside of any limit."""
     looks = []
-    monkeypatch.setattr("hpcmm.bench.measure.settled", lambda times, *_: looks.append(len(times)))
+    monkeypatch.setattr("hpcmm.bench.contender.settled", lambda times, *_: looks.append(len(times)))
     measuring = dataclasses.replace(QUICK, min_repetitions=10, max_repetitions=20_000)
     for repetitions in range(1, 20_001):
         times = range(repetitions)  # as good as a list of times: only its length is asked for
@@ -112,7 +115,7 @@ def test_the_time_of_looking_counts_toward_the_limit(monkeypatch):
         now += 1.0
         return False
 
-    monkeypatch.setattr("hpcmm.bench.measure.settled", slow)
+    monkeypatch.setattr("hpcmm.bench.contender.settled", slow)
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     measuring = dataclasses.replace(QUICK, min_repetitions=1, max_repetitions=10**6, max_seconds=20.0)
     variant, baseline = measured(POINTS["matmul"], measuring)
