@@ -182,7 +182,9 @@ CONDITIONS = tuple(
 def record_of(name: str, local: bool = True) -> Variable | None:
     """Return the record of a variable; None if it changes nothing that is known."""
     for each in VARIABLES:
-        if any(fnmatchcase(name, pattern) for pattern in each.names) and each.applies(local):
+        # by the beginning first: to compile all patterns took a tenth of the start of a process
+        begun = (pattern for pattern in each.names if name.startswith(pattern.partition("*")[0]))
+        if any(fnmatchcase(name, pattern) for pattern in begun) and each.applies(local):
             return each
     return None
 
