@@ -94,6 +94,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_collection_finish():
     """Keep the garbage collector from passing over all modules and tests again and again."""
     gc.freeze()
+    gc.set_threshold(20_000)  # nor over the few objects of a test after each 700 new ones
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -127,7 +127,7 @@ def compilations(request):
 
 
 def chosen(build, slow: bool) -> list[str]:
-    """Architectures to compile a build for: the last, and with ``--slow`` also the first for one type of a rung.
+    """Architectures to compile a build for: the last, and with ``--slow`` also the first for one type of a lesson.
 
     All of them with HPCMM_TEST_ALL=1.
     """
@@ -135,8 +135,8 @@ def chosen(build, slow: bool) -> list[str]:
     known = architectures_of(name)
     if ALL:
         return known
-    if name.startswith(("minimum/", "maximum/")):  # have the sources of sums
-        return known[-1:]
+    if name.startswith(("minimum/", "maximum/")) or (name in RUNG_OF and RUNG_OF[name][1].shelf == "product"):
+        return known[-1:]  # the first have the sources of sums
     is_first = dtype == next(other.values[1] for other in BUILDS + OTHERS if other.values[0] == name)
     return [*known[:1], *known[1:][-1:]] if slow and is_first else known[-1:]
 

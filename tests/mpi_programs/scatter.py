@@ -1,6 +1,6 @@
 """Draw cases on rank 0, run each on its number of ranks, and verify the results.
 
-Started on 5 ranks as ``scatter.py DEVICE EXAMPLES [BREAK]``; on ``cuda`` they share what GPUs there
+Started on up to 5 ranks as ``scatter.py DEVICE EXAMPLES [BREAK]``; on ``cuda`` they share what GPUs there
 are. The first wrong result ends all ranks with exit status 1. Only rank 0 draws, so that all ranks
 work on the same case whatever hypothesis decides. BREAK = gather: the last row never comes back.
 BREAK = restore: a kernel alone works on what the run before it left.
@@ -41,7 +41,9 @@ EVERY = [
 REDUCTIONS = ("sum", "minimum", "maximum")
 
 size = st.integers(1, 70)
-cases = st.tuples(st.sampled_from(EVERY), st.tuples(size, size, size), st.integers(1, 5), st.integers(0, 2**32 - 1))
+cases = st.tuples(
+    st.sampled_from(EVERY), st.tuples(size, size, size), st.integers(1, WORLD.size), st.integers(0, 2**32 - 1)
+)
 
 
 def run(case) -> None:
