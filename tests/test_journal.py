@@ -3,10 +3,8 @@
 import dataclasses
 import errno
 import fcntl
-import itertools
 import json
 import os
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -86,62 +84,21 @@ def test_lines_before_a_damaged_line_are_read_by_other_processes(path):
     assert len(seen.whole) == 1 and glance(path, BATCH).whole == seen.whole
 
 
-def test_a_changed_byte_never_changes_a_number(path):
-    filled(path).close()
-    whole = path.read_bytes()
-    journal = Journal(path, BATCH, HOST)
-    right = journal.finished
-    journal.close()
-    for place in range(0, len(whole), len(whole) // 50):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        journal = Journal(path, BATCH, HOST)
-        assert journal.finished.items() <= right.items()
-        assert len(journal.finished) < len(right)
-        journal.close()
-
-
-def test_lines_in_another_order_are_dropped_where_the_order_ends(path):
-    """Each run's points refer to its provenance by number: a line elsewhere would have another machine's."""
-    filled(path, BATCH.points[:1]).close()
-    journal = Journal(path, BATCH, {"host": "there"})
-    journal.begin(BATCH.points[1])
-    journal.append(BATCH.points[1], measured(BATCH.points[1]))
-    journal.close()
-    lines = path.read_bytes().splitlines(keepends=True)
-    assert len(lines) == 5
-    for order in itertools.permutations(range(5)):
-        path.write_bytes(b"".join(lines[i] for i in order))
-        kept = next((i for i, place in enumerate(order) if i != place), 5)
-        again = Journal(path, BATCH, HOST)
-        assert len(again.finished) == (kept >= 2) + (kept >= 5)
-        assert again.runs[:-1] == [HOST, {"host": "there"}][: (kept >= 1) + (kept >= 3)]
-        again.close()
-
-
-def sealed(texts) -> bytes:
-    """Lines of a journal with right checksums."""
-    content, checksum = b"", 0
-    for text in texts:
-        checksum = zlib.crc32(text, checksum)
-        content += b"%08x %b\n" % (checksum, text)
-    return content
-
-
 @pytest.mark.parametrize(
     "order",
     [["point"], ["opening", "failed"], ["opening", "begun", "failed", "failed"]]
-    + [["opening", each] for each in (b"[]", b"[" * 100_000, b"\xff")],
-    ids=["no-run", "not-begun", "failed-twice", "list", "deep", "no-text"],
+    + [["opening", each] for each in (b"[]", b"[" * 100_000)],
+    ids=["no-run", "not-begun", "failed-twice", "list", "deep"],
 )
 def test_a_line_that_no_job_writes_there_is_one_error(path, order):
-    """With a right checksum, as of another version."""
+    """As of another version."""
     journal = filled(path, [])
     journal.begin(BATCH.points[0])
     journal.fail(BATCH.points[0], "no room", counts=False)
     journal.append(BATCH.points[0], measured(BATCH.points[0]))
     journal.close()
     names = dict(zip(("opening", "begun", "failed", "point"), whole_lines(path.read_bytes()), strict=True))
-    content = sealed(names[each][1] if isinstance(each, str) else each for each in order)
+    content = b"".join((names[each] if isinstance(each, str) else each) + b"\n" for each in order)
     path.write_bytes(content)
     with pytest.raises(StoreError, match=rf"cuda-r2-1\.journal: line {len(order)} was not written .*remove the file"):
         Journal(path, BATCH, HOST)
@@ -153,12 +110,10 @@ def test_a_line_that_no_job_writes_there_is_one_error(path, order):
     [('"ranks": [', '"ranks": [{}, '), ('"left": 0', '"left": []'), ('"operation": "', '"operation": "x')],
 )
 def test_values_that_no_job_writes_are_one_error_when_they_are_collected(path, right, wrong):
-    """With a right checksum."""
     filled(path, BATCH.points[:1]).close()
-    texts = [text for _, text in whole_lines(path.read_bytes())]
-    content = sealed(text.replace(right.encode(), wrong.encode()) for text in texts)
-    assert content != path.read_bytes()
-    path.write_bytes(content)
+    before = path.read_bytes()
+    path.write_bytes(before.replace(right.encode(), wrong.encode()))
+    assert path.read_bytes() != before
     with pytest.raises(StoreError, match=r"cuda-r2-1\.journal.* was not written .*remove the file"):
         so_far(path.with_suffix(".h5"), BATCH)
 

@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 import types
-import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -786,9 +785,8 @@ def test_status_stops_at_an_unknown_line(running, tmp_path):
     path = opened(tmp_path)
     before = tool_status.text(tmp_path / "results").splitlines()
     content = path.read_bytes()
-    checksum = int(content.splitlines()[-1].split()[0], 16)
     for text in (b"[]", b'{"a": 1}', b"[" * 100_000, b'{"provenance": {"utc": 3}, "process": 3, "kept": []}'):
-        path.write_bytes(content + b"%08x %b\n" % (zlib.crc32(text, checksum), text))
+        path.write_bytes(content + text + b"\n")
         seen = tool_status.text(tmp_path / "results").splitlines()
         assert seen[0].split(", about")[0] == before[0].split(", about")[0] and len(seen) == len(before)
 

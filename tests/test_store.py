@@ -1,6 +1,5 @@
 """Timings files: HDF5 that other programs can read, and files that are refused."""
 
-import contextlib
 import os
 import zlib
 
@@ -25,17 +24,6 @@ def path(tmp_path):
     return tmp_path / "raw" / "sweep" / "cuda-r2-1.journal"
 
 
-@contextlib.contextmanager
-def changed(path, seal: bool = True):
-    """Change a file as hpcmm 0.1 might have written it: without the attribute, with or without a seal."""
-    with h5py.File(path, "a") as file:
-        yield file
-        del file.attrs[store.file.SEALED]
-    if seal:
-        image = path.read_bytes()
-        path.write_bytes(image + store.file.SEAL + b"%08x" % zlib.crc32(image))
-
-
 # --- files -------------------------------------------------------------------------------------------------------
 
 
@@ -58,10 +46,25 @@ def test_a_truncated_file_is_an_error(tmp_path):
     path = stored(tmp_path / "a.h5")
     whole = path.read_bytes()
     image = len(whole) - len(store.file.SEAL) - 8
-    for length in [*range(0, image, image // 4), image - 1, image, image + 1, len(whole) - 1]:
+    for length in [*range(0, image, image // 4), image - 1]:
         path.write_bytes(whole[:length])
         with pytest.raises(StoreError, match=r"a\.h5: .*run again"):
             store.read(path)
+
+
+def test_a_file_without_its_seal_is_read(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    expected, content = store.read(path), path.read_bytes()
+    assert content[-8:] == b"%08x" % zlib.crc32(content[: -len(store.file.SEAL) - 8])
+    with h5py.File(path, "a") as file:  # as another program changes it
+        file.attrs["mine"] = 1
+    assert store.file.SEAL not in path.read_bytes()
+    found = store.read(path)
+    for group, columns in expected.items():
+        assert list(found[group]) == list(columns)
+        for name, values in columns.items():
+            np.testing.assert_array_equal(found[group][name], values)
+            assert found[group][name].dtype == values.dtype
 
 
 def test_any_changed_byte_is_an_error(tmp_path):
@@ -72,60 +75,6 @@ def test_any_changed_byte_is_an_error(tmp_path):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with pytest.raises(StoreError, match=r"a\.h5: .*; if a run wrote it, run again"):
             store.read(path)
-
-
-@pytest.mark.parametrize("more", [b"x", b"\n", bytes(1000)])
-def test_an_extended_file_is_refused(tmp_path, more):
-    """The checksum is no longer at the end; only the attribute shows that there is one."""
-    path = stored(tmp_path / "a.h5")
-    whole = path.read_bytes()
-    middle = len(whole) // 2
-    for flipped in (whole, whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]):
-        path.write_bytes(flipped + more)
-        with pytest.raises(StoreError, match=r"a\.h5: (extended, truncated or changed after|truncated or damaged)"):
-            store.read(path)
-
-
-def test_a_file_without_its_seal_is_refused(tmp_path):
-    path = stored(tmp_path / "a.h5")
-    path.write_bytes(path.read_bytes()[: -len(store.file.SEAL) - 8])
-    with pytest.raises(StoreError) as refusal:
-        store.read(path)
-    assert str(refusal.value) == (
-        f"{path}: extended, truncated or changed after it was written; if a run wrote it, run again; "
-        "if you changed it on purpose, delete its attribute sealed_bytes"
-    )
-
-
-def test_a_seal_of_a_longer_image_is_refused(tmp_path):
-    """The checksum is right, but the length is not that of the attribute."""
-    path = stored(tmp_path / "a.h5")
-    image = path.read_bytes()[: -len(store.file.SEAL) - 8] + bytes(8)
-    path.write_bytes(image + store.file.SEAL + b"%08x" % zlib.crc32(image))
-    with pytest.raises(StoreError, match=r"a\.h5: extended, truncated or changed"):
-        store.read(path)
-
-
-def test_the_attribute_is_the_length_of_the_image(tmp_path):
-    path = stored(tmp_path / "a.h5")
-    with h5py.File(path) as file:
-        length = int(file.attrs["sealed_bytes"])
-    content = path.read_bytes()
-    assert content[length:] == b"\nhpcmm crc32 %08x" % zlib.crc32(content[:length])
-
-
-@pytest.mark.parametrize("seal", [True, False])
-def test_a_file_whose_attribute_was_deleted_opens(tmp_path, seal):
-    path = stored(tmp_path / "a.h5")
-    expected = store.read(path)
-    with changed(path, seal):
-        pass
-    found = store.read(path)
-    for group, columns in expected.items():
-        assert list(found[group]) == list(columns)
-        for name, values in columns.items():
-            np.testing.assert_array_equal(found[group][name], values)
-            assert found[group][name].dtype == values.dtype
 
 
 # --- points that are planned no longer ---
@@ -153,7 +102,7 @@ def test_a_point_of_a_renamed_variant_is_measured_again(tmp_path):
 
 def test_control_characters_of_texts_are_removed(tmp_path):
     path = stored(tmp_path / "a.h5")
-    with changed(path) as file:
+    with h5py.File(path, "a") as file:
         file["measurements/sweep"][:] = "si\x1b[2Jze\r\n\u202eGPU\x9b"
     assert set(store.read(path)["measurements"]["sweep"]) == {"si[2Jze  GPU"}
 
@@ -174,31 +123,10 @@ def test_a_folder_that_cannot_be_created_is_named(tmp_path, target):
         store.write_groups(tmp_path / "results" / "raw" / "a.h5", {})
 
 
-@pytest.mark.parametrize(("column", "value"), [("samples/measurement", 6), ("measurements/run", -1)])
-def test_an_index_of_no_row_is_an_error(tmp_path, column, value):
-    path = stored(tmp_path / "a.h5")
-    with changed(path) as file:
-        file[column][1] = value
-    with pytest.raises(StoreError, match=rf"a\.h5: .*{column.replace('/', '.')}: a row that .* does not have"):
-        store.read(path)
-
-
-@pytest.mark.parametrize("values", [None, np.zeros(5, int), np.zeros((48, 2), int), np.zeros(48, bool), ["a"] * 48])
-def test_a_column_of_another_type_is_an_error(tmp_path, values):
-    path = stored(tmp_path / "a.h5")
-    with changed(path) as file:
-        assert len(file["samples/rank"]) == 48
-        del file["samples/rank"]
-        if values is not None:
-            file["samples/rank"] = values
-    with pytest.raises(StoreError, match=r"a\.h5: .*samples.* ?rank"):
-        store.read(path)
-
-
 @pytest.mark.parametrize("member", ["samples", "measurements/variant"])
 def test_a_file_without_a_group_or_column_is_an_error(tmp_path, member):
     path = stored(tmp_path / "a.h5")
-    with changed(path) as file:
+    with h5py.File(path, "a") as file:
         del file[member]
     with pytest.raises(StoreError, match=r"no (group samples|variant): an earlier hpcmm wrote it"):
         store.read(path)
@@ -206,7 +134,7 @@ def test_a_file_without_a_group_or_column_is_an_error(tmp_path, member):
 
 def test_numbers_that_an_earlier_version_did_not_measure_are_unknown(tmp_path):
     path = stored(tmp_path / "a.h5")
-    with changed(path) as file:
+    with h5py.File(path, "a") as file:
         del file["measurements/cpu_instructions"]
     assert np.isnan(store.read(path)["measurements"]["cpu_instructions"]).all()
 

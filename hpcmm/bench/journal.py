@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import tempfile
-import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -81,14 +80,18 @@ class Recorded:
         self.attempts.pop(fingerprint, None)  # each visit has its own
         self.failed.pop(fingerprint, None)
 
-    def read(self, path: Path, journal: bytes) -> tuple[int, int]:
-        """Add lines of a journal; return length and checksum. StoreError: a whole line of another version."""
-        length = checksum = 0
-        for number, (checksum, line) in enumerate(whole_lines(journal), 1):
+    def read(self, path: Path, journal: bytes) -> int:
+        """Add lines of a journal; return the length of the valid ones. StoreError: a line of another version."""
+        length = 0
+        for number, line in enumerate(whole_lines(journal), 1):
             with of_this_version(f"{path}: line {number}"):
-                self.add(json.loads(line))
-            length += len(b"%08x %b\n" % (checksum, line))
-        return length, checksum
+                try:
+                    entry = json.loads(line)
+                except ValueError:  # after a loss of power
+                    break
+                self.add(entry)
+            length += len(line) + 1
+        return length
 
     def share(self, fingerprint: str) -> float:
         done, left = self.visits.get(fingerprint, (0, 1))
@@ -177,9 +180,8 @@ class Sent(Events):
 class Journal(Events):
     """Events of an incomplete batch on disk, beside its HDF5 file: one JSON line per event, synced when it is written.
 
-    Each line begins with a CRC-32 that continues the one of the previous line. A truncated, damaged or misplaced line
-    is dropped on opening, with all lines after it. Opening raises StoreError if the journal cannot be understood, or
-    another process is measuring the batch.
+    A truncated or damaged line is dropped on opening, with all lines after it. Opening raises StoreError if the journal
+    cannot be understood, or another process is measuring the batch.
     """
 
     def __init__(self, path: Path, batch: Batch, provenance: Mapping[str, Any]):
@@ -199,7 +201,7 @@ class Journal(Events):
         super().__init__(batch)
         self._file.seek(0)
         try:
-            length, self._checksum = self.read(path, self._file.readall())
+            length = self.read(path, self._file.readall())
         except StoreError:
             self.close()
             raise
@@ -211,13 +213,10 @@ class Journal(Events):
         self._file.seek(0, os.SEEK_END)
         start = self._file.tell()
         try:
-            text = json.dumps(entry).encode()
-            checksum = zlib.crc32(text, self._checksum)
-            line = b"%08x %b\n" % (checksum, text)
+            line = json.dumps(entry).encode() + b"\n"
             while line:
                 line = line[self._file.write(line) :]
             os.fsync(self._file.fileno())
-            self._checksum = checksum
         except OSError as error:
             os.ftruncate(self._file.fileno(), start)
             raise StoreError(f"{self.path}: {error.strerror}; the points before this one are kept") from error
@@ -328,15 +327,9 @@ def in_order(
     return store.select(groups, np.argsort(places, kind="stable"))
 
 
-def whole_lines(journal: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield checksum and JSON of a journal's lines, up to the first one that is damaged or misplaced."""
-    checksum = 0
-    for line in journal.splitlines(keepends=True):
-        said, _, text = line.removesuffix(b"\n").partition(b" ")
-        checksum = zlib.crc32(text, checksum)
-        if not line.endswith(b"\n") or said != b"%08x" % checksum:
-            return
-        yield checksum, text
+def whole_lines(journal: bytes) -> list[bytes]:
+    """Return the lines of a journal, without the last one if it was not written to its end."""
+    return journal.split(b"\n")[:-1]
 
 
 def is_complete(output: Path, batch: Batch) -> bool:
@@ -395,7 +388,7 @@ def glance(output: Path, batch: Batch) -> Recorded | None:
     """Read a batch's progress without a lock, up to a line of another version; None without a journal."""
     seen = Recorded(batch)
     with contextlib.suppress(OSError, *UNEXPECTED):
-        for _, line in whole_lines(files.bytes_of(journal_of(output))):
+        for line in whole_lines(files.bytes_of(journal_of(output))):
             head, measurements, _ = line.partition(b', "measurements": ')  # the last entry, long and not needed here
             seen.add(json.loads(head + b"}" * bool(measurements)), measurements=())
     return seen if seen.runs else None

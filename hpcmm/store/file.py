@@ -15,18 +15,15 @@ from hpcmm.model import UNCHECKED, HpcmmError
 from hpcmm.store.schema import (
     FORMAT,
     GROUPS,
-    INDEXES,
     SCHEMA_VERSION,
     TEXT,
     Groups,
     empty,
-    row_count,
 )
 from hpcmm.system import files
 from hpcmm.system.text import printable
 
 SEAL = b"\nhpcmm crc32 "
-SEALED = "sealed_bytes"
 SOURCE = "source"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
 AGAIN = "if a run wrote it, run again"
@@ -99,14 +96,10 @@ def sealed(groups: Groups, single: bool = False, source: str = "") -> bytes:
         file.attrs["format"] = FORMAT
         file.attrs["schema_version"] = SCHEMA_VERSION
         file.attrs[SOURCE] = source
-        file.attrs[SEALED] = np.int64(0)
         for group, declared in GROUPS.items():
             if single and group == "samples":
                 declared = {name: ("f4" if kind == "f8" else kind, *rest) for name, (kind, *rest) in declared.items()}
             _write_group(file.create_group(group), groups.get(group, empty(group)), declared)
-        file.flush()
-        length = len(file.id.get_file_image())
-        file.attrs.modify(SEALED, np.int64(length))  # in place, so that the length of the image is unchanged
         file.flush()
         image = file.id.get_file_image()
     return image + SEAL + b"%08x" % zlib.crc32(image)
@@ -177,8 +170,8 @@ def page_source(timings: Path) -> str:
     return f'<meta name="timings" content="sha256 {checksum(timings)}">'
 
 
-def _image(path: Path) -> tuple[bytes, int | None]:
-    """Return the HDF5 image of a file whose checksum is right, and its length; None without a seal."""
+def _image(path: Path) -> bytes:
+    """Return the HDF5 image of a file whose checksum is right; the whole file if it has no seal."""
     try:
         with files.opened(path) as file:
             content = file.read(len(SIGNATURE))
@@ -193,16 +186,16 @@ def _image(path: Path) -> tuple[bytes, int | None]:
         raise StoreError(f"{path}: out of memory") from error
     end = len(content) - len(SEAL) - 8
     if content[end:-8] != SEAL:
-        return content, None
+        return content
     image = content[:end]
     if content[end:] != SEAL + b"%08x" % zlib.crc32(image):
-        raise StoreError(f"{path}: truncated or damaged (its checksum does not match); {AGAIN}")
-    return image, end
+        raise StoreError(f"{path}: truncated, damaged or changed (its checksum does not match); {AGAIN}")
+    return image
 
 
 def _parsed(path: Path, parse: Callable[[h5py.File], Any]) -> Any:
     """Parse a file of this schema with a function; raise StoreError if its checksum is wrong."""
-    image, length = _image(path)
+    image = _image(path)
     try:
         with h5py.File(h5py.h5f.open_file_image(image)) as file:
             if file.attrs.get("format") != FORMAT:
@@ -211,11 +204,6 @@ def _parsed(path: Path, parse: Callable[[h5py.File], Any]) -> Any:
             if version != SCHEMA_VERSION:
                 how = "upgrade hpcmm" if version > SCHEMA_VERSION else "read it with the hpcmm that wrote it"
                 raise StoreError(f"{path}: schema version {version}, but this package reads {SCHEMA_VERSION}: {how}")
-            if file.attrs.get(SEALED, length) != length:
-                raise StoreError(
-                    f"{path}: extended, truncated or changed after it was written; {AGAIN}; "
-                    f"if you changed it on purpose, delete its attribute {SEALED}"
-                )
             return parse(file)
     except StoreError:
         raise
@@ -265,15 +253,7 @@ def _values(column: h5py.Dataset) -> np.ndarray:
 
 
 def _check(groups: Groups) -> None:
-    """Refuse missing columns, columns of other types or lengths, and indexes of no row."""
+    """Refuse a file of a version that did not write a column."""
     for group, columns in groups.items():
         if without := GROUPS[group].keys() - columns.keys():
             raise MissingError(f"{group} has no {min(without)}")
-        length = len(columns[next(iter(GROUPS[group]))])
-        for name, values in columns.items():
-            kind, *_ = GROUPS[group].get(name, ("i8" if values.dtype.kind == "i" else "f8",))
-            kinds = "O" if kind == TEXT else "f" if kind == "f8" else "iu"
-            if values.shape != (length,) or values.dtype.kind not in kinds:
-                raise ValueError(f"{group}.{name}: {values.dtype} {values.shape}; allowed: {kind} ({length},)")
-            if name in INDEXES and not np.isin(values, np.arange(row_count(groups[INDEXES[name]]))).all():
-                raise ValueError(f"{group}.{name}: a row that {INDEXES[name]} does not have")
