@@ -84,7 +84,7 @@ def benched(command, forgotten, monkeypatch, request):
         (STYLES.atomic, "mine.cu", "mine.cu: PASS at 27 points to "),
         # the last row and column are not written: no contract excuses a kernel that compares with its sizes
         (STYLES.by_rows.replace("i < rows &&", "i < rows - 1 &&"), "mine.cu", "mine.cu: FAIL"),
-        (STYLES.sum.replace("h; h /= 2", "h > 1; h /= 2"), "mine.cu", "mine.cu: FAIL 33 int32: ascending order: "),
+        (STYLES.sum.replace("h; h /= 2", "h > 1; h /= 2"), "mine.cu", "mine.cu: FAIL 2 int32: ascending order: "),
     ],
 )
 def test_the_verdict_says_what_was_verified(tmp_path, benched, text, name, line):

@@ -15,7 +15,7 @@ from tasks import task, task_on
 from hpcmm.bench.errors import of_kind
 from hpcmm.model import Task, Variant, Verdict
 from hpcmm.model.dtypes import DTYPES
-from hpcmm.operations import OPERATIONS, accuracy, cores, sums, truth
+from hpcmm.operations import OPERATIONS, accuracy, cores, reduction, sums, truth
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
 from hpcmm.operations.tabled import CACHED_BYTES, MIN_SAVED_STEPS, MIN_STEPS, NEAR, stream_k_blocks
@@ -541,6 +541,21 @@ def test_an_int8_product_is_verified_exactly(shape, seed, scalars, wrong):
     check_exact(product, inputs, result, [other], (row, column))
 
 
+@pytest.mark.parametrize("k", [2, 33, 300])
+def test_an_int32_product_of_narrower_numbers_is_found(k):
+    product = task(MATMUL, (20, 30, k), "int32", {"alpha": 1.0, "beta": 0.0})
+    inputs = MATMUL.draw(np.random.default_rng(0), product)
+    a, b = inputs["A"].astype(np.int64), inputs["B"].astype(np.int64)
+    judge = MATMUL.reference(product, inputs)
+    assert judge((a @ b).astype(np.int32)).passed and abs(a @ b).max() < 2**31
+    for narrow in (np.int8, np.int16, np.float16):
+        with np.errstate(over="ignore", invalid="ignore"):
+            narrow_a, narrow_b = (x.astype(narrow).astype(np.int64) for x in (a, b))
+        assert not any(judge(each.astype(np.int32)).passed for each in (narrow_a @ b, a @ narrow_b))
+    in_float32 = (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int32)
+    assert not judge(in_float32).passed
+
+
 def check_exact(product: Task, inputs, right: np.ndarray, wrong: list[np.ndarray], place: tuple[int, int]) -> None:
     """The right result passes with every bit, and each wrong one fails at its place, whatever the way of judging."""
     for large in (False, True):
@@ -602,14 +617,32 @@ def test_float8_products_are_exact_with_fourteen_bits_and_an_accumulator_of_fewe
 # --- sums --------------------------------------------------------------------------------------------------------
 
 
-@given(n=st.integers(1, 20_000), seed=st.integers(0, 2**32 - 1))
-def test_inputs_of_a_sum_are_never_rounded_in_any_order(n, seed):
+NARROWER = {"float32": ("float16",), "float64": ("float16", "float32"), "int32": ("int16", "float32")}
+
+
+@pytest.mark.parametrize("dtype", SUM.dtypes)
+@given(n=st.integers(0, 20_000), seed=st.integers(0, 2**32 - 1), shuffled=st.booleans())
+def test_inputs_of_a_sum_are_never_rounded_in_any_order(dtype, n, seed, shuffled):
     rng = np.random.default_rng(seed)
-    x = SUM.draw(rng, task(SUM, (n,), "float32", {}))["x"]
-    rng.shuffle(x)
-    partial = np.cumsum(x, dtype=np.float32)
-    np.testing.assert_array_equal(partial, np.cumsum(x.astype(np.int64)))
-    assert set(abs(x)) <= set(range(1, 9))  # no zero, so that each lost element shows
+    x = SUM.draw(rng, task(SUM, (n,), dtype, {}))["x"]
+    x = rng.permutation(x) if shuffled else np.sort(x)
+    np.testing.assert_array_equal(np.cumsum(x, dtype=dtype), np.cumsum(x.astype(np.int64)))
+    assert x.all()  # so that each lost element shows
+    assert (abs(x) > 8).sum() <= reduction.LONG and (not n or abs(x).max() > 8)
+
+
+@pytest.mark.parametrize(("dtype", "narrow"), [(each, narrow) for each in SUM.dtypes for narrow in NARROWER[each]])
+@pytest.mark.parametrize("n", [2, 100, 10_000])
+def test_a_sum_in_a_narrower_type_is_found(dtype, narrow, n):
+    found = 0
+    for seed in range(20):
+        arrays = SUM.draw(np.random.default_rng(seed), task(SUM, (n,), dtype, {}))
+        with np.errstate(all="ignore"):  # all terms, or their total, or partial sums of 32 threads
+            parts = [arrays["x"].astype(narrow).sum(dtype=narrow), arrays["x"].sum(dtype=dtype).astype(narrow)]
+            parts.append(np.array([arrays["x"][i::32].astype(narrow).sum(dtype=narrow) for i in range(32)]).sum())
+        judge = SUM.reference(task_on(SUM, arrays, {}), arrays)
+        found += sum(not judge(each.astype(dtype)).passed for each in parts)
+    assert found > 40
 
 
 @pytest.mark.parametrize(("wrong", "where"), [(-7.5, "1: -7.5 - -7 = -0.5"), (np.nan, "1: nan - -7 = nan")])
@@ -720,7 +753,9 @@ def test_the_extreme_may_be_anywhere():
             operation.draw(np.random.default_rng(seed), task(operation, (8,), "float32", {}))["x"]
             for seed in range(200)
         ]
-        assert {int(where(x)) for x in drawn} == set(range(8))
+        places = [int(where(x)) for x in drawn]
+        assert set(places) == set(range(8))
+        assert min(places.count(end) for end in (0, 7)) > 50  # loops often leave out an end
 
 
 @pytest.mark.parametrize("dtype", SUM.dtypes)
@@ -733,6 +768,16 @@ def test_the_identity_changes_nothing(dtype):
 
 
 # --- sums of vectors ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_truncated_sum_of_vectors_is_found(dtype):
+    arrays = VECTOR_ADD.draw(np.random.default_rng(0), task(VECTOR_ADD, (1000,), dtype, {}))
+    exact = arrays["x"].astype(np.longdouble) + arrays["y"]
+    near = exact.astype(dtype)
+    truncated = np.where(abs(near) > abs(exact), np.nextafter(near, np.zeros(1, dtype)), near)
+    assert (truncated != near).mean() > 0.2
+    assert rejected(VECTOR_ADD.reference(task_on(VECTOR_ADD, arrays, {}), arrays)(truncated))
 
 
 @pytest.mark.parametrize("dtype", VECTOR_ADD.dtypes)

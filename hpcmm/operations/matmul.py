@@ -14,6 +14,8 @@ from hpcmm.operations.truth import Judge, scalars
 
 LARGEST_C = 2**16  # of the integers in C before a product
 LARGEST_FACTOR = 2**7  # ... in A and B: sums of less than 2**17 products are exact in int32
+# ... in a column of A and a row of B: their products are rounded in float32, and they themselves in int8 and int16
+LONG_FACTOR = 2**18
 ROWS_OF_STREAM = 256  # of a matrix that one stream of random numbers fills
 
 OPERANDS = (
@@ -40,7 +42,8 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     """Draw A, B and C uniform in [-1, 1); if beta = 0, C is NaN, because it must not be read.
 
     Integers are uniform: of A and B up to ``LARGEST_FACTOR`` in magnitude, of C up to ``LARGEST_C``. Without NaN, C is
-    the smallest integer. Inputs of a type with ``integers`` have exact results: see ``docs/bounds.md``.
+    the smallest integer. A column of A and a row of B in int32 are larger. Inputs of a type with
+    ``integers`` have exact results: see ``docs/bounds.md``.
     """
     arrays = {
         operand.name: np.empty(task.shape_of(operand), task.storage(operand)) for operand in task.operation.operands
@@ -54,6 +57,11 @@ def fill(rng: np.random.Generator, task: Task, arrays: Mapping[str, np.ndarray])
         drawn = task.element if operand.role == "in" else task.element.results
         most = LARGEST_FACTOR if operand.role == "in" else LARGEST_C
         draw_into(arrays[operand.name], rng, drawn, task.element.integers, most)
+    if task.element.storage == np.int32 and (k := task.shape[2]):
+        lines = zip((arrays["A"].T, arrays["B"]), rng.permutation(k), strict=False)
+        for lines_of, at in lines:  # different ones, if there are two
+            line = lines_of[at]
+            line[...] = rng.integers(LONG_FACTOR // 2, LONG_FACTOR, line.shape) | 1
     if task.scalars["beta"] == 0:
         arrays["C"].fill(task.element.results.poison)
 

@@ -13,6 +13,7 @@ from hpcmm.operations import accuracy, cores
 from hpcmm.operations.heads import ladder
 
 START = "start_reduction"  # a function of a kernel's file
+LONG = 8  # terms of a sum with almost all bits of its type
 
 
 @dataclass(frozen=True)
@@ -112,14 +113,22 @@ def identity(combination: str, dtype: str) -> np.generic:
 
 
 def draw_terms(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    """Draw integers 1..8 with a random sign, whose partial sums are exact in any order; see ``docs/bounds.md``."""
+    """Draw integers 1..8 with a random sign, and ``LONG`` of almost all bits of the type, but not zero.
+
+    Partial sums are exact in any order, and not in a narrower type; see ``docs/bounds.md``.
+    """
 
     def fill(stream: np.random.Generator, x: np.ndarray) -> None:
         terms = np.frombuffer(stream.bytes(len(x)), np.int8) >> 4  # -8..7
         terms += terms >= 0  # no zero: its loss would go unnoticed
         x[...] = terms
 
-    return {"x": cores.draw(rng, np.empty(task.shape, task.dtype), fill)}
+    x = cores.draw(rng, np.empty(task.shape, task.dtype), fill)
+    bits = np.iinfo(x.dtype).bits - 1 if task.element.is_integer else np.finfo(x.dtype).nmant + 1
+    most = 2 ** (bits - 1) // LONG
+    numbers = rng.integers(most // 2, most, min(LONG, len(x))) | 1  # odd: no bit of the last place is free
+    x[rng.integers(len(x), size=len(numbers))] = numbers * rng.choice((-1, 1), len(numbers))
+    return {"x": x}
 
 
 def draw_one_sided(sign: int, rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
@@ -139,7 +148,7 @@ def draw_one_sided(sign: int, rng: np.random.Generator, task: Task) -> dict[str,
 
     x = cores.draw(rng, np.empty(task.shape, task.dtype), fill)
     if len(x):
-        i = rng.integers(len(x))
+        i = rng.choice((0, rng.integers(len(x)), len(x) - 1))  # loops often leave out an end
         x[i] = x[i] / 4
     return {"x": x}
 

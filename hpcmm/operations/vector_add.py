@@ -63,7 +63,7 @@ OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("y", ("n",), "rows", "in
 
 
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    """Draw x and y uniform in [-1, 1), whose sums are rounded.
+    """Draw x and y uniform in [-1/3, 1/3), with all bits of the type, so that most sums are rounded.
 
     Sums of integers neither overflow nor equal the minimum of the type, the poison of outputs.
     """
@@ -71,7 +71,11 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     def integers(stream: np.random.Generator, x: np.ndarray) -> None:
         x[...] = stream.integers(1 - 2**30, 2**30, x.shape, x.dtype)
 
-    fill = integers if task.element.is_integer else cores.uniform
+    def fractions(stream: np.random.Generator, x: np.ndarray) -> None:
+        cores.uniform(stream, x)
+        x /= 3  # uniform numbers lie on a grid, on which all sums are exact
+
+    fill = integers if task.element.is_integer else fractions
     return {name: cores.draw(rng, np.empty(task.shape, task.dtype), fill) for name in "xy"}
 
 
