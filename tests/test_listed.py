@@ -125,9 +125,8 @@ int main()
 """,
 }
 FOUND = {
-    "sum.cu": "sum.cu: taken as parts(x=x, sums=sums, n=n) on [(n + 256 - 1) / 256] x [256], then last(sums=sums, "
-    "result=result, count=((n + 256 - 1) / 256)) on [1] x [128]",
-    "transposed.cu": "transposed.cu: taken as transpose(in=B, out=Bt, rows=k, cols=n) on [ceil(n / 16), ",
+    "sum.cu": "sum.cu: taken as the launches of total(n=n): parts, then last\n",
+    "transposed.cu": "transposed.cu: taken as the launches of main(M=m, N=n, K=k): transpose, then product\n",
 }
 
 
@@ -147,7 +146,7 @@ def test_a_result_may_be_in_the_workspace(tmp_path, command, forgotten, mistake)
     (tmp_path / "sum.cu").write_text(text)
     done = command("bench", "sum.cu", "--on-host", folder=tmp_path)
     assert "sum.cu: PASS" in done.stdout  # of the first kernel alone, if the last one is wrong
-    assert ("then last(sums=sums, count=" in done.stdout) == (not mistake[0]), done
+    assert (": parts, then last" in done.stdout) == (not mistake[0]), done
 
 
 BY_DEVICE = (  # a number of blocks that depends on the GPU, and an array that another function allocates
@@ -170,8 +169,7 @@ def test_a_number_of_blocks_may_depend_on_the_gpu(tmp_path):
         text = text.replace(*change)
     (tmp_path / "sum.cu").write_text(text)
     head = adoption.adopt(tmp_path / "sum.cu").head
-    assert [launch["grid"] for launch in head["launches"]] == [[512], [1]]
-    assert head["workspace"] == {"sums": "(512) * (256)"} and "most" not in head
+    assert head == {"operation": "sum", "dtypes": ["float32"], "host": "total(n=n)"}
 
 
 def with_host(name: str) -> str:
@@ -205,7 +203,7 @@ WRONG_CHAINS = {
         "parts alone is wrong, too",
         "FAIL 1 float32",
     ),
-    "its own length": ("sum += sums[i]", "sum = sums[i]", "on [1] x [128]", "FAIL 65536 float32"),
+    "its own length": ("sum += sums[i]", "sum = sums[i]", "parts, then last", "FAIL 65536 float32"),
 }
 
 
@@ -220,6 +218,132 @@ def test_a_wrong_chain_of_launches_fails_as_a_whole(tmp_path, command, forgotten
     (tmp_path / "sum.cu").write_text(text)
     done = command("bench", "sum.cu", "--on-host", folder=tmp_path)
     assert all(each in done.stdout for each in said) and done.returncode == 1, done
+
+
+HALVES = """
+__global__ void halve(float *x, int n, int half)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < half && i + half < n)
+        x[i] += x[i + half];
+}
+
+float total(const float *h_x, int n)
+{
+    float *x, sum;
+    cudaMalloc(&x, n * sizeof(float));
+    cudaMemcpy(x, h_x, n * sizeof(float), cudaMemcpyHostToDevice);
+    int left = n;
+    while (left > 1) {
+        int half = (left + 1) / 2;
+        halve<<<(half + 255) / 256, 256>>>(x, left, half);
+        left = half;
+    }
+    cudaMemcpy(&sum, x, sizeof(float), cudaMemcpyDeviceToHost);
+    return sum;
+}
+"""
+PAIRS = """
+#include <algorithm>
+#define BLOCK 128
+#define CHECK(call) do { cudaError_t status = (call); if (status != cudaSuccess) exit(1); } while (0)
+
+template <int STEPS>
+__global__ void pairs(const float *in, float *out, int n, int step)
+{
+    __shared__ float s[BLOCK];
+    float sum = 0;
+    for (int i = 0; i < STEPS; ++i) {
+        int place = (blockIdx.x * STEPS + i) * BLOCK + threadIdx.x;
+        sum += place < n ? in[place * step] : 0;
+    }
+    s[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < BLOCK; ++i)
+            sum += s[i];
+        out[blockIdx.x * step] = sum;
+    }
+}
+
+inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+static void reduced(const float *in, float *out, int count, dim3 block = BLOCK)
+{
+    switch (count > 1000) {
+    case 1:
+        pairs<4><<<ceil_div(count, 4 * BLOCK), block>>>(in, out, count, 1);
+        break;
+    default:
+        pairs<1><<<ceil_div(count, BLOCK), block>>>(in, out, count, 1);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    size_t n = argc > 1 ? atoi(argv[1]) : 1 << 20;
+    float *d[2], total;
+    for (int i = 0; i < 2; ++i)
+        CHECK(cudaMalloc((void **)&d[i], n * sizeof(float)));
+    CHECK(cudaMemcpy(d[0], host.data(), n * sizeof(float), cudaMemcpyHostToDevice));
+    int from = 0;
+    for (int count = n; count > 1; from = 1 - from) {
+        reduced(d[from], d[1 - from], count);
+        count = ceil_div(count, count > 1000 ? 4 * BLOCK : BLOCK);
+    }
+    CHECK(cudaMemcpy(&total, d[from], sizeof(float), cudaMemcpyDeviceToHost));
+}
+"""
+LAST_BLOCK = """
+__device__ float low(float a, float b) { return a < b ? a : b; }
+
+__global__ void start(float *result) { *result = 3e38f; }
+
+__global__ void lowest(const float *x, float *result, unsigned *lock, long n)
+{
+    float own = 3e38f;
+    for (long i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        own = low(own, x[i]);
+    __shared__ float s[64];
+    s[threadIdx.x] = own;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < 64; ++i)
+            own = low(own, s[i]);
+        while (atomicCAS(lock, 0, 1) != 0);
+        __threadfence();
+        *result = low(*(volatile float *)result, own);
+        __threadfence();
+        atomicExch(lock, 0);
+    }
+}
+
+void minimum_of(const float *x, float *d_result, long n)
+{
+    unsigned *lock;
+    cudaMalloc(&lock, sizeof(unsigned));
+    cudaMemset(lock, 0, sizeof(unsigned));
+    start<<<1, 1>>>(d_result);
+    lowest<<<16, 64>>>(x, d_result, lock, n);
+}
+"""
+LOOPS = {  # with a mistake
+    "halves": (HALVES, "host: 'total(n=n)', overwrites: x", ("(left + 1) / 2", "left / 2")),
+    "pairs": (PAIRS, "host: 'main(n=n)', overwrites: x", ("from = 1 - from)", "from = from)")),
+    "lock": (LAST_BLOCK, "host: 'minimum_of(n=n)'", ("(lock, 0, sizeof", "(lock, 1, sizeof")),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_of_launches_are_followed(tmp_path, command, forgotten, name):
+    text, _, mistake = LOOPS[name]
+    (tmp_path / f"{name}.cu").write_text(text)
+    done = command("bench", f"{name}.cu", "--on-host", folder=tmp_path)
+    assert "taken as the launches of" in done.stdout and f"{name}.cu: PASS" in done.stdout, done
+    assert mistake[0] in text
+    (tmp_path / f"{name}.cu").write_text(text.replace(*mistake))
+    done = command("bench", f"{name}.cu", "--on-host", folder=tmp_path)
+    assert done.returncode and "PASS" not in done.stdout, done
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -29,6 +29,7 @@ from hpcmm.bench import hints
 from hpcmm.bench.guarded import PADDING
 from hpcmm.bench.same_bits import Difference, compare_alone, rounded, seeds_of, together
 from hpcmm.model import DeviceError, Task
+from hpcmm.model.launch import Launch
 from hpcmm.operations import guards, overwritten
 
 NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux
@@ -74,7 +75,7 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
             try:
                 result, note = run(kernel, task, inputs, order, padded)
             except KernelError as error:
-                found.where = f"{place}: {named(str(error), task)}{hint(kernel, task)}"
+                found.where = f"{place}: {error}{hint(kernel, task)}"
                 return found
             verdict = judge(result)
             if not verdict.passed:
@@ -176,7 +177,10 @@ def launch_all(kernel: Callable[..., HostKernel], task: Task, arrays: dict[str, 
     notes = []
     for launch in task.geometry.launches(task, arrays):
         function = kernel(symbol=launch.function or task.operation.kernels)
-        function(launch, order, dynamic_bytes=launch.shared_bytes)
+        try:
+            function(launch, order, dynamic_bytes=launch.shared_bytes)
+        except KernelError as error:
+            raise KernelError(named(str(error), launch, arrays)) from error
         notes.append(function.note)
     return next(filter(None, notes), "")
 
@@ -224,9 +228,13 @@ def hint(kernel: Callable[..., HostKernel], task: Task) -> str:
     return found and f"; {found}"
 
 
-def named(message: str, task: Task) -> str:
-    """Replace numbers of arrays by the names of operands, where each launch has all operands."""
-    names = [*(operand.name for operand in task.operation.operands), *task.workspace]
-    return re.sub(
-        r"array (\d+)", lambda found: names[int(found[1])] if int(found[1]) < len(names) else found[0], message
-    )
+def named(message: str, launch: Launch, arrays: dict[str, np.ndarray]) -> str:
+    """Replace the numbers of a launch's arrays by their names."""
+    given = [x for x in launch.arguments if isinstance(x, np.ndarray)]
+    names = [next((name for name, y in arrays.items() if x is y or x.base is y), "") for x in given]
+
+    def name(found: re.Match) -> str:
+        own = names[int(found[1])] if int(found[1]) < len(names) else ""
+        return own.removeprefix("own_") or found[0]
+
+    return re.sub(r"array (\d+)", name, message)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hpcmm.experiment import hosted
 from hpcmm.experiment.functions import ELEMENT, Function, Source
 from hpcmm.experiment.syntax import (
     Parameter,
@@ -31,6 +32,7 @@ from hpcmm.experiment.syntax import (
 from hpcmm.kernels import FOLDER, modules
 from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
+from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import KernelFileError
 from hpcmm.operations.listed import name_of
 from hpcmm.operations.reduction import START
@@ -67,6 +69,8 @@ def parts_of(call: str) -> tuple[str, str, list[tuple[str, str]]]:
 
 def calls_of(head: Mapping[str, Any]) -> list[str]:
     """Return the calls of a head, in the order of its launches; none if the file has the operation's function."""
+    if "host" in head:
+        return [head["host"]]
     return [launch["call"] for launch in head.get("launches", [head]) if "call" in launch]
 
 
@@ -77,6 +81,8 @@ def names_of(kernels: str) -> list[str]:
 
 def passed(head: Mapping[str, Any]) -> set[str]:
     """Return the names in the values of the calls of a head, without the names of parameters."""
+    if "host" in head:  # all operands
+        return {each.name for each in OPERATIONS[head["operation"]].operands}
     texts = (re.sub(r"\w+\s*=(?!=)", "", call.partition("(")[2]) for call in calls_of(head))
     return set(re.findall(r"\w+", " ".join(texts)))
 
@@ -89,6 +95,8 @@ def operation_of(head: Mapping[str, Any]) -> str:
     >>> operation_of({"call": "add(x, y, n)", "overwrites": "y"})
     'vector_add'
     """
+    if "host" in head:
+        return OPERATIONS[head["operation"]].kernels
     names = passed(head)
     found = [TABLES["of_operand"][name] for name in names if name in TABLES["of_operand"]]
     if not found and {"x", "y"} <= names:
@@ -172,7 +180,7 @@ def body_of(path: Path, source: Source, call: Call, head: Mapping[str, Any], ker
         body = f"*result = {body}" if kernels == "reduction" else body
         if depth := of_vectors(returns)[1]:
             body = f"const auto hpcmm_result = {body}\n    {TABLES['returned'][depth - 1]}"
-    passes = kernels == "reduction" and DEVICES[device].accelerator and "launches" not in head
+    passes = kernels == "reduction" and DEVICES[device].accelerator and not {"launches", "host"} & head.keys()
     if passes and (taken := head.get("multiples", {}).get("n")):
         body = f"{TABLES['rest_of_reduction'].format(taken=taken)}\n    {body}"
     return "\n    ".join([*lines, body])
@@ -181,7 +189,8 @@ def body_of(path: Path, source: Source, call: Call, head: Mapping[str, Any], ker
 def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device: str) -> Path:
     """Write the adapted source of a kernel, whose head has calls, into the user's cache; return its path."""
     source, accelerator = Source(text, path), DEVICES[device].accelerator
-    called = [read(path, source, call, head) for call in calls_of(head)]
+    hosted_calls = hosted.calls_of(source, head["host"]) if "host" in head else {}
+    called = [read(path, source, call, head) for call in hosted_calls.values() or calls_of(head)]
     bodies = [body_of(path, source, call, head, kernels, device) for call in called]
     if "found_in" in head:
         bodies.append(f"*result = *{head['found_in']};")
@@ -199,8 +208,10 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     )
     lines += [f'#line 1 "{path}"', own]
     for i, body in enumerate(bodies):
-        name = name_of(i, len(bodies)) or kernels
-        lines.append(wrapper(kernels, name, body, accelerator, head.get("workspace", ())))
+        name = ([*hosted_calls] or [name_of(j, len(bodies)) for j in range(len(bodies))])[i] or kernels
+        own = [declaration(x, called[i].function) for x in called[i].function.parameters] if hosted_calls else None
+        lines.append(wrapper(kernels, name, body, accelerator, head.get("workspace", ()), own))
+    lines += [TABLES["host_steps"]] * bool(hosted_calls)
     if kernels == "reduction" and accelerator and head.get("adds"):
         lines.append(wrapper(kernels, START, "*result = identity;", accelerator))
     content = "\n".join(lines)
@@ -395,10 +406,12 @@ def passed_on(path: Path, source: Source, name: str, outside: Sequence[Parameter
         yield first.start_byte, first.start_byte, f'\n{undefined}#line {row} "{place}"\n'
 
 
-def declaration(parameter: Parameter) -> str:
+def declaration(parameter: Parameter, function: Function | None = None) -> str:
+    """Return the declaration of a parameter; with its function, of one whose type may be that of a template."""
+    kind = "hpcmm_real" if function and parameter.type in function.types else parameter.type
     lengths = "".join(f"[{each}]" for each in parameter.lengths)
     name = f"(*{parameter.name}){lengths}" if lengths else "*" * parameter.pointers + parameter.name
-    return f"{parameter.type} {name}"
+    return f"{kind} {name}"
 
 
 def with_headers(text: str, path: Path, accelerator: bool) -> str:
@@ -432,10 +445,18 @@ def on_this_machine(headers: tuple[str, ...]) -> frozenset[str]:
     return frozenset(headers[int(each)] for each in found)
 
 
-def wrapper(kernels: str, name: str, body: str, accelerator: bool, workspace: Iterable[str] = ()) -> str:
-    """Return a function of the operation's signature, followed by arrays of the workspace, whose body is a call."""
+def wrapper(
+    kernels: str,
+    name: str,
+    body: str,
+    accelerator: bool,
+    workspace: Iterable[str] = (),
+    parameters: list[str] | None = None,
+) -> str:
+    """Return a function whose body is a call; by default of the operation's signature, then arrays of the workspace."""
     types = {"real": "hpcmm_real", "scalar": "hpcmm_scalar"}
-    parameters = [each.format(**types) for each in SIGNATURES[kernels]]
+    if parameters is None:
+        parameters = [each.format(**types) for each in SIGNATURES[kernels]]
     parameters += [f"hpcmm_real *{array}" for array in workspace] if accelerator else ["int threads"]
     kind, unused = ("__global__ void", "") if accelerator else ("void", "    (void)threads;\n")
     names = {"name": name, "parameters": ", ".join(parameters), "body": body, "kind": kind, "unused": unused}

@@ -109,7 +109,8 @@ class Source:
             if each.type == "preproc_function_def"
         }
         self.functions = {name: self.function(name) for name in self.nodes}
-        self.launches = [launch(each) for each in walk(self.tree.root_node) if launches(each)]
+        sites = [each for each in walk(self.tree.root_node) if launches(each)]
+        self.launches, self.places = list(map(launch, sites)), {each.start_byte: i for i, each in enumerate(sites)}
 
     def constants(self) -> dict[str, str]:
         """Return the text of each macro without parameters and of each constant of the file."""

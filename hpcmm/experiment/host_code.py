@@ -26,7 +26,8 @@ class LaunchSite:
     scope: tuple[int, int]  # the bytes of the function around it
 
 
-def launch(node: Node) -> LaunchSite:
+def parts_of(node: Node) -> tuple[str, list[Node], list[Node], list[Node]]:
+    """Return the function of a launch, and the nodes of its template arguments, its configuration and its arguments."""
     function, given = part(node, "function"), []
     if text_of(function) in LAUNCHING:  # of HIP: function, grid, block, shared memory, stream, arguments
         function, *given = part(node, "arguments").named_children
@@ -34,6 +35,15 @@ def launch(node: Node) -> LaunchSite:
     named = named[1:] if named and text_of(named[0]) == "HIP_KERNEL_NAME" else named
     arguments = [each for each in walk(function) if each.type == "template_argument_list"][:1]
     configuration = [each for x in node.children if x.type == "kernel_call_syntax" for each in x.named_children]
+    return (
+        text_of(named[0]) if named else text_of(function),
+        arguments[0].named_children if arguments else [],
+        configuration or given[:4],
+        given[4:] or part(node, "arguments").named_children,
+    )
+
+
+def launch(node: Node) -> LaunchSite:
     scope, known, around = node, {}, {node.id}
     while scope.parent and scope.type != "function_definition":
         scope = scope.parent
@@ -45,14 +55,9 @@ def launch(node: Node) -> LaunchSite:
                 known |= definitions(each)
             elif each.type == "assignment_expression":  # in a branch, or in a loop
                 known |= dict.fromkeys(definitions(each), "")
-    return LaunchSite(
-        text_of(named[0]) if named else text_of(function),
-        tuple(text_of(each) for each in arguments[0].named_children) if arguments else (),
-        tuple(text_of(each) for each in configuration or given[:4]),
-        tuple(map(text_of, given[4:] or part(node, "arguments").named_children)),
-        known,
-        (scope.start_byte, scope.end_byte),
-    )
+    function, *lists = parts_of(node)
+    texts = (tuple(map(text_of, each)) for each in lists)
+    return LaunchSite(function, *texts, known, (scope.start_byte, scope.end_byte))
 
 
 def launches(node: Node) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.experiment import calls, returning
+from hpcmm.experiment.hosted import Hosted
 from hpcmm.kernels import name_of, without_comments
 from hpcmm.model import Geometry, HpcmmError, Operation, Task, Variant
 from hpcmm.model.devices import DEVICES
@@ -20,7 +21,7 @@ from hpcmm.operations.listed import LAST, Listed
 from hpcmm.system.reader import not_allowed
 
 ALWAYS_DEFINED = ("rows", "columns", "block", "per_thread", "max_blocks")  # as macros, also without the key
-OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid", "launches", "workspace", "found_in")
+OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid", "launches", "workspace", "found_in", "host")
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,15 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     allowed = heads.keys_of(chosen.geometry) if device.accelerator else set()
     if "launches" in head and device.accelerator:
         allowed = {"launches", "workspace", *["found_in"] * (chosen.kernels == "reduction")}
+    if "host" in head and device.accelerator:
+        allowed = {"host"}
     for key in (*OF_LAUNCH, "device"):
         if key in head and key not in allowed:
             what = f"{chosen.name} on the {device.title}"
             problems.add(key, f"not a key of {what}; allowed: {', '.join(sorted(allowed)) or 'none of the launch'}")
     apply(changes or {}, head, allowed, problems)
-    if "call" in head and "launches" in head:
-        problems.add("call", "not allowed together with launches; each launch has its own call")
+    if "call" in head and {"launches", "host"} & head.keys():
+        problems.add("call", "not allowed together with launches or host, which have calls of their own")
     for name in head.get("workspace", {}):
         if name in calls.names_of(chosen.kernels):
             problems.add("workspace", f"{name!r} is an argument of the operation; give the array another name")
@@ -73,6 +76,9 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     if device.accelerator and chosen.geometry is None:
         problems.add("operation", f"{chosen.name} has no launch for {path.suffix} files")
     problems.check()
+    if "host" in head:
+        check_host(Hosted(text, head["host"]), chosen, problems)
+        problems.check()
     called = calls.calls_of(head)
     adapted = calls.adapted(path, text, head, chosen.kernels, device.name) if called else None
     variant = record(name_of(path, changes or {}), path, device.name, head)
@@ -81,9 +87,10 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     geometry: Any = Constants(head.get("constants", {}))
     if device.accelerator:
         needed = adapted.read_text().partition(f'#line 1 "{path}"\n')[2] if adapted else text
-        unstated_shared_memory(head, needed, problems)
-        problems.check()
-        geometry = geometry_of(chosen, head, dtypes, problems)
+        if "host" not in head:
+            unstated_shared_memory(head, needed, problems)
+            problems.check()
+        geometry = geometry_of(chosen, head, dtypes, text, problems)
         problems.check(LaunchError)
     variant = dataclasses.replace(heads.with_geometry(variant, geometry), dtypes=dtypes)
     serving = [n for n, each in OPERATIONS.items() if each.kernels == chosen.kernels]
@@ -142,6 +149,9 @@ def record(name: str, path: Path, device: str, head: Mapping[str, Any]) -> Varia
 
 def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> Operation:
     operations = with_kernels()
+    if "host" in head and "operation" not in head:
+        problems.add("host", "needs the key operation")
+        problems.check()
     if "operation" in head:
         key, why = "operation", f"{not_allowed(head['operation'])}{', '.join(operations)}"
         found = operations.get(head["operation"])
@@ -200,8 +210,22 @@ def own_macros(head: Mapping[str, Any], operation: Operation, text: str, problem
             )
 
 
-def geometry_of(operation: Operation, head: Mapping[str, Any], dtypes: Sequence[str], problems: Problems) -> Any:
-    """Return the geometry of a head: that of its operation, or the launches that it lists."""
+def check_host(found: Hosted, operation: Operation, problems: Problems) -> None:
+    try:
+        found.check(operation.dimensions)
+    except ValueError as error:
+        names = ", ".join(operation.dimensions)
+        problems.add(
+            "host", f"{error}; allowed: a function of the file with launches, such as total(n=n), over {names}"
+        )
+
+
+def geometry_of(
+    operation: Operation, head: Mapping[str, Any], dtypes: Sequence[str], text: str, problems: Problems
+) -> Any:
+    """Return the geometry of a head: that of its operation, or the launches that it lists or names."""
+    if "host" in head:
+        return Hosted(text, head["host"], head.get("constants", {}))
     if "launches" not in head:
         return heads.geometries(operation.geometry, head, dtypes, problems)
     try:

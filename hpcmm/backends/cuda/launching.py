@@ -169,7 +169,8 @@ def overlapping(kernel, launch: Launch, arguments: tuple) -> Callable[[], None]:
 def resources(task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
     """Return ``RESOURCES`` of a prepared task on its device; empty for a library and a Python function.
 
-    Of several functions, they are of the first launch of the one that is named as the kernels of the operation.
+    Of several functions, they are of the first launch of the one that is named as the kernels of the operation, if it
+    is launched.
     """
     if not task.variant.compiled:
         return {}
@@ -177,8 +178,8 @@ def resources(task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float
     launches = task.geometry.launches(task, {**arrays, **workspace})
     if not launches:
         return {}
-    first = next(launch for launch in launches if not launch.function)
-    kernel = kernel_of(first.task or task)
+    first = next((launch for launch in launches if not launch.function), launches[0])
+    kernel = kernel_of(first.task or task, first.function)
     resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
         kernel.kernel.ptr, math.prod(first.block), first.shared_bytes
     )

@@ -59,9 +59,9 @@ class Adopted:
     def __str__(self) -> str:
         """Describe what was found, in one line."""
         head = self.head
-        if "launches" in head:
-            calls_in_order = ", then ".join(map(shown_launch, head["launches"]))
-            return "; ".join([f"{self.path.name}: taken as {calls_in_order}", *self.notes])
+        if "host" in head:
+            order = ", then ".join(self.kernels)
+            return "; ".join([f"{self.path.name}: taken as the launches of {head['host']}: {order}", *self.notes])
         launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block", "constants") if key in head)
         return "; ".join([f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}", *self.notes])
 
@@ -89,10 +89,6 @@ def shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} = {each}" for name, each in value.items())
     return f"[{', '.join(map(str, value))}]" if isinstance(value, list | tuple) else str(value)
-
-
-def shown_launch(launch: Mapping[str, Any]) -> str:
-    return f"{launch['call']} on {shown(launch['grid'])} x {shown(launch['block'])}"
 
 
 def is_adopted(path: Path) -> bool:
@@ -261,7 +257,12 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         return Adopted(path, {"call": call} | given, without_mark(text, given), device.suffix)
     if (whole := in_order(path)) and kernel in ("", whole.kernels[-1]):
         return whole
-    chosen = choose(path, source, device, kernel)
+    try:
+        chosen = choose(path, source, device, kernel)
+    except NoKernel:
+        if device is GPU and (whole := in_order(path, several=False)):
+            return whole
+        raise
     failures, guess = [], None
     for kind in kinds(source, chosen, device):
         try:
@@ -279,6 +280,8 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         if not tried.guessed:
             return found
         guess = guess or found
+    if device is GPU and (whole := in_order(path, several=False)) and chosen.name in whole.kernels:
+        return whole
     wrong = [each for each in failures if isinstance(each, OtherType) or asked_for(each)]
     lengths = {length for each in chosen.parameters for length in each.lengths}
     fixed = sorted(lengths - {each.name for each in integers_of(source, chosen)})
@@ -308,24 +311,29 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
 
 
 @functools.cache
-def in_order(path: Path) -> Adopted | None:
-    """Return a file with the head of several kernels that the host launches in order; None if the head is unsure."""
+def in_order(path: Path, several: bool = True) -> Adopted | None:
+    """Return a file with the head of what its host code launches in order; None if the head is unsure.
+
+    ``several`` kernels, or one kernel several times.
+    """
     source, _ = parsed(path)
-    found, text = sequences.chain_of(source), decoded(path)
+    text = decoded(path)
 
     def write(target: Path, head: Mapping[str, Any]) -> None:
         Adopted(path, dict(head), text, GPU.suffix).write(target, lines_of_file=True)
 
-    if found is None or len(found.names) < 2:
-        return None
-    with contextlib.suppress(sequences.Unclear, HpcmmError):
-        head, right = sequences.adopted(source, found, path, write)
-        wrong = [] if right else [name for name in found.names if not right_alone(path, text, source, name)]
-        said = "each alone is right, but not with these sizes"
-        if wrong:
-            said = f"{' and '.join(wrong)} alone {'are' if wrong[1:] else 'is'} wrong, too"
-        notes = () if right else (f"no trial was right: {said}",)
-        return Adopted(path, head, text, GPU.suffix, notes, found.names)
+    for host in sequences.hosts_of(source):
+        if several != (len(host.kernels) > 1):
+            continue
+        with contextlib.suppress(HpcmmError):
+            head, right = sequences.adopted(source, host, path, write)
+            wrong = [] if right else [name for name in host.kernels if not right_alone(path, text, source, name)]
+            said = "each alone is right, but not with these sizes"
+            if wrong:
+                said = f"{' and '.join(wrong)} alone {'are' if wrong[1:] else 'is'} wrong, too"
+            notes = () if right else (f"no trial was right: {said}",)
+            if right or several:
+                return Adopted(path, head, text, GPU.suffix, notes, host.kernels)
     return None
 
 
