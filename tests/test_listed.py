@@ -221,11 +221,11 @@ def test_a_wrong_chain_of_launches_fails_as_a_whole(tmp_path, command, forgotten
 
 
 HALVES = """
-__global__ void halve(float *x, int n, int half)
+__global__ void halve(float *x, int n, int kept)
 {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < half && i + half < n)
-        x[i] += x[i + half];
+    if (i < kept && i + kept < n)
+        x[i] += x[i + kept];
 }
 
 float total(const float *h_x, int n)
@@ -235,9 +235,9 @@ float total(const float *h_x, int n)
     cudaMemcpy(x, h_x, n * sizeof(float), cudaMemcpyHostToDevice);
     int left = n;
     while (left > 1) {
-        int half = (left + 1) / 2;
-        halve<<<(half + 255) / 256, 256>>>(x, left, half);
-        left = half;
+        int kept = (left + 1) / 2;
+        halve<<<(kept + 255) / 256, 256>>>(x, left, kept);
+        left = kept;
     }
     cudaMemcpy(&sum, x, sizeof(float), cudaMemcpyDeviceToHost);
     return sum;
@@ -328,15 +328,15 @@ void minimum_of(const float *x, float *d_result, long n)
 }
 """
 LOOPS = {  # with a mistake
-    "halves": (HALVES, "host: 'total(n=n)', overwrites: x", ("(left + 1) / 2", "left / 2")),
-    "pairs": (PAIRS, "host: 'main(n=n)', overwrites: x", ("from = 1 - from)", "from = from)")),
-    "lock": (LAST_BLOCK, "host: 'minimum_of(n=n)'", ("(lock, 0, sizeof", "(lock, 1, sizeof")),
+    "halves": (HALVES, ("(left + 1) / 2", "left / 2")),
+    "pairs": (PAIRS, ("from = 1 - from)", "from = from)")),
+    "lock": (LAST_BLOCK, ("(lock, 0, sizeof", "(lock, 1, sizeof")),
 }
 
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_of_launches_are_followed(tmp_path, command, forgotten, name):
-    text, _, mistake = LOOPS[name]
+    text, mistake = LOOPS[name]
     (tmp_path / f"{name}.cu").write_text(text)
     done = command("bench", f"{name}.cu", "--on-host", folder=tmp_path)
     assert "taken as the launches of" in done.stdout and f"{name}.cu: PASS" in done.stdout, done
@@ -363,6 +363,30 @@ def test_a_mistake_in_any_launch_is_found(tmp_path, command, forgotten, name, at
     assert not kernel["passed"]
 
 
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_compiler_of_the_gpu_takes_the_launches_of_host_code(tmp_path, forgotten, name):
+    (tmp_path / f"{name}.cu").write_text(LOOPS[name][0])
+    found = adoption.adopt(tmp_path / f"{name}.cu")
+    found.write(tmp_path / "copy.cu")
+    works, log, code = compiled(own_kernels.read(tmp_path / "copy.cu"))
+    assert works, log
+    assert all(each.encode() in code for each in ("reduction", "hpcmm_result", "hpcmm_fill"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_of_launches_are_timed_on_a_gpu(tmp_path, command, forgotten, name):
+    (tmp_path / f"{name}.cu").write_text(LOOPS[name][0])
+    found = json.loads(command("bench", f"{name}.cu", "--sizes", "5000", "--json", folder=tmp_path).stdout)
+    assert [each["passed"] for each in found["kernels"]] == [True], found
+    assert found["points"]
+
+
+def compiled(kernel: own_kernels.OwnKernel) -> tuple[bool, str, bytes]:
+    options = ["-DREAL=float", "-DACCUMULATOR=float", "--gpu-architecture=sm_90"]
+    return nvrtc().compile(kernel.variant.adapted.read_text(), options, "CUBIN")
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("stated", [True, False], ids=["head", "host code"])
 @pytest.mark.parametrize("name", KERNELS)
@@ -377,8 +401,7 @@ def test_launches_in_order_are_timed_on_a_gpu(tmp_path, command, forgotten, name
 def test_the_compiler_of_the_gpu_takes_all_launches(tmp_path, forgotten, name):
     (tmp_path / name).write_text(KERNELS[name].replace("//   workspace", "//   adds: true\n//   workspace"))
     kernel = own_kernels.read(tmp_path / name)
-    options = ["-DREAL=float", "-DACCUMULATOR=float", "--gpu-architecture=sm_90"]
-    works, log, code = nvrtc().compile(kernel.variant.adapted.read_text(), options, "CUBIN")
+    works, log, code = compiled(kernel)
     assert works, log
     operation = OPERATIONS[kernel.operations[0]]
     starts = ["start_reduction"] * (name == "sum.cu")

@@ -50,6 +50,7 @@ LENGTH = re.compile(
 SIZE = re.compile(r"((unsigned|long) ?)*(int|long|unsigned)?|size_t|u?int(32|64)_t")  # types
 COMBINING_CALLS = re.compile("shfl|atomic|fetch_|reduce|accumulate|sum", re.IGNORECASE)
 DYNAMIC = re.compile(r"\bextern\b[^;{}]*__shared__")
+NAMESPACES = {"std", "nvcuda", "cooperative_groups", "cub", "cuda"}  # of headers that compilers have
 RETURNED = "return"  # in place of the name of a parameter: the vector that a function returns
 
 
@@ -154,10 +155,15 @@ class Source:
         return {name: each for name, each in found.items() if name and (each.pointers or not TILE.search(name.upper()))}
 
     @functools.cached_property
+    def has_headers(self) -> bool:
+        """Whether a header that the file includes is beside it."""
+        headers = re.findall(r'#\s*include\s*"(.+?)"', self.content.decode(errors="replace"))
+        return bool(self.path) and any((self.path.parent / each).is_file() for each in headers)
+
+    @functools.cached_property
     def undeclared(self) -> list[str]:
         """The names of sizes and types that a file uses and does not declare; none if a header beside it may do so."""
-        headers = re.findall(r'#\s*include\s*"(.+?)"', self.content.decode(errors="replace"))
-        if self.path and any((self.path.parent / each).is_file() for each in headers):
+        if self.has_headers:
             return []
         nodes = [each for each in walk(self.tree.root_node) if each.type in ("identifier", "type_identifier")]
         declared = {text_of(each) for each in nodes if declares(each.parent, each)}
@@ -310,6 +316,9 @@ class Source:
                         continue  # host code, named as the kernel or as a variable of it
                 declares.setdefault(each, set()).add(i)
                 uses.setdefault(each, set()).update(identifiers(item, NAMES))
+        kinds = ("namespace_definition", *["using_declaration"] * self.has_headers)  # of the file, or of its headers
+        own = [identifiers(x, NAMES)[:1] for x in walk(self.tree.root_node) if x.type in kinds]
+        namespaces = NAMESPACES.union(*own)
         bodies = {**self.macros, **{each: body for each, (_, body) in self.macro_functions.items()}}
         waiting, seen = [name], set()
         while waiting:
@@ -321,5 +330,5 @@ class Source:
         return [
             (item.start_byte, item.end_byte)
             for i, item in enumerate(self.items)
-            if i not in kept and item.type != "preproc_call" and not uses_names(item, seen)
+            if i not in kept and item.type != "preproc_call" and not uses_names(item, seen | namespaces)
         ]

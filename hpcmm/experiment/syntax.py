@@ -179,9 +179,9 @@ def called_by(node: Node) -> str:
 
 
 def uses_names(item: Node, names: set[str]) -> bool:
-    """Return whether an item is a declaration like ``using namespace a``, or ``using a::b`` of one of the names."""
-    text = text_of(item)
-    return item.type == "using_declaration" and ("namespace" in text or re.findall(r"\w+", text)[-1] in names)
+    """Return whether an item is a declaration like ``using namespace std``, or ``using a::b`` of one of the names."""
+    words = re.findall(r"\w+", text_of(item))
+    return item.type == "using_declaration" and words[2 if "namespace" in words else -1] in names
 
 
 def identifiers(node: Node, kinds: Collection[str] = ("identifier",)) -> list[str]:

@@ -50,6 +50,7 @@ LAST = "last block"  # of the grid, alone
 # All extern __shared__ arrays begin at the same place, whatever their types, and are as large as a launch may ask for.
 WHOLE = "cuda_dynamic_memory"
 SHARED = '.section .tbss,"awT",%nobits; .balign 1024; {} .zero 232448; .text'
+DYNAMIC = re.compile(r"(\bextern\b[^;{}]*__shared__[^;{}]*?\b(\w+)\s*\[\s*\])(?=\s*;)")
 MARGIN = 1 << 20  # unused bytes around an array; untouched memory costs nothing
 SCALARS = {1: "char", 2: "short", 4: "int", 8: "long"}  # C types of a parameter, by its bytes
 REALS = {4: "float", 8: "double"}
@@ -233,6 +234,8 @@ def translation(source: Path, symbol: str, options: Sequence[str], folder: Path)
     headers = kernels.headers(source)
     texts = [file.read_text(errors="replace") for file in (source, *headers)]
     own = without_assembly(texts[0])
+    if re.search(r"\bnamespace\b[\w\s:]*\{", own):  # which would be a part of the symbol
+        own = DYNAMIC.sub(r'\1 asm("\2")', own)
     dynamic = list(dict.fromkeys(name for each in texts for name in kernels.dynamic_shared(each)))
     head = re.search(rf"__global__((?:(?!__global__).)*?)\b{symbol}\(", texts[0], re.DOTALL)
     cluster = re.search(r"__cluster_dims__\(([^()]*)\)", head[1]) if head else None

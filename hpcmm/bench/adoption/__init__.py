@@ -36,7 +36,8 @@ from hpcmm.system.text import choices
 CPU = next(each for each in DEVICES.values() if not each.accelerator)
 PLACEHOLDER = re.compile(r"%\((\w+)\)[sd]")  # of a template: its name becomes a constant
 UNDECLARED = re.compile(
-    r"not (been )?declared|not defined|does not name a type|undeclared|unknown type|implicit decl|no arguments to"
+    r"not (been )?declared|not defined|does not name a type|undeclared|unknown type|implicit decl|no arguments to|"
+    r"cannot be used as a function|is not a namespace"
 )
 OF_AMD = re.compile(r"\b(__builtin_amdgcn_\w+|__lane_id|__ockl_\w+|__ocml_\w+|__amd\w+|__hip_ds_\w+)")
 UNSET = re.compile(r"\b__constant__\s[\w\s]*?(\w+)\s*(?:\[[^;=]*)?;")  # constants without a value
@@ -62,6 +63,9 @@ class Adopted:
         if "host" in head:
             order = ", then ".join(self.kernels)
             return "; ".join([f"{self.path.name}: taken as the launches of {head['host']}: {order}", *self.notes])
+        if "launches" in head:
+            launches = [f"{x['call']} on {shown(x['grid'])} x {shown(x['block'])}" for x in head["launches"]]
+            return "; ".join([f"{self.path.name}: taken as {', then '.join(launches)}", *self.notes])
         launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block", "constants") if key in head)
         return "; ".join([f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}", *self.notes])
 

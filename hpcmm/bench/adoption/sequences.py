@@ -198,7 +198,8 @@ def adopted(source: Source, found: Host, path: Path, write: Callable[..., None])
             return head | contract, True
         guess = guess or head
     reduces = not found.counts and all("reduction" in kinds(source, x, GPU) for x in functions)
-    if guess and reduces and found.chain.steps[-1].grid == (1,):
+    variants = {*found.chain.inputs} & found.chain.written  # which overwrite the input, one after the other
+    if guess and reduces and not variants and found.chain.steps[-1].grid == (1,):
         return guess, False
     raise Unclear("no trial is right")
 

@@ -24,6 +24,7 @@ WORDS_OF_INTEGERS = re.compile(
 IDENTITY = re.compile(r"ident|init|neutral|start|zero", re.IGNORECASE)  # names of the first value of a reduction
 STRIDE = re.compile(r"((?:inc|stride)(?:r|c|row|col|column)|(?:row|col|column)(?:inc|stride)|rs|cs)([abc])")
 NAMED_SUM = re.compile("sum|reduc|add_?all|total|accum|min|max", re.IGNORECASE)
+COPYING = re.compile("copy|cpy")
 COMBINING = re.compile(r"__shared__|\]\s*\+=|\*\s*\w+\s*\+=")  # without a loop
 OF_LAUNCH = {
     "blockDim.x": r"(block|blk|tile)_?(size|dim|width)|threads?_?per_?block|(num|n)_?threads",
@@ -151,6 +152,8 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
     written = [each for each in arrays if each.name in function.written]
     first = overwritten(source, function)
     if first and len(integers) <= 2 and len(arrays) == 2:
+        if len(written) == 2 and COPYING.search(function.name.lower()):  # which copies either way
+            return ["copy"]
         return ["vector_add"] if len(written) == 1 else ["reduction"] * (not reals and function.flat)
     if first:
         summed = NAMED_SUM.search(function.name) and "void" in function.returns
@@ -175,7 +178,7 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
         if reals:
             return ["reduction"] if len(reals) == 1 else []
         combines = function.looped or COMBINING.search(source.text(function.name))
-        combines = combines and not re.search("copy|cpy", function.name.lower())
+        combines = combines and not COPYING.search(function.name.lower())
         return ["reduction", "copy"] if combines else ["copy", "reduction"]
     returned = function.looped and not (reals or written or device.accelerator) and "void" not in function.returns
     sized_alone = len(arrays) == 1 and arrays[0].vector and not integers

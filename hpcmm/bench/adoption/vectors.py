@@ -231,7 +231,7 @@ class VectorSearch(Search):
         added = np.array_equal(out[written], (x + y)[written])
         if not (added or initial) and out.sum() in np.cumsum(x * y)[1:] and len(written) < len(x) / 16:
             raise self.is_other("the dot product of two vectors")
-        for what, other in (("products", x * y), ("differences", x - y)):
+        for what, other in (("products", x * y), ("differences", x - y), ("multiples", x * y[0])):
             named = what == "differences" and ADDITION.search(self.function.name)  # then it is a wrong addition
             if len(written) > 1 and not named and np.array_equal(out[written], other[written]):
                 raise self.is_other(f"the {what} of elements")
