@@ -209,8 +209,8 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     lines += [f'#line 1 "{path}"', own]
     for i, body in enumerate(bodies):
         name = ([*hosted_calls] or [name_of(j, len(bodies)) for j in range(len(bodies))])[i] or kernels
-        own = [declaration(x, called[i].function) for x in called[i].function.parameters] if hosted_calls else None
-        lines.append(wrapper(kernels, name, body, accelerator, head.get("workspace", ()), own))
+        taken = [declaration(x, called[i].function) for x in called[i].function.parameters] if hosted_calls else None
+        lines.append(wrapper(kernels, name, body, accelerator, head.get("workspace", ()), taken))
     lines += [TABLES["host_steps"]] * bool(hosted_calls)
     if kernels == "reduction" and accelerator and head.get("adds"):
         lines.append(wrapper(kernels, START, "*result = identity;", accelerator))

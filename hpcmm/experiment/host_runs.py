@@ -124,9 +124,9 @@ class HostRun:
 
     def new(self, name: str, size: int | None) -> Pointer:
         names = (f"{name}{i or ''}" for i in itertools.count())
-        own = next(x for x in names if x not in self.arrays)
-        self.arrays[own] = size
-        return Pointer(own)
+        free = next(x for x in names if x not in self.arrays)
+        self.arrays[free] = size
+        return Pointer(free)
 
     # --- statements
 
@@ -203,10 +203,10 @@ class HostRun:
     def declare(self, node: Node, names: dict) -> None:
         kind = text_of(part(node, "type"))
         for each in node.children_by_field_name("declarator"):
-            own = parameter(node, part(each, "declarator") if each.type == "init_declarator" else each)
+            declared = parameter(node, part(each, "declarator") if each.type == "init_declarator" else each)
             initial = part(each, "value")
             if each.type == "function_declarator":  # such as dim3 grid(n), read as a function
-                own = Parameter(text_of(part(each, "declarator")), kind, 0, False)
+                declared = Parameter(text_of(part(each, "declarator")), kind, 0, False)
                 texts = text_of(part(each, "parameters"))[1:-1]
                 values = [self.text(x, names) for x in re.split(r",(?![^(]*\))", texts)]
             else:
@@ -215,17 +215,17 @@ class HostRun:
             if "vector" in kind:
                 of, count = re.search(r"<\s*([\w ]+)", kind), values[0] if values else None
                 size = count * self.size_of(of[1]) if of and isinstance(count, int) else None
-                names[own.name] = self.new(own.name, size)
+                names[declared.name] = self.new(declared.name, size)
             elif kind == "dim3":
-                names[own.name] = dim3(values)
+                names[declared.name] = dim3(values)
             elif "[" in text_of(each).partition("=")[0]:
-                names[own.name] = dict(enumerate(values)) if initial else {}
-            elif own.pointers or not INTEGERS.search(kind):
-                names[own.name] = values[0] if values else None
+                names[declared.name] = dict(enumerate(values)) if initial else {}
+            elif declared.pointers or not INTEGERS.search(kind):
+                names[declared.name] = values[0] if values else None
             else:
                 value = values[0] if values else None
                 value = math.trunc(value) if isinstance(value, float) and kind != "auto" else value
-                names[own.name] = self.given(own.name, value) if is_own(initial) or value is None else value
+                names[declared.name] = self.given(declared.name, value) if is_own(initial) or value is None else value
 
     # --- values
 
@@ -269,8 +269,8 @@ class HostRun:
             old, at = place.names[place.key], "xyz".find(text_of(part(node, "field")))
             place.names[place.key] = (*old[:at], value, *old[at + 1 :])
         elif place := self.place(node, names):
-            own = value is None and place.names.get(place.key) is not None and place.key in self.sizes
-            place.names[place.key] = place.names[place.key] if own else value
+            kept = value is None and place.names.get(place.key) is not None and place.key in self.sizes
+            place.names[place.key] = place.names[place.key] if kept else value
         return value
 
     def value(self, node: Node | None, names: dict) -> Any:
@@ -344,8 +344,8 @@ class HostRun:
         if name in self.source.nodes:
             return self.call(name, values) if self.is_host(node) else None
         if name in self.source.macro_functions:
-            own, body = self.source.macro_functions[name]
-            return self.text(body, dict(zip(own, values, strict=False)))
+            parameters, body = self.source.macro_functions[name]
+            return self.text(body, dict(zip(parameters, values, strict=False)))
         if name in FUNCTIONS:
             return FUNCTIONS[name](*values) if all(isinstance(x, int | float) for x in values) else None
         if function.type == "field_expression":  # such as A.data()
@@ -385,8 +385,8 @@ class HostRun:
         if math.prod(grid):
             site = self.source.places[node.start_byte]
             function = self.source.functions.get(self.source.launches[site].function)
-            for own, each in zip(function.parameters if function else (), listed, strict=False):
-                self.allocated(each, names) if own.pointers else None
+            for wanted, each in zip(function.parameters if function else (), listed, strict=False):
+                self.allocated(each, names) if wanted.pointers else None
             arguments = tuple(self.value(x, names) for x in listed)
             self.steps.append(Step("launch", arguments, site, trimmed(grid), trimmed(block), shared))
 
@@ -394,8 +394,8 @@ class HostRun:
         """Make an array for an argument of a launch whose allocation is not in the code."""
         if self.value(node, names) is None and text_of(node) not in ("nullptr", "NULL", "0"):
             unknown = (text_of(x) for x in walk(node) if x.type == "identifier" and names.get(text_of(x), 0) is None)
-            if own := next(unknown, ""):
-                names[own] = self.new(own, None)
+            if unallocated := next(unknown, ""):
+                names[unallocated] = self.new(unallocated, None)
 
 
 def is_own(node: Node | None) -> bool:

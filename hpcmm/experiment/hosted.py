@@ -95,12 +95,12 @@ def accesses(source: Source, step: Step) -> Iterator[tuple[Pointer, bool, bool]]
             yield each, step.kind == "fetch" or i > 0, step.kind != "fetch" and not i
         return
     function = source.functions[source.launches[step.site].function]
-    for own, value in zip(function.parameters, step.values, strict=False):
-        if own.pointers:
+    for parameter, value in zip(function.parameters, step.values, strict=False):
+        if parameter.pointers:
             if not isinstance(value, Pointer):
-                raise Unclear(f"{own.name} of {function.name}")
-            writes = own.name in function.written
-            yield value, not writes or own.name in read_by(source, function.name), writes
+                raise Unclear(f"{parameter.name} of {function.name}")
+            writes = parameter.name in function.written
+            yield value, not writes or parameter.name in read_by(source, function.name), writes
 
 
 @functools.lru_cache(256)
@@ -146,8 +146,8 @@ def template(source: Source, site: Any) -> str:
     types = {x for each in source.functions.values() for x in each.types}
     values = []
     for text in site.template:
-        own = site.definitions.get(text, text)
-        value = HostRun(source, {}).text(own, {})
+        defined = site.definitions.get(text, text)
+        value = HostRun(source, {}).text(defined, {})
         values.append("hpcmm_real" if text in types else text if value is None else str(value))
     return f"<{', '.join(values)}>" if values else ""
 
@@ -219,9 +219,9 @@ class Hosted(Geometry):
         threads: dict[str, int] = {}
         for step in (x for x in found.steps if x.kind == "launch"):
             function = source.functions[source.launches[step.site].function]
-            for own, value in zip(function.parameters, step.values, strict=False):
+            for parameter, value in zip(function.parameters, step.values, strict=False):
                 if isinstance(value, Pointer):
-                    kinds.setdefault(value.array, dtype_of(own, task))
+                    kinds.setdefault(value.array, dtype_of(parameter, task))
                     count = math.prod((*step.grid, *step.block))
                     threads[value.array] = max(count, threads.get(value.array, 1))
         sizes = {x: (found.arrays[x], kinds[x]) for x in found.arrays if x not in roles and x in kinds}
@@ -246,7 +246,7 @@ class Hosted(Geometry):
                 further = outside(source, kernel, self.host)
                 pairs = [*((x, values[x.name]) for x in further)]
                 pairs += zip(source.functions[kernel].parameters, step.values, strict=False)
-                given = tuple(at(x) if isinstance(x, Pointer) else scalar(own, x, task) for own, x in pairs)
+                given = tuple(at(x) if isinstance(x, Pointer) else scalar(parameter, x, task) for parameter, x in pairs)
                 name = site_name(step.site, sites)
                 listed.append(Launch(step.grid, step.block, given, step.shared_bytes, name))
             elif step.kind == "load":

@@ -50,7 +50,7 @@ class Host:
     name: str
     sizes: tuple[str, ...]  # of the problem
     counts: tuple[str, ...]  # numbers of blocks that are unknown
-    own: Mapping[str, int]  # the values that the code gives to sizes
+    given: Mapping[str, int]  # the values that the code gives to sizes
     chain: Chain
     kernels: tuple[str, ...]
 
@@ -70,22 +70,22 @@ def hosts_of(source: Source) -> list[Host]:
 
 def host_of(source: Source, name: str) -> Host:
     """Return what is to be known of a function of the host; raise Unclear if its launches depend on the unknown."""
-    own, base = {}, None
-    while base is None or base.keys() != own.keys():  # a run ends at what is unknown
-        base = dict.fromkeys(own, PROBES[0])
+    given, base = {}, None
+    while base is None or base.keys() != given.keys():  # a run ends at what is unknown
+        base = dict.fromkeys(given, PROBES[0])
         run = HostRun(source, base)
         with contextlib.suppress(Unclear):
             run.of(name)
-        own = {x: y for x, y in run.used.items() if may_be_size(x, y)}
+        given = {x: y for x, y in run.used.items() if may_be_size(x, y)}
     before, sizes, counts = launches_of(source, name, base), [], []
-    for each in own:
+    for each in given:
         with contextlib.suppress(Unclear):
             after = launches_of(source, name, base | {each: PROBES[1]})
             if after == before or after[0].block != before[0].block:  # no influence, or a tile
                 continue
             passed = arguments(before[0]) != arguments(after[0])
             parameters = {x.name for x in source.functions[name].parameters}
-            of_device = own[each] is None and each not in parameters and not passed
+            of_device = given[each] is None and each not in parameters and not passed
             (counts if of_device and before[0].grid != after[0].grid else sizes).append(each)
     if not 1 <= len(sizes) <= 3:
         raise Unclear(f"{len(sizes)} sizes")
@@ -93,7 +93,7 @@ def host_of(source: Source, name: str) -> Host:
     found = hosted.chain_of(source, whole)
     if len(found.steps) > MOST_LAUNCHES or not 1 <= len(found.inputs) <= 2:
         raise Unclear("no reduction, and no product")
-    known = {x: own[x] for x in sizes if isinstance(own[x], int)}
+    known = {x: given[x] for x in sizes if isinstance(given[x], int)}
     return Host(name, tuple(sizes), tuple(counts), known, found, found.names(source))
 
 
@@ -193,7 +193,7 @@ def adopted(source: Source, found: Host, path: Path, write: Callable[..., None])
         if trials.seconds_used() - start > MOST_SECONDS:
             break
         head = head_of(found, operation, dtype, way)
-        contract = Trial(path, head, write).contract("square" in head, max(found.own.values(), default=0))
+        contract = Trial(path, head, write).contract("square" in head, max(found.given.values(), default=0))
         if contract is not None:
             return head | contract, True
         guess = guess or head
