@@ -106,7 +106,8 @@ def points(carrier: str, first: bool) -> Iterator[Point]:
             wanted = ("float32", "bfloat16") if name == "matmul" else operation.dtypes_of(chosen)[:1]
             shape = (1003,) if name != "matmul" else EVEN if algorithm.name == "cublasmp" else UNEVEN
             for dtype in (each for each in wanted if algorithm.takes_type(each)):
-                for scalars in SCALARS if name == "matmul" and dtype == "float32" else [SCALARS[0]]:
+                # cuBLASMp takes no C if beta is 0
+                for scalars in SCALARS if algorithm.name == "cublasmp" and dtype == "float32" else SCALARS[:1]:
                     given = scalars if name == "matmul" else {}
                     yield Point(name, chosen.name, shape, dtype, COMM.size, given, algorithm.name)
 
