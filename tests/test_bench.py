@@ -91,17 +91,6 @@ def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(inside, tmp_p
 
 
 @pytest.mark.slow
-def test_a_page_that_cannot_be_written_takes_no_result_away(inside, monkeypatch, tmp_path):
-    def full(*_, **__):
-        raise store.StoreError("the disk is full")
-
-    monkeypatch.setattr("hpcmm.report.build", full)
-    done = inside("by_rows.c", "--sizes", 64, "--html", tmp_path / "a.html")
-    assert done.returncode == 1 and "the disk is full" in done.stderr
-    assert re.search(r"^by_rows.c +64 +float32 ", done.stdout, re.MULTILINE)
-
-
-@pytest.mark.slow
 @needs_compiler
 def test_the_transcript_of_cuda_kernels_on_the_host_is_what_the_command_prints(inside):
     transcripts = "".join(each for each in TRANSCRIPTS if "on-host" in each)
@@ -194,11 +183,16 @@ def test_a_kernel_without_an_end_is_given_up_before_long(tmp_path, forgotten):
 
 
 @pytest.mark.slow
-def test_all_combinations_are_tried(inside, folder):
+def test_all_combinations_are_tried_and_shown_if_the_page_cannot_be_written(inside, folder, monkeypatch):
+    def full(*_, **__):
+        raise store.StoreError("the disk is full")
+
+    monkeypatch.setattr("hpcmm.report.build", full)
     text = (folder / "by_rows.c").read_text()
     (folder / "by_rows.c").write_text(text.replace("= alpha *", "= (STEP == 3 ? 3 : 1) * alpha *"))
-    done = inside("by_rows.c", "--tune", "STEP=2,3", "--sizes", 16, "--dtype", "float64", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    options = ["--tune", "STEP=2,3", "--sizes", 16, "--dtype", "float64", "--html", "page.html"]
+    done = inside("by_rows.c", *options, cwd=folder)
+    assert done.returncode == 1 and "the disk is full" in done.stderr
     assert "by_rows.c STEP=3: FAIL 1x1x1 float64" in done.stdout
     assert re.search(r"^best at 16 float64: by_rows.c STEP=2, \S+ \S+$", done.stdout, re.MULTILINE)
 

@@ -153,8 +153,7 @@ def gpus(seed, ranks, shape="normal", fault="", factor=1.05, visits=3, scatter=(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("ranks", [2, 8])
+@pytest.mark.parametrize(("ranks", "shape"), [(2, "normal"), (8, "skewed")])
 def test_five_percent_are_found_in_95_of_100_checks_and_no_quiet_gpu_is_named(ranks, shape):
     """25 quiet and 25 faulty checks of each kind of machine."""
     quiet = [gpus(seed, ranks, shape) for seed in range(25)]

@@ -516,7 +516,7 @@ def configs(draw) -> dict:
     return config
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])  # a plan takes long
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])  # a plan takes long
 @given(config=configs(), gpus=st.integers(0, 2))
 def test_a_written_plan_is_read_unchanged(tmp_path, config, gpus):
     planned = make(config, "" if gpus else NO_GPU, gpus) if config["backends"] == "auto" else make(config)

@@ -184,7 +184,7 @@ FIXED_PARTS = [
         ("fixed_parts_fma", MATMUL.variant("fixed_parts_fma").geometry.choices),
     )
     for i, choice in enumerate(choices)
-    if ALL or i % 3 == 0
+    if ALL or i % 6 == 0
 ]
 
 
@@ -246,9 +246,9 @@ MPI_PROGRAM = Path(__file__).parent / "mpi_programs" / "same_bits.py"
 
 @pytest.mark.slow
 def test_a_sum_and_a_product_have_the_same_bits_on_any_number_of_ranks(mpiexec):
-    done = mpiexec(5, MPI_PROGRAM, "cpu", 0, "1,2,3,5")
+    done = mpiexec(5, MPI_PROGRAM, "cpu", 0, "1,2,5")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "42 results on several ranks have the bits of one rank" in done.stdout
+    assert "28 results on several ranks have the bits of one rank" in done.stdout
 
 
 def test_an_order_by_arrival_is_found(mpiexec):
