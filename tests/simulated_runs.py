@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import compare, history
+from hpcmm.analysis import compare, history, visits
 from hpcmm.analysis.evidence import Evidence
 
 POINTS, VISITS, REPETITIONS = 330, 3, 6
@@ -38,16 +38,16 @@ def times(rng: np.random.Generator) -> np.ndarray:
     return found
 
 
-def repetitions(rng, seconds, kind: str, shared: float, visits: int, count: int, factor: float, job=0.0) -> np.ndarray:
+def repetitions(rng, seconds, kind: str, shared: float, number: int, count: int, factor: float, job=0.0) -> np.ndarray:
     """Seconds of variants and their baselines, by measurement, visit and repetition; the variants take ``factor``.
 
     ``job`` is the logarithm of a factor of each, for this job.
     """
     both = np.concatenate([seconds * factor, seconds]) * np.exp(job)
     scatter = np.exp(rng.uniform(math.log(0.001), math.log(0.0045), (len(both), 1, 1)))
-    state = spread(np.concatenate([seconds, seconds]))[:, None] * states(rng, kind, (len(both), visits))
-    state = state + shared * rng.standard_normal(visits)
-    noise = scatter * rng.standard_normal((len(both), visits, count))
+    state = spread(np.concatenate([seconds, seconds]))[:, None] * states(rng, kind, (len(both), number))
+    state = state + shared * rng.standard_normal(number)
+    noise = scatter * rng.standard_normal((len(both), number, count))
     return both[:, None, None] * np.exp(state[:, :, None] + noise)
 
 
@@ -65,10 +65,10 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame({**texts, **numbers, "baseline": (~own).astype(int), "contender": contender, "rung": contender})
 
 
-def slowest(seconds: np.ndarray) -> pd.DataFrame:
-    rows, visits, count = (each.ravel() for each in np.indices(seconds.shape))
-    return pd.DataFrame({"measurement": rows, "call": 0, "visit": visits, "repetition": count,
-                         "kernel": seconds.ravel()})  # fmt: skip
+def visited(seconds: np.ndarray) -> pd.DataFrame:
+    rows, number, _ = (each.ravel() for each in np.indices(seconds.shape))
+    part = pd.DataFrame({"measurement": rows, "run": 0, "visit": number, "kernel": seconds.ravel()})
+    return visits.of_rows(part, "kernel")
 
 
 def compared(rng: np.random.Generator, kind: str, between: float = 0.0, factor: float = 1.0, shape: str = "normal"):
@@ -79,7 +79,7 @@ def compared(rng: np.random.Generator, kind: str, between: float = 0.0, factor: 
                     between * (states(rng, shape, (2 * POINTS,)) + rng.standard_normal()))
         for each in (1.0, factor)
     ]  # fmt: skip
-    found = Evidence([frame(), frame()], [slowest(each) for each in runs], "kernel", [0, 0])
+    found = Evidence([frame(), frame()], [visited(each) for each in runs], [0, 0])
     return [found.change([i], [i + found.offsets[1]]) for i in range(POINTS)]
 
 
@@ -121,7 +121,7 @@ def followed(rng: np.random.Generator, kind: str, runs: int, length: int, size: 
         repetitions(rng, took, "normal", SHARED, VISITS, 4, factor if run >= since else 1.0, states[:, run])
         for run in range(runs)
     ]
-    evidence = Evidence([frame()] * runs, [slowest(seconds) for seconds in each], "kernel", [0] * runs)
+    evidence = Evidence([frame()] * runs, [visited(seconds) for seconds in each], [0] * runs)
     return [
         [(at, change.verdict) for at, _, _, change in history.steps_of(evidence, [i + j for j in evidence.offsets])]
         for i in range(POINTS)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Columns
+from hpcmm.analysis import Columns, visits
 from hpcmm.analysis.evidence import ALPHA, UNJUDGED, Change, Evidence, keys_of, percent
 from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import HpcmmError
@@ -20,6 +20,7 @@ FAMILY = 0.05  # largest chance that a gate calls any point of unchanged code sl
 LIBRARIES = ("driver", "CUDA runtime", "BLAS")  # baselines may differ with the version
 
 SCOPES = {"kernel": "the kernel alone", "call": "end to end"}
+PHASES = {"kernel": ("kernel", 0), "call": ("total", 1)}  # scope: phase, and whether it is timed end to end
 LOST = "no longer measured"
 WORSE = ("broken", LOST)  # whatever the times
 VERDICTS = (*WORSE, "slower", "ambiguous", "faster", "mended", "same", UNJUDGED, "FAIL", MISSING)
@@ -164,9 +165,12 @@ def of_results(before: str, after: str) -> str:
 def evidence_of(files: Sequence[Columns], controlled: bool = True) -> tuple[list[pd.DataFrame], dict[str, Evidence]]:
     """Return the points of each file, and the evidence by scope; it is not ``controlled`` if devices differ."""
     derived = [analysis.measurements(columns) for columns in files]
-    slowest = [analysis.slowest_ranks(*pair) for pair in zip(files, derived, strict=True)]
     libraries = [libraries_of(columns) for columns in files] if controlled else None
-    return list(map(analysis.points, derived)), {of: Evidence(derived, slowest, of, libraries) for of in SCOPES}
+    found = {}
+    for of, (phase, call) in PHASES.items():
+        slowest = (analysis.slowest_ranks(*pair, call, [phase]) for pair in zip(files, derived, strict=True))
+        found[of] = Evidence(derived, [visits.of_rows(each, phase) for each in slowest], libraries)
+    return list(map(analysis.points, derived)), found
 
 
 def timed(row: Mapping[str, Any], scope: str) -> tuple[str, str]:

@@ -31,7 +31,6 @@ MARGIN = 0.01  # smaller changes are ignored
 BEYOND = math.log(10)  # controls say nothing about times that are so much longer or shorter than theirs
 CONTROLS = 20  # least number of baselines in all files that show how much unchanged points differ
 
-PHASES = {"kernel": ("kernel", 0), "call": ("total", 1)}  # scope: phase, and whether it is timed end to end
 QUARTILE = 1.1503  # third quartile of the magnitude of a normal value of standard deviation 1
 UNJUDGED = "not judged"
 
@@ -202,16 +201,13 @@ class Evidence:
     def __init__(
         self,
         frames: Sequence[pd.DataFrame],
-        slowest: Sequence[pd.DataFrame],
-        of: str,
+        taken: Sequence[pd.DataFrame],
         libraries: Sequence[Hashable] | None,
     ):
-        phase, call = PHASES[of]
         lengths = list(map(len, frames))
         self.offsets = [0, *itertools.accumulate(lengths)][:-1]
         self.file = np.repeat(np.arange(len(frames)), lengths)
-        of_files = (visits.of_rows(each[each["call"] == call], phase) for each in slowest)
-        parts = zip(of_files, self.offsets, strict=True)
+        parts = zip(taken, self.offsets, strict=True)
         taken = pd.concat([each.assign(measurement=each["measurement"] + first) for each, first in parts])
         taken = taken.reset_index(drop=True)
         both = pd.concat([frame.assign(file=i) for i, frame in enumerate(frames)], ignore_index=True)

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, prod
+from operator import itemgetter
 from statistics import median
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import Columns, grouped, is_own, mapping, points, row_dicts, runs, values
+from hpcmm.analysis import Columns, by_size, grouped, is_own, mapping, points, row_dicts, runs, values
 from hpcmm.model import ALONE, TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
@@ -23,6 +24,7 @@ def base_columns() -> list[str]:
     return [f"base_{dimension}" for dimension in dimensions()]
 
 
+Row = Mapping[str, Any]
 ALIKE = ["operation", "device", "machine", "dtype", "arithmetic", "setting"]  # equal for points and their base
 
 
@@ -50,24 +52,29 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     rows = frame[~frame["superseded"] & (frame["result"] == "PASS") & (frame["algorithm"] != ALONE)]
     rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]
     rows = rows.assign(work=_work(rows), own=is_own(rows))
-    together = rows[(rows["ranks"] > 1) & (rows["contender_algorithm"] == TEXTBOOK) & rows["seconds"].notna()]
-    together = dict(iter(together.groupby([*ALIKE, "ranks", *dimensions()])))
+    needed = [*ALIKE, *dimensions(), *NEEDED, *(f"{prefix}pooled_{end}" for prefix in ("", "call_") for end in POOLED)]
+    listed = row_dicts(rows[needed].assign(row=rows.index))
+    on_cards = (row for row in listed if row["contender_algorithm"] == TEXTBOOK and row["seconds"] > 0)
+    together = grouped((row for row in on_cards if row["ranks"] > 1), *ALIKE, "ranks", *dimensions())
     found = []
-    for _, group in rows.groupby(["sweep", *ALIKE], sort=False):
-        one, more = group[group["ranks"] == 1], group[group["own"] & (group["ranks"] > 1)]
-        first = dimensions().index(OPERATIONS[group["operation"].iloc[0]].dimensions[0])
-        alike = tuple(group[ALIKE].iloc[0])
-        for (ranks, *shape), there in more.groupby(["ranks", *dimensions()], sort=False):
-            for kind, base_shape, single in _bases(one, there, shape):
+    for group in grouped(listed, "sweep", *ALIKE).values():
+        one = by_size(row for row in group if row["ranks"] == 1)
+        more = (row for row in group if row["own"] and row["ranks"] > 1)
+        first = dimensions().index(OPERATIONS[group[0]["operation"]].dimensions[0])
+        for (ranks, *shape), there in grouped(more, "ranks", *dimensions()).items():
+            for kind, base_shape, single in _bases(one, there[0], tuple(shape)):
                 whole = [size * ranks if i == first else size for i, size in enumerate(base_shape)]
-                base = together.get((*alike, ranks, *whole), single)
-                alone = single[single["own"] & single["label"].isin(there["label"])]
+                base = together.get((*values(group[0], ALIKE), ranks, *whole), single)
+                labels = {row["label"] for row in there}
+                alone = [row for row in single if row["own"] and row["label"] in labels]
                 place = {"kind": kind, **dict(zip(base_columns(), base_shape, strict=True)), **_base(single, "call_")}
-                textbook = there["algorithm"] == TEXTBOOK  # it exchanges nothing: it would be its own base
-                for points_there, of in ((there[textbook], single), (there[~textbook], base), (alone, single)):
-                    if not of.empty and not points_there.empty:
+                # TEXTBOOK exchanges nothing: it would be its own base
+                textbook = [row for row in there if row["algorithm"] == TEXTBOOK]
+                others = [row for row in there if row["algorithm"] != TEXTBOOK]
+                for points_there, of in ((textbook, single), (others, base), (alone, single)):
+                    if of and points_there:
                         shared = place | _base(of)
-                        found += [{"row": row} | shared for row in points_there.index]
+                        found += [{"row": row["row"]} | shared for row in points_there]
     bases = [f"{prefix}least_{end}" for prefix in ("", "call_") for end in POOLED]
     names = ["row", "kind", *base_columns(), *bases, "evenness", "base_ranks", "base_card"]
     gains = pd.DataFrame(found, columns=names)
@@ -85,25 +92,26 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _bases(
-    one: pd.DataFrame, there: pd.DataFrame, shape: Sequence[int]
-) -> Iterator[tuple[str, Sequence[int], pd.DataFrame]]:
-    """Yield each kind of scaling of some points, its size on one rank, and the rows of one rank alone at that size."""
-    yield "strong", shape, one[(one[list(dimensions())] == shape).all(axis=1)]
-    same = (one["work"] * there["ranks"].iloc[0] / there["work"].iloc[0]).between(0.98, 1.02)
-    if same.any():
-        yield "weak", one.loc[same, list(dimensions())].iloc[0].tolist(), one[same]
+    one: Mapping[tuple, Sequence[Row]], there: Row, shape: tuple[int, ...]
+) -> Iterator[tuple[str, tuple[int, ...], Sequence[Row]]]:
+    """Yield each kind of scaling of a point, its size on one rank, and the rows of one rank alone at that size."""
+    yield "strong", shape, one.get(shape, ())
+    same = [at for at, rows in one.items() if 0.98 <= rows[0]["work"] * there["ranks"] / there["work"] <= 1.02]
+    if same:
+        yield "weak", same[0], [row for at in same for row in one[at]]
 
 
 POOLED = ("seconds", "low", "high")  # a time over all visits, and the ends of its interval
+NEEDED = ("sweep", "label", "algorithm", "contender_algorithm", "own", "ranks", "card", "seconds", "work", "evenness")
 
 
-def _base(rows: pd.DataFrame, prefix: str = "") -> dict[str, Any]:
+def _base(rows: Sequence[Row], prefix: str = "") -> dict[str, Any]:
     """Return the least seconds of the mean rank for a unit of work, with the ends of their interval, and its card."""
-    units = rows["evenness"] * rows["ranks"] / rows["work"]
-    seconds = rows[f"{prefix}pooled_seconds"] * units
-    if seconds.isna().all():
+    units = [row["evenness"] * row["ranks"] / row["work"] for row in rows]
+    known = [(row[f"{prefix}pooled_seconds"] * unit, row, unit) for row, unit in zip(rows, units, strict=True)]
+    _, row, unit = min((each for each in known if each[0] > 0), key=itemgetter(0), default=(0, None, 0))
+    if not row:
         return {}
-    row, unit = rows.loc[seconds.idxmin()], units[seconds.idxmin()]
     least = {f"{prefix}least_{end}": row[f"{prefix}pooled_{end}"] * unit for end in POOLED}
     card = row["card"] if row["ranks"] == 1 else ""
     return least | ({} if prefix else {"evenness": row["evenness"], "base_ranks": row["ranks"], "base_card": card})
@@ -155,7 +163,6 @@ def _tabulated(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.Da
 ONE = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
 NAMES = (*ONE, *dimensions(), "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds")
 ALGORITHM = ["operation", "algorithm", "device", "dtype"]
-Row = Mapping[str, Any]
 Copies = Mapping[int, Mapping[str, cost.Line]]  # the lines of the phases of ``TEXTBOOK``, by number of ranks
 
 

@@ -106,12 +106,10 @@ def measurements(columns: Columns) -> pd.DataFrame:
     added = sorted(set(frame.columns) - set(MEASUREMENTS))  # scalars, and dimensions of other operations
     _describe(frame, added)
     _place(columns, frame, added)
-    slowest = slowest_ranks(columns, frame).join(jobs_of(columns), on="run")
-    slowest["process"] = slowest.groupby(["run", "visit"]).ngroup()  # the visits of a process at the points of a batch
-    _add_times(frame, added, slowest)
+    _add_times(columns, frame, added)
     libraries.put(frame, [run["provenance"] for run in runs(columns)], added)
     _limit(columns, frame)
-    _add_circumstances(columns, frame, slowest)
+    _add_circumstances(columns, frame)
     # texts as objects, and a copy: selecting rows is ten times as fast from contiguous columns
     return frame.astype({name: object for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}).copy()
 
@@ -129,29 +127,32 @@ def _known(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{name: 0 for name in dimensions() if name not in frame})
 
 
-def _add_times(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame) -> None:
-    baselines = is_own(frame) & (frame["baseline"] == 1)
-    for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
+def _add_times(columns: Columns, frame: pd.DataFrame, added: Sequence[str]) -> None:
+    """Add times, intervals and ratios of the kernel alone and end to end, and the phases of calls."""
+    baselines, jobs = is_own(frame) & (frame["baseline"] == 1), jobs_of(columns)
+    for prefix, phase, call, further in (("", "kernel", 0, ()), ("call_", "total", 1, PHASES[:-1])):
         seconds, ratio = f"{prefix}seconds", f"{prefix}ratio"
-        part = slowest.loc[slowest["call"] == call, [name for name in slowest if name not in PHASES or name == phase]]
-        repetitions = part.groupby("measurement")[phase].agg(["median", "count"]).reindex(frame.index)
-        frame[seconds] = repetitions["median"]
-        frame[f"{prefix}repetitions"] = repetitions["count"].fillna(0).astype(np.int64)
+        part = slowest_ranks(columns, frame, call, [*further, phase])
+        repetitions = part.groupby("measurement")
+        for name in further:
+            frame[f"call_{name}"] = repetitions[name].median().reindex(frame.index)
+        frame[seconds] = repetitions[phase].median().reindex(frame.index)
+        frame[f"{prefix}repetitions"] = repetitions[phase].count().reindex(frame.index, fill_value=0)
         frame[ratio] = _paired(frame, added, part, phase)
-        visits.put(frame, added, visits.of_rows(part, phase), prefix)
+        taken = visits.of_rows(part, phase).join(jobs, on="run")
+        taken["process"] = taken.groupby(["run", "visit"]).ngroup()  # the visits of a process at the points of a batch
+        visits.put(frame, added, taken, prefix)
         frame.loc[baselines & frame[seconds].notna(), [ratio, f"{ratio}_low", f"{ratio}_high"]] = 1.0
         for count in ("flops", "bytes"):
             for end, opposite in ENDS:
                 frame[f"{prefix}{count}_per_second{end}"] = frame[count] / frame[seconds + opposite]
 
 
-def _add_circumstances(columns: Columns, frame: pd.DataFrame, slowest: pd.DataFrame) -> None:
-    """Add phases, evenness, exposed communication, energy, the time of events, the card, states and throttling."""
+def _add_circumstances(columns: Columns, frame: pd.DataFrame) -> None:
+    """Add evenness, exposed communication, energy, the time of events, the card, states and throttling."""
     wrong = frame[frame["result"] == "FAIL"]
     must_fail = [at for at, row in zip(wrong.index, row_dicts(wrong), strict=True) if _must_fail(row)]
     frame["expected"] = frame.index.isin(must_fail)
-    phases = slowest[slowest["call"] == 1].groupby("measurement")[list(PHASES[:-1])].median().reindex(frame.index)
-    frame[[f"call_{phase}" for phase in phases]] = phases
     frame["evenness"] = _evenness(columns, frame)
     gpus = [gpus_of(run["provenance"]) for run in runs(columns)]
     cards = [str(each[0].get("uuid") or "") if each else "" for each in gpus]
@@ -274,13 +275,19 @@ def passed_samples(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
     return frame["passed"].to_numpy()[columns["samples"]["measurement"]] == 1
 
 
-def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the maximum over ranks of each phase, one row per (measurement, call, run, visit, repetition)."""
-    keys = ["measurement", "call", "run", "visit", "repetition"]
-    samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, *PHASES)})
-    passed, several = passed_samples(columns, frame), (frame["ranks"] > 1).to_numpy()[samples["measurement"]]
-    slowest = samples[passed & several].groupby(keys, as_index=False)[list(PHASES)].max()
-    return pd.concat([samples[passed & ~several], slowest], ignore_index=True)
+def slowest_ranks(columns: Columns, frame: pd.DataFrame, call: int, phases: Sequence[str]) -> pd.DataFrame:
+    """Return the maximum over ranks of some phases, of calls or of kernels alone, one row per repetition that passed.
+
+    The other columns are ``measurement``, ``run``, ``visit`` and ``repetition``.
+    """
+    keys, samples = ["measurement", "run", "visit", "repetition"], columns["samples"]
+    taken = passed_samples(columns, frame) & (samples["call"] == call)
+    several = (frame["ranks"] > 1).to_numpy()[samples["measurement"]]
+    single, of_ranks = (
+        pd.DataFrame({name: samples[name][rows] for name in (*keys, *phases)}, copy=False)
+        for rows in (taken & ~several, taken & several)
+    )
+    return pd.concat([single, of_ranks.groupby(keys, as_index=False)[[*phases]].max()], ignore_index=True)
 
 
 def _evenness(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
@@ -299,13 +306,11 @@ def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, ph
     is_baseline = (frame["baseline"] == 1) & ~is_own(frame)
     baseline_of = pd.Series(frame.index[is_baseline], index=point[is_baseline])
     baseline_of = baseline_of[~baseline_of.index.duplicated()]
-    repetitions = slowest[["measurement", "repetition", phase]]
-    variants = repetitions[~is_baseline.to_numpy()[repetitions["measurement"]]]
-    variants = variants.assign(partner=point.to_numpy()[variants["measurement"]])
-    variants["partner"] = variants["partner"].map(baseline_of)
-    both = variants.dropna(subset="partner").merge(
-        repetitions, left_on=["partner", "repetition"], right_on=["measurement", "repetition"], suffixes=("", "_base")
-    )
+    repetitions, theirs = slowest[["measurement", "repetition", phase]], is_baseline.to_numpy()[slowest["measurement"]]
+    variants = repetitions[~theirs]
+    variants = variants.assign(partner=point[variants["measurement"]].map(baseline_of).to_numpy())
+    keys = {"left_on": ["partner", "repetition"], "right_on": ["measurement", "repetition"]}
+    both = variants.dropna(subset="partner").merge(repetitions[theirs], **keys, suffixes=("", "_base"))
     return (both[f"{phase}_base"] / both[phase]).groupby(both["measurement"]).median().reindex(frame.index)
 
 

@@ -27,21 +27,19 @@ OF_VISITS += tuple(f"pooled_{name}" for name in ("seconds", "low", "high", "visi
 
 
 def of_rows(part: pd.DataFrame, phase: str) -> pd.DataFrame:
-    """Return the visits of each measurement: ``measurement``, ``visit`` and ``log``, of the seconds.
+    """Return the visits of each measurement: ``measurement``, ``run``, ``visit`` and ``log``, of the seconds.
 
-    ``part`` has the slowest rank of each repetition, of calls or of kernels alone. ``process``, ``job`` and ``code``,
-    if it has them, are kept.
+    ``part`` has the slowest rank of each repetition, of calls or of kernels alone.
     """
-    part = part.dropna(subset=phase).sort_values(["measurement", "visit"], kind="stable")
-    sizes = part.groupby(["measurement", "visit"], as_index=False).size()
-    logs, counts = np.log(part[phase].to_numpy(float)), sizes["size"].to_numpy()
-    first = np.cumsum(counts) - counts
+    part = part[["measurement", "run", "visit", phase]].dropna().sort_values(["measurement", "visit"], kind="stable")
+    logs, at = np.log(part[phase].to_numpy(float)), part[["measurement", "visit"]].to_numpy()
+    first = np.flatnonzero((np.diff(at, axis=0, prepend=-1) != 0).any(axis=1))
+    counts = np.diff(first, append=len(logs))
     found = np.empty(len(counts))
     for count in np.unique(counts):
         same = counts == count
         found[same] = middles(logs[first[same][:, None] + np.arange(count)])
-    kept = [name for name in ("measurement", "visit", "process", "job", "code") if name in part]
-    return part[kept].iloc[first].reset_index(drop=True).assign(log=found)
+    return part[["measurement", "run", "visit"]].iloc[first].reset_index(drop=True).assign(log=found)
 
 
 def middles(rows: np.ndarray) -> np.ndarray:

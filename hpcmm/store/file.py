@@ -226,9 +226,9 @@ def _groups(file: h5py.File) -> Groups:
     groups = {}
     for group, columns in _columns(file).items():
         found = {name: _values(column) for name, column in columns.items()}
-        numbers = (name for name, (kind, *_) in GROUPS[group].items() if kind == "f8")
+        numbers = {name for name, (kind, *_) in GROUPS[group].items() if kind == "f8"}
         length = len(next(iter(found.values()), ()))
-        groups[group] = dict.fromkeys(numbers, np.full(length, np.nan)) | found
+        groups[group] = {name: np.full(length, np.nan) for name in sorted(numbers - found.keys())} | found
     _check(groups)
     return groups
 
@@ -249,7 +249,7 @@ def _values(column: h5py.Dataset) -> np.ndarray:
         texts = {each: printable(each.decode()) for each in set(stored.flat)}  # few, which many rows share
         return np.array([texts[each] for each in stored.flat], object).reshape(stored.shape)
     values = column[()]
-    return values.astype("f8") if values.dtype.kind == "f" else values
+    return values.astype("f8", copy=False) if values.dtype.kind == "f" else values
 
 
 def _check(groups: Groups) -> None:
