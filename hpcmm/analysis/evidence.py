@@ -376,13 +376,13 @@ def _levels(taken: pd.DataFrame, frame: pd.DataFrame) -> np.ndarray:
     return levels.transform("median").where(levels.transform("count") >= CONTROLS, 0.0).to_numpy()
 
 
-def keys_of(frames: Sequence[pd.DataFrame], by_machine: bool = False) -> list[list[tuple]]:
-    """Return a key for each point of several files, with the machine if ``by_machine``, or if one file has several."""
+def keys_of(frames: Sequence[pd.DataFrame], by_machine: bool = False) -> list[list[int]]:
+    """Number the points of several files together, by machine too if ``by_machine``, or if one file has several."""
     scalars = {name for operation in OPERATIONS.values() for name in operation.scalars}
     names = [name for name in IDENTITY if not name.startswith("contender")]
     names = list(dict.fromkeys([*names, *dimensions(), *sorted(scalars)]))
     rows = [frame.reindex(columns=[*names, "machine"]) for frame in frames]
-    if not by_machine and not any(each.duplicated(names).any() for each in rows):
-        rows = [each[names] for each in rows]
-    lists = [each.to_numpy(object).tolist() for each in rows]
-    return [[tuple(None if value != value else value for value in row) for row in each] for each in lists]
+    if by_machine or any(each.duplicated(names).any() for each in rows):
+        names.append("machine")
+    numbers = pd.concat(rows).groupby(names, dropna=False, sort=False).ngroup().to_numpy()
+    return [each.tolist() for each in np.split(numbers, np.cumsum([len(each) for each in rows])[:-1])]
