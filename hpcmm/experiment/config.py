@@ -12,7 +12,7 @@ from typing import Any
 from hpcmm.kernels import file_of, is_file, name_of
 from hpcmm.model import TEXTBOOK, Operation, Variant
 from hpcmm.model.devices import DEVICES
-from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.dtypes import DTYPES, DType
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.shapes import drawn
 from hpcmm.parallel import algorithms_of
@@ -34,8 +34,9 @@ SCHEMA = schema_of(Path(__file__).with_name("config.schema.yaml"))
 SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])
 SWITCHES = {"true": True, "false": False}  # Snakemake passes `--config profile=true` as text
 MOST_POINTS = 100_000  # of an experiment: planning them takes seconds, measuring them days
-# Scalars with which the result is exact in float32, for a type whose inputs are small integers: see matmul.draw
-SCALAR_STEP, LARGEST_SCALAR = 0.0625, 64
+# Step and largest magnitude of scalars with which results are exact in int32, and in float32 with small integers as
+# inputs: see matmul.draw
+INTEGERS, FRACTIONS = (1, 16), (0.0625, 64)
 
 
 def read_config(*paths: str | Path) -> dict[str, Any]:
@@ -181,13 +182,8 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
             problems.append(f"{place}.{key}: {operation.name} has no such parameter")
     scalars = {key: float(entry[key]) for key in operation.scalars if key in entry}
     for dtype, (key, value) in itertools.product(filter(DTYPES.get, dtypes), scalars.items()):
-        if DTYPES[dtype].is_integer and not value.is_integer():
-            problems.append(f"{place}.{key}: {value:g} is not an integer; allowed for {dtype}: integers")
-        if DTYPES[dtype].integers and not (value % SCALAR_STEP == 0 and abs(value) <= LARGEST_SCALAR):
-            problems.append(
-                f"{place}.{key}: {not_allowed(value)}multiples of {SCALAR_STEP} up to {LARGEST_SCALAR} for {dtype}, "
-                "whose results must be exact"
-            )
+        if allowed := scalars_of(DTYPES[dtype], value):
+            problems.append(f"{place}.{key}: {not_allowed(value)}{allowed} for {dtype}")
     axes = (variants, algorithms, dtypes, *(entry.get(key, [1]) for key in ("ranks", "tiles", "pinned")))
     per_shape = math.prod(map(len, axes))
     try:
@@ -198,6 +194,17 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
         raise ConfigError(*problems)
     points = per_shape * max(map(len, shapes.values()))
     return Sweep(place, entry, operation, variants, algorithms, dtypes, shapes, scalars, points)
+
+
+def scalars_of(element: DType, value: float) -> str:
+    """Return what alpha and beta may be, if they may not have this value: right results might be infinite, or zero."""
+    if element.exact:
+        step, most = INTEGERS if element.is_integer else FRACTIONS
+        fits = value % step == 0 and abs(value) <= most
+        return "" if fits else f"multiples of {step} up to {most}, with which results are exact,"
+    least, most = (math.log2(each) // 2 for each in (element.results.smallest_subnormal, element.results.largest))
+    fits = value == 0 or 2**least <= abs(value) <= 2**most
+    return "" if fits else f"0, or magnitudes from 2^{least:.0f} to 2^{most:.0f}"
 
 
 def name_problems(place: str, entry: Mapping[str, Any]) -> list[str]:

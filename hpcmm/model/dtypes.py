@@ -79,6 +79,10 @@ class DType:
         return 0.0 if self.is_integer else float(ml_dtypes.finfo(self._type).eps) / 2
 
     @property
+    def largest(self) -> float:
+        return float(ml_dtypes.finfo(self._type).max)
+
+    @property
     def smallest_subnormal(self) -> float:
         return float(ml_dtypes.finfo(self._type).smallest_subnormal)
 
