@@ -11,7 +11,6 @@ from hpcmm.cluster.commands import report
 from hpcmm.system import files
 
 FOLDER = Path(".snakemake/hpcmm/jobs")
-LIMIT_REPORTED = Path(".snakemake/hpcmm/limit")  # by one of the processes that submit; removed by the next workflow
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any
 
 from hpcmm.cluster import commands, queue, records
 from hpcmm.cluster.commands import Reply, report
-from hpcmm.cluster.records import LIMIT_REPORTED, Record
+from hpcmm.cluster.records import Record
 from hpcmm.model import HpcmmError
 from hpcmm.system.reader import schema_of
 
@@ -146,7 +146,6 @@ def submit_once(arguments: Sequence[str], record: Record) -> tuple[str, Reply]:
     within the patience.
     """
     began = time.monotonic()
-    full = 0.0  # seconds that this job has waited at a limit
     while True:
         called = time.monotonic()
         reply = commands.call("sbatch", *arguments)
@@ -158,51 +157,19 @@ def submit_once(arguments: Sequence[str], record: Record) -> tuple[str, Reply]:
         refusal = PATTERNS["refused"].search(reply.errors)
         said = refusal[1] if refusal else reply.errors
         transient = reply.status is None or reply.status <= 0 or PATTERNS["transient"].search(said)
-        limit = submit_limit(said, reply.errors) if refusal or PATTERNS["busy"].search(said) else ""
-        if refusal and not transient and not limit:
+        if refusal and not transient:
             return "", reply
-        if not limit:
-            commands.unanswered("sbatch", called, reply.reason)
+        commands.unanswered("sbatch", called, reply.reason)
         # a single answer without the job may be wrong, or too early
-        job = find(record, late=bool(transient and not limit))
+        job = find(record, late=bool(transient))
         if job:
             report(f"sbatch failed ({reply.reason}), but Slurm has the job: {job}")
-        if job or not (transient or limit):
+        if job or not transient:
             commands.answered("sbatch")
             return job, reply
-        if limit:
-            if not LIMIT_REPORTED.exists():  # once in a workflow: another process submits each of its jobs
-                report(
-                    f"Slurm accepts no more jobs now ({limit}); the others are submitted when jobs of yours have ended"
-                )
-                if LIMIT_REPORTED.parent.parent.is_dir():
-                    LIMIT_REPORTED.parent.mkdir(exist_ok=True)
-                    LIMIT_REPORTED.touch()
-            time.sleep(min(commands.pause(full), commands.patience()))
-            full += time.monotonic() - called
-            began += time.monotonic() - called  # Slurm answered
-            continue
         waited = time.monotonic() - began
         if waited >= commands.patience():
             raise commands.NoAnswer(f"sbatch: {reply.reason}, for {waited:.0f} s")
-
-
-def submit_limit(refusal: str, errors: str) -> str:
-    """Return the limit on the number of jobs that a submission has reached; empty if it was refused for another reason.
-
-    A limit that Slurm does not name can only be one on the number of jobs if the user has other jobs.
-    """
-    if PATTERNS["busy"].search(refusal):
-        return "MaxJobCount"
-    if not PATTERNS["policy"].search(refusal):
-        return ""
-    named = PATTERNS["limit"].search(errors)
-    if named and "Submit" not in named[0]:
-        return ""
-    listed = commands.retry(queue.states)
-    if all(state.final for state in listed.values()):
-        return ""
-    return named[0] if named else refusal
 
 
 def submitted_jobs(output: str) -> list[str]:

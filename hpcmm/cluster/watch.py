@@ -14,7 +14,7 @@ from pathlib import Path
 from hpcmm.cluster import commands, queue, records
 from hpcmm.cluster.commands import NoAnswer, NotInstalled, report
 from hpcmm.cluster.queue import State
-from hpcmm.cluster.records import LIMIT_REPORTED, Record
+from hpcmm.cluster.records import Record
 from hpcmm.model import HpcmmError
 from hpcmm.system.logs import first_errors
 
@@ -42,7 +42,6 @@ class Watch:
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
-        LIMIT_REPORTED.unlink(missing_ok=True)
         self.thread = threading.Thread(target=self.run, name="slurm", daemon=True)
         self.thread.start()
 
