@@ -16,6 +16,7 @@ from hpcmm.bench.errors import of_kind
 from hpcmm.model import Task, Variant, Verdict
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, accuracy, cores, reduction, sums, truth
+from hpcmm.operations.links import LINKS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
 from hpcmm.operations.tabled import CACHED_BYTES, MIN_SAVED_STEPS, MIN_STEPS, NEAR, stream_k_blocks
@@ -765,6 +766,17 @@ def test_the_identity_changes_nothing(dtype):
         value = identity(combination, dtype)
         assert value.dtype == dtype
         np.testing.assert_array_equal(function(numbers, value), numbers)
+
+
+@pytest.mark.parametrize(("dtype", "narrow"), [("int32", "float32"), ("float32", "float16"), ("float64", "float32")])
+def test_exchanged_vectors_show_a_narrower_type_and_a_wrong_reduction(dtype, narrow):
+    x = LINKS.draw(np.random.default_rng(0), task(LINKS, (1000,), dtype, {}))["x"]
+    judge = LINKS.reference(task_on(LINKS, {"x": x}, {}), {"x": x})
+    assert judge(x.copy()).passed
+    narrowed = x.astype(narrow)
+    assert (narrowed.astype(np.float64) != x).mean() > 0.9
+    assert rejected(judge(narrowed.astype(np.float64).clip(-(2**31), 2**31 - 1).astype(dtype)))
+    assert rejected(judge(np.maximum(x, 0)))
 
 
 # --- sums of vectors ---------------------------------------------------------------------------------------------

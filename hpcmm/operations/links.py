@@ -11,14 +11,19 @@ import numpy as np
 from hpcmm.model import Task
 from hpcmm.operations import cores
 from hpcmm.operations.heads import ladder
-from hpcmm.operations.memory import COPY, copy_of_library
+from hpcmm.operations.memory import COPY, copy_of_library, draw_vector
 
 
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    """Draw integers from 0 to 2^23 - 1, which every type holds exactly: parts of different ranks differ."""
+    """Draw numbers of both signs with all bits of the type: parts of ranks differ, and a maximum is no sum with zeros.
+
+    No integer is the minimum of the type, the poison of outputs.
+    """
+    if not task.element.is_integer:
+        return draw_vector(rng, task)
 
     def fill(stream: np.random.Generator, x: np.ndarray) -> None:
-        x[...] = stream.integers(0, 2**23, x.shape, np.int32)
+        x[...] = stream.integers(1 - 2**31, 2**31, x.shape, x.dtype)
 
     return {"x": cores.draw(rng, np.empty(task.shape, task.dtype), fill)}
 
