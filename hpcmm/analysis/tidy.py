@@ -89,8 +89,6 @@ def measurements(columns: Columns) -> pd.DataFrame:
     - ``peak_flops_per_second`` at the maximum clock and ``peak_bytes_per_second``, summed over all GPUs; ``fraction``:
       the least seconds that these allow, divided by ``seconds``; ``ceiling``: the name of the limit, which is that of
       the contender's arithmetic; NaN and "" if unknown;
-    - ``exposed_seconds``: for algorithms other than ``TEXTBOOK``, seconds of the kernel less those of the kernel of
-      ``TEXTBOOK``: communication that is not hidden. Negative if the product is faster in parts;
     - ``event_seconds``: an empty pair of CUDA events on the slowest GPU of its run; ``short``: whether ``seconds`` is
       below ``SHORT`` of them;
     - ``watts``: power of the device in the pass for energy; ``flops_per_joule`` and ``bytes_per_joule``: the rate in
@@ -149,7 +147,7 @@ def _add_times(columns: Columns, frame: pd.DataFrame, added: Sequence[str]) -> N
 
 
 def _add_circumstances(columns: Columns, frame: pd.DataFrame) -> None:
-    """Add evenness, exposed communication, energy, the time of events, the card, states and throttling."""
+    """Add evenness, energy, the time of events, the card, states and throttling."""
     wrong = frame[frame["result"] == "FAIL"]
     must_fail = [at for at, row in zip(wrong.index, row_dicts(wrong), strict=True) if _must_fail(row)]
     frame["expected"] = frame.index.isin(must_fail)
@@ -157,8 +155,6 @@ def _add_circumstances(columns: Columns, frame: pd.DataFrame) -> None:
     gpus = [gpus_of(run["provenance"]) for run in runs(columns)]
     cards = [str(each[0].get("uuid") or "") if each else "" for each in gpus]
     frame["card"] = [cards[run] for run in frame["run"]]
-    distributed = is_own(frame) & (frame["algorithm"] != TEXTBOOK)
-    frame["exposed_seconds"] = (frame["seconds"] - frame["ratio"] * frame["seconds"]).where(distributed)
     frame["watts"] = frame["energy"] / frame["energy_seconds"]
     for count in ("flops", "bytes"):
         frame[f"{count}_per_joule"] = frame[count] * frame["energy_runs"] / frame["energy"]
