@@ -955,6 +955,16 @@ VERDICTS = {  # the text, and what the verdict says
         "FAIL",
         "or state multiples: {m: 16, n: 16, k: 16}",
     ),
+    "namespaces": (
+        '#include "utils.h"\nusing namespace utils;\nnamespace mine { namespace {\n'
+        + re.sub(r"__shared__ (\w+ \w+)\[[^]]*\]", r"extern __shared__ \1[]", STYLES.sum)
+        + "}}",
+        "PASS",
+    ),
+    "multiples of a vector": (
+        STYLES.add.replace("add(", "scale(").replace("a[i] + b[i]", "a[i] * b[0]"),
+        "scale computes the multiples of elements",
+    ),
     "one block": (
         STYLES.sum.replace("out[blockIdx.x]", "out[0]"),
         "right with one block only: each block writes its own result, result[blockIdx.x]",
@@ -984,6 +994,26 @@ OF_TENS = """void product(int n, const double *A, const double *B, double *C)
                 C[e * n + j] = 0;
                 for (int k = 0; k < n; ++k) C[e * n + j] += A[e * n + k] * B[k * n + j];
             }
+}
+"""
+OF_BLOCKS = """void product(int n, int block_size, const float *A, const float *B, float *C)
+{
+    for (int i = 0; i < n; i += block_size)
+        for (int e = i; e < END; ++e)
+            for (int j = 0; j < n; ++j) {
+                C[e * n + j] = 0;
+                for (int k = 0; k < n; ++k) C[e * n + j] += A[e * n + k] * B[k * n + j];
+            }
+}
+"""
+OF_16 = {"call": "product(n, block_size=16, A, B, C)"}
+MEAN = """
+template <typename T> double mean(std::vector<T> const &x) { return sum(x) / x.size(); }
+"""
+COPY_WAYS = """void copy_kernel(int *a, int *b, int count, int direction)
+{
+    for (int i = 0; i < count; ++i)
+        if (direction == 0) b[i] = a[i]; else a[i] = b[i];
 }
 """
 ADDING = STYLES.of_rows.replace("C[i][j] = 0;", "")
@@ -1034,6 +1064,10 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
         (OF_VECTORS.replace("k < colsA", "k < colsA - 1"), "mine.cpp", {"scalars": "none"}, False),
         (RETURNED, "mine.cpp", {"call": "multiply(A, B, rowsA=n)", "square": True}, True),
         (SUM_OF_VECTOR, "mine.cpp", {"operation": "sum", "call": "sum<hpcmm_real>(x)"}, True),
+        (SUM_OF_VECTOR + MEAN, "mine.cpp", {"operation": "sum", "call": "sum<hpcmm_real>(x)"}, True),
+        (COPY_WAYS, "mine.c", {"call": "copy_kernel(a=x, b=y, count=n, direction=0)"}, True),
+        (OF_BLOCKS.replace("END", "(i + block_size < n ? i + block_size : n)"), "mine.c", OF_16, True),
+        (OF_BLOCKS.replace("END", "i + block_size"), "mine.c", OF_16 | {"multiples": dict.fromkeys("mnk", 16)}, False),
         (THREADED, "mine.cpp", {"call": "product(A, B, C)"}, True),
         (OF_ROWS, "mine.c", {"dtypes": ["float64"], "scalars": "none"}, True),
         (OF_TENS.replace("double", "f64").replace("int n", "u64 n"), "mine.c", {"dtypes": ["float64"]}, False),
@@ -1047,6 +1081,10 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
             "wrong with vectors",
             "vector returned",
             "sum of a vector",
+            "sum in a mean",
+            "copy either way",
+            "blocks",
+            "whole blocks",
             "thread",
             "structures of rows",
             "short names of types",

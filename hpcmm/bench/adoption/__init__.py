@@ -410,8 +410,13 @@ def candidates(source: Source, device: Device) -> list[Function]:
     able = [each for each in functions_of(source, device) if kinds(source, each, device)]
     if len(able) < 2:
         return able
-    called = {name for each in able for name in source.reached(each.name)[1:]}
-    able = [each for each in able if each.name not in called] or able
+    reached = {each.name: {*source.reached(each.name)[1:]} for each in able}
+    names = "|".join(NAMES.values())
+    # a mean, or a norm, that calls a sum
+    others = {x for x, inner in reached.items() if inner & reached.keys() and not re.search(names, x.lower())}
+    others = {x for x in others if any(re.search(names, y.lower()) for y in reached[x] & reached.keys())}
+    called = {y for x, inner in reached.items() if x not in others for y in inner}
+    able = [each for each in able if each.name not in called | others] or able
     if device.accelerator:
         return able
     arrays = [len(arrays_of(source, each)) for each in able]  # of a product, beside checksums and copies of the program

@@ -80,6 +80,7 @@ class ProductSearch(Search):
             for one in ("", *("nm" if len(self.integers) == 2 else "")):  # a vector has one column, or one row
                 if found := self.proven(candidate, one):
                     return found
+                self.reason = self.reason or self.why  # of the most plausible arguments
         return self.refused()
 
     def launched(self, run: Compiled, template: str) -> dict[str, Any] | None:

@@ -27,9 +27,10 @@ NAMED_SUM = re.compile("sum|reduc|add_?all|total|accum|min|max", re.IGNORECASE)
 COPYING = re.compile("copy|cpy")
 COMBINING = re.compile(r"__shared__|\]\s*\+=|\*\s*\w+\s*\+=")  # without a loop
 OF_LAUNCH = {
-    "blockDim.x": r"(block|blk|tile)_?(size|dim|width)|threads?_?per_?block|(num|n)_?threads",
+    "blockDim.x": r"(block|blk|tile)_?(size|sz|dim|width)|bs|blk|tile|threads?_?per_?block|(num|n)_?threads",
     "gridDim.x": r"grid_?(size|dim)|(num|n)_?blocks",
 }
+TILE = "16"  # of a function for the CPU
 CONTIGUOUS = "1"  # elements from one column of a row to the next
 SLOTS = ("m", "n", "k", "lda", "ldb", "ldc")  # integers of the operation's function, which pass any integers in a trial
 
@@ -116,8 +117,8 @@ def integers_of(source: Source, function: Function) -> list[Parameter]:
 
 
 def of_launch(function: Function, parameter: Parameter) -> str:
-    """Return the size of the launch that a parameter of a kernel gets, by its name; empty if none."""
-    sizes = OF_LAUNCH.items() if function.kernel and not parameter.pointers else ()
+    """Return the size of the launch that a parameter of a kernel gets, by its name, or a tile's; empty if none."""
+    sizes = () if parameter.pointers else OF_LAUNCH.items() if function.kernel else [(TILE, OF_LAUNCH["blockDim.x"])]
     return next((size for size, names in sizes if re.fullmatch(names, parameter.name, re.IGNORECASE)), "")
 
 
