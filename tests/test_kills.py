@@ -134,7 +134,7 @@ def campaign(folder: Path, seed: int, kills: int) -> dict[str, int]:
             assert len(fingerprints) == len(set(fingerprints)) == POINTS, "every planned point once"
             assert columns["measurements"]["passed"].all(), "every point verified"
             assert set(columns["samples"]["visit"]) == {0, 1}, "both visits"
-            lines = [line for path in results.rglob("*.journal") for _, line in whole_lines(path.read_bytes())]
+            lines = [line for path in results.rglob("*.journal") for line in whole_lines(path.read_bytes())]
             begun = {json.loads(line).get("fingerprint") for line in lines}  # of another config that may come back
             assert not begun & set(fingerprints), "no point is in a journal, too"
         deadline = time.monotonic() + 30

@@ -826,7 +826,7 @@ def finished(journal: Path) -> list[dict]:
     """The lines of a journal that are points."""
     if not journal.exists():
         return []
-    return [entry for entry in (json.loads(line) for _, line in whole_lines(journal.read_bytes())) if "point" in entry]
+    return [entry for entry in (json.loads(line) for line in whole_lines(journal.read_bytes())) if "point" in entry]
 
 
 def test_a_killed_job_continues_after_its_last_finished_point(mpi_job, mpiexec, planned, tmp_path):

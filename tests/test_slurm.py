@@ -209,7 +209,7 @@ class Workflow:
         points = {}
         with contextlib.suppress(FileNotFoundError):  # the batch was completed meanwhile
             for path in (self.folder / "results/raw" / sweep).glob("*.journal"):
-                for entry in (json.loads(line) for _, line in whole_lines(path.read_bytes())):
+                for entry in (json.loads(line) for line in whole_lines(path.read_bytes())):
                     if "point" in entry:
                         points[entry["point"]] = [each["samples"] for each in entry["measurements"]]
         return points
