@@ -16,7 +16,7 @@ def load(path: str | PathLike[str]) -> pandas.DataFrame:
     Parameters
     ----------
     path : path-like
-        HDF5 file of a job or an experiment.
+        HDF5 file of a job or an experiment, or the folder of a run.
 
     Returns
     -------
@@ -29,12 +29,11 @@ def load(path: str | PathLike[str]) -> pandas.DataFrame:
     HpcmmError
         If the file cannot be read.
     """
-    from pathlib import Path
-
     from hpcmm import store
+    from hpcmm.cli.arguments import timings_file
     from hpcmm.report import export
 
-    return export.points(store.read(Path(path)))
+    return export.points(store.read(timings_file(path)))
 
 
 def open(path: str | PathLike[str]) -> xarray.DataTree:
@@ -43,7 +42,7 @@ def open(path: str | PathLike[str]) -> xarray.DataTree:
     Parameters
     ----------
     path : path-like
-        HDF5 file of a job or an experiment.
+        HDF5 file of a job or an experiment, or the folder of a run.
 
     Returns
     -------
@@ -55,8 +54,7 @@ def open(path: str | PathLike[str]) -> xarray.DataTree:
     HpcmmError
         If xarray is not installed, or the file cannot be read.
     """
-    from pathlib import Path
-
+    from hpcmm.cli.arguments import timings_file
     from hpcmm.store import StoreError, read
 
     try:
@@ -64,7 +62,8 @@ def open(path: str | PathLike[str]) -> xarray.DataTree:
         import xarray
     except ImportError as error:
         raise StoreError(f"{error.name} is not installed: pip install 'hpcmm[analysis]'") from error
-    read(Path(path))  # its checksum is right
+    path = timings_file(path)
+    read(path)  # its checksum is right
     try:
         return xarray.open_datatree(path, engine=h5netcdf.__name__)
     except (OSError, ValueError) as error:

@@ -56,8 +56,8 @@ def test_a_branch_is_no_step_of_the_climb():
     ]
     text = about(seen(*rows), "steps")
     assert text == (
-        "On the GPU at 64, register_1d is 4.00× naive 8, in 2 steps, 1 of them significantly faster. "
-        "The largest: register_1d 3.00×, tiled_padded 8 1.33×."
+        "On the GPU at 64, register_1d is 4.00× naive 8, in 2 steps, 1 of them significantly faster (1 without an "
+        "interval). The largest: register_1d 3.00×, tiled_padded 8 1.33×."
     )
 
 

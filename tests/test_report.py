@@ -27,7 +27,7 @@ from hpcmm.bench import profiling
 from hpcmm.model import TEXTBOOK, UNCHECKED, Verdict
 from hpcmm.model.measurement import Point, Profile
 from hpcmm.operations import OPERATIONS, shapes
-from hpcmm.report import chapters, csv_files, drawing, formats, hardware, page, vega
+from hpcmm.report import answer, chapters, csv_files, drawing, formats, hardware, page, vega
 from hpcmm.report.chapters import sizes
 
 pytestmark = pytest.mark.usefixtures("drawn_here")
@@ -1027,7 +1027,13 @@ def test_a_missing_point_is_not_a_wrong_result(tmp_path):
     made, _ = report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     text = Page(html_of(made.parent)).text
     assert "0 FAIL" in text and "1 not measured" in text and "Wrong results" not in text
-    assert "not measured tried 2 times: no room" in text
+    assert "not measured tried 2 times: no room" in text and "No measurements" not in text
+    path = timings.write(tmp_path / "none.h5", {"size": rows[:1]})  # more visits would not help either
+    made, _ = report.build(path, tmp_path)
+    assert "No measurements. none.h5 has no measured point; the reasons ." in Page(html_of(made.parent)).text
+    columns = store.read(path)
+    (line,) = answer.answer(columns, analysis.measurements(columns))
+    assert line == "1 point: 0 PASS, 1 not measured: tried 2 times: no room."
 
 
 def first_sweeps(columns) -> dict[str, str]:

@@ -32,11 +32,12 @@ def test_a_row_has_the_documented_columns_and_the_rate_of_its_operation(path):
         product, total, _ = frame["rate" + end]
         assert product == points["flops_per_second" + end][0] and total == points["bytes_per_second" + end][1]
     pd.testing.assert_series_equal(frame["seconds"], points["seconds"])
+    pd.testing.assert_frame_equal(hpcmm.load(path.parent), frame)
 
 
 def test_samples_are_opened_without_their_values(path):
     columns = store.read(path)
-    with hpcmm.open(path) as tree:
+    with hpcmm.open(path.parent) as tree:
         assert set(tree.children) == set(store.GROUPS)
         samples = tree["samples"].to_dataset()
         assert not samples.kernel.variable._in_memory
@@ -54,3 +55,5 @@ def test_a_damaged_file_is_refused(path, tmp_path):
             read(damaged)
     with pytest.raises(HpcmmError, match="no such file"):
         hpcmm.open(tmp_path / "none.h5")
+    with pytest.raises(HpcmmError, match="allowed: a timings file, or the folder of a run"):
+        hpcmm.load(tmp_path)

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import re
 import textwrap
+from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -89,15 +90,15 @@ def shape(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}") from None
 
 
-def timings_file(text: str) -> Path:
+def timings_file(text: str | PathLike[str]) -> Path:
     """Read the path of a timings file; a folder, or the page of a report, stands for the file of its run."""
-    path = Path(text)
+    path = Path(text).expanduser()
     if not path.exists() and path.name in (TIMINGS, "results"):
         raise HpcmmError(f"{text}: no such file; hpcmm run writes it")
     run = path.parent if path.name == PAGE else path
     inside = [run / TIMINGS, run / "results" / TIMINGS]
     if run.is_dir() and not any(each.exists() for each in inside):
-        raise HpcmmError(f"{text}: no {TIMINGS} in this folder; allowed: a timings file, or the folder of a run")
+        raise HpcmmError(f"{path}: no {TIMINGS} in this folder; allowed: a timings file, or the folder of a run")
     return next((each for each in inside if each.exists()), path)
 
 

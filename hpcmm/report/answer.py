@@ -8,6 +8,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Columns, Series, Summary, visits
+from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import HpcmmError
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import chapters, findings, formats, tables
@@ -28,7 +29,7 @@ ONLY: Mapping[str, Callable[[Mapping], bool]] = {
 def answer(columns: Columns, frame: pd.DataFrame) -> list[str]:
     """Return the fastest rung of each type, whether to believe it, and what was not measured, in three to six lines."""
     summary = analysis.summary(columns, frame)
-    return [*_fastest(frame), _noise(summary), _counts(summary)]
+    return [*_fastest(frame), *([_noise(summary)] if summary.passed else []), _counts(summary)]
 
 
 def _fastest(frame: pd.DataFrame) -> list[str]:
@@ -102,7 +103,7 @@ def _counts(summary: Summary) -> str:
 def _reasons(counts: pd.Series) -> str:
     others = len(counts) - 1
     more = f" ({others} more reason{'s' if others > 1 else ''})" if others else ""
-    reason = printable(str(counts.index[0])).removeprefix("not measured: ")
+    reason = printable(str(counts.index[0])).removeprefix(MISSING).lstrip(":, ")
     return textwrap.shorten(reason, 200, placeholder=" ...") + more  # not a compiler's whole message
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Series, visits
 from hpcmm.analysis.scaling import base_columns
+from hpcmm.analysis.tidy import MISSING
 from hpcmm.analysis.why import Known, limit
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
@@ -95,7 +96,7 @@ def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | N
 
 
 def _belief(rows: pd.DataFrame) -> str:
-    rows = analysis.points(rows)
+    rows = analysis.points(rows[rows["result"] != MISSING])
     noise, wrong = rows["spread"].median(), int(((rows["result"] == "FAIL") & ~rows["expected"]).sum())
     results = f"{wrong or 'no'} unexpected wrong result{'' if wrong == 1 else 's'}"
     counted = f"{len(rows):,} points have" if len(rows) != 1 else "1 point has"

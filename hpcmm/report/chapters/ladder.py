@@ -281,7 +281,9 @@ def order(rows: Sequence[Row]) -> str:
     row = fastest[chain[-1]]
     gain = formats.times(fastest[chain[0]]["seconds"] / row["seconds"])
     text = f"On the {formats.device(row['device'])} at {formats.size(row)}, {chain[-1]} is {gain} {chain[0]}, in "
-    text += f"{len(climbed)} steps, {faster} of them significantly faster. The largest: "
+    unknown = sum(not ratio.known for _, ratio in climbed)
+    without = f" ({unknown} without an interval)" if unknown else ""
+    text += f"{len(climbed)} steps, {faster} of them significantly faster{without}. The largest: "
     return text + ", ".join(f"{step['label']} {formats.times(ratio.value)}" for step, ratio in largest) + "."
 
 
