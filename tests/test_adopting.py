@@ -1007,6 +1007,9 @@ OF_BLOCKS = """void product(int n, int block_size, const float *A, const float *
 }
 """
 OF_16 = {"call": "product(n, block_size=16, A, B, C)"}
+THREADS = OF_BLOCKS.replace("block_size,", "numThreads,").replace(
+    "int i = 0; i < n; i += block_size", "int i = 0; i < 1; ++i"
+)
 MEAN = """
 template <typename T> double mean(std::vector<T> const &x) { return sum(x) / x.size(); }
 """
@@ -1067,6 +1070,7 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
         (SUM_OF_VECTOR + MEAN, "mine.cpp", {"operation": "sum", "call": "sum<hpcmm_real>(x)"}, True),
         (COPY_WAYS, "mine.c", {"call": "copy_kernel(a=x, b=y, count=n, direction=0)"}, True),
         (OF_BLOCKS.replace("END", "(i + block_size < n ? i + block_size : n)"), "mine.c", OF_16, True),
+        (THREADS.replace("END", "n"), "mine.c", {"call": "product(n, numThreads=threads, A, B, C)"}, True),
         (OF_BLOCKS.replace("END", "i + block_size"), "mine.c", OF_16 | {"multiples": dict.fromkeys("mnk", 16)}, False),
         (THREADED, "mine.cpp", {"call": "product(A, B, C)"}, True),
         (OF_ROWS, "mine.c", {"dtypes": ["float64"], "scalars": "none"}, True),
@@ -1084,6 +1088,7 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
             "sum in a mean",
             "copy either way",
             "blocks",
+            "a number of threads",
             "whole blocks",
             "thread",
             "structures of rows",

@@ -346,6 +346,32 @@ def test_loops_of_launches_are_followed(tmp_path, command, forgotten, name):
     assert done.returncode and "PASS" not in done.stdout, done
 
 
+LOOP = (
+    SUM.partition("\n\n")[2].partition("__global__ void last")[0]
+    + """
+float total(float *d_x, int n)
+{
+    float *sums, result;
+    cudaMalloc(&sums, (n + 255) / 256 * sizeof(float));
+    for (int left = n; left > 1; left = (left + 255) / 256) {
+        parts<<<(left + 255) / 256, 256, 1024>>>(d_x, sums, left);
+        std::swap(d_x, sums);
+    }
+    cudaMemcpy(&result, d_x, sizeof(float), cudaMemcpyDeviceToHost);
+    return result;
+}
+"""
+)
+
+
+@pytest.mark.parametrize("wrong", [False, True], ids=["right", "wrong"])
+def test_a_wrong_loop_around_a_right_kernel_is_named(tmp_path, wrong):
+    (tmp_path / "sum.cu").write_text(LOOP.replace("sums, left)", "sums, left - 1)" if wrong else "sums, left)"))
+    found = adoption.adopt(tmp_path / "sum.cu")
+    assert found.head["call"] == "parts(x, sums=result, n)"
+    assert found.notes == ("its launches in total gave a wrong result in trials",) * wrong
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_launches_of_a_head_run_in_order(tmp_path, command, forgotten, name):
     (tmp_path / name).write_text(KERNELS[name])

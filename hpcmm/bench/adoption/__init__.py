@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -282,7 +282,7 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
             continue
         found = Adopted(path, stated, without_mark(text, given), device.suffix, notes=(*tried.notes,))
         if not tried.guessed:
-            return found
+            return dataclasses.replace(found, notes=(*found.notes, *loops(path, source, chosen)))
         guess = guess or found
     if device is GPU and (whole := in_order(path, several=False)) and chosen.name in whole.kernels:
         return whole
@@ -322,15 +322,11 @@ def in_order(path: Path, several: bool = True) -> Adopted | None:
     """
     source, _ = parsed(path)
     text = decoded(path)
-
-    def write(target: Path, head: Mapping[str, Any]) -> None:
-        Adopted(path, dict(head), text, GPU.suffix).write(target, lines_of_file=True)
-
     for host in sequences.hosts_of(source):
         if several != (len(host.kernels) > 1):
             continue
         with contextlib.suppress(HpcmmError):
-            head, right = sequences.adopted(source, host, path, write)
+            head, right = launched_rightly(path, source, host)
             wrong = [] if right else [name for name in host.kernels if not right_alone(path, text, source, name)]
             said = "each alone is right, but not with these sizes"
             if wrong:
@@ -339,6 +335,23 @@ def in_order(path: Path, several: bool = True) -> Adopted | None:
             if right or several:
                 return Adopted(path, head, text, GPU.suffix, notes, host.kernels)
     return None
+
+
+def launched_rightly(path: Path, source: Source, host: sequences.Host) -> tuple[dict[str, Any], bool]:
+    """Return the head of the launches of a function of the host code, and whether a trial is right."""
+
+    def write(target: Path, head: Mapping[str, Any]) -> None:
+        Adopted(path, dict(head), decoded(path), GPU.suffix).write(target, lines_of_file=True)
+
+    return sequences.adopted(source, host, path, write)
+
+
+def loops(path: Path, source: Source, kernel: Function) -> Iterator[str]:
+    """Yield a note on the launches of a right reduction in the host code, if they are wrong."""
+    for host in sequences.hosts_of(source) if kernel.kernel else ():
+        with contextlib.suppress(HpcmmError):
+            if host.kernels == (kernel.name,) and not launched_rightly(path, source, host)[1]:
+                yield f"its launches in {host.name} gave a wrong result in trials"
 
 
 def right_alone(path: Path, text: str, source: Source, name: str) -> bool:

@@ -89,7 +89,7 @@ def host_of(source: Source, name: str) -> Host:
             (counts if of_device and before[0].grid != after[0].grid else sizes).append(each)
     if not 1 <= len(sizes) <= 3:
         raise Unclear(f"{len(sizes)} sizes")
-    whole = HostRun(source, dict.fromkeys(sizes, WHOLE) | dict.fromkeys(counts, BLOCKS)).of(name)
+    whole = HostRun(source, dict.fromkeys(sizes, LONGER[-1]) | dict.fromkeys(counts, BLOCKS)).of(name)
     found = hosted.chain_of(source, whole)
     if len(found.steps) > MOST_LAUNCHES or not 1 <= len(found.inputs) <= 2:
         raise Unclear("no reduction, and no product")
@@ -198,7 +198,8 @@ def adopted(source: Source, found: Host, path: Path, write: Callable[..., None])
             return head | contract, True
         guess = guess or head
     reduces = not found.counts and all("reduction" in kinds(source, x, GPU) for x in functions)
-    variants = {*found.chain.inputs} & found.chain.written  # which overwrite the input, one after the other
+    # of several kernels: variants, which overwrite the input one after the other
+    variants = found.kernels[1:] and {*found.chain.inputs} & found.chain.written
     if guess and reduces and not variants and found.chain.steps[-1].grid == (1,):
         return guess, False
     raise Unclear("no trial is right")

@@ -118,7 +118,8 @@ def integers_of(source: Source, function: Function) -> list[Parameter]:
 
 def of_launch(function: Function, parameter: Parameter) -> str:
     """Return the size of the launch that a parameter of a kernel gets, by its name, or a tile's; empty if none."""
-    sizes = () if parameter.pointers else OF_LAUNCH.items() if function.kernel else [(TILE, OF_LAUNCH["blockDim.x"])]
+    sizes = OF_LAUNCH.items() if function.kernel else [(TILE, OF_LAUNCH["blockDim.x"])] * (not is_threads(parameter))
+    sizes = () if parameter.pointers else sizes
     return next((size for size, names in sizes if re.fullmatch(names, parameter.name, re.IGNORECASE)), "")
 
 
