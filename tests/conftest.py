@@ -99,13 +99,13 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True, scope="session")
 def short_timing():
-    """Cold runs in this process flush with a small buffer, and ``hpcmm bench`` has a short time limit.
+    """Cold runs in this process flush with a small buffer, and ``hpcmm bench`` makes one short visit.
 
     No result depends on them.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "cache_sizes", lambda: {3: 1 << 16})
-        for name, value in {"max_seconds": 0.05, "cache": "hot"}.items():
+        for name, value in {"visits": 1, "max_seconds": 0.05, "cache": "hot"}.items():
             patch.setitem(TIMING, name, value)
         yield
 

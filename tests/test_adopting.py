@@ -10,7 +10,6 @@ from test_kernels_compiled import nvrtc
 
 from hpcmm.bench import adoption, on_host
 from hpcmm.bench.adoption import NotAdopted, adopt, launches, search
-from hpcmm.cli.bench import TIMING
 from hpcmm.experiment import calls, own_kernels, plan
 from hpcmm.experiment.config import read_config
 from hpcmm.experiment.functions import Source
@@ -69,8 +68,7 @@ def test_arguments_launch_and_contract_are_found(tmp_path, style):
 
 @pytest.fixture
 def benched(command, forgotten, monkeypatch, request):
-    """Run ``hpcmm bench`` on a file, with one visit; the search for overflows of an index takes as long as all else."""
-    monkeypatch.setitem(TIMING, "visits", 1)
+    """Run ``hpcmm bench`` on a file; the search for overflows of an index takes as long as all else."""
     if "index of" not in request.node.name:
         monkeypatch.setattr(on_host, "overflow", lambda kernel, task: "")
     return lambda path, *options: command("bench", path.name, *(options or ("--on-host",)), folder=path.parent)

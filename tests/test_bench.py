@@ -41,8 +41,7 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++ on this mac
 
 @pytest.fixture
 def inside(monkeypatch, capsys, forgotten):
-    """Run the command in this process, with one visit; the process forgets the kernels afterwards."""
-    monkeypatch.setitem(TIMING, "visits", 1)
+    """Run the command in this process, which forgets the kernels afterwards."""
     before = dict(OPERATIONS)
 
     def run(*arguments, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess:
@@ -71,7 +70,8 @@ def folder(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(inside, tmp_path):
+def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(inside, tmp_path, monkeypatch):
+    monkeypatch.setitem(TIMING, "visits", 2)
     transcript = next(each for each in TRANSCRIPTS if "on-host" not in each)
     command, _, printed = transcript.partition("\n")
     done = inside(*command.split()[3:], "--output", tmp_path / "timings.h5", "--html", tmp_path / "page.html")
@@ -85,8 +85,9 @@ def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(inside, tmp_p
         titles = [each.partition(" with ")[0] for each in re.split(r"\s{2,}", head)]  # without the BLAS of NumPy
         assert titles[: len(HEAD)] == HEAD  # then the limit, if that of the processor is known
         assert {tuple(line.split()[:3]) for line in lines} == {(name, "64", "float32") for name in NAMES}
-    rows = store.read(tmp_path / "timings.h5")["measurements"]
-    assert {*rows["contender"]} == NAMES and rows["passed"].all()
+    columns = store.read(tmp_path / "timings.h5")
+    rows = columns["measurements"]
+    assert {*rows["contender"]} == NAMES and rows["passed"].all() and {*columns["samples"]["visit"]} == {0, 1}
     assert "by_rows.c" in page_of(tmp_path / "page.html")
 
 
