@@ -347,14 +347,6 @@ def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
         assert all(each["against"] == "reference" and each["node"] == "node0" for each in slow)
 
 
-def test_a_whole_machine_that_is_slow_shows_against_the_reference(tmp_path):
-    reference = checked(run(tmp_path, 6)).reference()
-    (tmp_path / "slow").mkdir()
-    found = checked(run(tmp_path / "slow", 7, slow=dict.fromkeys(range(4), 1.5)), reference)
-    assert {each.against for each in found.slow} == {"reference"}
-    assert len(named(found)) == 4
-
-
 def test_wrong_results_fail_the_check(tmp_path, capsys):
     path = run(tmp_path, 8, wrong=[("gpu_product", 512)])
     assert main(["check", str(path)]) == command.SLOW

@@ -505,12 +505,6 @@ def test_a_variant_that_divides_no_sum_has_the_form_with_whole_sums():
         assert of_form >= least
 
 
-@pytest.mark.parametrize("shape", [(10, 2, 6), (2, 10, 6), (10, 6, 2)])  # with 30 elements of A, of B or of C on a rank
-@pytest.mark.parametrize("algorithm", ["resident", "ring", "summa", "cublasmp"])
-def test_the_largest_block_is_staged(algorithm, shape):
-    assert ALGORITHMS[algorithm].need(MATMUL, shape, 2, 1).staging == 30
-
-
 def test_memory_of_a_rank_for_vectors_counted_by_hand():
     # ten elements on three ranks: four, three, three; a sum's result is one element, of vector_add a vector
     scatter, all_reduce = ALGORITHMS["scatter"], ALGORITHMS["all_reduce"]

@@ -808,15 +808,3 @@ def test_what_best_picks_is_right_on_gpus_of_other_sm_counts(build, dtype):
     assert (few.variant.name, few.macros) != (many.variant.name, many.macros)
     for task, order in zip((few, many), ORDERS, strict=False):
         multiplied(build, task, order, kernels.source(operation, task.variant).read_text(), task.macros)
-
-
-@pytest.mark.slow
-def test_parts_of_tiles_are_added_up_on_gpus_of_other_sm_counts(build):
-    operation, variant = RUNG_OF["matmul/stream_k_dmma"]
-    choice = variant.geometry.choices[1]
-    variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,) * 2))
-    shape = (7 * choice.rows - 3, 6 * choice.columns - 8, 4 * choice.depth)
-    task = Task(operation, variant, shape, "float64", {"alpha": 1.5, "beta": 0.5}, 0, 170)
-    (launch,) = task.geometry.launches(task, {each.name: np.empty(task.shape_of(each)) for each in operation.operands})
-    assert launch.grid[0] > 7 * 6  # tiles are divided
-    multiplied(build, task, "random", source("matmul/stream_k_dmma"), task.macros)

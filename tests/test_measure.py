@@ -22,7 +22,7 @@ from hpcmm.bench.contender import Contender
 from hpcmm.bench.interval import settled
 from hpcmm.bench.job import Process, Progress, measure_batch, timed_seconds, unmeasured
 from hpcmm.bench.job import line as line_of_progress
-from hpcmm.bench.journal import CUT_OFF, Journal, kept_in, whole_lines
+from hpcmm.bench.journal import CUT_OFF, kept_in, whole_lines
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.pace import LATER
 from hpcmm.bench.status import Elsewhere
@@ -587,11 +587,6 @@ def measure(tmp_path):
     return run
 
 
-def test_inputs_are_drawn_once_for_all_variants_of_a_problem(measure, referred):
-    assert measure([*OTHERS, *(dataclasses.replace(point, shape=(3, 4, 5)) for point in OTHERS)]) == []
-    assert len(referred) == 2
-
-
 def raises(error: Exception, times: int = 10**9):
     left = iter(range(times))
 
@@ -1054,19 +1049,6 @@ def refusal(done) -> str:
 
 def test_another_rank_count_than_the_batch_has_is_refused(mpiexec, planned):
     assert "needs 3 ranks, but MPI started 2" in refusal(mpiexec(2, *MEASURE, *planned(ranks=3)))
-
-
-def test_a_cuda_batch_without_a_gpu_is_refused(mpiexec, planned):
-    done = mpiexec(1, *MEASURE, *planned("naive", ranks=1, backends="cuda"), CUDA_VISIBLE_DEVICES="")
-    assert "size/cuda-r1-1: this batch needs a GPU, but CUDA shows none here" in refusal(done)
-
-
-def test_a_batch_that_is_measured_already_is_refused(mpiexec, planned, tmp_path):
-    arguments = planned(ranks=1)
-    batch = plan.read(tmp_path / "plan.json").batch("size/cpu-r1-1")
-    journal = Journal(tmp_path / "raw/size/cpu-r1-1.journal", batch, {})
-    assert "another process is measuring this batch" in refusal(mpiexec(1, *MEASURE, *arguments))
-    journal.close()
 
 
 # --- under a profiler --------------------------------------------------------------------------------------------

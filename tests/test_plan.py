@@ -337,15 +337,6 @@ def test_an_unknown_batch_is_refused_with_the_planned_ones():
         make().batch("size/none-r1")
 
 
-def test_a_long_plan():
-    ranks = [1, 2, 4, 8, 16, 32, 64]
-    config = changed(sweeps__size__sizes={"start": 1, "stop": 100, "step": 1}, sweeps__size__ranks=ranks)
-    planned = make(config)
-    assert sum(len(batch.points) for batch in planned.batches) >= 100 * 7 * 7
-    assert all(batch.seconds <= 3600 for batch in planned.batches)
-    assert len(planned.batches) < 60
-
-
 # --- files -------------------------------------------------------------------------------------------------------
 
 

@@ -698,19 +698,6 @@ def test_scaling_table_groups_types_and_has_no_empty_column(tmp_path):
     assert lines[1][4:] == ["4.00 ms", "2.00×", "100 %"]
 
 
-def test_scaling_table_groups_rows_of_weak_scaling(tmp_path):
-    rows = []
-    for ranks in (1, 2, 4):
-        for m in (64, 128, 256):
-            point = product("cublas", (m, 64, 64), "float32", ranks, "resident")
-            rows.append(measurement(point, samples=kernel_samples([[m / ranks] * ranks] * 6)))
-    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
-    _, *lines = markdown_rows(tmp_path / "tables" / "size.scaling.md")
-    weak = lines[[line[0] for line in lines].index("weak") :]
-    from_64, from_128 = [("64", "1"), ("128", "2"), ("256", "4")], [("128", "1"), ("256", "2")]
-    assert [(line[1].split(" ")[0], line[3]) for line in weak] == [*from_64, *from_128]
-
-
 EXCHANGES = {"exchanges": {"bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}}
 
 
@@ -737,13 +724,6 @@ def test_each_type_has_predictions_of_its_largest_product(tmp_path):
     assert [line[0] for line in lines if line[3]] == ["128", "64"]
 
 
-def test_two_measured_ranks_predict_no_others(tmp_path):
-    path = timings.write(tmp_path / "timings.h5", {"size": spread("resident")}, EXCHANGES)
-    report.build(path, tmp_path)
-    _, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
-    assert [line[4] for line in lines] == ["2"]
-
-
 def test_predictions_are_of_the_kernel_or_end_to_end(tmp_path):
     rows = [*spread("resident", ranks=4), *spread("staged", ranks=4)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
@@ -753,24 +733,6 @@ def test_predictions_are_of_the_kernel_or_end_to_end(tmp_path):
     assert [(line[1], line[2]) for line in lines if line[1]] == named
     with (tmp_path / "tables" / "size.predictions.csv").open() as file:
         assert {(row["label"], row["of"]) for row in csv.DictReader(file)} == set(named)
-
-
-def test_adjacent_sizes_have_ticks_of_their_own(tmp_path):
-    rows = [of_rate(product("naive", n, tile=32), 100.0) for n in (640, 641, 642)]
-    report.build(timings.write(tmp_path / "timings.h5", {"guard": rows}), tmp_path)
-    (chart,) = Page(html_of(tmp_path)).charts
-    (axis,) = {
-        json.dumps(layer["encoding"]["x"]["axis"]["values"]) for layer in chart["layer"] if "x" in layer["encoding"]
-    }
-    assert json.loads(axis) == [640, 641, 642]
-
-
-def test_two_sizes_are_no_curve_but_bars_of_the_larger(tmp_path):
-    rows = [of_rate(product(name, n), rate) for n in (64, 128) for name, rate in (("coalesced", 9.0), ("cublas", 18.0))]
-    report.build(timings.write(tmp_path / "timings.h5", {"two": rows}), tmp_path)
-    (chart,) = Page(html_of(tmp_path)).charts
-    assert {record["size"] for record in chart["records"]} == {"128"}
-    assert [path.name for path in (tmp_path / "figures").glob("two-*")] == ["two-float32-r1-ladder-cuda.svg"]
 
 
 def test_without_one_rank_there_is_no_efficiency(tmp_path):
