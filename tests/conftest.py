@@ -56,10 +56,10 @@ def pytest_configure(config):
 LONGEST = (
     "slurm", "cluster", "workflow", "adopting", "kernels_on_host", "docs", "hang", "kernels_compiled", "alone",
     "tma_on_host", "verdicts", "page", "bench", "course", "grade", "check", "measure", "new", "published", "kills",
-    "distributed", "wheel", "parallel", "compare", "choice", "plan", "analysis", "extras", "same_bits",
-    "main", "picks", "report", "extending", "own_kernels", "findings", "host_header", "fingerprint", "architecture",
-    "store", "transcripts", "why", "links", "energy", "residues", "history", "kernels", "scaling", "journal", "show",
-    "noise",
+    "amx", "distributed", "wheel", "same_bits", "parallel", "listed", "compare", "choice", "plan", "extras", "links",
+    "main", "history", "report", "host_header", "extending", "own_kernels", "findings", "fingerprint", "architecture",
+    "store", "surroundings", "overwritten", "picks", "transcripts", "why", "energy", "residues", "kernels", "scaling",
+    "journal", "show", "noise", "analysis",
 )  # fmt: skip
 
 
