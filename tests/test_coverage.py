@@ -86,20 +86,3 @@ def test_an_item_without_a_row_is_called_open_and_words_are_kept(columns):
     assert (
         covered.updated("| a | 000 | `guard` | `guard`: later |", without) == "| a | 000 | `guard` | `guard`: later |"
     )
-
-
-@pytest.mark.parametrize(
-    "name", ["matmul/nave", "reduction/cublas", "sizes", "tables.pd", "samples.passed", "tests/no_test.py", "x"]
-)
-def test_a_name_that_does_not_exist_is_found(name):
-    assert unknown(TEXT + f"| a | b | `{name}` | |\n") == [name]
-
-
-def test_a_variant_or_sweep_that_is_left_out_is_found():
-    text = TEXT.splitlines()
-    assert missing("\n".join(line for line in text if "`reduction/cub`" not in line)) >= {"reduction/cub"}
-    assert missing("\n".join(line for line in text if "`tile`" not in line)) == {"tile"}
-
-
-def test_an_empty_line_is_found():
-    assert without_an_answer("| a system | 000 | | |\n| b | 000 | `tile` | |\n| c | 000 | | all |") == ["a system"]

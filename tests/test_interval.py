@@ -40,7 +40,3 @@ def test_interval_of_the_most_repetitions_that_a_config_allows():
     """The plain sum takes hours here. The normal approximation says n / 2 + 1 / 2 - 1.96 sqrt(n) / 2 = 499020.5."""
     assert interval_rank(1_000_000) == 499_020
     assert all(interval_rank(n + 1) - interval_rank(n) in (0, 1) for n in range(0, 1_000_000, 997))
-
-
-def test_interval_needs_six_repetitions():
-    assert [interval_rank(n) for n in (0, 1, 5, 6, 8, 9, 20, 100)] == [0, 0, 0, 1, 1, 2, 6, 40]
