@@ -23,11 +23,13 @@ def spread(seconds: np.ndarray) -> np.ndarray:
 
 
 def states(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Values of standard deviation 1: normal, Student's with three degrees of freedom, or one of two."""
+    """Values of standard deviation 1: normal, Student's with three degrees of freedom, or one of two, evenly or not."""
     if kind == "normal":
         return rng.standard_normal(shape)
     if kind == "heavy-tailed":
         return rng.standard_t(3, shape) / math.sqrt(3)
+    if kind == "rare":
+        return ((rng.random(shape) < 0.1) - 0.1) / 0.3
     return np.where(rng.random(shape) < 0.5, -1.0, 1.0)
 
 

@@ -85,6 +85,14 @@ def test_of_a_thousand_unchanged_points_about_five_are_called_changed(kind, betw
     assert sum(simulated_runs.gated(each).any() for each in found) <= 2  # 3 of 6 have a chance of 0.2 % at 5 %
 
 
+@pytest.mark.parametrize("kind", ["normal", "rare"])
+def test_a_state_that_few_points_have_in_a_job_is_no_change(kind):
+    rng = np.random.default_rng(1703001)
+    found = [simulated_runs.compared(rng, kind, 0.01, shape="rare") for _ in range(6)]
+    assert sum(simulated_runs.called(each).sum() for each in found) <= 9.9 + 2 * 3.2  # without its own tail, over 60
+    assert sum(simulated_runs.gated(each).any() for each in found) <= 2
+
+
 @pytest.mark.parametrize(("place", "change"), [(0, 1.2), (1, 1.04), (2, 1.02)])
 def test_a_change_is_found(place, change):
     found = simulated_runs.compared(np.random.default_rng(3), "normal", 0.0, change)

@@ -87,7 +87,9 @@ class Chance:
     """The distribution of a standardized difference of an unchanged point, from those of the controls.
 
     Student's t with unknown scale and degrees of freedom, weighted by the likelihood of each pair of them: few
-    controls, or some large differences, leave heavy tails possible. ``weights`` is how much each control counts.
+    controls, or some large differences, leave heavy tails possible. Where two controls or more show a larger
+    chance, it counts, and that of larger differences grows by the same factor: a state that few points have is in no
+    tail of Student's t. ``weights`` is how much each control counts.
     """
 
     STEP = 0.05
@@ -103,7 +105,13 @@ class Chance:
         table, shift = _tails(), len(self.SCALES) - 1
         # a scale moves the table along its axis of logarithms
         found = sum(belief[:, i] @ table[:, shift - i : shift - i + len(self.SIZES)] for i in range(len(self.SCALES)))
-        self.logs = np.log(found / belief.sum())
+        found /= belief.sum()
+        order = np.argsort(values)
+        at = np.searchsorted(values[order], np.exp(self.SIZES))
+        larger = np.append(np.cumsum(weights[order][::-1])[::-1], 0.0)[at]
+        shown = np.where(larger > 1, larger, 0.0) / weights.sum()
+        more = np.maximum.accumulate(np.maximum(shown / found, 1.0))  # also for larger differences than those shown
+        self.logs = np.log(np.minimum(more * found, 1.0))
 
     def outside(self, size: float) -> float:
         """Return the chance of a larger difference than this many standard errors."""
