@@ -959,6 +959,26 @@ VERDICTS = {  # the text, and what the verdict says
         + "}}",
         "PASS",
     ),
+    "sums of columns": (
+        """__global__ void sum_columns(const float *x, float *sums, int n)
+{
+    int j = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0;
+    for (int i = 0; j < n && i < n; ++i) sum += x[i * n + j];
+    if (j < n) sums[j] = sum;
+}
+""",
+        "not tested: sum_columns reads a matrix, as n is a factor in its index",
+    ),
+    "rows of 128": (
+        """__global__ void add(const float *x, const float *y, float *z)
+{
+    int i = (blockIdx.y * blockDim.y + threadIdx.y) * 128 + blockIdx.x * blockDim.x + threadIdx.x;
+    z[i] = x[i] + y[i];
+}
+""",
+        "PASS at 3 points to 16384 (n = 16384, square)",
+    ),
     "multiples of a vector": (
         STYLES.add.replace("add(", "scale(").replace("a[i] + b[i]", "a[i] * b[0]"),
         "scale computes the multiples of elements",

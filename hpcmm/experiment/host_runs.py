@@ -30,7 +30,8 @@ BYTES |= dict.fromkeys(("float", "int", "unsigned", "unsigned int", "uint", "int
 OF_DEVICE = {"multiProcessorCount": 64, "warpSize": 32, "maxThreadsPerBlock": 1024}  # of any GPU, or usual
 INTEGERS = re.compile(r"\b(int|unsigned|long|short|size_t|uint|u?int(32|64)_t|dim3|auto)\b")
 MEMORY = re.compile(r"(?:cuda|hip)(Malloc|Memset|Memcpy)(?:Managed|Async)?")
-MOST_TURNS, MOST_STEPS = 64, 4096  # of a loop without launches, and of all loops
+MOST_TURNS, MOST_IN_ALL = 64, 512  # of a loop of numbers, and of all loops
+LOOPS = ("for_statement", "while_statement", "do_statement", "for_range_loop")
 OPERATORS = {
     **{"+": operator.add, "-": operator.sub, "*": operator.mul, "<": operator.lt, ">": operator.gt},
     **{"<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<<": operator.lshift},
@@ -94,10 +95,14 @@ class HostRun:
     # Integers that the code defines by itself, with the values that it gives to them; None if these are unknown
     used: dict[str, Any] = field(default_factory=dict)
     counting: bool = False  # whether a loop begins, whose counter is no size
+    turns: int = 0  # of all loops
 
     def of(self, name: str) -> HostRun:
         """Run a function with the parameters that it has; raise Unclear if a launch is unknown."""
-        self.call(name, [None] * len(self.source.parameters(name)))
+        try:
+            self.call(name, [None] * len(self.source.parameters(name)))
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:  # code of another kind
+            raise Unclear(f"{name}: {error}") from error
         return self
 
     def call(self, name: str, arguments: Sequence[Any]) -> Any:
@@ -140,7 +145,7 @@ class HostRun:
             if value is None:  # an error, or which of several launches
                 value = next((x is then for x in (then, other) if x and any(map(launches, walk(x)))), False)
             self.run(then if value else other, names)
-        elif kind in ("for_statement", "while_statement", "do_statement"):
+        elif kind in LOOPS:
             self.loop(node, names)
         elif kind == "switch_statement":
             value, cases = self.value(part(node, "condition"), names), part(node, "body").named_children
@@ -164,41 +169,49 @@ class HostRun:
                 self.run(each, names)
 
     def loop(self, node: Node, names: dict) -> None:
-        """Run a loop; without launches and calls of the file's functions, only a short one."""
+        """Run a loop with launches or allocations; another one only if it is short and changes no array."""
         start, known, update, body = (part(node, x) for x in ("initializer", "condition", "update", "body"))
+        acting = self.acts(node)
+        over_data = (x for x in walk(body) if x.type in LOOPS or x.type == "subscript_expression")
+        if not acting and next(over_data, None):
+            return self.forget(node, names)
         self.counting = True
         self.run(start, names)
         self.counting = False
-        launching = any(launches(x) or (x.type == "call_expression" and self.is_host(x)) for x in walk(node))
-        first = node.type == "do_statement"
-        for turn in itertools.count():
-            value = True if first and not turn else self.value(known, names) if known else True
-            if value is None and turn:
-                break
-            if value is False or value == 0:
-                return
-            if turn == (MOST_STEPS if launching else MOST_TURNS) or len(self.steps) > MOST_STEPS:
-                break
+        ends: list[int] = []  # of the turns, in the steps
+        while True:
+            value = self.value(known, names) if known and (ends or node.type != "do_statement") else True
+            if value is not None and not value:
+                return None
+            parts = [self.steps[a:b] for a, b in itertools.pairwise(ends[-3:])]
+            again = len(parts) > 1 and parts[0] and parts[0] == parts[1]  # for a time
+            if again or (value is None and ends) or (len(ends) == MOST_TURNS and not acting):
+                return self.forget(node, names)
+            self.turns += 1
+            if self.turns > MOST_IN_ALL:
+                raise Unclear("a loop without an end")
             try:
                 self.run(body, names)
             except Returned as end:
                 if end.kind == "return_statement":
                     raise
                 if end.kind == "break_statement":
-                    return
+                    return None
             self.value(update, names)
-            if value is None and not launching:
-                break
-        if launching and value is not None:
-            raise Unclear("a loop of launches without an end")
-        for each in walk(node):  # not followed to its end
+            ends.append(len(self.steps))
+
+    def forget(self, node: Node, names: dict) -> None:
+        """Mark the variables that code changes as unknown, which is not followed to its end."""
+        for each in walk(node):
             changed = part(each, "left") or part(each, "argument")
             if each.type in ("assignment_expression", "update_expression") and text_of(changed) in names:
                 names[text_of(changed)] = None
 
-    def is_host(self, call: Node) -> bool:
-        function = self.source.functions.get(called_by(call))
-        return bool(function) and not function.kernel and not launches(call)
+    def acts(self, node: Node) -> bool:
+        """Return whether code has launches or accesses arrays of the device, itself or by functions of the file."""
+        return any(
+            is_step(x) or (x.type == "call_expression" and called_by(x) in acting(self.source)) for x in walk(node)
+        )
 
     def declare(self, node: Node, names: dict) -> None:
         kind = text_of(part(node, "type"))
@@ -342,7 +355,9 @@ class HostRun:
         if name == "dim3":
             return dim3(values)
         if name in self.source.nodes:
-            return self.call(name, values) if self.is_host(node) else None
+            whole = self.source.nodes[name]
+            short = not any(x.type in LOOPS for x in walk(whole)) and not self.source.functions[name].kernel
+            return self.call(name, values) if short or name in acting(self.source) else None
         if name in self.source.macro_functions:
             parameters, body = self.source.macro_functions[name]
             return self.text(body, dict(zip(parameters, values, strict=False)))
@@ -385,7 +400,9 @@ class HostRun:
         if math.prod(grid):
             site = self.source.places[node.start_byte]
             function = self.source.functions.get(self.source.launches[site].function)
-            for wanted, each in zip(function.parameters if function else (), listed, strict=False):
+            if function is None:
+                raise Unclear(f"no kernel {self.source.launches[site].function}")
+            for wanted, each in zip(function.parameters, listed, strict=False):
                 self.allocated(each, names) if wanted.pointers else None
             arguments = tuple(self.value(x, names) for x in listed)
             self.steps.append(Step("launch", arguments, site, trimmed(grid), trimmed(block), shared))
@@ -396,6 +413,18 @@ class HostRun:
             unknown = (text_of(x) for x in walk(node) if x.type == "identifier" and names.get(text_of(x), 0) is None)
             if unallocated := next(unknown, ""):
                 names[unallocated] = self.new(unallocated, None)
+
+
+def is_step(node: Node) -> bool:
+    return launches(node) or (node.type == "call_expression" and bool(MEMORY.fullmatch(called_by(node))))
+
+
+@functools.lru_cache(8)
+def acting(source: Source) -> frozenset[str]:
+    """Return the functions of the host that launch or access arrays of the device, or call one that does."""
+    direct = {name for name, node in source.nodes.items() if any(map(is_step, walk(node)))}
+    host = (name for name, function in source.functions.items() if not function.kernel)
+    return frozenset(name for name in host if direct & {*source.reached(name)})
 
 
 def is_own(node: Node | None) -> bool:

@@ -78,10 +78,12 @@ def host_of(source: Source, name: str) -> Host:
             run.of(name)
         given = {x: y for x, y in run.used.items() if may_be_size(x, y)}
     before, sizes, counts = launches_of(source, name, base), [], []
+    if not before:
+        raise Unclear("no launch")
     for each in given:
         with contextlib.suppress(Unclear):
             after = launches_of(source, name, base | {each: PROBES[1]})
-            if after == before or after[0].block != before[0].block:  # no influence, or a tile
+            if not after or after == before or after[0].block != before[0].block:  # no influence, or a tile
                 continue
             passed = arguments(before[0]) != arguments(after[0])
             parameters = {x.name for x in source.functions[name].parameters}

@@ -21,6 +21,7 @@ from hpcmm.bench.adoption.search import (
     Search,
 )
 from hpcmm.bench.adoption.signatures import overwritten
+from hpcmm.experiment.writes import elements
 from hpcmm.operations import OPERATIONS
 
 ADDITION = re.compile("add|sum|plus", re.IGNORECASE)  # in names
@@ -29,6 +30,7 @@ CALLS_OF_EXTREMES = re.compile(r"atomicM(?:ax|in)|\bf?m(?:ax|in)f?(?=\([^;]*\[)"
 LIMITS = ("least", "most")  # keys of a length that is fixed
 # Of the vectors of trials, square numbers; the longer ones for blocks that take all of the others
 LENGTHS, RAGGED = (4096, 16384, 262144), 961
+ROW = re.compile(r"\*\s*(6[4-9]|[7-9]\d|[1-4]\d\d|50\d|51[0-2])\b")  # a row of 64 to 512 elements in an index
 WIDTHS = (2, 4, 8, 16)  # elements of one access
 ABOVE = 16  # more than any element of a trial
 
@@ -131,6 +133,14 @@ class VectorSearch(Search):
         return {key: {"n": n} for key in LIMITS[bool(self.integers) and self.function.guarded :]}
 
     def refused(self) -> dict[str, Any]:
+        sizes = "|".join(each.name for each in self.integers)
+        factor = re.compile(rf"\*({sizes})\b|\b({sizes})\*")
+        read = elements(self.kernel.source, self.function.name)[0] if sizes and self.kind == "reduction" else ()
+        if any(self.operands.get(name) == "x" and factor.search(index) for name, index in read):
+            raise OtherOperation(
+                f"{self.path.name}: {self.function.name} reads a matrix, as {sizes} is a factor in its index; allowed: "
+                "sums, minima and maxima of vectors"
+            )
         if self.likely and not self.function.multiplies:
             self.guessed = True
             return self.likely
@@ -321,6 +331,10 @@ class VectorSearch(Search):
                 return covering(columns, rows) | ({} if side == 31 else {"multiples": {"n": tile**2}})
             if trial:
                 self.check_other(trial)
+            for side in sorted({int(each) for each in ROW.findall(self.body)}):  # of rows whose length is a number
+                whole = self.run(candidate, side**2, -(-side // columns), -(-side // rows))
+                if whole and self.right(whole, side**2):
+                    return covering(columns, rows) | self.only(side**2)
         return self.wrong() if trial else None
 
     def multiples(self, candidate: Candidate, taken: int) -> dict[str, Any]:
