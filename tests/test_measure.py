@@ -758,7 +758,7 @@ def test_the_remaining_time_follows_from_predicted_and_measured_times(monkeypatc
     progress.done("second")
     assert capsys.readouterr().out.splitlines() == [
         "[10/11] size/cpu-r1-1 first (10.0 s; about 12 s to 2 min left)",
-        "[11/11] size/cpu-r1-1 second (15.0 s; about 0 s left)",
+        "[11/11] size/cpu-r1-1 second (15.0 s; less than a minute left)",
     ]
     clock = iter([100.0, 110.0])
     Progress(batch_of(points), [1.0, 3.0], Elsewhere(40, 100, 300.0, visited=40)).done("first")

@@ -88,7 +88,7 @@ def test_a_new_kernel_says_what_it_is(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["x"], 2, "a name and --like are needed, or --course"),
+        (["x"], 2, "the rung to copy is missing; allowed: hpcmm new NAME --like RUNG, or --course DIR for exercises"),
         (["x", "--course", "c"], 2, "--course needs neither a name nor --like"),
         (["x", "--like", "nobody"], 1, "allowed: serial, "),
         (["x", "--like", "sum/naive"], 1, "allowed: serial, openmp, "),

@@ -274,6 +274,10 @@ def test_the_program_under_the_profiler_needs_a_gpu(planned, tmp_path):
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode != 0
     assert "this batch needs a GPU" in run.stderr
+    command[-2] = "0" * 64  # the digest of a source that was edited since
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.returncode != 0
+    assert "profile of matmul: a source was edited during the run; run again" in run.stderr
     assert not (tmp_path / "told.json").exists()
 
 

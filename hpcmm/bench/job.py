@@ -377,7 +377,7 @@ class Progress:
         total += self.elsewhere.total
         place = f"[{number:{len(str(total))}}/{total}] {self.batch.name}"
         visit = f"visit {self.visit + 1} of {self.visits}, " if self.visits > 1 else ""
-        print(f"{place} {text} ({visit}{took:.1f} s; about {left} left)", flush=True)
+        print(f"{place} {text} ({visit}{took:.1f} s; {left} left)", flush=True)
 
 
 def unmeasured(point: Point, why: str) -> Measurement:

@@ -98,16 +98,19 @@ def blended(seconds: float, predicted: float, whole: float, share: float) -> flo
 def around(known: float, guessed: float, visited: int) -> str:
     """Return the seconds left as text: those ``known``, and those ``guessed`` from so many ``visited`` batches.
 
-    One duration is right within a factor of two. As long as it may not be, it is a range.
+    One duration is right within a factor of two. As long as it may not be, it is a range. Seconds are not counted down:
+    starts of processes, which nothing predicts, are most of them.
 
-    >>> around(60.0, 30.0, 20), around(0.0, 60.0, 1)
-    ('91 s', '18 s to 3 min')
+    >>> around(60.0, 30.0, 20), around(0.0, 60.0, 1), around(20.0, 4.0, 20)
+    ('about 91 s', 'about 18 s to 3 min', 'less than a minute')
     """
     factor = math.exp(DIFFERENCE / math.sqrt(1 + visited))
     low, high = known + guessed / factor, known + guessed * factor
-    if high <= 4 * low:
-        return rounded_duration(math.sqrt(low * high))
-    return f"{rounded_duration(low)} to {rounded_duration(high)}"
+    middle = math.sqrt(low * high)
+    if high <= 60 and middle <= 30:
+        return "less than a minute"
+    one = high <= 4 * low
+    return "about " + (rounded_duration(middle) if one else f"{rounded_duration(low)} to {rounded_duration(high)}")
 
 
 def learned(results: Path) -> list[Record]:

@@ -44,6 +44,8 @@ def corrected(message: str, known: str) -> str:
 
     >>> corrected("unrecognized arguments: --coers 2", "usage: hpcmm [--cores N]")
     "unrecognized arguments: --coers 2; did you mean '--cores'?"
+    >>> corrected("unrecognized arguments: --json", "usage: hpcmm show [--only CHOICE]")
+    'unrecognized arguments: --json'
     """
     if match := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)$", message):
         allowed = choices(match[1], re.findall(r"[\w-]+", match[2]))
@@ -59,9 +61,9 @@ def corrected(message: str, known: str) -> str:
         option = "--config-file" if match[1].endswith((".yaml", ".yml")) else "--results"
         option = "--config" if "=" in match[1] else option
         return message + (f"; did you mean {option} {match[1]}?" if option in known else "")
-    if match := re.match(r"unrecognized arguments: (--[\w-]+)", message):
-        _, _, meant = choices(match[1], dict.fromkeys(re.findall(r"--[\w-]+", known))).partition("; ")
-        return message + (f"; {meant}" if meant else "")
+    if match := re.match(r"unrecognized arguments: --([\w-]+)", message):
+        _, _, meant = choices(match[1], dict.fromkeys(re.findall(r"--([\w-]+)", known))).partition("'")
+        return message + (f"; did you mean '--{meant}" if meant else "")
     return message
 
 

@@ -20,7 +20,7 @@ SECONDS_BETWEEN_LINES = 60  # without a terminal
 # Lines of jobs: a visit of a point, and the end of a visit of a batch
 POINT = re.compile(
     r"\[ *(?P<done>\d+)/(?P<total>\d+)\] (?P<sweep>[^/\s]+)/\S+ (?P<text>.*) "
-    r"\((visit \d+ of \d+, )?(?P<seconds>[\d.]+) s; about (?P<left>.*) left\)"
+    r"\((visit \d+ of \d+, )?(?P<seconds>[\d.]+) s; (?P<left>.*) left\)"
 )
 BATCH_END = re.compile(r"(?P<sweep>[^/\s]+)/\S+: done in ")
 
@@ -50,7 +50,7 @@ class Lines:
         print(line, file=sys.stderr, flush=True)
 
     def point(self, done: int, total: int, sweep: str, left: str) -> None:
-        self.jobs(f"{done} of {total} points, {sweep}, about {left} left to measure")
+        self.jobs(f"{done} of {total} points, {sweep}, {left} left to measure")
 
     def jobs(self, text: str) -> None:
         if time.monotonic() >= self.due:
@@ -95,7 +95,7 @@ class Terminal(Lines):
 
     def point(self, done: int, total: int, sweep: str, left: str) -> None:
         text = (
-            f"{done}/{total}  about {left} left to measure  {sweep}"
+            f"{done}/{total}  {left} left to measure  {sweep}"
             if done < total
             else f"{done}/{total}  writing the report"
         )

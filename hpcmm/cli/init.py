@@ -18,7 +18,8 @@ CONTENT = ("Snakefile", "config.yaml", "jobs", "profiles")
 def run(arguments: argparse.Namespace) -> int:
     write(arguments.folder)
     print(f"{arguments.folder}: wrote {', '.join(CONTENT)}")
-    print(f"edit config.yaml, then: cd {shlex.quote(str(arguments.folder))} && hpcmm run")
+    there = "" if arguments.folder.samefile(".") else f"cd {shlex.quote(str(arguments.folder))} && "
+    print(f"edit config.yaml, then: {there}hpcmm run")
     return 0
 
 

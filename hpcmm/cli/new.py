@@ -24,7 +24,8 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.wrong("--course needs neither a name nor --like")
         write_course(arguments.course)
     elif not arguments.name or not arguments.like:
-        arguments.wrong("a name and --like are needed, or --course")
+        missing = "the rung to copy is missing" if arguments.name else "a name is missing"
+        arguments.wrong(f"{missing}; allowed: hpcmm new NAME --like RUNG, or --course DIR for exercises")
     else:
         write_kernel(arguments.name, arguments.like)
     return 0

@@ -28,8 +28,10 @@ def main() -> None:
             points = [point for batch in planned.to_measure for point in batch.points]
             run_for_sanitizer(comm, backend, points, planned.measuring)
             return
+        points = planned.profile_parts(arguments.profile).get(arguments.part)
+        if points is None:
+            raise HpcmmError("a source was edited during the run; run again")
         process = Process(comm, "cuda", planned.share_gpu)
-        points = planned.profile_parts(arguments.profile)[arguments.part]
         provenance = process.described | {"config": dict(planned.config)}
         verdicts = run_for_profiler(comm, process.backend, points, planned.measuring)
         record = {"provenance": provenance, "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts]}
