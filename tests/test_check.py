@@ -412,6 +412,21 @@ def test_visits_are_added_until_the_sweeps_can_show_the_slowdown(tmp_path, monke
     assert "the files are of other devices; request the nodes by name" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("lasts", [True, False])
+def test_a_sweep_with_a_slow_device_is_measured_again(tmp_path, monkeypatch, capsys, lasts):
+    rounds = []
+
+    def measure(arguments, experiment, where):
+        rounds.append(set(experiment["sweeps"]))
+        slow = {2: 1.5} if lasts or len(rounds) == 1 else {}
+        return run(folder(folder(tmp_path, where.name), "results"), len(rounds), 4, slow)
+
+    monkeypatch.setattr(command, "measure", measure)
+    code = main(["check", "--ranks", "4", "--directory", str(tmp_path / "check"), "--detect", "50%"])
+    assert len(rounds) == 2 and rounds[1] < rounds[0] and code == (command.SLOW if lasts else 0)
+    assert ("GPU-2" in capsys.readouterr().out) == lasts
+
+
 @pytest.mark.slow
 def test_a_history_shows_each_device_over_the_checks(tmp_path, capsys):
     log, page = tmp_path / "history.jsonl", tmp_path / "check.html"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SLOW, INCONCLUSIVE = 3, 4  # exit statuses
 RESULTS = Path("results")  # in the folder of the check
-ROUNDS = 4  # of measuring: the first, and more visits of the sweeps that cannot show the requested slowdown
+ROUNDS = 4  # of measuring: the first, and more visits of sweeps that are blind to the slowdown or show a slow device
 BETWEEN_GPUS = ["neighbours_nccl", "all_to_all_nccl"]
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
 LASTING = {True: 8192, False: 2048}  # sides of products for minutes, of accelerators and of CPUs
@@ -156,15 +156,19 @@ def with_more(
 ) -> Check:
     """Measure further visits of the sweeps that cannot show the requested slowdown, while these help.
 
-    Then repeat products for the requested minutes; without a result of them, the check has a fault.
+    A sweep in which a device is slow is measured once more, because two of three visits may be disturbed. Then repeat
+    products for the requested minutes; without a result of them, the check has a fault.
     """
     from hpcmm.analysis.detection import SCATTER
 
-    files = [store.read(first)]
+    files, repeated = [store.read(first)], set()
     for number in range(2, ROUNDS + 1):
-        sweeps = [sweep for sweep, why in found.blind.items() if why.endswith(SCATTER)]
-        if found.verdict != "inconclusive" or not sweeps:
+        blind = [sweep for sweep, why in found.blind.items() if why.endswith(SCATTER)]
+        slow = [each.sweep for each in found.slow if each.sweep not in repeated]
+        sweeps = list(dict.fromkeys(slow or (blind if found.verdict == "inconclusive" else [])))
+        if not sweeps:
             break
+        repeated.update(sweeps)
         print(f"more visits, round {number} of at most {ROUNDS}: {', '.join(sweeps)}", file=sys.stderr, flush=True)
         again = experiment | {"sweeps": {name: experiment["sweeps"][name] for name in sweeps}}
         folder = first.parent.parent / f"round-{number}"
