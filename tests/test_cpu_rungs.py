@@ -170,8 +170,8 @@ def test_packed_has_the_same_bits_for_any_number_of_threads(path, dtype, monkeyp
 
 @pytest.mark.parametrize("dtype", PLAIN)
 @pytest.mark.parametrize("path", PATHS)
-def test_few_columns_of_packed_have_the_bits_of_more(path, dtype, monkeypatch):
-    """Ranks of ``ring`` and ``summa`` may have fewer columns than C, and the bits must not tell how many."""
+def test_few_rows_or_columns_of_packed_have_the_bits_of_more(path, dtype, monkeypatch):
+    """Ranks may have fewer rows and, of ``ring`` and ``summa``, columns than C, and the bits must not tell how many."""
     take(path, "packed", dtype, monkeypatch)
     rng = np.random.default_rng(5)
     for (m, k), beta in itertools.product(
@@ -185,6 +185,17 @@ def test_few_columns_of_packed_have_the_bits_of_more(path, dtype, monkeypatch):
             run("packed", dtype, [a, b, found], (m, n, k), 1.5, beta, threads)
             assert found[:, :n].tobytes() == whole[:, :n].tobytes(), (m, n, k, beta, threads)
             assert np.array_equal(found[:, n:], c[:, n:])
+    for (n, k), beta in itertools.product(
+        [(5, 1), (101, 35), (67, 2 * constant("KC", dtype) + 3), (constant("SUMS", dtype) + 9, 131)], (0.0, 0.5)
+    ):
+        a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in ((7, k), (k, n), (7, n)))
+        whole = c.copy()
+        run("packed", dtype, [a, b, whole], (7, n, k), 1.5, beta, 1)
+        for m, threads in itertools.product((1, 2, 3, 4, 5, 6), (1, 3)):
+            found = c.copy()
+            run("packed", dtype, [a, b, found], (m, n, k), 1.5, beta, threads)
+            assert found[:m].tobytes() == whole[:m].tobytes(), (m, n, k, beta, threads)
+            assert np.array_equal(found[m:], c[m:])
 
 
 @pytest.mark.parametrize("name", WITH_PATHS)

@@ -5,7 +5,8 @@
    bottleneck, not the loads. A and B are packed in the order of use: KC terms at a time, MC rows of
    A in the outer cache and NC columns of B in L2. C is read and written once for every KC terms.
    Tiles of fewer rows and of one vector are at the ends of C. Small inputs are read in place. With up
-   to NARROW columns, vectors are along the rows of C, and A is transposed in registers.
+   to NARROW columns, vectors are along the rows of C, and A is transposed in registers. With up to FLAT
+   rows, B is not copied: STEP of its rows at a time are multiplied and added to sums in the cache.
    Each thread has its own block of C and its own copies: reading an input twice takes less time than
    the barriers that a shared copy would need.
    Why it is faster: the openmp rung loads or stores three times for each multiply-add and streams all
@@ -45,6 +46,9 @@ enum {
     NARROW = 4,                 /* columns of C, at most; a tile would use as many lanes of its vectors */
     LANES = 16 / sizeof(REAL),  /* rows of C in a vector then */
     TALL = 16,                  /* rows of C at the same time then */
+    FLAT = 6,                   /* rows of C, at most, for which B is not copied */
+    STEP = 8,                   /* rows of B, at most, for each load of a sum then */
+    SUMS = 65536 / sizeof(REAL), /* sums of these rows; long parts of rows of B are prefetched better */
 };
 
 /* Each thread's copies; thread-local storage is allocated in the first call and freed with the thread. */
@@ -249,10 +253,68 @@ INLINE void narrow(int m, int n, int k, REAL alpha, const REAL *A, int lda, cons
     }
 }
 
+/* Add products of `terms` rows of B to sums of C. The loops over rows and terms are unrolled. */
+INLINE void add(int m, int terms, int columns, const REAL *a, int lda, const REAL *b, int ldb, REAL *restrict sums)
+{
+    REAL factor[FLAT][STEP];
+    for (int i = 0; i < m; ++i)
+        for (int t = 0; t < terms; ++t)
+            factor[i][t] = a[(size_t)i * lda + t];
+    for (int j = 0; j < columns; ++j)
+        for (int i = 0; i < m; ++i) {
+            REAL sum = sums[i * (SUMS / m) + j];
+            for (int t = 0; t < terms; ++t)
+                sum += factor[i][t] * b[(size_t)t * ldb + j];
+            sums[i * (SUMS / m) + j] = sum;
+        }
+}
+
+/* One thread's columns of C with m rows, in the passes of a product of tiles. B is read once, where it is. */
+INLINE void flat_rows(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta,
+                      REAL *C, int ldc)
+{
+    REAL sums[SUMS];
+    const int passes = (k + KC - 1) / KC, kc = passes ? (k + passes - 1) / passes : 1;
+    const int wide = SUMS / m, step = m == 1 ? STEP / 2 : STEP; /* one row of C needs fewer loads of sums than streams of B */
+    for (int p0 = 0; p0 < k; p0 += kc) {
+        const int end = smaller(p0 + kc, k);
+        for (int j0 = 0; j0 < n; j0 += wide) {
+            const int columns = smaller(wide, n - j0);
+            for (int i = 0; i < m; ++i)
+                memset(sums + i * wide, 0, columns * sizeof(REAL));
+            int p = p0;
+            for (; p + step <= end; p += step)
+                add(m, step, columns, A + p, lda, B + (size_t)p * ldb + j0, ldb, sums);
+            for (; p < end; ++p)
+                add(m, 1, columns, A + p, lda, B + (size_t)p * ldb + j0, ldb, sums);
+            for (int i = 0; i < m; ++i)
+                for (int j = 0; j < columns; ++j)
+                    sums[i * wide + j] *= alpha;
+            __asm__ volatile("" ::: "memory"); /* else the product with alpha may be part of the addition below */
+            update(m, columns, sums, wide, p0 == 0 ? beta : 1, C + j0, ldc);
+        }
+    }
+}
+
+INLINE void flat(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C,
+                 int ldc)
+{
+#define ROWS(rows)                                                                                                 \
+    if (m == rows)                                                                                                 \
+    flat_rows(rows, n, k, alpha, A, lda, B, ldb, beta, C, ldc)
+    ROWS(1);
+    ROWS(2);
+    ROWS(3);
+    ROWS(4);
+    ROWS(5);
+    ROWS(6);
+#undef ROWS
+}
+
 struct path {
     const char *name;
     int mr, nr; /* rows and columns of a tile */
-    product_function *product, *narrow;
+    product_function *product, *narrow, *flat;
 };
 
 /* Call a function with a constant height, for the smallest tile that has all rows, and constant `vectors`. */
@@ -333,7 +395,13 @@ struct path {
         narrow(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);                                                      \
     }                                                                                                              \
                                                                                                                    \
-    static const struct path isa = {#isa, MR, isa##_nr, isa##_product, isa##_narrow};
+    instructions static void isa##_flat(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B,    \
+                                        int ldb, REAL beta, REAL *C, int ldc)                                      \
+    {                                                                                                              \
+        flat(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);                                                        \
+    }                                                                                                              \
+                                                                                                                   \
+    static const struct path isa = {#isa, MR, isa##_nr, isa##_product, isa##_narrow, isa##_flat};
 
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -422,7 +490,7 @@ SVE static struct path sve_path(void)
 {
     const size_t bytes = JOIN(sve_lanes_, REAL) * sizeof(REAL);
     const char *name = bytes == 16 ? "sve128" : bytes == 32 ? "sve256" : bytes == 64 ? "sve512" : "sve";
-    return (struct path){name, 8, sve_columns(), sve_product, neon_narrow};
+    return (struct path){name, 8, sve_columns(), sve_product, neon_narrow, neon_flat};
 }
 #endif
 
@@ -491,6 +559,11 @@ static void block(int number, int count, struct path path, int m, int n, int k, 
                     ldc);
         return;
     }
+    if (m <= FLAT) {
+        const int first = begin(n, LINE, number, count), last = begin(n, LINE, number + 1, count);
+        path.flat(m, last - first, k, alpha, A, lda, B + first, ldb, beta, C + first, ldc);
+        return;
+    }
     const int down = blocks_down(m, n, count, path), across = count / down;
     const int above = number / across, before = number % across;
     const int high = path.mr / 3, wide = path.nr / 2; /* the smallest tile */
@@ -504,7 +577,7 @@ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL 
             REAL beta, REAL *C, int ldc, int threads)
 {
     const struct path path = choose();
-    product_function *const alone = n <= NARROW ? path.narrow : path.product;
+    product_function *const alone = n <= NARROW ? path.narrow : m <= FLAT ? path.flat : path.product;
     if (threads == 1 || (double)m * n * k < THREADED) {
         alone(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
         return;
