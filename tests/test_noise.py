@@ -234,6 +234,19 @@ def test_one_visit_has_the_spread_of_the_visits_of_other_points():
     assert math.log(row["seconds_high"] / row["seconds"]) == pytest.approx(1.96 * 0.02, rel=0.3)
 
 
+def test_one_visit_has_the_spread_of_the_same_model_of_gpu_if_the_file_knows_it():
+    rng = np.random.default_rng(7)
+
+    def run(gpu, spread, points):
+        rows = [visited(product(n=n), np.exp(spread * rng.standard_normal(3))) for n in range(64, 64 + points)]
+        return {"gpus": [{"name": gpu}]}, {"size": [*rows, visited(product(n=32), [1.0])]}
+
+    runs = run("Quiet GPU", 0.002, 200), run("Noisy GPU", 0.03, 60), run("Rare GPU", 0.0, 0)
+    rows = analysis.measurements(timings.merged(*runs)).query("n == 32").set_index("gpu")["spread"]
+    assert rows["Quiet GPU"] == pytest.approx(0.002, rel=0.3) and rows["Noisy GPU"] == pytest.approx(0.03, rel=0.3)
+    assert 0.001 < rows["Rare GPU"] < 0.03
+
+
 def test_a_state_that_a_variant_and_its_baseline_share_is_not_in_the_interval_of_their_ratio():
     frame, _ = jobs_of(3, (3, 1, 1), 0.05, 0.01, shared=True)
     rows = frame[frame["baseline"] == 0]

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import noise
+from hpcmm.model.devices import DEVICES
 from hpcmm.store import DIMENSIONS
 
 LEVEL = 0.95  # confidence of an interval
@@ -165,38 +166,54 @@ def summarized(visits: pd.DataFrame, groups: np.ndarray, length: int) -> pd.Data
 
 
 def noises(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray, times: np.ndarray) -> dict[str, noise.Noise]:
-    """Return the noise of each device, from the visits of its measurements.
+    """Return the noise of each model of a device, from the visits of its measurements.
 
+    With too few of them, it is the noise of all models of the device in the file.
     The variance between visits comes from measurements with several visits in one job, that between jobs from groups
     that several jobs measured with the same code.
 
     ``visits`` has ``measurement``, ``process``, ``job``, ``code``, and ``log``, a time or a ratio. ``groups`` has the
     contender, problem and machine of each measurement, ``times`` the logarithm of its seconds.
     """
-    own = summarized(visits, visits["measurement"].to_numpy(), len(frame))
-    devices = frame["device"].to_numpy()
-    several = pd.DataFrame(columns=["jobs", "variance", "time", "kept", "device"])
+    within = summarized(visits, visits["measurement"].to_numpy(), len(frame))
+    within = within.assign(device=frame["device"].to_numpy(), model=models(frame), time=times)
+    several = pd.DataFrame(columns=["jobs", "variance", "time", "kept", "device", "model"])
     if visits["job"].nunique() > 1:
         at = visits["measurement"].to_numpy(int)
-        members = visits.assign(group=groups[at], time=times[at], device=devices[at])
+        members = visits.assign(
+            group=groups[at], **within[["device", "model", "time"]].iloc[at].set_index(visits.index)
+        )
         # the times of a baseline beside several variants are of one process
         jobs = members.groupby(["group", "code", "job"]).agg(
-            log=("log", "median"), time=("time", "median"), count=("process", "nunique"), device=("device", "first")
-        )
+            log=("log", "median"), time=("time", "median"), count=("process", "nunique"),
+            device=("device", "first"), model=("model", "first"),
+        )  # fmt: skip
         jobs["kept"] = noise.median_spread(jobs["count"].to_numpy()) ** 2
         several = jobs.groupby(level=["group", "code"]).agg(
             jobs=("log", "size"), variance=("log", "var"), time=("time", "median"), kept=("kept", "mean"),
-            device=("device", "first"),
+            device=("device", "first"), model=("model", "first"),
         )  # fmt: skip
         several = several[several["jobs"] >= 2]
-    found = {}
-    for device in pd.unique(devices):
-        here = own[(devices == device) & (own["freedom"] > 0).to_numpy() & np.isfinite(times)]
-        prior = noise.Prior.of(times[here.index], here["variance"].to_numpy(), here["freedom"].to_numpy())
-        part = several[several["device"] == device]
-        time, variance, count, kept = (part[name].to_numpy(float) for name in ("time", "variance", "jobs", "kept"))
-        found[device] = noise.Noise.of(prior, time, variance, count - 1, kept)
+    within, found = within[(within["freedom"] > 0) & np.isfinite(times)], {}
+    for device in frame["device"].unique():
+        everywhere = _noise(within[within["device"] == device], several[several["device"] == device])
+        for model in models(frame[frame["device"] == device]).unique():
+            here = _noise(within[within["model"] == model], several[several["model"] == model])
+            enough = here.visits.known and (here.jobs.known or not everywhere.jobs.known)
+            found[model] = here if enough else everywhere
     return found
+
+
+def models(frame: pd.DataFrame) -> pd.Series:
+    """Return the model of each measurement's device: the GPU, or the machine of a CPU."""
+    accelerated = frame["device"].map({name: each.accelerator for name, each in DEVICES.items()}).astype(bool)
+    return frame["device"] + " " + frame["gpu"].where(accelerated, frame["machine"])
+
+
+def _noise(within: pd.DataFrame, several: pd.DataFrame) -> noise.Noise:
+    prior = noise.Prior.of(*(within[name].to_numpy(float) for name in ("time", "variance", "freedom")))
+    time, variance, jobs, kept = (several[name].to_numpy(float) for name in ("time", "variance", "jobs", "kept"))
+    return noise.Noise.of(prior, time, variance, jobs - 1, kept)
 
 
 def uncertain(
@@ -204,15 +221,15 @@ def uncertain(
 ) -> pd.DataFrame:
     """Add to summaries, one per measurement, the ``width`` of their interval, and the spreads of visits and jobs."""
     total, freedom, one, between = np.full((4, len(frame)), np.nan)
-    for device in frame["device"].unique():
-        here = (frame["device"] == device).to_numpy() & (found["count"] > 0).to_numpy() & np.isfinite(times)
+    for model, noisy in known.items():
+        here = (models(frame) == model).to_numpy() & (found["count"] > 0).to_numpy() & np.isfinite(times)
         variance, own, count, share = (
             found.loc[here, name].to_numpy(float) for name in ("variance", "freedom", "count", "share")
         )
-        total[here], freedom[here] = known[device].of_medians(times[here], variance, own, count.astype(int), share)
-        one[here], weight = known[device].visits.moderated(times[here], variance, own)
+        total[here], freedom[here] = noisy.of_medians(times[here], variance, own, count.astype(int), share)
+        one[here], weight = noisy.visits.moderated(times[here], variance, own)
         one[here] = np.where(weight > 0, one[here], np.nan)
-        between[here] = known[device].between(times[here])
+        between[here] = noisy.between(times[here])
     width = half_widths(total, np.nan_to_num(freedom))
     return found.assign(width=width, spread=np.sqrt(one), spread_of_jobs=np.sqrt(between))
 
