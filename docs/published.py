@@ -206,7 +206,7 @@ LADDERS = {
 # The sweeps that measure the rungs of the other element types
 LADDERS_OF_TYPES = {"matmul": ("ladder_16_bit", "ladder_8_bit")}
 # The sweeps with the largest sizes
-LARGE = {"matmul": ("size", "best", "size_16_bit", "strassen")}
+LARGE = {"matmul": ("size", "best", "size_16_bit")}
 SHORT = ("copy",)  # operations whose table is in docs/ladder.md alone
 USUAL = ("float32", "float64", "bfloat16", "int8", "int32")  # types of the rows of README.md
 SCREENSHOT = "[![Report of the published run](results/reference/report.png)](results/reference/report.html)"
