@@ -75,7 +75,7 @@ def test_a_noisy_machine_is_said_to_be(said):
 
 def test_wrong_points_are_counted_and_shown(said):
     rows = [product("naive", 4e-3, verdict=FAIL), product("large_thread_tile", 8e-4)]
-    assert "1 PASS, 1 FAIL." in said(rows, columns=500)[2]
+    assert "1 PASS, 1 FAIL (naive)." in said(rows, columns=500)[2]
     table = "\n".join(said(rows, "--only", "wrong"))
     assert "0:640" in table and "large_thread_tile" not in table
 

@@ -86,9 +86,9 @@ def _noise(summary: Summary) -> str:
 
 
 def _counts(summary: Summary) -> str:
-    wrong = [f"{summary.failed} FAIL"] if summary.failed else []
-    if summary.failed and summary.alarms.empty:
-        wrong = [f"{summary.failed} FAIL as expected"]
+    labels = list(dict.fromkeys(summary.alarms["label"]))
+    names = f" ({', '.join(labels[:2])}{f' and {len(labels) - 2} more' if len(labels) > 2 else ''})" if labels else ""
+    wrong = [f"{summary.failed} FAIL{names or ' as expected'}"] if summary.failed else []
     text = f"{summary.points} point{'s' * (summary.points != 1)}: {', '.join([f'{summary.passed} PASS', *wrong])}"
     if summary.unmeasured:
         counts = pd.concat([summary.missing["where"], summary.of_failed_jobs["reason"]]).value_counts()

@@ -102,7 +102,8 @@ def _belief(rows: pd.DataFrame) -> str:
     counted = f"{len(rows):,} points have" if len(rows) != 1 else "1 point has"
     text = f"{counted} {results}."
     if not noise > visits.NOISY:  # else the headline is withheld, and says why
-        text = f"Visits of a point differ by {'unknown' if math.isnan(noise) else formats.percent(noise)}. {text}"
+        known = f"Visits of a point differ by {formats.percent(noise)}"
+        text = f"{'The spread between visits is unknown' if math.isnan(noise) else known}. {text}"
     if throttled := int(rows["throttled"].sum()):
         text += f" At {throttled:,} of them the device lowered its clock, so their rates are lower."
     return text
