@@ -959,6 +959,17 @@ VERDICTS = {  # the text, and what the verdict says
         + "}}",
         "PASS",
     ),
+    "arrays are filled before": (
+        """__global__ void fill(float *a, float *b, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) a[i] = b[i] = i;
+}
+"""
+        + STYLES.add,
+        "taken as add(c=z, a=x, b=y, n)",
+        "PASS",
+    ),
     "sums of columns": (
         """__global__ void sum_columns(const float *x, float *sums, int n)
 {
@@ -1031,6 +1042,36 @@ THREADS = OF_BLOCKS.replace("block_size,", "numThreads,").replace(
 MEAN = """
 template <typename T> double mean(std::vector<T> const &x) { return sum(x) / x.size(); }
 """
+MAKING = """#include <stdlib.h>
+float *product(const float *A, const float *B, int m, int n, int k)
+{
+    float *C = (float *)malloc(m * n * sizeof(float));
+    for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) {
+            C[i * n + j] = 0;
+            for (int e = 0; e < k; ++e) C[i * n + j] += A[i * k + e] * B[e * n + j];
+        }
+    return C;
+}
+"""
+NEW_SUM = """#include <stdlib.h>
+double *add(double *a, double *b, int n)
+{
+    double *c = calloc(n, sizeof *c);
+    for (int i = 0; i < n; ++i) c[i] = a[i] + b[i];
+    return c;
+}
+"""
+MAKING_ROWS = (
+    STYLES.of_rows.replace("void", "double **")
+    .replace(", double **C", "")
+    .replace(
+        "{\n",
+        "{\n    double **C = new double *[rowsA];\n    for (int i = 0; i < rowsA; ++i) C[i] = new double[colsB];\n",
+        1,
+    )
+)
+MAKING_ROWS = MAKING_ROWS.rstrip().removesuffix("}") + "    return C;\n}\n"
 COPY_WAYS = """void copy_kernel(int *a, int *b, int count, int direction)
 {
     for (int i = 0; i < count; ++i)
@@ -1086,7 +1127,13 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
         (RETURNED, "mine.cpp", {"call": "multiply(A, B, rowsA=n)", "square": True}, True),
         (SUM_OF_VECTOR, "mine.cpp", {"operation": "sum", "call": "sum<hpcmm_real>(x)"}, True),
         (SUM_OF_VECTOR + MEAN, "mine.cpp", {"operation": "sum", "call": "sum<hpcmm_real>(x)"}, True),
-        (COPY_WAYS, "mine.c", {"call": "copy_kernel(a=x, b=y, count=n, direction=0)"}, True),
+        (MAKING, "mine.c", {"call": "product(A, B, m, n, k)", "scalars": "none"}, True),
+        (MAKING.replace("e < k", "e < k - 1"), "mine.c", {"call": "product(A, B, m, n, k)"}, False),
+        (NEW_SUM, "mine.c", {"call": "add(a=x, b=y, n)"}, True),
+        (NEW_SUM.replace("i < n", "i < n - 1"), "mine.c", {"call": "add(a=x, b=y, n)"}, False),
+        (MAKING_ROWS, "mine.cpp", {"call": "multiply(A, B, rowsA=m, colsA=k, colsB=n)"}, True),
+        (COPY_WAYS, "mine.c", {"call": "copy_kernel(a=x, b=y, count=n, direction=0)", "overwrites": None}, True),
+        (COPY_WAYS.replace("i < count", "i < count - 1"), "mine.c", {"overwrites": None}, False),
         (OF_BLOCKS.replace("END", "(i + block_size < n ? i + block_size : n)"), "mine.c", OF_16, True),
         (THREADS.replace("END", "n"), "mine.c", {"call": "product(n, numThreads=threads, A, B, C)"}, True),
         (OF_BLOCKS.replace("END", "i + block_size"), "mine.c", OF_16 | {"multiples": dict.fromkeys("mnk", 16)}, False),
@@ -1104,7 +1151,13 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
             "vector returned",
             "sum of a vector",
             "sum in a mean",
+            "new array",
+            "wrong new array",
+            "new vector",
+            "wrong new vector",
+            "new rows",
             "copy either way",
+            "wrong copy either way",
             "blocks",
             "a number of threads",
             "whole blocks",

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.experiment import hosted
-from hpcmm.experiment.functions import ELEMENT, Function, Source
+from hpcmm.experiment.functions import ELEMENT, RETURNED, Function, Source
 from hpcmm.experiment.syntax import (
     Parameter,
     called_by,
     declared_by,
     definition,
     function_declarator,
-    of_vectors,
+    of_returned,
     parameter,
     part,
     text_of,
@@ -177,9 +177,14 @@ def body_of(path: Path, source: Source, call: Call, head: Mapping[str, Any], ker
     called = called.removesuffix(name) + (OWN if name == kernels else "") + name
     body = f"{called}{call.template}({', '.join(given)});"
     if returns not in ("void", "static void") and "result" not in {value for _, value in call.values}:
-        body = f"*result = {body}" if kernels == "reduction" else body
-        if depth := of_vectors(returns)[1]:
-            body = f"const auto hpcmm_result = {body}\n    {TABLES['returned'][depth - 1]}"
+        if kernels == "reduction" and RETURNED not in call.function.written:
+            body = f"*result = {body}"
+        if RETURNED in call.function.written:
+            kind = "const auto" if "vector" in returns else returns
+            of_matrix = TABLES["returned"][of_returned(returns)[1] - 1]
+            body = f"{kind} hpcmm_result = {body}\n    {TABLES['returned_by'].get(kernels, of_matrix)}"
+            if re.fullmatch(r"\w+\s*\*", returns) and re.search(r"\b(malloc|calloc|new)\b", source.text(name)):
+                body += "\n    __builtin_free((void *)hpcmm_result);"
     passes = kernels == "reduction" and DEVICES[device].accelerator and not {"launches", "host"} & head.keys()
     if passes and (taken := head.get("multiples", {}).get("n")):
         body = f"{TABLES['rest_of_reduction'].format(taken=taken)}\n    {body}"

@@ -261,7 +261,7 @@ class Source:
             tuple((each, default) for each, default, _ in template),
             frozenset(each for each, _, is_type in template if is_type),
             is_kernel(node),
-            written(self, name) | ({RETURNED} if VECTOR.fullmatch(returns) else frozenset()),
+            written(self, name) | ({RETURNED} if self.makes(name, returns) else set()),
             guards(self, name, sizes | set(self.macros) | set(self.outside)),
             any(has_remainder(each, sizes) for one in bodies for each in walk(one)),
             any(takes_whole_tiles(one, sizes) for one in bodies),
@@ -275,6 +275,11 @@ class Source:
             frozenset(x for x, conditions in uses.items() if conditions and all(conditions)),
             frozenset(x for x, conditions in uses.items() if not conditions),
         )
+
+    def makes(self, name: str, returns: str) -> bool:
+        """Return whether a function returns an array that it makes."""
+        pointer = re.fullmatch(r"(float|double|int)\s*\*{1,2}", returns)
+        return bool(VECTOR.fullmatch(returns) or (pointer and not written(self, name)))
 
     def reached(self, name: str) -> list[str]:
         """Return a function and all functions of the file that it calls or passes on, directly or indirectly."""

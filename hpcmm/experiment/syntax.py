@@ -152,6 +152,12 @@ def of_vectors(text: str) -> tuple[str, int]:
     return text, depth
 
 
+def of_returned(text: str) -> tuple[str, int]:
+    """Return the element type of a vector or a pointer that a function returns, and its depth."""
+    pointer = re.fullmatch(r"(\w+)\s*(\*{1,2})", text)
+    return (pointer[1], len(pointer[2])) if pointer else of_vectors(text)
+
+
 def template_of(node: Node) -> list[tuple[str, str, bool]]:
     """Return name, default, and whether it is a type, of each parameter of the template around a function."""
     if node.parent is None or node.parent.type != "template_declaration":

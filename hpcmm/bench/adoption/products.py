@@ -30,6 +30,7 @@ from hpcmm.bench.adoption.search import (
 from hpcmm.bench.adoption.signatures import SLOTS, assignments, hint
 from hpcmm.bench.adoption.trials import LEAST, least_multiples
 from hpcmm.experiment.calls import default_scalars
+from hpcmm.experiment.functions import RETURNED
 
 SIDES = (64, 128, 256)  # of square matrices in which a block runs alone
 SIDES_ON_CPU = (16, 128, 240)  # divide the sizes of trials on the CPU
@@ -66,7 +67,8 @@ class ProductSearch(Search):
         self.arithmetic = next(rounded, "") if self.dtype == "float32" else ""
         self.ways = assignments(self.integers)
         # whether matrices are arrays of rows, whose addresses follow from the sizes themselves
-        self.of_rows = any(each.pointers == 2 or each.structure or each.vector for each in self.arrays)
+        self.of_rows = RETURNED in self.function.written
+        self.of_rows |= any(each.pointers == 2 or each.structure or each.vector for each in self.arrays)
 
     def named(self, inputs: list[str], written: str) -> dict[str, str]:
         if [PREFIXES.sub("", each.lower())[:1] for each in inputs] == ["b", "a"]:

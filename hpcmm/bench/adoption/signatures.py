@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from hpcmm.experiment.functions import ELEMENT, RETURNED, Function, Source
-from hpcmm.experiment.syntax import Parameter, of_vectors
+from hpcmm.experiment.syntax import Parameter, of_returned
 from hpcmm.experiment.writes import elements
 from hpcmm.model.devices import Device
 from hpcmm.model.dtypes import DTYPES
@@ -89,8 +89,10 @@ def arrays_of(source: Source, function: Function) -> list[Parameter]:
             sized = each.vector and each.pointers == 2  # it states all sizes, as a structure does
             found.append(dataclasses.replace(each, structure="vector") if sized else each)
     if RETURNED in function.written:
-        kind, depth = of_vectors(function.returns)
-        found.append(Parameter(RETURNED, kind, depth, False, structure="vector" * (depth == 2), vector=True))
+        kind, depth = of_returned(function.returns)
+        of_vector = "vector" in function.returns
+        whole = "vector" * (depth == 2 and of_vector)
+        found.append(Parameter(RETURNED, kind, depth, False, structure=whole, vector=of_vector))
     if not found and not function.kernel:
         found = [each for each in source.used(function.name) if each.pointers]
     return [each for each in found if type_of(source, each, function) and each.name not in function.unused]
@@ -156,7 +158,8 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
     if first and len(integers) <= 2 and len(arrays) == 2:
         if len(written) == 2 and COPYING.search(function.name.lower()):  # which copies either way
             return ["copy"]
-        return ["vector_add"] if len(written) == 1 else ["reduction"] * (not reals and function.flat)
+        in_place = elements(source, function.name)[0] and not reals and function.flat  # else it only fills arrays
+        return ["vector_add"] if len(written) == 1 else ["reduction"] * bool(in_place)
     if first:
         summed = NAMED_SUM.search(function.name) and "void" in function.returns
         return ["reduction"] if summed and len(integers) <= 1 and not reals and function.flat else []

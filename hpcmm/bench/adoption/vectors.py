@@ -49,7 +49,8 @@ class VectorSearch(Search):
             named = (name for text in texts for name, words in EXTREMES.items() if re.search(words, text.lower()))
             self.operation = OPERATIONS[next(named, "sum")]
             self.initial = ABOVE if self.operation.name == "minimum" and "atomicAdd" not in self.body else 0
-        self.overwrites = self.operands.get(overwritten(kernel.source, kernel.function), "")
+        changed = overwritten(kernel.source, kernel.function) if kind != "copy" else ""  # which may copy either way
+        self.overwrites = self.operands.get(changed, "")
         self.in_place = bool(self.overwrites) and not {"z", "result"} & {*self.operands.values()}
         self.sizes = self.lengths()[0] if self.device.accelerator else ("n",) * len(self.integers)
 
