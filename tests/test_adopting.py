@@ -1072,6 +1072,21 @@ MAKING_ROWS = (
     )
 )
 MAKING_ROWS = MAKING_ROWS.rstrip().removesuffix("}") + "    return C;\n}\n"
+HALVED = """#include <stdlib.h>
+float *halved(const float *x, int n)
+{
+    float *y = malloc(n * sizeof *y);
+    for (int i = 0; i < n; ++i) y[i] = x[i] / 2;
+    return y;
+}
+"""
+IN_C_SUM = """float total(const float *x, int n)
+{
+    float sum = 0;
+    for (int i = 0; i < n; ++i) sum += x[i];
+    return sum;
+}
+"""
 COPY_WAYS = """void copy_kernel(int *a, int *b, int count, int direction)
 {
     for (int i = 0; i < count; ++i)
@@ -1132,6 +1147,7 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
         (NEW_SUM, "mine.c", {"call": "add(a=x, b=y, n)"}, True),
         (NEW_SUM.replace("i < n", "i < n - 1"), "mine.c", {"call": "add(a=x, b=y, n)"}, False),
         (MAKING_ROWS, "mine.cpp", {"call": "multiply(A, B, rowsA=m, colsA=k, colsB=n)"}, True),
+        (HALVED + IN_C_SUM, "mine.c", {"call": "total(x, n)"}, True),
         (COPY_WAYS, "mine.c", {"call": "copy_kernel(a=x, b=y, count=n, direction=0)", "overwrites": None}, True),
         (COPY_WAYS.replace("i < count", "i < count - 1"), "mine.c", {"overwrites": None}, False),
         (OF_BLOCKS.replace("END", "(i + block_size < n ? i + block_size : n)"), "mine.c", OF_16, True),
@@ -1156,6 +1172,7 @@ template <typename T> T sum(std::vector<T> const &x) { T s = 0; for (T each : x)
             "new vector",
             "wrong new vector",
             "new rows",
+            "sum beside a new array",
             "copy either way",
             "wrong copy either way",
             "blocks",

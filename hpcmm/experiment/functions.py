@@ -277,9 +277,10 @@ class Source:
         )
 
     def makes(self, name: str, returns: str) -> bool:
-        """Return whether a function returns an array that it makes."""
+        """Return whether a function returns an array that it makes, of two others if it is no vector."""
         pointer = re.fullmatch(r"(float|double|int)\s*\*{1,2}", returns)
-        return bool(VECTOR.fullmatch(returns) or (pointer and not written(self, name)))
+        two = sum(bool(each.pointers) for each in self.parameters(name)) > 1
+        return bool(VECTOR.fullmatch(returns) or (pointer and two and not written(self, name)))
 
     def reached(self, name: str) -> list[str]:
         """Return a function and all functions of the file that it calls or passes on, directly or indirectly."""

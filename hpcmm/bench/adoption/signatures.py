@@ -185,7 +185,8 @@ def kinds(source: Source, function: Function, device: Device) -> list[str]:
         combines = function.looped or COMBINING.search(source.text(function.name))
         combines = combines and not COPYING.search(function.name.lower())
         return ["reduction", "copy"] if combines else ["copy", "reduction"]
-    returned = function.looped and not (reals or written or device.accelerator) and "void" not in function.returns
+    value = not re.search(r"void|\*", function.returns)
+    returned = function.looped and value and not (reals or written or device.accelerator)
     sized_alone = len(arrays) == 1 and arrays[0].vector and not integers
     return ["reduction"] if returned and (sized_alone or len(arrays) == len(integers) == 1) else []
 
