@@ -1,4 +1,5 @@
-/* Reduction, CPU rung: a tree of combinations that depends on n alone, for any number of threads and ranks.
+/* Reduction, CPU rung: a tree of combinations that depends on n alone, for any number of threads and, by all_reduce,
+   of ranks.
 
    The same tree as in invariant.cu, and the same bits. The vector is divided into tiles of 4 KiB, each of
    8 rows. The rows of a tile are combined as a binary tree by index: 0 and 1, 2 and 3, then pairs of these,
