@@ -168,6 +168,39 @@ def test_further_errors(tmp_path):
         own_kernels.read(tmp_path / "bytes.cu")
 
 
+@pytest.mark.parametrize("suffix", [".c", ".cu"])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "const float *A, const float *B, float *C, int n",
+        "int m, int n, int k, const float *A, const float *B, float *C",
+        "int m, int n, int k, float alpha, float A, int lda, const float *B, int ldb, float beta, float *C, int ldc",
+    ],
+)
+def test_a_function_with_other_parameters_is_refused_before_it_is_called(tmp_path, parameters, suffix):
+    file = tmp_path / f"my{suffix}"
+    file.write_text(f"void matmul({parameters}) {{}}")
+    with pytest.raises(
+        KernelFileError, match=r"other parameters than hpcmm passes: int m, int n.*bench my.*--adopt COPY"
+    ):
+        own_kernels.read(file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#define LIST int m, int n\nvoid matmul(LIST) {}",
+        "typedef const float *In; void matmul(int m, int n, int k, float alpha, In A, int lda, In B, int ldb, "
+        "float beta, float *C, int ldc, int threads) {}",
+        "void matmul(unsigned m, unsigned n, unsigned k, REAL alpha, REAL const *A, unsigned lda, REAL B[], "
+        "unsigned ldb, REAL beta, REAL *restrict C, unsigned ldc) {}",
+    ],
+)
+def test_a_function_whose_parameters_may_be_right_is_read(tmp_path, text):
+    (tmp_path / "my.c").write_text(text)
+    assert own_kernels.read(tmp_path / "my.c").operations == ("matmul",)
+
+
 @pytest.mark.parametrize("comment", ["/* T\n * hpcmm:\n *   tiles: [8]\n */", "/*\nhpcmm:\n  tiles: [8]\n\nMore: */"])
 def test_the_comment_may_have_any_form(tmp_path, comment):
     (tmp_path / "my.cu").write_text(f"\ufeff{comment}\n// hpcmm is a suite\n{MATMUL}// the key block: 1\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.experiment import calls, returning
+from hpcmm.experiment.functions import Source
 from hpcmm.experiment.hosted import Hosted
 from hpcmm.kernels import name_of, without_comments
 from hpcmm.model import Geometry, HpcmmError, Operation, Task, Variant
@@ -22,6 +23,7 @@ from hpcmm.system.reader import not_allowed
 
 ALWAYS_DEFINED = ("rows", "columns", "block", "per_thread", "max_blocks")  # as macros, also without the key
 OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid", "launches", "workspace", "found_in", "host")
+NUMBER = re.compile(r"(unsigned |signed |long |short )*(int|long|short|char|float|double|size_t|REAL|half|bool)")
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,9 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
         check_host(Hosted(text, head["host"]), chosen, problems)
         problems.check()
     called = calls.calls_of(head)
+    if not called and not {"launches", "host"} & head.keys():
+        check_parameters(text, chosen, problems)
+        problems.check()
     adapted = calls.adapted(path, text, head, chosen.kernels, device.name) if called else None
     variant = record(name_of(path, changes or {}), path, device.name, head)
     variant = dataclasses.replace(variant, adapted=adapted, contract=calls.contract_of(head))
@@ -239,6 +244,24 @@ def geometry_of(
         allowed = f"numbers, and expressions over {names}; blocks of 1 to {MOST_THREADS} threads"
         problems.add("launches", f"{error} is not allowed; allowed: {allowed}; at most {MOST_SHARED} shared_bytes")
         return None
+
+
+def check_parameters(text: str, operation: Operation, problems: Problems) -> None:
+    """Report a function with the operation's name and other parameters, which a call would read wrongly."""
+    function, wanted = Source(text).functions.get(operation.kernels), calls.SIGNATURES.get(operation.kernels, ())
+    taken = function.parameters if function else ()
+    if not any(each.pointers for each in taken) or not all(each.name for each in taken):  # a macro may define them
+        return
+    arrays = ["*" in each for each in wanted]
+    unlike = (
+        bool(x.pointers) != y and (x.pointers or NUMBER.fullmatch(x.type)) for x, y in zip(taken, arrays, strict=False)
+    )
+    if len(taken) < len(wanted) or any(unlike):
+        shown = ", ".join(each.format(real="REAL", scalar="REAL") for each in wanted)
+        problems.found.append(
+            f"{problems.path}: {operation.kernels} has other parameters than hpcmm passes: {shown}; a key call states "
+            f"others: hpcmm bench {problems.path.name} --adopt COPY writes it into a copy"
+        )
 
 
 def unstated_shared_memory(head: Mapping[str, Any], text: str, problems: Problems) -> None:
