@@ -30,7 +30,7 @@ def load(path: str | PathLike[str]) -> pandas.DataFrame:
         If the file cannot be read.
     """
     from hpcmm import store
-    from hpcmm.cli.arguments import timings_file
+    from hpcmm.model.measurement import timings_file
     from hpcmm.report import export
 
     return export.points(store.read(timings_file(path)))
@@ -54,7 +54,7 @@ def open(path: str | PathLike[str]) -> xarray.DataTree:
     HpcmmError
         If xarray is not installed, or the file cannot be read.
     """
-    from hpcmm.cli.arguments import timings_file
+    from hpcmm.model.measurement import timings_file
     from hpcmm.store import StoreError, read
 
     try:

@@ -586,7 +586,7 @@ VERDICTS = {  # the text, and what the verdict says
         "right at multiples of 256: compare with n, or state multiples: {n: 256}",
     ),
     "tail": (STYLES.with_tail, "mine.cu: PASS at 27 points"),
-    # no contract excuses what the file shows to be a mistake
+    # the last elements are computed wrongly, so multiples are no contract of this file
     "wrong tail": (STYLES.with_tail.replace("c[n - 1", "c[n"), "mine.cu: FAIL", "right at multiples of 4"),
     "own multiple": (
         STYLES.tiled + OWN.format("N = 1024", "N / 16"),

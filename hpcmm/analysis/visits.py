@@ -221,8 +221,9 @@ def uncertain(
 ) -> pd.DataFrame:
     """Add to summaries, one per measurement, the ``width`` of their interval, and the spreads of visits and jobs."""
     total, freedom, one, between = np.full((4, len(frame)), np.nan)
+    of = models(frame).to_numpy()
     for model, noisy in known.items():
-        here = (models(frame) == model).to_numpy() & (found["count"] > 0).to_numpy() & np.isfinite(times)
+        here = (of == model) & (found["count"] > 0).to_numpy() & np.isfinite(times)
         variance, own, count, share = (
             found.loc[here, name].to_numpy(float) for name in ("variance", "freedom", "count", "share")
         )

@@ -6,12 +6,11 @@ import argparse
 import importlib
 import re
 import textwrap
-from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hpcmm.model import HpcmmError
-from hpcmm.model.measurement import PAGE, TIMINGS
+from hpcmm.model.measurement import TIMINGS, timings_file
 from hpcmm.system import options
 from hpcmm.system.reader import schema_of
 from hpcmm.system.text import choices
@@ -90,18 +89,6 @@ def shape(text: str) -> tuple[int, ...]:
     except argparse.ArgumentTypeError:
         allowed = "integers of at least 1 with x between them, such as 512x4096x1000"
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}") from None
-
-
-def timings_file(text: str | PathLike[str]) -> Path:
-    """Read the path of a timings file; a folder, or the page of a report, stands for the file of its run."""
-    path = Path(text).expanduser()
-    if not path.exists() and path.name in (TIMINGS, "results"):
-        raise HpcmmError(f"{text}: no such file; hpcmm run writes it")
-    run = path.parent if path.name == PAGE else path
-    inside = [run / TIMINGS, run / "results" / TIMINGS]
-    if run.is_dir() and not any(each.exists() for each in inside):
-        raise HpcmmError(f"{path}: no {TIMINGS} in this folder; allowed: a timings file, or the folder of a run")
-    return next((each for each in inside if each.exists()), path)
 
 
 def or_default(timings: Path | None, results: Path = Path("results")) -> tuple[Path, list[str]]:

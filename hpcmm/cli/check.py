@@ -21,12 +21,12 @@ from hpcmm.backends import this_machine
 from hpcmm.bench.done import TIMINGS
 from hpcmm.cli import init
 from hpcmm.cli import run as workflow
-from hpcmm.cli.arguments import timings_file
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.jobs import collect
 from hpcmm.model import ALONE, HpcmmError
 from hpcmm.model.devices import DEVICES
+from hpcmm.model.measurement import timings_file
 from hpcmm.parallel.links import MOST_OF_A_NODE
 from hpcmm.system import reader
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from hpcmm import store
-from hpcmm.cli.arguments import timings_file
+from hpcmm.model.measurement import timings_file
 
 
 def run(arguments: argparse.Namespace) -> int:

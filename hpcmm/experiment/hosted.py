@@ -43,7 +43,7 @@ THREADS = 256  # of a block that fills or copies an array
 
 @dataclass(frozen=True)
 class Chain:
-    """What a result depends on: steps, inputs, the place of the result, the other arrays and what is written."""
+    """The steps that a result depends on, the arrays that they read and write, and where the result is."""
 
     steps: tuple[Step, ...]
     inputs: tuple[str, ...]
@@ -57,7 +57,7 @@ class Chain:
 
 
 def chain_of(source: Source, run: HostRun) -> Chain:
-    """Return what the result of a run depends on; raise Unclear without launches or without a result."""
+    """Return the steps that the result of a run depends on; raise Unclear without launches or a result."""
     about = [[*accesses(source, x)] for x in run.steps]
     launched = [i for i, x in enumerate(run.steps) if x.kind == "launch"]
     last = launched[-1] if launched else 0
@@ -187,7 +187,7 @@ class Hosted(Geometry):
         return followed(self.text, self.host, tuple(sizes_of(task).items()), task.element.itemsize)
 
     def check(self, dimensions: Sequence[str]) -> None:
-        """Raise ValueError if the file has no such launches, or Unclear if they depend on what is unknown."""
+        """Raise ValueError if the function launches no kernel, or Unclear if a launch depends on an unknown value."""
         function, names = parts_of(self.host)
         if function not in parsed(self.text).nodes or not launched_by(parsed(self.text), function):
             raise ValueError(f"no function {function} with launches")

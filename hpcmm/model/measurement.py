@@ -5,10 +5,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Literal
 
-from hpcmm.model import TEXTBOOK, Verdict, contender_name
+from hpcmm.model import TEXTBOOK, HpcmmError, Verdict, contender_name
 
 # Files in the folder of the results: of a batch, by its name, and of a run
 FILE, TIMINGS, PAGE = "raw/{}.h5", "timings.h5", "report.html"
@@ -228,3 +229,15 @@ class Profile:
     kernel: str = ""  # name of the longest kernel of the run; empty for a failed check
     launches: int = 0  # number of kernels that the run launched
     counters: Mapping[str, float] = field(default_factory=dict)  # some of ``COUNTERS``, for that kernel
+
+
+def timings_file(text: str | PathLike[str]) -> Path:
+    """Read the path of a timings file; a folder, or the page of a report, stands for the file of its run."""
+    path = Path(text).expanduser()
+    if not path.exists() and path.name in (TIMINGS, "results"):
+        raise HpcmmError(f"{text}: no such file; hpcmm run writes it")
+    run = path.parent if path.name == PAGE else path
+    inside = [run / TIMINGS, run / "results" / TIMINGS]
+    if run.is_dir() and not any(each.exists() for each in inside):
+        raise HpcmmError(f"{path}: no {TIMINGS} in this folder; allowed: a timings file, or the folder of a run")
+    return next((each for each in inside if each.exists()), path)

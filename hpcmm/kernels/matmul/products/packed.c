@@ -68,6 +68,13 @@ INLINE int smaller(int a, int b)
     return a < b ? a : b;
 }
 
+/* Return the terms of a pass over k, of passes of equal length. */
+INLINE int pass(int k)
+{
+    const int passes = (k + KC - 1) / KC;
+    return passes ? (k + passes - 1) / passes : 1;
+}
+
 /* Copy rows of A from the first on, padded with rows of zeros to whole tiles. */
 INLINE void copy_a(int mr, int first, int m, int k, const REAL *A, int lda, REAL *to)
 {
@@ -128,7 +135,7 @@ INLINE void product(int mr, int nr, tile_function *tile, int m, int n, int k, RE
                     const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     REAL *const a = a_copy, *const b = b_copy;
-    const int passes = (k + KC - 1) / KC, kc = (k + passes - 1) / passes; /* passes of equal length */
+    const int kc = pass(k);
     for (int i0 = 0; i0 < m; i0 += MC) {
         const int rows = smaller(MC, m - i0), rows_in_place = n <= NC && lda <= NEAR ? rows / mr * mr : 0;
         for (int p0 = 0; p0 < k; p0 += kc) {
@@ -228,7 +235,7 @@ INLINE void tall(int n, int rows, int k, const REAL *const *a, const REAL *b, RE
 INLINE void narrow(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C,
                    int ldc)
 {
-    const int passes = (k + KC - 1) / KC, kc = passes ? (k + passes - 1) / passes : 1;
+    const int kc = pass(k);
     for (int p0 = 0; p0 < k; p0 += kc) {
         const int terms = smaller(kc, k - p0);
         for (int p = 0; p < terms; ++p)
@@ -274,7 +281,7 @@ INLINE void flat_rows(int m, int n, int k, REAL alpha, const REAL *A, int lda, c
                       REAL *C, int ldc)
 {
     REAL sums[SUMS];
-    const int passes = (k + KC - 1) / KC, kc = passes ? (k + passes - 1) / passes : 1;
+    const int kc = pass(k);
     const int wide = SUMS / m, step = m == 1 ? STEP / 2 : STEP; /* one row of C needs fewer loads of sums than streams of B */
     for (int p0 = 0; p0 < k; p0 += kc) {
         const int end = smaller(p0 + kc, k);
