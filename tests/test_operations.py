@@ -18,6 +18,7 @@ from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, accuracy, cores, reduction, sums, truth
 from hpcmm.operations.links import LINKS
 from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.memory import COPY
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
 from hpcmm.operations.tabled import CACHED_BYTES, MIN_SAVED_STEPS, MIN_STEPS, NEAR, stream_k_blocks
 from hpcmm.operations.vector_add import VECTOR_ADD
@@ -806,6 +807,16 @@ def test_a_sum_of_vectors_must_be_equal(dtype):
         spoilt[3] = wrong
         assert rejected(judge(spoilt))
         assert judge(spoilt).where.startswith("3: ")
+    unsigned = judge(abs(right) * np.where(right < 0, -1, 1).astype(dtype))  # +0 instead of -0
+    assert unsigned.passed == (dtype == "int32") and unsigned.where == ("" if unsigned.passed else "500: 0 - -0 = 0")
+
+
+def test_a_copy_keeps_every_bit():
+    arrays = COPY.draw(np.random.default_rng(0), task(COPY, (1000,), "float32", {}))
+    x, judge = arrays["x"], COPY.reference(task_on(COPY, arrays, {}), arrays)
+    assert judge(x.copy()).passed
+    assert rejected(judge(np.where(abs(x) < np.finfo("float32").tiny, np.float32(0), x))), "flushed"
+    assert rejected(judge(x + np.float32(0))), "-0 + 0 = 0"
 
 
 def test_the_fill_value_is_rejected_for_a_sum_of_zero():

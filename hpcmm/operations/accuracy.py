@@ -71,12 +71,14 @@ def describe(index: tuple[int, ...], got, expected) -> str:
 
 
 def equal_to(truth: np.ndarray | float, reference: str) -> Callable[[np.ndarray], Verdict]:
-    """Return a function that checks a result: it must equal ``truth`` at every element."""
+    """Return a function that checks a result: it must equal ``truth`` at every element, zeros with their signs."""
     truth = np.asarray(truth)
 
     def compare(got: np.ndarray) -> Verdict:
         if np.array_equal(got, truth):
-            return Verdict(True, 0.0, 0.0, reference, rms=0.0)
+            signs = np.argwhere(np.signbit(got) != np.signbit(truth))
+            where = describe(first := tuple(map(int, signs[0])), got[first], truth[first]) if len(signs) else ""
+            return Verdict(not where, 0.0, 0.0, reference, where, rms=0.0)
         # in float64, because a difference of two int32 may overflow
         return judge(np.asarray(got, np.float64), truth.astype(np.float64), np.zeros(()), 0.0, reference)
 

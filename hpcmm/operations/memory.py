@@ -192,7 +192,13 @@ BANDWIDTH = Operation(
 
 
 def draw_vector(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    return {"x": cores.draw(rng, np.empty(task.shape, task.dtype), cores.uniform)}
+    """Draw numbers uniform in [-1, 1), and two that a copy must keep: -0, and of copies a subnormal number."""
+    x = cores.draw(rng, np.empty(task.shape, task.dtype), cores.uniform)
+    if len(x) > 2:
+        x[len(x) // 2] = -0.0
+        if not task.operation.scalars:  # of products, kernels may flush it to zero
+            x[len(x) // 3] = -np.finfo(x.dtype).smallest_subnormal
+    return {"x": x}
 
 
 def copy_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:

@@ -65,7 +65,7 @@ OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("y", ("n",), "rows", "in
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     """Draw x and y uniform in [-1/3, 1/3), with all bits of the type, so that most sums are rounded.
 
-    Sums of integers neither overflow nor equal the minimum of the type, the poison of outputs.
+    One sum is -0. Sums of integers neither overflow nor equal the minimum of the type, the poison of outputs.
     """
 
     def integers(stream: np.random.Generator, x: np.ndarray) -> None:
@@ -76,7 +76,10 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
         x /= 3  # uniform numbers lie on a grid, on which all sums are exact
 
     fill = integers if task.element.is_integer else fractions
-    return {name: cores.draw(rng, np.empty(task.shape, task.dtype), fill) for name in "xy"}
+    drawn = {name: cores.draw(rng, np.empty(task.shape, task.dtype), fill) for name in "xy"}
+    for x in drawn.values() if task.shape[0] > 1 else ():
+        x[task.shape[0] // 2] = -0.0
+    return drawn
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
