@@ -99,6 +99,7 @@ class Scatter(Distribution):
         """
         operands = self.operation.operands
         moves = not self.backend.in_host_memory
+        copies = self.group.allreduce(int(run.before is not None))  # of any rank: a rank without rows has none
         seconds: dict[str, float] = {}
         clock = self._phases(seconds)
         for operand in operands:
@@ -117,12 +118,14 @@ class Scatter(Distribution):
         if run.before:
             run.before()
             self.backend.synchronize()
+        if copies:
             clock("pitch")
         kernel = self.backend.seconds(run)
         clock("kernel")
         if run.after:
             run.after()
             self.backend.synchronize()
+        if copies:
             clock("pitch")
         if moves:
             for name, array in self.returned.items():

@@ -8,6 +8,7 @@ BREAK = sum, minimum or maximum: that one alone, and the last of several ranks d
 """
 
 import sys
+from pathlib import Path
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 from hpcmm.backends import open_backend
+from hpcmm.experiment import own_kernels
 from hpcmm.model import Task
 from hpcmm.model.launch import Run
 from hpcmm.operations import OPERATIONS
@@ -39,6 +41,7 @@ EVERY = [
     and not (variant.library and dtype in ("int8", "float8_e4m3"))  # of 8-bit types, cuBLAS takes only some sizes
 ]
 REDUCTIONS = ("sum", "minimum", "maximum")
+OWN = own_kernels.read(Path(__file__).with_name("in_place.c")).variant  # works on a copy of an input
 
 size = st.integers(1, 70)
 cases = st.tuples(
@@ -54,8 +57,8 @@ def run(case) -> None:
         return
     operation = OPERATIONS[name]
     shape = shape[: len(operation.dimensions)]
-    tile = 8 if operation.variant(variant).tiles else 0
-    task = Task(operation, operation.variant(variant), shape, dtype, operation.scalars, tile)
+    chosen = OWN if variant == OWN.name else operation.variant(variant)
+    task = Task(operation, chosen, shape, dtype, operation.scalars, 8 if chosen.tiles else 0)
     inputs = operation.draw(np.random.default_rng(seed), task) if comm.rank == 0 else None
     judge = operation.reference(task, inputs) if comm.rank == 0 else None
     before = {key: array.copy() for key, array in (inputs or {}).items()}
@@ -82,7 +85,7 @@ def run(case) -> None:
         assert all(before[key].tobytes() == inputs[key].tobytes() for key in before), "inputs were written"
         expected = {"scatter", "kernel", "gather", "total"} | ({"broadcast"} if name == "matmul" else set())
         expected |= {"upload", "download"} if DEVICE == "cuda" else set()
-        expected |= {"pitch"} if operation.variant(variant).pitched else set()
+        expected |= {"pitch"} if chosen.pitched or chosen.guard_rows or chosen is OWN else set()
         assert set(seconds) == expected, "phases"
     except AssertionError as error:
         raise AssertionError(f"{case}: {error}") from error
@@ -140,6 +143,8 @@ def main(examples: int, broken: str = "") -> None:
         for i, each in enumerate(EVERY):  # uneven rows, and in turns one row or one row a rank; all on five ranks
             for rows in (7, (1, 5)[i % 2]) if DEVICE == "cpu" else (7,):  # every kernel is compiled by every rank
                 run(WORLD.bcast((each, (rows, 3, 9), 5, rows)))
+        if DEVICE == "cpu":
+            run(WORLD.bcast((("vector_add", OWN.name, "float32"), (2,), 5, 1)))  # three ranks have nothing to copy
         drawn()
         WORLD.bcast(None)
         print(f"{len(EVERY)} variants and dtypes, {examples} drawn cases: right")
