@@ -1,4 +1,4 @@
-"""Kernels of several launches, which a head lists in order, on the host and on a GPU."""
+"""Kernels of several launches, which the host code of the file makes, on the host and on a GPU."""
 
 import json
 
@@ -7,15 +7,12 @@ from test_kernels_compiled import nvrtc
 
 from hpcmm.bench import adoption
 from hpcmm.experiment import own_kernels
-from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
 
 SUM = """// hpcmm:
-//   launches:
-//     - {call: "parts(x, sums, n)", grid: ceil(n / 256), block: 256, shared_bytes: 256 * ITEMSIZE}
-//     - {call: "last(sums, result, ceil(n / 256))", block: 128}
-//   workspace: {sums: ceil(n / 256)}
-
+//   operation: sum
+//   host: total(n=n)
+//   dtypes: [float32]
 
 __global__ void parts(const float *x, float *sums, int n)
 {
@@ -50,10 +47,9 @@ __global__ void last(const float *sums, float *result, int count)
 }
 """
 TRANSPOSED = """// hpcmm:
-//   launches:
-//     - {call: "transpose(B, Bt, k, n)", grid: [ceil(n / 16), ceil(k / 16)], block: [16, 16]}
-//     - {call: "product(A, Bt, C, m, n, k)", grid: [ceil(n / 16), ceil(m / 16)], block: [16, 16]}
-//   workspace: {Bt: n * k}
+//   operation: matmul
+//   host: main(M=m, N=n, K=k)
+//   dtypes: [float32]
 //   scalars: none
 
 __global__ void transpose(const float *in, float *out, int rows, int cols)
@@ -74,26 +70,6 @@ __global__ void product(const float *A, const float *Bt, float *C, int m, int n,
     C[r * n + c] = sum;
 }
 """
-KERNELS = {"sum.cu": SUM, "transposed.cu": TRANSPOSED}
-CHANGES = {
-    "sum.cu": [
-        "i < n ?",
-        "i < n - 1 ?",
-        "ceil(n / 256), block",
-        "n / 256, block",
-        "{sums: ceil(n",
-        "{sums: ceil(n / 2",
-    ],
-    "transposed.cu": [
-        "c * rows + r",
-        "c * rows + r / 2 * 2",
-        "Bt[c * k + i]",
-        "Bt[i * k + c]",
-        "Bt: n * k",
-        "Bt: n * k - 1",
-    ],
-}
-
 HOSTS = {
     "sum.cu": """
 float total(const float *h_x, int n)
@@ -123,6 +99,19 @@ int main()
                                thrust::raw_pointer_cast(C.data()), M, N, K);
 }
 """,
+}
+KERNELS = {"sum.cu": SUM + HOSTS["sum.cu"], "transposed.cu": TRANSPOSED + HOSTS["transposed.cu"]}
+CHANGES = {
+    "sum.cu": [
+        *("i < n ?", "i < n - 1 ?"),
+        *("(n + threads - 1) / threads", "n / threads"),
+        *("blocks * sizeof(float)", "blocks / 2 * sizeof(float)"),
+    ],
+    "transposed.cu": [
+        *("c * rows + r", "c * rows + r / 2 * 2"),
+        *("Bt[c * k + i]", "Bt[i * k + c]"),
+        *("Bt(N * K)", "Bt(N * K - 1)"),
+    ],
 }
 FOUND = {
     "sum.cu": "sum.cu: taken as the launches of total(n=n): parts, then last\n",
@@ -173,7 +162,7 @@ def test_a_number_of_blocks_may_depend_on_the_gpu(tmp_path):
 
 
 def with_host(name: str) -> str:
-    return KERNELS[name].partition("\n\n")[2] + HOSTS[name]
+    return KERNELS[name].partition("\n\n")[2]
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -425,43 +414,72 @@ def test_launches_in_order_are_timed_on_a_gpu(tmp_path, command, forgotten, name
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_compiler_of_the_gpu_takes_all_launches(tmp_path, forgotten, name):
-    (tmp_path / name).write_text(KERNELS[name].replace("//   workspace", "//   adds: true\n//   workspace"))
+    (tmp_path / name).write_text(KERNELS[name])
     kernel = own_kernels.read(tmp_path / name)
     works, log, code = compiled(kernel)
     assert works, log
     operation = OPERATIONS[kernel.operations[0]]
-    starts = ["start_reduction"] * (name == "sum.cu")
-    assert all(each.encode() in code for each in ("hpcmm_launch_1", operation.kernels, *starts))
+    assert all(each.encode() in code for each in ("hpcmm_launch_0", operation.kernels))
 
 
-def test_a_result_that_blocks_add_to_is_set_first(tmp_path, forgotten):
-    text = SUM.replace("//   workspace", "//   adds: true\n//   workspace")
-    (tmp_path / "sum.cu").write_text(text)
-    task = Task(OPERATIONS["sum"], own_kernels.read(tmp_path / "sum.cu").variant, (1000,), "float32", {})
-    names = [each.function for each in task.geometry.launches(task, dict.fromkeys(("x", "result", "sums")))]
-    assert names == ["start_reduction", "hpcmm_launch_1", ""]
+BY_COLUMNS = (  # with all that a call of one launch may have
+    TRANSPOSED.replace("main(M=m, N=n, K=k)\n", "multiply(M=m, N=n, K=k, a=alpha, b=beta)\n//   layout: columns\n")
+    .replace("  dtypes: [float32]\n//   scalars: none", "  constants: {EDGE: 8}")
+    .replace("float *", "REAL *")
+    .replace("float sum", "ACCUMULATOR sum")
+    .replace("int k)", "int k, ACCUMULATOR alpha, ACCUMULATOR beta)")
+    .replace("* 16", "* EDGE")
+    .replace("r * cols + c", "c * rows + r")
+    .replace("c * rows + r]", "r * cols + c]", 1)
+    .replace("A[r * k + i]", "A[i * m + r]")
+    .replace("Bt[c * k + i]", "Bt[i * n + c]")
+    .replace("C[r * n + c] = sum", "C[c * m + r] = alpha * sum + (beta != 0 ? beta * C[c * m + r] : 0)")
+    + """
+void multiply(const REAL *A, const REAL *B, REAL *C, int M, int N, int K, float a, float b)
+{
+    REAL *Bt;
+    cudaMalloc(&Bt, N * K * sizeof(REAL));
+    dim3 block(EDGE, EDGE);
+    transpose<<<dim3((N + EDGE - 1) / EDGE, (K + EDGE - 1) / EDGE), block>>>(B, Bt, K, N);
+    product<<<dim3((N + EDGE - 1) / EDGE, (M + EDGE - 1) / EDGE), block>>>(A, Bt, C, M, N, K, a, b);
+}
+"""
+)
+STARTED = SUM.replace("(n=n)", "(n=n, start=identity)").replace("int n)", "int n, float start)", 1).replace(
+    ": 0;", ": start;"
+) + HOSTS["sum.cu"].replace("int n)", "int n, float start)").replace("sums, n)", "sums, n, start)")
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        (BY_COLUMNS, ("layout: columns", "layout: rows")),
+        (BY_COLUMNS, ("b=beta", "b=alpha")),
+        (BY_COLUMNS, ("EDGE: 8", "TILES: 8")),
+        (STARTED, ("start=identity", "start=1")),
+    ],
+    ids=["layout", "scalars", "constants", "identity"],
+)
+def test_a_head_says_what_the_host_code_takes(tmp_path, command, forgotten, text, mistake):
+    assert mistake[0] in text
+    for name, each in (("right", text), ("wrong", text.replace(*mistake))):
+        (tmp_path / f"{name}.cu").write_text(each)
+        done = command("bench", f"{name}.cu", "--on-host", folder=tmp_path)
+        assert ("PASS" in done.stdout) == (name == "right") == (done.returncode == 0), done
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            ("block: 128", "block: 2048"),
-            "launches: a block of 2048 threads is not allowed; allowed: .* 1 to 1024 threads",
-        ),
-        (("block: 128", "block: m * 2"), "m \\* 2 is not allowed; allowed: numbers, and expressions over n, root"),
-        (("{sums:", "{x:"), "workspace: 'x' is an argument of the operation; give the array another name"),
-        (
-            ("//   workspace", "//   block: 64\n//   workspace"),
-            "block: not a key of sum on the GPU; allowed: found_in, launches, work",
-        ),
-        (("//   workspace", "//   call: last(x, result, n)\n//   workspace"), "call: not allowed together"),
-        ((", shared_bytes: 256 * ITEMSIZE", ""), "dynamic shared memory, but no key shared_bytes"),
-        (("last(sums", "lost(sums"), "the file has no function 'lost'; .*did you mean 'last'"),
+        (("(n=n)", "(n=m)"), "m; allowed: a function of the file with launches, such as .* over n, identity"),
+        (("host: total", "host: lost"), "no function lost with launches"),
+        (("//   dtypes", "//   block: 64\n//   dtypes"), "block: not a key of sum on the GPU; allowed: host"),
+        (("//   dtypes", "//   call: last(x, result, n)\n//   dtypes"), "call: not allowed together with host"),
+        (("host: total(n=n)", "launches: []"), "launches: no key; write a function .* host: total"),
     ],
 )
 def test_what_a_head_gets_wrong_is_named(tmp_path, change, message):
-    assert change[0] in SUM
-    (tmp_path / "sum.cu").write_text(SUM.replace(*change))
+    assert change[0] in KERNELS["sum.cu"]
+    (tmp_path / "sum.cu").write_text(KERNELS["sum.cu"].replace(*change))
     with pytest.raises(own_kernels.KernelFileError, match=message):
         own_kernels.read(tmp_path / "sum.cu")

@@ -34,7 +34,6 @@ from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import KernelFileError
-from hpcmm.operations.listed import name_of
 from hpcmm.operations.reduction import START
 from hpcmm.system import files
 from hpcmm.system.reader import schema_of
@@ -42,6 +41,8 @@ from hpcmm.system.text import choices, split
 
 TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
 SIGNATURES, ROWS = TABLES["signatures"], TABLES["rows"]
+NUMBER = re.compile(r"(unsigned |signed |long |short )*(int|long|short|char|float|double|size_t|REAL|half|bool)")
+REALS = ("float", "double", "REAL", "half", "int")
 OF_TYPES = re.compile(r"cuda_(fp16|bf16|fp8)\.h")  # the headers of element types
 STRUCTURE = re.compile(r"^((?:struct )?\w+)\s*\{")
 OF_ROWS = re.compile(r"\((\w+) \*\*\)(\w+)")  # a field of a structure
@@ -68,10 +69,29 @@ def parts_of(call: str) -> tuple[str, str, list[tuple[str, str]]]:
 
 
 def calls_of(head: Mapping[str, Any]) -> list[str]:
-    """Return the calls of a head, in the order of its launches; none if the file has the operation's function."""
-    if "host" in head:
-        return [head["host"]]
-    return [launch["call"] for launch in head.get("launches", [head]) if "call" in launch]
+    """Return the calls of a head; none if the file has the operation's function."""
+    return [head[key] for key in ("host", "call") if key in head]
+
+
+def fits(function: Function, kernels: str) -> bool | None:
+    """Return whether a function has the parameters of an operation's.
+
+    The size of its integers matters on a GPU. None if macros, or other names of types, may stand for them.
+    """
+    taken, wanted = function.parameters, SIGNATURES[kernels]
+    if not any(each.pointers for each in taken) or not all(each.name for each in taken):
+        return None
+    alike = [fit(x, y) for x, y in zip(taken, wanted, strict=False)]
+    return False if len(taken) < len(wanted) or False in alike else None if None in alike else True
+
+
+def fit(parameter: Parameter, wanted: str) -> bool | None:
+    number = NUMBER.fullmatch(parameter.type)
+    if "*" in wanted or parameter.pointers:
+        unlike = bool(parameter.pointers) != ("*" in wanted) and (parameter.pointers or number)
+        return False if unlike else True if parameter.pointers == 1 else None
+    kind = TABLES["alike"].get(wanted.split()[0])
+    return True if (parameter.type in kind if kind else not number or number[2] in REALS) else None
 
 
 def names_of(kernels: str) -> list[str]:
@@ -151,7 +171,7 @@ def read(path: Path, source: Source, call: str, head: Mapping[str, Any]) -> Call
             f"{path}: call: {call!r} is not allowed; allowed: a function with its arguments, such as "
             "sgemm(m, n, k, A, B, C)"
         ) from None
-    if head.get("layout") == "columns":
+    if head.get("layout") == "columns" and "host" not in head:  # whose arrays have other roles
         values = [
             (each, re.sub(r"\b\w+\b", lambda x: TABLES["exchanged"].get(x[0], x[0]), value)) for each, value in values
         ]
@@ -185,7 +205,7 @@ def body_of(path: Path, source: Source, call: Call, head: Mapping[str, Any], ker
             body = f"{kind} hpcmm_result = {body}\n    {TABLES['returned_by'].get(kernels, of_matrix)}"
             if re.fullmatch(r"\w+\s*\*", returns) and re.search(r"\b(malloc|calloc|new)\b", source.text(name)):
                 body += "\n    __builtin_free((void *)hpcmm_result);"
-    passes = kernels == "reduction" and DEVICES[device].accelerator and not {"launches", "host"} & head.keys()
+    passes = kernels == "reduction" and DEVICES[device].accelerator and "host" not in head
     if passes and (taken := head.get("multiples", {}).get("n")):
         body = f"{TABLES['rest_of_reduction'].format(taken=taken)}\n    {body}"
     return "\n    ".join([*lines, body])
@@ -197,8 +217,6 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
     hosted_calls = hosted.calls_of(source, head["host"]) if "host" in head else {}
     called = [read(path, source, call, head) for call in hosted_calls.values() or calls_of(head)]
     bodies = [body_of(path, source, call, head, kernels, device) for call in called]
-    if "found_in" in head:
-        bodies.append(f"*result = *{head['found_in']};")
     parameters = [x for call in called for x in call.function.parameters]
     own = needed(path, source, called, accelerator)
     own = re.sub(
@@ -212,10 +230,9 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
         call.function.kernel and x.lengths for call in called for x in call.function.parameters
     )
     lines += [f'#line 1 "{path}"', own]
-    for i, body in enumerate(bodies):
-        name = ([*hosted_calls] or [name_of(j, len(bodies)) for j in range(len(bodies))])[i] or kernels
-        taken = [declaration(x, called[i].function) for x in called[i].function.parameters] if hosted_calls else None
-        lines.append(wrapper(kernels, name, body, accelerator, head.get("workspace", ()), taken))
+    for name, call, body in zip(hosted_calls or [""], called, bodies, strict=True):
+        taken = [declaration(x, call.function) for x in call.function.parameters] if hosted_calls else None
+        lines.append(wrapper(kernels, name or kernels, body, accelerator, taken))
     lines += [TABLES["host_steps"]] * bool(hosted_calls)
     if kernels == "reduction" and accelerator and head.get("adds"):
         lines.append(wrapper(kernels, START, "*result = identity;", accelerator))
@@ -450,19 +467,12 @@ def on_this_machine(headers: tuple[str, ...]) -> frozenset[str]:
     return frozenset(headers[int(each)] for each in found)
 
 
-def wrapper(
-    kernels: str,
-    name: str,
-    body: str,
-    accelerator: bool,
-    workspace: Iterable[str] = (),
-    parameters: list[str] | None = None,
-) -> str:
-    """Return a function whose body is a call; by default of the operation's signature, then arrays of the workspace."""
+def wrapper(kernels: str, name: str, body: str, accelerator: bool, parameters: list[str] | None = None) -> str:
+    """Return a function whose body is a call; by default of the operation's signature."""
     types = {"real": "hpcmm_real", "scalar": "hpcmm_scalar"}
     if parameters is None:
         parameters = [each.format(**types) for each in SIGNATURES[kernels]]
-    parameters += [f"hpcmm_real *{array}" for array in workspace] if accelerator else ["int threads"]
+    parameters += [] if accelerator else ["int threads"]
     kind, unused = ("__global__ void", "") if accelerator else ("void", "    (void)threads;\n")
     names = {"name": name, "parameters": ", ".join(parameters), "body": body, "kind": kind, "unused": unused}
     return TABLES["wrapper"].format_map(names)

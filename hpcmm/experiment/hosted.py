@@ -20,9 +20,10 @@ from hpcmm.experiment.functions import Source
 from hpcmm.experiment.host_runs import HostRun, Pointer, Step, Unclear
 from hpcmm.experiment.syntax import Parameter
 from hpcmm.experiment.writes import elements
-from hpcmm.model import Geometry, Task
+from hpcmm.model import Geometry, Operation, Task
 from hpcmm.model.launch import Launch, Workspace
 from hpcmm.operations.heads import number, sizes_of
+from hpcmm.operations.reduction import identity
 from hpcmm.system.text import split
 
 TYPES = {
@@ -127,11 +128,24 @@ def parsed(text: str) -> Source:
     return Source(text)
 
 
+def scalars_of(operation: Operation) -> list[str]:
+    """Return what the names of the key ``host`` may stand for beside sizes."""
+    return [*operation.scalars, *["identity"] * (operation.kernels == "reduction")]
+
+
+def values_of(task: Task, host: str, columns: bool) -> dict[str, int | float]:
+    """Return the values that the key ``host`` gives to names."""
+    known: dict[str, Any] = {**task.scalars, **sizes_of(task)}
+    if task.operation.kernels == "reduction":
+        known["identity"] = identity(task.operation.combination, task.dtype).item()
+    if columns:
+        known |= {"m": known["n"], "n": known["m"]}
+    return {x: known[y] if y in known else number(y, known) for x, y in parts_of(host)[1].items()}
+
+
 @functools.lru_cache(256)
-def followed(text: str, host: str, sizes: tuple[tuple[str, int], ...], itemsize: int) -> Chain:
-    function, names = parts_of(host)
-    values = {name: number(value, dict(sizes)) for name, value in names.items()}
-    return chain_of(parsed(text), HostRun(parsed(text), values, itemsize).of(function))
+def followed(text: str, function: str, values: tuple[tuple[str, int | float], ...], itemsize: int) -> Chain:
+    return chain_of(parsed(text), HostRun(parsed(text), dict(values), itemsize).of(function))
 
 
 def launched_by(source: Source, function: str) -> dict[int, tuple[str, str]]:
@@ -179,28 +193,30 @@ class Hosted(Geometry):
     text: str = field(repr=False)  # of the file
     host: str
     constants: Mapping[str, int] = field(default_factory=dict, hash=False)
+    columns: bool = False  # whether matrices are by columns, which are C' = B' A' by rows
 
     def macros(self, task: Task) -> dict[str, int]:
         return dict(self.constants)
 
     def chain(self, task: Task) -> Chain:
-        return followed(self.text, self.host, tuple(sizes_of(task).items()), task.element.itemsize)
+        values = values_of(task, self.host, self.columns)
+        return followed(self.text, parts_of(self.host)[0], tuple(values.items()), task.element.itemsize)
 
-    def check(self, dimensions: Sequence[str]) -> None:
+    def check(self, operation: Operation) -> None:
         """Raise ValueError if the function launches no kernel, or Unclear if a launch depends on an unknown value."""
         function, names = parts_of(self.host)
         if function not in parsed(self.text).nodes or not launched_by(parsed(self.text), function):
             raise ValueError(f"no function {function} with launches")
         for value in names.values():
-            number(value, dict.fromkeys(dimensions, 100))
+            number(value, dict.fromkeys((*operation.dimensions, *scalars_of(operation)), 100))
 
     def roles(self, task: Task) -> dict[str, str]:
         """Return the operand that each array of the host code is; the others are the workspace."""
         found = self.chain(task)
-        inputs = list(found.inputs)
-        if [PREFIXES.sub("", x.lower())[:1] for x in inputs] == ["b", "a"]:
-            inputs.reverse()
         operands = [x.name for x in task.operation.operands if x.role == "in"]
+        inputs = [x for x in found.inputs if x != found.result.array or len(found.inputs) == len(operands)]
+        if ([PREFIXES.sub("", x.lower())[:1] for x in inputs] == ["b", "a"]) != self.columns:
+            inputs.reverse()
         roles = dict(zip(inputs, operands, strict=True))
         size, result = found.arrays[found.result.array], found.result
         alone = size == task.element.itemsize
@@ -233,7 +249,7 @@ class Hosted(Geometry):
     def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         source, found, roles = parsed(self.text), self.chain(task), self.roles(task)
         sites = [*launched_by(source, parts_of(self.host)[0])]
-        values = {x: number(y, sizes_of(task)) for x, y in parts_of(self.host)[1].items()}
+        values = values_of(task, self.host, self.columns)
 
         def at(place: Pointer) -> Any:
             array = arrays[roles.get(place.array, f"own_{place.array}")]
@@ -264,6 +280,8 @@ class Hosted(Geometry):
 
 
 def dtype_of(parameter: Parameter, task: Task) -> str:
+    if parameter.type == "ACCUMULATOR":
+        return task.element.sums.storage.name
     return TYPES.get(parameter.type, task.element.storage.name)
 
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpcmm.experiment import calls, returning
 from hpcmm.experiment.functions import Source
-from hpcmm.experiment.hosted import Hosted
+from hpcmm.experiment.hosted import Hosted, scalars_of
 from hpcmm.kernels import name_of, without_comments
 from hpcmm.model import Geometry, HpcmmError, Operation, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.operations import OPERATIONS, heads, with_kernels
-from hpcmm.operations.heads import MOST_SHARED, MOST_THREADS, NUMBERS, SWITCHES, KernelFileError, LaunchError, Problems
-from hpcmm.operations.listed import LAST, Listed
+from hpcmm.operations.heads import NUMBERS, SWITCHES, KernelFileError, LaunchError, Problems
 from hpcmm.system.reader import not_allowed
 
 ALWAYS_DEFINED = ("rows", "columns", "block", "per_thread", "max_blocks")  # as macros, also without the key
-OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid", "launches", "workspace", "found_in", "host")
-NUMBER = re.compile(r"(unsigned |signed |long |short )*(int|long|short|char|float|double|size_t|REAL|half|bool)")
+OF_LAUNCH = (*NUMBERS, *SWITCHES, "tiles", "grid", "host")
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,6 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     chosen = chosen_operation(head, text, problems)
     known_dtypes(head, chosen, device.name, problems)
     allowed = heads.keys_of(chosen.geometry) if device.accelerator else set()
-    if "launches" in head and device.accelerator:
-        allowed = {"launches", "workspace", *["found_in"] * (chosen.kernels == "reduction")}
     if "host" in head and device.accelerator:
         allowed = {"host"}
     for key in (*OF_LAUNCH, "device"):
@@ -62,13 +58,8 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
             what = f"{chosen.name} on the {device.title}"
             problems.add(key, f"not a key of {what}; allowed: {', '.join(sorted(allowed)) or 'none of the launch'}")
     apply(changes or {}, head, allowed, problems)
-    if "call" in head and {"launches", "host"} & head.keys():
-        problems.add("call", "not allowed together with launches or host, which have calls of their own")
-    for name in head.get("workspace", {}):
-        if name in calls.names_of(chosen.kernels):
-            problems.add("workspace", f"{name!r} is an argument of the operation; give the array another name")
-    if head.get("found_in", "") not in ("", *head.get("workspace", ())):
-        problems.add("found_in", f"{not_allowed(head['found_in'])}arrays of the workspace")
+    if {"call", "host"} <= head.keys():
+        problems.add("call", "not allowed together with host, whose launches have calls of their own")
     if "tiles" in head and "block" in head:
         problems.add("tiles", "not together with block; give one of them")
     own_macros(head, chosen, text, problems)
@@ -78,24 +69,22 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     if device.accelerator and chosen.geometry is None:
         problems.add("operation", f"{chosen.name} has no launch for {path.suffix} files")
     problems.check()
-    if "host" in head:
-        check_host(Hosted(text, head["host"]), chosen, problems)
-        problems.check()
     called = calls.calls_of(head)
-    if not called and not {"launches", "host"} & head.keys():
+    if not called:
         check_parameters(text, chosen, problems)
         problems.check()
+    geometry: Any = Constants(head["constants"])
+    if "host" in head:
+        geometry = hosted(head, text, chosen, problems)
     adapted = calls.adapted(path, text, head, chosen.kernels, device.name) if called else None
     variant = record(name_of(path, changes or {}), path, device.name, head)
     variant = dataclasses.replace(variant, adapted=adapted, contract=calls.contract_of(head))
     dtypes = chosen.dtypes_of(variant)
-    geometry: Any = Constants(head.get("constants", {}))
-    if device.accelerator:
+    if device.accelerator and "host" not in head:
         needed = adapted.read_text().partition(f'#line 1 "{path}"\n')[2] if adapted else text
-        if "host" not in head:
-            unstated_shared_memory(head, needed, problems)
-            problems.check()
-        geometry = geometry_of(chosen, head, dtypes, text, problems)
+        unstated_shared_memory(head, needed, problems)
+        problems.check()
+        geometry = heads.geometries(chosen.geometry, head, dtypes, problems)
         problems.check(LaunchError)
     variant = dataclasses.replace(heads.with_geometry(variant, geometry), dtypes=dtypes)
     serving = [n for n, each in OPERATIONS.items() if each.kernels == chosen.kernels]
@@ -161,7 +150,7 @@ def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> 
         key, why = "operation", f"{not_allowed(head['operation'])}{', '.join(operations)}"
         found = operations.get(head["operation"])
     elif calls.calls_of(head):
-        key, named = "call" if "call" in head else "launches", calls.operation_of(head)
+        key, named = "call", calls.operation_of(head)
         why = "passes operands of no operation; allowed: A, B and C; x, y and z; x and result; x and y"
         found = next((each for each in operations.values() if each.kernels == named), None)
     else:
@@ -215,48 +204,26 @@ def own_macros(head: Mapping[str, Any], operation: Operation, text: str, problem
             )
 
 
-def check_host(found: Hosted, operation: Operation, problems: Problems) -> None:
+def hosted(head: Mapping[str, Any], text: str, operation: Operation, problems: Problems) -> Hosted:
+    """Return the launches of a function of the host code, in which constants of the head have their values, too."""
+    text += "".join(f"\n#define {name} {value}" for name, value in head["constants"].items())
+    found = Hosted(text, head["host"], head["constants"], head.get("layout") == "columns")
     try:
-        found.check(operation.dimensions)
+        found.check(operation)
     except ValueError as error:
-        names = ", ".join(operation.dimensions)
+        names = ", ".join((*operation.dimensions, *scalars_of(operation)))
         problems.add(
             "host", f"{error}; allowed: a function of the file with launches, such as total(n=n), over {names}"
         )
-
-
-def geometry_of(
-    operation: Operation, head: Mapping[str, Any], dtypes: Sequence[str], text: str, problems: Problems
-) -> Any:
-    """Return the geometry of a head: that of its operation, or the launches that it lists or names."""
-    if "host" in head:
-        return Hosted(text, head["host"], head.get("constants", {}))
-    if "launches" not in head:
-        return heads.geometries(operation.geometry, head, dtypes, problems)
-    try:
-        adds = head.get("adds", False) and operation.kernels == "reduction"
-        listed = (*head["launches"], *[LAST] * ("found_in" in head))
-        found = Listed(listed, head.get("workspace", {}), adds, head.get("constants", {}))
-        found.check(operation.dimensions)
-        return found
-    except ValueError as error:
-        names = ", ".join([*operation.dimensions, "root", "ITEMSIZE", *head.get("constants", {})])
-        allowed = f"numbers, and expressions over {names}; blocks of 1 to {MOST_THREADS} threads"
-        problems.add("launches", f"{error} is not allowed; allowed: {allowed}; at most {MOST_SHARED} shared_bytes")
-        return None
+    problems.check()
+    return found
 
 
 def check_parameters(text: str, operation: Operation, problems: Problems) -> None:
     """Report a function with the operation's name and other parameters, which a call would read wrongly."""
-    function, wanted = Source(text).functions.get(operation.kernels), calls.SIGNATURES.get(operation.kernels, ())
-    taken = function.parameters if function else ()
-    if not any(each.pointers for each in taken) or not all(each.name for each in taken):  # a macro may define them
-        return
-    arrays = ["*" in each for each in wanted]
-    unlike = (
-        bool(x.pointers) != y and (x.pointers or NUMBER.fullmatch(x.type)) for x, y in zip(taken, arrays, strict=False)
-    )
-    if len(taken) < len(wanted) or any(unlike):
+    function = Source(text).functions.get(operation.kernels)
+    if function and operation.kernels in calls.SIGNATURES and calls.fits(function, operation.kernels) is False:
+        wanted = calls.SIGNATURES[operation.kernels]
         shown = ", ".join(each.format(real="REAL", scalar="REAL") for each in wanted)
         problems.found.append(
             f"{problems.path}: {operation.kernels} has other parameters than hpcmm passes: {shown}; a key call states "
@@ -268,7 +235,7 @@ def unstated_shared_memory(head: Mapping[str, Any], text: str, problems: Problem
     """Report dynamic shared memory without its size."""
     text = without_comments(text)
     match = re.search(r"\bextern\b[^;{}]*__shared__", text)
-    if match and not any("shared_bytes" in each for each in head.get("launches", [head])):
+    if match and "shared_bytes" not in head:
         line = text.count("\n", 0, match.start()) + 1
         problems.found.append(
             f"{problems.path}:{line}: dynamic shared memory, but no key shared_bytes in the head; "

@@ -38,6 +38,7 @@ SCHEMA = schema_of(Path(__file__).with_name("head.schema.yaml"))
 LADDERS = schema_of(Path(__file__).with_name("ladders.yaml"))
 MARK = "hpcmm:"
 AMX = "amx"  # the architecture of C kernels that need it
+REPLACED = {"launches", "workspace", "found_in"}  # by ``host``
 # Keys whose values are numbers, in the order in which they are evaluated. A later one may use an earlier one.
 NUMBERS = ("rows", "columns", "depth", "block", "per_thread", "max_blocks", "per_sm", "long", "stride", "capacity",
            "shared_bytes", "cluster", "tensor_maps")  # fmt: skip
@@ -238,6 +239,13 @@ def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         )
     places = {key.value: key.start_mark.line + 1 for key, _ in node.value[0][1].value}
     problems = Problems(path, places)
+    for key in REPLACED & inner.keys():
+        problems.add(
+            key,
+            "no key; write a function into the file that allocates, launches and returns the result as a program of "
+            "CUDA does, and give its name: host: total(n=n)",
+        )
+    problems.check()
     for error in schema_errors(SCHEMA, inner):
         for each in schema_problems(error):
             unknown = re.match(r"unknown key '([^']*)'", each)

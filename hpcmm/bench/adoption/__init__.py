@@ -18,13 +18,13 @@ from hpcmm.bench.adoption import sequences
 from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Search, Stopped
 from hpcmm.bench.adoption.sequences import GPU
-from hpcmm.bench.adoption.signatures import WORDS_OF_INTEGERS, arrays_of, element_of, integers_of, kinds
+from hpcmm.bench.adoption.signatures import arrays_of, element_of, integers_of, kinds
 from hpcmm.bench.adoption.trials import asked_for
 from hpcmm.bench.adoption.vectors import ADDITION, EXTREMES, VectorSearch
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import Function, Source
 from hpcmm.experiment.returning import LEADERBOARD, NAMES
-from hpcmm.experiment.syntax import Parameter, declared_by
+from hpcmm.experiment.syntax import declared_by
 from hpcmm.kernels import FOLDER as KERNELS
 from hpcmm.kernels import modules
 from hpcmm.model import HpcmmError, NotTested
@@ -63,9 +63,6 @@ class Adopted:
         if "host" in head:
             order = ", then ".join(self.kernels)
             return "; ".join([f"{self.path.name}: taken as the launches of {head['host']}: {order}", *self.notes])
-        if "launches" in head:
-            launches = [f"{x['call']} on {shown(x['grid'])} x {shown(x['block'])}" for x in head["launches"]]
-            return "; ".join([f"{self.path.name}: taken as {', then '.join(launches)}", *self.notes])
         launch = ", ".join(f"{key} {shown(head[key])}" for key in ("grid", "block", "constants") if key in head)
         return "; ".join([f"{self.path.name}: taken as {head['call']}{launch and ', '}{launch}", *self.notes])
 
@@ -173,11 +170,7 @@ def has_calls(text: str, path: Path) -> bool:
 
 def native(source: Source) -> str:
     """Return the function that has the name and the parameters of an operation's; empty without one."""
-    for name, wanted in calls.SIGNATURES.items():
-        function = source.functions.get(name)
-        if function and len(function.parameters) >= len(wanted) and all(map(fits, function.parameters, wanted)):
-            return name
-    return ""
+    return next((x for x in calls.SIGNATURES if x in source.functions and calls.fits(source.functions[x], x)), "")
 
 
 def names_of(path: Path, kernel: str) -> tuple[list[str], list[str]]:
@@ -230,17 +223,6 @@ def operation_of(copy: Path) -> str:
     return heads.head_of(heads.text_of(copy), copy)[0].get("operation", "")
 
 
-def fits(parameter: Parameter, wanted: str) -> bool:
-    """Return whether a parameter has the type of the operation's: the size of its integers matters on a GPU."""
-    if parameter.pointers or "*" in wanted:
-        return parameter.pointers == ("*" in wanted)
-    if wanted.startswith("int "):
-        return parameter.type in ("int", "unsigned", "unsigned int", "uint")
-    if wanted.startswith("size_t "):
-        return parameter.type in ("size_t", "unsigned long", "uint64_t", "unsigned long long", "std::size_t", "long")
-    return not WORDS_OF_INTEGERS.match(parameter.type) or parameter.type == "int"
-
-
 def is_exported(source: Source, name: str) -> bool:
     """Return whether a function has C linkage."""
     node = source.nodes[name]
@@ -280,7 +262,8 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
         except NotAdopted as error:
             failures.append(error)
             continue
-        found = Adopted(path, stated, without_mark(text, given), device.suffix, notes=(*tried.notes,))
+        whole = without_mark(text, given) + tried.added
+        found = Adopted(path, stated, whole, device.suffix, (*tried.notes,), (chosen.name,))
         if not tried.guessed:
             return dataclasses.replace(found, notes=(*found.notes, *loops(path, source, chosen)))
         guess = guess or found

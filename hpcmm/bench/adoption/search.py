@@ -150,6 +150,7 @@ class Search:
         self.guessed = False  # whether ``head`` returned that one
         self.any_size = True  # whether the head that was found last is right at sizes that are no multiples
         self.notes: list[str] = []  # what to say of the head beside its keys
+        self.added = ""  # host code after the text of the file
         self.arrays, self.integers, self.reals = (
             each(kernel.source, kernel.function) for each in (arrays_of, integers_of, reals_of)
         )

@@ -21,6 +21,7 @@ from hpcmm.bench.adoption.search import (
     Search,
 )
 from hpcmm.bench.adoption.signatures import overwritten
+from hpcmm.experiment import calls
 from hpcmm.experiment.writes import elements
 from hpcmm.operations import OPERATIONS
 
@@ -106,12 +107,21 @@ class VectorSearch(Search):
 
     def through_workspace(self, candidate: Candidate, found: dict[str, Any]) -> dict[str, Any]:
         """Return the keys of a kernel whose blocks leave their results beside the one that the last block makes."""
-        grid = f"ceil(n / {candidate.threads * found.pop('per_thread', 1)})"
-        call = re.sub(
-            r"\b(\w+=)?result\b", lambda x: f"{x[1] or 'result='}parts", self.call(self.sizes, candidate.template)
+        _, template, values = calls.parts_of(self.call(self.sizes, candidate.template))
+        outside = len(values) - len(self.function.parameters)  # sizes of the file
+        passed = ", ".join("parts" if value == "result" else value for _, value in values[outside:])
+        self.added = calls.TABLES["launcher"].format(
+            name=f"launch_{self.function.name}",
+            real=self.element.c_of(self.device.name),
+            taken=candidate.threads * found.pop("per_thread", 1),
+            kernel=self.function.name + template,
+            threads=candidate.threads,
+            shared=candidate.shared,
+            passed=passed,
         )
-        launch = {"call": call, "grid": [grid], **candidate.keys()}
-        return {"launches": [launch], "workspace": {"parts": grid}, "found_in": "parts"} | found
+        sizes = ", ".join(f"{name}={value}" for name, value in [("n", "n"), *values[:outside]])
+        more = ", identity=identity" * bool(self.reals)
+        return {"host": f"launch_{self.function.name}({sizes}{more})"} | found
 
     def least(self, candidate: Candidate) -> dict[str, Any]:
         """Return the keys of the least length that one block takes, of a kernel that is given none, or of a grid."""
