@@ -9,6 +9,7 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.experiment import own_kernels
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
+from hpcmm.parallel import ALGORITHMS
 
 IN_PLACE = """// hpcmm:
 //   call: add(n, x, y)
@@ -101,3 +102,9 @@ def test_only_an_input_is_overwritten(tmp_path):
     (tmp_path / "mine.c").write_text(TREE.replace("overwrites: x", "overwrites: y"))
     with pytest.raises(own_kernels.KernelFileError, match="'y' is not allowed; allowed: inputs of sum: x"):
         own_kernels.read(tmp_path / "mine.c")
+
+
+def test_a_kernel_on_a_copy_computes_no_part_of_an_all_reduce(tmp_path):
+    (tmp_path / "tree.c").write_text(TREE)
+    variant = own_kernels.read(tmp_path / "tree.c").variant
+    assert ALGORITHMS["scatter"].takes(variant) and not ALGORITHMS["all_reduce"].takes(variant)
