@@ -1,6 +1,7 @@
 """Kernels that overwrite an input get a copy of it before each run, on the host and on a GPU."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,50 +12,8 @@ from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 
-IN_PLACE = """// hpcmm:
-//   call: add(n, x, y)
-//   overwrites: y
-
-void add(int n, float *x, float *y)
-{
-    #pragma omp parallel for
-    for (int i = 0; i < n; ++i)
-        y[i] = x[i] + y[i];
-}
-"""
-TREE = """// hpcmm:
-//   call: total(x, n)
-//   overwrites: x
-
-void total(float *a, int n)
-{
-    for (int step = 1; step < n; step *= 2)
-        for (int i = 0; i + step < n; i += 2 * step)
-            a[i] += a[i + step];
-}
-"""
-BLOCKS = """// hpcmm:
-//   call: total(x, result, n)
-//   overwrites: x
-//   block: 128
-
-__global__ void total(float *in, float *out, unsigned n)
-{
-    const unsigned first = blockIdx.x * blockDim.x, t = threadIdx.x;
-    for (unsigned step = 1; step < blockDim.x; step *= 2) {
-        if (t % (2 * step) == 0 && first + t + step < n)
-            in[first + t] += in[first + t + step];
-        __syncthreads();
-    }
-    if (t == 0)
-        out[blockIdx.x] = in[first];
-}
-"""
-IN_PLACE_CUDA = IN_PLACE.replace("void", "__global__ void").replace("    #pragma omp parallel for\n", "")
-IN_PLACE_CUDA = IN_PLACE_CUDA.replace("int i = 0", "int i = blockIdx.x * 256 + threadIdx.x").replace(
-    "++i", "i += gridDim.x * 256"
-)
-KERNELS = {"in_place.c": IN_PLACE, "tree.c": TREE, "blocks.cu": BLOCKS, "in_place.cu": IN_PLACE_CUDA}
+FOLDER = Path(__file__).with_name("kernels")
+KERNELS = {name: (FOLDER / name).read_text() for name in ("in_place.c", "tree.c", "blocks.cu", "in_place.cu")}
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -99,7 +58,7 @@ def test_each_run_starts_from_the_inputs(tmp_path, forgotten, name):
 
 
 def test_only_an_input_is_overwritten(tmp_path):
-    (tmp_path / "mine.c").write_text(TREE.replace("overwrites: x", "overwrites: y"))
+    (tmp_path / "mine.c").write_text(KERNELS["tree.c"].replace("overwrites: x", "overwrites: y"))
     with pytest.raises(own_kernels.KernelFileError, match="'y' is not allowed; allowed: inputs of sum: x"):
         own_kernels.read(tmp_path / "mine.c")
 

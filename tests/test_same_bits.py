@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 from functools import cache, partial
 from pathlib import Path
 
@@ -323,27 +324,9 @@ def test_a_broken_promise_is_reported():
     assert not broken(SUM.variant("numpy"), "scatter", runs, False)
 
 
-BY_M = """
-/* hpcmm:
-     operation: matmul */
-void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C,
-            int ldc, int threads)
-{
-    for (int i = 0; i < m; ++i)
-        for (int j = 0; j < n; ++j) {
-            REAL sums[2] = {0, 0};
-            for (int p = 0; p < k; ++p)
-                sums[m < 20 && p >= k / 2] += A[(long)i * lda + p] * B[(long)p * ldb + j];
-            REAL *c = C + (long)i * ldc + j;
-            *c = alpha * (sums[0] + sums[1]) + (beta == 0 ? 0 : beta * *c);
-        }
-}
-"""
-
-
 @pytest.mark.slow
 def test_a_kernel_of_a_user_that_divides_k_by_m_is_found(command, tmp_path):
-    (tmp_path / "by_m.c").write_text(BY_M)
+    shutil.copy(Path(__file__).with_name("kernels") / "by_m.c", tmp_path)
     done = command("bench", "by_m.c", "--sizes", "70", "--bits", "--json", folder=tmp_path)
     found = {each["kernel"]: each for each in json.loads(done.stdout)["bits"]}
     assert found["by_m.c"]["first_run"] == -1

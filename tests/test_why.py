@@ -20,6 +20,7 @@ from hpcmm.model.quantities import COUNTERS
 from hpcmm.operations import OPERATIONS
 from hpcmm.report.chapters import why as steps
 
+HOOKS = Path(__file__).with_name("kernels") / "accesses.c"  # counts accesses of a kernel
 REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"
 FLAT = (0.99, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.01)
 STEADY = tuple(1 + 1e-5 * i for i in range(9))
@@ -303,38 +304,14 @@ def test_a_step_of_a_processor_is_explained_by_its_cache_lines():
     assert "an instruction computes 8 elements instead of 1" in steps.sentence(step)
 
 
-HOOKS = """
-#include <stdint.h>
-static const char *begin[3], *end[3];
-static uintptr_t last[3];
-long lines, elements;
-void watch(int i, const char *from, long bytes) { begin[i] = from; end[i] = from + bytes; last[i] = 0; }
-static void touch(uintptr_t at) {
-    for (int i = 0; i < 3; ++i)
-        if (at >= (uintptr_t)begin[i] && at < (uintptr_t)end[i]) {
-            lines += at / 64 != last[i];
-            ++elements;
-            last[i] = at / 64;
-        }
-}
-#define HOOK(n) void __tsan_read##n(void *p) { touch((uintptr_t)p); } \\
-                void __tsan_write##n(void *p) { touch((uintptr_t)p); }
-HOOK(1) HOOK(2) HOOK(4) HOOK(8) HOOK(16)
-void __tsan_init(void) {}
-void __tsan_func_entry(void *p) { (void)p; }
-void __tsan_func_exit(void) {}
-"""
-
-
 @pytest.mark.parametrize("name", ["serial", "serial_double", "unrolled", "parallel_for", "pthread", "openmp"])
 def test_the_stated_traffic_is_that_of_the_source(tmp_path, name):
     """The compiler reports each access of the kernel: its operand, and whether it is to another line."""
     variant = OPERATIONS["matmul"].variant(name)
     source = kernels.FOLDER / "matmul" / "lessons" / f"{name}.c"
-    (tmp_path / "hooks.c").write_text(HOOKS)
     flags = ["-O1", "-shared", "-fPIC", "-pthread", "-fopenmp", "-DREAL=float", "-DACCUMULATOR=float"]
     objects = [tmp_path / "kernel.o", tmp_path / "hooks.o"]
-    for path, own, to in ((source, ["-fsanitize=thread"], objects[0]), (tmp_path / "hooks.c", [], objects[1])):
+    for path, own, to in ((source, ["-fsanitize=thread"], objects[0]), (HOOKS, [], objects[1])):
         subprocess.run(["gcc", *flags[:1], *flags[2:], *own, "-c", path, "-o", to], check=True)
     # hooks of its own, also after the emulation of CUDA, which has hooks of these names, was loaded
     subprocess.run(["gcc", *flags, "-Wl,-Bsymbolic", *objects, "-o", tmp_path / "kernel.so"], check=True)
