@@ -64,6 +64,6 @@ def test_only_an_input_is_overwritten(tmp_path):
 
 
 def test_a_kernel_on_a_copy_computes_no_part_of_an_all_reduce(tmp_path):
-    (tmp_path / "tree.c").write_text(TREE)
+    (tmp_path / "tree.c").write_text(KERNELS["tree.c"])
     variant = own_kernels.read(tmp_path / "tree.c").variant
     assert ALGORITHMS["scatter"].takes(variant) and not ALGORITHMS["all_reduce"].takes(variant)
