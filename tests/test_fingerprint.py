@@ -4,8 +4,10 @@ import dataclasses
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
 from hpcmm import kernels
 from hpcmm.bench import measure
@@ -13,6 +15,7 @@ from hpcmm.experiment import fingerprint, plan
 from hpcmm.model.measurement import Point
 from hpcmm.operations import OPERATIONS
 
+EDITS = Path(__file__).with_name("fingerprint_edits.yaml")
 MEASURING = plan.Measuring(1, 3, 6, 0.1, 0.05, "cold", 1)
 SCALARS = {"alpha": 1.5, "beta": 0.5}
 SHAPE = (64, 64, 64)
@@ -79,60 +82,25 @@ def edit(monkeypatch, tmp_path):
     fingerprint.forget()
 
 
-EDITS = [  # a file, a pattern and its replacement, and the points that are measured again
-    # sources of kernels
-    ("kernels/matmul/lessons/naive.cu", r"sum = 0", "sum = 0.0f", {"naive"}),
-    ("kernels/matmul/lessons/naive.cu", r"\A//", "// Another comment.\n//", set()),
-    ("kernels/matmul/lessons/serial.c", r"\A/\*", "/* Another comment. */\n/*", set()),
-    ("kernels/ptx.cuh", r"cp\.async\.commit_group;", "cp.async.wait_all;", {"large_thread_tile", "stream_k"}),
-    ("kernels/ptx.cuh", r"\A//", "// Another comment.\n//", set()),
-    ("kernels/spin.cu", r"\Z", "static int other;", ALL - CPU),
-    ("kernels/evict.c", r"\Z", "static int other;", CPU),
-    ("kernels/verify.c", r"\Z", "static int other;", ALL),
-    # launch geometry
-    ("operations/tabled.py", r"^MIN_SAVED_STEPS = 4", "MIN_SAVED_STEPS = 5", {"stream_k"}),
-    ("operations/blocks.py", r"depth = task.tile if", "depth = 2 * task.tile if", TILED),
-    ("operations/reduction.py", r"n = max\(1, ", "n = max(2, ", {"sum"}),
-    # inputs, judge, and the baseline beside a variant
-    ("operations/truth.py", r"^ROUNDINGS = 6", "ROUNDINGS = 7", PRODUCTS),
-    ("operations/accuracy.py", r"^GUARD_BITS = 8", "GUARD_BITS = 9", PRODUCTS),
-    ("backends/cpu/libraries.py", r"np.multiply\(c, beta, out=c\)", "np.multiply(beta, c, out=c)", CPU),
-    ("backends/cuda/libraries.py", r"if m == 0:", "if m <= 0:", ALL - CPU),
-    # what prepares, launches, times
-    ("backends/cuda/device.py", r"^SPIN_NANOSECONDS = .*", "SPIN_NANOSECONDS = 1", ALL - CPU),
-    ("backends/cuda/compile.py", r'"--std=c\+\+17"', '"--std=c++20"', ALL - CPU),
-    ("kernels/modules.py", r'"-O3"', '"-O2"', CPU | PRODUCTS),
-    ("bench/measure.py", r"waiting.reverse\(\)", "waiting.sort()", ALL),
-    # what distributes
-    ("parallel/ring.py", r"room = 2 if", "room = 3 if", {"ring"}),
-    ("parallel/transports/peer.py", r"self.copies = backend.stream\(\)", "self.copies = None", ALL),
-    ("parallel/scatter.py", r"broadcast\(self.group", "broadcast(self.ranks", ALL),
-    ("model/launch.py", r'^    choice: str = ""', '    choice: str = "none"', ALL),
-    ("backends/cpu/device.py", r"@untimed\n    def describe", "def describe", CPU),
-    # what decides neither a time nor a verdict
-    ("backends/cpu/device.py", r'about."events"', 'about["counted"', set()),
-    ("kernels/matmul/lessons/naive.cu", r"grid rounded up, bounds checks", "bounds checks", set()),
-    ("operations/matmul.py", r'"""Return 2 m n k', '"""Count 2 m n k', set()),
-    ("bench/interval.py", r"^def settled", "# a comment\ndef settled", set()),
-    ("backends/cuda/device.py", r'"ecc": ', '"error_correction": ', set()),
-    ("backends/base.py", r"One device of this rank", "One device of a rank", set()),
-    ("report/formats.py", r"three significant", "four significant", set()),
-    ("experiment/durations.py", r"STARTUP_SECONDS = 30", "STARTUP_SECONDS = 40", set()),
-]
-EDITS_OF_MODELS = [
-    ("operations/waves.py", r"^CONSTANTS = Constants\(4.3e-6", "CONSTANTS = Constants(5e-6", TABLED),
-    ("operations/choice.py", r"^TRIED = 12", "TRIED = 11", TABLED),
-    ("operations/trials.py", r"^TRIAL_ROUNDS = 60", "TRIAL_ROUNDS = 61", TABLED),
-    ("operations/trials.py", r"choice.chosen\(task\).build", "choice.ranked(task)[0]", {"best"}),
-]
+GROUPS = {"ALL": ALL, "CPU": CPU, "GPU": ALL - CPU, "PRODUCTS": PRODUCTS, "TILED": TILED, "TABLED": TABLED}
+
+
+def wrong(edit, edits: str) -> list:
+    """The edits of a list after which others are measured again than those that it names."""
+    found = []
+    for file, pattern, replacement, names in yaml.safe_load(EDITS.read_text())[edits]:
+        again = set().union(*(GROUPS.get(name, {name}) for name in ([names] if isinstance(names, str) else names)))
+        if (measured := edit(file, pattern, replacement)) != again:
+            found.append((file, pattern, measured, again))
+    return found
 
 
 def test_an_edit_measures_again_what_it_may_change(edit):
-    assert [(each, again) for *each, again in EDITS if edit(*each) != again] == []
+    assert wrong(edit, "edits") == []
 
 
 def test_a_changed_model_measures_again_what_is_chosen_by_it(picking, edit):
-    assert [(each, again) for *each, again in EDITS_OF_MODELS if edit(*each) != again] == []
+    assert wrong(edit, "edits of models") == []
 
 
 def test_the_way_of_measuring_counts():
