@@ -177,7 +177,7 @@ def _configs(columns: Columns) -> str:
     """Return links to configs, also examples, whose sweeps the runs were made from, whole or in parts."""
     asked: dict[str, set] = {}  # sweep without what may be divided: each rank and type
     for run in analysis.runs(columns):
-        for name, entry in (analysis.mapping(run["provenance"].get("config")).get("sweeps") or {}).items():
+        for name, entry in (analysis.mapping(run.get("config")).get("sweeps") or {}).items():
             whole, parts = _divided(name, entry)
             asked.setdefault(whole, set()).update(parts)
     made = []
@@ -318,7 +318,7 @@ def revision(provenance: Mapping) -> str:
 
 def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
     """Return the sweeps of each revision and where they ran, newest first; empty for a single revision."""
-    known = [each["provenance"] for each in analysis.runs(columns)]
+    known = analysis.runs(columns)
     made = [(str(each.get("utc", "")), revision(each)) for each in known]
     shown = frame[~frame["superseded"]]
     shown = shown.assign(made=[made[i] for i in shown["run"]], commit=[made[i][1] for i in shown["run"]])

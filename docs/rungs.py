@@ -89,7 +89,7 @@ class Published:
         columns = store.read(path) if path.exists() else store.joined([])
         frame = analysis.measurements(columns)
         self.known = why.Known.of(columns, frame)
-        self.revisions = [published.revision(each["provenance"]) for each in analysis.runs(columns)]
+        self.revisions = list(map(published.revision, analysis.runs(columns)))
         self.levels = analysis.levels(frame)
         self.multiprocessors = int(frame["multiprocessors"].max()) if len(frame) else 0
         self.rows: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}

@@ -299,7 +299,7 @@ def test_a_part_of_a_cpu_is_named_where_no_gpu_is_beside_it():
 
 def test_unreadable_provenance_is_empty():
     columns = {"runs": {"batch": ["a", "b", "c"], "provenance": ['{"host": "h"}', "{", "[]"]}}
-    assert [run["provenance"] for run in analysis.runs(columns)] == [{"host": "h"}, {}, {}]
+    assert analysis.runs(columns) == [{"host": "h"}, {}, {}]
 
 
 def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch():

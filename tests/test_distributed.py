@@ -338,7 +338,7 @@ def test_a_product_is_measured_beside_the_textbook_and_records_its_transport(mpi
         own = np.isin(samples["measurement"], np.flatnonzero(rows["contender_algorithm"] == algorithm))
         assert {phase for phase in PHASES if not np.isnan(samples[phase][own]).all()} == timed
         assert set(samples["call"][np.isin(samples["measurement"], np.flatnonzero(here))]) == {int("total" in timed)}
-    exchanges = analysis.runs(groups)[0]["provenance"]["exchanges"]
+    exchanges = analysis.runs(groups)[0]["exchanges"]
     assert exchanges["transport"] == "mpi_rma"
     assert len(exchanges["bytes"]) == len(exchanges["seconds"]) > 1
 

@@ -237,9 +237,9 @@ def test_the_first_screen_answers_and_noise_withholds_all():
 
 @pytest.mark.parametrize("dirty", [False, True])
 def test_the_revision_of_a_tree_without_git_is_the_hash_of_its_sources(dirty):
-    runs = [{"provenance": {"revision": "sha256:fd6e9e2728ff869dc63d", "dirty": dirty}}]
+    runs = [{"revision": "sha256:fd6e9e2728ff869dc63d", "dirty": dirty}]
     assert page.machine_line(page.conditions(runs)) == "revision sources fd6e9e2"
-    runs[0]["provenance"]["revision"] = "38151edd276661e5d49484d8"
+    runs[0]["revision"] = "38151edd276661e5d49484d8"
     assert page.machine_line(page.conditions(runs)) == "revision 38151ed"
 
 

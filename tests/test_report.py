@@ -313,17 +313,14 @@ def test_summary_and_conditions_are_at_the_top(built):
 
 
 def test_provenance_may_be_incomplete():
-    runs = [
-        {"batch": "a", "provenance": p}
-        for p in ({}, {"gpus": None, "cpu": None, "mpi": "x"}, {"host": "h", "gpus": [3]})
-    ]
+    runs = [{}, {"gpus": None, "cpu": None, "mpi": "x"}, {"host": "h", "gpus": [3]}]
     assert page.conditions(runs) == [("Machine", ["h"])]
-    assert len(page.provenance(runs)["runs"].rows) == 3
+    assert len(page.provenance(runs, "aaa")["runs"].rows) == 3
 
 
 def test_provenance_says_what_is_shared_and_what_differs():
     records = [{"host": "a", "cpu": {"cores": cores}, "utc": str(i)} for i, cores in enumerate((2, 2, 4))]
-    found = page.provenance([{"batch": "b", "provenance": each} for each in records])
+    found = page.provenance(records, "bbb")
     assert json.loads(found["shared"]) == {"host": "a"}
     assert found["differing"].texts == [["cpu.cores", "(2 (runs: 2) 4 (runs: 1))"]]
     assert [run[1] for run in found["runs"].texts] == ["0", "1", "2"]
@@ -331,7 +328,7 @@ def test_provenance_says_what_is_shared_and_what_differs():
 
 def test_gpus_of_several_machines_are_counted_once():
     def run(host, *uuids, name="H200"):
-        return {"provenance": {"host": host, "gpus": [{"name": name, "uuid": uuid} for uuid in uuids]}}
+        return {"host": host, "gpus": [{"name": name, "uuid": uuid} for uuid in uuids]}
 
     assert dict(page.conditions([run("a", "1"), run("a", "1", "2")]))["GPU"] == ["2 × H200"]
     together = dict(page.conditions([run("a", "1", "2"), run("b", "2", "3")]))["GPU"]

@@ -118,7 +118,7 @@ def test_an_experiment_runs_in_a_working_folder_of_an_installed_wheel(python, tm
     assert " PASS." in output
     groups = store.read(folder / "results" / "timings.h5")
     assert set(groups["measurements"]["sweep"]) == {"small"} and groups["measurements"]["passed"].all()
-    assert {each["provenance"]["python"] for each in analysis.runs(groups)} == {platform.python_version()}
+    assert {each["python"] for each in analysis.runs(groups)} == {platform.python_version()}
     page = (folder / "results" / "report.html").read_text()
     assert "Benchmark report" in page
 

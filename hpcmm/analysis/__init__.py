@@ -9,6 +9,7 @@ from hpcmm.analysis.tidy import (
     machines,
     mapping,
     measurements,
+    numbers_of,
     on_accelerator,
     points,
     precisions,

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Columns
 from hpcmm.analysis.detection import compared
 from hpcmm.analysis.health import Check, Subject
 from hpcmm.analysis.peers import Times
@@ -32,10 +31,10 @@ class CheckError(HpcmmError):
 
 
 def check(
-    columns: Columns,
+    columns: analysis.Columns,
     reference: Mapping[str, Any] | None = None,
     detect: float | None = None,
-    further: Sequence[Columns] = (),
+    further: Sequence[analysis.Columns] = (),
 ) -> Check:
     """Compare each device of a timings file with its peers, and with a ``reference`` from ``Check.reference``.
 
@@ -74,7 +73,7 @@ def _with_visits(measured: Sequence[Times], more: Sequence[Times], order: Sequen
     return list(found.values())
 
 
-def _subjects(columns: Columns) -> tuple[Subject, ...]:
+def _subjects(columns: analysis.Columns) -> tuple[Subject, ...]:
     """Return the devices of the ranks; all runs with the most ranks must have the same."""
     ranks = pd.DataFrame(dict(columns["ranks"])).drop_duplicates(["run", "rank"])
     if not len(columns["measurements"]["variant"]):
@@ -95,7 +94,7 @@ def _subjects(columns: Columns) -> tuple[Subject, ...]:
     )
 
 
-def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
+def _times(columns: analysis.Columns, ranks: int) -> tuple[list[Times], list[str], int]:
     """Return the measurements with as many ranks, lines about faults, and the number of points of jobs that failed.
 
     A job that ended early leaves points without a result, and others with fewer visits than planned.
@@ -105,7 +104,7 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
     samples = pd.DataFrame(dict(columns["samples"]))
     unmeasured = pd.DataFrame(dict(columns["omitted"]))
     failed = unmeasured[(unmeasured["ranks"] == ranks) & (unmeasured["points"] > 0)]
-    plans = [analysis.mapping(run["provenance"].get("config")) for run in analysis.runs(columns)]
+    plans = [analysis.mapping(run.get("config")) for run in analysis.runs(columns)]
     measured, short = [], collections.Counter()
     causes: dict[str, dict[str, str]] = collections.defaultdict(dict)  # one cause may end many batches
     for row in analysis.row_dicts(failed):

@@ -15,6 +15,7 @@ from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import HpcmmError
 from hpcmm.model.devices import DEVICES
 from hpcmm.parallel import ALGORITHMS
+from hpcmm.system.text import plural
 
 FAMILY = 0.05  # largest chance that a gate calls any point of unchanged code slower
 LIBRARIES = ("driver", "CUDA runtime", "BLAS")  # baselines may differ with the version
@@ -28,10 +29,6 @@ TIMED = ("slower", "ambiguous", "faster", "same")
 UNCHANGED = ("same", "ambiguous", UNJUDGED, MISSING)  # no difference, or none that is certain
 
 
-class ComparisonError(HpcmmError):
-    """Files that cannot be compared; the message gives the difference."""
-
-
 def adjusted(p: np.ndarray) -> np.ndarray:
     """Return p adjusted for the number of tests by Holm's method; NaN is no test.
 
@@ -41,11 +38,11 @@ def adjusted(p: np.ndarray) -> np.ndarray:
     >>> adjusted(np.array([0.01, np.nan, 0.2, 0.04])).round(3).tolist()
     [0.03, nan, 0.2, 0.08]
     """
-    found = np.full(len(p), np.nan)
+    result = np.full(len(p), np.nan)
     order = np.argsort(p, kind="stable")[: np.isfinite(p).sum()]  # NaN is last
     factors = np.arange(len(order), 0, -1)
-    found[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
-    return found
+    result[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
+    return result
 
 
 @dataclass(frozen=True)
@@ -73,9 +70,9 @@ class Comparison:
 
     @property
     def line(self) -> str:
-        points = f"{len(self.rows)} point" + ("s" if len(self.rows) != 1 else "")
         counts = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
-        return f"{points} in both{': ' if counts else ''}{counts}; {self.missing} only before, {self.added} only after"
+        shown = f"{plural(len(self.rows), 'point')} in both{': ' if counts else ''}{counts}"
+        return f"{shown}; {self.missing} only before, {self.added} only after"
 
     @property
     def changed(self) -> pd.DataFrame:
@@ -106,21 +103,19 @@ class Comparison:
 def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool = False) -> Comparison:
     """Compare two timings files.
 
-    ``scope`` is a key of ``SCOPES``. Raise ComparisonError if the files have no point in common, or if devices or cache
+    ``scope`` is a key of ``SCOPES``. Raise HpcmmError if the files have no point in common, or if devices or cache
     settings differ, unless they are to be compared ``anyway``.
     """
     kinds, notes = differences(before, after)
     if kinds and not anyway:
-        raise ComparisonError(
-            f"these files differ in device or caches: {'; '.join(kinds)}; use --anyway to compare them"
-        )
+        raise HpcmmError(f"these files differ in device or caches: {'; '.join(kinds)}; use --anyway to compare them")
     frames, evidence = evidence_of((before, after), controlled=not kinds)
     if frames[0].empty or frames[1].empty:
-        raise ComparisonError("nothing to compare: a file has no measured point")
+        raise HpcmmError("nothing to compare: a file has no measured point")
     known = [frame.assign(key=key, at=frame.index) for frame, key in zip(frames, keys_of(frames), strict=True)]
     both = known[1].merge(known[0][["key", "result", "at"]], on="key", suffixes=("", "_before"))
     if both.empty:
-        raise ComparisonError("these files have no point in common (same sweep, variant, size, type and ranks)")
+        raise HpcmmError("these files have no point in common (same sweep, variant, size, type and ranks)")
     found, labels, places = [], [], {}
     for row in analysis.row_dicts(both):
         of, label = timed(row, scope)
@@ -166,11 +161,11 @@ def evidence_of(files: Sequence[Columns], controlled: bool = True) -> tuple[list
     """Return the points of each file, and the evidence by scope; it is not ``controlled`` if devices differ."""
     derived = [analysis.measurements(columns) for columns in files]
     libraries = [libraries_of(columns) for columns in files] if controlled else None
-    found = {}
+    evidence = {}
     for of, (phase, call) in PHASES.items():
         slowest = (analysis.slowest_ranks(*pair, call, [phase]) for pair in zip(files, derived, strict=True))
-        found[of] = Evidence(derived, [visits.of_rows(each, phase) for each in slowest], libraries)
-    return list(map(analysis.points, derived)), found
+        evidence[of] = Evidence(derived, [visits.of_rows(each, phase) for each in slowest], libraries)
+    return list(map(analysis.points, derived)), evidence
 
 
 def timed(row: Mapping[str, Any], scope: str) -> tuple[str, str]:
@@ -196,20 +191,19 @@ def libraries_of(columns: Columns) -> Hashable:
 
 def differences(before: Columns, after: Columns) -> tuple[list[str], list[str]]:
     """Return differences of devices and caches, and other differences, each as ``"GPU: A, then B"``."""
-    found = []
+    texts_of = []
     for first, second in zip(_conditions(before), _conditions(after), strict=True):
         differ = [name for name in first if name in second and first[name] != second[name]]
         both = {name: (", ".join(sorted(each[name])) for each in (first, second)) for name in differ}
-        found.append([f"{name}: {', then '.join(texts)}" for name, texts in both.items()])
-    return found[0], found[1]
+        texts_of.append([f"{name}: {', then '.join(texts)}" for name, texts in both.items()])
+    return texts_of[0], texts_of[1]
 
 
 def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     kind: dict[str, set[str]] = {}
     software: dict[str, set[str]] = {}
     on_cpu = not all(DEVICES[device].accelerator for device in set(columns["measurements"]["device"]))
-    for run in analysis.runs(columns):
-        provenance = run["provenance"]
+    for provenance in analysis.runs(columns):
         cpu, mpi, measuring = (analysis.mapping(provenance.get(name)) for name in ("cpu", "mpi", "measuring"))
         kinds = [("GPU", gpu.get("name")) for gpu in analysis.gpus_of(provenance)]
         versions = [("MPI", mpi.get("library")), ("hpcmm", provenance.get("hpcmm"))]

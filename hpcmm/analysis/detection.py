@@ -99,11 +99,9 @@ class Comparison:
             without = "" if self.known else ", and there is no reference"
             notes.append(f"{self.subjects[0].name} has no peer in this run{without}")
         elif len(self.subjects) == 2 and not set(self.priors) <= set(self.shown):
-            assumed = sorted({times.healthy for times in measured if times.name not in self.shown})
-            notes.append(
-                "two devices do not show how far healthy devices differ: a spread of "
-                f"{' or '.join(map(percent, assumed))} is assumed"
-            )
+            assumed = map(percent, sorted({times.healthy for times in measured if times.name not in self.shown}))
+            unknown = "two devices do not show how far healthy devices differ"
+            notes.append(f"{unknown}: a spread of {' or '.join(assumed)} is assumed")
         if several and (single := sum(times.single and not times.together for times in measured)):
             have = "measurement has" if single == 1 else "measurements have"
             notes.append(f"{single} {have} one repetition, so their spread is unknown: not compared with peers")
@@ -259,9 +257,8 @@ def _named_from(findings: Sequence[Finding]) -> list[str]:
         shown = [f"{sweep} {factor:.3g}" for sweep, factor in least.items() if factor < NOISY]
         noisy = [sweep for sweep, factor in least.items() if factor >= NOISY]
         if shown:
-            notes.append(
-                f"a device is called slow if it takes at least this many times as long as {text}: {', '.join(shown)}"
-            )
+            least = f"a device is called slow if it takes at least this many times as long as {text}"
+            notes.append(f"{least}: {', '.join(shown)}")
         if noisy:
             notes.append(f"times scatter too much for a comparison with {text}: {', '.join(noisy)}")
     return notes

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from itertools import product
 from typing import Any
 
@@ -16,21 +15,20 @@ import pandas as pd
 from hpcmm.analysis import occupancy
 from hpcmm.analysis.levels import levels
 from hpcmm.analysis.tidy import Columns, mapping, points, profiles, row_dicts, runs
+from hpcmm.analysis.views import Row
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.capabilities import WARP, Capability, block_limits, block_on, capability, tile_phase
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES
+from hpcmm.model.records import beside
 from hpcmm.operations import OPERATIONS
-from hpcmm.system.reader import trusted
 
 NOT_MEASURED, NOT_TIMED = "not measured", "not timed"
 WAVEFRONT_BYTES = 128  # of shared memory in a cycle of an SM
 UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "×": 1.0, "%": 0.01}
 UNITS |= {"GFLOP/s": 1e9, "GB/s": 1e9, "MB/s": 1e6, "KB": 1024.0, "K": 1024.0}
 USUAL = {"operation": "matmul", "dtype": "float32", "tile": 0, "memory": "pinned", "unit": ""}
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ class Document:
 
 @functools.cache
 def written() -> Mapping[str, Any]:
-    return trusted(files(__package__).joinpath("documents.yaml").read_text("utf-8"))
+    return beside(__file__)
 
 
 def documents(columns: Columns, frame: pd.DataFrame) -> list[Document]:
@@ -125,13 +123,16 @@ def documents(columns: Columns, frame: pd.DataFrame) -> list[Document]:
     A kernel that this machine has not measured has the numbers of another GPU, which its row or column names.
     """
     machines = Points.of_machines(columns, frame)
-    found = []
+    answered = []
     for number, each in written().items():
         tables = [_completed(part, [_answered(part, machine) for machine in machines]) for part in each["tables"]]
-        drawn = ([_drawn(*of) for of in product(_alternatives(part), machines)] for part in each.get("figures", ()))
+        drawn = (
+            [_drawn(part, *of) for of in product(part.get("variants", [""]), machines)]
+            for part in each.get("figures", ())
+        )
         curves = [max(some, key=lambda one: one.measured) for some in drawn]
-        found.append(Document(number, each["title"], each["source"], each["hardware"], tables, curves))
-    return found
+        answered.append(Document(number, each["title"], each["source"], each["hardware"], tables, curves))
+    return answered
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class Points:
         rows = rows[(rows["ranks"] == 1) & (rows["algorithm"] == TEXTBOOK) & rows["operation"].isin(OPERATIONS)]
         profiled = [row for row in row_dicts(profiles(columns)) if row["result"] == "PASS"]
         of_levels = row_dicts(levels(frame))
-        surroundings = [mapping(run["provenance"].get("surroundings")) for run in runs(columns)]
+        surroundings = [mapping(run.get("surroundings")) for run in runs(columns)]
         parts = [str(mapping(each.get("limits")).get("CPU affinity") or "") for each in surroundings]
         found = []
         for machine, own in rows.groupby("machine", sort=False):
@@ -295,15 +296,13 @@ def _completed(table: Row, answers: Sequence[Answered]) -> Answered:
             if _lacks(table["at"] | part, columns[i].pairs, other.columns[i].pairs):
                 columns[i] = replace(other.columns[i], gpu=other.gpu)
         for j, part in enumerate(table["rows"]):
-            own, fresh = ([each.pairs[j] for each in of.columns if each.pairs] for of in (best, other))
-            if _lacks(table["at"] | part, own, fresh):
+            pairs, fresh = ([each.pairs[j] for each in of.columns if each.pairs] for of in (best, other))
+            if _lacks(table["at"] | part, pairs, fresh):
                 rows[j] += f" (hpcmm: {other.gpu})"
-                columns = [
-                    replace(each, pairs=[*each.pairs[:j], another.pairs[j], *each.pairs[j + 1 :]])
-                    if each.pairs
-                    else each
-                    for each, another in zip(columns, other.columns, strict=True)
-                ]
+                for i, another in enumerate(other.columns):
+                    pairs = [*columns[i].pairs]
+                    pairs[j : j + 1] = another.pairs[j : j + 1]
+                    columns[i] = replace(columns[i], pairs=pairs)
         best = replace(best, rows=rows, columns=columns)
     return best
 
@@ -339,20 +338,14 @@ def _in_unit(value: float | str, unit: str) -> float | str:
     return value if isinstance(value, str) else value / UNITS[unit]
 
 
-def _drawn(figure: Row, machine: Points) -> Curve:
+def _drawn(figure: Row, variant: str, machine: Points) -> Curve:
+    """Draw a figure, with one of its ``variants`` in its lines and its caption if it has some."""
     sizes = range(figure["sizes"]["start"], figure["sizes"]["stop"] + 1, figure["sizes"]["step"])
-    lines = {}
+    lines, chosen = {}, {"variant": variant} if variant else {}
     for line in figure["lines"]:
+        line = line | chosen
         values = [(n, _in_unit(machine.value(USUAL | line | {"n": n}), figure["unit"])) for n in sizes]
         lines[line["name"]] = [(n, value) for n, value in values if not isinstance(value, str)]
-    devices = {OPERATIONS["matmul"].variant(line["variant"]).device for line in figure["lines"]}
-    return Curve(figure["name"], figure["caption"], figure["unit"], lines, machine.named(devices))
-
-
-def _alternatives(figure: Row) -> Iterator[Row]:
-    """Yield a figure once for each of its ``variants``, with the variant in its lines and its caption."""
-    for variant in figure.get("variants", []):
-        lines = [{**line, "variant": variant} for line in figure["lines"]]
-        yield {**figure, "lines": lines, "caption": figure["caption"].format(variant=variant)}
-    if "variants" not in figure:
-        yield figure
+    devices = {OPERATIONS["matmul"].variant((line | chosen)["variant"]).device for line in figure["lines"]}
+    caption = figure["caption"].format(variant=variant)
+    return Curve(figure["name"], caption, figure["unit"], lines, machine.named(devices))

@@ -207,10 +207,7 @@ class Evidence:
     """
 
     def __init__(
-        self,
-        frames: Sequence[pd.DataFrame],
-        taken: Sequence[pd.DataFrame],
-        libraries: Sequence[Hashable] | None,
+        self, frames: Sequence[pd.DataFrame], taken: Sequence[pd.DataFrame], libraries: Sequence[Hashable] | None
     ):
         lengths = list(map(len, frames))
         self.offsets = [0, *itertools.accumulate(lengths)][:-1]

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.analysis import finite
+from hpcmm.analysis import finite, numbers_of
+from hpcmm.system.text import plural
 
 HISTORY = "hpcmm check history"
 STANDARDS = {"peers": "its peers", "reference": "the reference"}
@@ -118,48 +119,36 @@ class Check:
         what += f"; slow links: {', '.join(links)}" if links else ""
         if self.verdict == "inconclusive":
             what = f"inconclusive ({', '.join(self.blind)}): {what}"
-        wrong = f"; {len(self.broken)} fault{'s' * (len(self.broken) != 1)}" if self.broken else ""
-        plural = "s" * (measured + self.missing != 1)
-        planned = f" of {measured + self.missing}" if self.missing else ""
-        return (
-            f"{len(self.subjects)} device{'s' * (len(self.subjects) != 1)}, {measured}{planned} measurement{plural}: "
-            f"{what}{wrong}"
-        )
+        wrong = f"; {plural(len(self.broken), 'fault')}" if self.broken else ""
+        measurements = plural(measured + self.missing, "measurement")
+        counts = f"{measured} of {measurements}" if self.missing else measurements
+        return f"{plural(len(self.subjects), 'device')}, {counts}: {what}{wrong}"
 
     def plain(self) -> dict[str, Any]:
-        return {
-            "format": "hpcmm check",
-            "version": 1,
-            "passed": self.passed,
-            "verdict": self.verdict,
-            "line": self.line,
-            "detectable": {sweep: finite(value) for sweep, value in self.detectable.items()},
-            "inconclusive": self.blind,
-            "devices": [vars(subject) for subject in self.subjects],
-            "findings": [
-                {**vars(each.subject), "measurement": each.measurement, "against": each.against}
-                | {"source": each.source.rank if each.source else None}
-                | {name: finite(getattr(each, name)) for name in ("seconds", "slowdown", "p", "least", "detectable")}
-                | {"slow": each.slow}
-                for each in self.findings
-            ],
-            "broken": self.broken,
-            "missing": self.missing,
-            "notes": self.notes,
-        }
+        found = {"format": "hpcmm check", "version": 1, "passed": self.passed, "verdict": self.verdict}
+        found |= {"line": self.line, "detectable": {sweep: finite(value) for sweep, value in self.detectable.items()}}
+        found |= {"inconclusive": self.blind, "devices": list(map(vars, self.subjects))}
+        findings = [
+            {**vars(finding.subject), "measurement": finding.measurement, "against": finding.against}
+            | {"source": finding.source.rank if finding.source else None}
+            | numbers_of(finding, "seconds", "slowdown", "p", "least", "detectable")
+            | {"slow": finding.slow}
+            for finding in self.findings
+        ]
+        return found | {"findings": findings, "broken": self.broken, "missing": self.missing, "notes": self.notes}
 
     def entry(self, utc: str) -> dict[str, Any]:
         """Return the line of this check in a history: how slow each device was in each sweep."""
-        slow = {each.subject.rank for each in self.slow}
+        slow = {subject.subject.rank for subject in self.slow}
         sweeps: dict[int, dict[str, list[float]]] = {}
-        for each in self.findings:
-            if each.against == "peers" and math.isfinite(each.slowdown):
-                sweeps.setdefault(each.subject.rank, {}).setdefault(each.sweep, []).append(each.slowdown)
-        devices = [
-            {"node": each.node, "slot": each.slot, "uuid": each.uuid, "slow": each.rank in slow}
-            | {"slowdowns": {name: float(np.median(own)) for name, own in sweeps.get(each.rank, {}).items()}}
-            for each in self.subjects
-        ]
+        for subject in self.findings:
+            if subject.against == "peers" and math.isfinite(subject.slowdown):
+                sweeps.setdefault(subject.subject.rank, {}).setdefault(subject.sweep, []).append(subject.slowdown)
+        devices = []
+        for subject in self.subjects:
+            slowdowns = {name: float(np.median(own)) for name, own in sweeps.get(subject.rank, {}).items()}
+            place = {"node": subject.node, "slot": subject.slot, "uuid": subject.uuid}
+            devices.append(place | {"slow": subject.rank in slow, "slowdowns": slowdowns})
         return {"format": HISTORY, "utc": utc, "verdict": self.verdict, "devices": devices}
 
     def reference(self) -> dict[str, Any]:

@@ -11,12 +11,9 @@ from hpcmm.analysis import Columns, compare
 from hpcmm.analysis.evidence import ALPHA, Change, Evidence, keys_of
 from hpcmm.analysis.tidy import MISSING
 from hpcmm.model import HpcmmError
+from hpcmm.system.text import plural
 
 CHANGED = ("faster", "slower")
-
-
-class HistoryError(HpcmmError):
-    """Files that have no history; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -73,32 +70,24 @@ class History:
     @property
     def line(self) -> str:
         changed = sum(bool(trend.steps) for trend in self.trends)
-        points = f"{len(self.trends)} point{'s' if len(self.trends) != 1 else ''}"
-        return f"{points} over {len(self.runs)} runs: {changed} changed"
+        return f"{plural(len(self.trends), 'point')} over {len(self.runs)} runs: {changed} changed"
 
     def plain(self) -> dict[str, Any]:
         names = ("sweep", "operation", "variant", "algorithm", "setting", "dtype", "m", "n", "k", "tile", "memory")
         names += ("ranks", "device", "machine")
-        return {
-            "format": "hpcmm history",
-            "version": 1,
-            "runs": [vars(run) for run in self.runs],
-            "trends": [
-                {name: trend.point[name] for name in names}
-                | {"label": trend.label, "runs": trend.runs, "results": trend.results}
-                | {name: list(map(analysis.finite, getattr(trend, name))) for name in ("seconds", "low", "high")}
-                | {
-                    "changes": [
-                        {"run": step.run, "verdict": step.change.verdict}
-                        | {name: analysis.finite(getattr(step, name)) for name in ("before", "after")}
-                        | {name: analysis.finite(getattr(step.change, name)) for name in ("ratio", "low", "high", "p")}
-                        for step in trend.steps
-                    ]
-                }
-                for trend in self.trends
-            ],
-            "noise": self.noise,
-        }
+        trends = []
+        for trend in self.trends:
+            changes = [
+                {"run": step.run, "verdict": step.change.verdict}
+                | analysis.numbers_of(step, "before", "after")
+                | analysis.numbers_of(step.change, "ratio", "low", "high", "p")
+                for step in trend.steps
+            ]
+            times = {name: list(map(analysis.finite, getattr(trend, name))) for name in ("seconds", "low", "high")}
+            about = {"label": trend.label, "runs": trend.runs, "results": trend.results}
+            trends.append({name: trend.point[name] for name in names} | about | times | {"changes": changes})
+        history = {"format": "hpcmm history", "version": 1, "runs": list(map(vars, self.runs)), "trends": trends}
+        return history | {"noise": self.noise}
 
 
 def history(files: Mapping[str, Columns], scope: str = "kernel") -> History:
@@ -115,31 +104,23 @@ def history(files: Mapping[str, Columns], scope: str = "kernel") -> History:
     trends = [_trend(_measured(entries, columns), evidence, scope) for entries in found.values()]
     trends = [trend for trend in trends if len(trend.runs) > 1]
     if not trends:
-        raise HistoryError(
-            "no point is in two of these files (same sweep, variant, size, type, ranks and kind of machine)"
-        )
+        alike = "same sweep, variant, size, type, ranks and kind of machine"
+        raise HpcmmError(f"no point is in two of these files ({alike})")
     return History(tuple(runs), tuple(trends), tuple(evidence[scope].notes()))
 
 
 def _date(columns: Columns) -> str:
-    return max((str(run["provenance"].get("utc") or "") for run in analysis.runs(columns)), default="")
+    return max((str(run.get("utc") or "") for run in analysis.runs(columns)), default="")
 
 
 def _runs(names: Sequence[str], columns: Sequence[Columns]) -> list[Run]:
     runs = []
     for i, (name, each) in enumerate(zip(names, columns, strict=True)):
-        provenances = [run["provenance"] for run in analysis.runs(each)]
-        known = [
-            tuple(dict.fromkeys(str(provenance.get(key) or "") for provenance in provenances))
-            for key in ("revision", "host")
-        ]
-        notes: tuple[str, ...] = ()
-        for earlier in reversed(range(i)):
-            kinds, software = compare.differences(columns[earlier], each)
-            if not kinds:
-                notes = tuple(software)
-                break
-        runs.append(Run(name, _date(each), ", ".join(filter(None, known[0])), tuple(filter(None, known[1])), notes))
+        texts = ([str(run.get(key) or "") for run in analysis.runs(each)] for key in ("revision", "host"))
+        revisions, hosts = (tuple(filter(None, dict.fromkeys(of_runs))) for of_runs in texts)
+        others = (compare.differences(columns[earlier], each) for earlier in reversed(range(i)))
+        notes = next((tuple(software) for kinds, software in others if not kinds), ())
+        runs.append(Run(name, _date(each), ", ".join(revisions), hosts, notes))
     return runs
 
 

@@ -73,7 +73,7 @@ def levels(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["operation"].isin([each.name for each in (LATENCY, BANDWIDTH, COPY, SCALE)])]
     rows = rows[(rows["ranks"] == 1) & rows["seconds"].notna()]
     rows = rows.assign(accelerated=on_accelerator(rows), owner=rows["gpu"].where(on_accelerator(rows), rows["machine"]))
-    found: dict[tuple, dict[str, Any]] = {}
+    placed: dict[tuple, dict[str, Any]] = {}
     for row in row_dicts(rows):
         level, nbytes = _placed(row)
         if not level and row["accelerated"]:
@@ -82,7 +82,7 @@ def levels(frame: pd.DataFrame) -> pd.DataFrame:
         further = nbytes + (int(stride) if stride.isdecimal() else 0)
         place = ORDER.index(level) if level in ORDER else len(ORDER) + further
         whose = {"owner": row["owner"], "device": row["device"], "level": level, "place": place}
-        known = found.setdefault((row["owner"], row["device"], level or nbytes), whose)
+        known = placed.setdefault((row["owner"], row["device"], level or nbytes), whose)
         if row["operation"] != LATENCY.name:
             if row["bytes_per_second"] > known.get("bytes_per_second", -math.inf):
                 rates = {f"bytes_per_second{end}": row[f"bytes_per_second{end}"] for end in ("", "_low", "_high")}
@@ -94,7 +94,7 @@ def levels(frame: pd.DataFrame) -> pd.DataFrame:
     names = ("latency_seconds", "latency_cycles", "latency_bytes", "bytes_per_second", "bandwidth_bytes")
     ends = [f"{name}_{end}" for name in ("latency_seconds", "bytes_per_second") for end in ("low", "high")]
     texts = ["owner", "device", "level", "latency_variant", "bandwidth_variant"]
-    table = pd.DataFrame(list(found.values()), columns=[*texts, "place", *names, *ends])
+    table = pd.DataFrame(list(placed.values()), columns=[*texts, "place", *names, *ends])
     table[texts] = table[texts].fillna("")
     return table.sort_values(["owner", "device", "place"], kind="stable").reset_index(drop=True)
 

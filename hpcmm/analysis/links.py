@@ -22,7 +22,7 @@ def exchanges(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     time of the slowest rank; ``bus_bytes_per_second``: the bytes that leave a rank, by the ring algorithm for an
     all-reduce. Both with ``_low`` and ``_high``.
     """
-    found = []
+    timed = []
     for row in rows:
         algorithm, ranks = row["algorithm"], row["ranks"]
         moves = algorithm in DIRECTIONS or (algorithm in BETWEEN_RANKS and ranks > 1)
@@ -40,8 +40,8 @@ def exchanges(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for end, other in ENDS:
             rates[f"algorithm_bytes_per_second{end}"] = rate = part / row[f"seconds{other}"]
             rates[f"bus_bytes_per_second{end}"] = rate * factor
-        found.append({**row, "pattern": pattern, "message_bytes": message, **rates})
+        timed.append({**row, "pattern": pattern, "message_bytes": message, **rates})
     order = [*BETWEEN_RANKS, *DIRECTIONS]
     return sorted(
-        found, key=lambda row: (order.index(row["algorithm"]), row["ranks"], row["dtype"], row["message_bytes"])
+        timed, key=lambda row: (order.index(row["algorithm"]), row["ranks"], row["dtype"], row["message_bytes"])
     )

@@ -65,7 +65,7 @@ def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns that ``resources`` adds to the row of one kernel."""
     limits = block_limits(row)
     least = min(limits.values())
-    found = {
+    occupied = {
         "occupancy": row["resident_blocks"] * row["block_x"] * row["block_y"] / row["sm_threads"],
         **{column: float(limits.get(name, np.nan)) for name, column in LIMITS.items()},
         "limited_by": ", ".join(name for name, blocks in limits.items() if blocks == least),
@@ -76,10 +76,7 @@ def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:
         staged = _staged(row)
         loads, flops = tile_phase(*(astuple(staged) if staged else (1, 1, 1)))  # without tiles, per thread
         delivered = row["memory_bytes_per_second"] / DTYPES[row["dtype"]].itemsize
-        found |= {
-            "phase_loads": loads,
-            "phase_flops": flops,
-            "pending_loads": loads * row["resident_blocks"] * (1 if staged else row["block_x"] * row["block_y"]),
-            "bound_flops_per_second": delivered * flops / loads,
-        }
-    return found
+        pending = loads * row["resident_blocks"] * (1 if staged else row["block_x"] * row["block_y"])
+        occupied |= {"phase_loads": loads, "phase_flops": flops, "pending_loads": pending}
+        occupied["bound_flops_per_second"] = delivered * flops / loads
+    return occupied

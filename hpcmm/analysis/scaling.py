@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import Columns, by_size, grouped, is_own, mapping, points, row_dicts, runs, values
+from hpcmm.analysis.views import Row
 from hpcmm.model import ALONE, TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
@@ -24,7 +25,6 @@ def base_columns() -> list[str]:
     return [f"base_{dimension}" for dimension in dimensions()]
 
 
-Row = Mapping[str, Any]
 ALIKE = ["operation", "device", "machine", "dtype", "arithmetic", "setting"]  # equal for points and their base
 
 
@@ -56,7 +56,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     listed = row_dicts(rows[needed].assign(row=rows.index))
     on_cards = (row for row in listed if row["contender_algorithm"] == TEXTBOOK and row["seconds"] > 0)
     together = grouped((row for row in on_cards if row["ranks"] > 1), *ALIKE, "ranks", *dimensions())
-    found = []
+    placed = []
     for group in grouped(listed, "sweep", *ALIKE).values():
         one = by_size(row for row in group if row["ranks"] == 1)
         more = (row for row in group if row["own"] and row["ranks"] > 1)
@@ -74,10 +74,10 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
                 for points_there, of in ((textbook, single), (others, base), (alone, single)):
                     if of and points_there:
                         shared = place | _base(of)
-                        found += [{"row": row["row"]} | shared for row in points_there]
+                        placed += [{"row": row["row"]} | shared for row in points_there]
     bases = [f"{prefix}least_{end}" for prefix in ("", "call_") for end in POOLED]
     names = ["row", "kind", *base_columns(), *bases, "evenness", "base_ranks", "base_card"]
-    gains = pd.DataFrame(found, columns=names)
+    gains = pd.DataFrame(placed, columns=names)
     rows = rows.loc[gains["row"]].reset_index(drop=True)
     rows = rows.assign(**gains[["kind", *base_columns(), "base_ranks", "base_card"]])
     for prefix in ("", "call_"):
@@ -223,12 +223,12 @@ def models_of(columns: Columns, frame: pd.DataFrame) -> list[Model]:
     compared = others.groupby(at).transform("any") & (current["ranks"].groupby(at).transform("max") > 1)
     current = current[others | compared]
     current = current.assign(work=_work(current))
-    exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
+    exchanges = [mapping(run.get("exchanges")) for run in runs(columns)]
     shortest = frame.groupby(["device", "machine"])["seconds"].min()
     noise = _noise(columns, current)
     copies: dict[tuple, Copies] = {}
     machines: dict[tuple, cost.Machine | None] = {}
-    found = []
+    models = []
     for index, row in zip(current.index, row_dicts(current), strict=True):
         operation, algorithm = OPERATIONS[row["operation"]], ALGORITHMS[row["algorithm"]]
         if algorithm.predict is None:
@@ -243,19 +243,17 @@ def models_of(columns: Columns, frame: pd.DataFrame) -> list[Model]:
             machines[lines] = _machine(same, row, exchanges[int(row["run"])], least, copies[kind])
         if machine := machines[lines]:
             call = int(algorithm.measures[0] == "call")
-            found.append(Model(row, machine, copies[kind], float(noise.get((index, call), np.nan))))
-    return _combined_alike(found)
+            models.append(Model(row, machine, copies[kind], float(noise.get((index, call), np.nan))))
+    return _combined_alike(models)
 
 
 def _combined_alike(models: Sequence[Model]) -> list[Model]:
     """Give all variants of a reduction one time of combining, their median: they exchange the same numbers."""
     seconds: dict[tuple, dict[tuple, float]] = {}
-    keys = []
+    keys, alike = [], ("operation", "algorithm", "device", "machine", "ranks")
     for model in models:
         row, combine = model.row, model.machine.combine
-        keys.append(
-            (*values(row, ("operation", "algorithm", "device", "machine", "ranks")), combine and _how_combined(row))
-        )
+        keys.append((*values(row, alike), combine and _how_combined(row)))
         if combine:
             seconds.setdefault(keys[-1], {})[row["variant"], row["dtype"]] = combine(row["ranks"])
     combine = {key: combining(median(own.values()), *key[-2:]) for key, own in seconds.items()}
@@ -304,15 +302,12 @@ def held_out(models: Sequence[Model]) -> pd.DataFrame:
 
 def machine_of(columns: Columns, frame: pd.DataFrame, dtype: str) -> cost.Machine | None:
     """Return the lines of the largest product on the most GPUs of an element type; None if none was measured."""
-    found = [
-        model
-        for model in models_of(columns, frame)
-        if model.row["ranks"] > 1
-        and (model.row["operation"], model.row["dtype"]) == ("matmul", dtype)
-        and DEVICES[model.row["device"]].accelerator
-        and model.machine.exchange.per_unit
+    candidates = [
+        each for each in models_of(columns, frame) if each.row["ranks"] > 1 and each.machine.exchange.per_unit
     ]
-    best = max(found, key=lambda model: (model.row["ranks"], model.row["work"]), default=None)
+    candidates = [each for each in candidates if (each.row["operation"], each.row["dtype"]) == ("matmul", dtype)]
+    candidates = [each for each in candidates if DEVICES[each.row["device"]].accelerator]
+    best = max(candidates, key=lambda model: (model.row["ranks"], model.row["work"]), default=None)
     return best.machine if best else None
 
 
@@ -326,15 +321,11 @@ def _copies(rows: Sequence[Mapping[str, Any]], itemsize: int, shortest: float) -
                 if (seconds := row["call_" + phase]) >= 0:
                     size = cost.moved(phase, [row[name] for name in dimensions()], itemsize, row["ranks"])
                     of_phases.setdefault(phase, []).append((size, seconds))
-    # one rank sends nothing
-    return {
-        ranks: {
-            phase: cost.fit(*zip(*pairs, strict=True), most=shortest)
-            for phase, pairs in of_phases.items()
-            if any(size for size, _ in pairs)
-        }
-        for ranks, of_phases in timed.items()
-    }
+    copies: dict[int, dict[str, cost.Line]] = {}
+    for ranks, of_phases in timed.items():
+        sent = {phase: pairs for phase, pairs in of_phases.items() if any(size for size, _ in pairs)}  # not by one rank
+        copies[ranks] = {phase: cost.fit(*zip(*each, strict=True), most=shortest) for phase, each in sent.items()}
+    return copies
 
 
 def _machine(

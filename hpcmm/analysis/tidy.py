@@ -53,6 +53,11 @@ def finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
+def numbers_of(record: object, *names: str) -> dict[str, float | None]:
+    """Return some numbers of a record for JSON."""
+    return {name: finite(getattr(record, name)) for name in names}
+
+
 def measurements(columns: Columns) -> pd.DataFrame:
     """Derive all numbers of a timings file, one row per measurement; ``columns`` are from ``store.read``.
 
@@ -99,13 +104,13 @@ def measurements(columns: Columns) -> pd.DataFrame:
     Raise StoreError if the file has an operation, element type, algorithm or device that this package does not know.
     """
     # texts as objects, as at the end: reading them one by one is ten times as fast
-    found = {name: pd.Series(of, dtype=of.dtype) for name, of in columns["measurements"].items()}
-    frame = _known(pd.DataFrame(found))
+    series = {name: pd.Series(of, dtype=of.dtype) for name, of in columns["measurements"].items()}
+    frame = _known(pd.DataFrame(series))
     added = sorted(set(frame.columns) - set(MEASUREMENTS))  # scalars, and dimensions of other operations
     _describe(frame, added)
     _place(columns, frame, added)
     _add_times(columns, frame, added)
-    libraries.put(frame, [run["provenance"] for run in runs(columns)], added)
+    libraries.put(frame, runs(columns), added)
     _limit(columns, frame)
     _add_circumstances(columns, frame)
     # texts as objects, and a copy: selecting rows is ten times as fast from contiguous columns
@@ -152,7 +157,7 @@ def _add_circumstances(columns: Columns, frame: pd.DataFrame) -> None:
     must_fail = [at for at, row in zip(wrong.index, row_dicts(wrong), strict=True) if _must_fail(row)]
     frame["expected"] = frame.index.isin(must_fail)
     frame["evenness"] = _evenness(columns, frame)
-    gpus = [gpus_of(run["provenance"]) for run in runs(columns)]
+    gpus = list(map(gpus_of, runs(columns)))
     cards = [str(each[0].get("uuid") or "") if each else "" for each in gpus]
     frame["card"] = [cards[run] for run in frame["run"]]
     frame["watts"] = frame["energy"] / frame["energy_seconds"]
@@ -164,8 +169,11 @@ def _add_circumstances(columns: Columns, frame: pd.DataFrame) -> None:
     frame["short"] = frame["seconds"] < SHORT * frame["event_seconds"]
     states = visits.states(columns, len(frame))
     frame[list(states)] = states
-    frame["throttle_reasons"] = _throttling(columns, frame)
-    frame["throttled"] = frame["throttle_reasons"] != 0
+    samples, counted = columns["samples"], passed_samples(columns, frame)
+    reasons, bits = np.nan_to_num(np.asarray(samples["throttle_reasons"], float)), np.zeros(len(frame), np.int64)
+    bits_of_samples = reasons.astype(np.int64)[counted] & sum(THROTTLING)
+    np.bitwise_or.at(bits, samples["measurement"][counted], bits_of_samples)
+    frame["throttle_reasons"], frame["throttled"] = bits, bits != 0
 
 
 def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
@@ -213,13 +221,13 @@ def _must_fail(row: Mapping[str, Any]) -> bool:
 def _place(columns: Columns, frame: pd.DataFrame, added: Sequence[str]) -> None:
     where = pd.DataFrame(machines(columns), columns=["gpu", "machine"]).reindex(frame["run"]).to_numpy()
     frame["gpu"], frame["machine"] = where[:, 0], where[:, 1]
-    provenances = [run["provenance"] for run in runs(columns)]
-    utc = [str(each.get("utc") or "") for each in provenances]
+    provenances = runs(columns)
+    utc = [str(run.get("utc") or "") for run in provenances]
     keys = [*IDENTITY, *added, "machine"]
     age = np.argsort(np.argsort(np.array(utc, object), kind="stable"))  # position of each run in the order of time
     by_age = np.argsort(age[frame["run"]], kind="stable")
     frame["superseded"] = frame[keys].iloc[by_age].duplicated(keep="last")
-    counts = [(gpus_of(each) or [{}])[0].get("multiprocessors") for each in provenances]
+    counts = [(gpus_of(run) or [{}])[0].get("multiprocessors") for run in provenances]
     known = np.array([count if isinstance(count, int) and count > 0 else 0 for count in counts], np.int64)
     frame["multiprocessors"] = np.where(on_accelerator(frame), known[frame["run"]], 0)
 
@@ -232,31 +240,30 @@ def machines(columns: Columns) -> list[tuple[str, str]]:
     """
     kinds = []
     for run in runs(columns):
-        cpu, measuring = (mapping(run["provenance"].get(name)) for name in ("cpu", "measuring"))
+        cpu, measuring = (mapping(run.get(name)) for name in ("cpu", "measuring"))
         cores = f"{cpu['cores']} cores" if cpu.get("cores") else ""
-        gpu = " and ".join(dict.fromkeys(str(gpu["name"]) for gpu in gpus_of(run["provenance"]) if gpu.get("name")))
+        gpu = " and ".join(dict.fromkeys(str(gpu["name"]) for gpu in gpus_of(run) if gpu.get("name")))
         hot = "hot caches" if measuring.get("cache") == "hot" else ""
-        limits = mapping(mapping(run["provenance"].get("surroundings")).get("limits"))
-        revision = run["provenance"].get("revision")
-        kinds.append((str(cpu.get("model") or ""), cores, gpu, hot, str(limits.get("CPU affinity") or ""), revision))
-    found = []
+        limit = str(mapping(mapping(run.get("surroundings")).get("limits")).get("CPU affinity") or "")
+        kinds.append((str(cpu.get("model") or ""), cores, gpu, hot, limit, run.get("revision")))
+    named = []
     for model, cores, gpu, hot, limit, revision in kinds:
         same_cpu = [other for other in kinds if other[:2] == (model, cores) and other[2]]
         gpus = {other[2] for other in same_cpu if other[-1] == revision} or {other[2] for other in same_cpu}
         known = gpu or (gpus.pop() if len(gpus) == 1 else "")
         part = "" if known else limit  # GPUs are measured beside any part of a CPU
-        found.append((gpu, ", ".join(filter(None, (model, part or cores, known, hot)))))
-    return found
+        named.append((gpu, ", ".join(filter(None, (model, part or cores, known, hot)))))
+    return named
 
 
 def jobs_of(columns: Columns) -> pd.DataFrame:
     """Number the job of each run, and its code: columns ``job`` and ``code``."""
-    provenances = [run["provenance"] for run in runs(columns)]
+    provenances = runs(columns)
     # without a job's name, as outside of the workflow, its processes have the same arguments
-    jobs = [str(each.get("job") or (each.get("host"), each.get("arguments"))) for each in provenances]
-    code = [str(each.get("source_sha256") or each.get("revision")) for each in provenances]
+    jobs = [str(run.get("job") or (run.get("host"), run.get("arguments"))) for run in provenances]
+    code = [str(run.get("source_sha256") or run.get("revision")) for run in provenances]
     return pd.DataFrame(
-        {name: pd.factorize(np.array(each, object))[0] for name, each in (("job", jobs), ("code", code))}
+        {"job": pd.factorize(np.array(jobs, object))[0], "code": pd.factorize(np.array(code, object))[0]}
     )
 
 
@@ -311,11 +318,11 @@ def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, ph
 
 
 def _limit(columns: Columns, frame: pd.DataFrame) -> None:
-    provenances = [run["provenance"] for run in runs(columns)]
-    gpus = [gpus_of(provenance) for provenance in provenances]
+    provenances = runs(columns)
+    gpus = list(map(gpus_of, provenances))
     hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]
     distinct, which = visits.kinds(frame, ["device", "run", "dtype", "arithmetic", "ranks", "operation"])
-    found = []
+    peaks_of = []
     for row in row_dicts(distinct):
         device, run, dtype, arithmetic, ranks, operation = row.values()
         if DEVICES[device].accelerator:
@@ -327,11 +334,9 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
             nbytes, in_memory = np.nan, False
         other = arithmetic.partition(",")[0]
         name = f"{other} on {units}" if other else f"{dtype} {units}"
-        found.append((flops, nbytes, name if OPERATIONS[operation].metric == "flops" else "", in_memory))
-    peaks = pd.DataFrame(found, columns=["flops", "bytes", "name", "in_memory"]).astype(
-        {"flops": float, "bytes": float}
-    )
-    peaks = peaks.iloc[which].set_axis(frame.index)
+        peaks_of.append((flops, nbytes, name if OPERATIONS[operation].metric == "flops" else "", in_memory))
+    peaks = pd.DataFrame(peaks_of, columns=["flops", "bytes", "name", "in_memory"])
+    peaks = peaks.astype({"flops": float, "bytes": float}).iloc[which].set_axis(frame.index)
     of_flops, of_bytes = (frame["flops"] / peaks["flops"]).to_numpy(), (frame["bytes"] / peaks["bytes"]).to_numpy()
     computes, in_memory = (peaks["name"] != "").to_numpy(), peaks["in_memory"].to_numpy(bool)
     known = (computes | in_memory) & (np.isfinite(of_flops) | ~computes) & (np.isfinite(of_bytes) | ~in_memory)
@@ -339,14 +344,6 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     frame["peak_flops_per_second"], frame["peak_bytes_per_second"] = peaks["flops"], peaks["bytes"]
     frame["fraction"] = np.where(known, np.where(by_memory, of_bytes, of_flops) / frame["seconds"], np.nan)
     frame["ceiling"] = np.where(known, np.where(by_memory, "memory", peaks["name"]), "").astype(object)
-
-
-def _throttling(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
-    reasons = np.nan_to_num(np.asarray(columns["samples"]["throttle_reasons"], float)).astype(np.int64)
-    counted = passed_samples(columns, frame)
-    bits = np.zeros(len(frame), np.int64)
-    np.bitwise_or.at(bits, columns["samples"]["measurement"][counted], reasons[counted] & sum(THROTTLING))
-    return bits
 
 
 def throttling_names(bits: int) -> str:
@@ -362,11 +359,8 @@ def profiles(columns: Columns) -> pd.DataFrame:
     accesses take without bank conflicts, NaN without accesses. A FAIL has no counters.
     """
     rows = pd.DataFrame(dict(columns["profiles"]))
-    rows = (
-        rows[rows["operation"].isin(OPERATIONS)]
-        .reset_index(drop=True)
-        .assign(contender=lambda rows: rows["variant"], contender_algorithm=TEXTBOOK)
-    )
+    rows = rows[rows["operation"].isin(OPERATIONS)].reset_index(drop=True)
+    rows = rows.assign(contender=rows["variant"], contender_algorithm=TEXTBOOK)
     _describe(rows, sorted(set(rows.columns) - {*PROFILES, "contender", "contender_algorithm"}))
     kinds = machines(columns)
     rows["gpu"] = [kinds[run][0] for run in rows["run"]]
@@ -412,9 +406,8 @@ def precisions(rows: pd.DataFrame) -> list[int]:
 
 
 def runs(columns: Columns) -> list[dict[str, Any]]:
-    """Return batch and provenance of each run, which is not to be changed; empty if it cannot be read."""
-    pairs = zip(columns["runs"]["batch"], columns["runs"]["provenance"], strict=True)
-    return [{"batch": batch, "provenance": _provenance(text)} for batch, text in pairs]
+    """Return the provenance of each run, which is not to be changed; empty if it cannot be read."""
+    return list(map(_provenance, columns["runs"]["provenance"]))
 
 
 @functools.lru_cache(1024)  # several parts of a report read the provenance of the same runs

@@ -32,12 +32,9 @@ def unmeasured(columns: Columns) -> list[dict[str, Any]]:
         if isinstance(planned, ConfigError):
             found.setdefault((source, "", 0), (f"not compared with its results: {planned.problems[0]}", 0))
             continue
-        counts = Counter(
-            (batch.sweep, contender_name(point.variant, point.algorithm), batch.ranks)
-            for batch in planned.to_measure
-            for point in batch.points
-            if _identity(batch.sweep, point) not in measured
-        )
+        points = ((batch, point) for batch in planned.to_measure for point in batch.points)
+        lost = ((batch, point) for batch, point in points if _identity(batch.sweep, point) not in measured)
+        counts = Counter((b.sweep, contender_name(p.variant, p.algorithm), b.ranks) for b, p in lost)
         for key, count in counts.items():
             if key not in listed:
                 found.setdefault(key, (f"the {source} requests it, and no merged file has it", count))
@@ -68,7 +65,7 @@ def plans(columns: Columns) -> Iterator[tuple[str, plan.Plan | ConfigError]]:
     texts = set()
     every = runs(columns)
     for run in np.unique(columns["measurements"]["run"]):  # a profile has a config too, but measures nothing
-        provenance = every[run]["provenance"]
+        provenance = every[run]
         config = mapping(provenance.get("config"))
         text = json.dumps(config, sort_keys=True)
         if not config or text in texts:

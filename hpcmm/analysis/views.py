@@ -16,7 +16,7 @@ from hpcmm.model import HpcmmError
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.quantities import PHASES, RESOURCES, STATES
 from hpcmm.operations import OPERATIONS, dimensions
-from hpcmm.system.text import choices
+from hpcmm.system.text import choices, plural
 
 MOST_STATES = 400  # points of a figure of clocks, temperature or power
 
@@ -79,10 +79,10 @@ def values(row: Row, names: Iterable[str]) -> tuple:
 
 def grouped(rows: Iterable[Row], *names: str) -> dict[tuple, list[Row]]:
     """Return the rows with the same values, in the order of their first rows."""
-    found: dict[tuple, list[Row]] = {}
+    groups: dict[tuple, list[Row]] = {}
     for row in rows:
-        found.setdefault(values(row, names), []).append(row)
-    return found
+        groups.setdefault(values(row, names), []).append(row)
+    return groups
 
 
 def by_size(rows: Iterable[Row]) -> dict[tuple[int, ...], list[Row]]:
@@ -113,15 +113,15 @@ def ladder(rows: Iterable[Row]) -> list[Row]:
     """
 
     names = (*dimensions(), "device")
-    found = sorted(rows, key=lambda row: values(row, (*names, "place")))
+    ordered = sorted(rows, key=lambda row: values(row, (*names, "place")))
     first: dict[tuple, float] = {}  # seconds; NaN where it failed
     tiles: dict[tuple, dict[int, Row]] = {}
-    for row in filter(climbs, found):
+    for row in filter(climbs, ordered):
         first.setdefault(values(row, names), row["seconds"])
         tiles.setdefault(values(row, (*names, "memory", "variant")), {})[row["tile"]] = row
-    parents = {v.name: v.counterpart for name in {row["operation"] for row in found} for v in OPERATIONS[name].ladder}
+    parents = {v.name: v.counterpart for name in {row["operation"] for row in ordered} for v in OPERATIONS[name].ladder}
     steps = []
-    for row in found:
+    for row in ordered:
         at = values(row, (*names, "memory"))
         name = parents.get(row["variant"], "") if climbs(row) else ""
         while name and (*at, name) not in tiles:
@@ -142,9 +142,10 @@ def phases(rows: Sequence[Row]) -> list[Row]:
 
     A phase is timed on its slowest rank, so with several ranks the shares may add up to more than 1.
     """
-    timed = [row for row in rows if row["call_seconds"] > 0]
     return [
-        row | {f"share_{phase}": row["call_" + phase] / row["call_seconds"] for phase in PHASES[:-1]} for row in timed
+        row | {f"share_{phase}": row["call_" + phase] / row["call_seconds"] for phase in PHASES[:-1]}
+        for row in rows
+        if row["call_seconds"] > 0
     ]
 
 
@@ -169,12 +170,12 @@ def pitch_pairs(rows: Sequence[Row]) -> list[Row]:
     passed = [(row, values(row, names)) for row in rows if row["result"] == "PASS"]
     for row, at in passed:
         plain.setdefault((row["variant"], *at), row)
-    found = []
+    pairs = []
     for row, at in passed:
         if other := plain.get((kernels.get(row["variant"]), *at)):
             gains = {f"gain{end}": other[f"seconds{end}"] / row[f"seconds{opposite}"] for end, opposite in ENDS}
-            found.append(row | {"plain": other["variant"]} | gains)
-    return found
+            pairs.append(row | {"plain": other["variant"]} | gains)
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
     frame = frame[(frame["result"] == "PASS") & frame["seconds"].notna() & ~frame["superseded"]]
     measured = levels(frame)
     frame = frame[~frame["operation"].map(lambda name: OPERATIONS[name].cached).astype(bool)]
+    peaks_of = ["peak_flops_per_second", "peak_bytes_per_second"]
     metric = frame["operation"].map(lambda name: OPERATIONS[name].metric)
     for (device, machine, gpu), on_device in frame.groupby(["device", "machine", "gpu"], sort=False):
         on_device = on_device[on_device["ranks"] == 1]
@@ -208,11 +210,8 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
                 continue
             rows = rows[rows["flops"] > 0]
             rungs = rows.loc[rows.groupby(["operation", "rung"], sort=False)["flops_per_second"].idxmax()]
-            peaks = [
-                (name or f"{dtype} arithmetic", *part[["peak_flops_per_second", "peak_bytes_per_second"]].median())
-                for name, part in products.groupby("arithmetic")
-            ]
-            known = [each for each in peaks if np.isfinite(each[1:]).all()]
+            peaks = products.groupby("arithmetic")[peaks_of].median().itertuples()
+            known = [(name or f"{dtype} arithmetic", *both) for name, *both in peaks if np.isfinite(both).all()]
             if known:
                 most = max(flops for _, flops, _ in known)
                 known += [(level, most, rate) for level, rate in ceilings(measured, gpu)]
@@ -299,17 +298,11 @@ class Summary:
 
     @property
     def line(self) -> str:
-        points = f"{self.points} point" + ("s" if self.points != 1 else "")
         counts = {"FAIL": self.failed, "throttled": self.throttled, "not measured": self.unmeasured}
         known = [f"{self.passed} PASS", *(f"{count} {what}" for what, count in counts.items() if count)]
         variants = len(self.unplanned)
-        more = f"; {variants} variant{'s' if variants != 1 else ''} of sweeps not measured" if variants else ""
-        return f"{points}: {', '.join(known)}{more}"
-
-
-def noise_of(rows: pd.DataFrame) -> list[tuple[str, float, float]]:
-    spreads = rows.groupby("device", sort=False)[["spread", "spread_of_jobs"]].median()
-    return [(DEVICES[device].title, visits, jobs) for device, visits, jobs in spreads.itertuples()]
+        more = f"; {plural(variants, 'variant')} of sweeps not measured" if variants else ""
+        return f"{plural(self.points, 'point')}: {', '.join(known)}{more}"
 
 
 def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
@@ -317,13 +310,14 @@ def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
     rows, current = points(frame), frame[~frame["superseded"]]
     failures = current[current["result"] == "FAIL"]
     unmeasured = pd.DataFrame(dict(columns["omitted"]))
+    spreads = rows.groupby("device", sort=False)[["spread", "spread_of_jobs"]].median()
     return Summary(
         passed=int((rows["result"] == "PASS").sum()),
         failed=int((rows["result"] == "FAIL").sum()),
         throttled=int(rows["throttled"].sum()),
         superseded=int((is_own(frame) & frame["superseded"]).sum()),
         single=int(((rows["visits"] == 1) | (rows["call_visits"] == 1)).sum()),
-        noise=noise_of(rows),
+        noise=[(DEVICES[device].title, *both) for device, *both in spreads.itertuples()],
         machines=frame["machine"].nunique(),
         missing=rows[rows["result"] == MISSING],
         of_failed_jobs=unmeasured[unmeasured["points"] > 0],

@@ -71,19 +71,15 @@ def states(columns: Mapping[str, Mapping[str, np.ndarray]], length: int) -> pd.D
     ``huge_pages`` and ``huge_pages_most`` the least and the largest share of array bytes on huge pages; ``steal`` the
     largest share of CPU time that the hypervisor gave to other guests, 0 for a single tick.
     """
-    found = pd.DataFrame(dict(columns["visits"]))
-    steal = (found["steal_seconds"] / found["busy_seconds"]).where(~(found["steal_seconds"] <= TICK), 0.0)
-    pages = found.groupby("measurement")["huge_pages"]
-    chosen = found[found["schedule"] != ""]
+    visited = pd.DataFrame(dict(columns["visits"]))
+    steal = (visited["steal_seconds"] / visited["busy_seconds"]).where(~(visited["steal_seconds"] <= TICK), 0.0)
+    pages = visited.groupby("measurement")["huge_pages"]
+    chosen = visited[visited["schedule"] != ""]
     schedules = chosen.drop_duplicates("measurement").set_index("measurement")["schedule"]
     several = chosen[chosen.groupby("measurement")["schedule"].transform("nunique") > 1]
     schedules.update(several.groupby("measurement")["schedule"].agg(counted))  # few: it takes long
-    states = {
-        "schedule": schedules.astype(object),
-        "huge_pages": pages.min(),
-        "huge_pages_most": pages.max(),
-        "steal": steal.groupby(found["measurement"]).max(),
-    }
+    states = {"schedule": schedules.astype(object), "huge_pages": pages.min(), "huge_pages_most": pages.max()}
+    states["steal"] = steal.groupby(visited["measurement"]).max()
     return pd.DataFrame(states, index=range(length)).fillna({"schedule": ""})
 
 
@@ -126,20 +122,11 @@ def priors(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray) -> dic
     first = pd.Series(frame["device"].to_numpy()).groupby(groups).first().reindex(several.index)
     both = pd.concat([own.assign(device=frame["device"].to_numpy()), several.assign(device=first.to_numpy())])
     both = both[both["count"] >= 2]
-    return {
-        device: noise.Prior.of(
-            *(part[name].to_numpy(float) for name in ("median", "var")), part["count"].to_numpy() - 1
-        )
-        for device, part in both.groupby("device")
-    }
-
-
-def half_widths(variances: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """Return the half-width of the interval of each logarithm; NaN above ``WIDEST``, or without a degree of freedom."""
-    found = np.full(len(variances), np.nan)
-    some = np.isfinite(variances) & (freedom > 0)
-    found[some] = np.sqrt(variances[some]) * noise.criticals(1 - LEVEL, freedom[some])
-    return np.where(found <= WIDEST, found, np.nan)
+    prior_of = {}
+    for device, part in both.groupby("device"):
+        median, variance = (part[name].to_numpy(float) for name in ("median", "var"))
+        prior_of[device] = noise.Prior.of(median, variance, part["count"].to_numpy() - 1)
+    return prior_of
 
 
 def summarized(visits: pd.DataFrame, groups: np.ndarray, length: int) -> pd.DataFrame:
@@ -148,21 +135,16 @@ def summarized(visits: pd.DataFrame, groups: np.ndarray, length: int) -> pd.Data
     ``variance`` is between the visits of one job, with its ``freedom``; ``share`` is the part of the variance between
     jobs that the median has (see ``noise.Noise.of_medians``).
     """
-    found = gathered(groups, visits["log"].to_numpy(), length)[["count", "median"]]
+    whole = gathered(groups, visits["log"].to_numpy(), length)[["count", "median"]]
     jobs = pd.DataFrame({"group": groups, "job": visits["job"].to_numpy(), "log": visits["log"].to_numpy()})
     jobs = jobs.groupby(["group", "job"])["log"].agg(["count", "var"]).reset_index("job", drop=True)
-    parts = pd.DataFrame(
-        {
-            "freedom": jobs["count"] - 1.0,
-            "squares": (jobs["count"] - 1) * jobs["var"].fillna(0.0),
-            "share": jobs["count"] ** 2.0,
-        }
-    )
-    sums = parts.groupby(level="group").sum().reindex(range(length), fill_value=0.0)
-    found["freedom"] = sums["freedom"]
-    found["variance"] = sums["squares"] / sums["freedom"].where(sums["freedom"] > 0)
-    found["share"] = sums["share"] / found["count"].clip(lower=1) ** 2
-    return found
+    freedom = jobs["count"] - 1.0
+    parts = {"freedom": freedom, "squares": freedom * jobs["var"].fillna(0.0), "share": jobs["count"] ** 2.0}
+    sums = pd.DataFrame(parts).groupby(level="group").sum().reindex(range(length), fill_value=0.0)
+    whole["freedom"] = sums["freedom"]
+    whole["variance"] = sums["squares"] / sums["freedom"].where(sums["freedom"] > 0)
+    whole["share"] = sums["share"] / whole["count"].clip(lower=1) ** 2
+    return whole
 
 
 def noises(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray, times: np.ndarray) -> dict[str, noise.Noise]:
@@ -231,7 +213,9 @@ def uncertain(
         one[here], weight = noisy.visits.moderated(times[here], variance, own)
         one[here] = np.where(weight > 0, one[here], np.nan)
         between[here] = noisy.between(times[here])
-    width = half_widths(total, np.nan_to_num(freedom))
+    some, width = np.isfinite(total) & (freedom > 0), np.full(len(frame), np.nan)
+    width[some] = np.sqrt(total[some]) * noise.criticals(1 - LEVEL, freedom[some])
+    width[~(width <= WIDEST)] = np.nan
     return found.assign(width=width, spread=np.sqrt(one), spread_of_jobs=np.sqrt(between))
 
 

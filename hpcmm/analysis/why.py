@@ -10,20 +10,19 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
 from hpcmm.analysis import limits, occupancy
 from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row_dicts, runs
-from hpcmm.analysis.views import climbs, ladder, largest, values
+from hpcmm.analysis.views import Row, climbs, ladder, largest, values
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import RESOURCES, STALLS
+from hpcmm.model.records import beside
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
-from hpcmm.system.reader import schema_of
 
 NEGLIGIBLE = 0.01  # a smaller change of the time needs no reason
 CLEAR = 1.0  # without an interval, a change of the time by less than a factor of 2 is not distinguished from noise
@@ -39,7 +38,6 @@ LINE = 64  # bytes of a line of a CPU's cache
 PROFILED_RANKS = 1  # of every row of profiles
 COUNTED = ("operation", "rung", "dtype", "gpu")  # what counters belong to
 
-Row = Mapping[str, Any]
 Verdict = Literal["faster", "slower", "same", "unclear"]
 
 
@@ -75,7 +73,7 @@ UNITS = {"shared memory": "shared_pipe", "the FMA pipe": "fma", "DRAM": "dram"}
 
 
 def _quantities() -> Iterator[Quantity]:
-    for name, fields in schema_of(Path(__file__).with_suffix(".yaml")).items():
+    for name, fields in beside(__file__).items():
         for stall, what in STALLS.items() if fields.get("wait") else ():
             of = {"text": fields["text"].replace("{stall}", what), "total": f"{fields['total']}_{stall}"}
             yield Quantity(f"{name}_{stall}", **fields | of)
@@ -138,15 +136,17 @@ class Known:
         resources = {values(row, (*COUNTED, "ranks", *dimensions())): row for row in row_dicts(rows[names])}
         profiled = profiles(columns).sort_values(list(dimensions()), kind="stable")  # the largest size counts
         counters = {values(row, COUNTED): row for row in row_dicts(profiled) if row["result"] == "PASS"}
-        provenances = [run["provenance"] for run in runs(columns)]
-        gpus = dict(enumerate(map(gpus_of, provenances)))
-        return cls(resources, counters, gpus, {i: mapping(each.get("cpu")) for i, each in enumerate(provenances)})
+        provenances = runs(columns)
+        cpus = {i: mapping(each.get("cpu")) for i, each in enumerate(provenances)}
+        return cls(resources, counters, dict(enumerate(map(gpus_of, provenances))), cpus)
 
     def facts(self, row: Row) -> dict[str, Any]:
         """Return the quantities of a point, and the use of each unit; NaN if unknown."""
         found: dict[str, Any] = dict.fromkeys([each.name for each in QUANTITIES] + [*UNITS.values(), "sm"], math.nan)
-        found |= self._of_source(row) | self._of_events(row)
-        return found | self._of_resources(row) | self._of_counters(row) | self._of_limits(row)
+        found |= self._of_source(row) | self._of_events(row) | self._of_resources(row) | self._of_counters(row)
+        gpus = self.gpus.get(row["run"], ()) if row["gpu"] else ()
+        peak = limits.fma_peak(gpus, row["dtype"], row["clock"], row["ranks"])
+        return found | {"of_fma": row["flops_per_second"] / peak if peak > 0 else math.nan}
 
     def _of_source(self, row: Row) -> dict[str, float]:
         """Return what the record of a C kernel states: bytes of cache lines, lanes of SIMD, threads."""
@@ -200,8 +200,7 @@ class Known:
         found |= {"counted": of + counted["dtype"], "launches": float(counted["launches"])}
         accesses = counted["shared_loads"] + counted["shared_stores"]
         found["shared_accesses"] = WARP * accesses / work
-        found["warps"] = counted["achieved_occupancy"]
-        found["sm"] = counted["sm_throughput"]
+        found |= {"warps": counted["achieved_occupancy"], "sm": counted["sm_throughput"]}
         plain = counted["dtype"] == "float32" and not row["arithmetic"]
         found["fma"] = counted["fma_pipe"] if plain else math.nan
         moved = counted["dram_read_bytes_per_second"] + counted["dram_write_bytes_per_second"]
@@ -241,11 +240,6 @@ class Known:
         """Return the multiprocessors of the GPU of rank 0, whose kernel the resources and counters describe."""
         gpus = self.gpus.get(row["run"], ())
         return (gpus[0].get("multiprocessors") if gpus else 0) or math.nan
-
-    def _of_limits(self, row: Row) -> dict[str, Any]:
-        gpus = self.gpus.get(row["run"], ()) if row["gpu"] else ()
-        peak = limits.fma_peak(gpus, row["dtype"], row["clock"], row["ranks"])
-        return {"of_fma": row["flops_per_second"] / peak if peak > 0 else math.nan}
 
 
 def _counted_seconds(row: Row, counted: Row, work: int) -> float:
@@ -294,26 +288,19 @@ def _step(below: Row, rung: Row, known: Known) -> Step:
     beyond = abs(math.log(ratio)) - math.log(BEYOND)
     if [each.name for each in reasons] == ["threads_used"] and beyond > reasons[0].size:
         reasons = []
-    units = _other_units(before, after, rung, below, verdict)
-    if verdict in ("faster", "slower") and not (units or reasons):
-        units += _busier(before, after, verdict)
+    units = _units(before, after, rung, below, verdict)
+    change = (after["sm"] - before["sm"]) * (1 if verdict == "faster" else -1)
+    if verdict in ("faster", "slower") and not (units or reasons) and change >= SHARE:
+        text = "the busiest unit of the SM is busy {} of the time instead of {}"
+        units.append(Evidence(text, ((after["sm"], "percent"), (before["sm"], "percent"))))
     source = "counters" if "counted" in before and "counted" in after else "resources" if "threads" in after else ""
     if source != "counters" and math.isfinite(before["line_bytes"]) and math.isfinite(after["line_bytes"]):
         source = "traffic"
+    counted = after.get("counted", rung["dtype"])
+    shown, against = (*units, *_shown(reasons, MOST - len(units))), tuple(_shown(despite, 1))
     return Step(
-        below,
-        rung,
-        ratio,
-        low,
-        high,
-        verdict,
-        (*units, *_shown(reasons, MOST - len(units))),
-        tuple(_shown(despite, 1)),
-        source or "nothing",
-        after.get("counted", "") if after.get("counted", rung["dtype"]) != rung["dtype"] else "",
-        limit(rung, after),
-        before,
-        after,
+        *(below, rung, ratio, low, high, verdict, shown, against, source or "nothing"),
+        *(counted if counted != rung["dtype"] else "", limit(rung, after), before, after),
     )
 
 
@@ -382,7 +369,7 @@ def _logarithm(before: float, after: float) -> float:
     return math.log(after / before)
 
 
-def _other_units(before: Row, after: Row, rung: Row, below: Row, verdict: Verdict) -> list[Evidence]:
+def _units(before: Row, after: Row, rung: Row, below: Row, verdict: Verdict) -> list[Evidence]:
     """Report another arithmetic, and for a clear verdict a rung that alone is faster than the FMA units can be."""
     found = []
     own, other = (row["arithmetic"] or f"{row['dtype']} arithmetic" for row in (rung, below))
@@ -392,14 +379,6 @@ def _other_units(before: Row, after: Row, rung: Row, below: Row, verdict: Verdic
         text = "its rate is {} of what the FMA units can do at this clock, so tensor cores compute it"
         found.append(Evidence(text, ((after["of_fma"], "percent"),)))
     return found
-
-
-def _busier(before: Row, after: Row, verdict: Verdict) -> Iterator[Evidence]:
-    """Report a change of the use of the busiest unit, for a step that no other quantity explains."""
-    change = after["sm"] - before["sm"] if verdict == "faster" else before["sm"] - after["sm"]
-    if change >= SHARE:
-        text = "the busiest unit of the SM is busy {} of the time instead of {}"
-        yield Evidence(text, ((after["sm"], "percent"), (before["sm"], "percent")))
 
 
 def limit(row: Row, facts: Row) -> Evidence:

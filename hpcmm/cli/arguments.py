@@ -1,7 +1,5 @@
 """Shared parts of the commands' parsers."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import re

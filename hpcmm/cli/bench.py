@@ -1,7 +1,5 @@
 """``hpcmm bench``: verify and time kernels from files, beside the library."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import dataclasses

@@ -252,7 +252,7 @@ def remember(path: Path, found: Check, columns: Columns) -> list[dict[str, Any]]
         valid = False
     if not valid:
         raise HpcmmError(f"{path}: not a history of checks; name another file, which --history writes")
-    entry = found.entry(max(run["provenance"].get("utc", "") for run in analysis.runs(columns)))
+    entry = found.entry(max(run.get("utc", "") for run in analysis.runs(columns)))
     if entry not in entries:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")

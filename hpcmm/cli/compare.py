@@ -1,7 +1,5 @@
 """``python -m hpcmm compare``: two timings files point by point."""
 
-from __future__ import annotations
-
 import argparse
 
 REGRESSION, UNJUDGED = 3, 4  # exit statuses

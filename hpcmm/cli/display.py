@@ -1,7 +1,5 @@
 """The progress of ``hpcmm run``: one live line and one per finished sweep on a terminal, else one line a minute."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """``python -m hpcmm doctor``: test everything that measuring needs on this machine, and advise on failures."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """``python -m hpcmm export``: the points of a timings file for other programs."""
 
-from __future__ import annotations
-
 import argparse
 
 from hpcmm import store

@@ -1,7 +1,5 @@
 """``hpcmm grade``: grade submitted kernels."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import secrets

@@ -1,12 +1,11 @@
 """``python -m hpcmm history``: the trend of each point over many runs."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path
 
 from hpcmm import store
+from hpcmm.model import HpcmmError
 from hpcmm.model.measurement import timings_file
 
 
@@ -18,7 +17,7 @@ def run(arguments: argparse.Namespace) -> int:
     paths = list(dict.fromkeys(file for path in arguments.timings for file in files_of(path)))
     if len(paths) < 2:
         given = ", ".join(map(str, arguments.timings))
-        raise history.HistoryError(f"{given}: a history needs two or more timings files, or folders of runs")
+        raise HpcmmError(f"{given}: a history needs two or more timings files, or folders of runs")
     found = history.history({str(path): store.read(path) for path in paths}, arguments.of)
     if arguments.html:
         shown.build(found, arguments.html)

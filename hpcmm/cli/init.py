@@ -1,7 +1,5 @@
 """``hpcmm init``: write a working folder with the files that a user edits."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import shutil

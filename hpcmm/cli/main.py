@@ -1,7 +1,5 @@
 """``python -m hpcmm COMMAND``: assemble the commands, run one and report its errors."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import importlib

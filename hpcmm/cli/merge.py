@@ -1,7 +1,5 @@
 """``python -m hpcmm merge``: several timings files in one."""
 
-from __future__ import annotations
-
 import argparse
 
 from hpcmm import store

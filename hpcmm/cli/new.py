@@ -1,7 +1,5 @@
 """``hpcmm new``: write a kernel to change, or a course of exercises."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

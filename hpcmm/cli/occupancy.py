@@ -1,7 +1,5 @@
 """``python -m hpcmm occupancy``: the blocks of a kernel that one multiprocessor has room for, worked by hand."""
 
-from __future__ import annotations
-
 import argparse
 
 from hpcmm.model import HpcmmError

@@ -1,7 +1,5 @@
 """``python -m hpcmm plan``: the points and jobs of a run."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import operator

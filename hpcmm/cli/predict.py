@@ -1,7 +1,5 @@
 """``python -m hpcmm predict``: products on more ranks than were measured, by formulas and by simulated schedules."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -1,7 +1,5 @@
 """``python -m hpcmm report``: from a timings file to a page."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import sys

@@ -1,7 +1,5 @@
 """``hpcmm run``: run the workflow of the current folder, with one progress instead of Snakemake's messages."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import itertools

@@ -1,7 +1,5 @@
 """Searches of ``hpcmm bench`` besides timing: causes of mistakes, races, checks on the host, machine code."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import itertools

@@ -1,7 +1,5 @@
 """The selection of a command line of ``hpcmm bench``: kernels, element types and shapes, as an experiment."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import math

@@ -1,7 +1,5 @@
 """``python -m hpcmm status``: the progress of a run."""
 
-from __future__ import annotations
-
 import argparse
 
 from hpcmm.bench import done, status

@@ -1,7 +1,5 @@
 """``python -m hpcmm tune``: time the builds of kernels on a GPU, so that ``best`` picks among them by measurement."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Measure a small config, one process after another, without Snakemake and without files."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -113,17 +113,10 @@ def block_on(
     ):
         if value > limit:
             raise HpcmmError(f"{value} {of} are too many: compute capability {name} allows {limit}")
-    return {
-        "block_x": threads[0],
-        "block_y": threads[1],
-        "shared_bytes": shared,
-        "reserved_shared_bytes": like.reserved,
-        "registers": registers,
-        "sm_threads": like.threads,
-        "sm_blocks": like.blocks,
-        "sm_registers": like.registers,
-        "sm_shared_bytes": sm_shared or like.shared * 1024,
-    }
+    block = {"block_x": threads[0], "block_y": threads[1], "registers": registers}
+    block |= {"shared_bytes": shared, "reserved_shared_bytes": like.reserved}
+    multiprocessor = {"sm_threads": like.threads, "sm_blocks": like.blocks, "sm_registers": like.registers}
+    return block | multiprocessor | {"sm_shared_bytes": sm_shared or like.shared * 1024}
 
 
 def _ceil(whole: float, part: int) -> int:

@@ -61,31 +61,21 @@ class Contract:
 
     def __str__(self) -> str:
         """Return what was verified: ``"multiples of 64 x 64 x 16, C = A B"``."""
-        parts = []
-        if self.multiples and self.square and len(set(self.multiples.values())) == 1:
-            parts.append(f"multiples of {next(iter(self.multiples.values()))}")
-        elif self.multiples:
-            parts.append(f"multiples of {' x '.join(f'{multiple}' for multiple in self.multiples.values())}")
-        limits = dict.fromkeys([*self.least, *self.most])
-        same = [name for name in limits if self.least.get(name, 1) == self.most.get(name)]
-        parts += [f"{name} = {self.most[name]}" for name in same]
-        parts += [
-            f"{name} from {self.least.get(name, 1)}" + (f" to {self.most[name]}" if name in self.most else "")
-            for name in limits
-            if name not in same
-        ]
+        parts, multiples = [], list(map(str, self.multiples.values()))
+        if multiples:
+            one = self.square and len(set(multiples)) == 1
+            parts.append(f"multiples of {multiples[0] if one else ' x '.join(multiples)}")
+        limits = {name: (self.least.get(name, 1), self.most.get(name)) for name in [*self.least, *self.most]}
+        parts += [f"{name} = {most}" for name, (least, most) in limits.items() if least == most]
+        apart = {name: ends for name, ends in limits.items() if len(set(ends)) > 1}
+        parts += [f"{name} from {least}" + (f" to {most}" if most else "") for name, (least, most) in apart.items()]
         parts += ["square"] if self.square else []
-        fixed = self.scalars
-        if fixed:
+        if fixed := self.scalars:
             product = "A B" if fixed.get("alpha") == 1 else "alpha A B"
             parts.append({0: f"C = {product}", 1: f"C += {product}"}.get(fixed.get("beta"), f"C = {product} + beta C"))
         parts += ["beta not 0"] if self.reads else []
         parts += ["packed rows"] if self.packed else []
         if self.overwrites:
-            copied = "which is copied before each run, untimed"
-            parts.append(
-                f"in place: the result replaces {self.overwrites}, {copied}"
-                if self.in_place
-                else f"overwrites {self.overwrites}, {copied}"
-            )
+            how = "in place: the result replaces" if self.in_place else "overwrites"
+            parts.append(f"{how} {self.overwrites}, which is copied before each run, untimed")
         return ", ".join(parts)

@@ -1,8 +1,7 @@
 """Kinds of devices: properties that are known before a device is opened."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from hpcmm.model.records import beside
 
@@ -24,11 +23,10 @@ class Device:
     baseline_flops_per_second: float
 
 
-def _device(name: str, backend: Sequence[str], libraries: Sequence[str], **fields: Any) -> Device:
-    return Device(name, backend=tuple(backend), libraries=tuple(libraries), **fields)
-
-
-DEVICES = {name: _device(name, **fields) for name, fields in beside(__file__).items()}
+DEVICES = {
+    name: Device(name, **{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+    for name, fields in beside(__file__).items()
+}
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,8 @@ class Point:
     @property
     def key(self) -> str:
         """Canonical text that identifies the point in journals."""
-        return json.dumps(
-            [
-                *(self.operation, self.variant, self.algorithm, self.shape, self.dtype, self.ranks),
-                *(dict(self.scalars), self.tile, self.pinned),
-            ],
-            sort_keys=True,
-        )
+        named = self.operation, self.variant, self.algorithm, self.shape, self.dtype, self.ranks
+        return json.dumps([*named, dict(self.scalars), self.tile, self.pinned], sort_keys=True)
 
     @property
     def name(self) -> str:

@@ -14,14 +14,11 @@ ERRORS = {
     for kind, text in DATA.items()
     for of, what in (("error", "largest"), ("rms", "root mean square"))
 }
-DIFFERENCES = {
-    f"{of}_{question}": ("1", f"{what} from {text} ({none}NaN: not compared)")
-    for question, text in BITS.items()
-    for of, what, none in (
-        ("ulps", "largest difference in units in the last place", ""),
-        ("first", "index of the first element that differs", "-1: none; "),
-    )
-}
+DIFFERENCES = {}
+for _question, _text in BITS.items():
+    _largest, _first = "largest difference in units in the last place", "index of the first element that differs"
+    DIFFERENCES[f"ulps_{_question}"] = ("1", f"{_largest} from {_text} (NaN: not compared)")
+    DIFFERENCES[f"first_{_question}"] = ("1", f"{_first} from {_text} (-1: none; NaN: not compared)")
 ONCE = ENERGY | ERRORS | DIFFERENCES | CPU_EVENTS  # what the first visit of a point measures beside its times
 COUNTERS = {}  # of Nsight Compute: unit, long name, and name of the metric
 for _name, _row in _TABLES["counters"].items():

@@ -69,18 +69,10 @@ def build(
             vega_script = script.result() if folder.stills else ""
         except drawing.DrawingError as error:
             vega_script, undrawn = "", [*undrawn, str(error)]
-    html = page.render(
-        [(each, views[each.id]) for each in (OVERVIEW, *chapters.CHAPTERS.values(), OWN) if views[each.id]],
-        summary,
-        analysis.runs(columns),
-        analysis.points(frame),
-        timings=printable(timings.name),
-        source=store.page_source(timings),
-        vega=vega_script,
-        undrawn=undrawn[0] if undrawn else "",
-        notes=notes,
-        **shown,
-    )
+    parts = [(each, views[each.id]) for each in (OVERVIEW, *chapters.CHAPTERS.values(), OWN) if views[each.id]]
+    shown |= {"timings": printable(timings.name), "source": store.page_source(timings), "notes": notes}
+    shown |= {"vega": vega_script, "undrawn": undrawn[0] if undrawn else ""}
+    html = page.render(parts, summary, columns, analysis.points(frame), **shown)
     if undrawn:
         warn(f"{len(undrawn)} figures are not drawn; the first: {undrawn[0]}")
     if overview:
@@ -188,15 +180,10 @@ class Sweep:
         words = re.sub(r"(\d) bit\b", r"\1-bit", self.title.replace("_", " "))
         words = re.sub(r"\b(cpu|gpu|amx)\b", lambda found: found[0].upper(), words)
         name = self.title if "_" in self.title else ""  # as commands take it
-        return View(
-            page.slug(f"sweep-{self.name} {suffix}"),
-            f"{words[:1].upper()}{words[1:]} {'' if alone else suffix}".rstrip(),
-            panels,
-            ", ".join(filter(None, (name, operation if operation != self.title else ""))),
-            machine=self.rows[0]["machine"],
-            devices=list(dict.fromkeys(row["device"] for row in self.rows)),
-            sweep=self.name,
-        )
+        anchor, title = page.slug(f"sweep-{self.name} {suffix}"), f"{words[:1].upper()}{words[1:]}"
+        note = ", ".join(filter(None, (name, operation if operation != self.title else "")))
+        where = {"machine": self.rows[0]["machine"], "devices": list(dict.fromkeys(row["device"] for row in self.rows))}
+        return View(anchor, f"{title} {'' if alone else suffix}".rstrip(), panels, note, sweep=self.name, **where)
 
 
 @dataclass(frozen=True)
@@ -288,9 +275,8 @@ def _sweep(
     of_one_size = len(analysis.by_size(sweep.rows)) == 1
     if sweep.chapter == ladder.CHAPTER.id or (sweep.chapter == reductions.CHAPTER.id and of_one_size):
         explained = {series.dtype: analysis_why.steps(series.rows, whole.known) for series in sweep.series}
-        known = {dtype: steps for dtype, steps in explained.items() if steps}
-        if known:
-            some = {dtype: Panel(steps=why.rows(steps), notes=why.notes(steps)) for dtype, steps in known.items()}
+        some = {dtype: Panel(steps=why.rows(of), notes=why.notes(of)) for dtype, of in explained.items() if of}
+        if some:
             yield "why", sweep.view(some, "steps", alone=True)
     if watts:
         panels = {dtype: Panel(tables=tables, open=True) for dtype, tables in watts.items()}
@@ -358,10 +344,9 @@ def _resources(whole: Experiment, reasons: Mapping[str, str], folder: Folder) ->
 
 def _levels(rows: pd.DataFrame, folder: Folder) -> list[View]:
     several = rows.groupby("device")["owner"].nunique()
-    shown = [
-        memory.level_table(own, formats.device(device) + (f", {owner}" if several[device] > 1 else ""))
-        for (owner, device), own in rows.groupby(["owner", "device"], sort=False)
-    ]
+    shown = []
+    for (owner, device), own in rows.groupby(["owner", "device"], sort=False):
+        shown.append(memory.level_table(own, formats.device(device) + (f", {owner}" if several[device] > 1 else "")))
     folder.tabulate("memory.levels", shown, csv_files.of_kind("levels", analysis.row_dicts(rows)))
     panels = {"": Panel(tables=shown, open=True)}
     return [View("levels", "Levels of memory", panels, text=ABOUT["levels"])] if shown else []

@@ -60,22 +60,22 @@ def history_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def overview(findings: list[Finding]) -> Figure:
     """Draw the slowdown of each device in each measurement; a slow one has a border and its number."""
     columns = {
-        "measurement": [each.measurement for each in findings],
-        "device": [each.subject.name for each in findings],
-        "slower": rounded([100 * each.slowdown for each in findings]),
-        "verdict": ["slow" if each.slow else "not slow" for each in findings],
-        "text": [f"{100 * each.slowdown:+.0f}" if each.slow else "" for each in findings],
+        "measurement": [finding.measurement for finding in findings],
+        "device": [finding.subject.name for finding in findings],
+        "slower": rounded([100 * finding.slowdown for finding in findings]),
+        "verdict": ["slow" if finding.slow else "not slow" for finding in findings],
+        "text": [f"{100 * finding.slowdown:+.0f}" if finding.slow else "" for finding in findings],
     }
     names, devices = (list(dict.fromkeys(columns[key])) for key in ("measurement", "device"))
     # the longer list stands in lines, whose names do not overlap
-    across, down = sorted((("measurement", names), ("device", devices)), key=lambda each: len(each[1]))
+    across, down = sorted((("measurement", names), ("device", devices)), key=lambda axis: len(axis[1]))
     axis = {"labelLimit": 340, "domain": False, "ticks": False}
     place = {
         "x": category(across[0], sort=across[1], title=None, axis=axis | {"orient": "top", "labelAngle": -40}),
         "y": category(down[0], sort=down[1], title=None, axis=axis),
     }
     # a difference of a tenth of a percent must not look like one of a half
-    most = max(LEAST, *(abs(each) for each in columns["slower"] if each is not None))
+    most = max(LEAST, *(abs(finding) for finding in columns["slower"] if finding is not None))
     scale = {"domain": [-most, 0, most], "range": DIVERGING}
     heat = quantity("slower", title="slower than the median of the peers, %", scale=scale, legend={"titleLimit": 300})
     shown = {"device": "Device", "measurement": "Measurement", "slower": "Slower, %", "verdict": "Verdict"}
@@ -95,12 +95,12 @@ def chart_of(finding: Finding) -> str:
 
 def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
     """Draw the speed of each measured link over that of the median link."""
-    median = sorted(each.seconds for each in findings)[len(findings) // 2]
+    median = sorted(finding.seconds for finding in findings)[len(findings) // 2]
     columns = {
-        "receiver": [each.subject.name for each in findings],
-        "source": [each.source.name if each.source else "" for each in findings],
-        "speed": rounded([median / each.seconds for each in findings]),
-        "verdict": ["slow" if each.slow else "" for each in findings],
+        "receiver": [finding.subject.name for finding in findings],
+        "source": [finding.source.name if finding.source else "" for finding in findings],
+        "speed": rounded([median / finding.seconds for finding in findings]),
+        "verdict": ["slow" if finding.slow else "" for finding in findings],
     }
     shown = {"source": "From", "receiver": "To", "speed": "Speed over the median link", "verdict": "Verdict"}
     order = {"type": "nominal", "sort": list(dict.fromkeys(columns["receiver"]))}  # of the ranks, in both directions
@@ -120,19 +120,19 @@ def build(
     check: Check, columns: analysis.Columns, timings: str, target: Path, history: Sequence[Mapping[str, Any]] = ()
 ) -> None:
     """Write the page of a check of ``columns``, from the file ``timings``, with rows of ``check.history``."""
-    slow = {each.subject.rank for each in check.slow if not each.source}
+    slow = {finding.subject.rank for finding in check.slow if not finding.source}
     counts = [
         sheet.Count("devices", len(check.subjects)),
         sheet.Count("slow devices", len(slow), "wrong"),
         sheet.Count("slow links", len({(e.subject.rank, e.source.rank) for e in check.slow if e.source}), "wrong"),
         sheet.Count("faults", len(check.broken), "wrong"),
     ]
-    with_peers = [each for each in check.findings if each.against == "peers"]
-    alone = [each for each in with_peers if not each.source and math.isfinite(each.slowdown)]
+    with_peers = [finding for finding in check.findings if finding.against == "peers"]
+    alone = [finding for finding in with_peers if not finding.source and math.isfinite(finding.slowdown)]
     charts: dict[str, list[Finding]] = {}
-    for each in with_peers:
-        if each.source:
-            charts.setdefault(chart_of(each), []).append(each)
+    for finding in with_peers:
+        if finding.source:
+            charts.setdefault(chart_of(finding), []).append(finding)
     links = [heat_map(own, f"link-{i}", name) for i, (name, own) in enumerate(charts.items(), 1)]
     names = tuple(subject.name for subject in check.subjects)
     sections = []

@@ -3,20 +3,19 @@
 import csv as csv_module
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from hpcmm.analysis import occupancy
 from hpcmm.model import quantities
+from hpcmm.model.records import beside
 from hpcmm.operations import dimensions
 from hpcmm.store import DIMENSIONS
-from hpcmm.system.reader import trusted
 from hpcmm.system.text import csv_cell
 
 GROUPS = vars(quantities) | {"BLOCK_LIMITS": occupancy.LIMITS.values()}
 COLUMNS = {  # by the kind of a table
     kind: [name for each in names for name in (GROUPS[each] if each.isupper() else [each])]
-    for kind, names in trusted(files(__package__).joinpath("csv_columns.yaml").read_text("utf-8")).items()
+    for kind, names in beside(__file__, "csv_columns.yaml").items()
 }
 
 

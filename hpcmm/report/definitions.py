@@ -5,18 +5,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 from jinja2 import StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from hpcmm.analysis import compare, detection, evidence, noise, peers, tidy, visits
 from hpcmm.model.quantities import DATA, PHASES
+from hpcmm.model.records import beside
 from hpcmm.operations import OPERATIONS, accuracy, truth
 from hpcmm.report import formats, headlines
 from hpcmm.report.hardware import COUNTER_COLUMNS
 from hpcmm.report.markup import Cell, Table, words
-from hpcmm.system.reader import trusted
 
 # What the texts name; a constant of a module stands there as ``evidence.MARGIN``
 NAMES = {each.__name__.rpartition(".")[2]: each for each in (compare, detection, evidence, noise, peers, tidy, visits)}
@@ -38,7 +37,9 @@ class Definition:
     @property
     def html(self) -> Markup:
         """The text as HTML paragraphs."""
-        return Markup("\n").join(Markup("<p>{}</p>").format(_inline(each)) for each in escape(self.text).split("\n\n"))
+        text = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(self.text)))
+        paragraphs = re.sub(r"\*([^*]+)\*", r"<em>\1</em>", text).split("\n\n")
+        return Markup("\n".join(f"<p>{each}</p>" for each in paragraphs))
 
     @property
     def shown(self) -> Table:
@@ -65,10 +66,8 @@ class Section:
 @cache
 def sections() -> tuple[Section, ...]:
     """Return all definitions in the order of the page."""
-    text = files(__package__).joinpath("definitions.yaml").read_text("utf-8")
-    return tuple(
-        Section(each["title"], tuple(_definition(**fields) for fields in each["definitions"])) for each in trusted(text)
-    )
+    read = ((each["title"], each["definitions"]) for each in beside(__file__))
+    return tuple(Section(title, tuple(_definition(**fields) for fields in own)) for title, own in read)
 
 
 @cache
@@ -97,8 +96,3 @@ def markdown() -> str:
 
 def _definition(text: str, **fields: str) -> Definition:
     return Definition(text=Template(text, undefined=StrictUndefined).render(NAMES).strip(), **fields)
-
-
-def _inline(escaped: Markup) -> Markup:
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escaped))
-    return Markup(re.sub(r"\*([^*]+)\*", r"<em>\1</em>", text))

@@ -4,21 +4,19 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from importlib.resources import files
 from typing import Any
 
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Columns
+from hpcmm.model.records import beside
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import csv_files, formats
 from hpcmm.store import DIMENSIONS
-from hpcmm.system.reader import trusted
 
 VERSION = 1  # of the columns: a column that is removed or changes its meaning raises it
 
-_TABLES = trusted(files(__package__).joinpath("export.yaml").read_text("utf-8"))
+_TABLES = beside(__file__)
 COLUMNS: dict[str, str] = _TABLES["columns"]  # of CSV, and keys of JSON, each with its meaning
 GAUGES: dict[str, list[str]] = _TABLES["gauges"]  # of Prometheus: the column of the point and the help text
 UNMEASURED = "hpcmm_unmeasured_points"  # a gauge of the whole file: points of jobs that failed have no row
@@ -26,23 +24,23 @@ LABELS = ("sweep", "operation", "variant", "algorithm", "setting", "dtype", "siz
 LABELS += ("device", "machine")
 
 
-def export(columns: Columns, form: str) -> str:
+def export(columns: analysis.Columns, form: str) -> str:
     """Return the newest measurement of each point of a timings file in one of ``FORMS``."""
     frame = analysis.measurements(columns)
     return FORMS[form](_points(columns, frame), analysis.summary(columns, frame).unmeasured)
 
 
-def points(columns: Columns) -> pd.DataFrame:
+def points(columns: analysis.Columns) -> pd.DataFrame:
     """Return ``COLUMNS`` of the newest measurement of each point of a timings file."""
     return _points(columns, analysis.measurements(columns))[list(COLUMNS)]
 
 
-def _points(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+def _points(columns: analysis.Columns, frame: pd.DataFrame) -> pd.DataFrame:
     rows = analysis.points(frame)
     by_flops = rows["operation"].map({name: each.metric == "flops" for name, each in OPERATIONS.items()}).astype(bool)
     for end in ("", "_low", "_high"):
         rows["rate" + end] = rows["flops_per_second" + end].where(by_flops, rows["bytes_per_second" + end])
-    provenances = [run["provenance"] for run in analysis.runs(columns)]
+    provenances = analysis.runs(columns)
     for name in ("host", "utc", "revision"):
         rows[name] = [str(provenances[run].get(name) or "") for run in rows["run"]]
     return rows

@@ -1,9 +1,8 @@
 """Findings of a sweep: short sentences, each computed from its points."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -12,9 +11,7 @@ from hpcmm.analysis import visits
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import formats
-from hpcmm.report.ratio import LIBRARIES, Ratio
-
-Row = Mapping[str, Any]
+from hpcmm.report.ratio import LIBRARIES, Ratio, Row
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hpcmm import analysis
-from hpcmm.analysis import Series
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.system.text import RAISED, number
@@ -149,7 +148,7 @@ def machines(names: Iterable[str]) -> dict[str, str]:
     return {name: f"machine with {', '.join(each)}" if each else name for name, each in own.items()}
 
 
-def conditions(series: Series) -> str:
+def conditions(series: analysis.Series) -> str:
     """Format what all points of a series share: ``"float32, 2 ranks, alpha 1.5, beta 0.5"``."""
     return ", ".join(filter(None, (series.dtype, ranks(series.ranks), series.setting)))
 

@@ -15,9 +15,9 @@ from hpcmm.system.text import printable
 def grades_table(result: Mapping[str, Any]) -> Table:
     """Make the table of the points of many submissions; ``result`` is from ``grading.submissions``."""
     rows = []
-    for each in result["submissions"]:
-        cells = [Cell(f"{grade['points']:g}") for grade in each["exercises"]]
-        rows.append([words(printable(each["name"])), Cell(f"{each['points']:g}"), *cells])
+    for submission in result["submissions"]:
+        cells = [Cell(f"{grade['points']:g}") for grade in submission["exercises"]]
+        rows.append([words(printable(submission["name"])), Cell(f"{submission['points']:g}"), *cells])
     return Table("Points", ["Submission", f"of {result['of']:g}", *result["exercises"]], rows)
 
 
@@ -55,12 +55,12 @@ def build(result: Mapping[str, Any], target: Path) -> None:
     if result["unisolated"]:
         notes.append(f"Graded {result['unisolated']}.")
     sections = [] if one else [sheet.Section("Points", tables=[grades_table(result)])]
-    for each in submissions:
-        lines = {grade["exercise"]: grade["why"].splitlines() for grade in each["exercises"]}
+    for submission in submissions:
+        lines = {grade["exercise"]: grade["why"].splitlines() for grade in submission["exercises"]}
         errors = {name: "\n".join(map(printable, why)) for name, why in lines.items() if len(why) > 1}
-        states = [("pass" if each["points"] == result["of"] else "", f"{each['points']:g}")]
-        table = exercises_table(each)
-        sections.append(sheet.Section(printable(each["name"]), tables=[table], errors=errors, states=states))
+        states = [("pass" if submission["points"] == result["of"] else "", f"{submission['points']:g}")]
+        table = exercises_table(submission)
+        sections.append(sheet.Section(printable(submission["name"]), tables=[table], errors=errors, states=states))
     about = f"Graded on {result['utc'][:16].replace('T', ' ')} UTC"
     html = sheet.render(result["title"], about, counts, notes, sections)
     store.write_text(target, html)
@@ -68,5 +68,5 @@ def build(result: Mapping[str, Any], target: Path) -> None:
 
 def build_sheets(result: Mapping[str, Any], folder: Path) -> None:
     """Write a page with the grades of each submission alone, named like its folder."""
-    for each in result["submissions"]:
-        build({**result, "submissions": [each]}, folder / f"{each['name']}.html")
+    for submission in result["submissions"]:
+        build({**result, "submissions": [submission]}, folder / f"{submission['name']}.html")

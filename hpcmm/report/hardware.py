@@ -2,36 +2,34 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from hpcmm.model.quantities import STALLS
+from hpcmm.model.records import beside
 from hpcmm.operations import OPERATIONS
 from hpcmm.report.formats import amount, number, percent, ranks, rate_text, size, whole
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.tables import Row, columns_of, failed, table, text
-from hpcmm.system.reader import schema_of
 
 
 def resource_table(rows: Sequence[Row]) -> Table:
     """Make the table of the resources of each kernel of one operation; ``rows`` are from ``occupancy.resources``."""
 
     def resident_blocks(row: Row) -> Cell:
-        computed = row["computed_blocks"]
-        return Cell(
-            whole(row["resident_blocks"]), f"computed: {computed}" if computed != row["resident_blocks"] else ""
-        )
+        resident, computed = row["resident_blocks"], row["computed_blocks"]
+        return Cell(whole(resident), f"computed: {computed}" if computed != resident else "")
+
+    def shared_memory(row: Row) -> Cell:
+        dynamic = row["dynamic_shared_bytes"]
+        return Cell(amount(row["shared_bytes"] + dynamic), "dynamic" if dynamic else "")
+
+    def grid(row: Row) -> Cell:
+        at = size(row) + (f", {ranks(row['ranks'])}" if row["ranks"] > 1 else "")
+        return Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", at)
 
     columns = columns_of(
         "resources",
-        shared_memory=lambda row: Cell(
-            amount(row["shared_bytes"] + row["dynamic_shared_bytes"]), "dynamic" if row["dynamic_shared_bytes"] else ""
-        ),
+        **{"shared_memory": shared_memory, "grid": grid, "resident_blocks": resident_blocks},
         block=lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}", row["pick"]),
-        grid=lambda row: Cell(
-            f"{whole(row['grid_x'])} × {whole(row['grid_y'])}",
-            size(row) + (f", {ranks(row['ranks'])}" if row["ranks"] > 1 else ""),
-        ),
-        resident_blocks=resident_blocks,
         threads=lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
         operations_per_load=lambda row: Cell(number(row["phase_flops"] / row["phase_loads"])),
         bound=lambda row: Cell(rate_text(row, "bound_") if row["bound_flops_per_second"] > 0 else ""),
@@ -73,7 +71,7 @@ COUNTER_COLUMNS = columns_of(
     stalls=_stalls,
     bank_conflicts=lambda row: Cell(whole(row["shared_load_conflicts"] + row["shared_store_conflicts"])),
 )
-PROPERTIES = schema_of(Path(__file__).with_suffix(".yaml"))
+PROPERTIES = beside(__file__)
 # Properties of a GPU: key in the provenance, name for readers, format.
 DEVICE_ROWS = tuple((key, name, FORMS[form]) for key, (name, form) in PROPERTIES.items())
 

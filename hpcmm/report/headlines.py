@@ -8,7 +8,6 @@ problem. All headlines about a machine are withheld if it is too noisy, and any 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
@@ -17,13 +16,11 @@ from hpcmm.analysis import visits
 from hpcmm.model import TEXTBOOK
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import findings, formats
-from hpcmm.report.ratio import LIBRARIES, UNKNOWN, Ratio
+from hpcmm.report.ratio import LIBRARIES, UNKNOWN, Ratio, Row
 from hpcmm.report.vega import extent
 
 WITHHELD = "withheld"  # the value of a headline that the measurements do not support
 COURSE_SIZES = {"matmul": 4096, "sum": 2**22}  # the largest of the tables in the courses' documents
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -152,15 +149,15 @@ def _told(shown: Sequence[Row], machine: str) -> list[str]:
     parts = [f"{findings.name_of(first)} {where} in {first['dtype']}"]
     parts += [f"{findings.name_of(row)} {formats.rate_text(row)} at {formats.size(row)}" for row in others]
     sentences = ["; ".join(filter(None, [*parts, machine])) + "."]
-    for column, library in ((column, first[name]) for column, name in LIBRARIES.items()):
-        compared = [row for row in shown if math.isfinite(row["ratio"])]
-        ratios = [
-            (Ratio.to_library(row, column).over(level="95 % CI ") if math.isfinite(row[column]) else "not measured")
-            + f" at {formats.size(row)}" * bool(others)
-            for row in compared
-        ]
-        if library and ratios:
-            sentences.append(f"Speed over {library}: {'; '.join(ratios)}.")
+    compared = [row for row in shown if math.isfinite(row["ratio"])]
+    for column, name in LIBRARIES.items():
+        ratios = []
+        for row in compared:
+            ratio, known = Ratio.to_library(row, column), math.isfinite(row[column])
+            at = f" at {formats.size(row)}" if others else ""
+            ratios.append((ratio.over(level="95 % CI ") if known else "not measured") + at)
+        if first[name] and ratios:
+            sentences.append(f"Speed over {first[name]}: {'; '.join(ratios)}.")
     return sentences
 
 

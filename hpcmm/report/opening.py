@@ -34,12 +34,7 @@ class Opening:
     headlines: Sequence[Headline | None]
 
 
-def panels(
-    frame: pd.DataFrame,
-    series: Sequence[Series],
-    scaling: pd.DataFrame,
-    known: Known,
-) -> list[Opening]:
+def panels(frame: pd.DataFrame, series: Sequence[Series], scaling: pd.DataFrame, known: Known) -> list[Opening]:
     """Return the panels that the measurements allow."""
     machines, noise = formats.machines(frame["machine"]), noises(frame)
 

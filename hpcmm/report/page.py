@@ -1,7 +1,5 @@
 """The page of the report: one offline HTML file."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math
@@ -67,18 +65,18 @@ class View:
 def render(
     chapters: Sequence[tuple[Chapter, Sequence[View]]],
     summary: Summary,
-    runs: Sequence[Mapping[str, Any]],
+    columns: analysis.Columns,
     points: pd.DataFrame,
     **more: Any,
 ) -> str:
     """Return the page: its head, and each chapter with its views.
 
-    ``runs`` are from ``analysis.runs``, ``points`` from ``analysis.points``. Of ``more``, ``opening`` is the first
-    screen; ``device`` is the table of the GPUs; ``timings`` is the name
-    of the file, ``source`` is from ``store.page_source``, and ``vega`` from ``drawing.script``. ``undrawn`` says why
-    figures are not drawn. The page begins with the ``notes``.
+    ``points`` are from ``analysis.points``. Of ``more``, ``opening`` is the first screen; ``device`` is the table of
+    the GPUs; ``timings`` is the name of the file, ``source`` is from ``store.page_source``, and ``vega`` from
+    ``drawing.script``. ``undrawn`` says why figures are not drawn. The page begins with the ``notes``.
     """
-    described, operations = conditions(runs), set(points["operation"])
+    runs, operations = analysis.runs(columns), set(points["operation"])
+    described = conditions(runs)
     unmeasured = (
         tables.points_table("Not measured", summary.missing, "Reason", tables.text("where")),
         tables.unplanned_table("Not measured: no result of their job", summary.of_failed_jobs),
@@ -92,7 +90,7 @@ def render(
         alarms=tables.failure_table(summary.alarms),
         unmeasured=[table for table in unmeasured if table.rows],
         conditions=described,
-        provenance=provenance(runs),
+        provenance=provenance(runs, columns["runs"]["batch"]),
         chapters=chapters,
         states={chapter.id: states(summary, views) for chapter, views in chapters},
         choices=choices(points),
@@ -200,15 +198,15 @@ def packed(columns: Mapping[str, list]) -> dict[str, Any]:
 
 def conditions(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     """List machine, devices and software, each with all distinct values of the runs."""
-    found: dict[str, list[str]] = {}
+    listed: dict[str, list[str]] = {}
     for run in runs:
-        for name, values in _conditions_of(run["provenance"]).items():
+        for name, values in _conditions_of(run).items():
             texts = (" ".join(str(value).splitlines()[0].split()) for value in values if value)
-            found[name] = list(dict.fromkeys([*found.get(name, ()), *texts]))
-    found |= {"GPU": _gpus(runs)} if found else {}
-    if dates := sorted(found.pop("Date", [])):
-        found["Date (UTC)"] = [dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"]
-    return [(name, values) for name, values in found.items() if values]
+            listed[name] = list(dict.fromkeys([*listed.get(name, ()), *texts]))
+    listed |= {"GPU": _gpus(runs)} if listed else {}
+    if dates := sorted(listed.pop("Date", [])):
+        listed["Date (UTC)"] = [dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"]
+    return [(name, values) for name, values in listed.items() if values]
 
 
 def _conditions_of(provenance: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -234,24 +232,24 @@ def _conditions_of(provenance: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 def gpus(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the GPU records of all runs in order, with the peak rates of each GPU."""
-    found = []
-    for gpu in (gpu for run in runs for gpu in analysis.gpus_of(run["provenance"])):
+    records = []
+    for gpu in (gpu for run in runs for gpu in analysis.gpus_of(run)):
         peaks = {"cores": cores} if (cores := limits.cores(gpu)) else {}
         for dtype in ("float32", "float64"):
             flops, units, _ = limits.peaks([gpu], dtype)
             peaks |= {f"peak_{dtype}": flops, f"units_{dtype}": units} if math.isfinite(flops) else {}
-        found.append(dict(gpu) | peaks)
-    return found
+        records.append(dict(gpu) | peaks)
+    return records
 
 
 def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """List the kinds of GPU with the number of distinct GPUs used, on one machine or on all."""
     devices, machines = {}, set()
     for run in runs:
-        machines.add(json.dumps([run["provenance"].get("host"), run["provenance"].get("cpu")], sort_keys=True))
-        for i, gpu in enumerate(analysis.gpus_of(run["provenance"])):
+        machines.add(json.dumps([run.get("host"), run.get("cpu")], sort_keys=True))
+        for i, gpu in enumerate(analysis.gpus_of(run)):
             if gpu.get("name"):
-                devices[gpu.get("uuid") or (run["provenance"].get("host"), i)] = str(gpu["name"])
+                devices[gpu.get("uuid") or (run.get("host"), i)] = str(gpu["name"])
     names = list(devices.values())
     kinds = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
     if kinds and len(machines) > 1:
@@ -259,17 +257,16 @@ def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     return kinds
 
 
-def provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def provenance(runs: Sequence[Mapping[str, Any]], batches: Sequence[str]) -> dict[str, Any]:
     """Return the provenance that all runs share, the values that differ with their counts, and a row for each run."""
     fields: dict[str, Counter] = defaultdict(Counter)
     rows = []
-    for run in runs:
-        own = run["provenance"]
+    for own, batch in zip(runs, batches, strict=True):
         for name, value in _flat({key: each for key, each in own.items() if key not in OF_THE_RUN}).items():
             fields[name][value] += 1
         arguments = own["arguments"] if isinstance(own.get("arguments"), list) else []
         slurm = json.dumps(own["slurm"], ensure_ascii=False) if own.get("slurm") else ""
-        rows.append(list(map(words, (run["batch"], str(own.get("utc") or ""), " ".join(map(str, arguments)), slurm))))
+        rows.append(list(map(words, (batch, str(own.get("utc") or ""), " ".join(map(str, arguments)), slurm))))
     common = {name for name, values in fields.items() if list(values.values()) == [len(runs)]}
     shared = {name: json.loads(next(iter(fields[name]))) for name in sorted(common)}
     differing = [

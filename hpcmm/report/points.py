@@ -23,20 +23,15 @@ def columns_of(rows: Sequence[Mapping], series: Series) -> dict[str, list]:
     def numbers(name: str, scale: float = 1.0) -> list[float | None]:
         return rounded([row[name] / scale for row in rows])
 
-    return {
-        **{name: [row[name] for row in rows] for name in ("label", "device", "n")},
-        "size": list(map(formats.size, rows)),
-        **{
-            name: numbers(unit.column + end, unit.scale)
-            for name, end in (("rate", ""), ("low", "_low"), ("high", "_high"))
-        },
-        **{name: numbers(name) for name in ("seconds", "ratio")},
-        **({"tuned": numbers("tuned_ratio")} if _has_tuned(series) else {}),
-        "baseline": [int(row["baseline"]) for row in rows],
-        "library": [int(row["role"] != "rung") for row in rows],
-        "fraction": numbers("fraction"),
-        "ceiling": [row["ceiling"] for row in rows],
-    }
+    columns = {name: [row[name] for row in rows] for name in ("label", "device", "n")}
+    columns["size"] = list(map(formats.size, rows))
+    for name, end in (("rate", ""), ("low", "_low"), ("high", "_high")):
+        columns[name] = numbers(unit.column + end, unit.scale)
+    columns |= {name: numbers(name) for name in ("seconds", "ratio")}
+    columns |= {"tuned": numbers("tuned_ratio")} if _has_tuned(series) else {}
+    columns["baseline"] = [int(row["baseline"]) for row in rows]
+    columns["library"] = [int(row["role"] != "rung") for row in rows]
+    return columns | {"fraction": numbers("fraction"), "ceiling": [row["ceiling"] for row in rows]}
 
 
 def _has_tuned(series: Series) -> bool:
@@ -44,29 +39,19 @@ def _has_tuned(series: Series) -> bool:
 
 
 def tooltips(unit: str, series: Series) -> list[Spec]:
-    tuned = [{"field": "to_tuned", "title": "ratio to tuned library"}] if _has_tuned(series) else []
-    return [
-        {"field": "label", "title": "variant"},
-        {"field": "size", "title": "size"},
-        quantity("rate", title=unit, format=",.3r"),
-        {"field": "interval", "title": "95 % interval"},
-        {"field": "time", "title": "time"},
-        {"field": "times", "title": "ratio to baseline"},
-        *tuned,
-        {"field": "part", "title": "of limit"},
-    ]
+    tuned = {"to_tuned": "ratio to tuned library"} if _has_tuned(series) else {}
+    titles = {"interval": "95 % interval", "time": "time", "times": "ratio to baseline", **tuned, "part": "of limit"}
+    first = [{"field": "label", "title": "variant"}, {"field": "size", "title": "size"}]
+    others = [{"field": field, "title": title} for field, title in titles.items()]
+    return [*first, quantity("rate", title=unit, format=",.3r"), *others]
 
 
 def calculations(series: Series) -> list[Spec]:
-    tuned = [{"calculate": TUNED, "as": "to_tuned"}] if _has_tuned(series) else []
     ends = "format(datum.low, ',.3r') + ' to ' + format(datum.high, ',.3r')"
-    return [
-        {"calculate": f"isValid(datum.low) ? {ends} : 'none'", "as": "interval"},
-        {"calculate": SECONDS, "as": "time"},
-        {"calculate": f"datum.baseline ? 'baseline' : {RATIO}", "as": "times"},
-        *tuned,
-        {"calculate": "isValid(datum.fraction) ? format(datum.fraction, '.0%') : 'unknown'", "as": "part"},
-    ]
+    names = {"interval": f"isValid(datum.low) ? {ends} : 'none'", "time": SECONDS}
+    names |= {"times": f"datum.baseline ? 'baseline' : {RATIO}"} | ({"to_tuned": TUNED} if _has_tuned(series) else {})
+    names |= {"part": "isValid(datum.fraction) ? format(datum.fraction, '.0%') : 'unknown'"}
+    return [{"calculate": expression, "as": name} for name, expression in names.items()]
 
 
 def titles_of(series: Series) -> dict[str, str]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from hpcmm.analysis.views import Row
 from hpcmm.report import formats
 
 SAME = "no significant difference"
@@ -14,8 +13,6 @@ UNKNOWN = "no interval: the spread between visits is unknown or too large"
 ENDS = (("_low", "_high"), ("_high", "_low"))  # of the slower and the faster time, for the ends of their ratio
 
 LIBRARIES = {"ratio": "library", "tuned_ratio": "tuned_library"}  # a column of speeds: that of the library's name
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The tables of the report, rounded for Markdown and HTML."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,14 +11,13 @@ from hpcmm import analysis
 from hpcmm.analysis import compare
 from hpcmm.analysis.tidy import MISSING, SHORT
 from hpcmm.model import TEXTBOOK
-from hpcmm.report.findings import first_series, name_of, quickest
+from hpcmm.model.records import beside
+from hpcmm.report.findings import Row, first_series, name_of, quickest
 from hpcmm.report.formats import amount, billions, duration, number, percent, rate_text, size, times, whole
 from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
 from hpcmm.report.ratio import LIBRARIES, Ratio
-from hpcmm.system.reader import schema_of
 
 SHORT_MARK = "†"
-Row = Mapping[str, Any]
 Column = Callable[[Row], Cell]
 
 
@@ -28,11 +27,11 @@ def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Column], lead
     The first ``leading`` cells of a line are shown where they change.
     """
     cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
-    head = [
-        name
-        for i, name in enumerate(cells)
-        if i < leading or not rows or any(cell.text or cell.note for cell in cells[name])
+    kept = [
+        i < leading or not rows or any(cell.text or cell.note for cell in column)
+        for i, column in enumerate(cells.values())
     ]
+    head = list(itertools.compress(cells, kept))
     lines = [list(line) for line in zip(*(cells[name] for name in head), strict=True)]
     if not all(isinstance(row, Mapping) for row in rows):
         return Table(caption, head, lines)
@@ -54,7 +53,7 @@ def of_size(row: Row) -> Cell:
 
 FORMS = {each.__name__: each for each in (amount, billions, duration, number, percent, times, whole)}
 FORMS |= {"text": str, "nanoseconds": lambda seconds: number(1e9 * seconds)}
-COLUMNS = schema_of(Path(__file__).with_suffix(".yaml"))
+COLUMNS = beside(__file__)
 
 
 def columns_of(kind: str, **functions: Column) -> dict[str, Column]:
@@ -134,18 +133,13 @@ def sweeps_table(sweeps: Sequence[tuple[str, str, Sequence[Row]]]) -> Table:
         right = [row for row in own if row["result"] == "PASS" and row["seconds"] > 0 and row["role"] == "rung"]
         row = quickest(analysis.largest(first_series(right)))
         counts = [len(own), *(sum(row["result"] == kind for row in own) for kind in ("PASS", "FAIL", MISSING))]
-        rows.append(
-            [
-                words(name),
-                *([words(f"{name_of(row)} at {size(row)}"), Cell(rate_text(row))] if row else [EMPTY, EMPTY]),
-                *(
-                    Cell(Ratio.to_library(row, ratio).short, row[library]) if row and row[ratio] > 0 else EMPTY
-                    for ratio, library in LIBRARIES.items()
-                ),
-                *(Cell(whole(count)) for count in counts),
-                *map(words, (", ".join(dict.fromkeys(row["dtype"] for row in points)), chapter)),
-            ]
-        )
+        at = [words(f"{name_of(row)} at {size(row)}"), Cell(rate_text(row))] if row else [EMPTY, EMPTY]
+        over = [
+            Cell(Ratio.to_library(row, ratio).short, row[library]) if row and row[ratio] > 0 else EMPTY
+            for ratio, library in LIBRARIES.items()
+        ]
+        dtypes = ", ".join(dict.fromkeys(row["dtype"] for row in points))
+        rows.append([words(name), *at, *over, *(Cell(whole(each)) for each in counts), words(dtypes), words(chapter)])
     head = ("Sweep", "Fastest rung", "Rate", "× library", "× tuned library")
     head += ("Points", "PASS", "FAIL", "Not measured", "Types", "Chapter")
     return Table("All sweeps", head, rows)

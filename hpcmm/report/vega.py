@@ -135,15 +135,15 @@ def styled(rows: Sequence[Mapping], field: str = "label", **legend: Any) -> list
     order = sorted(lags, key=lambda pair: (median(lags[pair]), pair))
     labels = first_of_labels(rows)
     hues: dict[tuple[str, str], str] = {}
-    found: dict[str, tuple] = {}
+    styles: dict[str, tuple] = {}
     chosen = sorted(labels, key=lambda row: (row["baseline"], order.index((row["variant"], row["algorithm"]))))
     for i, row in enumerate(chosen):
         hue = LINE if row["baseline"] else GREY
         if row["role"] == "rung" and not row["baseline"]:
             hue = hues.setdefault((row["variant"], row["algorithm"]), PALETTE[len(hues) % len(PALETTE)])
-        found[row["label"]] = hue, MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)]
+        styles[row["label"]] = hue, MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)]
     domain = [row["label"] for row in labels]
-    ranges = zip(*(found[label] for label in domain), strict=True)
+    ranges = zip(*(styles[label] for label in domain), strict=True)
     scales = ({"domain": domain, "range": list(values)} for values in ranges)
     return [category(field, legend={"title": None, **legend}, scale=scale) for scale in scales]
 

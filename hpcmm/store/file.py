@@ -12,14 +12,7 @@ import h5py
 import numpy as np
 
 from hpcmm.model import UNCHECKED, HpcmmError
-from hpcmm.store.schema import (
-    FORMAT,
-    GROUPS,
-    SCHEMA_VERSION,
-    TEXT,
-    Groups,
-    empty,
-)
+from hpcmm.store.schema import FORMAT, GROUPS, SCHEMA_VERSION, TEXT, Groups, empty
 from hpcmm.system import files
 from hpcmm.system.text import printable
 
@@ -225,10 +218,10 @@ def _fingerprints(file: h5py.File) -> dict[str, bool]:
 def _groups(file: h5py.File) -> Groups:
     groups = {}
     for group, columns in _columns(file).items():
-        found = {name: _values(column) for name, column in columns.items()}
+        values = {name: _values(column) for name, column in columns.items()}
         numbers = {name for name, (kind, *_) in GROUPS[group].items() if kind == "f8"}
-        length = len(next(iter(found.values()), ()))
-        groups[group] = {name: np.full(length, np.nan) for name in sorted(numbers - found.keys())} | found
+        length = len(next(iter(values.values()), ()))
+        groups[group] = {name: np.full(length, np.nan) for name in sorted(numbers - values.keys())} | values
     _check(groups)
     return groups
 

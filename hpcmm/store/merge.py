@@ -6,17 +6,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import contender_name
-from hpcmm.store.schema import (
-    GROUPS,
-    IDENTITY,
-    INDEXES,
-    MEASUREMENTS,
-    UNMEASURED,
-    Groups,
-    as_column,
-    empty,
-    row_count,
-)
+from hpcmm.store.schema import GROUPS, IDENTITY, INDEXES, MEASUREMENTS, UNMEASURED, Groups, as_column, empty, row_count
 
 
 def merged(

@@ -1,7 +1,5 @@
 """Files that others may have put in place, and the user's cache: a pipe would block for ever, a device has no end."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

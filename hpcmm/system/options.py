@@ -1,7 +1,5 @@
 """Command lines that are described as data: names of arguments with the keywords of argparse."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping
 from pathlib import Path

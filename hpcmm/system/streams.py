@@ -1,7 +1,5 @@
 """Standard streams that take any text; lines and tables that fit a terminal."""
 
-from __future__ import annotations
-
 import io
 import os
 import sys

@@ -3,8 +3,6 @@
 No library is imported that reads a variable when it is loaded.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

@@ -93,6 +93,11 @@ def choices(value: object, allowed: Iterable) -> str:
     return listed + (f"; did you mean {alike[0]!r}?" if alike else "")
 
 
+def plural(count: int, what: str) -> str:
+    """Return a count with its noun, ``"1 point"`` or ``"3 points"``."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def number(value: float) -> str:
     """Format with three significant digits, ``"51,200"`` or ``"0.0123"``; empty for NaN and infinity.
 

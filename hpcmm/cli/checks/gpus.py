@@ -1,7 +1,5 @@
 """Checks of the GPUs of a machine."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

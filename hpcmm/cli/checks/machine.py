@@ -1,7 +1,5 @@
 """Checks of the installation and of the machine."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

@@ -1,7 +1,5 @@
 """Checks of MPI, of its launcher, and of the ranks that one started."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re

@@ -1,7 +1,5 @@
 """Checks of Slurm, of other programs, and of the folders that runs use."""
 
-from __future__ import annotations
-
 import errno
 import importlib.metadata
 import os

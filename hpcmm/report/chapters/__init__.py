@@ -5,7 +5,6 @@ from statistics import median
 from typing import Any
 
 from hpcmm import analysis
-from hpcmm.analysis import Series
 from hpcmm.analysis.why import COUNTED
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
@@ -68,7 +67,9 @@ def title_of(name: str, row: Mapping[str, Any]) -> str:
     return name.removesuffix(f" ({row['machine']})")
 
 
-def in_order(sweeps: Mapping[str, Sequence[Series]], counted: Collection[tuple] = ()) -> dict[str, Sequence[Series]]:
+def in_order(
+    sweeps: Mapping[str, Sequence[analysis.Series]], counted: Collection[tuple] = ()
+) -> dict[str, Sequence[analysis.Series]]:
     """Sort sweeps by their place, with the sweeps of one title, from several machines, one after another.
 
     ``counted`` are the rungs with counters, keys of ``Known.counters``.
@@ -81,7 +82,7 @@ def in_order(sweeps: Mapping[str, Sequence[Series]], counted: Collection[tuple] 
     return {name: sweeps[name] for name in sorted(sweeps, key=lambda name: (first[titles[name]], places[name]))}
 
 
-def place(series: Sequence[Series], counted: Collection[tuple]) -> tuple:
+def place(series: Sequence[analysis.Series], counted: Collection[tuple]) -> tuple:
     """Return the place of a sweep within its chapter, for the view that is shown first.
 
     Deliberate failures are last. GPUs come first, algorithms over ranks before rungs on several ranks, several visits
@@ -107,7 +108,7 @@ def place(series: Sequence[Series], counted: Collection[tuple]) -> tuple:
     )
 
 
-def figures_of(series: Series, chapter: str) -> list[Figure]:
+def figures_of(series: analysis.Series, chapter: str) -> list[Figure]:
     """Return the figures of one series that answer the question of a chapter."""
     several = len(analysis.by_size(series.rows)) > 1
     if series.operation == LATENCY.name or (OPERATIONS[series.operation].cached and several):

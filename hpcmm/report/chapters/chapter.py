@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
 from hpcmm.analysis import Series, why
+from hpcmm.analysis.views import Row
+from hpcmm.model.records import beside
 from hpcmm.report.markup import Table
 from hpcmm.report.vega import Figure
-from hpcmm.system.reader import schema_of
 
-Row = Mapping[str, Any]
-TEXTS = schema_of(Path(__file__).with_suffix(".yaml"))
+TEXTS = beside(__file__)
 
 
 class Answer(NamedTuple):

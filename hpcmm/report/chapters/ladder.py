@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 from hpcmm import analysis
-from hpcmm.analysis import Series
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import findings, formats, tables, vega
@@ -23,7 +22,7 @@ NARROW = "width < 300"  # a plot, as on a phone: beside a bar stands the factor 
 LEAST_BRANCHES = 3  # that have a figure of their own
 
 
-def ladders(series: Series) -> Iterator[Figure]:
+def ladders(series: analysis.Series) -> Iterator[Figure]:
     """Draw the climb: the rungs from the first to the fastest, each the counterpart of the next, then all others.
 
     A bar is the speed relative to the library. Rungs in another arithmetic and libraries have other marks. Lessons that
@@ -43,7 +42,7 @@ def ladders(series: Series) -> Iterator[Figure]:
             yield replace(figure, dtype=series.dtype, device=device, name=f"{figure.name}-{device}")
 
 
-def _climb(series: Series, rows: Sequence[Row]) -> Iterator[Figure]:
+def _climb(series: analysis.Series, rows: Sequence[Row]) -> Iterator[Figure]:
     """Draw the rungs at one size on one device: the climb with the others, and the branches."""
     rungs = {row["label"]: row for row in rows}
     steps = {row["label"]: row for row in analysis.ladder(rows) if row["step"] > 0}
@@ -69,7 +68,7 @@ def _chain(rungs: Mapping[str, Row], steps: Mapping[str, Row]) -> list[str]:
     return chain
 
 
-def _ladder(series: Series, rows: Sequence[Row], climb: int) -> Figure | None:
+def _ladder(series: analysis.Series, rows: Sequence[Row], climb: int) -> Figure | None:
     """Draw the ``climb``, which is the first rows, and the others."""
     # the ratio of a distributed algorithm is to TEXTBOOK with the same variant, not to the library
     own = [row for row in rows if row["result"] == "PASS" and not row["baseline"] and row["algorithm"] == TEXTBOOK]
@@ -82,14 +81,12 @@ def _ladder(series: Series, rows: Sequence[Row], climb: int) -> Figure | None:
     texts = [_bar_text(row, relative, rates) for row in rows]
     gains = [""] + [f"↓ {formats.times(one['seconds'] / row['seconds'])}" for one, row in pairwise(rows[:climb])]
     kinds = ["mark" if row["arithmetic"] else "bar" for row in rows]
-    columns = columns_of(rows, series) | {
-        "value": vega.rounded(value),
-        "from": vega.rounded([row[prefix + "_low"] / scale for row in rows]),
-        "to": vega.rounded([row[prefix + "_high"] / scale for row in rows]),
-        "gain": gains + [""] * (len(rows) - len(gains)),
-        "kind": [kind if number > 0 else "none" for kind, number in zip(kinds, value, strict=True)],
-        "text": texts,
-    }
+    columns = columns_of(rows, series) | {"value": vega.rounded(value)}
+    for name, end in (("from", "_low"), ("to", "_high")):
+        columns[name] = vega.rounded([row[prefix + end] / scale for row in rows])
+    columns["gain"] = gains + [""] * (len(rows) - len(gains))
+    columns["kind"] = [kind if number > 0 else "none" for kind, number in zip(kinds, value, strict=True)]
+    columns["text"] = texts
     climbing, others = columns["label"][:climb], columns["label"][climb:]
     low = min(each for each in value if each > 0) / 1.5
     labels = [*climbing, *([OTHERS] if climb and others else []), *others]
@@ -162,15 +159,12 @@ def _ticks(low: float, high: float) -> list[float]:
     return [tick for ten in tens for step in (1, 2, 5) if low <= (tick := step * 10.0**ten) <= 2 * high]
 
 
-def _branches(series: Series, steps: Sequence[Row]) -> Figure:
+def _branches(series: analysis.Series, steps: Sequence[Row]) -> Figure:
     """Draw the speed of each branch relative to its counterpart, whose name stands beside it."""
     ratios = [Ratio.of(row, row["compared"]) for row in steps]
     texts = [f"{formats.times(ratio.value)} {row['counterpart']}" for row, ratio in zip(steps, ratios, strict=True)]
-    columns = {
-        "label": [row["label"] for row in steps],
-        "text": texts,
-        **{name: vega.rounded([getattr(ratio, name) for ratio in ratios]) for name in ("value", "low", "high")},
-    }
+    columns = {"label": [row["label"] for row in steps], "text": texts}
+    columns |= {name: vega.rounded([getattr(ratio, name) for ratio in ratios]) for name in ("value", "low", "high")}
     least = min(1.0, *columns["value"]) / 1.3
     ends = [max(value, 1.0) for value in columns["value"]]
     x, y = _axes("relative to the counterpart", least, ends, texts, columns["label"])
@@ -212,7 +206,7 @@ def tuned_cell(row: Row) -> Cell:
     return Cell("–", f"{row['tuned_library'].partition(' ')[0]} was not measured beside it")
 
 
-def ladder_table(series: Series) -> Table | None:
+def ladder_table(series: analysis.Series) -> Table | None:
     """Make the table of the ladder at each size; None for a product at several sizes."""
 
     def if_passed(cell: Column, otherwise: Column = lambda row: EMPTY) -> Column:
@@ -220,6 +214,10 @@ def ladder_table(series: Series) -> Table | None:
 
     def ratio_cell(row: Row) -> Cell:
         return Cell(tables.against_baseline(row), "" if row["baseline"] else formats.ends(row, "ratio", formats.number))
+
+    def time_cell(row: Row) -> Cell:
+        time = tables.marked(formats.duration(row["seconds"]), row)
+        return Cell(time, formats.ends(row, "seconds", formats.duration))
 
     if OPERATIONS[series.operation].metric == "flops" and len(analysis.by_size(series.rows)) > 1:
         return None
@@ -229,9 +227,7 @@ def ladder_table(series: Series) -> Table | None:
         formats.size_title(series.rows): tables.of_size,
         "Device": tables.text("device"),
         "Rung": tables.text("label"),
-        "Time": lambda row: Cell(
-            tables.marked(formats.duration(row["seconds"]), row), formats.ends(row, "seconds", formats.duration)
-        ),
+        "Time": time_cell,
         unit.name: lambda row: Cell(formats.rate(row, unit=unit)),
         "Step": tables.value("step", formats.times),
         "Cumulative": tables.value("cumulative", formats.times),
@@ -287,14 +283,6 @@ def order(rows: Sequence[Row]) -> str:
     return text + ", ".join(f"{step['label']} {formats.times(ratio.value)}" for step, ratio in largest) + "."
 
 
-TABLE = Tabulated(
-    "ladder",
-    lambda series, whole: analysis.ladder(series.rows),
-    lambda series, rows: ladder_table(series),
-)
-CHAPTER = chapter(
-    "ladder",
-    figures=(ladders,),
-    answers=(Answer(best, each_device=True), Answer(order, each_device=True)),
-    tables=(TABLE,),
-)
+TABLE = Tabulated("ladder", lambda series, _: analysis.ladder(series.rows), lambda series, _: ladder_table(series))
+ANSWERS = (Answer(best, each_device=True), Answer(order, each_device=True))
+CHAPTER = chapter("ladder", figures=(ladders,), answers=ANSWERS, tables=(TABLE,))

@@ -8,28 +8,25 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Series
 from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import best, ladders
 from hpcmm.report.chapters.sizes import rate_against_size
 from hpcmm.report.formats import amount
-from hpcmm.report.markup import Table, words
+from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.points import described
 from hpcmm.report.ratio import Ratio
 from hpcmm.report.tables import Column, Row, columns_of, table
 from hpcmm.report.vega import Figure
 
 
-def pitch_gain(series: Series) -> Iterator[Figure]:
+def pitch_gain(series: analysis.Series) -> Iterator[Figure]:
     """Draw the speedup of padded rows over the same kernel without padding, at each size and tile."""
     pairs = analysis.pitch_pairs(series.rows)
     if len({row["n"] for row in pairs}) < 3 or not formats.size_is_one_number(pairs):
         return
-    columns = {
-        **{name: [row[name] for row in pairs] for name in ("label", "n")},
-        **{name: vega.rounded([row[name] for row in pairs]) for name in ("gain", "gain_low", "gain_high")},
-    }
+    columns = {name: [row[name] for row in pairs] for name in ("label", "n")}
+    columns |= {name: vega.rounded([row[name] for row in pairs]) for name in ("gain", "gain_low", "gain_high")}
     axis = {"title": "speedup from pitch", "scale": {"zero": False}}
     x, y = vega.size_axis(pairs), vega.quantity("gain", **axis)
     color, shape, dash = vega.styled(pairs, symbolOpacity=1)
@@ -49,16 +46,13 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
     """Make the table of the levels of memory of one device, from ``analysis.levels``."""
 
     def of(kind: str) -> Column:
-        return lambda row: words(
-            f"{row[f'{kind}_variant']}, {amount(row[f'{kind}_bytes'])}" if row[f"{kind}_variant"] else ""
-        )
+        variant, nbytes = f"{kind}_variant", f"{kind}_bytes"
+        return lambda row: words(f"{row[variant]}, {amount(row[nbytes])}" if row[variant] else "")
 
-    columns = columns_of(
-        "levels",
-        level=lambda row: words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]]))),
-        chase=of("latency"),
-        read_by=of("bandwidth"),
-    )
+    def level(row: Row) -> Cell:
+        return words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]])))
+
+    columns = columns_of("levels", level=level, chase=of("latency"), read_by=of("bandwidth"))
     return table(f"Levels of memory of the {device}", analysis.row_dicts(rows), columns)
 
 
@@ -82,8 +76,5 @@ def pitch(rows: Sequence[Row]) -> str:
     return text + "."
 
 
-CHAPTER = chapter(
-    "memory",
-    figures=(pitch_gain, rate_against_size, ladders),
-    answers=(Answer(best, each_device=True), Answer(pitch)),
-)
+ANSWERS = (Answer(best, each_device=True), Answer(pitch))
+CHAPTER = chapter("memory", figures=(pitch_gain, rate_against_size, ladders), answers=ANSWERS)

@@ -87,9 +87,8 @@ def scaling_table(rows: Sequence[Row]) -> Table:
     """Make the table of speedup and efficiency over ranks of one sweep; ``rows`` are from ``scaling.speedups``."""
     by = ["kind", *base_columns(), "device", "place", "dtype", "setting", "ranks", *dimensions()]
     lines = sorted(rows, key=lambda row: [row[name] for name in by])
-    bases = [
-        dict(zip(dimensions(), (row[base] for base in base_columns()), strict=True)) | {"line": row} for row in lines
-    ]
+    sizes = ([row[base] for base in base_columns()] for row in lines)
+    bases = [dict(zip(dimensions(), size, strict=True)) | {"line": row} for size, row in zip(sizes, lines, strict=True)]
     kept, which = at_sizes(bases, 3)
     some = [each["line"] for each in kept]
     named = ["label", *(name for name in ("dtype", "setting") if len({row[name] for row in some}) > 1)]
@@ -186,19 +185,9 @@ def over_ranks(
     """Return what makes the tables of a sweep over ranks, each with the kind of its files and its rows."""
     both = (experiment.scaling, experiment.predictions)
     gains, predicted = (analysis.row_dicts(each[each["sweep"] == sweep]) for each in both)
-    known = (
-        ("scaling", scaling_table, gains),
-        ("predictions", prediction_table, predicted),
-        ("exchanges", exchange_table, links.exchanges(rows)),
-    )
+    known = (("scaling", scaling_table, gains), ("predictions", prediction_table, predicted))
+    known += (("exchanges", exchange_table, links.exchanges(rows)),)
     return [(kind, make, own) for kind, make, own in known if own]
 
 
-CHAPTER = chapter(
-    "ranks",
-    figures=(ladders,),
-    answers=(
-        Answer(over_library, "timed"),
-        Answer(ranks, "timed"),
-    ),
-)
+CHAPTER = chapter("ranks", figures=(ladders,), answers=(Answer(over_library, "timed"), Answer(ranks, "timed")))

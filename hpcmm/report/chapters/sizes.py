@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import geometric_mean, median
 
 from hpcmm import analysis
-from hpcmm.analysis import Series
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
@@ -28,26 +27,21 @@ RATIOS = 5  # of rungs in a figure of ratios, beside the tuned library
 MOST_SIZES = 32  # of a table; the CSV file has all
 
 
-def ratio_against_size(series: Series, height: int = 300) -> Iterator[Figure]:
+def ratio_against_size(series: analysis.Series, height: int = 300) -> Iterator[Figure]:
     """Draw the speed of the fastest rungs relative to the library, with that of the tuned library."""
-    known = [
-        row
-        for row in series.rows
-        if row["ratio"] > 0 and not row["baseline"] and row["algorithm"] == TEXTBOOK
-        and (row["role"] == "rung" or not row["arithmetic"])
-    ]  # fmt: skip
+    known = [row for row in series.rows if row["ratio"] > 0 and not row["baseline"] and row["algorithm"] == TEXTBOOK]
+    known = [row for row in known if row["role"] == "rung" or not row["arithmetic"]]
     if any(row["role"] == "rung" for row in known):
         yield from _against_size(series, known, height, RATIOS, "ratio")
 
 
-def map_of_shapes(series: Series, height: int = 360) -> Iterator[Figure]:
+def map_of_shapes(series: analysis.Series, height: int = 360) -> Iterator[Figure]:
     """Draw the speed of a rung relative to the faster library as the colour of a point for each of many shapes."""
     points = _leading(series.rows)
     if len(points) < MANY or formats.size_is_one_number(points):
         return
-    library = " and ".join(
-        dict.fromkeys(row[name] for row in points for name in ("library", "tuned_library") if row[name])
-    )
+    names = dict.fromkeys(row[name] for row in points for name in ("library", "tuned_library") if row[name])
+    library = " and ".join(names)
     axis = {"scale": {"type": "log", "base": 2, "nice": False, "padding": 12}, "axis": {"format": "d", "tickCount": 8}}
     x, y = vega.quantity("side", title="√(m n)", **axis), vega.quantity("k", title="k", **axis)
     hues = [vega.PALETTE[1], vega.GREY, vega.PALETTE[0]]
@@ -56,17 +50,15 @@ def map_of_shapes(series: Series, height: int = 360) -> Iterator[Figure]:
     heat = vega.quantity("lead", title="over the faster library", scale=scale, legend=legend)
     tooltip = [*tooltips(formats.rate_unit_of(points).name, series), vega.quantity("lead", title="lead", format=".3r")]
     layers = [vega.layer(vega.dots(90), transform=calculations(series), x=x, y=y, color=heat, tooltip=tooltip)]
-    own = {
-        "side": [math.sqrt(row["m"] * row["n"]) for row in points],
-        **{name: [row[name] for row in points] for name in ("k", "lead")},
-    }
+    own = {"side": [math.sqrt(row["m"] * row["n"]) for row in points]}
+    own |= {name: [row[name] for row in points] for name in ("k", "lead")}
     columns = columns_of(points, series) | {name: vega.rounded(values) for name, values in own.items()}
     caption = f"Speed of {points[0]['label']} over the faster of {library} at {len(points)} shapes, {described(series)}"
     devices = list({row["device"] for row in points})
     yield Figure("map", caption, columns, vega.layered(layers, height), titles_of(series), series.dtype, devices[0])
 
 
-def rate_against_size(series: Series, height: int = 340) -> Iterator[Figure]:
+def rate_against_size(series: analysis.Series, height: int = 340) -> Iterator[Figure]:
     """Draw GFLOP/s or GB/s of the kernel alone with 95 % intervals, the baselines and the hardware limits.
 
     Baselines are thick dashed lines in the colour of the text, above the others. Of many rungs the fastest are shown.
@@ -76,7 +68,9 @@ def rate_against_size(series: Series, height: int = 340) -> Iterator[Figure]:
     yield from _against_size(series, timed, height, LINES, "rate")
 
 
-def _against_size(series: Series, known: Sequence[Row], height: int, lines: int, field: str) -> Iterator[Figure]:
+def _against_size(
+    series: analysis.Series, known: Sequence[Row], height: int, lines: int, field: str
+) -> Iterator[Figure]:
     rates = formats.rate_unit_of(series.rows)
     relative = field == "ratio"
     column, scaled = ("ratio", 1.0) if relative else (rates.column, rates.scale)
@@ -109,10 +103,8 @@ def _against_size(series: Series, known: Sequence[Row], height: int, lines: int,
         position = {"x": vega.size_axis(known), "y": rate}
         ends = {"x": position["x"], "y": low, "y2": high}
         if not relative:
-            limits = (
-                _multiple_layers(multiples, position["x"]) if multiples else _limit_layers(known, position["x"], axis)
-            )
-            layers += limits
+            x = position["x"]
+            layers += _multiple_layers(multiples, x) if multiples else _limit_layers(known, x, axis)
         # the library last: lines of rungs that are as fast must not hide it
         for baseline, own in ((0, {"strokeWidth": 1.75}), (1, {"strokeWidth": 3, "strokeDash": [7, 4]})):
             if any(row["baseline"] == baseline for row in known):
@@ -132,7 +124,8 @@ def _against_size(series: Series, known: Sequence[Row], height: int, lines: int,
     layers.append(vega.layer(vega.dots(12 if dense else 60), transform=calculations(series), **position, **marks))
     what = unit[:1].upper() + unit[1:] if relative else f"{unit} of the kernel alone"
     caption = f"{what} by {'size' if one_number else 'shape'}, {described(series)}{among}"
-    caption += _arithmetics(known, series) if relative else ""
+    differs = {row["label"]: differing(row, {"dtype": series.dtype}) for row in known if row["arithmetic"] and relative}
+    caption += "".join(f"; {label}: {text}" for label, text in differs.items())
     if multiples:
         widths = ", ".join(str(tile) for tile in sorted(set(multiples.values())))
         caption += f", without the baseline; vertical lines at the multiples of the tiles ({widths})"
@@ -141,15 +134,8 @@ def _against_size(series: Series, known: Sequence[Row], height: int, lines: int,
     if relative:
         lows, highs = ([row[f"ratio_{end}"] for row in known] for end in ("low", "high"))
         columns |= {"from": vega.rounded(lows), "to": vega.rounded(highs)}
-    yield Figure(
-        field, caption + which, columns, vega.layered(layers, height), titles_of(series), series.dtype,
-        devices[0] if len(devices) == 1 else "",
-    )  # fmt: skip
-
-
-def _arithmetics(known: Sequence[Row], series: Series) -> str:
-    differs = {row["label"]: differing(row, {"dtype": series.dtype}) for row in known if row["arithmetic"]}
-    return "".join(f"; {label}: {text}" for label, text in differs.items())
+    spec, device = vega.layered(layers, height), devices[0] if len(devices) == 1 else ""
+    yield Figure(field, caption + which, columns, spec, titles_of(series), series.dtype, device)
 
 
 def _fastest(known: Sequence[Row], lines: int) -> tuple[Sequence[Row], str]:
@@ -211,13 +197,7 @@ def _multiple_layers(multiples: Mapping[int, int], x: Spec) -> list[Spec]:
     return [{"data": {"values": values}, "mark": mark, "encoding": {"x": x, "strokeWidth": width}}]
 
 
-def against_tuned(row: Row) -> str:
-    """Format the ratio to the tuned library, ``"0.992× tuned"``; empty if it is unknown, and for that library."""
-    ratio = Ratio.to_library(row, "tuned_ratio").short
-    return f"{ratio} tuned" if ratio and not is_itself(row, "tuned_ratio") else ""
-
-
-def size_table(series: Series) -> Table:
+def size_table(series: analysis.Series) -> Table:
     """Make the table of sizes by variants: kernel rate, ratio to the baseline, part of the limit."""
     labels = vega.first_of_labels(series.rows)
     points, which = at_sizes(series.rows, MOST_SIZES)
@@ -237,7 +217,9 @@ def _rate_cell(row: Row, unit: RateUnit) -> Cell:
     alone = math.isfinite(row["seconds"])  # otherwise the algorithm is timed end to end only
     prefix = "" if alone else "call_"
     limit = f"{percent(row['fraction'])} at {clock(row)}" if row["clock"] > 0 else percent(row["fraction"])
-    parts = ", ".join(filter(None, (against_baseline(row, prefix), against_tuned(row), limit)))
+    ratio = Ratio.to_library(row, "tuned_ratio").short  # empty if it is unknown
+    tuned = f"{ratio} tuned" if ratio and not is_itself(row, "tuned_ratio") else ""
+    parts = ", ".join(filter(None, (against_baseline(row, prefix), tuned, limit)))
     notes = filter(None, ("" if alone else "end to end", parts, result(row).replace(", ", ",\n")))
     return Cell(marked(rate(row, prefix, unit), row), "\n".join(notes))
 
@@ -287,7 +269,9 @@ def shapes(rows: Sequence[Row]) -> str:
     if OPERATIONS[rows[0]["operation"]].dimensions != DIMENSIONS:
         return ""
     texts = []
-    for label in _listed_first(rows):
+    on_devices = ([row for row in rows if row["device"] == device] for device in DEVICES)
+    # of each device the fastest rung at the largest size, and the baseline
+    for label in [row["label"] for own in on_devices for row in fastest_of(analysis.largest(own), "baseline")]:
         own = [row for row in rows if row["label"] == label]
         square = [row for row in own if row["m"] == row["n"] == row["k"]]
         found = [
@@ -309,18 +293,8 @@ def shapes(rows: Sequence[Row]) -> str:
     return f"Rate relative to the square product of equal work ({sizes}): {rates}."
 
 
-def _listed_first(rows: Sequence[Row]) -> list[str]:
-    """Return the label of the fastest rung at the largest size and that of the baseline, for each device."""
-    here = [[row for row in rows if row["device"] == device] for device in DEVICES]
-    return [row["label"] for own in here for row in fastest_of(analysis.largest(own), "baseline")]
-
-
 CHAPTER = chapter(
     "sizes",
     figures=(map_of_shapes, ratio_against_size, rate_against_size, ladders),
-    answers=(
-        Answer(best, each_device=True),
-        Answer(over_sizes, "rungs", each_device=True),
-        Answer(shapes),
-    ),
+    answers=(Answer(best, each_device=True), Answer(over_sizes, "rungs", each_device=True), Answer(shapes)),
 )

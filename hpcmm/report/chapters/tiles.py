@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from hpcmm import analysis
-from hpcmm.analysis import Series
 from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import Answer, chapter
 from hpcmm.report.chapters.ladder import ladders
@@ -20,7 +19,7 @@ HEAT = ("#eef3f9", "#1f5fa8")  # slowest, fastest
 MOST_SIZES = 8  # of a map: more columns are too narrow for their numbers on a phone
 
 
-def tile_map(series: Series) -> Iterator[Figure]:
+def tile_map(series: analysis.Series) -> Iterator[Figure]:
     """Draw rates by tile and size, coloured relative to the fastest at that size; wrong results are marked."""
     rows = [row for row in series.rows if row["tile"]]
     sizes = analysis.by_size(rows)
@@ -33,12 +32,10 @@ def tile_map(series: Series) -> Iterator[Figure]:
     for size, rate in zip(columns["size"], columns["rate"], strict=True):
         most[size] = max(rate or 0.0, most.get(size, 0.0))
     rates = [math.nan if rate is None else rate for rate in columns["rate"]]
-    columns |= {
-        "relative": rounded([rate / (most[size] or 1.0) for rate, size in zip(rates, columns["size"], strict=True)]),
-        "text": [
-            "FAIL" if row["result"] == "FAIL" else formats.number(rate) for row, rate in zip(rows, rates, strict=True)
-        ],
-    }
+    shares = [rate / (most[size] or 1.0) for rate, size in zip(rates, columns["size"], strict=True)]
+    columns["relative"] = rounded(shares)
+    texts = (row["result"] if row["result"] == "FAIL" else "" for row in rows)
+    columns["text"] = [text or formats.number(rate) for text, rate in zip(texts, rates, strict=True)]
     labels = [row["label"] for row in vega.first_of_labels(rows)]
     top = {"labelAngle": 0, "orient": "top", "domain": False, "ticks": False}
     position = {

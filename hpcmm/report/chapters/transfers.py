@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 from hpcmm import analysis
-from hpcmm.analysis import Series
 from hpcmm.model import TEXTBOOK
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.quantities import PHASES
@@ -22,7 +21,7 @@ from hpcmm.report.tables import Column, Row, columns_of, of_size, table, text, v
 from hpcmm.report.vega import PALETTE, Figure, category, layer, layered, quantity, rounded, transposed
 
 
-def calls(series: Series) -> Iterator[Figure]:
+def calls(series: analysis.Series) -> Iterator[Figure]:
     """Draw the end-to-end time of each label by phase, at the largest size."""
     largest = analysis.largest(analysis.phases(series.rows))
     for (device,), here in analysis.grouped(largest, "device").items():
@@ -36,9 +35,8 @@ def calls(series: Series) -> Iterator[Figure]:
 
 def _overlapping(rows: Sequence[Row]) -> str:
     """Return the part of a caption that names algorithms with overlapping phases."""
-    names = dict.fromkeys(row["algorithm"] for row in rows if row["algorithm"] != TEXTBOOK)
-    who = " and ".join(names)
-    return f"; phases of {who} overlap, so the end-to-end time is shorter than the bar" if names else ""
+    who = " and ".join(dict.fromkeys(row["algorithm"] for row in rows if row["algorithm"] != TEXTBOOK))
+    return f"; phases of {who} overlap, so the end-to-end time is shorter than the bar" if who else ""
 
 
 def _stacked(name: str, caption: str, rows: Sequence[Row]) -> Figure:
@@ -81,23 +79,19 @@ def _stacked(name: str, caption: str, rows: Sequence[Row]) -> Figure:
     return Figure(name, caption, columns, spec, shown, rows[0]["dtype"], rows[0]["device"])
 
 
-def phase_table(series: Series, rows: Sequence[Row]) -> Table | None:
+def phase_table(series: analysis.Series, rows: Sequence[Row]) -> Table | None:
     """Make the table of end-to-end times by phase, with both rates; None if no call was timed."""
-
     rows, which = at_sizes(rows, 3)
     if not rows:
         return None
     unit = rate_unit_of(series.rows)
     columns: dict[str, Column] = {size_title(rows): of_size, "Variant": text("label")}
     for phase in PHASES[:-1]:
-        columns[phase.capitalize()] = lambda row, phase=phase: Cell(
-            duration(row["call_" + phase]), percent(row["share_" + phase])
-        )
-    columns |= {
-        "Total": value("call_seconds", duration),
-        f"{unit.name}, kernel alone": lambda row: Cell(rate(row, unit=unit)),
-        f"{unit.name}, end to end": lambda row: Cell(rate(row, "call_", unit)),
-    }
+        names = f"call_{phase}", f"share_{phase}"
+        columns[phase.capitalize()] = lambda row, of=names: Cell(duration(row[of[0]]), percent(row[of[1]]))
+    columns["Total"] = value("call_seconds", duration)
+    columns[f"{unit.name}, kernel alone"] = lambda row: Cell(rate(row, unit=unit))
+    columns[f"{unit.name}, end to end"] = lambda row: Cell(rate(row, "call_", unit))
     return table(f"End-to-end times, {conditions(series)}{which}", rows, columns, leading=1)
 
 
@@ -114,15 +108,15 @@ ACTIVITIES = {
 }
 
 
-def activity_table(series: Series, activities: Sequence[Row]) -> Table | None:
+def activity_table(series: analysis.Series, activities: Sequence[Row]) -> Table | None:
     """Make the table of copies and kernels as a profiler lists them, from ``analysis.activities``; None without any."""
     activities = [row for row in activities if DEVICES[row["device"]].accelerator or row["ranks"] > 1]
     if not activities:
         return None
     with_memory = any(row["memory"] for row in activities)
-    first: dict[str, int] = {}
-    for row in activities:
-        first[row["rung"]] = min(row["place"], first.get(row["rung"], row["place"]))
+    first = {}  # the least place of each rung
+    for row in sorted(activities, key=lambda row: row["place"]):
+        first.setdefault(row["rung"], row["place"])
 
     def place(row: Row) -> tuple:
         """By size, rung and phase; page-locked memory first."""
@@ -142,29 +136,23 @@ def host_memory(rows: Sequence[Row]) -> str:
     here = analysis.largest([row for row in rows if row["call_seconds"] > 0])
     kinds = {kind: fastest_of((row for row in here if row["memory"] == kind), "rung") for kind in MEMORIES}
     pageable = {row["rung"]: row for row in kinds["pageable"]}
-    both = [
-        (row, pageable[row["rung"]]) for row in kinds["pinned"] if row["rung"] in pageable and row["role"] == "rung"
-    ]
+    rungs = (row for row in kinds["pinned"] if row["rung"] in pageable and row["role"] == "rung")
+    both = [(row, pageable[row["rung"]]) for row in rungs]
     if not both:
         return ""
     pinned, other = min(both, key=lambda pair: pair[0]["call_seconds"])
     call, kernel = Ratio.of(pinned, other, "call_seconds"), Ratio.of(pinned, other)
-    copies = [
-        f"{phase} {formats.times(other['call_' + phase] / pinned['call_' + phase])}"
-        for phase in ("upload", "download")
-        if math.isfinite(other["call_" + phase] / pinned["call_" + phase])
-    ]
-    factors = ", ".join([f"end to end {call}", *copies, f"kernel alone {kernel}"])
+    copies = {phase: other["call_" + phase] / pinned["call_" + phase] for phase in ("upload", "download")}
+    known = [f"{phase} {formats.times(gain)}" for phase, gain in copies.items() if math.isfinite(gain)]
+    factors = ", ".join([f"end to end {call}", *known, f"kernel alone {kernel}"])
     where = f"{pinned['rung']} at {formats.size(pinned)}"
     return f"Speedup of pinned over pageable host memory, {where}: {factors}."
 
 
+TABLES = (
+    Tabulated("phases", lambda series, whole: analysis.phases(series.rows), phase_table),
+    Tabulated("activities", lambda series, whole: whole.activities.get(series.key, ()), activity_table),
+)
 CHAPTER = chapter(
-    "transfers",
-    figures=(calls, rate_against_size, ladders),
-    answers=(Answer(host_memory),),
-    tables=(
-        Tabulated("phases", lambda series, whole: analysis.phases(series.rows), phase_table),
-        Tabulated("activities", lambda series, whole: whole.activities.get(series.key, ()), activity_table),
-    ),
+    "transfers", figures=(calls, rate_against_size, ladders), answers=(Answer(host_memory),), tables=TABLES
 )

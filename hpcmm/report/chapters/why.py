@@ -195,15 +195,15 @@ def rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
 
 def _climb(steps: Sequence[Step]) -> list[Step]:
     """Return the steps from the first rung to the fastest one in the arithmetic of the type, on each device."""
-    found = []
+    climb = []
     for device in dict.fromkeys(step.rung["device"] for step in steps):
         by_rung = {step.rung["label"]: step for step in steps if step.rung["device"] == device}
         own = [step for step in by_rung.values() if not step.rung["arithmetic"]]
         at = min(own, key=lambda step: step.rung["seconds"], default=None)
         while at:
-            found.append(at)
+            climb.append(at)
             at = by_rung.get(at.below["label"])
-    return found
+    return climb
 
 
 def _page(step: Step) -> str:
