@@ -24,6 +24,7 @@ from hpcmm.bench.job import Process, Progress, measure_batch, timed_seconds, unm
 from hpcmm.bench.job import line as line_of_progress
 from hpcmm.bench.journal import CUT_OFF, kept_in, whole_lines
 from hpcmm.bench.measure import Problem, measure_point
+from hpcmm.bench.pace import Pace, Record
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment import plan
 from hpcmm.jobs.watched import run_for_profiler
@@ -760,8 +761,9 @@ def test_the_remaining_time_follows_from_predicted_and_measured_times(monkeypatc
         "[11/11] size/cpu-r1-1 second (15.0 s; less than a minute left)",
     ]
     clock = iter([100.0, 110.0])
-    Progress(batch_of(points), [1.0, 3.0], Elsewhere(40, 100, 300.0, visited=40)).done("first")
-    assert capsys.readouterr().out == "[ 50/111] size/cpu-r1-1 first (10.0 s; about 6 min left)\n"
+    learned = Pace(Record(str(number), "matmul", "cpu", 1.0, 20.0) for number in range(40))
+    Progress(batch_of(points), [1.0, 3.0], Elsewhere(40, 100, 300.0, pace=learned)).done("first")
+    assert capsys.readouterr().out == "[ 50/111] size/cpu-r1-1 first (10.0 s; about 5 min left)\n"
 
 
 def test_a_visit_counts_as_its_share_of_a_point(monkeypatch, capsys):
@@ -777,7 +779,7 @@ def test_a_visit_counts_as_its_share_of_a_point(monkeypatch, capsys):
     assert [place for place, _, _ in found] == ["0/2", "0/2", "1/2", "1/2", "1/2", "2/2"]
     assert [visit for _, visit, _ in found] == ["1", "1", "2", "2", "3", "3"]
     # later visits do not verify
-    assert [left for _, _, left in found] == ["about 15 s to 82 s", *["less than a minute"] * 5]
+    assert [left for _, _, left in found] == ["about 16 s to 88 s", *["less than a minute"] * 5]
 
 
 # --- jobs --------------------------------------------------------------------------------------------------------

@@ -43,10 +43,7 @@ def test_from_the_first_tenth_on_the_time_left_is_in_its_range_or_right_within_a
         points, pace = list(group), Pace(records)
         others = [batch for batch in batches.values() if batch.name != name and sum(batch.predicted)]
         guessed = sum(pace.seconds(batch) for batch in others if not pace.knows(batch))
-        share = pace.share(batches[name]) if records else 0.0
-        rest = sum(pace.seconds(batch) for batch in others)
-        own = pace.later(batches[name]), guessed, pace.startup(batches[name]), pace.visited("cpu")
-        elsewhere = Elsewhere(0, 1, rest, share, *own)
+        elsewhere = Elsewhere(0, 1, sum(pace.seconds(batch) for batch in others), guessed, pace)
         progress = job.Progress(batches[name], [row["bound"] for row in points], elsewhere, visit, VISITS)
         for row in points:
             now[0] += row["seconds"]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from hpcmm.bench import provenance
-from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.interval import is_look, settled
 from hpcmm.bench.same_bits import Bits, Difference, SameBits, broken, columns_of, why_uncompared
 from hpcmm.model import ONE_CALL, DeviceError, Task, Variant, Verdict, untimed
@@ -172,12 +170,6 @@ class Contender:
             if self.distribution.comm.size > 1:
                 raise  # other ranks may wait for this one
             print(f"{self.point.name}: no {what} of {self.variant.name}: {error}", flush=True)
-
-    def measure_energy(self) -> None:
-        backend = self.distribution.backend
-        if not why_unreadable(backend):
-            with self.in_a_pass("energy"):
-                self.energy = energy_of(backend, self.run, statistics.median(self.seconds[False]))
 
     def count_events(self) -> None:
         distribution, found = self.distribution, {}

@@ -362,15 +362,17 @@ class Progress:
         now = time.perf_counter()
         took, self.last = now - self.last, now
         past, whole = sum(self.predicted[: self.number]), sum(self.predicted)
-        share = pace.blended(now - self.start, past, whole, self.elsewhere.share / self.visits)
+        learned = self.elsewhere.pace
+        expected = learned.share(self.batch) if learned.records else 0.0
+        share = pace.blended(now - self.start, past, whole, expected / self.visits)
         after = self.visits - self.visit - 1
-        later = whole * (1.0 if self.visit else self.elsewhere.later)
-        own = share * (whole - past + after * later) + after * self.elsewhere.startup
+        later = whole * (1.0 if self.visit else learned.later(self.batch))
+        own = share * (whole - past + after * later) + after * learned.startup(self.batch)
         # until a first visit ends, the speed of this one corrects what is guessed of the others, as in ``Pace.share``
-        slower = 1.0 if self.elsewhere.share else math.sqrt(share * self.visits / expected_share(self.batch.device))
+        slower = 1.0 if learned.records else math.sqrt(share * self.visits / expected_share(self.batch.device))
         guessed = 0.0 if self.visit else own * (1 - past / whole)
         known = own - guessed + self.elsewhere.seconds - self.elsewhere.guessed
-        left = pace.around(known, guessed + slower * self.elsewhere.guessed, self.elsewhere.visited)
+        left = pace.around(known, guessed + slower * self.elsewhere.guessed, learned.visited(self.batch.device))
         total, waiting = len(self.batch.points), len(self.predicted)
         visited = total - waiting + (self.visit * waiting + self.number) / self.visits + self.elsewhere.done
         number = math.floor(visited + 1e-6)

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import psutil
 
 from hpcmm.bench.done import PAGE, is_done
 from hpcmm.bench.journal import CUT_OFF, Recorded, glance, is_complete, journal_of, on_disk
-from hpcmm.bench.pace import LATER, Pace, Record, learned
+from hpcmm.bench.pace import Pace, Record, learned
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
 from hpcmm.model.measurement import Batch, Job
@@ -74,21 +74,16 @@ class BatchState:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """The other batches: points visited, points in all, and seconds left.
+    """The other batches: points visited, points in all, and seconds left; and the pace of all batches.
 
-    ``guessed`` are the seconds of batches of which no visit has ended. Of this batch: the ``share`` of its bound that
-    its visit needs, the time of ``later`` visits relative to the first one and of the ``startup`` of each, and the
-    number of ``visited`` batches on its device.
+    ``guessed`` are the seconds of batches of which no visit has ended.
     """
 
     done: float = 0
     total: int = 0
     seconds: float = 0.0
-    share: float = 0.0  # 0 if no visit has ended
-    later: float = LATER
     guessed: float = 0.0
-    startup: float = 0.0
-    visited: int = 0
+    pace: Pace = field(default_factory=Pace)
 
 
 def look_at_all(
@@ -177,11 +172,8 @@ class Others:
             sum(state.visited for state in others),
             sum(len(state.batch.points) for state in others),
             sum(state.expected(pace) for state in others),
-            pace.share(batch) if pace.records else 0.0,
-            pace.later(batch),
             sum(pace.seconds(state.left) for state in others if state.left and not pace.knows(state.left)),
-            pace.startup(batch),
-            pace.visited(batch.device),
+            pace,
         )
 
 

@@ -8,6 +8,7 @@ from hpcmm.model import Operation, Variant
 from hpcmm.model.devices import DEVICES
 
 FOLDER = Path(__file__).parent
+MOST_BYTES = 1 << 20  # of a file that may be a header
 SUFFIXES = (*(device.suffix for device in DEVICES.values()), ".py")  # of the files that hold a kernel of a user
 
 
@@ -15,11 +16,6 @@ def source(operation: Operation, variant: Variant) -> Path:
     """Return the source file of a variant that is not a library."""
     name = variant.name + DEVICES[variant.device].suffix
     return variant.adapted or variant.path or FOLDER / operation.kernels / f"{variant.shelf}s" / name
-
-
-def is_small_file(path: Path) -> bool:
-    """Whether a path is a file of at most 1 MiB."""
-    return path.is_file() and path.stat().st_size <= 1 << 20
 
 
 def headers(path: Path) -> tuple[Path, ...]:
@@ -37,7 +33,8 @@ def headers(path: Path) -> tuple[Path, ...]:
                 candidates = (folder / (named[1] or named[2]) for folder in (including.parent, FOLDER))
                 read = [each for each in candidates if each.is_file()][:1]
             else:
-                read = [each for each in sorted(including.parent.iterdir()) if each != path and is_small_file(each)]
+                near = (each for each in sorted(including.parent.iterdir()) if each != path and each.is_file())
+                read = [each for each in near if each.stat().st_size <= MOST_BYTES]
             for header in read:
                 if header not in found:
                     found[header] = None

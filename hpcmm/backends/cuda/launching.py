@@ -79,7 +79,8 @@ def launched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
         if launch.shared_bytes > kernel.max_dynamic_shared_size_bytes:
             kernel.max_dynamic_shared_size_bytes = launch.shared_bytes
         arguments = tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments)
-        calls.append((overlapping if launch.overlaps else usual)(kernel, launch, arguments))
+        usual = functools.partial(kernel, launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
+        calls.append(overlapping(kernel, launch, arguments) if launch.overlaps else usual)
 
     def once() -> None:
         for constant, array in constants:
@@ -93,10 +94,6 @@ def launched(backend, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Run:
         for launch in launches
     ]
     return Run(once, launches="; ".join(texts))
-
-
-def usual(kernel, launch: Launch, arguments: tuple) -> Callable[[], None]:
-    return functools.partial(kernel, launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
 
 
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a tensor map
