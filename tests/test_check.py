@@ -168,10 +168,7 @@ def test_five_percent_are_found_in_95_of_100_checks_and_no_quiet_gpu_is_named(ra
 
 @pytest.mark.parametrize(
     ("ranks", "most", "shape"),
-    [
-        *((64, 0.032, shape) for shape in SHAPES),
-        pytest.param(256, 0.028, "normal", marks=pytest.mark.slow),
-    ],
+    [*((64, 0.032, shape) for shape in SHAPES), pytest.param(256, 0.028, "normal", marks=pytest.mark.slow)],
 )
 def test_many_devices_show_smaller_slowdowns_and_skewed_ones_name_nobody(ranks, most, shape):
     found = gpus(1, ranks, shape)

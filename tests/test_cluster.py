@@ -477,8 +477,7 @@ def test_accounting_with_another_comment_does_not_end_a_job(faltering, marked):
 
 
 @pytest.mark.parametrize(
-    ("text", "when"),
-    [("2026", "before"), ("7 nodes are down", "after"), ("Submitted batch job 7", "before")],
+    ("text", "when"), [("2026", "before"), ("7 nodes are down", "after"), ("Submitted batch job 7", "before")]
 )
 def test_lines_of_a_site_are_no_jobs(faltering, text, when):
     getattr(faltering, when)("sbatch", f"echo '{text}'")

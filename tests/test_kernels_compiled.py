@@ -13,18 +13,7 @@ from importlib import metadata
 
 import pytest
 from tabulate import tabulate
-from test_kernels_on_host import (
-    ALL,
-    BUILDS,
-    NOT_ON_HOST,
-    RUNG_OF,
-    RUNGS,
-    SKINNY,
-    defines,
-    some,
-    source,
-    task_of,
-)
+from test_kernels_on_host import ALL, BUILDS, NOT_ON_HOST, RUNG_OF, RUNGS, SKINNY, defines, some, source, task_of
 
 from hpcmm import kernels
 from hpcmm.backends.cuda import cache

@@ -42,8 +42,7 @@ def test_what_arrives_between_gpus_is_what_was_sent_cuda(gpu, mpiexec):
     [
         "cpu",
         pytest.param(
-            "cuda",
-            marks=[pytest.mark.gpu, pytest.mark.skipif(presence.count() < 2, reason="needs two GPUs")],
+            "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(presence.count() < 2, reason="needs two GPUs")]
         ),
     ],
 )

@@ -378,10 +378,7 @@ def test_each_figure_has_its_rates_and_a_file(built):
     rates = {(r["label"], r["n"]): r["rate"] for chart in charts for r in chart["records"] if r["rate"]}
     assert rates["cublas", 128] == pytest.approx(51.2345) and ("cublas", 64) not in rates, "of the largest size"
     drawings = sorted(path.name for path in (built / "figures").iterdir())
-    assert drawings == [
-        "size-float32-r1-ladder-cuda.svg",
-        "sum-int32-r1-ladder-cuda.svg",
-    ]
+    assert drawings == ["size-float32-r1-ladder-cuda.svg", "sum-int32-r1-ladder-cuda.svg"]
     for name in drawings:
         assert (built / "figures" / name).read_text("utf-8").startswith("<svg")
 

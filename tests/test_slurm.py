@@ -36,10 +36,7 @@ STATE = Path("/tmp/hpcmm-slurm")
 SNAKEMAKE = shutil.which("snakemake")
 
 DIRECT = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch"]
-WAYS = {
-    "literal": ["--cluster", "sbatch", "--jobs", "20"],
-    "generic": [*DIRECT, "--jobs", "20"],
-}
+WAYS = {"literal": ["--cluster", "sbatch", "--jobs", "20"], "generic": [*DIRECT, "--jobs", "20"]}
 
 # Each fault is tried in one of these; it reaches all of them through the same watch of the queue.
 TRIED = ["literal", "generic"]

@@ -78,8 +78,7 @@ IN_EACH_TYPE = ("wgmma_shared", "persistent", "few_rows_wgmma")  # sources and h
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"),
-    [(name, "bfloat16") for name in SMALL] + [(name, "float16") for name in IN_EACH_TYPE],
+    ("name", "dtype"), [(name, "bfloat16") for name in SMALL] + [(name, "float16") for name in IN_EACH_TYPE]
 )
 def test_a_rung_is_right_in_every_order(build, name, dtype):
     for point, order in in_orders(*POINTS) if dtype == "bfloat16" else zip(POINTS, ORDERS, strict=False):
