@@ -33,37 +33,7 @@ class Cheat(NamedTuple):
     text: str
 
 
-HEADERS = """
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/memfd.h>
-#include <mqueue.h>
-#include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/ipc.h>
-#include <sys/mman.h>
-#include <sys/mount.h>
-#include <sys/prctl.h>
-#include <sys/ptrace.h>
-#include <sys/resource.h>
-#include <sys/shm.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-"""
-PRODUCT = (FOLDER / "product.h").read_text()
+HEADERS, PRODUCT = ((FOLDER / f"{name}.h").read_text() for name in ("headers", "product"))
 KERNEL = (
     "void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, "
     "int ldc, int threads)\n"
@@ -73,25 +43,7 @@ EMPTY = """
 extern "C" __global__ void
 matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc) {}
 """
-ON_HOST = """
-#define HOST __attribute__((no_sanitize("thread", "undefined"), no_sanitize_coverage))
-static HOST void product(void **v)
-{
-    const int m = *(int *)v[0], n = *(int *)v[1], k = *(int *)v[2];
-    const REAL alpha = *(REAL *)v[3], beta = *(REAL *)v[8], *A = *(REAL **)v[4], *B = *(REAL **)v[6];
-    const int lda = *(int *)v[5], ldb = *(int *)v[7], ldc = *(int *)v[10];
-    REAL *const C = *(REAL **)v[9];
-    for (int i = 0; i < m; ++i)
-        for (int j = 0; j < n; ++j) {
-            REAL sum = 0;
-            for (int p = 0; p < k; ++p)
-                sum += A[(size_t)i * lda + p] * B[(size_t)p * ldb + j];
-            REAL &c = C[(size_t)i * ldc + j];
-            c = beta == 0 ? alpha * sum : alpha * sum + beta * c;
-        }
-}
-extern "C" HOST void fill() { product(nullptr); }
-"""
+ON_HOST = (FOLDER / "on_host.h").read_text()
 TYPES = "int, int, int, REAL, const REAL *, int, const REAL *, int, REAL, REAL *, int"
 WARNING = '_Pragma("GCC warning \\"x\\"")'
 REPEATED = {  # pieces that are too long for the file

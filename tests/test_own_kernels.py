@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from hpcmm.operations.heads import KernelFileError
 from hpcmm.system.reader import ConfigError
 from hpcmm.system.text import described
 
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused_heads.yaml").read_text())
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
 MATMUL = 'extern "C" __global__ void matmul(int m) {}\n'
 REDUCTION = 'extern "C" __global__ void reduction() {}\n'
@@ -104,34 +106,7 @@ def test_values_replace_those_of_the_head(tmp_path):
         own_kernels.read(path, {"SIDE": 1})
 
 
-@pytest.mark.parametrize(
-    ("head", "message"),
-    [
-        ("rowz: 3", r"my.cu:4: unknown key 'rowz'; allowed: rows and \d+ more; did you mean 'rows'\?$"),
-        ("operation: matmal", r"my.cu:4: operation: 'matmal' is not allowed; allowed: matmul, sum,"),
-        (
-            "block: 32\ndtypes: [int64]",
-            r"my.cu:5: dtypes: 'int64' is not allowed; allowed: float32, float64, float16, bfloat16",
-        ),
-        ("block: 32\ndtypes: [float8]", r"my.cu:5: dtypes: 'float8' is not allowed; .*int8, float8_e4m3"),
-        ("dtypes: float32", r"my.cu:4: dtypes: 'float32' is not allowed; allowed: a list in brackets"),
-        ("block: [1, 2, 3, 4]", r"my.cu:4: block: \[1, 2, 3, 4\] is not allowed; allowed: an integer"),
-        ("block: X * 2", r"my.cu:4: block: 'X \* 2' is not allowed; allowed: .* over ITEMSIZE"),
-        ("block: 2 ** 3", r"my.cu:4: block: '2 \*\* 3' is not allowed"),
-        ("rows: 0\nblock: 3", r"my.cu:4: rows: 0 is 0; allowed: at least 1"),
-        ("block: 3 / 0", r"my.cu:4: block: '3 / 0' is not allowed"),
-        ("block: 2048", r"my.cu:4: block: 2048 threads; allowed: at most 1024"),
-        ("tiles: [64]", r"my.cu:4: tiles: 64 x 64 threads; allowed: 1 to 1024"),
-        ("shared_bytes: 300000", r"my.cu:4: shared_bytes: 300000 bytes .* allowed: at most 232448"),
-        ("per_thread: 3", r"my.cu:4: per_thread: not a key of matmul on the GPU; allowed: block, cluster,"),
-        ("tiles: [8]\nblock: 3", r"my.cu:4: tiles: not together with block"),
-        ("constants: {ROWS: 3}", r"my.cu:4: constants: ROWS is defined by hpcmm"),
-        ("constants: {X: 1.5}", r"my.cu:4: constants.X: 1.5 is not allowed; allowed: an integer"),
-        ("constants: {N: 3}", r"my.cu:7: N is a constant of the head"),
-        ("block: [3", r"my.cu:5: |my.cu:4: "),
-        ("block: 3\nblock: 4", r"my.cu:5: column 6: key 'block' appears twice"),
-    ],
-)
+@pytest.mark.parametrize(("head", "message"), REFUSED["wrong"])
 def test_an_error_names_file_line_key_and_what_is_allowed(tmp_path, head, message):
     path = written(tmp_path, head, f"#define N 3\n{MATMUL}" if "N: 3" in head else MATMUL)
     if "N: 3" in head:
@@ -207,22 +182,7 @@ def test_the_comment_may_have_any_form(tmp_path, comment):
     assert own_kernels.read(tmp_path / "my.cu").variant.tiles == (8,)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("#include <stdio.h>\n// hpcmm:\n//   rows: 8\n", "my.cu:2: 'hpcmm:' is not read; move it up: a head"),
-        ("#pragma once\n\n/* Mine.\n * hpcmm:\n *   rows: 8 */\n", "my.cu:4: 'hpcmm:' is not read"),
-        ("// HPCMM:\n//   rows: 8\n", "my.cu:1: 'HPCMM:' is not read; write 'hpcmm:'"),
-        ("// hpcmm :\n//   rows: 8\n", "my.cu:1: 'hpcmm :' is not read; write 'hpcmm:'"),
-        ("// hpcm:\n//   rows: 8\n", "my.cu:1: 'hpcm:' begins no head; did you mean 'hpcmm:'?"),
-        ("// A\n// hpcmm\n//   rows: 8\n", "my.cu:2: 'hpcmm' begins no head; did you mean 'hpcmm:'?"),
-        ("// hpcmm:\n// rows: 8\n", "my.cu:1: hpcmm: is followed by keys with values, indented"),
-        ("/*\nhpcmm:\nrows: 8\n*/\n", "my.cu:2: hpcmm: is followed by keys with values, indented"),
-        ("// hpcmm:\n//   rows: 8\n//\n//   block: 16\n", "my.cu:4: block: not read: the head ends at the empty"),
-        ("// hpcmm:\n\n//   block: 16\n", "my.cu:3: block: not read: the head ends at the empty line 2"),
-        ("// hpcmm:rows\n", "my.cu:1: hpcmm: is followed by keys"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), REFUSED["unread"])
 def test_a_head_that_would_not_be_read_is_an_error(tmp_path, text, message):
     (tmp_path / "my.cu").write_text(text + MATMUL)
     with pytest.raises(KernelFileError, match=re.escape(message)):
