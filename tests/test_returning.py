@@ -1,5 +1,6 @@
 """Python functions that return their result, in files and from a notebook."""
 
+import functools
 import sys
 
 import numpy as np
@@ -18,8 +19,13 @@ def product(a, b):
     return half(a, b) + np.matmul(a[:, PANEL:], b[PANEL:])
 
 
-def half(a, b):
-    return np.matmul(a[:, :PANEL], b[:PANEL])
+def as_it_is(function):
+    return function
+
+
+@as_it_is
+def half(a: np.ndarray, b, end=PANEL):
+    return np.matmul(a[:, :end], b[:end])
 
 
 def read(folder, text: str) -> own_kernels.OwnKernel:
@@ -155,6 +161,12 @@ def test_a_file_that_is_no_kernel_fails_with_its_reason(tmp_path):
         hpcmm.bench("none.txt")
     with pytest.raises(HpcmmError, match="--sizes"):
         hpcmm.bench(product, sizes=["many"])
+    for without in (np.matmul, lambda a, b: a @ b, functools.partial(product)):
+        with pytest.raises(HpcmmError, match="not a function that is written with def"):
+            hpcmm.bench(without)
+    exec("def unseen(a, b): return a @ b", names := {})
+    with pytest.raises(HpcmmError, match="unseen: no source"):
+        hpcmm.bench(names["unseen"])
 
 
 @pytest.mark.parametrize(("how", "arithmetic"), [("", {"float32": "TF32"}), (', input_precision="ieee"', {})])

@@ -1,5 +1,6 @@
 """``hpcmm.bench(function)``: verify and time a function of a notebook, or a file, as ``hpcmm bench`` does."""
 
+import ast
 import inspect
 import json
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 
 from hpcmm.model import HpcmmError
 from hpcmm.operations.heads import MARK
+
+FIRST = ("kernel", "size", "dtype", "rate", "ratio", "ratio_low", "ratio_high", "seconds")  # columns of the table
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,9 @@ class Bench:
         """The times, a ``pandas.DataFrame``: one row per kernel, size and type, with the ratio to the library."""
         import pandas
 
-        return pandas.DataFrame(self.found.get("points", []))
+        points = pandas.DataFrame(self.found.get("points", []))
+        first = [name for name in FIRST if name in points]
+        return points[[*first, *points.columns.difference(first, sort=False)]].dropna(axis=1, how="all")
 
     def __repr__(self) -> str:
         return self.text
@@ -69,6 +74,8 @@ def bench(kernel: Callable[..., Any] | str | Path, *options: str, **keys: Any) -
     """
     with tempfile.TemporaryDirectory(prefix="hpcmm-notebook-") as folder:
         if callable(kernel):
+            if not isinstance(inspect.unwrap(kernel), FunctionType) or not kernel.__name__.isidentifier():
+                raise HpcmmError(f"{kernel!r}: not a function that is written with def, such as def product(a, b): ...")
             head = {name: keys.pop(name) for name in ("operation", "device") if name in keys}
             path = Path(folder) / f"{kernel.__name__}.py"
             path.write_text(source_of(kernel, head), encoding="utf-8")
@@ -97,12 +104,18 @@ def source_of(function: Callable[..., Any], head: dict[str, Any]) -> str:
         own = inspect.unwrap(waiting.pop())
         if own.__name__ in functions:
             continue
-        functions[own.__name__] = textwrap.dedent(inspect.getsource(own))
-        for name in own.__code__.co_names:
-            used = own.__globals__.get(name)
+        try:
+            source = textwrap.dedent(inspect.getsource(own))
+        except OSError:
+            raise HpcmmError(f"{own.__name__}: no source; define it in a cell of a notebook, or in a file") from None
+        functions[own.__name__] = source
+        around = own.__globals__ | inspect.getclosurevars(own).nonlocals
+        # also of decorators, annotations, defaults and inner functions
+        for name in dict.fromkeys(node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)):
+            used = around.get(name)
             if isinstance(used, ModuleType):
                 imports[name] = f"import {used.__name__} as {name}"
-            elif isinstance(used, FunctionType) and used.__module__ == own.__module__:
+            elif isinstance(inspect.unwrap(used), FunctionType) and used.__module__ == own.__module__:
                 waiting.append(used)
             elif callable(used) and getattr(used, "__module__", None):
                 imports[name] = f"from {used.__module__} import {used.__name__} as {name}"
