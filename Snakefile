@@ -60,7 +60,12 @@ try:
         locate_files(EXPERIMENT, FILES[-1])
         with naming(FILES[-1]):
             # the devices of this machine say nothing about a cluster
-            PLAN = plan.make(EXPERIMENT, SITE.machine() if ON_CLUSTER else backends.this_machine())
+            PLAN = plan.make(
+                EXPERIMENT,
+                SITE.machine() if ON_CLUSTER else backends.this_machine(),
+                files=[os.path.relpath(path) for path in FILES],
+                changes=CHANGES,
+            )
         for folder in [Path.cwd(), RESULTS, *{batch.file(RESULTS).parent for batch in PLAN.to_measure}]:
             require_writable(folder)
         done.mark(PLAN, RESULTS, MARKS)

@@ -501,7 +501,7 @@ def configs(draw) -> dict:
             entry["shapes"] = draw(st.lists(shape, min_size=1, max_size=3, unique_by=tuple))
         for parameter in operation.scalars.keys() & {"alpha", "beta"}:
             if draw(st.booleans()):
-                value = draw(st.floats(-4, 4))
+                value = draw(st.integers(-64, 64)) / 16
                 entry[parameter] = round(value) if {"int8", "int32", "float8_e4m3"} & set(entry["dtypes"]) else value
         config["sweeps"][name] = entry
     return config
@@ -562,7 +562,18 @@ def test_a_run_finds_the_batches_whose_sources_were_edited_meanwhile(monkeypatch
         fingerprint.forget()
         found = planned.edited(planned.batches, since=0)
         assert set(found) == stale and all(files[0] == naive for files in found.values())
+        assert bool(planned.outdated(tmp_path / "results")) == bool(stale)
     assert not planned.edited(planned.batches, since=time.time() + 1)
+
+
+def test_a_plan_is_outdated_after_an_edit_of_a_value_in_its_config(tmp_path):
+    path, results, changes = tmp_path / "experiment.yaml", tmp_path / "results", {"backends": "cpu"}
+    path.write_text(yaml.safe_dump(CONFIG))
+    planned = plan.make(CONFIG | changes, machine(), files=[path.name], changes=changes)
+    planned.write(results / "plan.json")
+    for edit, expected in ({}, ""), ({"scale": "full"}, str(path)), ({"backends": "auto"}, ""):
+        path.write_text(f"{yaml.safe_dump(CONFIG | edit)}# a comment\n")
+        assert plan.read(results / "plan.json").outdated(results) == expected
 
 
 def test_other_simd_instructions_change_the_points_of_the_variants_that_have_a_choice(monkeypatch):

@@ -7,5 +7,8 @@ from hpcmm.experiment import plan
 
 
 def run(arguments: argparse.Namespace) -> int:
+    planned = plan.read(arguments.results / "plan.json")
     print(status.text(arguments.results))
-    return 0 if done.is_done(plan.read(arguments.results / "plan.json"), arguments.results) else 1
+    if edited := planned.outdated(arguments.results):
+        print(f"edited since this plan: {edited}; run again")
+    return 0 if not edited and done.is_done(planned, arguments.results) else 1

@@ -17,7 +17,7 @@ from typing import Any
 
 from hpcmm import kernels
 from hpcmm.experiment import extensions, fingerprint
-from hpcmm.experiment.config import Sweep, validated
+from hpcmm.experiment.config import Sweep, locate_files, merge_into, read_config, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.experiment.extensions import SOURCES
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
@@ -29,7 +29,7 @@ from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.preflight import GIB, largest_need
 from hpcmm.system import files
-from hpcmm.system.reader import ConfigError
+from hpcmm.system.reader import ConfigError, naming
 
 # Points that one run of Nsight Compute profiles. A job that is killed loses the run in progress only.
 PROFILE_POINTS = 16
@@ -46,6 +46,8 @@ class Plan:
     share_gpu: bool
     transport: str
     config: Mapping[str, Any]
+    files: list[str] = dataclasses.field(default_factory=list)  # of the config, relative to the folder of the results
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the config, on the command line
 
     @property
     def to_measure(self) -> list[Batch]:
@@ -159,6 +161,20 @@ class Plan:
                 found[batch.name] = files
         return found
 
+    def outdated(self, results: Path) -> str:
+        """Return what was edited since this plan, the config or the sources of batches; empty if nothing was."""
+        paths = [results.parent / each for each in self.files]
+        if paths and all(path.exists() for path in paths):
+            config = read_config(*paths)
+            merge_into(config, self.changes)
+            locate_files(config, paths[-1])
+            extensions.load(extensions.named(config))
+            with naming(paths[-1]):
+                if digest(validated(config)[0]) != digest(self.config):
+                    return str(paths[-1])
+        batches = self.edited(self.to_measure, since=0)
+        return f"the source of {', '.join([*batches][:3])}{' and others' * (len(batches) > 3)}" if batches else ""
+
     def write(self, path: Path) -> None:
         entry = dataclasses.asdict(self) | {"fingerprint": self.fingerprint}
         try:
@@ -217,8 +233,11 @@ def from_json(entry: dict[str, Any]) -> Plan:
     return Plan(**entry | {"measuring": Measuring(**entry["measuring"])})
 
 
-def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
-    """Plan the experiment of a config, by default for a cluster; raise ConfigError with all problems."""
+def make(config: Mapping[str, Any], machine: Machine = ANY, **origin: Any) -> Plan:
+    """Plan the experiment of a config, by default for a cluster; raise ConfigError with all problems.
+
+    ``origin`` has the fields ``files`` and ``changes`` of a plan.
+    """
     fingerprint.forget()
     extensions.load(extensions.named(config))  # before the config is validated: they add to the allowed names
     config, sweeps = validated(config)
@@ -246,7 +265,7 @@ def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
     if not set(unmeasured) < {batch.name for batch in batches}:
         reasons = "; ".join(sorted(set(unmeasured.values()))) or "no sweep has a size at this scale"
         raise ConfigError(f"nothing is left to measure: {reasons}")
-    return Plan(tuple(batches), unmeasured, measuring, share_gpu, transport, config)
+    return Plan(tuple(batches), unmeasured, measuring, share_gpu, transport, config, **origin)
 
 
 def largest_bytes(job: Job) -> int:
