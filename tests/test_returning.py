@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import hpcmm
+from hpcmm.bench import hints
 from hpcmm.bench.notebook import source_of
 from hpcmm.experiment import extensions, own_kernels, returning
-from hpcmm.model import HpcmmError
+from hpcmm.model import HpcmmError, Task
 from hpcmm.operations import OPERATIONS
 
 PANEL = 3
@@ -43,6 +44,7 @@ def read(folder, text: str) -> own_kernels.OwnKernel:
         ("def helper(x): return x\ndef fast_gemm(x, y, block=32): return helper(x) @ y", "matmul"),
         ("def vector_add(x, y): return x + y", "vector_add"),
         ("def total_sum(x): return x.sum()", "sum"),
+        ("class MatMul:\n    def __call__(self, a, b): return a @ b", "matmul"),
         ("def add_kernel(x, y, z, n, block): z[:n] = x[:n] + y[:n]\ndef solve(x, y): return x + y", "vector_add"),
     ],
 )
@@ -57,6 +59,12 @@ def test_a_function_that_returns_is_called_with_the_inputs(tmp_path, text, opera
     given[result] = np.full_like(wanted, np.nan)
     kernel.variant.function(stream=None, **given, **OPERATIONS[operation].scalars)
     np.testing.assert_array_equal(given[result], wanted)
+
+
+def test_a_wrong_function_gets_a_hint(tmp_path):
+    variant = read(tmp_path, "def matmul(a, b): return a[:, : len(b) // 4 * 4] @ b[: len(b) // 4 * 4]").variant
+    task = Task(OPERATIONS["matmul"], variant, (1, 17, 33), "float32", {"alpha": 1, "beta": 0})
+    assert hints.on_cpu(task).startswith("right at multiples of 1 x 1 x 4: compare with m, n and k")
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,13 @@ def of_vector(task: Task, run: Run) -> str:
             taken = each
             break
     stated = f", or state multiples: {{n: {taken}}}" if task.variant.adapted else ""
-    return f"right at multiples of {taken}: compare with n{stated}"
+    return f"right at multiples of {taken}: {mend(task, 'n')}{stated}"
+
+
+def mend(task: Task, sizes: str) -> str:
+    """Return what makes a kernel that is right at multiples right at any size."""
+    grid = " ".join(map(str, getattr(task.geometry, "grid", ())))
+    return f"compare with {sizes}" if "/" not in grid or re.search(r"ceil|\+", grid) else "round the grid up"
 
 
 def of_product(task: Task, run: Run) -> str:
@@ -93,7 +99,7 @@ def of_rows(task: Task, run: Run) -> str:
         if again is not None and not again.any():
             return UNWRITTEN
     first = "" if got is None else of_result(task, inputs, got)
-    if first and min(task.shape) > 1:  # else other mistakes look alike
+    if first and min(task.shape) > 1 and np.any(got):  # else other mistakes look alike
         return first
     tile = max([WHOLE, *(task.macros.get(name, 0) for name in ("ROWS", "COLUMNS"))])
     shapes = {"whole": (tile,) * 3, "ragged": RAGGED, "square": SQUARE}
@@ -113,10 +119,10 @@ def of_rows(task: Task, run: Run) -> str:
         square = bool(contract and contract.square)
         tries = [(*trials.LEAST, tile)] * 3
         multiples = trials.least_multiples(lambda x: tried(task, x, run).right, (tile,) * 3, square, tries)
-        stated = f"multiples: {{{', '.join(f'{name}: {value}' for name, value in multiples.items())}}}"
-        grid = " ".join(map(str, getattr(task.geometry, "grid", ())))
-        mend = "compare with m, n and k" if "/" not in grid or re.search(r"ceil|\+", grid) else "round the grid up"
-        return f"right at multiples of {' x '.join(map(str, multiples.values()))}: {mend}, or state {stated}"
+        stated = ", ".join(f"{name}: {value}" for name, value in multiples.items())
+        stated = "" if task.variant.function else f", or state multiples: {{{stated}}}"
+        several = " x ".join(map(str, multiples.values()))
+        return f"right at multiples of {several}: {mend(task, 'm, n and k')}{stated}"
     return guess or first or ("" if got is None else of_place(task, got, inputs))
 
 
@@ -124,8 +130,8 @@ def on_cpu(task: Task) -> str:
     output = task.operation.output
 
     def run(other: Task, inputs: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        source = kernels.source(other.operation, other.variant)
-        module = modules.compile_module(source, other.macros, other.variant.options)
+        source, python = kernels.source(other.operation, other.variant), other.variant.function
+        module = None if python else modules.compile_module(source, other.macros, other.variant.options)
         arrays = {name: array.copy() for name, array in inputs.items()}
         empty = np.full(other.shape_of(output), other.element.results.poison, other.storage(output))
         arrays.setdefault(output.name, empty)
@@ -134,10 +140,13 @@ def on_cpu(task: Task) -> str:
         overwritten.copy(own.before)
 
         def inside() -> np.ndarray:
-            function = getattr(modules.open_module(module, source), other.operation.kernels)
-            function.restype = None
-            given = other.operation.arguments(other, own.arrays)
-            function(*map(trials.as_argument, given), ctypes.c_int(2))
+            if python:
+                python(stream=None, **own.arrays, **other.scalars)
+            else:
+                function = getattr(modules.open_module(module, source), other.operation.kernels)
+                function.restype = None
+                given = other.operation.arguments(other, own.arrays)
+                function(*map(trials.as_argument, given), ctypes.c_int(2))
             overwritten.copy(own.after)
             return arrays[output.name]
 

@@ -28,7 +28,7 @@ from hpcmm.backends.emulated.launch import (
 from hpcmm.bench import hints
 from hpcmm.bench.guarded import PADDING
 from hpcmm.bench.same_bits import Difference, compare_alone, rounded, seeds_of, together
-from hpcmm.model import DeviceError, Task
+from hpcmm.model import DeviceError, NotTested, Task
 from hpcmm.model.launch import Launch
 from hpcmm.operations import guards, overwritten
 
@@ -48,6 +48,8 @@ class Found:
 
 def compiled(task: Task, folder: Path) -> Callable[..., HostKernel]:
     """Return a function that compiles a function of a task's source, ``symbol``, once."""
+    if task.variant.cooperative:
+        raise NotTested("needs a GPU: the blocks of a cooperative launch wait for each other")
     macros = tuple(f"-D{name}={value}" for name, value in task.macros.items())
     source = kernels.source(task.operation, task.variant)
     return functools.cache(functools.partial(compile_kernel, source, options=macros, folder=folder))

@@ -40,14 +40,14 @@ def searched(chosen: Chosen, variant: Variant, points: int) -> dict[str, Any]:
 
 def hint(chosen: Chosen, variant: Variant, where: str) -> str:
     """Return a hint at a kernel's mistake, after a semicolon; CUDA runs on the host for it, which is safe."""
-    if not variant.compiled:
+    if not variant.compiled and chosen.device.accelerator:
         return ""
     task = task_at(chosen, variant, where)
     if not is_cuda(variant):
         if task is None:
             return ""
         found = searches.crash(task).found if trial.SIGNALLED in where else hints.on_cpu(task)
-        raced = "" if found else searches.races(task).found
+        raced = "" if found or not variant.compiled else searches.races(task).found
         found = found or (raced if raced.startswith("data race") else "")
         return found and f"; {found}"
     if found := hint_of(task, files.cache()) if task else "":

@@ -223,6 +223,8 @@ def adapted(path: Path, text: str, head: Mapping[str, Any], kernels: str, device
         rf"^(\s*#\s*pragma.*)|\b{kernels}\b(?=\s*[<(])", lambda x: x[1] or OWN + kernels, own, flags=re.MULTILINE
     )
     lines = first_lines(text, head, accelerator)
+    conditions = (each for call in called for each in source.conditions(call.function.name))
+    lines += [f"#define {each}" for each in dict.fromkeys(conditions)]
     lines += [f"typedef hpcmm_real {each};" for each in source.undeclared if ELEMENT.fullmatch(each)]
     lines += [f"typedef {TABLES['short'][each]} {each};" for each in source.undeclared if each in TABLES["short"]]
     lines += [TABLES["vector"]] * any(x.vector for x in parameters)

@@ -185,6 +185,16 @@ class Source:
                 found |= dict.fromkeys(filter(None, names), fields)
         return found
 
+    def conditions(self, name: str) -> list[str]:
+        """Return the names without which the file hides a function, as a header with its implementation does."""
+        node, found = self.nodes[name], []
+        while above := node.parent:
+            asks = above.type == "preproc_ifdef" and text_of(above.children[0]) == "#ifdef"
+            if asks and node != part(above, "alternative"):
+                found.append(text_of(part(above, "name")))
+            node = above
+        return [each for each in found if each not in self.macros and not each.startswith("_")]
+
     def qualified(self, name: str) -> str:
         """Return the name of a function with its namespaces."""
         node = self.nodes[name]

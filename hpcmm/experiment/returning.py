@@ -46,7 +46,7 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
         taken = ", ".join(required(function))
         raise HpcmmError(f"{operation.name}({taken}): unknown parameters; allowed: {allowed}")
     own = {
-        name: each
+        name: called(each)
         for name, each in vars(module).items()
         if callable(each) and not name.startswith("_") and getattr(each, "__module__", "") == module.__name__
     }
@@ -68,12 +68,12 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
     candidates = (
         [each for each in candidates if not is_launched(each[1])]  # beside the kernels that they launch
         or candidates
-        or [(of, each) for of, each in by_name if inspect.isfunction(each) and filled(each, of)]
+        or [(of, each) for of, each in by_name if inspect.isroutine(each) and filled(each, of)]
     )
     of_kernels = [of for of, pattern in NAMES.items() if any(re.search(pattern, name.lower()) for name in own)]
     for of in of_kernels[:1] if not candidates else ():  # a function of any name that launches them
         fitting = (function for function in own.values() if len(required(function)) == len(inputs(OPERATIONS[of])))
-        candidates = [(OPERATIONS[of], function) for function in fitting if inspect.isfunction(function)]
+        candidates = [(OPERATIONS[of], function) for function in fitting if inspect.isroutine(function)]
     if len(candidates) == 1:
         yield from candidates
     elif own:
@@ -82,6 +82,12 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
             f"functions that compute a product, a sum, an addition or a copy, by name and arguments: {names}; name one "
             "of them matmul, sum, vector_add or copy, or state operation: matmul in a head"
         )
+
+
+def called(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function itself, and of a class whose instances compute something, what an instance calls."""
+    names = [each for each in ("forward", "__call__") if each in vars(function)] if inspect.isclass(function) else ()
+    return getattr(function(), names[0]) if names and not required(function) else function
 
 
 def arithmetic_of(text: str) -> dict[str, str]:

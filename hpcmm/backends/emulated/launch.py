@@ -153,6 +153,8 @@ class HostKernel:
             dynamic_bytes,
         )
         if message:
+            grid, block = ("x".join(map(str, each)) for each in (launch.grid, launch.block))
+            message += f": grid {grid}, block {block}" * message.endswith("refuses")
             raise KernelError(f"{order} order: {located(message, self.path, self.source)}")
         if note := self.cuda_note():
             self.note = located(note.decode(), self.path, self.source)

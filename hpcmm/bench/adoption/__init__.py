@@ -18,13 +18,13 @@ from hpcmm.bench.adoption import sequences
 from hpcmm.bench.adoption.products import ProductSearch
 from hpcmm.bench.adoption.search import Kernel, NoKernel, NotAdopted, OtherOperation, OtherType, Search, Stopped
 from hpcmm.bench.adoption.sequences import GPU
-from hpcmm.bench.adoption.signatures import arrays_of, element_of, integers_of, kinds
+from hpcmm.bench.adoption.signatures import arrays_of, element_of, integers_of, kinds, untaken
 from hpcmm.bench.adoption.trials import asked_for
 from hpcmm.bench.adoption.vectors import ADDITION, EXTREMES, VectorSearch
 from hpcmm.experiment import calls
 from hpcmm.experiment.functions import Function, Source
 from hpcmm.experiment.returning import LEADERBOARD, NAMES
-from hpcmm.experiment.syntax import declared_by
+from hpcmm.experiment.syntax import declared_by, function_declarator
 from hpcmm.kernels import FOLDER as KERNELS
 from hpcmm.kernels import modules
 from hpcmm.model import HpcmmError, NotTested
@@ -280,14 +280,15 @@ def adopt(path: Path, kernel: str = "") -> Adopted:
     unset = [x for x in UNSET.findall(text) if re.search(rf"\b{x}\b", source.text(chosen.name))]
     if guess and unset and not wrong:
         raise NoKernel(f"{path.name}: {chosen.name} reads {unset[0]}, which host code sets: make it a parameter")
-    if guess and not wrong:
-        wrong_anyway = re.search("race in|shuffle|barrier", " ".join(guess.notes))
-        unsure = "copy" in kinds(source, chosen, device) or "overwrites" in guess.head
-        if unsure and not (wrong_anyway or WORDS.search(chosen.name.lower())):
+    if not wrong:
+        said = " ".join(guess.notes if guess else map(str, failures))
+        unsure = "copy" in kinds(source, chosen, device) or (guess and "overwrites" in guess.head)
+        if unsure and not (re.search("race in|shuffle|barrier|error: ", said) or WORDS.search(chosen.name.lower())):
             raise NoKernel(
                 f"{path.name}: {chosen.name} gave neither a copy nor a sum, minimum or maximum in trials; if it is "
                 "one, name the function so"
             )
+    if guess and not wrong:
         return guess
     error = (wrong or failures)[0]
     if of_amd := OF_AMD.search(str(error)):
@@ -441,9 +442,12 @@ def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
     said = f"{path.name}: {f'{missing} not found, which may have its types and macros; ' if missing else ''}"
     if not of_device and "main" in source.functions:
         raise NoKernel(f"{said}its only function is main: move the loops into one, such as matmul(A, B, C, n)")
+    if declared := ", ".join(each for x in source.items if function_declarator(x) for each in declared_by(x)):
+        said += f"{declared} declared only: " * (not of_device)
     if not of_device:
         raise NoKernel(f"{said}it has no {'__global__ ' if device.accelerator else ''}function: it is no kernel file")
-    for each in of_device:
+    others = [x for each in of_device for x in untaken(source, each)]
+    for each in of_device if all(x.pointers for x in others) else ():
         pointers = arrays_of(source, each) or [x for x in each.parameters if x.pointers]
         arrays, results = [x.name for x in pointers], sorted(each.written)
         if each.kernel and arrays and not results:
@@ -457,4 +461,5 @@ def choose(path: Path, source: Source, device: Device, kernel: str) -> Function:
     raise NoKernel(
         f"{said}none of its {what} has the arguments of a product, a sum, an addition of vectors or a "
         f"copy; found: {'; '.join(str(each) for each in of_device[:3])}{'; ...' if len(of_device) > 3 else ''}"
+        f"{'; not taken: arguments of type ' * bool(others)}{', '.join(dict.fromkeys(x.type for x in others))}"
     )

@@ -41,6 +41,7 @@ TRANSPOSED = re.compile(r"(_|gemm)(nt|tn|t)$|trans|linear|backward", re.IGNORECA
 # Types to which a kernel of float32 rounds A and B, by words of its text
 ROUNDED = {"TF32": "tf32", "FP16 inputs": r"\b(__)?half2?\b|float2half", "BF16 inputs": "bfloat16|bf16"}
 PART = re.compile(r"(^|_)(start|begin|offset|chunk|first|last|rank|tile|step)|(Start|Begin|Offset)$")  # integers
+BY_THREADS = re.compile(r"\bstd::(thread|jthread|async)\b|pthread_create|omp_get_(num|max)_threads")
 MOST_OF = 0.98  # of a tile of elements with few values that changed
 
 
@@ -344,6 +345,9 @@ class ProductSearch(Search):
             raise NotAdopted(
                 f"{self.path.name}: {self.function.name} is right at few sizes only; give multiples in a head"
             )
+        of_rows = square or sorted(found.values())[1] == 1
+        if of_rows and BY_THREADS.search(self.body) and not WIDE.search(self.body):
+            return {}  # the rest belongs to no thread
         if self.columns:
             found = {exchanged(name): each for name, each in found.items()}
         return {name: found[name] for name in "mnk"} if max(found.values()) > 1 else {}

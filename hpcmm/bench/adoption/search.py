@@ -394,6 +394,8 @@ class Search:
         if not isinstance(found, str):
             return found
         self.why = found
+        if "cooperative launch" in found:
+            raise NotTested(f"needs a GPU: {found}; give call, block, per_sm and cooperative: true in a head")
         if ENDLESS.search(found):  # whatever its launch and its arguments are
             raise Stopped(f"{self.path.name}: {self.function.name}, in a trial with small arrays: {found}")
         return None

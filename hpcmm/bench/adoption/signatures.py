@@ -147,11 +147,16 @@ def reals_of(source: Source, function: Function) -> list[Parameter]:
     ]
 
 
+def untaken(source: Source, function: Function) -> list[Parameter]:
+    """Return the parameters for which there is no value, such as those of other structures."""
+    known = {x.name for each in (arrays_of, integers_of, reals_of) for x in each(source, function)}
+    return [x for x in function.parameters if x.name not in known | {*idle(source, function)}]
+
+
 def kinds(source: Source, function: Function, device: Device) -> list[str]:
     """Return the operations that a function may compute by its signature, the most plausible one first."""
     arrays, integers, reals = (each(source, function) for each in (arrays_of, integers_of, reals_of))
-    known = {each.name for each in (*arrays, *integers, *reals)} | set(idle(source, function))
-    if any(each.name not in known and (device.accelerator or not is_threads(each)) for each in function.parameters):
+    if any(device.accelerator or not is_threads(each) for each in untaken(source, function)):
         return []
     written = [each for each in arrays if each.name in function.written]
     first = overwritten(source, function)
