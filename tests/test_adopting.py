@@ -151,23 +151,6 @@ def test_one_of_several_kernels_is_chosen_by_name(tmp_path):
         adopted(tmp_path, STYLES.copy + STYLES.add, kernel="none")
 
 
-def test_multiples_of_a_product_by_columns_are_those_of_the_operation(tmp_path):
-    text = """
-        __global__ void mine(int m, int n, int k, const float *A, const float *B, float *C)
-        {
-            int i = blockIdx.x * 8 + threadIdx.x, j = blockIdx.y * 16 + threadIdx.y;
-            float sum = 0;
-            for (int p = 0; p < k; ++p)
-                sum += A[i + p * m] * B[p + j * k];
-            C[i + j * m] = sum;
-        }
-        int main() { mine<<<grid, dim3(8, 16)>>>(m, n, k, a, b, c); }
-    """
-    head = adopted(tmp_path, text)
-    assert (head["layout"], head["multiples"]) == ("columns", {"m": 16, "n": 8, "k": 1})
-    assert head["grid"] == ["ceil(n / 8)", "ceil(m / 16)"]
-
-
 def test_a_constant_that_names_threads_is_tried_as_a_block():
     source = Source("const int THREADS_PER_BLOCK = 96;\n__global__ void f(float *x) {}")
     tried = launches.blocks(source, source.functions["f"], "", 4)
@@ -188,7 +171,7 @@ def test_a_file_of_each_style_has_a_verdict_or_says_what_is_missing(tmp_path, be
 
 
 @pytest.mark.parametrize("case", CASES["functions"].values(), ids=CASES["functions"])
-def test_a_function_of_the_cpu_is_adopted_or_judged_by_its_names(tmp_path, case):
+def test_a_function_is_adopted_or_judged_by_its_names(tmp_path, case):
     path, head = tmp_path / case.get("file", "mine.c"), case.get("head", {})
     path.write_text(text_of(case))
     found = adopt(path)
@@ -200,8 +183,6 @@ def test_a_function_of_the_cpu_is_adopted_or_judged_by_its_names(tmp_path, case)
 def test_a_function_with_avx_gets_its_option_and_its_multiples(tmp_path):
     head = adopted(tmp_path, STYLES.with_avx, "mine.c")
     assert (head["options"], head["multiples"]) == (["-march=native"], {"m": 1, "n": 8, "k": 1})
-    head = adopted(tmp_path, STYLES.of_globals, "mine.c")
-    assert (head["call"], head["multiples"]) == ("multiply(N=n, A=A, B=B, C=C)", dict.fromkeys("mnk", 4))
 
 
 def test_a_function_of_a_program_is_the_product_and_its_races_are_searched(tmp_path, benched):
@@ -223,11 +204,6 @@ def test_headers_that_this_machine_lacks_are_left_out(tmp_path):
     (tmp_path / "mine.c").write_text(text)
     kept = calls.with_headers(text, tmp_path / "mine.c", False)
     assert kept.splitlines()[:2] == ["", "#include <stdlib.h>"]
-
-
-def test_the_number_of_threads_is_no_scalar(tmp_path):
-    text = STYLES.of_rows.replace("int colsB)", "int colsB, int num_threads)")
-    assert adopted(tmp_path, text, "mine.c")["call"].endswith("colsB=n, num_threads=threads)")
 
 
 def test_an_unknown_instruction_names_options(tmp_path):

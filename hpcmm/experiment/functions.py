@@ -187,13 +187,12 @@ class Source:
 
     def conditions(self, name: str) -> list[str]:
         """Return the names without which the file hides a function, as a header with its implementation does."""
-        node, found = self.nodes[name], []
-        while above := node.parent:
-            asks = above.type == "preproc_ifdef" and text_of(above.children[0]) == "#ifdef"
-            if asks and node != part(above, "alternative"):
-                found.append(text_of(part(above, "name")))
-            node = above
-        return [each for each in found if each not in self.macros and not each.startswith("_")]
+        place = self.nodes[name].start_byte
+        nodes = [x for x in walk(self.tree.root_node) if x.type == "preproc_ifdef"]
+        asked = [x for x in nodes if text_of(x.children[0]) == "#ifdef"]
+        ends = [(part(x, "alternative") or x.children[-1]).start_byte for x in asked]
+        names = [text_of(part(x, "name")) for x, end in zip(asked, ends, strict=True) if x.start_byte < place < end]
+        return [x for x in names if x not in self.macros and not x.startswith("_")]
 
     def qualified(self, name: str) -> str:
         """Return the name of a function with its namespaces."""

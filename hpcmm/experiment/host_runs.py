@@ -16,7 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hpcmm.experiment.host_code import launches, parts_of
+import numpy as np
+
+from hpcmm.experiment.host_code import TYPES, launches, parts_of
 from hpcmm.experiment.syntax import Parameter, called_by, function_declarator, parameter, parser, part, text_of, walk
 from hpcmm.model import DeviceError
 
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 
     from hpcmm.experiment.functions import Source
 
-BYTES = {"double": 8, "long": 8, "size_t": 8, "half": 2, "__half": 2, "short": 2, "char": 1, "bool": 1}
-BYTES |= dict.fromkeys(("float", "int", "unsigned", "unsigned int", "uint", "int32_t", "uint32_t"), 4)
 OF_DEVICE = {"multiProcessorCount": 64, "warpSize": 32, "maxThreadsPerBlock": 1024}  # of any GPU, or usual
 INTEGERS = re.compile(r"\b(int|unsigned|long|short|size_t|uint|u?int(32|64)_t|dim3|auto)\b")
 MEMORY = re.compile(r"(?:cuda|hip)(Malloc|Memset|Memcpy)(?:Managed|Async)?")
@@ -260,7 +260,8 @@ class HostRun:
 
     def size_of(self, kind: str) -> int:
         kind = kind.replace("const", "").strip()
-        return 8 if "*" in kind else BYTES.get(kind, self.itemsize)
+        size = np.dtype(TYPES[kind]).itemsize if TYPES.get(kind) in np.sctypeDict else self.itemsize
+        return 8 if "*" in kind else size * int(re.search(r"[a-z]([24]?)$|$", kind)[1] or 1)
 
     def place(self, node: Node, names: dict) -> Place | None:
         """Return the variable or the element that an expression names."""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.experiment.functions import Source
+from hpcmm.experiment.host_code import TYPES
 from hpcmm.experiment.host_runs import HostRun, Pointer, Step, Unclear
 from hpcmm.experiment.syntax import Parameter
 from hpcmm.experiment.writes import elements
@@ -26,17 +27,6 @@ from hpcmm.operations.heads import number, sizes_of
 from hpcmm.operations.reduction import identity
 from hpcmm.system.text import split
 
-TYPES = {
-    "int": "int32",
-    "int32_t": "int32",
-    "long": "int64",
-    "long long": "int64",
-    "int64_t": "int64",
-    "short": "int16",
-}
-TYPES |= dict.fromkeys(("unsigned", "unsigned int", "uint", "uint32_t"), "uint32") | {"bool": "bool", "char": "int8"}
-TYPES |= dict.fromkeys(("size_t", "std::size_t", "unsigned long", "unsigned long long", "uint64_t"), "uint64")
-TYPES |= {"float": "float32", "double": "float64", "unsigned char": "uint8", "uint16_t": "uint16"}
 PREFIXES = re.compile(r"^(d|dev|g|h|device|mat|matrix)_?(?=[a-z])|_?(d|dev|mat)$")  # of the names of arrays
 ATOMIC = re.compile(r"\batomic\w+\s*\(\s*&?\s*(\w+)")
 THREADS = 256  # of a block that fills or copies an array
@@ -282,7 +272,8 @@ class Hosted(Geometry):
 def dtype_of(parameter: Parameter, task: Task) -> str:
     if parameter.type == "ACCUMULATOR":
         return task.element.sums.storage.name
-    return TYPES.get(parameter.type, task.element.storage.name)
+    found = TYPES.get(parameter.type)
+    return found if found in np.sctypeDict else task.element.storage.name
 
 
 def scalar(parameter: Parameter, value: Any, task: Task) -> np.generic:

@@ -8,16 +8,12 @@ import re
 from collections.abc import Sequence
 
 from hpcmm.experiment.functions import ELEMENT, RETURNED, Function, Source
+from hpcmm.experiment.host_code import TYPES
 from hpcmm.experiment.syntax import Parameter, of_returned
 from hpcmm.experiment.writes import elements
 from hpcmm.model.devices import Device
 from hpcmm.model.dtypes import DTYPES
 
-TYPES = {"float": "float32", "double": "float64", "int": "int32", "half": "float16", "__half": "float16"}
-TYPES |= {"__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "float4": "float32", "float2": "float32"}
-TYPES |= {"half2": "float16", "__half2": "float16", "double2": "float64", "int4": "int32", "int32_t": "int32"}
-TYPES |= {"f32": "float32", "f64": "float64", "i32": "int32", "i8": "int8"}
-TYPES |= {"int8_t": "int8", "signed char": "int8", "char": "int8", "__nv_fp8_e4m3": "float8_e4m3"}
 WORDS_OF_INTEGERS = re.compile(
     r"(std::)?(unsigned|signed|long|short|int|char|size_t|uint|u?int(8|16|32|64)_t|ptrdiff_t|ssize_t|bool|[iu](8|16|32|64)|usize|ulong|uint32|int64)\b"
 )
@@ -41,7 +37,7 @@ def type_of(source: Source, parameter: Parameter, function: Function) -> str:
     if name in function.types:
         return "any"
     for _ in range(3):
-        if name in TYPES:
+        if TYPES.get(name) in DTYPES:
             return TYPES[name]
         missing = ELEMENT.fullmatch(name) and name in source.undeclared
         if missing or name in ("REAL", "ACCUMULATOR"):
