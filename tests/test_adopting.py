@@ -1,7 +1,6 @@
 """Kernels of any signature: their arguments, launch and contract are found, and wrong kernels still fail."""
 
 import json
-import re
 from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -227,30 +226,11 @@ def test_any_encoding_is_read(tmp_path):
     assert adoption.decoded(path) == STYLES.add
 
 
-@pytest.mark.parametrize(
-    ("text", "call", "kernels"),
-    [
-        (STYLES.by_rows, "mine(C, B, A, m, k, n)", "matmul"),
-        (STYLES.tiled, "tiled<16, hpcmm_real>(A, B, C, n)", "matmul"),
-        (
-            STYLES.of_structures,
-            "product(Matrix{k, m, (float *)A}, Matrix{n, k, (float *)B}, Matrix{n, m, C})",
-            "matmul",
-        ),
-        (STYLES.atomic, "add_all(x, n, result)", "reduction"),
-        (
-            text_of("of_pointers"),
-            "product(A=Matrix{k, m, (float *)A}, B=Matrix{n, k, (float *)B}, C=Matrix{n, m, (float *)C})",
-            "matmul",
-        ),
-        (re.sub("FIRST|SECOND|CHECK", "", STYLES.rows_of_constant), "add(N=sqrt(n), A=x, B=y, C=z)", "vector_add"),
-        (STYLES.of_constants, "add(N=n, a=x, b=y, c=z)", "vector_add"),
-        (STYLES.add.replace("int i", "int32_t i").replace("int n", "uint64_t n"), "add(z, x, y, n)", "vector_add"),
-    ],
-)
-def test_the_compiler_of_the_gpu_takes_the_adapted_source(tmp_path, text, call, kernels):
-    head = {"call": call, "adds": kernels == "reduction"}
-    adapted = calls.adapted(tmp_path / "mine.cu", text, head, kernels, "cuda").read_text()
+@pytest.mark.parametrize("case", CASES["compiled"], ids=itemgetter("call"))
+def test_the_compiler_of_the_gpu_takes_the_adapted_source(tmp_path, case):
+    kernels = case.get("kernels", "matmul")
+    head = {"call": case["call"], "adds": kernels == "reduction"}
+    adapted = calls.adapted(tmp_path / "mine.cu", text_of(case), head, kernels, "cuda").read_text()
     options = ["-DREAL=float", "-DACCUMULATOR=float", "-DBLOCK=256", "--gpu-architecture=sm_90"]
     works, log, code = nvrtc().compile(adapted, options, "CUBIN")
     assert works, log
