@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Iterable
@@ -34,6 +35,7 @@ from hpcmm.experiment.syntax import (
     walk,
 )
 from hpcmm.experiment.writes import written
+from hpcmm.system.text import split
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -171,8 +173,21 @@ class Source:
         of_header = [each for each in dict.fromkeys(used) if each not in declared]
         return [x for x in of_header if ELEMENT.fullmatch(x) or LENGTH.fullmatch(x) or SHORT_TYPE.fullmatch(x)]
 
-    def structures(self) -> dict[str, list[Parameter]]:
-        """Return the fields of each structure of the file, by the name of its type."""
+    def fields(self, kind: str) -> list[Parameter]:
+        """Return the fields of a type; none if it is no structure of the file, nor an instance of a template of one."""
+        name, _, given = kind.partition("<")
+        own, found = self.structures.get(name, ((), ()))
+        values = dict(zip(own, (x.replace("const ", "") for x in split(given.rstrip(">"))), strict=False))
+        return [dataclasses.replace(x, type=values.get(x.type, x.type)) for x in found]
+
+    @functools.cached_property
+    def objects(self) -> set[str]:
+        """The names of parameters that are structures."""
+        return {x.name for name in self.nodes for x in self.parameters(name) if self.fields(x.type)}
+
+    @functools.cached_property
+    def structures(self) -> dict[str, tuple[list[str], list[Parameter]]]:
+        """The parameters of the template and the fields of each structure of the file, by the name of its type."""
         found = {}
         for item in walk(self.tree.root_node):
             if item.type == "struct_specifier" and (body := part(item, "body")):
@@ -182,7 +197,8 @@ class Source:
                 if item.parent.type == "type_definition":
                     names.append(text_of(part(item.parent, "declarator")))
                 names += [f"struct {names[0]}"] * bool(names[0])
-                found |= dict.fromkeys(filter(None, names), fields)
+                own = [name for name, *_ in template_of(item)]
+                found |= dict.fromkeys(filter(None, names), (own, fields))
         return found
 
     def conditions(self, name: str) -> list[str]:

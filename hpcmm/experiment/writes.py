@@ -48,9 +48,9 @@ def pointers(source: Source, name: str) -> tuple[dict[str, str], set[str]]:
 
     A reference has a second entry, with ``&``.
     """
-    structures, own = source.structures(), source.parameters(name)
+    own = source.parameters(name)
     others = [each for each in source.outside.values() if each.name not in {x.name for x in own}]
-    roots = {each.name: each.name for each in (*own, *others) if each.pointers or each.type in structures}
+    roots = {each.name: each.name for each in (*own, *others) if each.pointers or source.fields(each.type)}
     atomic: set[str] = set()
     for each in walk(part(source.nodes[name], "body")):
         if each.type == "init_declarator":
@@ -60,7 +60,7 @@ def pointers(source: Source, name: str) -> tuple[dict[str, str], set[str]]:
             pointer = declared.type == "pointer_declarator" or "auto" in text_of(each.parent).split()
             if root and "atomic_ref" in kind:
                 atomic.add(root)
-            elif root and names and (pointer or kind in structures):
+            elif root and names and (pointer or source.fields(kind)):
                 roots[names[0]] = root
             elif root and names and declared.type == "reference_declarator":
                 roots[names[0]] = roots[f"&{names[0]}"] = root
@@ -102,6 +102,8 @@ def root_of(source: Source, node: Node | None) -> str:
                 node = part(node, "value")
             case "binary_expression":
                 node = part(node, "left")
+            case "call_expression" if text_of(part(node, "function")) in source.objects:  # an operator ()
+                return text_of(part(node, "function"))
             case "call_expression":
                 given = part(node, "arguments").named_children
                 parameters, body = source.macro_functions.get(text_of(part(node, "function")), ((), ""))

@@ -294,14 +294,14 @@ class Search:
         """Return the call with these sizes."""
         sizes = dict(zip((each.name for each in self.integers), integers, strict=True))
         reals = dict(zip((each.name for each in self.reals), self.scalars(), strict=True))
-        structures, rest = self.kernel.source.structures(), idle(self.kernel.source, self.function)
+        rest = idle(self.kernel.source, self.function)
         own = {each.name for each in self.function.parameters} | {RETURNED}
         outside = [each for each in (*self.integers, *self.arrays) if each.name not in own]  # of the file
         parts = []
         for each in (*outside, *self.function.parameters):
             if each.name in rest:
                 value = rest[each.name]
-            elif fields := structures.get(each.type):
+            elif fields := self.kernel.source.fields(each.type):
                 value = self.structure(each, fields)
             else:
                 value = sizes.get(each.name) or reals.get(each.name) or self.operands.get(each.name, "threads")
@@ -321,7 +321,8 @@ class Search:
                 values.append(leading)
             else:
                 values.append(rows if re.search(r"row|height|^h|^m$", name) else columns)
-        return f"{parameter.type}{{{', '.join(values)}}}"
+        whole = f"{parameter.type}{{{', '.join(values)}}}"
+        return re.sub(r"\w+", lambda x: launches.TYPE if x[0] in self.function.types else x[0], whole)
 
     def scalars(self) -> list[str]:
         """Return the operation's name of each real argument."""

@@ -77,7 +77,7 @@ def is_threads(parameter: Parameter) -> bool:
 def arrays_of(source: Source, function: Function) -> list[Parameter]:
     found = []
     for each in function.parameters:
-        if (fields := source.structures().get(each.type)) and each.pointers < 2:
+        if (fields := source.fields(each.type)) and each.pointers < 2:
             deepest = 1 if function.kernel else 2
             fields = [x for x in fields if 1 <= x.pointers <= deepest]
             found += [dataclasses.replace(x, name=each.name, structure=each.type) for x in fields]
