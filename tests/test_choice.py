@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcmm.bench import tuning
-from hpcmm.cli.main import main
 from hpcmm.experiment import fingerprint
 from hpcmm.model import DeviceError, HpcmmError, Task
 from hpcmm.operations import OPERATIONS, blocks, choice, copies, matmul_ladder, tabled, tables, trials, waves
@@ -400,13 +399,6 @@ def test_drawn_shapes_are_those_of_their_seed_and_kind(kind, count, seed):
         assert min(m, n, k) >= {"any": 16, "multiples": 64, "layers": 1}[kind]
         assert max(m, k) <= 10240 and n <= 4 * 8192
         assert kind == "any" or (n % 64 == k % 64 == 0 and (kind == "layers" or m % 64 == 0))
-
-
-@pytest.mark.parametrize("text", ["", "1x2", "0x1x1", "axbxc", "1x2x3x4", "-1x2x3"])
-def test_a_shape_that_is_none_is_refused(text, capsys):
-    with pytest.raises(SystemExit):
-        main(["tune", "--", text])
-    assert " is not allowed; allowed: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

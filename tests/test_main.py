@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ import threading
 import time
 import types
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +87,18 @@ def test_every_command_has_help(capsys):
         text = " ".join(shown.split())
         assert re.search(r" Exit status: 0: .*; 1: .*; 2: wrong arguments(; 3: .*)?\.$", text)
         assert ("; 3: " in text) is (name in ("bench", "compare", "check", "grade"))
+
+
+ANSWERS = yaml.safe_load(Path(__file__).with_name("answers.yaml").read_text())
+
+
+@pytest.mark.parametrize("case", ANSWERS, ids=itemgetter("hpcmm"))
+def test_a_command_gives_its_answer_or_says_what_is_wrong(command, forgotten, tmp_path, case):
+    arguments, status = shlex.split(case["hpcmm"]), case.get("status", 0)
+    done = command(*arguments, folder=ROOT / "examples" / "kernels" if arguments[0] == "bench" else tmp_path)
+    assert done.returncode == status and bool(done.stdout) == (status == 0)
+    assert case["says"] in " ".join((done.stderr if status else done.stdout).split())
+    assert not any(tmp_path.iterdir()), "nothing is written"
 
 
 @pytest.mark.parametrize("arguments", [(), ("measure",), ("plan", "--colour"), ("merge", "a.h5"), ("compare",)])

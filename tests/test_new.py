@@ -85,29 +85,6 @@ def test_a_new_kernel_says_what_it_is(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "first.cu").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        (["x"], 2, "the rung to copy is missing; allowed: hpcmm new NAME --like RUNG, or --course DIR for exercises"),
-        (["x", "--course", "c"], 2, "--course needs neither a name nor --like"),
-        (["x", "--like", "nobody"], 1, "allowed: serial, "),
-        (["x", "--like", "sum/naive"], 1, "allowed: serial, openmp, "),
-        (["x", "--like", "split_k"], 1, "'split_k' is not allowed; allowed: serial"),
-        (["mine.c", "--like", "naive"], 1, "'mine.c' is not allowed as the name of a kernel"),
-        (["../x", "--like", "naive"], 1, "not allowed as the name of a kernel"),
-    ],
-)
-def test_what_cannot_be_written(tmp_path, monkeypatch, capsys, arguments, status, message):
-    monkeypatch.chdir(tmp_path)
-    if status == 2:
-        with pytest.raises(SystemExit, match="2"):
-            main(["new", *arguments])
-    else:
-        assert main(["new", *arguments]) == status
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_course_is_not_written_over_another(tmp_path):
     new.write_course(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}

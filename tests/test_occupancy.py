@@ -1,4 +1,4 @@
-"""What a multiprocessor has room for; `test_worked.py` has the answers of the course documents."""
+"""What a multiprocessor has room for; ``answers.yaml`` has those of the course documents."""
 
 import pytest
 import timings
