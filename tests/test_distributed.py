@@ -60,56 +60,33 @@ REOPEN = PROGRAM.with_name("reopen.py")
 # --- records -----------------------------------------------------------------------------------------------------
 
 
-def operation(dimensions: tuple[str, ...], *operands: Operand):
-    return dataclasses.replace(MATMUL, name="other", dimensions=dimensions, operands=operands)
+def operation(dimensions: str, *operands: str):
+    """An operation by its dimensions, and by the name, dimensions, distribution and role of each operand."""
+    parts = [each.split() for each in operands]
+    made = tuple(Operand(name, tuple(of.strip("-")), how, role) for name, of, how, role in parts)
+    return dataclasses.replace(MATMUL, name="other", dimensions=tuple(dimensions), operands=made)
 
 
-A, B, C = MATMUL.operands
+OF_PRODUCTS = ["scatter", "staged", "resident", "ring", "summa", "cublasmp", "alone"]
 
 
 @pytest.mark.parametrize(
     ("other", "names"),
     [
         # a matrix times a vector: rows and a whole vector, but no product of matrices
-        (
-            operation(
-                ("m", "n"),
-                Operand("A", ("m", "n"), "rows", "in"),
-                Operand("x", ("n",), "replicated", "in"),
-                Operand("y", ("m",), "rows", "out"),
-            ),
-            ["scatter", "alone"],
-        ),
+        (("mn", "A mn rows in", "x n replicated in", "y m rows out"), ["scatter", "alone"]),
         # a dot product has two vectors
-        (
-            operation(
-                ("n",),
-                Operand("x", ("n",), "rows", "in"),
-                Operand("y", ("n",), "rows", "in"),
-                Operand("result", (), "combined", "out"),
-            ),
-            ["scatter", "all_reduce", "alone"],
-        ),
+        (("n", "x n rows in", "y n rows in", "result - combined out"), ["scatter", "all_reduce", "alone"]),
         # the same product with its dimensions under other names
-        (
-            operation(
-                ("rows", "columns", "terms"),
-                dataclasses.replace(B, dimensions=("terms", "columns")),
-                dataclasses.replace(A, dimensions=("rows", "terms")),
-                dataclasses.replace(C, dimensions=("rows", "columns")),
-            ),
-            ["scatter", "staged", "resident", "ring", "summa", "cublasmp", "alone"],
-        ),
-        (
-            operation(("m", "n", "k"), A, dataclasses.replace(B, dimensions=("n", "k")), C),
-            ["scatter", "alone"],
-        ),  # B transposed
-        (operation(("m", "n", "k"), A, B, dataclasses.replace(C, role="out")), ["scatter", "alone"]),  # no beta C
-        (operation(("n", "m", "k"), A, B, C), []),  # rows of the second dimension
+        (("rct", "B tc replicated in", "A rt rows in", "C rc rows inout"), OF_PRODUCTS),
+        # B transposed; no beta C; rows of the second dimension
+        (("mnk", "A mk rows in", "B nk replicated in", "C mn rows inout"), ["scatter", "alone"]),
+        (("mnk", "A mk rows in", "B kn replicated in", "C mn rows out"), ["scatter", "alone"]),
+        (("nmk", "A mk rows in", "B kn replicated in", "C mn rows inout"), []),
     ],
 )
 def test_an_operation_from_outside_gets_the_algorithms_that_suit_its_operands(other, names):
-    assert [algorithm.name for algorithm in algorithms_of(other)] == names
+    assert [algorithm.name for algorithm in algorithms_of(operation(*other))] == names
 
 
 def test_an_algorithm_that_does_not_suit_an_operation_is_refused_by_name():
@@ -289,8 +266,7 @@ def test_an_all_reduce_takes_every_vector_of_its_operation():
             arrays = arguments[-1]
             return Run(lambda: np.dot(arrays["x"], arrays["y"], out=arrays["result"]))
 
-    vectors = [Operand(name, ("n",), "rows", "in") for name in "xy"]
-    dot = operation(("n",), *vectors, Operand("result", (), "combined", "out"))
+    dot = operation("n", "x n rows in", "y n rows in", "result - combined out")
     algorithm, inputs = algorithm_of(dot, "all_reduce"), {"x": np.arange(5.0), "y": np.arange(5.0) + 1}
     backend, problem = Backend(threads=1), Task(dot, MATMUL.variant("numpy"), (5,), "float64")
     spread = algorithm.distribution(MPI.COMM_SELF, backend, problem, inputs, True, Transport(MPI.COMM_SELF, backend))
