@@ -257,22 +257,7 @@ def test_messages_arrive_and_are_counted():
 # ---- rubrics ----
 
 
-@pytest.mark.parametrize(
-    ("entry", "why"),
-    [
-        ({"questions": "occupancy", "operation": "matmul"}, "give either operation or questions"),
-        ({}, "give either operation or questions"),
-        ({"questions": "nothing", "file": "a.txt"}, "'nothing' is not allowed; allowed: occupancy, transfers, pitch"),
-        ({"questions": "pitch"}, "'one.cu' is not allowed; allowed: the name of a file with .txt"),
-        ({"questions": "pitch", "file": "a.txt", "ranks": [2]}, "ranks: is of a kernel, not of questions"),
-        ({"operation": "matmul", "ranks": [2]}, "ranks: .* only for a file with .py"),
-        ({"operation": "matmul", "grids": [1, 2]}, "grids: .* only for a reduction in CUDA"),
-        ({"operation": "matmul", "counts": {"shape": [4]}}, "counts.shape: .* one number for each of m, n, k"),
-        ({"operation": "sum", "counts": {"shape": [4], "most": {"sector": 1}}}, "'sector' is not allowed; .*sectors"),
-        ({"operation": "sum", "counts": {"shape": [4], "most": {"sent": 1}}}, "'sent' is not allowed"),
-        ({"operation": "sum", "counts": {"shape": [4], "dtype": "int8"}}, "counts.dtype: 'int8' is not allowed"),
-    ],
-)
+@pytest.mark.parametrize(("entry", "why"), yaml.safe_load(Path(__file__).with_name("wrong_rubrics.yaml").read_text()))
 def test_errors_of_a_rubric(entry, why):
     with pytest.raises(ConfigError) as caught:
         rubric.checked({"exercises": {"one": {"points": 1, **entry}}})

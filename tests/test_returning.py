@@ -2,9 +2,12 @@
 
 import functools
 import sys
+from operator import itemgetter
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import hpcmm
 from hpcmm.bench import hints
@@ -13,6 +16,7 @@ from hpcmm.experiment import extensions, own_kernels, returning
 from hpcmm.model import HpcmmError, Task
 from hpcmm.operations import OPERATIONS
 
+FUNCTIONS = yaml.safe_load(Path(__file__).with_name("functions.yaml").read_text())
 PANEL = 3
 
 
@@ -36,19 +40,9 @@ def read(folder, text: str) -> own_kernels.OwnKernel:
     return kernel
 
 
-@pytest.mark.parametrize(
-    ("text", "operation"),
-    [
-        ("def matmul(a, b): return a @ b", "matmul"),
-        ("def custom_kernel(data):\n    a, b = data\n    return a @ b", "matmul"),
-        ("def helper(x): return x\ndef fast_gemm(x, y, block=32): return helper(x) @ y", "matmul"),
-        ("def vector_add(x, y): return x + y", "vector_add"),
-        ("def total_sum(x): return x.sum()", "sum"),
-        ("class MatMul:\n    def __call__(self, a, b): return a @ b", "matmul"),
-        ("def add_kernel(x, y, z, n, block): z[:n] = x[:n] + y[:n]\ndef solve(x, y): return x + y", "vector_add"),
-    ],
-)
-def test_a_function_that_returns_is_called_with_the_inputs(tmp_path, text, operation):
+@pytest.mark.parametrize("case", FUNCTIONS["return"], ids=itemgetter("text"))
+def test_a_function_that_returns_is_called_with_the_inputs(tmp_path, case):
+    text, operation = case.values()
     kernel = read(tmp_path, text)
     assert (kernel.operations, kernel.variant.device) == ((operation,), "cpu")
     assert bool(kernel.variant.contract) == (operation == "matmul")
@@ -67,26 +61,9 @@ def test_a_wrong_function_gets_a_hint(tmp_path):
     assert hints.on_cpu(task).startswith("right at multiples of 1 x 1 x 4: compare with m, n and k")
 
 
-@pytest.mark.parametrize(
-    ("text", "operation", "fixed"),
-    [
-        ("def matmul(a, b, out): out[...] = a @ b", "matmul", {"alpha": 1, "beta": 0}),
-        (
-            "def matmul(x, y, z):\n    for i in range(len(x)):\n        z[i] += x[i] @ y",
-            "matmul",
-            {"alpha": 1, "beta": 1},
-        ),
-        ("def matmul(x, y, z):\n    z[:] = 0\n    z[:] += x @ y", "matmul", {"alpha": 1, "beta": 0}),
-        ("def matmul(A, B, C, alpha, beta): C[...] = alpha * (A @ B) + beta * C", "matmul", {}),
-        ("def my_gemm(alpha, a, b, beta, c): c[...] = alpha * (a @ b) + beta * c", "matmul", {}),
-        ("def scaled_matmul(a, b, c, alpha): c[...] = alpha * (a @ b)", "matmul", {"beta": 0}),
-        ("def scaled_matmul(a, b, c, alpha): c += alpha * (a @ b)", "matmul", {"beta": 1}),
-        ("def copy(to, of, n): to[:n] = of[:n]\ndef matmul(a, b, c): c += a @ b", "matmul", {"alpha": 1, "beta": 1}),
-        ("# hpcmm:\n#   operation: matmul\ndef run(a, b, out): out[:] = a @ b", "matmul", {"alpha": 1, "beta": 0}),
-        ("def vector_add(x, y, out): out[:] = x + y", "vector_add", {}),
-    ],
-)
-def test_a_function_that_fills_its_result_takes_operands_and_scalars(tmp_path, text, operation, fixed):
+@pytest.mark.parametrize("case", FUNCTIONS["fill"], ids=itemgetter("text"))
+def test_a_function_that_fills_its_result_takes_operands_and_scalars(tmp_path, case):
+    text, operation, fixed = case.values()
     kernel = read(tmp_path, text)
     contract = kernel.variant.contract
     assert kernel.operations == (operation,) and (dict(contract.scalars) if contract else {}) == fixed
