@@ -45,18 +45,19 @@ def functions(module: ModuleType, wanted: str = "") -> Iterator[tuple[Operation,
         allowed = ", ".join(dict.fromkeys(f"{operation.name}({', '.join(each)})" for each in forms))
         taken = ", ".join(required(function))
         raise HpcmmError(f"{operation.name}({taken}): unknown parameters; allowed: {allowed}")
-    own = {
-        name: called(each)
-        for name, each in vars(module).items()
-        if callable(each) and not name.startswith("_") and getattr(each, "__module__", "") == module.__name__
+    defined = {
+        name: function
+        for name, function in vars(module).items()
+        if callable(function) and not name.startswith("_") and getattr(function, "__module__", "") == module.__name__
     }
-    if wanted in OPERATIONS and LEADERBOARD not in own:
+    if LEADERBOARD in defined:
+        yield OPERATIONS["matmul"], defined[LEADERBOARD]
+        return
+    own = {name: called(function) for name, function in defined.items()}
+    if wanted in OPERATIONS:
         of = OPERATIONS[wanted]
         fitting = [each for each in own.values() if fits(each, of)] or [f for f in own.values() if filled(f, of)]
         yield from ((of, each) for each in fitting[-1:])
-        return
-    if LEADERBOARD in own:
-        yield OPERATIONS["matmul"], own[LEADERBOARD]
         return
     by_name = [
         (OPERATIONS[operation], each)

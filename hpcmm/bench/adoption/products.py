@@ -17,7 +17,6 @@ import numpy as np
 
 from hpcmm.backends.emulated.launch import on_device
 from hpcmm.bench.adoption.search import (
-    PREFIXES,
     WIDE,
     WRONG,
     Candidate,
@@ -31,6 +30,7 @@ from hpcmm.bench.adoption.signatures import SLOTS, assignments, hint
 from hpcmm.bench.adoption.trials import LEAST, least_multiples
 from hpcmm.experiment.calls import default_scalars
 from hpcmm.experiment.functions import RETURNED
+from hpcmm.experiment.hosted import PREFIXES
 
 SIDES = (64, 128, 256)  # of square matrices in which a block runs alone
 SIDES_ON_CPU = (16, 128, 240)  # divide the sizes of trials on the CPU

@@ -49,7 +49,6 @@ WIDE = re.compile(r"\b(float|double|int|uint|half|short|u?char|u?long|longlong|_
 WRONG = "a wrong result"
 FAULT = re.compile(rf"{WRONG}|race in|take part in the shuffle|barrier")  # not of a launch, but of a kernel
 ENDLESS = re.compile(rf"empty loop without an end|{trials.LATE}")
-PREFIXES = re.compile(r"^(d|dev|g|h|device|mat|matrix)_?(?=[a-z])|_?(d|dev|mat)$")  # of the names of arrays
 Compiled = Callable[[Sequence[Any], Sequence[int], Sequence[int], int], None]
 
 
