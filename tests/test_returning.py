@@ -40,40 +40,27 @@ def read(folder, text: str) -> own_kernels.OwnKernel:
     return kernel
 
 
-@pytest.mark.parametrize("case", FUNCTIONS["return"], ids=itemgetter("text"))
-def test_a_function_that_returns_is_called_with_the_inputs(tmp_path, case):
-    text, operation = case.values()
-    kernel = read(tmp_path, text)
-    assert (kernel.operations, kernel.variant.device) == ((operation,), "cpu")
-    assert bool(kernel.variant.contract) == (operation == "matmul")
-    x = np.arange(1.0, 10).reshape(3, 3) if operation == "matmul" else np.arange(1.0, 10)
-    given = dict.fromkeys(returning.inputs(OPERATIONS[operation]), x)
-    (result,) = (each.name for each in OPERATIONS[operation].operands if each.role != "in")
-    wanted = {"matmul": lambda: x @ x, "vector_add": lambda: x + x, "sum": x.sum}[operation]()
-    given[result] = np.full_like(wanted, np.nan)
-    kernel.variant.function(stream=None, **given, **OPERATIONS[operation].scalars)
-    np.testing.assert_array_equal(given[result], wanted)
-
-
 def test_a_wrong_function_gets_a_hint(tmp_path):
     variant = read(tmp_path, "def matmul(a, b): return a[:, : len(b) // 4 * 4] @ b[: len(b) // 4 * 4]").variant
     task = Task(OPERATIONS["matmul"], variant, (1, 17, 33), "float32", {"alpha": 1, "beta": 0})
     assert hints.on_cpu(task).startswith("right at multiples of 1 x 1 x 4: compare with m, n and k")
 
 
-@pytest.mark.parametrize("case", FUNCTIONS["fill"], ids=itemgetter("text"))
-def test_a_function_that_fills_its_result_takes_operands_and_scalars(tmp_path, case):
-    text, operation, fixed = case.values()
-    kernel = read(tmp_path, text)
+@pytest.mark.parametrize("case", [*FUNCTIONS["return"], *FUNCTIONS["fill"]], ids=itemgetter("text"))
+def test_a_function_returns_its_result_or_fills_it(tmp_path, case):
+    kernel, operation = read(tmp_path, case["text"]), case["operation"]
+    fixed = case.get("fixed", {"alpha": 1, "beta": 0} if operation == "matmul" else {})
     contract = kernel.variant.contract
-    assert kernel.operations == (operation,) and (dict(contract.scalars) if contract else {}) == fixed
+    assert (kernel.operations, kernel.variant.device) == ((operation,), "cpu")
+    assert (dict(contract.scalars) if contract else {}) == fixed
     x = np.arange(1.0, 10).reshape(3, 3) if operation == "matmul" else np.arange(1.0, 10)
     scalars = {"alpha": 1.5, "beta": 0.5} | fixed if operation == "matmul" else {}
+    product = scalars.get("alpha", 0) * (x @ x) + scalars.get("beta", 0) * 8
+    wanted = {"matmul": product, "vector_add": x + x, "sum": x.sum()}[operation]
     given = dict.fromkeys(returning.inputs(OPERATIONS[operation]), x)
     (result,) = (each.name for each in OPERATIONS[operation].operands if each.role != "in")
-    given[result] = np.full_like(x, 8)
+    given[result] = np.full_like(wanted, 8)
     kernel.variant.function(stream=None, **given, **scalars)
-    wanted = scalars["alpha"] * (x @ x) + scalars["beta"] * 8 if operation == "matmul" else x + x
     np.testing.assert_array_equal(given[result], wanted)
 
 
