@@ -96,22 +96,7 @@ def test_products_of_random_shapes(name, dtype, shape, threads):
 
 def test_threads_share_the_blocks_of_c(tmp_path):
     """Each block of C belongs to one thread, and the numbers of blocks of two threads differ by one at most."""
-    source = tmp_path / "walks.c"
-    source.write_text("""
-#define SUM float
-#include "matmul/amx_product.h"
-void walks(int m, int n, int threads, int *owners, int *counts)
-{
-#pragma omp parallel num_threads(threads)
-    {
-        int i, j, height, width;
-        for (struct walk walk = walk_of(m, n); next_block(&walk, &i, &j, &height, &width);
-             ++counts[omp_get_thread_num()])
-            for (int row = i; row < i + height; ++row)
-                for (int column = j; column < j + width; ++column)
-                    ++owners[row * n + column];
-    }
-}""")
+    source = Path(__file__).parent / "kernels" / "walks.c"
     command = ["gcc", "-fopenmp", "-shared", "-fPIC", f"-I{kernels.FOLDER}", source, "-o", tmp_path / "walks.so"]
     subprocess.run(command, check=True)
     walks = ctypes.CDLL(str(tmp_path / "walks.so")).walks

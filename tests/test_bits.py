@@ -24,18 +24,6 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int32", "float32", "float64"])
-@pytest.mark.parametrize("shape", [(), (0, 3), (1,), (7, 9)])
-def test_a_checksum_changes_with_any_bit(dtype, shape):
-    backend = CpuBackend(1)
-    array = np.asarray(np.random.default_rng(0).integers(0, 255, shape)).astype(dtype)
-    before = backend.checksum(array)
-    assert backend.checksum(array.copy()) == before
-    if array.size:
-        array.reshape(-1).view(np.uint8)[-1] ^= 1
-        assert backend.checksum(array) != before
-
-
 def test_a_checksum_changes_where_an_exclusive_or_does_not():
     backend = CpuBackend(1)
     array = np.random.default_rng(0).random((40, 40))
@@ -44,14 +32,15 @@ def test_a_checksum_changes_where_an_exclusive_or_does_not():
     assert len(set(found)) == len(found)
 
 
-@pytest.mark.parametrize("size", [0, 3, 8, 2**18 + 5])
-def test_the_checksum_covers_all_bytes_of_an_array(size):
-    array = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "int32", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (1,), (3,), (8,), (7, 9), (2**18 + 5,)])
+def test_the_checksum_covers_all_bytes_of_an_array(dtype, shape):
+    array = np.asarray(np.random.default_rng(0).integers(0, 256, shape)).astype(dtype)
     expected = splitmix64_sum(array)
     assert CpuBackend(2).checksum(array) == CpuBackend(1).checksum(array) == expected
-    for place in {0, size // 2, size - 1} if size else ():
+    for place in {0, array.nbytes // 2, array.nbytes - 1} if array.size else ():
         changed = array.copy()
-        changed[place] ^= 1
+        changed.reshape(-1).view(np.uint8)[place] ^= 1
         assert CpuBackend(2).checksum(changed) == splitmix64_sum(changed) != expected
 
 
