@@ -10,6 +10,7 @@ import timings
 from test_main import ALONE, ASCII
 from timings import FAIL, measurement, visit_samples
 
+from hpcmm import analysis
 from hpcmm.cli.arguments import COMMANDS
 from hpcmm.cli.main import main
 from hpcmm.model.measurement import Point
@@ -63,6 +64,15 @@ def test_the_answer_has_the_fastest_rung_of_each_type_its_ratio_and_whether_to_b
     assert noise.startswith("Quiet enough to believe")
     assert counts == "3 points: 3 PASS. 1 variant of sweeps not measured: no CPU."
     assert sweeps.endswith("Sweeps: size")
+
+
+def test_many_types_share_the_last_line_with_both_libraries_and_the_gpu():
+    types = ("float32", "float64", "float16", "bfloat16", "int8")
+    rows = {n: [each for dtype in types for each in product("naive", 8e-4, dtype, n)] for n in (128, 512)}
+    columns = timings.merged(*(({"gpus": [{"name": f"N{n}"}]}, {"size": own}) for n, own in rows.items()))
+    end = "1.25× cublas, tuned not measured"
+    line = f"bfloat16 at 512 on the N512: naive 336 GFLOP/s, {end}; int8 at 512 on the N512: naive 336 GOP/s, {end}"
+    assert answer.answer(columns, analysis.measurements(columns))[3] == line
 
 
 def test_a_noisy_machine_is_said_to_be(said):

@@ -51,6 +51,7 @@ def test_the_first_record_that_matches_a_variable_is_its_own():
 def test_variables_of_the_documentation_of_libraries():
     records = {name: surroundings.record_of(name) for name in KNOWN}
     assert {name: record.action if record else "" for name, record in records.items()} == KNOWN
+    assert surroundings.record_of("HYDRA_LAUNCHER", local=False).action == surroundings.RECORDED
 
 
 def test_each_variable_that_python_documents_has_a_record_or_changes_nothing():

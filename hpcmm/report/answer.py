@@ -45,12 +45,16 @@ def _fastest(frame: pd.DataFrame) -> list[str]:
     found = [findings.fastest(at_told_sizes(findings.in_own_arithmetic(own))[-1]) for own in of_types if own]
     lines = []
     for row in found if len(found) <= MOST_TYPES else found[: MOST_TYPES - 1]:
-        where = f"at {formats.size(row)} on the {row['gpu'] or formats.device(row['device'])}"
-        rung = f"{row['dtype']} {where}: {findings.name_of(row)} {formats.rate_text(row)}"
-        lines.append(", ".join([rung, *_compared(row)]))
+        lines.append(", ".join([_rung(row), *_compared(row)]))
     if rest := found[len(lines) :]:
-        lines.append("; ".join(map(_short, rest)))
+        several = rows["gpu"].nunique() > 1
+        lines.append("; ".join(", ".join([_rung(row, placed=several), *_short(row)]) for row in rest))
     return lines
+
+
+def _rung(row: Mapping, placed: bool = True) -> str:
+    place = f" on the {row['gpu'] or formats.device(row['device'])}" if placed else ""
+    return f"{row['dtype']} at {formats.size(row)}{place}: {findings.name_of(row)} {formats.rate_text(row)}"
 
 
 def _compared(row: Mapping) -> Iterator[str]:
@@ -63,10 +67,9 @@ def _compared(row: Mapping) -> Iterator[str]:
             yield f"{kind}{library} not measured" if kind else f"ratio to {library} unknown"
 
 
-def _short(row: Mapping) -> str:
-    known = {"ratio": row["library"], "tuned_ratio": "tuned"}
-    ratios = [f"{formats.times(row[name])} {what}" for name, what in known.items() if math.isfinite(row[name])]
-    return ", ".join([f"{row['dtype']} at {formats.size(row)}: {row['rung']} {formats.rate_text(row)}", *ratios])
+def _short(row: Mapping) -> list[str]:
+    known = ("ratio", row["library"]), ("tuned_ratio", row["tuned_library"] and "tuned")
+    return [f"{x} {of}" if (x := formats.times(row[name])) else f"{of} not measured" for name, of in known if of]
 
 
 def _noise(summary: Summary) -> str:
