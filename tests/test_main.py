@@ -512,7 +512,7 @@ def status(command, tmp_path):
 
 def test_status_follows_a_run_from_its_plan_to_its_end(status, running, mpi_job, mpiexec, tmp_path):
     total, first, second = status()
-    assert total.startswith("results: 0 of 8 points measured (8 not measured), 0 of 2 batches done, ")
+    assert total.startswith("results: 0 of 8 points measured, 8 to measure, 0 of 2 batches done, ")
     assert re.search(r" batches done, about \d+ s \(at most \d+ s\) left, one job after another$", total)
     assert re.fullmatch(r"size/cpu-r1-1 +0/6 +waiting, about \d+ s \(at most \d+ s\)", first)
     assert re.fullmatch(r"later/cpu-r2-1 +0/2 +waiting, about \d+ s \(at most \d+ s\)", second)

@@ -311,10 +311,11 @@ def test_nothing_is_wider_than_the_screen(published, width):
 
 def test_printing_shows_open_sections_on_white(visit, small, tmp_path):
     seen = visit(small)
-    seen.page.wait_for_function("Boolean(window.vegaEmbed)")
+    drawn = f"{SHOWN}.length > 1 && {SHOWN}.every(each => each.querySelector('svg'))"
+    assert seen.page.evaluate(drawn), "at the load event, when chromium --print-to-pdf prints"
     seen.page.emulate_media(media="print", color_scheme="dark")
     seen.page.pdf(path=tmp_path / "report.pdf")
-    assert seen.page.evaluate(f"{SHOWN}.length > 1 && {SHOWN}.every(each => each.querySelector('svg'))")
+    assert seen.page.evaluate(drawn)
     assert rgb(seen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")) == (255, 255, 255)
     assert rgb(seen.page.evaluate("getComputedStyle(document.querySelector('.chart .role-axis-label text')).fill")) == (
         0,

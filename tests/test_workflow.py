@@ -288,9 +288,9 @@ def test_a_failed_job_is_one_sentence_and_is_named_in_the_report_of_the_others_a
     for noise in ("Abort(", "RuleException", "CalledProcessError", "$HPCMM_JOBS", "Error in rule", "Complete log"):
         assert noise not in output + errors
     assert "hpcmm: error: sum/cpu-r2-1: 3 of 3 points not measured: " in errors
-    assert "5 points: 2 PASS, 3 not measured: " in output, "the others go on"
+    assert "5 points: 2 PASS, 3 not measured: " in output and "\nreport: " in output, "the others go on"
     status = command("status", folder=hpcmm_run.folder)
-    line = "results: 2 of 5 points measured (3 not measured), 1 of 2 batches done, "
+    line = "results: 2 of 5 points measured, 3 to measure, 1 of 2 batches done, "
     assert status.returncode == 1 and status.stdout.startswith(line)
     columns = store.read(results / "timings.h5")
     assert set(columns["measurements"]["sweep"]) == {"small"}

@@ -126,10 +126,10 @@ def text(results: Path) -> str:
 
 def progress(states: Sequence[BatchState], pace: Pace) -> str:
     total = sum(len(state.batch.points) for state in states)
-    measured = sum(state.done - state.unmeasured for state in states)
-    rest = f" ({total - measured} not measured)" if measured < total else ""
+    done, unmeasured = sum(state.done for state in states), sum(state.unmeasured for state in states)
+    rest = f" ({unmeasured} not measured)" * bool(unmeasured) + f", {total - done} to measure" * (done < total)
     complete = sum(state.complete for state in states)
-    line = f"{measured} of {total} points measured{rest}, {complete} of {len(states)} batches done"
+    line = f"{done - unmeasured} of {total} points measured{rest}, {complete} of {len(states)} batches done"
     bound = sum(state.seconds for state in states)
     if not bound:
         return line

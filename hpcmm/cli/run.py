@@ -95,7 +95,6 @@ def conclude(results: Path, began: float, succeeded: bool, measured: bool) -> No
         print(status.ahead(results, planned).removeprefix("hpcmm: ").capitalize())
     if done or (timings.exists() and timings.stat().st_mtime >= began):
         show.say_answer(timings)
-    if done:
         print(f"report: {(results / PAGE).resolve()}", flush=True)
 
 

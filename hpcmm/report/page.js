@@ -1,6 +1,11 @@
 "use strict";
 // Draws figures, shows their values, shows what the switch selects, and sorts, filters and copies tables.
 
+// A browser without a window prints at the load event, which waits for an open document inside this one.
+const loading = document.body.appendChild(document.createElement("iframe"));
+loading.hidden = true;
+loading.contentDocument.open();
+
 const config = JSON.parse(document.getElementById("config")?.textContent ?? "{}");
 let figures = {};  // by identity
 let parts = [];  // HTML of views and closed parts
@@ -84,13 +89,13 @@ function draw(place) {
   const found = place.dataset.device ? pruned(figures[id].spec, points) : figures[id].spec;
   const spec = {...found, data: {name: "points"}, datasets: {points}};
   const legend = {...config.legend, columns: columnsFor(id, spec, place.clientWidth)};
-  vegaEmbed(place, spec, {renderer: "svg", actions: false, config: {...config, legend}}).then(
+  drawings.push(vegaEmbed(place, spec, {renderer: "svg", actions: false, config: {...config, legend}}).then(
     () => {
       place.dataset.state = "drawn";
       place.querySelector("svg").setAttribute("aria-hidden", "true");  // screen readers get the caption and the values
     },
     error => fail(place, error),
-  );
+  ));
 }
 
 function fail(place, error) {
@@ -104,6 +109,7 @@ const isShown = place => !place.closest("details:not([open]), [hidden]");
 // All figures that are shown are drawn one after another, so that they are ready for printing; those near the viewport
 // first.
 const drawSoon = task => setTimeout(task, 0);
+const drawings = [];
 let drawing = false;
 function drawNext() {
   const next = places().find(place => !place.dataset.state && figures[place.dataset.figure] && isShown(place));
@@ -116,7 +122,8 @@ function drawShown() {
 const near = new IntersectionObserver(entries => {
   for (const entry of entries) if (entry.isIntersecting && isShown(entry.target)) draw(entry.target);
 }, {rootMargin: "600px"});
-Promise.all([loadVega(), loaded]).then(() => {
+const vega = loadVega();
+Promise.all([vega, loaded]).then(() => {
   for (const place of places()) near.observe(place);
   drawShown();
 }, error => {
@@ -429,6 +436,12 @@ if (form) {
 }
 for (const radio of document.querySelectorAll(".views input")) radio.addEventListener("change", applyChoice);
 const ready = applyChoice();
+Promise.allSettled([vega, ready]).then(async () => {
+  while (drawing) await new Promise(drawSoon);
+  await Promise.all(drawings);
+  loading.contentDocument.close();
+  loading.remove();
+});
 
 // The navigation marks the section that is read.
 const links = new Map([...document.querySelectorAll("nav a")].map(link => [link.hash.slice(1), link]));
