@@ -22,7 +22,6 @@ from hpcmm.analysis.tidy import (
     unprofiled,
 )
 from hpcmm.analysis.views import (
-    Roof,
     Series,
     Summary,
     activities,

@@ -20,6 +20,7 @@ from hpcmm.model import HpcmmError, quantities
 from hpcmm.model.devices import DEVICES
 from hpcmm.parallel.collective_links import COLLECTIVES
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
+from hpcmm.system.text import plural
 
 PHASES = {"kernel": 0, "upload": 1, "download": 1}  # phase: whether it belongs to end-to-end calls
 DETECT = 0.05  # slowdown that a check of accelerators must be able to show
@@ -55,10 +56,8 @@ def check(
         broken, missing = [*broken, *faults], missing + failed
     if not measured and not broken:
         raise CheckError(f"no point has {len(subjects)} ranks")
-    if detect is None:
-        wanted = {times.sweep: DETECT for times in measured if times.accelerated and not times.together}
-    else:
-        wanted = {times.sweep: detect for times in measured if not times.together}
+    alone = [times for times in measured if not times.together]
+    wanted = {times.sweep: detect or DETECT for times in alone if detect is not None or times.accelerated}
     return dataclasses.replace(compared(subjects, measured, broken, reference, wanted), missing=missing)
 
 
@@ -110,9 +109,8 @@ def _times(columns: analysis.Columns, ranks: int) -> tuple[list[Times], list[str
     for row in analysis.row_dicts(failed):
         cause = re.sub(r"^(failed: )\S+: ", r"\1", row["reason"])
         causes[cause][f"{row['sweep']}: {row['variant']}"] = row["reason"]
-    broken = [
-        f"{'; '.join(names)}: {cause if len(names) > 1 else ''.join(names.values())}" for cause, names in causes.items()
-    ]
+    said = {cause: cause if len(names) > 1 else "".join(names.values()) for cause, names in causes.items()}
+    broken = [f"{'; '.join(names)}: {said[cause]}" for cause, names in causes.items()]
     for row in analysis.row_dicts(frame.assign(at=frame.index)):
         name = _name(row)
         if row["result"] != "PASS":
@@ -142,9 +140,7 @@ def _times(columns: analysis.Columns, ranks: int) -> tuple[list[Times], list[str
                 group = _name(row, sized=False) + of_phase
                 times = Times(name + of_phase, table.to_numpy(float), sources, together, scatter, group=group, **kind)
                 measured.append(times)
-    broken += [
-        f"{sweep}: {count} point{'s' * (count > 1)} with {visits} visits" for (sweep, visits), count in short.items()
-    ]
+    broken += [f"{sweep}: {plural(n, 'point')} with {visits} visits" for (sweep, visits), n in short.items()]
     return measured, broken, int(failed["points"].sum())
 
 

@@ -200,14 +200,13 @@ def differences(before: Columns, after: Columns) -> tuple[list[str], list[str]]:
 
 
 def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    kind: dict[str, set[str]] = {}
-    software: dict[str, set[str]] = {}
+    kind, software = {}, {}
     on_cpu = not all(DEVICES[device].accelerator for device in set(columns["measurements"]["device"]))
     for provenance in analysis.runs(columns):
         cpu, mpi, measuring = (analysis.mapping(provenance.get(name)) for name in ("cpu", "mpi", "measuring"))
-        kinds = [("GPU", gpu.get("name")) for gpu in analysis.gpus_of(provenance)]
-        versions = [("MPI", mpi.get("library")), ("hpcmm", provenance.get("hpcmm"))]
+        kinds, versions = [], [("MPI", mpi.get("library")), ("hpcmm", provenance.get("hpcmm"))]
         for gpu in analysis.gpus_of(provenance):
+            kinds.append(("GPU", gpu.get("name")))
             versions += [("driver", gpu.get("driver")), ("CUDA runtime", gpu.get("cuda_runtime"))]
         if on_cpu:
             threads = f"CPU threads per rank (ranks: {mpi.get('ranks', 1)})"

@@ -268,14 +268,14 @@ def _blind(found: Check, detect: Mapping[str, float]) -> dict[str, str]:
     """Return the sweeps that cannot show the requested slowdown, with the reasons."""
     blind, detectable = {}, found.detectable
     for sweep, wanted in detect.items():
-        own = [each for each in found.findings if each.sweep == sweep]
+        findings = [each for each in found.findings if each.sweep == sweep]
         if detectable.get(sweep, math.inf) <= wanted + 1e-9:
             continue
         if sweep not in detectable:
             single = len(found.subjects) == 1
             blind[sweep] = "no peer and no reference" if single else "one repetition each, so the spread is unknown"
             continue
-        why = SCATTER if min(each.limit for each in own) <= wanted + 1e-9 else "healthy devices may differ as much"
+        why = SCATTER if min(each.limit for each in findings) <= wanted + 1e-9 else "healthy devices may differ as much"
         smallest = percent(detectable[sweep])
         blind[sweep] = f"a slowdown of {percent(wanted)} may be missed, one of {smallest} would be named; {why}"
     return blind

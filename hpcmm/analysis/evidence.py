@@ -25,6 +25,7 @@ from hpcmm.analysis.visits import WIDEST
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.store import IDENTITY
+from hpcmm.system.text import plural
 
 ALPHA = 0.005  # significance level: the largest share of unchanged points that is called faster or slower
 MARGIN = 0.01  # smaller changes are ignored
@@ -234,17 +235,12 @@ class Evidence:
         self._work = (both["operation"] + " " + both["contender_algorithm"]).to_numpy()
         self._kinds = visits.alike(both, added)
         self._libraries = libraries
-        self._rows = self._baselines(frames) if libraries is not None else []
-
-    def _baselines(self, frames: Sequence[pd.DataFrame]) -> list[dict[tuple, int]]:
-        """Return the row of each baseline beside a variant, for each file."""
-        beside = [
-            frame[(frame["baseline"] == 1) & ~analysis.is_own(frame) & ~frame["superseded"] & (frame["passed"] == 1)]
-            for frame in frames
-        ]
-        return [
+        right = [frame[(frame["passed"] == 1) & ~frame["superseded"]] for frame in frames]
+        beside = [frame[(frame["baseline"] == 1) & ~analysis.is_own(frame)] for frame in right]
+        self._rows = [  # of each file, the row of each baseline beside a variant
             dict(zip(zip(key, frame["contender"], strict=True), frame.index + first, strict=True))
             for key, frame, first in zip(keys_of(beside), beside, self.offsets, strict=True)
+            if libraries is not None
         ]
 
     def _contrasted(self, taken: pd.DataFrame) -> pd.DataFrame:
@@ -351,7 +347,7 @@ class Evidence:
             known = [each for step in steps if (each := self.controls(*step, device))]
             if not known:
                 most = max((len(self.pairs(*step, device)) for step in steps), default=0)
-                why = f"{most} baseline{'s' * (most != 1)} beside variants; more than {CONTROLS} are needed"
+                why = f"{plural(most, 'baseline')} beside variants; more than {CONTROLS} are needed"
                 why = why if self._rows else "other devices or caches"
                 found.append(f"{title}: no verdicts: these files have too few unchanged points to compare with ({why})")
                 continue

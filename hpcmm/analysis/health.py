@@ -175,8 +175,9 @@ def history(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 found.setdefault(key, []).append((entry["utc"], slowdown, each["slow"]))
     rows = [
         dict(zip(("node", "slot", "uuid", "sweep"), key, strict=True))
-        | {"checks": len(own), "since": own[0][0][:10], "slow": sum(slow for *_, slow in own), "now": own[-1][1]}
-        | {"before": float(np.median([slowdown for _, slowdown, _ in own[:-1]])) if own[1:] else math.nan}
-        for key, own in found.items()
+        | {"checks": len(checks), "since": checks[0][0][:10]}
+        | {"slow": sum(slow for *_, slow in checks), "now": checks[-1][1]}
+        | {"before": float(np.median([slowdown for _, slowdown, _ in checks[:-1]])) if checks[1:] else math.nan}
+        for key, checks in found.items()
     ]
     return sorted(rows, key=lambda row: -row["now"])

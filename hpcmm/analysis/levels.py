@@ -1,7 +1,6 @@
 """The levels of memory of each device: latency and bandwidth, from the operations that measure them."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -75,15 +74,17 @@ def levels(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(accelerated=on_accelerator(rows), owner=rows["gpu"].where(on_accelerator(rows), rows["machine"]))
     placed: dict[tuple, dict[str, Any]] = {}
     for row in row_dicts(rows):
-        level, nbytes = _placed(row)
-        if not level and row["accelerated"]:
+        n, chased, shared = int(row["n"]), row["operation"] == LATENCY.name, row["sm_shared_bytes"]
+        nbytes = chased_bytes(row["variant"], n) if chased else n * DTYPES[row["dtype"]].itemsize
+        level, l1_bytes = "", shared if shared > 0 else L1_BYTES  # NaN where unknown
+        if row["accelerated"] and not (level := level_of(row["operation"], row["variant"], nbytes, l1_bytes)):
             continue
         stride = row["variant"].rpartition("stride_")[2]
         further = nbytes + (int(stride) if stride.isdecimal() else 0)
         place = ORDER.index(level) if level in ORDER else len(ORDER) + further
         whose = {"owner": row["owner"], "device": row["device"], "level": level, "place": place}
         known = placed.setdefault((row["owner"], row["device"], level or nbytes), whose)
-        if row["operation"] != LATENCY.name:
+        if not chased:
             if row["bytes_per_second"] > known.get("bytes_per_second", -math.inf):
                 rates = {f"bytes_per_second{end}": row[f"bytes_per_second{end}"] for end in ("", "_low", "_high")}
                 known |= {**rates, "bandwidth_bytes": nbytes, "bandwidth_variant": row["rung"]}
@@ -97,17 +98,6 @@ def levels(frame: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(list(placed.values()), columns=[*texts, "place", *names, *ends])
     table[texts] = table[texts].fillna("")
     return table.sort_values(["owner", "device", "place"], kind="stable").reset_index(drop=True)
-
-
-def _placed(row: Mapping[str, Any]) -> tuple[str, int]:
-    """Return the level of a point, empty on a CPU, and the bytes of its elements there."""
-    n, chased = int(row["n"]), row["operation"] == LATENCY.name
-    nbytes = chased_bytes(row["variant"], n) if chased else n * DTYPES[row["dtype"]].itemsize
-    if not row["accelerated"]:
-        return "", nbytes
-    shared = row["sm_shared_bytes"]
-    l1_bytes = shared if shared > 0 else L1_BYTES  # NaN where unknown
-    return level_of(row["operation"], row["variant"], nbytes, l1_bytes), nbytes
 
 
 def ceilings(table: pd.DataFrame, gpu: str) -> list[tuple[str, float]]:

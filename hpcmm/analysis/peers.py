@@ -162,14 +162,11 @@ def groups_of(measured: Sequence[Times]) -> list[Times]:
         if times.comparable and times.group:
             groups.setdefault(times.group, []).append(times)
             groups.setdefault(times.kind, []).append(times)
-    return [
-        dataclasses.replace(own[0], name=name, logs=_levelled(own), scatter=())
-        for name, own in groups.items()
-        if len(own) > 1 and (name != own[0].kind or len({times.group for times in own}) > 1)
-    ]
-
-
-def _levelled(measured: Sequence[Times]) -> np.ndarray:
-    """Return the visits of several measurements side by side, relative to the level of each."""
-    levels = [float(np.median(each.logs)) for each in measured]
-    return np.hstack([each.logs - level for each, level in zip(measured, levels, strict=True)]) + np.mean(levels)
+    joined = []
+    for name, alike in groups.items():
+        if len(alike) > 1 and (name != alike[0].kind or len({times.group for times in alike}) > 1):
+            # the visits side by side, relative to the level of each measurement
+            levels = [float(np.median(times.logs)) for times in alike]
+            logs = np.hstack([times.logs - level for times, level in zip(alike, levels, strict=True)]) + np.mean(levels)
+            joined.append(dataclasses.replace(alike[0], name=name, logs=logs, scatter=()))
+    return joined

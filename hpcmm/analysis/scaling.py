@@ -153,11 +153,8 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
             rows.append(model.predicted(ranks, predicted, seconds))
     errors = held_out(models)
     errors = (errors["predicted_seconds"] / errors["seconds"] - 1).abs().groupby([errors[name] for name in ALGORITHM])
-    return _tabulated(rows, NAMES).join(errors.median().rename("held_out"), on=ALGORITHM)
-
-
-def _tabulated(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=list(names)).dropna(subset="predicted_seconds").reset_index(drop=True)
+    table = pd.DataFrame(rows, columns=list(NAMES)).dropna(subset="predicted_seconds").reset_index(drop=True)
+    return table.join(errors.median().rename("held_out"), on=ALGORITHM)
 
 
 ONE = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
@@ -284,20 +281,20 @@ def held_out(models: Sequence[Model]) -> pd.DataFrame:
     The columns are ``NAMES``; ``ranks`` and ``seconds`` are those of the predicted point; and ``noise``, half the
     interquartile range of the repetitions, relative to the median, of both points together.
     """
-    alike: dict[tuple, list[Model]] = {}
+    alike, names = {}, (*ALGORITHM, "variant", "machine", "setting", *dimensions())
     for model in models:
         if model.row["ranks"] > 1 and model.seconds > 0:
-            key = values(model.row, (*ALGORITHM, "variant", "machine", "setting", *dimensions()))
-            alike.setdefault(key, []).append(model)
+            alike.setdefault(values(model.row, names), []).append(model)
     rows = []
-    for own in alike.values():
-        for model in own:
+    for group in alike.values():
+        for model in group:
             ranks = model.row["ranks"]
-            if fewer := [each for each in own if each.row["ranks"] < ranks]:
-                known = max(fewer, key=lambda each: each.row["ranks"])
+            fewer = (each for each in group if each.row["ranks"] < ranks)
+            if known := max(fewer, key=lambda each: each.row["ranks"], default=None):
                 noise = hypot(known.noise, model.noise)
                 rows.append(known.predicted(ranks, known.scaled(ranks), model.seconds) | {"noise": noise})
-    return _tabulated(rows, (*NAMES, "noise"))
+    table = pd.DataFrame(rows, columns=[*NAMES, "noise"])
+    return table.dropna(subset="predicted_seconds").reset_index(drop=True)
 
 
 def machine_of(columns: Columns, frame: pd.DataFrame, dtype: str) -> cost.Machine | None:

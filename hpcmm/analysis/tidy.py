@@ -4,6 +4,7 @@ Units are seconds, counts and plain ratios. The report formats GFLOP/s, GB/s and
 """
 
 import functools
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,7 +26,6 @@ from hpcmm.system.text import printable
 Columns = Mapping[str, Mapping[str, np.ndarray]]
 
 DEPTH = 20  # provenance nested deeper is not read; runs write fewer than 10 levels
-NESTING = np.bincount(list(b"[{"), minlength=256) - np.bincount(list(b"]}"), minlength=256)  # by character
 MISSING = "not measured"  # result of a point that failed to run in every attempt
 
 ENDS = (("", ""), ("_low", "_high"), ("_high", "_low"))  # a rate and its interval, from the seconds and theirs
@@ -118,13 +118,10 @@ def measurements(columns: Columns) -> pd.DataFrame:
 
 
 def _known(frame: pd.DataFrame) -> pd.DataFrame:
-    known = {
-        (operation.name, dtype, algorithm.name, device)
-        for operation in OPERATIONS.values()
-        for dtype in operation.dtypes
-        for algorithm in algorithms_of(operation)
-        for device in DEVICES
-    }
+    known: set[tuple] = set()
+    for operation in OPERATIONS.values():
+        names = [algorithm.name for algorithm in algorithms_of(operation)]
+        known.update(itertools.product([operation.name], operation.dtypes, names, DEVICES))
     for kind in set(zip(*(frame[name] for name in ("operation", "dtype", "algorithm", "device")), strict=True)) - known:
         raise StoreError(f"{', '.join(kind)}: a measurement unknown to this version: upgrade hpcmm")
     return frame.assign(**{name: 0 for name in dimensions() if name not in frame})
@@ -413,10 +410,7 @@ def runs(columns: Columns) -> list[dict[str, Any]]:
 @functools.lru_cache(1024)  # several parts of a report read the provenance of the same runs
 def _provenance(text: str) -> dict[str, Any]:
     try:
-        provenance = json.loads(text)
-        codes = np.frombuffer(text.encode(), np.uint8)
-        if "\\" in text or not text.isprintable() or NESTING[codes].cumsum(dtype=int).max() > DEPTH:
-            provenance = _plain(provenance, DEPTH)
+        provenance = _plain(json.loads(text), DEPTH)
     except (ValueError, RecursionError):
         provenance = {}
     return provenance if isinstance(provenance, dict) else {}

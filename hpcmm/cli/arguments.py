@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 
 from hpcmm.model import HpcmmError
 from hpcmm.model.measurement import TIMINGS, timings_file
+from hpcmm.model.records import beside
 from hpcmm.system import options
-from hpcmm.system.reader import schema_of
 from hpcmm.system.text import choices
 
-COMMANDS = schema_of(Path(__file__).with_name("commands.yaml"))  # the commands, each a module of this package
+COMMANDS = beside(__file__, "commands.yaml")  # the commands, each a module of this package
 
 
 class Help(argparse.HelpFormatter):
@@ -48,9 +48,8 @@ def corrected(message: str, known: str) -> str:
         allowed = choices(match[1], re.findall(r"[\w-]+", match[2]))
         return f"{message[: match.start()]}{match[1]!r} is not allowed; allowed: {allowed}"
     if match := re.search(r"invalid (\w+) value: (.*)$", message):
-        allowed = {"int": "an integer", "natural": "an integer of at least 0", "ranks": "integers, such as 8,16"}.get(
-            match[1], "a number"
-        )
+        kinds = {"int": "an integer", "natural": "an integer of at least 0", "ranks": "integers, such as 8,16"}
+        allowed = kinds.get(match[1], "a number")
         return f"{message[: match.start()]}{match[2]} is not allowed; allowed: {allowed}"
     if match := re.match(r"argument (.*): expected (?:one|at least one) argument$", message):
         return f"{match[1]}: the value is missing"

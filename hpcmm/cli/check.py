@@ -76,15 +76,13 @@ def config(ranks: int) -> dict[str, Any]:
 
     # each pair in both directions, by a transport in which a rank waits for its own link only
     pairs = ["neighbours_peer", *(f"distance_{each}_peer" for each in range(2, min(ranks, MOST_OF_A_NODE)))]
-    between = [*pairs, *BETWEEN_GPUS] if ranks > 1 else []
+    between, types = [*pairs, *BETWEEN_GPUS] if ranks > 1 else [], ["float32", "float64", "bfloat16"]
     sweeps = {
         # The larger ones last longer than a time slice. In a shorter product a process with half of a core seems fast.
         "cpu_product": work("matmul", "numpy", [512, 768, 1024], [ALONE], device="cpu", dtypes=["float32", "float64"]),
         "cpu_memory": work("vector_add", "numpy", [2**20, 2**21, 2**22], [ALONE]),
         "cpu_links": work("links", "memcpy", lengths(12, 16, 20), ["neighbours_mpi"]),
-        "gpu_product": work(
-            *("matmul", "cublas", [2048, 4096], [ALONE]), device="cuda", dtypes=["float32", "float64", "bfloat16"]
-        ),
+        "gpu_product": work("matmul", "cublas", [2048, 4096], [ALONE], device="cuda", dtypes=types),
         "gpu_memory": work("vector_add", "cupy", [2**22, 2**24, 2**26], [ALONE]),
         # The end of a copy is recorded to within 2 us: with short copies, healthy cards would be named. Simultaneous
         # copies to and from the host share its memory, whose speed varies by more than a faulty link would show.
@@ -123,9 +121,8 @@ def measured(arguments: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
     folder = arguments.directory or Path("check") / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
     timings = folder / RESULTS / TIMINGS
     if timings.exists():
-        raise HpcmmError(
-            f"{timings}: exists already; check it with: hpcmm check {timings}; or give another --directory"
-        )
+        how = f"check it with: hpcmm check {timings}; or give another --directory"
+        raise HpcmmError(f"{timings}: exists already; {how}")
     experiment = config(ranks)
     return measure(arguments, experiment, folder), experiment
 

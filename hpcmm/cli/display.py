@@ -92,12 +92,8 @@ class Terminal(Lines):
         console.print(folded(line.rstrip("\n"), console.width))
 
     def point(self, done: int, total: int, sweep: str, left: str) -> None:
-        text = (
-            f"{done}/{total}  {left} left to measure  {sweep}"
-            if done < total
-            else f"{done}/{total}  writing the report"
-        )
-        self.live(text, completed=done, total=total)
+        doing = f"{left} left to measure  {sweep}" if done < total else "writing the report"
+        self.live(f"{done}/{total}  {doing}", completed=done, total=total)
 
     def jobs(self, text: str) -> None:
         self.live(text)

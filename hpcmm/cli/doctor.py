@@ -6,7 +6,8 @@ import json
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from hpcmm.backends.cuda import presence
@@ -71,25 +72,14 @@ def examine(comm, results: Path, clean: bool) -> Iterator[Check]:
     folder = results.absolute()
     while not folder.exists():
         folder = folder.parent
-    todo: list[tuple[str, Callable[[], Iterator[Check]]]] = [
-        ("Python", machine.check_python),
-        ("hpcmm", machine.check_package),
-        ("kernels", machine.check_kernels),
-        ("CPU", machine.check_cpu),
-        ("machine", machine.check_machine),
-        ("environment", machine.check_surroundings),
-        ("MPI", lambda: mpi.check_mpi(comm)),
-        ("GPU", gpus.check_gpus),
-        ("Slurm", programs.check_slurm),
-        ("programs", programs.check_programs),
-        ("isolation", programs.check_isolation),
-        ("memory", machine.check_memory),
-        ("leftovers", lambda: programs.check_leftovers(clean)),
-        ("results", lambda: programs.check_results(folder)),
-    ]
-    for name, check in todo:
+    todo = [machine.check_installation, machine.check_kernels, machine.check_cpu, machine.check_machine]
+    todo += [machine.check_surroundings, partial(mpi.check_mpi, comm), gpus.check_gpus, programs.check_slurm]
+    todo += [programs.check_programs, programs.check_isolation, machine.check_memory]
+    todo += [partial(programs.check_leftovers, clean), partial(programs.check_results, folder)]
+    for check in todo:
         try:
             yield from check()
         except Exception as error:
+            name = getattr(check, "func", check).__name__.removeprefix("check_")
             found = f"{type(error).__name__}: {one_line(error)}"
             yield Check(name, "error", found, "report this together with all lines above")

@@ -41,7 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.html:
             page.build(result, arguments.html)
         if arguments.sheets:
-            page.build_sheets(result, arguments.sheets)
+            for each in result["submissions"]:  # a page of each alone, named like its folder
+                page.build({**result, "submissions": [each]}, arguments.sheets / f"{each['name']}.html")
     for path in filter(None, (arguments.json, arguments.csv, arguments.html, arguments.sheets)):
         print(path)
     return 0 if all(grade.passed for _, grade in grades) else NOT_RIGHT
@@ -79,11 +80,10 @@ def shortened(why: str) -> list[str]:
 
 def summary(result: dict[str, Any]) -> list[str]:
     """Return the sums of points, and why points are missing."""
-    lines = [
-        f"{printable(submission['name'])}: {submission['points']:g} of {result['of']:g} points, "
-        f"{submission['passed']} of {len(result['exercises'])} exercises correct"
-        for submission in result["submissions"]
-    ]
+    lines = []
+    for each in result["submissions"]:
+        points, count = f"{each['points']:g} of {result['of']:g}", f"{each['passed']} of {len(result['exercises'])}"
+        lines.append(f"{printable(each['name'])}: {points} points, {count} exercises correct")
     if result["ungraded"]:
         reached = f"{result['of'] - result['ungraded']:g} of {result['of']:g} can be reached here"
         lines.append(f"{result['ungraded']:g} points for speed were not given: this machine has no GPU; {reached}")

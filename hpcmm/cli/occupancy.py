@@ -35,8 +35,6 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"\n{fits}: {blocks * size} threads, {blocks * warps} warps, occupancy {blocks * warps / like.warps:.0%}")
     if width:
         loads, flops = tile_phase(width, width, width)
-        print(
-            f"Between two barriers a block loads {loads} elements for {flops} operations, {flops // loads} per load; "
-            f"an SM has up to {blocks * loads} loads in flight"
-        )
+        phase = f"{loads} elements for {flops} operations, {flops // loads} per load"
+        print(f"Between two barriers a block loads {phase}; an SM has up to {blocks * loads} loads in flight")
     return 0

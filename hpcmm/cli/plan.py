@@ -44,9 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"Expected times follow from {basis}." + (f" {on_gpus / 3600:.1f} GPU hours at most." if on_gpus else ""))
     if planned.unmeasured:
         print("\nNot measured:")
-        for (sweep, reason), group in itertools.groupby(
-            planned.rows_unmeasured(), operator.itemgetter("sweep", "reason")
-        ):
+        by_reason = operator.itemgetter("sweep", "reason")
+        for (sweep, reason), group in itertools.groupby(planned.rows_unmeasured(), by_reason):
             members = list(group)
             variants = ", ".join(dict.fromkeys(row["variant"] for row in members))
             ranks = ", ".join(str(ranks) for ranks in dict.fromkeys(row["ranks"] for row in members))
@@ -74,9 +73,8 @@ def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
-            raise ConfigError(
-                f"--config {override}: not an override; allowed: KEY=VALUE; a file is: --config-file FILE"
-            )
+            allowed = "KEY=VALUE; a file is: --config-file FILE"
+            raise ConfigError(f"--config {override}: not an override; allowed: {allowed}")
         parsed = parse(value, f"--config {override}")
         for name in reversed(key.split(".")):
             parsed = {name: parsed}

@@ -1,18 +1,18 @@
 """``python -m hpcmm predict``: products on more ranks than were measured, by formulas and by simulated schedules."""
 
 import argparse
+import itertools
 import json
 import math
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from hpcmm import store
 from hpcmm.cluster import site
 from hpcmm.model import HpcmmError
 from hpcmm.model.dtypes import DTYPES
-from hpcmm.system.reader import schema_of
+from hpcmm.model.records import beside
 from hpcmm.system.streams import tabulated
 
 UNITS = {"us": 1e-6, "ms": 1e-3, "GB/s": 1e9, "TB/s": 1e12}
@@ -26,9 +26,8 @@ def link(text: str) -> tuple[float, float]:
     """
     match = re.fullmatch(r"\s*([\d.]+)\s*(us|ms)\s*,\s*([\d.]+)\s*(GB/s|TB/s)\s*", text)
     if not match or not float(match[3]):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not allowed; allowed: a latency and a rate, such as 10us,350GB/s"
-        )
+        allowed = "a latency and a rate, such as 10us,350GB/s"
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
     return float(f"{float(match[1]) * UNITS[match[2]]:.12g}"), float(match[3]) * UNITS[match[4]]
 
 
@@ -42,19 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
     on = platform(arguments)
     shape, itemsize = (arguments.size,) * 3, DTYPES[arguments.dtype].itemsize
     most = 0 if simulated.missing() else arguments.simulate
-    rows = [
-        prediction(name, shape, itemsize, ranks, on, ranks <= most)
-        for name in simulated.PRODUCTS
-        for ranks in arguments.ranks
-    ]
+    every = itertools.product(simulated.PRODUCTS, arguments.ranks)
+    rows = [prediction(name, shape, itemsize, ranks, on, ranks <= most) for name, ranks in every]
     if arguments.simulate and simulated.missing():
         print(f"hpcmm: not simulated: {simulated.missing()}", file=sys.stderr)
     if arguments.svg:
         store.write_text(arguments.svg, drawing(rows, shape))
-    if arguments.json:
-        print(json.dumps(rows, indent=1))
-        return 0
-    print(table(rows))
+    print(json.dumps(rows, indent=1) if arguments.json else table(rows))
     return 0
 
 
@@ -93,11 +86,10 @@ def prediction(name: str, shape, itemsize: int, ranks: int, on, simulate: bool) 
     from hpcmm.operations.matmul import MATMUL
     from hpcmm.parallel import simulated
 
-    row = {"algorithm": name, "ranks": ranks}
-    row["closed_form"] = simulated.closed_form(MATMUL, name, shape, itemsize, ranks, on)
-    row["local"] = on.local(2 * math.ceil(shape[0] / ranks) * shape[1] * shape[2])
-    row["simulated"] = simulated.simulate(name, shape, itemsize, ranks, on) if simulate else None
-    return row
+    closed_form = simulated.closed_form(MATMUL, name, shape, itemsize, ranks, on)
+    local = on.local(2 * math.ceil(shape[0] / ranks) * shape[1] * shape[2])
+    played = simulated.simulate(name, shape, itemsize, ranks, on) if simulate else None
+    return {"algorithm": name, "ranks": ranks, "closed_form": closed_form, "local": local, "simulated": played}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -118,7 +110,7 @@ def drawing(rows: list[dict[str, Any]], shape) -> str:
     from hpcmm.report.drawing import svgs
 
     title = f"Products of size {shape[0]}: closed forms (lines) and simulated schedules (points)"
-    spec = schema_of(Path(__file__).with_suffix(".yaml")) | {"title": {"text": title}, "data": {"values": rows}}
+    spec = beside(__file__) | {"title": {"text": title}, "data": {"values": rows}}
     (drawn,) = svgs([json.dumps(spec)])
     if isinstance(drawn, Exception):
         raise drawn

@@ -12,14 +12,13 @@ def run(arguments: argparse.Namespace) -> int:
     from hpcmm import report  # pandas takes a while to import
 
     gc.disable()  # collecting cycles would take a tenth of the time, and the process ends with the report
+
+    def warn(text: str) -> None:
+        print(f"hpcmm: warning: {text}", file=sys.stderr)
+
     timings, sweep = or_default(arguments.timings, arguments.results)
-    page, summary = report.build(
-        timings,
-        arguments.results,
-        lambda text: print(f"hpcmm: warning: {text}", file=sys.stderr),
-        extensions.figures(),
-        [*sweep, *arguments.sweeps],
-    )
+    names = [*sweep, *arguments.sweeps]
+    page, summary = report.build(timings, arguments.results, warn, extensions.figures(), names)
     print(page)
     print(summary.line)
     return 0

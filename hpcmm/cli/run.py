@@ -249,10 +249,8 @@ def explained(messages: str) -> str:
     if "LockException" in messages:
         with suppress(OSError, ValueError):
             host, process, _ = slurm.RUN.read_text().split()
-            return (
-                f"hpcmm: error: another run uses this folder: process {process} on {host}; "
-                "wait for its end, end it, or give this one another --directory"
-            )
+            remedy = "wait for its end, end it, or give this one another --directory"
+            return f"hpcmm: error: another run uses this folder: process {process} on {host}; {remedy}"
     if match := re.search(r"^\S+: error: (.*)", messages, re.M):
         return f"hpcmm: error: {corrected(match[1], messages[: match.start()])}"
     if match := re.search(r"Unparsable value: '(.*)'\)", messages):
@@ -263,9 +261,8 @@ def explained(messages: str) -> str:
     lines = [line for line in messages.splitlines() if line.strip()]
     if any(line.startswith('  File "') for line in lines):
         return f"hpcmm: error: Snakemake: {lines[-1].strip()}; --verbose shows where"
-    if match := re.search(
-        r"^(?:Error: |(?:MissingRule|Workflow|Target)\w+(?: in [^\n]*)?:\s*)(.+)", messages, re.M | re.S
-    ):
+    beginning = r"^(?:Error: |(?:MissingRule|Workflow|Target)\w+(?: in [^\n]*)?:\s*)(.+)"
+    if match := re.search(beginning, messages, re.M | re.S):
         return f"hpcmm: error: Snakemake: {' '.join(match[1].split())}"
     return messages.rstrip("\n")
 

@@ -132,9 +132,8 @@ def adopted(arguments: argparse.Namespace, file: Path, broken: dict[str, str]) -
         if said and name not in others:
             print(said, flush=True)
     if others and not arguments.json:
-        print(
-            f"{path.name}: not measured, of another operation or type: {', '.join(others)}; --kernel NAME", flush=True
-        )
+        other = "not measured, of another operation or type"
+        print(f"{path.name}: {other}: {', '.join(others)}; --kernel NAME", flush=True)
     return [copy for name, copy, *_ in found if name not in others]
 
 
@@ -187,14 +186,8 @@ def config_of(
     widths = sorted({tile for variant in chosen.kernels.values() for tile in variant.tiles})
     whole = {"operation": chosen.operation.name, "variants": list(names), "dtypes": chosen.dtypes}
     whole |= {"tiles": widths} if widths else {}
-    return {
-        "scale": "quick",
-        "backends": chosen.device.name,
-        "job_minutes": 525600,
-        "measuring": dict(measuring),
-        "profile": profile,
-        "sweeps": {name: whole | entry for name, entry in sweeps.items()},
-    }
+    config = {"scale": "quick", "backends": chosen.device.name, "job_minutes": 525600, "profile": profile}
+    return config | {"measuring": dict(measuring), "sweeps": {name: whole | entry for name, entry in sweeps.items()}}
 
 
 def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
@@ -220,15 +213,12 @@ def sweeps_of(chosen: Chosen) -> dict[str, dict[str, Any]]:
         for tile in variant.tiles or (0,):
             task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile, SMS_ON_HOST)
             shapes |= dict.fromkeys(ragged(chosen.operation, task.macros))
-    entry: dict[str, Any] = {
-        "shapes": list(dict.fromkeys(taken(chosen.operation, contracts, shape) for shape in shapes))
-    }
-    entry["shapes"] = [list(each) for each in entry["shapes"]]
+    nearest = dict.fromkeys(taken(chosen.operation, contracts, shape) for shape in shapes)
+    entry: dict[str, Any] = {"shapes": list(map(list, nearest))}
     for each in contracts:
         entry |= each.scalars
-    both = (
-        "beta" in chosen.operation.scalars and "beta" not in entry and not any(contract.reads for contract in contracts)
-    )
+    free = "beta" in chosen.operation.scalars and "beta" not in entry
+    both = free and not any(contract.reads for contract in contracts)
     return {"ragged": entry} | ({"ragged-beta-0": entry | {"beta": 0}} if both else {})
 
 

@@ -23,9 +23,8 @@ def run(arguments: argparse.Namespace) -> int:
     if wrong := [each for each in arguments.shapes if len(each) != 3]:
         arguments.wrong(f"{'x'.join(map(str, wrong[0]))} is not allowed; allowed: m x n x k, such as 512x4096x1000")
     if not presence.count():
-        raise HpcmmError(
-            "tune needs a GPU, and CUDA shows none here; hpcmm bench FILE --tune tunes a kernel on a CPU, too"
-        )
+        instead = "hpcmm bench FILE --tune tunes a kernel on a CPU, too"
+        raise HpcmmError(f"tune needs a GPU, and CUDA shows none here; {instead}")
     from hpcmm.backends.cuda.device import CudaBackend  # imports CuPy
     from hpcmm.bench import tuning
     from hpcmm.operations import tables

@@ -39,7 +39,9 @@ def read() -> list[Record]:
     found = []
     for path in sorted(FOLDER.glob("[!.]*")):
         try:
-            found.append(parse(path))
+            content = json.loads(files.text_of(path))
+            fields = {field.name: content[field.name] for field in dataclasses.fields(Record)[1:]}  # without the token
+            found.append(Record(path.name, **fields | {"logs": tuple(content["logs"])}))
         except FileNotFoundError:  # removed since the folder was listed
             continue
         except (LookupError, TypeError, ValueError, OSError) as error:
@@ -48,13 +50,6 @@ def read() -> list[Record]:
             with contextlib.suppress(IsADirectoryError):
                 write(found[-1])
     return found
-
-
-def parse(path: Path) -> Record:
-    """Read a record; raise LookupError, TypeError or ValueError if the file is damaged."""
-    content = json.loads(files.text_of(path))
-    names = [field.name for field in dataclasses.fields(Record)[1:]]  # all but the token
-    return Record(path.name, **{name: content[name] for name in names} | {"logs": tuple(content["logs"])})
 
 
 def explain(record: Record, error: str) -> None:

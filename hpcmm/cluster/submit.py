@@ -22,12 +22,12 @@ from hpcmm.cluster import commands, queue, records
 from hpcmm.cluster.commands import Reply, report
 from hpcmm.cluster.records import Record
 from hpcmm.model import HpcmmError
-from hpcmm.system.reader import schema_of
+from hpcmm.model.records import beside
 
 LOGS = Path(".snakemake/slurm_logs")
 SECONDS_TO_ARRIVE = 5  # until a submission that timed out is in the queue
 
-TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
+TABLES = beside(__file__)
 OPTIONS, REPLACED_BY = TABLES["options"], TABLES["replaced_by"]
 REQUESTS = tuple(option.partition("=")[0] + "=" for option in OPTIONS.values() if "=" in option)
 PATTERNS = {name: re.compile(pattern, re.MULTILINE) for name, pattern in TABLES["patterns"].items()}

@@ -112,14 +112,10 @@ def write_names(comm, path: Path | None, names: Sequence[str]) -> None:
 
 
 def report(comm, batch: Batch, unmeasured: Sequence[str]) -> None:
-    points = "\n  ".join(unmeasured)
+    count, kept = f"{len(unmeasured)} of {len(batch.points)}", "The other points are kept; run again to retry these."
     if comm.rank == 0:
-        print(
-            f"hpcmm: error: {batch.name}: {len(unmeasured)} of {len(batch.points)} points could not be measured:\n"
-            f"  {points}\nThe other points are kept; run again to retry these.",
-            file=sys.stderr,
-            flush=True,
-        )
+        lines = [f"hpcmm: error: {batch.name}: {count} points could not be measured:", *unmeasured]
+        print("\n  ".join(lines), kept, sep="\n", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

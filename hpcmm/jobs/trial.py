@@ -119,11 +119,8 @@ def measure(
     for batch in planned.to_measure:
         content = Recorded(batch, entries[batch.name])
         parts.append(in_order(batch, [], content.runs, content.finished))
-        failed = {
-            fingerprint: content.failed.get(fingerprint, "")
-            for fingerprint in batch.fingerprints
-            if fingerprint not in content.finished
-        }
+        left = (each for each in batch.fingerprints if each not in content.finished)
+        failed = {fingerprint: content.failed.get(fingerprint, "") for fingerprint in left}
         if endings[batch.name].startswith(SIGNALLED):
             failed = {each: why.replace(CUT_OFF, endings[batch.name]) for each, why in failed.items()}
         unmeasured += rows_of_failures(batch, reasons_of(batch, failed, endings[batch.name]))
@@ -148,15 +145,10 @@ def profiles(planned: plan.Plan, show: Callable[[str], None]) -> list[store.Grou
 
 def start(command: Sequence[str], alone: bool = False, **options: Any) -> subprocess.Popen:
     """Start a measuring process, with its output and errors in one pipe; ``options`` are of ``Popen``."""
-    return subprocess.Popen(
-        [*([sys.executable, "-m", "hpcmm.cluster.alone"] if alone else []), *command],
-        **{"stdin": subprocess.DEVNULL, **options},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=surroundings.measuring(os.environ),
-    )
+    before = [sys.executable, "-m", "hpcmm.cluster.alone"] if alone else []
+    how = {"stdin": subprocess.DEVNULL, **options, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    environment = surroundings.measuring(os.environ)
+    return subprocess.Popen([*before, *command], text=True, errors="replace", env=environment, **how)
 
 
 def sanitized(

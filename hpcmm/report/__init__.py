@@ -66,7 +66,7 @@ def build(
         views, shown = _shown(columns, frame, own, folder, overview)
         undrawn = folder.write_stills()
         try:
-            vega_script = script.result() if folder.stills else ""
+            vega_script = script.result() if folder.drawings else ""
         except drawing.DrawingError as error:
             vega_script, undrawn = "", [*undrawn, str(error)]
     parts = [(each, views[each.id]) for each in (OVERVIEW, *chapters.CHAPTERS.values(), OWN) if views[each.id]]
@@ -142,10 +142,11 @@ def _add_views(
     views["tiles"] += _of_table("expected-failures", "Expected wrong results", expected, ABOUT["expected"])
     state = folder.add("state", energy.clocks(analysis.clock_samples(columns, frame)))
     views["clocks"][:0] = _by_type("state", "During the run", state, ABOUT["state"])
-    throttled = tables.points_table(
-        *("Throttled", current[current["throttled"]], "Reason"),
-        lambda row: markup.words(analysis.throttling_names(row["throttle_reasons"])),
-    )
+
+    def reason(row: Mapping[str, Any]) -> markup.Cell:
+        return markup.words(analysis.throttling_names(row["throttle_reasons"]))
+
+    throttled = tables.points_table("Throttled", current[current["throttled"]], "Reason", reason)
     views["clocks"] += _of_table("throttlings", "Throttled", throttled)
     views["courses"] += _courses(documents.documents(columns, frame), folder)
     for operation, points in same_bits.compared(frame).groupby("operation", sort=False):
@@ -192,9 +193,8 @@ class Folder:
 
     path: Path
     background: Executor
-    stills: dict[str, str] = field(default_factory=dict)  # file name: specification to draw
-    drawings: list[Future] = field(default_factory=list)
-    begun: list[str] = field(default_factory=list)  # names of figures that are being drawn
+    waiting: dict[str, str] = field(default_factory=dict)  # file name: specification to draw
+    drawings: list[tuple[list[str], Future]] = field(default_factory=list)  # file names, and what is drawn
 
     def write(self, name: str, text: str) -> None:
         """Write one file, replaced whole or not at all."""
@@ -202,15 +202,16 @@ class Folder:
 
     def draw(self, few: int = 0) -> None:
         """Begin to draw the figures that wait for it, if there are more than a ``few``."""
-        waiting = list(self.stills)[len(self.begun) :]
-        if len(waiting) > few:
-            self.begun.extend(waiting)
-            self.drawings.append(self.background.submit(drawing.svgs, [self.stills[name] for name in waiting]))
+        if len(self.waiting) > few:
+            specs = list(self.waiting.values())
+            self.drawings.append((list(self.waiting), self.background.submit(drawing.svgs, specs)))
+            self.waiting.clear()
 
     def write_stills(self) -> list[str]:
         """Write the figures; return why some are not drawn: those have no file, not even that of an earlier report."""
         undrawn = []
-        for name, svg in zip(self.begun, chain.from_iterable(each.result() for each in self.drawings), strict=True):
+        drawn = [pair for names, future in self.drawings for pair in zip(names, future.result(), strict=True)]
+        for name, svg in drawn:
             if isinstance(svg, str):
                 self.write(name, svg)
             else:
@@ -229,7 +230,7 @@ class Folder:
         drawn = list(drawn)
         for figure in drawn:
             titles = filter(None, (figure.caption, of))
-            self.stills[f"figures/{stem}-{figure.name}.svg"] = vega.still(figure, list(titles))
+            self.waiting[f"figures/{stem}-{figure.name}.svg"] = vega.still(figure, list(titles))
         return drawn
 
 

@@ -15,7 +15,7 @@ from hpcmm.report import chapters, findings, formats, tables
 from hpcmm.report.headlines import at_told_sizes
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.ratio import LIBRARIES, Ratio, is_itself
-from hpcmm.system.text import choices, printable
+from hpcmm.system.text import choices, plural, printable
 
 MOST_TYPES = 4  # lines about types; one that has more of them shares the last line
 # Choices of points by their speed relative to the library or by their result
@@ -92,20 +92,19 @@ def _counts(summary: Summary) -> str:
     labels = list(dict.fromkeys(summary.alarms["label"]))
     names = f" ({', '.join(labels[:2])}{f' and {len(labels) - 2} more' if len(labels) > 2 else ''})" if labels else ""
     wrong = [f"{summary.failed} FAIL{names or ' as expected'}"] if summary.failed else []
-    text = f"{summary.points} point{'s' * (summary.points != 1)}: {', '.join([f'{summary.passed} PASS', *wrong])}"
+    text = f"{plural(summary.points, 'point')}: {', '.join([f'{summary.passed} PASS', *wrong])}"
     if summary.unmeasured:
         counts = pd.concat([summary.missing["where"], summary.of_failed_jobs["reason"]]).value_counts()
         text += f", {summary.unmeasured} not measured: {_reasons(counts)}"
     text = text.rstrip(".") + "."
     if len(summary.unplanned):
-        count, reasons = len(summary.unplanned), summary.unplanned["reason"].value_counts()
-        text += f" {count} variant{'s' if count > 1 else ''} of sweeps not measured: {_reasons(reasons)}."
+        reasons = _reasons(summary.unplanned["reason"].value_counts())
+        text += f" {plural(len(summary.unplanned), 'variant')} of sweeps not measured: {reasons}."
     return text
 
 
 def _reasons(counts: pd.Series) -> str:
-    others = len(counts) - 1
-    more = f" ({others} more reason{'s' if others > 1 else ''})" if others else ""
+    more = f" ({plural(len(counts) - 1, 'more reason')})" if len(counts) > 1 else ""
     reason = printable(str(counts.index[0])).removeprefix(MISSING).lstrip(":, ")
     return textwrap.shorten(reason, 200, placeholder=" ...") + more  # not a compiler's whole message
 

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from hpcmm import analysis
@@ -61,6 +62,13 @@ def quotient(name: str, over: Mapping[str, Any], under: Mapping[str, Any]) -> di
 
 def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
     """Return the times as a table, and the best of combinations."""
+
+    def memory(row: Mapping[str, Any], *names: str) -> str:
+        return formats.amount(sum(row[name] for name in names)) if row["registers"] else ""
+
+    def shared(row: Mapping[str, Any], share: str, of: str, between: str) -> str:
+        return f"{formats.percent(row[share])}{between}{row[of]}" if row[share] else ""
+
     rows = found["points"]
     library, tuned_library = (
         " or ".join(dict.fromkeys(row[name] for row in rows if row[name])) for name in ("library", "tuned_library")
@@ -68,31 +76,22 @@ def table(found: Mapping[str, Any], other: str, tuned: bool) -> str:
     if tuned:
         rows = sorted(rows, key=lambda row: (row["shape"], row["dtype"], row["seconds"]))
     columns = {
-        "kernel": lambda row: row["kernel"],
-        "size": lambda row: row["size"],
-        "type": lambda row: row["dtype"],
-        "time": lambda row: formats.duration(row["seconds"]),
-        "rate": lambda row: row["rate"],
+        **{"kernel": itemgetter("kernel"), "size": itemgetter("size"), "type": itemgetter("dtype")},
+        **{"time": lambda row: formats.duration(row["seconds"]), "rate": itemgetter("rate")},
         f"over {library}": lambda row: interval(row, "ratio"),
         f"over tuned {tuned_library}": lambda row: interval(row, "tuned_ratio"),
         f"over {other}": lambda row: interval(row, "against"),
-        "of the limit": lambda row: f"{formats.percent(row['fraction'])} {row['ceiling']}" if row["fraction"] else "",
+        "of the limit": lambda row: shared(row, "fraction", "ceiling", " "),
         "registers": lambda row: formats.whole(row["registers"] or math.nan),
-        "local memory": lambda row: formats.amount(row["local_bytes"]) if row["registers"] else "",
-        "shared memory": lambda row: (
-            formats.amount(row["shared_bytes"] + row["dynamic_shared_bytes"]) if row["registers"] else ""
-        ),
-        "occupancy": lambda row: (
-            f"{formats.percent(row['occupancy'])}, {row['limited_by']}" if row["occupancy"] else ""
-        ),
+        "local memory": lambda row: memory(row, "local_bytes"),
+        "shared memory": lambda row: memory(row, "shared_bytes", "dynamic_shared_bytes"),
+        "occupancy": lambda row: shared(row, "occupancy", "limited_by", ", "),
     }
     texts = [_lined(rows, columns)] if rows else []
     spreads = [row["spread"] for row in rows if row["spread"] is not None]
     if spreads and (spread := statistics.median(spreads)) > visits.NOISY:
-        texts.append(
-            f"\nthis machine is too noisy for small differences: visits scatter by {formats.percent(spread)} (median); "
-            "an idle machine gives narrower intervals"
-        )
+        noisy = f"this machine is too noisy for small differences: visits scatter by {formats.percent(spread)} (median)"
+        texts.append(f"\n{noisy}; an idle machine gives narrower intervals")
     if tuned:
         for name, why in found["not_tried"].items():
             texts.append(f"{name}: not tried: {why}")
@@ -138,12 +137,8 @@ def bits_table(found: Sequence[Mapping[str, Any]]) -> str:
             return ""
         return "yes" if first < 0 else f"no: first at {first:.0f}, {formats.number(row[f'ulps_{question}'])} ulps"
 
-    columns = {
-        "same bits": lambda row: row["kernel"],
-        "size": lambda row: " × ".join(map(str, row["shape"])),
-        "type": lambda row: row["dtype"],
-        "tile": lambda row: str(row["tile"] or ""),
-    }
+    columns = {"same bits": itemgetter("kernel"), "size": lambda row: " × ".join(map(str, row["shape"]))}
+    columns |= {"type": itemgetter("dtype"), "tile": lambda row: str(row["tile"] or "")}
     columns |= {title.lower(): partial(said, question=of) for of, title in same_bits.QUESTIONS.items()}
     return _lined(found, columns)
 
@@ -157,11 +152,9 @@ def sanitizer_line(found: Mapping[str, Any]) -> str:
 
 def profiles(columns: analysis.Columns) -> list[dict[str, Any]]:
     """Return the counters of Nsight Compute, by kernel; NaN becomes None."""
-    return [
-        {"kernel": row["label"], "dtype": row["dtype"]}
-        | {name: row[name] if math.isfinite(row[name]) else None for name in COUNTERS}
-        for row in analysis.row_dicts(analysis.profiles(columns))
-    ]
+    rows = analysis.row_dicts(analysis.profiles(columns))
+    counted = ({name: analysis.finite(row[name]) for name in COUNTERS} for row in rows)
+    return [{"kernel": row["label"], "dtype": row["dtype"]} | own for row, own in zip(rows, counted, strict=True)]
 
 
 def profile_table(columns: analysis.Columns) -> str:

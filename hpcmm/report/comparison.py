@@ -20,21 +20,16 @@ def figure(comparison: Comparison) -> Figure | None:
         return None
     rows = rows.sort_values("verdict", key=lambda column: column.map(list(HUES).index), kind="stable")
     unit, scale = formats.unit_of(rows["before"].median())
-    columns = {
-        "label": list(rows["label"]),
-        "sweep": list(rows["sweep"]),
-        "size": list(map(formats.size, analysis.row_dicts(rows))),
-        "dtype": list(rows["dtype"]),
-        "verdict": list(rows["verdict"]),
-        **{name: vega.rounded(rows[name] * scale) for name in ("before", "after")},
-        **{name: vega.rounded(rows[name]) for name in ("ratio", "low", "high")},
-    }
+    columns = {"label": list(rows["label"]), "sweep": list(rows["sweep"])}
+    columns["size"] = list(map(formats.size, analysis.row_dicts(rows)))
+    columns |= {name: list(rows[name]) for name in ("dtype", "verdict")}
+    columns |= {name: vega.rounded(rows[name] * scale) for name in ("before", "after")}
+    columns |= {name: vega.rounded(rows[name]) for name in ("ratio", "low", "high")}
     shown = {"label": "Variant", "sweep": "Sweep", "size": "Size", "dtype": "Type", "verdict": "Verdict"}
     shown |= {"before": f"Before, {unit}", "after": f"After, {unit}", "ratio": "Speedup"}
     present = [verdict for verdict in HUES if verdict in columns["verdict"]]
-    color = vega.category(
-        "verdict", legend={"title": None}, scale={"domain": present, "range": [HUES[v] for v in present]}
-    )
+    hues = {"domain": present, "range": [HUES[verdict] for verdict in present]}
+    color = vega.category("verdict", legend={"title": None}, scale=hues)
     x = vega.quantity("before", **vega.rate_axis(rows["before"] * scale, f"time before, {unit}", zero=False))
     y = vega.rate_axis(rows["ratio"], "speedup", zero=False)
     tooltip = vega.tooltip({key: title.lower() for key, title in shown.items()})
@@ -62,17 +57,11 @@ def build(comparison: Comparison, before: Path, after: Path, scope: str, target:
     changed = rows[rows["verdict"].isin(list(kinds))]
     known = [(kinds[verdict], f"{count} {verdict}") for verdict, count in counts.items() if verdict in kinds]
     states = [("fail" if kind == "wrong" else "pass", text) for kind, text in known]
-    drawn = figure(comparison)
-    sections = [
-        sheet.Section(
-            "Changes",
-            [] if len(changed) else ["No point changed significantly."],
-            [drawn] if drawn else [],
-            [tables.comparison_table(changed)] if len(changed) else [],
-            states=states,
-        ),
-        sheet.Section("Points", folded=[tables.comparison_table(rows)] if len(rows) else []),
-        sheet.Section("What counts as a change", definition=definitions.of("verdict")),
-    ]
+    shown_changes = [tables.comparison_table(changed)] if len(changed) else []
+    text = [] if len(changed) else ["No point changed significantly."]
+    drawn = list(filter(None, [figure(comparison)]))
+    sections = [sheet.Section("Changes", text, drawn, shown_changes, states=states)]
+    sections.append(sheet.Section("Points", folded=[tables.comparison_table(rows)] if len(rows) else []))
+    sections.append(sheet.Section("What counts as a change", definition=definitions.of("verdict")))
     about = f"{printable(str(after))} compared with {printable(str(before))}, {compare.SCOPES[scope]}"
     store.write_text(target, sheet.render("Comparison", about, shown, notes, sections))

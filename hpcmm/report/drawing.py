@@ -57,14 +57,9 @@ def _drawn(specs: Sequence[str]) -> list[str | DrawingError]:
 
 
 def _run(specs: Sequence[str]) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-P", RENDERER],
-        input=json.dumps(specs),
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        env=os.environ | {"FONTCONFIG_FILE": str(FONTS), "PYTHONIOENCODING": "utf-8"},
-    )
+    how = {"input": json.dumps(specs), "capture_output": True, "encoding": "utf-8", "errors": "replace"}
+    environment = os.environ | {"FONTCONFIG_FILE": str(FONTS), "PYTHONIOENCODING": "utf-8"}
+    return subprocess.run([sys.executable, "-P", RENDERER], env=environment, **how)
 
 
 def _why(done: subprocess.CompletedProcess) -> str:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from hpcmm import analysis
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
-from hpcmm.system.text import RAISED, number
+from hpcmm.system.text import RAISED, number, plural
 from hpcmm.system.text import percent as percent
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ def conditions(series: analysis.Series) -> str:
 
 
 def ranks(count: int) -> str:
-    return f"{count} rank" + ("s" if count != 1 else "")
+    return plural(count, "rank")
 
 
 def noise(title: str, visits: float, jobs: float) -> str:

@@ -62,11 +62,4 @@ def build(result: Mapping[str, Any], target: Path) -> None:
         table = exercises_table(submission)
         sections.append(sheet.Section(printable(submission["name"]), tables=[table], errors=errors, states=states))
     about = f"Graded on {result['utc'][:16].replace('T', ' ')} UTC"
-    html = sheet.render(result["title"], about, counts, notes, sections)
-    store.write_text(target, html)
-
-
-def build_sheets(result: Mapping[str, Any], folder: Path) -> None:
-    """Write a page with the grades of each submission alone, named like its folder."""
-    for submission in result["submissions"]:
-        build({**result, "submissions": [submission]}, folder / f"{submission['name']}.html")
+    store.write_text(target, sheet.render(result["title"], about, counts, notes, sections))

@@ -79,11 +79,9 @@ def figure(history: History, trend: Trend, name: str) -> Figure:
         passed = [step for step in steps if step.run <= run]
         levels.append(passed[-1].after if passed else steps[0].before if steps else math.nan)
     seconds, *ends, levels = ([each * scale for each in s] for s in (trend.seconds, trend.low, trend.high, levels))
-    columns = {
-        "run": [f"{i + 1}: {date(history.runs[i])}" for i in trend.runs],
-        "revision": [short_revision(history.runs[i].revision, 12) for i in trend.runs],
-        "result": list(trend.results),
-    }
+    columns = {"run": [f"{i + 1}: {date(history.runs[i])}" for i in trend.runs]}
+    columns["revision"] = [short_revision(history.runs[i].revision, 12) for i in trend.runs]
+    columns["result"] = list(trend.results)
     numbers = zip(("seconds", "low", "high", "level"), (seconds, *ends, levels), strict=True)
     columns |= {name: vega.rounded(values) for name, values in numbers}
     title = f"time, {unit}"

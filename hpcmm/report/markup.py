@@ -44,9 +44,8 @@ class Table:
     @property
     def is_text(self) -> tuple[bool, ...]:
         """For each column, whether it has no number; such a column is set flush left."""
-        return tuple(
-            not any(row[i].kind == "number" and row[i].text for row in self.rows) for i in range(len(self.head))
-        )
+        number = [[cell.kind == "number" and bool(cell.text) for cell in row] for row in self.rows]
+        return tuple(not any(row[i] for row in number) for i in range(len(self.head)))
 
     @property
     def shared(self) -> tuple[list[str], ...]:
@@ -57,13 +56,11 @@ class Table:
     @property
     def texts(self) -> list[list[str]]:
         """The text of each cell on one line, with its note; empty if it repeats the cell above."""
-        return [
-            [
-                "" if cell.kind == "again" else " ".join(f"{cell.text} {cell.note and f'({cell.note})'}".split())
-                for cell in row
-            ]
-            for row in self.rows
-        ]
+
+        def shown(cell: Cell) -> str:
+            return "" if cell.kind == "again" else " ".join(f"{cell.text} {cell.note and f'({cell.note})'}".split())
+
+        return [list(map(shown, row)) for row in self.rows]
 
 
 def grouped(rows: Sequence[Sequence[Cell]], leading: int) -> list[list[Cell]]:

@@ -46,23 +46,17 @@ def panels(frame: pd.DataFrame, series: Sequence[Series], scaling: pd.DataFrame,
         return next(iter(headlines(*both, machines, noise, name)), None)
 
     answers = list(_answers(frame, known, told))
-    over_sizes = list(_over_sizes(series, noise))
+    over_sizes = list(zip(*_over_sizes(series, noise), strict=True)) or [[], []]
     over_ranks = [
         (figure, told("Scaling", machine=figure.machine, device=figure.device, dtype=figure.dtype))
         for figure in _over_ranks(scaling)
     ]
-    found = [
-        Opening("Fastest rung", [], answers),
-        Opening("Speed over size", *_columns(over_sizes)),
-        Opening("Scaling over ranks", *(_columns(over_ranks) if over_ranks else ([], [told("Scaling")]))),
-    ]
-    if not answers and not over_sizes:  # a file without products
+    scaled = zip(*over_ranks, strict=True) if over_ranks else ([], [told("Scaling")])
+    found = [Opening("Fastest rung", [], answers), Opening("Speed over size", *over_sizes)]
+    found.append(Opening("Scaling over ranks", *scaled))
+    if not answers and not over_sizes[0]:  # a file without products
         found.append(Opening("Fastest sum", [], [told("Fastest sum")]))
     return [each for each in found if each.figures or any(each.headlines)]
-
-
-def _columns(pairs: Sequence[tuple]) -> tuple[list, list]:
-    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | None]) -> Iterator[Headline]:

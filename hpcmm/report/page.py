@@ -82,25 +82,15 @@ def render(
         tables.unplanned_table("Not measured: no result of their job", summary.of_failed_jobs),
         tables.unplanned_table("Variants not measured", summary.unplanned),
     )
-    return template("page.html.j2").render(
-        more,
-        summary=summary,
-        noise=[formats.noise(*each) for each in summary.noise],
-        line=machine_line(described),
-        alarms=tables.failure_table(summary.alarms),
-        unmeasured=[table for table in unmeasured if table.rows],
-        conditions=described,
-        provenance=provenance(runs, columns["runs"]["batch"]),
-        chapters=chapters,
-        states={chapter.id: states(summary, views) for chapter, views in chapters},
-        choices=choices(points),
-        device_title=formats.device,
-        page_of=why.page_of,
-        defined=definitions.defined(),
-        definitions=definitions.sections(),
-        ladders=[operation for operation in OPERATIONS.values() if operation.name in operations],
-        embedded=Embedded(),
-    )
+    more |= {"noise": [formats.noise(*each) for each in summary.noise], "choices": choices(points)}
+    more |= {"alarms": tables.failure_table(summary.alarms), "unmeasured": [each for each in unmeasured if each.rows]}
+    more |= {"conditions": described, "provenance": provenance(runs, columns["runs"]["batch"])}
+    more |= {"states": {chapter.id: states(summary, views) for chapter, views in chapters}}
+    more |= {"device_title": formats.device, "page_of": why.page_of, "embedded": Embedded()}
+    more |= {"defined": definitions.defined(), "definitions": definitions.sections()}
+    ladders = [operation for operation in OPERATIONS.values() if operation.name in operations]
+    line = machine_line(described)
+    return template("page.html.j2").render(more, summary=summary, chapters=chapters, ladders=ladders, line=line)
 
 
 def choices(points: pd.DataFrame) -> dict[str, Any]:
@@ -172,13 +162,9 @@ def machine_line(conditions: Sequence[tuple[str, Sequence[str]]]) -> str:
 def template(name: str) -> Template:
     """Return a template of this folder. Compiling one takes longer than rendering it."""
     folder = files(__package__)
-    environment = Environment(
-        loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
-        autoescape=True,  # applies to included files too; they contain no text from timings files
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    loader = FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8"))
+    how = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    environment = Environment(loader=loader, autoescape=True, **how)  # included files, too: they have no text of others
     environment.filters["unbroken"] = unbroken
     return environment.get_template(name)
 
@@ -214,20 +200,14 @@ def _conditions_of(provenance: Mapping[str, Any]) -> dict[str, list[Any]]:
     devices = analysis.gpus_of(provenance)
     revision = short_revision(str(provenance.get("revision") or ""), 12)
     cores = f", {cpu['cores']} cores" if cpu.get("cores") else ""
-    return {
-        "Machine": [provenance.get("host")],
-        "GPU": [],  # counted over all runs
-        "Driver": [gpu.get("driver") for gpu in devices],
-        "CUDA": [gpu.get("cuda") for gpu in devices],
-        "CPU": [cpu.get("model") and f"{cpu['model']}{cores}"],
-        "BLAS": [cpu.get("blas")],
-        "MPI": [mpi.get("library")],
-        "Python": [provenance.get("python")],
-        "Packages": [", ".join(f"{name} {version}" for name, version in packages.items())],
-        "hpcmm": [provenance.get("hpcmm")],
-        "Revision": [revision and revision + (" with uncommitted changes" if provenance.get("dirty") else "")],
-        "Date": [str(provenance.get("utc") or "")[:10]],
-    }
+    listed = {"Machine": [provenance.get("host")], "GPU": []}  # which are counted over all runs
+    listed |= {name: [gpu.get(name.lower()) for gpu in devices] for name in ("Driver", "CUDA")}
+    listed |= {"CPU": [cpu.get("model") and f"{cpu['model']}{cores}"], "BLAS": [cpu.get("blas")]}
+    listed |= {"MPI": [mpi.get("library")], "Python": [provenance.get("python")]}
+    listed["Packages"] = [", ".join(f"{name} {version}" for name, version in packages.items())]
+    changed = " with uncommitted changes" if provenance.get("dirty") else ""
+    listed |= {"hpcmm": [provenance.get("hpcmm")], "Revision": [revision and revision + changed]}
+    return listed | {"Date": [str(provenance.get("utc") or "")[:10]]}
 
 
 def gpus(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -261,12 +241,12 @@ def provenance(runs: Sequence[Mapping[str, Any]], batches: Sequence[str]) -> dic
     """Return the provenance that all runs share, the values that differ with their counts, and a row for each run."""
     fields: dict[str, Counter] = defaultdict(Counter)
     rows = []
-    for own, batch in zip(runs, batches, strict=True):
-        for name, value in _flat({key: each for key, each in own.items() if key not in OF_THE_RUN}).items():
+    for run, batch in zip(runs, batches, strict=True):
+        for name, value in _flat({key: each for key, each in run.items() if key not in OF_THE_RUN}).items():
             fields[name][value] += 1
-        arguments = own["arguments"] if isinstance(own.get("arguments"), list) else []
-        slurm = json.dumps(own["slurm"], ensure_ascii=False) if own.get("slurm") else ""
-        rows.append(list(map(words, (batch, str(own.get("utc") or ""), " ".join(map(str, arguments)), slurm))))
+        arguments = run["arguments"] if isinstance(run.get("arguments"), list) else []
+        slurm = json.dumps(run["slurm"], ensure_ascii=False) if run.get("slurm") else ""
+        rows.append(list(map(words, (batch, str(run.get("utc") or ""), " ".join(map(str, arguments)), slurm))))
     common = {name for name, values in fields.items() if list(values.values()) == [len(runs)]}
     shared = {name: json.loads(next(iter(fields[name]))) for name in sorted(common)}
     differing = [

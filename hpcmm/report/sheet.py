@@ -48,14 +48,7 @@ def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str]
     anchors: dict[str, Section] = {}
     for section in sections:
         anchors[page.unique(page.slug(section.title.lower()) or "section", anchors)] = section
-    return page.template("sheet.html.j2").render(
-        title=title,
-        about=about,
-        counts=counts,
-        notes=notes,
-        sections=anchors,
-        # columns link to the definitions that the sheet has
-        defined={head: identity for head, identity in definitions.defined().items() if identity in known},
-        embedded=page.Embedded(),
-        vega=vega,
-    )
+    # columns link to the definitions that the sheet has
+    defined = {head: identity for head, identity in definitions.defined().items() if identity in known}
+    more = {"sections": anchors, "defined": defined, "embedded": page.Embedded(), "vega": vega}
+    return page.template("sheet.html.j2").render(title=title, about=about, counts=counts, notes=notes, **more)

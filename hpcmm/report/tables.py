@@ -129,10 +129,11 @@ def sweeps_table(sweeps: Sequence[tuple[str, str, Sequence[Row]]]) -> Table:
     """Make the table of all sweeps: name, chapter and points of each, and its fastest rung at the largest size."""
     rows = []
     for name, chapter, points in sweeps:
-        own = [row for row in points if not row["baseline"]]
-        right = [row for row in own if row["result"] == "PASS" and row["seconds"] > 0 and row["role"] == "rung"]
+        rungs = [row for row in points if not row["baseline"]]
+        right = [row for row in rungs if row["result"] == "PASS" and row["seconds"] > 0 and row["role"] == "rung"]
         row = quickest(analysis.largest(first_series(right)))
-        counts = [len(own), *(sum(row["result"] == kind for row in own) for kind in ("PASS", "FAIL", MISSING))]
+        results = [row["result"] for row in rungs]
+        counts = [len(rungs), *map(results.count, ("PASS", "FAIL", MISSING))]
         at = [words(f"{name_of(row)} at {size(row)}"), Cell(rate_text(row))] if row else [EMPTY, EMPTY]
         over = [
             Cell(Ratio.to_library(row, ratio).short, row[library]) if row and row[ratio] > 0 else EMPTY

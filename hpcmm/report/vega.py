@@ -166,12 +166,6 @@ def curves(x: Spec, y: Spec, color: Spec, shape: Spec, dash: Spec, tooltip: Sequ
     ]
 
 
-def greyed(test: str) -> dict[str, Spec]:
-    """Return the colour and opacity of bars, with those of a test in the colour of the text."""
-    hues = {"color": (LINE, PALETTE[0]), "opacity": (0.45, 1)}
-    return {name: {"condition": {"test": test, "value": one}, "value": other} for name, (one, other) in hues.items()}
-
-
 def layered(layers: Sequence[Spec], height: int) -> Spec:
     return {"width": "container", "height": height, "layer": list(layers)}
 
@@ -197,12 +191,6 @@ def size_axis(rows: Sequence[Mapping]) -> Spec:
     ticks = {"values": sizes} if len(sizes) <= 8 else {"tickCount": 8}
     scale = {"zero": False, "nice": False, "padding": 12}
     return quantity("n", title="n", scale=scale, axis={"format": "d", "labelOverlap": "greedy", **ticks})
-
-
-def ranks_axis(ranks: Sequence[int]) -> Spec:
-    """Return a log2 axis with a tick at each number of ranks."""
-    scale = {"type": "log", "base": 2, "nice": False, "padding": 12}
-    return quantity("ranks", title="ranks", axis={"values": sorted(set(ranks)), "format": "d"}, scale=scale)
 
 
 def rate_axis(rates: Sequence[float], unit: str, zero: bool = True) -> Spec:

@@ -13,18 +13,6 @@ from hpcmm.store.file import (
     write_groups,
     write_text,
 )
-from hpcmm.store.merge import distinct, joined, merged, select
-from hpcmm.store.rows import as_groups, columns_of, placed, write_profiles
-from hpcmm.store.schema import (
-    DIMENSIONS,
-    FORMAT,
-    GROUPS,
-    IDENTITY,
-    MEASUREMENTS,
-    PROFILES,
-    SAMPLES,
-    SCHEMA_VERSION,
-    UNMEASURED,
-    Groups,
-    as_column,
-)
+from hpcmm.store.merge import joined, merged, select
+from hpcmm.store.rows import columns_of, write_profiles
+from hpcmm.store.schema import DIMENSIONS, GROUPS, IDENTITY, MEASUREMENTS, PROFILES, SCHEMA_VERSION, Groups

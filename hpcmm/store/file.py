@@ -136,8 +136,15 @@ def read(path: Path) -> Groups:
 
 def fingerprints(path: Path) -> dict[str, bool]:
     """Return whether each point of a file has a result, by its fingerprint; empty if the file cannot be read."""
+    names = ("variant", "contender", "algorithm", "contender_algorithm", "fingerprint", "reference")
+
+    def parse(file: h5py.File) -> dict[str, bool]:
+        columns = _columns(file)["measurements"]
+        rows = zip(*(_values(columns[name]) for name in names), strict=True)
+        return {row[4]: row[5] != UNCHECKED for row in rows if row[0] == row[1] and row[2] == row[3]}
+
     try:
-        return _parsed(path, _fingerprints)
+        return _parsed(path, parse)
     except StoreError:
         return {}
 
@@ -208,13 +215,6 @@ def _parsed(path: Path, parse: Callable[[h5py.File], Any]) -> Any:
         raise StoreError(f"{path}: truncated or damaged ({printable(str(error))}); {AGAIN}") from error
 
 
-def _fingerprints(file: h5py.File) -> dict[str, bool]:
-    names = ("variant", "contender", "algorithm", "contender_algorithm", "fingerprint", "reference")
-    columns = _columns(file)["measurements"]
-    rows = zip(*(_values(columns[name]) for name in names), strict=True)
-    return {row[4]: row[5] != UNCHECKED for row in rows if row[0] == row[1] and row[2] == row[3]}
-
-
 def _groups(file: h5py.File) -> Groups:
     groups = {}
     for group, columns in _columns(file).items():
@@ -222,7 +222,8 @@ def _groups(file: h5py.File) -> Groups:
         numbers = {name for name, (kind, *_) in GROUPS[group].items() if kind == "f8"}
         length = len(next(iter(values.values()), ()))
         groups[group] = {name: np.full(length, np.nan) for name in sorted(numbers - values.keys())} | values
-    _check(groups)
+        if without := GROUPS[group].keys() - groups[group].keys():
+            raise MissingError(f"{group} has no {min(without)}")
     return groups
 
 
@@ -243,10 +244,3 @@ def _values(column: h5py.Dataset) -> np.ndarray:
         return np.array([texts[each] for each in stored.flat], object).reshape(stored.shape)
     values = column[()]
     return values.astype("f8", copy=False) if values.dtype.kind == "f" else values
-
-
-def _check(groups: Groups) -> None:
-    """Refuse a file of a version that did not write a column."""
-    for group, columns in groups.items():
-        if without := GROUPS[group].keys() - columns.keys():
-            raise MissingError(f"{group} has no {min(without)}")

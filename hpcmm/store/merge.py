@@ -26,19 +26,16 @@ def merged(
     rows += [tuple(({"points": 0} | dict(row))[name] for name in UNMEASURED) for row in unmeasured]
     rows = list(dict.fromkeys(rows))
     groups = distinct(joined(parts))
-    groups["omitted"] = {
-        name: as_column([row[i] for row in rows], UNMEASURED[name]) for i, name in enumerate(UNMEASURED)
-    }
+    lost = zip(*rows, strict=True) if rows else [()] * len(UNMEASURED)
+    groups["omitted"] = {name: as_column(of, UNMEASURED[name]) for name, of in zip(UNMEASURED, lost, strict=True)}
     reasons = {}
     for part in sorted(parts, key=lambda part: row_count(part["profiles"]) > 0):  # the last reason stays
         reasons |= zip(part["unprofiled"]["operation"], part["unprofiled"]["reason"], strict=True)
     reasons |= {row["operation"]: row["reason"] for row in unprofiled}
     for operation in groups["profiles"]["operation"]:
         reasons.pop(operation, None)
-    groups["unprofiled"] = {
-        "operation": as_column(list(reasons), GROUPS["unprofiled"]["operation"]),
-        "reason": as_column(list(reasons.values()), GROUPS["unprofiled"]["reason"]),
-    }
+    left = {"operation": list(reasons), "reason": list(reasons.values())}
+    groups["unprofiled"] = {name: as_column(of, GROUPS["unprofiled"][name]) for name, of in left.items()}
     return groups
 
 
@@ -49,10 +46,7 @@ def unmeasured_rows(groups: Groups) -> list[tuple]:
 
 def measured_variants(groups: Groups) -> set[tuple]:
     columns = (groups["measurements"][name] for name in ("sweep", "variant", "algorithm", "ranks"))
-    return {
-        (sweep, contender_name(variant, algorithm), ranks)
-        for sweep, variant, algorithm, ranks in zip(*columns, strict=True)
-    }
+    return {(sweep, contender_name(*of), ranks) for sweep, *of, ranks in zip(*columns, strict=True)}
 
 
 def _whole(part: Groups) -> Groups:

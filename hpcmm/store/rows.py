@@ -45,32 +45,17 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         **{state: [s.state.get(state, np.nan) for _, s in samples] for state in STATES},
     }
     visits = [(i, visit) for i, (_, m) in enumerate(rows) for visit in m.visits]
-    of_visits = {
-        "measurement": [i for i, _ in visits],
-        "visit": [visit.number for _, visit in visits],
-        **fields_of([visit for _, visit in visits], *list(VISITS)[2:]),
-    }
-    return as_groups(
-        {
-            "measurements": measurements,
-            "samples": columns,
-            "visits": of_visits,
-            "omitted": {name: [] for name in UNMEASURED},
-            **placed(batch.name, runs),
-        }
-    )
+    of_visits = {"measurement": [i for i, _ in visits], "visit": [visit.number for _, visit in visits]}
+    of_visits |= fields_of([visit for _, visit in visits], *list(VISITS)[2:])
+    groups = {"measurements": measurements, "samples": columns, "visits": of_visits}
+    return as_groups(groups | {"omitted": {name: [] for name in UNMEASURED}} | placed(batch.name, runs))
 
 
 def placed(name: str, runs: Sequence[Mapping]) -> dict[str, dict[str, list]]:
-    ranks = [(i, rank, each) for i, run in enumerate(runs) for rank, each in enumerate(run.get("ranks", ()))]
-    return {
-        "runs": {"batch": [name] * len(runs), "provenance": [json.dumps(run) for run in runs]},
-        "ranks": {
-            "run": [i for i, _, _ in ranks],
-            "rank": [rank for _, rank, _ in ranks],
-            **{name: [each[name] for _, _, each in ranks] for name in ("node", "device")},
-        },
-    }
+    places = [(i, rank, each) for i, run in enumerate(runs) for rank, each in enumerate(run.get("ranks", ()))]
+    ranks = {"run": [i for i, _, _ in places], "rank": [rank for _, rank, _ in places]}
+    ranks |= {name: [each[name] for _, _, each in places] for name in ("node", "device")}
+    return {"runs": {"batch": [name] * len(runs), "provenance": list(map(json.dumps, runs))}, "ranks": ranks}
 
 
 def as_groups(lists: Mapping[str, Mapping[str, Sequence]]) -> Groups:
@@ -94,11 +79,8 @@ def write_profiles(
         **{name: [profile.counters.get(name, np.nan) for profile in profiles] for name in COUNTERS},
         **scalar_columns(points),
     }
-    runs = [run] if run is not None else []
-    groups = {
-        "runs": {"batch": [f"profile of {operation}"] * len(runs), "provenance": [json.dumps(each) for each in runs]},
-        "profiles": columns,
-    }
+    placing = placed(f"profile of {operation}", [run] if run is not None else [])
+    groups = {"runs": placing["runs"], "profiles": columns}
     if reason:
         groups["unprofiled"] = {"operation": [operation], "reason": [reason]}
     write_groups(path, groups, source=source)

@@ -1,13 +1,12 @@
 """Schema of a timings file: groups of columns, each with its type, unit and long name."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import h5py
 import numpy as np
 
 from hpcmm.model.quantities import COUNTERS, ONCE, PHASES, RESOURCES, STATES
-from hpcmm.system.reader import schema_of
+from hpcmm.model.records import beside
 
 FORMAT = "hpcmm timings"
 SCHEMA_VERSION = 2
@@ -19,7 +18,7 @@ TEXT = h5py.string_dtype()
 # with another name adds a column of integers.
 GROUPS = {
     group: {name: (TEXT if kind == "text" else kind, *rest) for name, (kind, *rest) in columns.items()}
-    for group, columns in schema_of(Path(__file__).with_suffix(".yaml")).items()
+    for group, columns in beside(__file__).items()
 }
 MEASUREMENTS, SAMPLES, VISITS = GROUPS["measurements"], GROUPS["samples"], GROUPS["visits"]
 UNMEASURED, PROFILES = GROUPS["omitted"], GROUPS["profiles"]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hpcmm.system.reader import schema_of
+from hpcmm.model.records import beside
 
 TYPES = {"path": Path, "int": int, "float": float}
 
@@ -23,7 +23,7 @@ def add(parser: argparse.ArgumentParser, about: Mapping[str, Any], named: Mappin
 
 def of_program(path: str, text: str | None) -> argparse.Namespace:
     """Read the command line of a program, which ``options.yaml`` beside its file describes."""
-    about = schema_of(Path(path).with_name("options.yaml"))[Path(path).stem]
+    about = beside(path, "options.yaml")[Path(path).stem]
     parser = argparse.ArgumentParser(description=text, epilog=about.get("epilog"))
     add(parser, about, {})
     return parser.parse_args()

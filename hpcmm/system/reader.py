@@ -20,14 +20,8 @@ if TYPE_CHECKING:
     import jsonschema
 
 # Types of JSON Schema in terms of YAML
-TYPES = {
-    "array": "a list in brackets",
-    "object": "keys with values",
-    "boolean": "true or false",
-    "integer": "an integer",
-    "number": "a number, such as 0.001",
-    "string": "a name",
-}
+TYPES = {"array": "a list in brackets", "object": "keys with values", "boolean": "true or false"}
+TYPES |= {"integer": "an integer", "number": "a number, such as 0.001", "string": "a name"}
 # What keywords of JSON Schema allow
 LIMITS = {"maxLength": "at most {} characters", "minimum": "at least {}", "maximum": "at most {}"}
 LIMITS |= {"exclusiveMinimum": "more than {}", **dict.fromkeys(("minItems", "minProperties"), "at least {} entry")}

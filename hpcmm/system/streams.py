@@ -84,15 +84,14 @@ def tabulated(head: Sequence[str], rows: Sequence[Sequence[object]], names: int,
         room = most + 2 - sum(widths[i] for i in part if i != text) - 2
         if most and text is not None and LEAST_OF_TEXT <= room < widths[text] - 2:
             columns[text][1:] = [textwrap.fill(each, room, break_on_hyphens=False) for each in columns[text][1:]]
-    return "\n\n".join(
-        tabulate(
-            [[columns[i][line] for i in part] for line in range(1, len(rows) + 1)],
-            [head[i] for i in part],
-            disable_numparse=True,
-            colalign=["left" if is_text[i] else "right" for i in part],
+    shown = []
+    for part in parts:
+        lines, sides = (
+            zip(*(columns[i][1:] for i in part), strict=True),
+            ["left" if is_text[i] else "right" for i in part],
         )
-        for part in parts
-    )
+        shown.append(tabulate(lines, [head[i] for i in part], disable_numparse=True, colalign=sides))
+    return "\n\n".join(shown)
 
 
 def open_streams() -> None:

@@ -35,9 +35,8 @@ def attempt(*command: str) -> subprocess.CompletedProcess:
     """Run a program without the environment of a launcher; return the exit status of a failure."""
     environment, pipe = surroundings.measuring(os.environ), subprocess.PIPE
     try:
-        process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}
+        process = subprocess.Popen(command, env=environment, text=True, **streams)
     except OSError as error:
         return subprocess.CompletedProcess(command, 127, "", str(error))
     with process:

@@ -14,9 +14,9 @@ from hpcmm.bench import provenance
 from hpcmm.cli import main
 from hpcmm.cli.checks.check import Check, one_line
 from hpcmm.model import Task
+from hpcmm.model.records import beside
 from hpcmm.operations import built
 from hpcmm.system import surroundings
-from hpcmm.system.reader import schema_of
 from hpcmm.system.text import percent
 
 ENOUGH_SHARED = 1 << 30
@@ -24,11 +24,8 @@ MUCH_STEAL = 0.002  # of the CPU time since the boot
 BUSY = 0.5  # of the cores
 
 
-def check_python() -> Iterator[Check]:
+def check_installation() -> Iterator[Check]:
     yield Check("Python", "ok", f"{platform.python_version()}, {sys.executable}")  # an older one cannot import hpcmm
-
-
-def check_package() -> Iterator[Check]:
     yield Check("hpcmm", "ok", main.version().removeprefix("hpcmm "))
 
 
@@ -53,11 +50,8 @@ def check_cpu() -> Iterator[Check]:
     about, allowed = provenance.cpu(), len(os.sched_getaffinity(0))
     text = f"{about['model']}, {about['logical_cores']} logical cores, {allowed} of them for this process"
     yield Check("CPU", "ok", text)
-    libraries = {
-        f"{each['internal_api']} {each['version']}, {each['num_threads']} threads"
-        for each in threadpoolctl.threadpool_info()
-        if each["user_api"] == "blas"
-    }
+    blas = (each for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas")
+    libraries = {f"{each['internal_api']} {each['version']}, {each['num_threads']} threads" for each in blas}
     found = "; ".join(sorted(libraries)) or "NumPy has no known BLAS"
     yield Check.of("BLAS", libraries, found, "the CPU baseline may be slow; reinstall NumPy")
 
@@ -65,7 +59,7 @@ def check_cpu() -> Iterator[Check]:
 def check_machine() -> Iterator[Check]:
     """Look for settings and other load that change times from run to run."""
     about, before = provenance.read(provenance.SOURCES), provenance.read(provenance.COUNTERS)
-    for key, (name, harmless, advice) in schema_of(Path(__file__).with_suffix(".yaml")).items():
+    for key, (name, harmless, advice) in beside(__file__).items():
         if key in about:
             found = {True: "on", False: "off", "0": "off", "1": "on"}.get(about[key], about[key])
             yield Check.of(name, about[key] in harmless, found, advice)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hpcmm.analysis import Series
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.quantities import DATA
-from hpcmm.report.chapters.chapter import Experiment, Tabulated
+from hpcmm.report.chapters.chapter import Tabulated
 from hpcmm.report.formats import conditions, number, size_title
 from hpcmm.report.markup import Cell, Table
 from hpcmm.report.tables import Column, Row, of_size, table, text, value
@@ -26,8 +26,6 @@ def accuracy_table(series: Series, points: Sequence[Row]) -> Table | None:
     return table(f"Errors in units of u |A| |B|, {conditions(series)}", points, columns, leading=2)
 
 
-def with_errors(series: Series, whole: Experiment) -> list[Row]:
-    return [row for row in series.rows if row["error_uniform"] >= 0]
-
-
-TABLE = Tabulated("accuracy", with_errors, accuracy_table)
+TABLE = Tabulated(
+    "accuracy", lambda series, _: [row for row in series.rows if row["error_uniform"] >= 0], accuracy_table
+)

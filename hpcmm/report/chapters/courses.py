@@ -33,7 +33,7 @@ def course_table(answered: Answered, number_of: str) -> Table:
             continue
         if column.documented:
             head.append(f"{name}, {number_of}")
-            columns.append([_written(pair) for pair in column.pairs])
+            columns.append([EMPTY if pair.document is None else _written(pair.document) for pair in column.pairs])
         where = f" on {column.gpu}" if column.gpu else ""
         head.append(f"{name}, hpcmm{where}" if column.documented else name + where)
         columns.append([_ours(pair) for pair in column.pairs])
@@ -54,10 +54,8 @@ def _unit_of_row(answered: Answered, i: int) -> str:
     return f" [{units.pop()}]" if several and len(units) == 1 and units != {""} else ""
 
 
-def _written(pair: Pair) -> Cell:
-    if pair.document is None:
-        return EMPTY
-    return words(pair.document) if isinstance(pair.document, str) else Cell(_short(f"{pair.document:,}"))
+def _written(number: float | str) -> Cell:
+    return words(number) if isinstance(number, str) else Cell(_short(f"{number:,}"))
 
 
 def _ours(pair: Pair) -> Cell:
@@ -75,7 +73,8 @@ def _short(text: str) -> str:
 
 def sentence(answered: Answered) -> str:
     """Say how far our numbers are from those of the document, and why."""
-    both = [pair for pair in answered.pairs if pair.compared and _is_number(pair.document) and _is_number(pair.ours)]
+    both = [pair for pair in answered.pairs if pair.compared and not isinstance(pair.ours, str)]
+    both = [pair for pair in both if isinstance(pair.document, int | float)]
     texts = []
     gains = [pair.document / pair.ours for pair in both if pair.unit in TIMES]
     gains += [pair.ours / pair.document for pair in both if pair.unit in RATES]
@@ -87,10 +86,6 @@ def sentence(answered: Answered) -> str:
     if equal := sum(pair.ours == pair.document for pair in counts):
         texts.append("The counts are equal." if equal == len(counts) else f"{equal} of {len(counts)} counts are equal.")
     return " ".join([*texts, answered.why])
-
-
-def _is_number(value: float | str | None) -> bool:
-    return isinstance(value, int | float)
 
 
 def _between(ratios: Sequence[float]) -> str:
@@ -129,12 +124,9 @@ COLUMNS = ("document", "table", "row", "column", "unit", "in_document", "measure
 
 def cells(document: Document) -> list[tuple]:
     """Return every cell of a document, with its number and ours."""
-    return [
-        (document.number, table.caption, row, column.name, pair.unit, pair.document, pair.ours)
-        for table in document.tables
-        for column in table.columns
-        for row, pair in zip(table.rows, column.pairs, strict=False)
-    ]
+    columns = ((table, column) for table in document.tables for column in table.columns)
+    pairs = ((*of, *both) for of in columns for both in zip(of[0].rows, of[1].pairs, strict=False))
+    return [(document.number, t.caption, row, c.name, p.unit, p.document, p.ours) for t, c, row, p in pairs]
 
 
 CHAPTER = chapter("courses")

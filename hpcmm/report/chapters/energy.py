@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from hpcmm.analysis import Series
-from hpcmm.report.chapters.chapter import Experiment, Tabulated, chapter
+from hpcmm.report.chapters.chapter import Tabulated, chapter
 from hpcmm.report.formats import billions, conditions, duration, number, rate, rate_unit, rate_unit_of, size_title
 from hpcmm.report.markup import Cell, Table
 from hpcmm.report.tables import Column, Row, clock, of_size, table, text, value
@@ -23,7 +23,7 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
         rows = frame[frame[name].notna()]
         if rows[name].nunique() < 2:  # a constant is not drawn
             continue
-        columns = {"sample": [int(each) for each in rows["sample"]]}
+        columns = {"sample": [int(sample) for sample in rows["sample"]]}
         columns |= {column: list(rows[column]) for column in ("sweep", "gpu", "part")}
         columns["value"] = rounded(rows[name] * unit)
         along = {"axis": {"format": ",d", "labelBound": True}, "scale": {"nice": False}}
@@ -57,8 +57,5 @@ def energy_table(series: Series, points: Sequence[Row]) -> Table | None:
     return table(f"Clocks and energy, {conditions(series)}", points, columns, leading=2)
 
 
-def with_energy(series: Series, whole: Experiment | None = None) -> list[Row]:
-    return [row for row in series.rows if row["watts"] > 0]
-
-
-CHAPTER = chapter("clocks", tables=(Tabulated("energy", with_energy, energy_table),))
+TABLE = Tabulated("energy", lambda series, _: [row for row in series.rows if row["watts"] > 0], energy_table)
+CHAPTER = chapter("clocks", tables=(TABLE,))

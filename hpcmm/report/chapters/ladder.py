@@ -15,7 +15,7 @@ from hpcmm.report.markup import EMPTY, Cell, Table, words
 from hpcmm.report.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.ratio import Ratio, arithmetic_of, is_itself
 from hpcmm.report.tables import Column, Row
-from hpcmm.report.vega import BESIDE, PALETTE, Figure, Spec
+from hpcmm.report.vega import BESIDE, LINE, PALETTE, Figure, Spec
 
 OTHERS = "others:"  # the label between the climb and the other rungs
 NARROW = "width < 300"  # a plot, as on a phone: beside a bar stands the factor alone
@@ -101,8 +101,11 @@ def _ladder(series: analysis.Series, rows: Sequence[Row], climb: int) -> Figure 
     end = f"max(isValid(datum.to) ? datum.to : 0, isValid(datum.value) ? datum.value : 0, {floor:.6g})"
     bars = [*calculations(series), {"filter": "datum.kind == 'bar'"}]
     above = {"type": "text", "align": "left", "dx": 6, "dy": {"expr": f"-height / {2 * len(labels)}"}, "fontSize": 10}
+    # libraries are in the colour of the text
+    hues, test = {"color": (LINE, PALETTE[0]), "opacity": (0.45, 1)}, {"test": "datum.library == 1"}
+    grey = {name: {"condition": test | {"value": one}, "value": other} for name, (one, other) in hues.items()}
     layers: list[Spec] = [
-        _bars(x, y, low, vega.greyed("datum.library == 1") | {"tooltip": tooltip}, bars),
+        _bars(x, y, low, grey | {"tooltip": tooltip}, bars),
         _beside(y, end),
         vega.layer(above, "datum.gain != ''", x={"datum": floor}, y=y, text={"field": "gain"}),
     ]
@@ -127,15 +130,17 @@ def _axes(
     title: str, low: float, ends: Sequence[float], texts: Sequence[str], labels: Sequence[str]
 ) -> tuple[Spec, Spec]:
     """Return a logarithmic axis from ``low`` with room for a text after the end of each bar, and that of the labels."""
-    needed = (
-        f"{low:.6g} * pow({end / low:.6g}, width / max(width - {short} - {rest} * (1 - ({NARROW})), 24))"
-        for end, text in zip(ends, texts, strict=True)
-        for short in [vega.text_width("".join(text.partition("×")[:2]))]
-        for rest in [vega.text_width(text) - short]
-    )
+    needed = []
+    for end, text in zip(ends, texts, strict=True):
+        short = vega.text_width("".join(text.partition("×")[:2]))
+        room = f"width - {short} - {vega.text_width(text) - short} * (1 - ({NARROW}))"
+        needed.append(f"{low:.6g} * pow({end / low:.6g}, width / max({room}, 24))")
+    tens = range(math.floor(math.log10(low)), math.ceil(math.log10(max(ends))) + 1)
+    ticks = [step * 10.0**ten for ten in tens for step in (1, 2, 5)]
     scale = {"type": "log", "domainMin": low, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
     axis = {"labelBound": True, "grid": False, "format": "~r", "labelOverlap": "greedy"}
-    x = vega.quantity("value", title=title, scale=scale, axis=axis | {"values": _ticks(low, max(ends))})
+    axis["values"] = [tick for tick in ticks if low <= tick <= 2 * max(ends)]
+    x = vega.quantity("value", title=title, scale=scale, axis=axis)
     axis = {"labelLimit": 200, "labelPadding": 6, "ticks": False, "domain": False}
     return x, vega.category("label", scale={"domain": labels}, title=None, axis=axis)
 
@@ -152,11 +157,6 @@ def _beside(y: Spec, end: str) -> Spec:
     mark = {"type": "text", "align": "left", "dx": 6}
     steps = [{"calculate": end, "as": "end"}, {"calculate": short, "as": "beside"}]
     return vega.layer(mark, transform=steps, x=vega.quantity("end"), y=y, text={"field": "beside"}) | {"name": BESIDE}
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    tens = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [tick for ten in tens for step in (1, 2, 5) if low <= (tick := step * 10.0**ten) <= 2 * high]
 
 
 def _branches(series: analysis.Series, steps: Sequence[Row]) -> Figure:

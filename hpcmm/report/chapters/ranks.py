@@ -1,5 +1,6 @@
 """Scaling over ranks, and the predictions of the cost model."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -40,12 +41,9 @@ def scalings(frame: pd.DataFrame, height: int = 300) -> Iterator[Figure]:
         if not alone.all():
             rows = rows.assign(**{name: rows[name].mask(alone) for name in ("speedup", "efficiency")})
         last = rows[rows["ranks"] == at["ranks"]]
-        best = {
-            label
-            for _, alike in last.groupby("arithmetic")
-            for prefix in ("", "call_")
-            for label in alike.dropna(subset=[prefix + "speedup"]).nsmallest(2, prefix + "seconds")["label"]
-        }
+        best: set[str] = set()
+        for (_, alike), prefix in itertools.product(last.groupby("arithmetic"), ("", "call_")):
+            best |= set(alike.dropna(subset=[prefix + "speedup"]).nsmallest(2, prefix + "seconds")["label"])
         if not best:  # not timed in the same way on one rank
             continue
         what = ", ".join(filter(None, (dtype, setting)))
@@ -69,7 +67,10 @@ def _scaling(rows: Sequence[Row], caption: str, height: int) -> Figure:
                 efficiency, speedup = vega.rounded([row[f"{prefix}efficiency"], row[f"{prefix}speedup"]], 5)
                 points.append(point | {"efficiency": efficiency, "speedup": speedup})
     columns = vega.transposed(points)
-    x, y = vega.ranks_axis(columns["ranks"]), vega.quantity("efficiency", title="efficiency", axis={"format": ".0%"})
+    scale = {"type": "log", "base": 2, "nice": False, "padding": 12}
+    ticks = {"values": sorted(set(columns["ranks"])), "format": "d"}
+    x = vega.quantity("ranks", title="ranks", axis=ticks, scale=scale)
+    y = vega.quantity("efficiency", title="efficiency", axis={"format": ".0%"})
     color, shape, _ = vega.styled(rows, "series")
     dashes = {what: dash for what, dash in (("kernel alone", [1, 0]), ("end to end", [4, 3])) if what in columns["of"]}
     dash = vega.category("of", legend={"title": None}, scale={"domain": list(dashes), "range": list(dashes.values())})

@@ -31,7 +31,7 @@ def bits_table(frame: pd.DataFrame) -> Table:
     columns = {"Type": text("dtype"), "Size": of_size, "Device": text("machine" if several else "device")}
     columns |= {"Rung": text("label")}
     asked = [question for question in QUESTIONS if points[f"first_{question}"].notna().any()]
-    columns |= {QUESTIONS[question]: (lambda row, question=question: row[of(question)]) for question in asked}
+    columns |= {QUESTIONS[question]: (lambda row, question=question: row[f"same {question}"]) for question in asked}
     for column, library in LIBRARIES.items():
         if any(line[column] == line[column] for line in lines):
             title = f"× {library.replace('_', ' ')}, 1 rank"
@@ -46,13 +46,8 @@ def line_of(group: pd.DataFrame) -> dict:
     first = analysis.row_dicts(group)[0]
     alone = group[group["ranks"] == 1]
     ratios = {column: alone[column].iloc[0] if len(alone) else float("nan") for column in LIBRARIES}
-    answers = {of(question): answer(analysis.row_dicts(group), question) for question in QUESTIONS}
+    answers = {f"same {question}": answer(analysis.row_dicts(group), question) for question in QUESTIONS}
     return {name: first[name] for name in (*ONE_RESULT, "arithmetic")} | ratios | answers
-
-
-def of(question: str) -> str:
-    """Return the column of the answer to a question; of the device, there is also the name."""
-    return f"same {question}"
 
 
 def answer(rows: Sequence[Row], question: str) -> Cell:

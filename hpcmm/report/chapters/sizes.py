@@ -274,14 +274,9 @@ def shapes(rows: Sequence[Row]) -> str:
     for label in [row["label"] for own in on_devices for row in fastest_of(analysis.largest(own), "baseline")]:
         own = [row for row in rows if row["label"] == label]
         square = [row for row in own if row["m"] == row["n"] == row["k"]]
-        found = [
-            (rate_ratio(row, equal), row, equal)
-            for row in own
-            for equal in square
-            if not row["m"] == row["n"] == row["k"] and abs(row["flops"] / equal["flops"] - 1) < 0.01
-        ]
-        if found:
-            found.sort(key=lambda each: each[0].value)
+        others = ((row, equal) for row in own if not row["m"] == row["n"] == row["k"] for equal in square)
+        alike = [(row, equal) for row, equal in others if abs(row["flops"] / equal["flops"] - 1) < 0.01]
+        if found := sorted(((rate_ratio(*pair), *pair) for pair in alike), key=lambda each: each[0].value):
             (low, at_low, square_row), (high, at_high, _) = found[0], found[-1]
             text = f"{label} {formats.times(low.value)} ({formats.size(at_low)})"
             if len(found) > 1:

@@ -65,8 +65,8 @@ def tiles(rows: Sequence[Row]) -> str:
     here = [row for row in analysis.largest(rows) if row["tile"]]
     texts = []
     in_order = sorted(here, key=lambda row: row["place"])
-    for (variant,), own in analysis.grouped(in_order, "variant").items():
-        ranked = sorted(own, key=lambda row: row["seconds"])
+    for (variant,), points in analysis.grouped(in_order, "variant").items():
+        ranked = sorted(points, key=lambda row: row["seconds"])
         others = [row for row in ranked if row["tile"] != ranked[0]["tile"] and row["memory"] == ranked[0]["memory"]]
         if others:
             speedup = Ratio.of(ranked[0], others[0]).over(f"tile {others[0]['tile']:.0f}")

@@ -29,14 +29,10 @@ def calls(series: analysis.Series) -> Iterator[Figure]:
             continue  # nothing is copied
         rows = sorted(here, key=lambda row: row["place"])
         what = f"{formats.size(largest[0])}, {described(series)}"
-        caption = f"End-to-end time on the {formats.device(device)} by phase at {what}{_overlapping(rows)}"
+        caption = f"End-to-end time on the {formats.device(device)} by phase at {what}"
+        if who := " and ".join(dict.fromkeys(row["algorithm"] for row in rows if row["algorithm"] != TEXTBOOK)):
+            caption += f"; phases of {who} overlap, so the end-to-end time is shorter than the bar"
         yield _stacked(f"calls-{device}", caption, rows)
-
-
-def _overlapping(rows: Sequence[Row]) -> str:
-    """Return the part of a caption that names algorithms with overlapping phases."""
-    who = " and ".join(dict.fromkeys(row["algorithm"] for row in rows if row["algorithm"] != TEXTBOOK))
-    return f"; phases of {who} overlap, so the end-to-end time is shorter than the bar" if who else ""
 
 
 def _stacked(name: str, caption: str, rows: Sequence[Row]) -> Figure:

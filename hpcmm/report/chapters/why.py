@@ -32,19 +32,14 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         intensity = rows["flops"] / rows["bytes"]
         peak = max(flops for _, flops, _ in roof.ceilings)
         unit = formats.rate_unit("matmul", roof.dtype, max(peak, rows["flops_per_second"].max()))
-        columns = {
-            "label": list(rows["label"]),
-            "operation": list(rows["operation"]),
-            "size": list(map(formats.size, analysis.row_dicts(rows))),
-            "intensity": vega.rounded(intensity),
-            "rate": vega.rounded(rows["flops_per_second"] / unit.scale),
-            "fraction": vega.rounded(rows["fraction"]),
-        }
+        columns = {"label": list(rows["label"]), "operation": list(rows["operation"])}
+        columns |= {"size": list(map(formats.size, analysis.row_dicts(rows))), "intensity": vega.rounded(intensity)}
+        columns["rate"] = vega.rounded(rows["flops_per_second"] / unit.scale)
+        columns["fraction"] = vega.rounded(rows["fraction"])
         first, last = min(intensity.min() / 2, 0.05), max(intensity.max() * 2, 10)
         lines = []
         for name, flops, nbytes in roof.ceilings:
-            knee = flops / nbytes
-            stops = [first, *([knee] if first < knee < last else []), last]
+            stops = [first, *(knee for knee in [flops / nbytes] if first < knee < last), last]
             lines += [{"x": x, "y": min(flops, nbytes * x) / unit.scale, "of": name} for x in stops]
         low = min(line["y"] for line in lines)
         along = _logarithmic(intensity, first, last, LEAST_WIDTH)
@@ -177,20 +172,13 @@ def rows(steps: Sequence[Step]) -> list[dict[str, Any]]:
     pictures = {id(step): next(drawings.of(_page(step)), "") for step in climb if cause(step)}
     drawn = [step for step in climb if pictures.get(id(step))]
     largest = max(drawn, key=lambda step: abs(math.log(step.ratio)), default=None)
-    return [
-        {
-            "rung": step.rung["rung"],
-            "below": step.below["rung"],
-            "change": change(step.rung),
-            "effect": effect(step),
-            "cause": cause(step),
-            "text": sentence(step),
-            "aside": not any(step is other for other in climb),
-            "page": _page(step),
-            "picture": pictures[id(step)] if step is largest else "",
-        }
-        for step in steps
-    ]
+    lines = []
+    for step in steps:
+        line = {"rung": step.rung["rung"], "below": step.below["rung"], "change": change(step.rung)}
+        line |= {"effect": effect(step), "cause": cause(step), "text": sentence(step), "page": _page(step)}
+        line["aside"] = not any(step is other for other in climb)
+        lines.append(line | {"picture": pictures[id(step)] if step is largest else ""})
+    return lines
 
 
 def _climb(steps: Sequence[Step]) -> list[Step]:
