@@ -66,6 +66,13 @@ def explained(rows, profiles=(), **provenance):
     return why.steps(series.rows, known)
 
 
+def climbed(*rungs, names=("tiled_padded", "register_1d", "register_2d"), dtype="float32"):
+    """Return the steps between products, each with its seconds and counters."""
+    named = [(name, *rung) for name, rung in zip(names, rungs, strict=False)]
+    rows = [product(name, seconds, dtype=dtype) for name, seconds, _ in named]
+    return explained(rows, [counted("matmul", name, dtype, **counters) for name, _, counters in named])
+
+
 def loads(per_multiply_add, sectors, seconds):
     """Counters of global loads."""
     nbytes = per_multiply_add * WARPS * sectors * 32
@@ -73,12 +80,7 @@ def loads(per_multiply_add, sectors, seconds):
 
 
 def test_more_sectors_for_as_many_loads_are_the_reason():
-    rows = [product("tiled_padded", 1e-3), product("register_1d", 4e-3)]
-    profiles = [
-        counted("matmul", "tiled_padded", **loads(2, 2.5, 1e-3)),
-        counted("matmul", "register_1d", **loads(2, 16.5, 4e-3)),
-    ]
-    (step,) = explained(rows, profiles)
+    (step,) = climbed((1e-3, loads(2, 2.5, 1e-3)), (4e-3, loads(2, 16.5, 4e-3)))
     assert (step.verdict, step.source, step.despite) == ("slower", "counters", ())
     text = steps.sentence(step)
     assert text.startswith("0.250× (") and "), slower. " in text
@@ -87,24 +89,15 @@ def test_more_sectors_for_as_many_loads_are_the_reason():
 
 
 def test_wider_loads_are_not_called_uncoalesced():
-    rows = [product("tiled_padded", 2e-3), product("register_1d", 1e-3)]
-    profiles = [
-        counted("matmul", "tiled_padded", **loads(2, 4.0, 2e-3)),
-        counted("matmul", "register_1d", **loads(0.5, 16.0, 1e-3)),
-    ]
-    (step,) = explained(rows, profiles)
+    (step,) = climbed((2e-3, loads(2, 4.0, 2e-3)), (1e-3, loads(0.5, 16.0, 1e-3)))
     text = steps.sentence(step)
     assert "A thread executes 0.500 global loads per multiply-add instead of 2.00" in text
     assert "sectors" not in text
 
 
 def test_a_kernel_that_loads_by_tma_alone_has_no_counted_loads():
-    rows = [product("tma", 1e-3, dtype="float16"), product("persistent", 0.5e-3, dtype="float16")]
-    profiles = [
-        counted("matmul", "tma", "float16", **loads(2, 4.0, 1e-3)),
-        counted("matmul", "persistent", "float16", load_sectors=0.0),
-    ]
-    (step,) = explained(rows, profiles)
+    counters = (1e-3, loads(2, 4.0, 1e-3)), (0.5e-3, {"load_sectors": 0.0})
+    (step,) = climbed(*counters, names=("tma", "persistent"), dtype="float16")
     assert step.verdict == "faster" and "oad" not in " ".join(map(str, step.reasons))
 
 
@@ -116,13 +109,10 @@ def shared(wavefronts, accesses, seconds):
 
 
 def test_bank_conflicts_are_wavefronts_of_as_many_accesses():
-    rows = [product("tiled_padded", 2.5e-5), product("register_1d", 5e-6), product("register_2d", 4e-6)]
-    profiles = [
-        counted("matmul", "tiled_padded", **shared(11.0, 1.3, 2.5e-5)),
-        counted("matmul", "register_1d", **shared(1.6, 1.3, 5e-6)),
-        counted("matmul", "register_2d", **shared(0.8, 0.65, 4e-6)),
-    ]
-    conflicts, fewer = explained(rows, profiles)
+    counted_each = (
+        (time, shared(*of, time)) for time, *of in ((2.5e-5, 11.0, 1.3), (5e-6, 1.6, 1.3), (4e-6, 0.8, 0.65))
+    )
+    conflicts, fewer = climbed(*counted_each)
     assert "ank conflicts multiply the wavefronts of shared memory by 1.23 instead of 8.46" in steps.sentence(conflicts)
     assert "hared memory takes 1.60 wavefronts per 32 multiply-adds instead of 11.0" in steps.sentence(conflicts)
     assert "onflicts" not in steps.sentence(fewer)
@@ -131,13 +121,8 @@ def test_bank_conflicts_are_wavefronts_of_as_many_accesses():
 
 def test_fewer_wavefronts_of_as_many_loads_are_those_of_fewer_warps_with_an_active_thread():
     """As from the divergent sum to the strided one, which has bank conflicts."""
-    rows = [product("tiled_padded", 4e-6), product("register_1d", 2e-6)]
     conflicts = {"shared_load_wavefronts": 0.9 * WARPS, "shared_load_conflicts": 0.5 * WARPS}
-    profiles = [
-        counted("matmul", "tiled_padded", **shared(1.2, 3.0, 4e-6)),
-        counted("matmul", "register_1d", **shared(0.4, 3.0, 2e-6) | conflicts),
-    ]
-    (step,) = explained(rows, profiles)
+    (step,) = climbed((4e-6, shared(1.2, 3.0, 4e-6)), (2e-6, shared(0.4, 3.0, 2e-6) | conflicts))
     text = steps.sentence(step)
     assert "by warps with an active thread take 0.400 wavefronts per 32 multiply-adds instead of 1.20, bank" in text
 
@@ -156,19 +141,15 @@ def test_a_change_without_effect_names_the_idle_unit():
     )
 
 
-def waiting(cycles, **stalls):
+def waiting(cycles, scoreboard, barrier):
     """Counters of waiting, in cycles per instruction issued."""
-    return {"warp_cycles": cycles, **{f"stall_{name}": value for name, value in stalls.items()}}
+    stalls = {"stall_long_scoreboard": scoreboard, "stall_barrier": barrier}
+    return {"instructions": 8 * WARPS, "warp_cycles": cycles, **stalls}
 
 
 def test_a_longer_wait_is_the_reason_and_a_larger_share_of_a_shorter_time_is_not():
-    rows = [product("tiled_padded", 4e-3), product("register_1d", 2e-3), product("register_2d", 6e-3)]
-    profiles = [
-        counted("matmul", "tiled_padded", instructions=8 * WARPS, **waiting(10.0, long_scoreboard=5.0, barrier=1.0)),
-        counted("matmul", "register_1d", instructions=8 * WARPS, **waiting(5.0, long_scoreboard=0.5, barrier=0.9)),
-        counted("matmul", "register_2d", instructions=8 * WARPS, **waiting(15.0, long_scoreboard=1.5, barrier=9.0)),
-    ]
-    faster, slower = explained(rows, profiles)
+    before, after = (4e-3, waiting(10.0, 5.0, 1.0)), (2e-3, waiting(5.0, 0.5, 0.9))
+    faster, slower = climbed(before, after, (6e-3, waiting(15.0, 1.5, 9.0)))
     text = steps.sentence(faster)
     assert "Warps wait for global or local memory 10 % of their time instead of 50 %" in text
     assert "barrier" not in text.partition("No counted unit")[0]  # 18 % of 2 ms are less than 10 % of 4 ms
@@ -178,12 +159,8 @@ def test_a_longer_wait_is_the_reason_and_a_larger_share_of_a_shorter_time_is_not
 
 
 def test_fewer_instructions_and_more_true_predicates_are_reasons():
-    rows = [product("tiled_padded", 2e-3), product("register_1d", 1e-3)]
-    profiles = [
-        counted("matmul", "tiled_padded", instructions=12 * WARPS, predicated_on_threads=16.0, active_threads=32.0),
-        counted("matmul", "register_1d", instructions=6 * WARPS, predicated_on_threads=31.0, active_threads=32.0),
-    ]
-    (step,) = explained(rows, profiles)
+    before = {"instructions": 12 * WARPS, "predicated_on_threads": 16.0, "active_threads": 32.0}
+    (step,) = climbed((2e-3, before), (1e-3, before | {"instructions": 6 * WARPS, "predicated_on_threads": 31.0}))
     text = steps.sentence(step)
     assert "31.0 of 32 threads have a true predicate per instruction of a warp instead of 16.0" in text
     assert "a warp executes 6.00 instructions per 32 multiply-adds instead of 12.0" in text.lower()
@@ -204,15 +181,11 @@ def test_a_rung_that_runs_another_one_is_no_step():
 
 
 def test_a_step_that_nothing_else_explains_has_a_unit_that_works_more_of_the_time():
-    rows = [product("warp_specialized", 4e-3), product("persistent", 3e-3)]
-    profiles = [
-        counted("matmul", "warp_specialized", instructions=1e6, sm_throughput=0.78),
-        counted("matmul", "persistent", instructions=1e6, sm_throughput=0.94),
-    ]
-    (step,) = explained(rows, profiles)
+    names, busy = ("warp_specialized", "persistent"), {"instructions": 1e6, "sm_throughput": 0.94}
+    (step,) = climbed((4e-3, busy | {"sm_throughput": 0.78}), (3e-3, busy), names=names)
     assert (step.verdict, step.source) == ("faster", "counters")
     assert "faster. The busiest unit of the SM is busy 94 % of the time instead of 78 %." in steps.sentence(step)
-    (step,) = explained(rows, [profiles[0] | {"sm_throughput": 0.94}, profiles[1]])
+    (step,) = climbed((4e-3, busy), (3e-3, busy), names=names)
     assert "The reason is not known" in steps.sentence(step)
 
 
