@@ -212,7 +212,7 @@ def test_summary_counts_points_and_keeps_the_reasons():
     columns = timings.columns({"size": rows}, omitted=omitted)
     found = analysis.summary(columns, analysis.measurements(columns))
     assert found.line == "3 points: 2 PASS, 1 FAIL, 1 throttled; 1 variant of sweeps not measured"
-    assert list(found.failures["contender"]) == ["naive"]
+    assert list(found.alarms["contender"]) == ["naive"]
     assert list(found.throttlings["label"]) == ["tiled_padded 8"]
     assert found.unplanned.to_dict("records") == [omitted[0] | {"points": 0}]
 

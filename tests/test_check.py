@@ -109,7 +109,7 @@ def modelled(seed, ranks, slow=None, reference=None, jitter=0.0, links=0, hidden
         else:
             for rank, factor in (slow or {}).items():
                 logs[rank] += math.log(factor) + jitter * rng.standard_normal(3)
-        measured.append(peers.Times(f"measurement {i}", logs, moves=i >= measurements))
+        measured.append(peers.Times(f"measurement {i}", logs))
     return detection.compared(
         [health.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured, (), reference
     )
@@ -144,10 +144,10 @@ def gpus(seed, ranks, shape="normal", fault="", factor=1.05, visits=3, scatter=(
     sweep("product", ["float32"], 2, 0.003, steady=True)
     sweep("product", ["float64", "bfloat16"], 2, 0.013)
     sweep("memory", ["float32"], 3, 0.003, steady=True)
-    sweep("links", ["upload", "download"], 3, 0.003, steady=True, moves=True)
+    sweep("links", ["upload", "download"], 3, 0.003, steady=True)
     for distance in range(1, min(ranks, 8)):
         sources = tuple((rank + distance) % ranks for rank in range(ranks))
-        sweep("links", [f"distance_{distance}"], 3, 0.003, steady=True, moves=True, sources=sources)
+        sweep("links", [f"distance_{distance}"], 3, 0.003, steady=True, sources=sources)
     subjects = [health.Subject(rank, f"node{rank // 8}", rank % 8, "") for rank in range(ranks)]
     return detection.compared(subjects, measured, detect=dict.fromkeys(("product", "memory", "links"), 0.05))
 

@@ -133,13 +133,10 @@ def _times(columns: analysis.Columns, ranks: int) -> tuple[list[Times], list[str
                 scatter = part.groupby("rank")[phase].agg(lambda seconds: np.log(seconds).var())
                 scatter = tuple(scatter) if table.shape[1] == 1 else ()
                 accelerated = DEVICES[row["device"]].accelerator
-                moves = row["operation"] == "links" or phase != "kernel"
                 # products in other types may reach the limit of the power
-                steady = accelerated and (moves or row["operation"] != "matmul" or row["dtype"] == "float32")
-                kind = {"moves": moves, "steady": steady, "accelerated": accelerated}
-                group = _name(row, sized=False) + of_phase
-                times = Times(name + of_phase, table.to_numpy(float), sources, together, scatter, group=group, **kind)
-                measured.append(times)
+                hot = phase == "kernel" and row["operation"] == "matmul" and row["dtype"] != "float32"
+                kind = _name(row, sized=False) + of_phase, accelerated and not hot, accelerated
+                measured.append(Times(name + of_phase, table.to_numpy(float), sources, together, scatter, *kind))
     broken += [f"{sweep}: {plural(n, 'point')} with {visits} visits" for (sweep, visits), n in short.items()]
     return measured, broken, int(failed["points"].sum())
 

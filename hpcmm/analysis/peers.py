@@ -45,9 +45,8 @@ class Times:
     ``sources`` has the rank that each rank received from, for a measurement of links. ``together``: whether all ranks
     wait for each other, so that their times do not show which of them is slow. ``scatter`` has the variance of the
     repetitions of each rank, for a single visit, which shows no spread between visits; NaN for a single repetition.
-    ``group`` is a name that measurements share if they differ in size only. ``moves``: whether data leaves the device.
-    ``steady``: whether healthy devices differ by ``STEADY`` only, as GPUs below the limit of their power do.
-    ``accelerated``: whether they are accelerators.
+    ``group`` is a name that measurements share if they differ in size only. ``steady``: whether healthy devices differ
+    by ``STEADY`` only, as GPUs below the limit of their power do. ``accelerated``: whether they are accelerators.
     """
 
     name: str
@@ -56,7 +55,6 @@ class Times:
     together: bool = False
     scatter: tuple[float, ...] = ()
     group: str = ""
-    moves: bool = False
     steady: bool = False
     accelerated: bool = False
 

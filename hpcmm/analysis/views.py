@@ -259,12 +259,12 @@ def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 class Summary:
     """Counts of points by result.
 
-    ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``alarms`` are the failures that
-    no sweep expects. ``missing`` are the points that could not be measured, as rows of ``measurements``;
-    ``of_failed_jobs`` are rows of ``omitted`` with the ``points`` of jobs that failed. ``unplanned`` has a row for each
-    (sweep, variant, ranks) that the plan does not measure. ``superseded`` counts the points that a later run measured
-    again, ``single`` those with one visit. ``noise`` has the title of each device, and the medians over its points of
-    the spread between visits and of that between jobs, NaN if unknown.
+    ``alarms`` are the failures that no sweep expects, and ``throttlings`` the points with a lowered clock, as rows of
+    ``measurements``, including baselines. ``missing`` are the points that could not be measured, as rows of
+    ``measurements``; ``of_failed_jobs`` are rows of ``omitted`` with the ``points`` of jobs that failed. ``unplanned``
+    has a row for each (sweep, variant, ranks) that the plan does not measure. ``superseded`` counts the points that a
+    later run measured again, ``single`` those with one visit. ``noise`` has the title of each device, and the medians
+    over its points of the spread between visits and of that between jobs, NaN if unknown.
     """
 
     passed: int
@@ -276,7 +276,6 @@ class Summary:
     machines: int
     missing: pd.DataFrame
     of_failed_jobs: pd.DataFrame
-    failures: pd.DataFrame
     alarms: pd.DataFrame
     throttlings: pd.DataFrame
     unplanned: pd.DataFrame
@@ -321,7 +320,6 @@ def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
         machines=frame["machine"].nunique(),
         missing=rows[rows["result"] == MISSING],
         of_failed_jobs=unmeasured[unmeasured["points"] > 0],
-        failures=failures,
         alarms=failures[~failures["expected"]],
         throttlings=current[current["throttled"]],
         unplanned=unmeasured[unmeasured["points"] == 0],

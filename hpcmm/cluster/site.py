@@ -105,13 +105,11 @@ def read(path: Path) -> Site:
     for key, value in entries.items():
         if key not in types:
             raise HpcmmError(f"{path}: unknown key {key!r}; allowed: {', '.join(types)}")
-        least = 1 if key in ("cpus_per_rank", "slurm_patience") else 0
-        texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
-        if value == NONE and key in WITHOUT_REQUEST:
+        kind, least = types[key], 1 if key in ("cpus_per_rank", "slurm_patience") else 0
+        if value is None or (value == NONE and key in WITHOUT_REQUEST):
             continue
-        if value is not None and (
-            type(value) is not types[key] or (types[key] is int and value < least) or (types[key] is list and not texts)
-        ):
-            allowed = {str: "a string", int: f"an integer of at least {least}", list: "a list of strings"}[types[key]]
+        texts = not isinstance(value, list) or all(isinstance(text, str) for text in value)
+        if type(value) is not kind or not texts or (kind is int and value < least):
+            allowed = {str: "a string", int: f"an integer of at least {least}", list: "a list of strings"}[kind]
             raise HpcmmError(f"{path}: {key}: {value!r}; allowed: {allowed}")
     return Site(**{key: value for key, value in entries.items() if value not in (None, "")})

@@ -37,7 +37,11 @@ def course_table(answered: Answered, number_of: str) -> Table:
         where = f" on {column.gpu}" if column.gpu else ""
         head.append(f"{name}, hpcmm{where}" if column.documented else name + where)
         columns.append([_ours(pair) for pair in column.pairs])
-    labels = [words(row + _unit_of_row(answered, i)) for i, row in enumerate(answered.rows)]
+    several = any(len({pair.unit for pair in column.pairs}) > 1 for column in answered.columns)
+    labels = []
+    for i, row in enumerate(answered.rows):
+        units = {column.pairs[i].unit for column in answered.columns if column.pairs} if several else {""}
+        labels.append(words(row + (f" [{units.pop()}]" if len(units) == 1 and units != {""} else "")))
     caption = answered.caption + (f" [{shared}]" if shared else "")
     caption += f"; hpcmm: {answered.machine}" if answered.machine else ""
     return Table(caption, head, [list(cells) for cells in zip(labels, *columns, strict=True)])
@@ -46,12 +50,6 @@ def course_table(answered: Answered, number_of: str) -> Table:
 def _unit(column: Column) -> str:
     units = {pair.unit for pair in column.pairs}
     return units.pop() if len(units) == 1 else ""
-
-
-def _unit_of_row(answered: Answered, i: int) -> str:
-    units = {column.pairs[i].unit for column in answered.columns if column.pairs}
-    several = any(len({pair.unit for pair in column.pairs}) > 1 for column in answered.columns)
-    return f" [{units.pop()}]" if several and len(units) == 1 and units != {""} else ""
 
 
 def _written(number: float | str) -> Cell:
