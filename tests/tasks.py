@@ -1,11 +1,16 @@
-"""Tasks and machines for tests."""
+"""Tasks, machines and configs for tests."""
 
 from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
 
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.model.devices import Machine
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.tabled import Tabled
+
+CONFIGS = yaml.safe_load(Path(__file__).with_name("configs.yaml").read_text())
 
 
 def task(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import timings
 import yaml
+from tasks import CONFIGS
 
 from hpcmm import store
 from hpcmm.experiment import extensions
@@ -20,28 +21,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = Path(__file__).with_name("extensions")
 FILES = sorted(FOLDER.glob("*.py"))
 
-CONFIG = {
-    "scale": "quick",
-    "backends": "cpu",
-    "extensions": [f"added/{path.name}" for path in FILES],
-    "measuring": {
-        "visits": 1, "warmups": 1, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05,
-        "relative_interval": 0.05, "cache": "hot", "seed": 1,
-    },
-    "sweeps": {
-        "kernel": {"operation": "matmul", "variants": ["row_axpy"], "sizes": [33], "dtypes": ["float64"]},
-        "element": {"operation": "matmul", "variants": ["serial"], "sizes": [65], "dtypes": ["half"]},
-        "operation": {"operation": "matvec", "shapes": [[100, 37]], "ranks": [1, 2]},
-        "algorithm": {
-            "operation": "matmul",
-            "variants": ["numpy"],
-            "algorithms": ["replicated"],
-            "sizes": [50],
-            "dtypes": ["float64"],
-            "ranks": [2],
-        },
-    },
-}  # fmt: skip
+CONFIG = CONFIGS["extending"] | {"extensions": [f"added/{path.name}" for path in FILES]}
 
 
 @pytest.mark.parametrize("path", [*FILES, *FOLDER.glob("*.c")], ids=lambda path: path.name)

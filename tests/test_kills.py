@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from tasks import CONFIGS
 
 from hpcmm import store
 from hpcmm.bench.journal import whole_lines
@@ -26,20 +27,7 @@ from hpcmm.bench.journal import whole_lines
 ROOT = Path(__file__).parents[1]
 TOKEN = "HPCMM_TEST_TOKEN"  # marks every process of the test, also those that lost their parent
 
-CONFIG = {
-    "backends": "cpu",
-    "measuring": {"visits": 2, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05, "cache": "hot"},
-    "sweeps": {
-        "products": {
-            "operation": "matmul",
-            "variants": ["serial", "numpy"],
-            "sizes": [32, 48, 64],
-            "dtypes": ["float32"],
-            "ranks": [1, 2],
-        },
-        "sums": {"operation": "sum", "variants": ["serial"], "sizes": [1000, 5000], "ranks": [1, 2]},
-    },
-}
+CONFIG = CONFIGS["kills"]
 POINTS = 2 * (2 * 3 + 2 * 3)  # ranks, variants, sizes; the sum has three types
 
 LIMIT = 600  # seconds for a whole run, also beside other tests on two busy cores; it takes some 20 on an idle machine

@@ -27,7 +27,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
-from tasks import machine
+from tasks import CONFIGS, machine
 from timings import kernel_samples, measurement
 
 from hpcmm import analysis, backends, report, store
@@ -111,23 +111,7 @@ def test_wrong_arguments_give_status_2_and_one_line_and_none_the_help(command, a
 
 # --- plan --------------------------------------------------------------------------------------------------------
 
-CONFIG = {
-    "scale": "quick",
-    "backends": "cuda",
-    "measuring": {
-        "visits": 1, "warmups": 1, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": {"quick": 0.5, "full": 2},
-        "relative_interval": 0.05, "cache": "cold", "seed": 1,
-    },
-    "sweeps": {
-        "size": {
-            "operation": "matmul",
-            "variants": ["serial", "naive", "cublas"],
-            "sizes": {"quick": [64, 128], "full": {"start": 16, "stop": 3200, "step": 16}},
-            "dtypes": ["float32"],
-            "ranks": [1, 2],
-        },
-    },
-}  # fmt: skip
+CONFIG = CONFIGS["main"]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tasks import machine
+from tasks import CONFIGS, machine
 
 from hpcmm import kernels
 from hpcmm.experiment import fingerprint, plan
@@ -26,25 +26,7 @@ ROOT = Path(plan.__file__).parents[2]
 TESTS = Path(__file__).parent
 NO_GPU = "no GPU here"
 
-CONFIG = {
-    "scale": "quick",
-    "backends": "cuda",
-    "measuring": {
-        "visits": 1, "warmups": 2, "min_repetitions": 10, "max_repetitions": {"quick": 30, "full": 200},
-        "max_seconds": 0.25, "relative_interval": 0.01, "cache": "cold", "seed": 1,
-    },
-    "sweeps": {
-        "size": {
-            "operation": "matmul",
-            "variants": ["serial", "numpy", "naive", "tiled_padded", "cublas"],
-            "sizes": {"quick": [64, 128], "full": {"start": 100, "stop": 400, "step": 100}},
-            "dtypes": ["float32"],
-            "tiles": [8, 32],
-            "ranks": [1, 2],
-        },
-        "sum": {"operation": "sum", "sizes": [1000]},
-    },
-}  # fmt: skip
+CONFIG = CONFIGS["plan"]
 GONE = object()
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tasks import CONFIGS
 from timings import page_of
 
 from hpcmm import backends, store
@@ -22,6 +23,7 @@ from hpcmm.bench import status
 from hpcmm.cli import init
 from hpcmm.cluster import slurm
 from hpcmm.operations import MATMUL
+from hpcmm.system import surroundings
 
 ROOT = Path(__file__).parents[1]
 SNAKEMAKE = shutil.which("snakemake")
@@ -31,32 +33,16 @@ pytestmark = [
     pytest.mark.skipif(not SNAKEMAKE, reason="snakemake is not on PATH"),
 ]
 
-CONFIG = {
-    "scale": "quick",
-    "backends": "cpu",
-    "measuring": {
-        "visits": 1, "warmups": 1, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05,
-        "relative_interval": 0.05, "cache": "hot", "seed": 1,
-    },
-    "sweeps": {
-        "small": {
-            "operation": "matmul",
-            "variants": ["serial", "numpy", "naive"],
-            "sizes": [7, 32],
-            "dtypes": ["float32"],
-            "ranks": [1, 2],
-        },
-        "sum": {"operation": "sum", "variants": ["serial"], "sizes": [1000], "ranks": [2]},
-    },
-}  # fmt: skip
-
+CONFIG = CONFIGS["workflow"]
 
 FOLDER = "it's my test"  # a name that a shell must have quoted
 TIMINGS = "results/timings.h5"  # a target without the report, which takes longest to make
 
 
-def without_backends() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "HPCMM_BACKENDS"}
+def unremarkable() -> dict[str, str]:
+    """The variables of the shell without those that a run reports, as OPENBLAS_CORETYPE."""
+    left_out = {"HPCMM_BACKENDS", surroundings.RECORD, *surroundings.remembered(os.environ)}
+    return {name: value for name, value in os.environ.items() if name not in left_out}
 
 
 def run_snakemake(folder, config, *arguments):
@@ -66,7 +52,7 @@ def run_snakemake(folder, config, *arguments):
     command = [SNAKEMAKE, "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", file]
     return subprocess.run(
         [*command, "--cores", "2", *arguments],
-        env=without_backends(),
+        env=unremarkable(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -79,7 +65,7 @@ def start_run(folder, *arguments):
     return subprocess.Popen(
         [Path(SNAKEMAKE).with_name("python"), "-m", "hpcmm", "run", "--cores", "2", *map(str, arguments)],
         cwd=folder,
-        env=without_backends(),
+        env=unremarkable(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
