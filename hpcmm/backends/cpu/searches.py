@@ -241,10 +241,13 @@ def run(task: Task, columns: int, options: Sequence[str], folder: Path, part: Ta
         raise Unable(f"the program does not compile: {last}")
     environment = {**os.environ, "OMP_NUM_THREADS": str(THREADS), "TSAN_OPTIONS": "exitcode=66"}
     environment["ASAN_OPTIONS"] = "detect_leaks=0"
-    done = subprocess.run(
-        [str(folder / "program"), str(data), str(answer)],
-        capture_output=True, text=True, errors="replace", timeout=SECONDS, env=environment,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [str(folder / "program"), str(data), str(answer)],
+            capture_output=True, text=True, errors="replace", timeout=SECONDS, env=environment,
+        )  # fmt: skip
+    except PermissionError:
+        raise Unable(f"no program may run in {folder.parent} (noexec): set TMPDIR to another folder") from None
     verdict = None
     if done.returncode == 0:
         result = np.frombuffer(answer.read_bytes(), output.dtype).reshape(output.shape)
