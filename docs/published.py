@@ -218,7 +218,7 @@ def fastest(columns: Columns, frame: pd.DataFrame) -> str:
         [
             *(row["operation"], row["gpu"] or row["machine"] or formats.device(row["device"]), formats.size(row)),
             *(row["arithmetic"] or row["dtype"], f"`{row['variant']}`", formats.rate_text(row), row["library"]),
-            *(_ratio(row), tuned(row)),
+            *(_ratio(row), tuned(row, named=True)),
         ]
         for row in _fastest_rungs(frame)
     ]
@@ -239,7 +239,7 @@ def short(frame: pd.DataFrame) -> str:
     cells = [
         [
             *(row["operation"], row["gpu"] or row["machine"], formats.size(row), row["dtype"]),
-            *(f"`{row['variant']}`", formats.rate_text(row), f"{_ratio(row)} {row['library']}", tuned(row)),
+            *(f"`{row['variant']}`", formats.rate_text(row), f"{_ratio(row)} {row['library']}", tuned(row, named=True)),
         ]
         for row in first.values()
     ]
@@ -406,9 +406,10 @@ def _ratio(row: Mapping, column: str = "ratio") -> str:
     return formats.number(ratio.value) + (f" ({notes})" if notes else "")
 
 
-def tuned(row: Mapping) -> str:
-    """Format the ratio to the tuned library; a dash if it is unknown, as ``_libraries`` explains."""
-    return _ratio(row, "tuned_ratio") or NONE
+def tuned(row: Mapping, named: bool = False) -> str:
+    """Format the ratio to the tuned library; a dash if it is unknown, as ``libraries`` explains."""
+    ratio, name = _ratio(row, "tuned_ratio"), row["tuned_library"]
+    return (f"{ratio} {name}" if named else ratio) if ratio else NONE
 
 
 def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.DataFrame:

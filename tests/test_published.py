@@ -156,10 +156,10 @@ def test_the_table_of_the_16_bit_ladder_has_the_gain_of_each_rung():
     assert published.sixteen_bit(EMPTY, analysis.measurements(EMPTY)) == ""
 
 
-def test_the_fastest_rungs_name_their_gpu():
-    own = ladder_of("float32", naive=8.0, tensor_core=2.0, cublas=1.0)
+def test_the_fastest_rungs_name_their_gpu_and_libraries():
+    own = ladder_of("float32", naive=8.0, tensor_core=2.0, cublaslt=0.8, cublas=1.0)
     other = ladder_of("bfloat16", persistent=1.0, cublas=1.6)
-    runs = [({"gpus": [{"name": "H200"}], "utc": "1"}, {"ladder": own})]
+    runs = [({"gpus": [{"name": "H200", "cublas": 131002}], "utc": "1"}, {"ladder": own})]
     runs += [({"gpus": [{"name": "H100"}], "utc": "2"}, {"ladder_16_bit": other})]
     small = ladder_of("bfloat16", 2048, tma=1e-2, cublas=1e-2)  # the largest size of its sweep, not of the type
     runs += [({"gpus": [{"name": "H200"}], "utc": "3"}, {"size_16_bit": small})]
@@ -167,6 +167,7 @@ def test_the_fastest_rungs_name_their_gpu():
     rows = published.fastest(columns, analysis.measurements(columns)).splitlines()[2:-2]
     found = [(cells[2], cells[5]) for cells in ([each.strip() for each in row.split("|")] for row in rows)]
     assert sorted(found) == [("H100", "`persistent`"), ("H200", "`naive`"), ("H200", "`tensor_core`")]
+    assert [row.split("|")[-2].split()[-2:] for row in rows if "`naive`" in row] == [["cublaslt", "13.10.2"]]
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def test_many_types_share_the_last_line_with_both_libraries_and_the_gpu():
     types = ("float32", "float64", "float16", "bfloat16", "int8")
     rows = {n: [each for dtype in types for each in product("naive", 8e-4, dtype, n)] for n in (128, 512)}
     columns = timings.merged(*(({"gpus": [{"name": f"N{n}"}]}, {"size": own}) for n, own in rows.items()))
-    end = "1.25× cublas, tuned not measured"
+    end = "1.25× cublas, tuned cublaslt not measured"
     line = f"bfloat16 at 512 on the N512: naive 336 GFLOP/s, {end}; int8 at 512 on the N512: naive 336 GOP/s, {end}"
     assert answer.answer(columns, analysis.measurements(columns))[3] == line
 

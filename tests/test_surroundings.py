@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 INHERITED = "inherited"
 # Variables of the documentation of libraries, by what is done with them
 DOCUMENTED = yaml.safe_load(Path(__file__).with_name("surroundings.yaml").read_text())
+GROUPS = DOCUMENTED.pop("of control groups")
 HARMLESS = DOCUMENTED.pop("of Python")  # they concern the text, the cache of modules or the end of a process only
 KNOWN = {name: getattr(surroundings, action, "") for action, names in DOCUMENTED.items() for name in names}
 
@@ -238,27 +239,6 @@ def test_the_library_gets_as_many_threads_as_the_kernels_whatever_the_shell_says
 
 # --- limits ----------------------------------------------------------------------------------------------------------
 
-VERSION_1 = {
-    "proc/self/cgroup": "4:memory:/x\n3:cpuset:/other\n2:cpu,cpuacct:/box/job\n0::/\n",
-    "sys/fs/cgroup/cpu,cpuacct/box/job/cpu.cfs_quota_us": "-1\n",
-    "sys/fs/cgroup/cpu,cpuacct/box/job/cpu.cfs_period_us": "100000\n",
-    "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us": "150000\n",
-    "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us": "100000\n",
-    "sys/fs/cgroup/cpu,cpuacct/box/cpu.stat": "nr_periods 236\nnr_throttled 10\nthrottled_time 250000000\n",
-}
-VERSION_2 = {
-    "proc/self/cgroup": "0::/box/job\n",
-    "sys/fs/cgroup/box/job/cpu.max": "max 100000\n",
-    "sys/fs/cgroup/box/cpu.max": "150000 100000\n",
-    "sys/fs/cgroup/box/cpu.stat": "usage_usec 1\nnr_periods 236\nnr_throttled 10\nthrottled_usec 250000\n",
-}
-CONTAINER = {  # the group of the container is mounted at the top, under another name than inside
-    "proc/self/cgroup": "1:cpu:/docker/0123\n",
-    "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000\n",
-    "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-    "sys/fs/cgroup/cpu/cpu.stat": "nr_periods 236\nnr_throttled 10\nthrottled_time 250000000\n",
-}
-
 
 @pytest.fixture
 def system(tmp_path, monkeypatch):
@@ -274,7 +254,7 @@ def system(tmp_path, monkeypatch):
     return install
 
 
-@pytest.mark.parametrize("files", [VERSION_1, VERSION_2, CONTAINER], ids=["version 1", "version 2", "container"])
+@pytest.mark.parametrize("files", GROUPS.values(), ids=GROUPS)
 def test_the_quota_of_any_group_above_limits_threads_and_is_counted(system, monkeypatch, files):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     assert surroundings.cpus() == 8 or surroundings.quota()
@@ -294,7 +274,7 @@ def test_stopped_periods_are_those_between_two_readings():
 
 
 @pytest.mark.parametrize(
-    "files", [{}, {"proc/self/cgroup": "0::/\n"}, VERSION_2 | {"sys/fs/cgroup/box/cpu.max": "max 100000\n"}]
+    "files", [{}, {"proc/self/cgroup": "0::/\n"}, GROUPS["version 2"] | {"sys/fs/cgroup/box/cpu.max": "max 100000\n"}]
 )
 def test_without_a_quota_there_is_nothing_to_say(system, monkeypatch, files):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(os.cpu_count())))

@@ -48,7 +48,7 @@ def _fastest(frame: pd.DataFrame) -> list[str]:
         lines.append(", ".join([_rung(row), *_compared(row)]))
     if rest := found[len(lines) :]:
         several = rows["gpu"].nunique() > 1
-        lines.append("; ".join(", ".join([_rung(row, placed=several), *_short(row)]) for row in rest))
+        lines.append("; ".join(", ".join([_rung(row, several), *_compared(row, interval=False)]) for row in rest))
     return lines
 
 
@@ -57,19 +57,15 @@ def _rung(row: Mapping, placed: bool = True) -> str:
     return f"{row['dtype']} at {formats.size(row)}{place}: {findings.name_of(row)} {formats.rate_text(row)}"
 
 
-def _compared(row: Mapping) -> Iterator[str]:
-    """Give the ratios to the library and to the tuned library, with their intervals."""
+def _compared(row: Mapping, interval: bool = True) -> Iterator[str]:
+    """Give the ratios to the library and to the tuned library, with their intervals unless many types share a line."""
     for column, name in LIBRARIES.items():
         ratio, kind, library = Ratio.to_library(row, column), "tuned " if column == "tuned_ratio" else "", row[name]
         if math.isfinite(ratio.value):
-            yield f"{formats.times(ratio.value)} {kind}{library} ({ratio.ends or 'no interval'})"
+            ends = f" ({ratio.ends or 'no interval'})" if interval else ""
+            yield f"{formats.times(ratio.value)} {kind}{library}{ends}"
         elif library:
             yield f"{kind}{library} not measured" if kind else f"ratio to {library} unknown"
-
-
-def _short(row: Mapping) -> list[str]:
-    known = ("ratio", row["library"]), ("tuned_ratio", row["tuned_library"] and "tuned")
-    return [f"{x} {of}" if (x := formats.times(row[name])) else f"{of} not measured" for name, of in known if of]
 
 
 def _noise(summary: Summary) -> str:
