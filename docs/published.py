@@ -204,7 +204,7 @@ LADDERS = {
     "copy": ("copy",),
 }
 # The sweeps that measure the rungs of the other element types
-LADDERS_OF_TYPES = {"matmul": ("ladder_16_bit", "ladder_8_bit")}
+LADDERS_OF_TYPES = {"matmul": ("ladder_16_bit", "ladder_8_bit", "cpu_ladder_amx")}
 # The sweeps with the largest sizes
 LARGE = {"matmul": ("size", "best", "size_16_bit")}
 SHORT = ("copy",)  # operations whose table is in docs/ladder.md alone
