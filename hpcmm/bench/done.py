@@ -14,6 +14,7 @@ from hpcmm.model.measurement import PAGE, TIMINGS
 from hpcmm.system import files
 
 HEAD_BYTES = 4096  # of a page, with ``store.page_source``
+LONG_AGO = 946_684_800  # the year 2000; Snakemake takes 0 for no date, and packs nothing from before 1980
 
 
 def jobs(planned: Plan, results: Path) -> dict[str, bool]:
@@ -72,17 +73,19 @@ def mark(planned: Plan, results: Path, folder: Path) -> None:
     for name, is_current in products(planned, results, all(done.values())).items():
         path = folder / "stale" / name
         if not is_current:
-            write_old(path)
-            path.write_text(str(time.time_ns()))  # Snakemake ignores a newer file with the same text
-            with suppress(OSError):  # no such product, or of another owner
-                if (results / name).stat().st_mtime >= path.stat().st_mtime:  # by another clock
-                    os.utime(results / name, (1, 1))  # Snakemake takes 0 for no date
+            write_old(path, str(time.time_ns()), LONG_AGO + 1)  # Snakemake ignores a newer file with the same text
+            try:
+                os.utime(results / name, (LONG_AGO, LONG_AGO))
+            except FileNotFoundError:
+                pass
+            except OSError:  # of another owner
+                os.utime(path)
         elif not path.exists():
             write_old(path)
 
 
-def write_old(path: Path) -> None:
-    """Write an empty file that is older than every product."""
+def write_old(path: Path, text: str = "", date: float = LONG_AGO) -> None:
+    """Write a mark that is older than every product, also if the clock is set back."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("")
-    os.utime(path, (0, 0))
+    path.write_text(text)
+    os.utime(path, (date, date))

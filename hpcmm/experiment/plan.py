@@ -76,7 +76,7 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        return digest(dataclasses.asdict(self))
+        return digest_of(dataclasses.asdict(self))
 
     def rows_unmeasured(self) -> list[dict[str, Any]]:
         """Return the rows of the group ``omitted`` of the timings file."""
@@ -207,13 +207,18 @@ def turns(job: Job, measuring: Measuring) -> dict[str, Turn]:
     return {name: Turn(job, after[number], names[:number][-1:]) for number, name in enumerate(names)}
 
 
+def digest_of(entry: Mapping[str, Any]) -> str:
+    """Return the digest of the fields of a plan, whatever file and command line its config is from."""
+    return digest({name: value for name, value in entry.items() if name not in ("files", "changes")})
+
+
 def read(path: Path) -> Plan:
     """Read a plan that ``Plan.write`` wrote; raise ConfigError if it is missing, damaged, or of another version."""
     try:
         entry = json.loads(files.text_of(path))
         fingerprint = entry["fingerprint"]
         del entry["fingerprint"]
-        if fingerprint != digest(entry):
+        if fingerprint != digest_of(entry):
             raise ValueError("not as it was written")
         return from_json(entry)
     except FileNotFoundError as error:
