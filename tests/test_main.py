@@ -737,6 +737,10 @@ def test_a_traceback_and_a_wrong_target_of_snakemake_are_one_line_and_other_erro
     removed = "[a]\nWorkflowError in rule collect in file a, line 2:\nOSError: Missing files:\nb (missing locally)\n"
     said = "hpcmm: error: Snakemake: OSError: Missing files: b (missing locally)"
     assert cli_run.explained(removed) == said
+    skewed = "Output a has older modification time (1) than input b (2). This could indicate a clock skew problem"
+    assert cli_run.explained(f"WorkflowError:\n{skewed}\n").endswith(
+        "set back during the run; run the same command again"
+    )
     error = "CalledProcessError in line 1:\nit failed\n"
     assert cli_run.explained(error) == error.rstrip()
 

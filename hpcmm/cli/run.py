@@ -253,6 +253,8 @@ def explained(messages: str) -> str:
             return f"hpcmm: error: another run uses this folder: process {process} on {host}; {remedy}"
     if match := re.search(r"^\S+: error: (.*)", messages, re.M):
         return f"hpcmm: error: {corrected(match[1], messages[: match.start()])}"
+    if "clock skew" in messages:
+        return "hpcmm: error: the clock of this machine was set back during the run; run the same command again"
     if match := re.search(r"Unparsable value: '(.*)'\)", messages):
         return f"hpcmm: error: --config {match[1]} is not allowed; allowed: KEY=VALUE, or a YAML file"
     if match := re.search(r"No rule to produce (\S+)", messages):

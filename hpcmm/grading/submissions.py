@@ -28,7 +28,8 @@ def found_in(folder: Path, rubric: Rubric) -> dict[str, Path]:
     """Return the submission in a folder, or those in its subfolders, by name."""
     files = [each.file for each in rubric.exercises]
     if not folder.is_dir():
-        raise HpcmmError(f"{folder}: no such folder")
+        wrong = "a file; allowed: the folder with the files of a submission" if folder.exists() else "no such folder"
+        raise HpcmmError(f"{folder}: {wrong}")
     if any((folder / file).exists() for file in files):
         return {folder.resolve().name: folder}
     folders = (inside for inside in folder.iterdir() if inside.is_dir() and not inside.is_symlink())
