@@ -62,11 +62,12 @@ def panels(frame: pd.DataFrame, series: Sequence[Series], scaling: pd.DataFrame,
 def _answers(frame: pd.DataFrame, known: Known, told: Callable[..., Headline | None]) -> Iterator[Headline]:
     """Say what is the fastest product, why, and whether to believe it: for each machine, device and type.
 
-    The machine with the most points of several visits comes first, or else of one, then accelerators.
+    The machine with the most points beside a tuned library comes first, or of several visits, then accelerators.
     """
     rows = findings.timed_rungs(frame)
     rows = rows[rows["operation"] == "matmul"]
-    counts = analysis.points(frame).groupby("machine")["visits"].agg([lambda visits: (visits > 1).sum(), "size"])
+    by_machine = rows.assign(several=rows["visits"] > 1).groupby("machine")
+    counts = by_machine.agg({"tuned_ratio": "count", "several": "sum", "visits": "size"})
     machines = counts.sort_values(list(counts), ascending=False).index.tolist()
     dtypes = OPERATIONS["matmul"].dtypes
 
