@@ -152,14 +152,17 @@ def required(function: Callable[..., Any]) -> list[str]:
 
 
 def is_by_name(function: Callable[..., Any], operation: Operation) -> bool:
-    """Return whether a function takes the operands, the scalars and the stream by name."""
+    """Return whether a function takes the operands, the scalars and the stream by name.
+
+    Objects that do not name their parameters, such as ufuncs and kernels of CuPy, take the inputs.
+    """
+    if not required(function) and not inspect.isfunction(function):
+        return False
     names = [operand.name for operand in operation.operands]
     try:
         inspect.signature(function).bind(**dict.fromkeys([*names, *operation.scalars, "stream"]))
     except TypeError:
         return False
-    except ValueError:  # it has no signature
-        pass
     return True
 
 
