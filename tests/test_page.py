@@ -409,7 +409,7 @@ def test_the_switch_changes_sentences_figures_and_tables_together(visit):
     for name, value in (("type", "float64"), ("device", "cpu")):
         seen.page.locator(f"select[name={name}]").select_option(value)
     chapter.locator(".views details").evaluate_all("folded => folded.forEach(each => (each.open = true))")
-    chapter.locator(".views label:visible", has_text="size").last.click()
+    chapter.locator(".views label:visible", has_text="size").first.click()
     caption.get_by_text("float64").wait_for()
     seen.page.wait_for_function(DRAWN, timeout=600_000)
     assert "float64" in caption.inner_text()

@@ -11,20 +11,19 @@ import numpy as np
 from hpcmm.model import Task
 from hpcmm.operations import cores
 from hpcmm.operations.heads import ladder
-from hpcmm.operations.memory import COPY, copy_of_library, draw_vector
+from hpcmm.operations.memory import COPY, copy_of_library
 
 
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     """Draw numbers of both signs with all bits of the type: parts of ranks differ, and a maximum is no sum with zeros.
 
-    No integer is the minimum of the type, the poison of outputs.
+    No integer is the minimum of the type, the poison of outputs. No number is -0, whose sign is lost in a sum with 0.
     """
-    if not task.element.is_integer:
-        return draw_vector(rng, task)
 
-    def fill(stream: np.random.Generator, x: np.ndarray) -> None:
+    def integers(stream: np.random.Generator, x: np.ndarray) -> None:
         x[...] = stream.integers(1 - 2**31, 2**31, x.shape, x.dtype)
 
+    fill = integers if task.element.is_integer else cores.uniform
     return {"x": cores.draw(rng, np.empty(task.shape, task.dtype), fill)}
 
 
