@@ -137,15 +137,23 @@ def size_title(rows: Sequence[Mapping]) -> str:
 
 
 def machines(names: Iterable[str]) -> dict[str, str]:
-    """Return a short name of each kind of machine, from what distinguishes it.
+    """Return a short name of each kind of machine, from what distinguishes it: without its CPU, if the rest does.
 
     >>> machines(["CPU, 16 cores, GPU", "CPU, 32 cores, GPU"])["CPU, 32 cores, GPU"]
     'machine with 32 cores'
+    >>> machines(["A, 2 cores", "B, 32 cores, GPU", "B, 64 cores, GPU"])["B, 64 cores, GPU"]
+    'machine with 64 cores, GPU'
     """
     parts = {name: name.split(", ") for name in names}
     common = set.intersection(*map(set, parts.values())) if parts else set()
-    own = {name: [part for part in each if part not in common] for name, each in parts.items()}
-    return {name: f"machine with {', '.join(each)}" if each else name for name, each in own.items()}
+
+    def own(name: str) -> list[str]:
+        found = [part for part in parts[name] if part not in common]
+        cpu, *rest = found or [""]
+        alike = sum(set(rest) <= set(each) for each in parts.values())
+        return rest if rest and cpu == parts[name][0] and alike == 1 else found
+
+    return {name: f"machine with {', '.join(each)}" if (each := own(name)) else name for name in parts}
 
 
 def conditions(series: analysis.Series) -> str:
