@@ -139,11 +139,11 @@ class Check:
 
     def entry(self, utc: str) -> dict[str, Any]:
         """Return the line of this check in a history: how slow each device was in each sweep."""
-        slow = {subject.subject.rank for subject in self.slow}
+        slow = {finding.subject.rank for finding in self.slow}
         sweeps: dict[int, dict[str, list[float]]] = {}
-        for subject in self.findings:
-            if subject.against == "peers" and math.isfinite(subject.slowdown):
-                sweeps.setdefault(subject.subject.rank, {}).setdefault(subject.sweep, []).append(subject.slowdown)
+        for finding in self.findings:
+            if finding.against == "peers" and math.isfinite(finding.slowdown):
+                sweeps.setdefault(finding.subject.rank, {}).setdefault(finding.sweep, []).append(finding.slowdown)
         devices = []
         for subject in self.subjects:
             slowdowns = {name: float(np.median(own)) for name, own in sweeps.get(subject.rank, {}).items()}
