@@ -131,7 +131,7 @@ class CpuBackend(Backend):
     # --- baselines of operations
 
     gemm, gemm_onednn = staticmethod(libraries.gemm), staticmethod(libraries.gemm_onednn)
-    why_no_mkl, why_no_onednn = (functools.partial(libraries.why_not, name) for name in ("mkl", "onednn"))
+    why_no_mkl, why_no_onednn = (staticmethod(functools.partial(libraries.why_not, name)) for name in ("mkl", "onednn"))
 
     def gemm_mkl(self, product: Gemm) -> Callable[[], Any]:
         return libraries.gemm_mkl(self.threads, product)
