@@ -86,7 +86,7 @@ GROUPS = {"ALL": ALL, "CPU": CPU, "GPU": ALL - CPU, "PRODUCTS": PRODUCTS, "TILED
 
 
 def wrong(edit, edits: str) -> list:
-    """The edits of a list after which others are measured again than those that it names."""
+    """Return the edits that measure other points again than the list says."""
     found = []
     for file, pattern, replacement, names in yaml.safe_load(EDITS.read_text())[edits]:
         again = set().union(*(GROUPS.get(name, {name}) for name in ([names] if isinstance(names, str) else names)))

@@ -23,7 +23,7 @@ from hpcmm.system.surroundings import CLEARED, CONDITIONS, DEFAULT, KEPT, OF_LAU
 
 ROOT = Path(__file__).parents[1]
 INHERITED = "inherited"
-# Variables of the documentation of libraries, by what is done with them
+# Variables that libraries document, by what hpcmm does with them
 DOCUMENTED = yaml.safe_load(Path(__file__).with_name("surroundings.yaml").read_text())
 GROUPS = DOCUMENTED.pop("of control groups")
 HARMLESS = DOCUMENTED.pop("of Python")  # they concern the text, the cache of modules or the end of a process only
@@ -186,7 +186,7 @@ def test_a_file_has_what_its_jobs_inherited(monkeypatch, tmp_path):
     said: list[str] = []
     columns = trial.measure(config, alone=False, show=said.append)
     (found,) = (json.loads(each) for each in columns["runs"]["provenance"])
-    inherited = found["surroundings"]["inherited"]  # and what the shell of these tests has
+    inherited = found["surroundings"]["inherited"]  # beside the variables of the shell that runs the test
     assert {"NVIDIA_TF32_OVERRIDE": "1", "OMP_PROC_BIND": "true"}.items() <= inherited.items()
     assert "NVIDIA_TF32_OVERRIDE" not in found["surroundings"]["variables"]
     assert found["cpu"]["threads_per_rank"] == surroundings.cpus()

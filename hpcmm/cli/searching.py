@@ -114,7 +114,7 @@ def sanitized(chosen: Chosen) -> list[dict[str, Any]]:
 
 
 def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
-    """Compile the kernels for CPUs. Remove from ``chosen`` those that do not compile, and return their verdicts."""
+    """Compile the CPU kernels. Remove those that fail from ``chosen``, and return their verdicts."""
     found = []
     for name, variant in [*chosen.kernels.items()]:
         if variant.compiled and not DEVICES[variant.device].accelerator:
