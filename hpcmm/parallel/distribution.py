@@ -79,18 +79,22 @@ class Distribution:
 
     def prepare(self, task: Task) -> Run:
         """Return a run of this rank's part; ``task`` is the whole problem with a variant."""
+        raise NotImplementedError
 
     def poison(self) -> None:
         """Fill all outputs with a value that no run computes."""
+        raise NotImplementedError
 
     def call(self, run: Run) -> dict[str, float]:
         """Run once end to end, from rank 0's inputs to rank 0's result; return this rank's seconds by phase."""
+        raise NotImplementedError
 
     def save_inputs(self) -> None:
         """Save the inputs that ``kernel`` overwrites; called once after the first ``call`` and before ``kernel``."""
 
     def kernel(self, run: Run, cold: bool) -> float:
         """Run once on arrays in place, all ranks starting together; return the seconds on this rank."""
+        raise NotImplementedError
 
     def clock(self, run: Run, seconds: float) -> float:
         """Return the clock [Hz] of the slowest device while a kernel of some seconds repeats; NaN if unknown."""
@@ -98,6 +102,7 @@ class Distribution:
 
     def fetch(self) -> None:
         """Gather the result of the last ``kernel`` on rank 0, outside any timing."""
+        raise NotImplementedError
 
     def checksum(self) -> int:
         """Return a checksum of the bits of this rank's part of the last result, outside any timing."""

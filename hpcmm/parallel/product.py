@@ -38,9 +38,11 @@ class Scheduled(Distribution):
 
     def schedules(self) -> dict[str, Any]:
         """Return the schedules by name, the most promising first; they are the same on all ranks."""
+        raise NotImplementedError
 
     def prepare_schedule(self, schedule: Any, task: Task) -> Run:
         """Return a run of this rank's part by one of ``schedules``."""
+        raise NotImplementedError
 
     def time_once(self, run: Run) -> float:
         """Execute a run from ``prepare_schedule`` once; return the seconds on this rank."""
@@ -106,6 +108,7 @@ class ProductInPlace(Scheduled, OnDevices):
 
     def load(self) -> None:
         """Allocate this rank's blocks of A and B on the device and fill them from rank 0's inputs."""
+        raise NotImplementedError
 
     def block_rows(self, rows: int, columns: int) -> list[Block]:
         return [(block, (0, columns)) for block in block_rows(rows, self.comm.size)]
