@@ -47,11 +47,13 @@ from hpcmm.experiment.config import merge_into, read_config
 from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS, estimate, expected_share
 from hpcmm.model import HpcmmError
 from hpcmm.model.measurement import Point
-from hpcmm.system import files
+from hpcmm.system import files, surroundings
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = Path(__file__).parent / "mpi_programs"
-ALONE = {name: value for name, value in os.environ.items() if name not in SIZE_VARIABLES}
+# the variables of the shell without a launcher's, and without those that a run reports, as OPENBLAS_CORETYPE
+LEFT_OUT = {*SIZE_VARIABLES, surroundings.RECORD, *surroundings.remembered(os.environ)}
+ALONE = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
 
 
 def hpcmm(*arguments, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import yaml
 from tasks import CONFIGS
+from test_main import LEFT_OUT
 from timings import page_of
 
 from hpcmm import backends, store
@@ -23,7 +24,6 @@ from hpcmm.bench import status
 from hpcmm.cli import init
 from hpcmm.cluster import slurm
 from hpcmm.operations import MATMUL
-from hpcmm.system import surroundings
 
 ROOT = Path(__file__).parents[1]
 SNAKEMAKE = shutil.which("snakemake")
@@ -40,8 +40,7 @@ TIMINGS = "results/timings.h5"  # a target without the report, which takes longe
 
 
 def unremarkable() -> dict[str, str]:
-    """The variables of the shell without those that a run reports, as OPENBLAS_CORETYPE."""
-    left_out = {"HPCMM_BACKENDS", surroundings.RECORD, *surroundings.remembered(os.environ)}
+    left_out = {"HPCMM_BACKENDS", *LEFT_OUT}
     return {name: value for name, value in os.environ.items() if name not in left_out}
 
 
