@@ -55,8 +55,9 @@ def test_predictions_use_options_and_name_a_rate_that_is_not_known(capsys, tmp_p
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_a_link_is_a_latency_and_a_rate():
+def test_a_link_is_a_latency_and_a_rate(capsys):
     assert link("1.5 us, 2 TB/s") == (1.5e-6, 2e12)
     for wrong in ("", "10us", "350GB/s", "10us,0GB/s", "10s,1GB/s"):
-        with pytest.raises(Exception, match="such as"):
-            link(wrong)
+        with pytest.raises(SystemExit):
+            main.main(["predict", f"--inside={wrong}"])
+        assert f"{wrong!r} is not allowed; allowed: a latency and a rate, such as" in capsys.readouterr().err

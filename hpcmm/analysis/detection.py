@@ -152,17 +152,17 @@ class Comparison:
             floor = max(floor, _tail(differences, self.skewness, share))
         if many or not shared:
             permitted = 0.0
-        spread = times.spread(shared, prior)
-        deviations = np.sqrt(spread.variance * (1 + more))
-        steady = np.sqrt(np.maximum(spread.variance - spread.within, 0.0) * (1 + more))
-        critical = noise.criticals(2 * share, spread.freedom)
+        variance, freedoms, within = times.spread(shared, prior)
+        deviations = np.sqrt(variance * (1 + more))
+        steady = np.sqrt(np.maximum(variance - within, 0.0) * (1 + more))
+        critical = noise.criticals(2 * share, freedoms)
         # of few devices nobody knows the tail: the threshold is as high as the requested slowdown permits
         least = np.maximum(np.maximum(deviations * critical, permitted - POWER * deviations), floor)
         least = np.minimum(least, MOST)
         limit = np.maximum(floor, steady * critical) + POWER * steady  # after any number of visits
         sizes = np.expm1(np.minimum([least, least + POWER * deviations, limit], MOST))
         for difference, deviation, freedom, at, each in zip(
-            differences, deviations, spread.freedom, least, sizes.T, strict=True
+            differences, deviations, freedoms, least, sizes.T, strict=True
         ):
             p = noise.outside(abs(difference) / deviation, freedom) / 2
             yield (p if difference > 0 else 1 - p, bool(difference > at), *map(float, each))

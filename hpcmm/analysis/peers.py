@@ -106,11 +106,12 @@ class Times:
         """The time of each rank over the median of its peers: the median over visits, of two visits the smaller one."""
         return np.sort(self.logs - self.level, axis=1)[:, (self.logs.shape[1] - 1) // 2]
 
-    def spread(self, shared: bool, prior: tuple[float, float]) -> Spread:
-        """Return the spread of the time of each rank if it is healthy, estimated from its peers alone.
+    def spread(self, shared: bool, prior: tuple[float, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the variance of the time of each rank if it is healthy, estimated from its peers alone.
 
-        ``shared``: whether the state that all ranks of a visit share drops out of the comparison. With one peer it
-        cannot be separated. ``prior``: variance between healthy devices, and its degrees of freedom.
+        With it come its degrees of freedom, and the part of the variance that visits reduce. ``shared``: whether the
+        state that all ranks of a visit share drops out of the comparison. With one peer it cannot be separated.
+        ``prior``: variance between healthy devices, and its degrees of freedom.
         """
         peers, visits, within, freedom = self.logs[self.others], self.logs.shape[1], 0.0, math.inf
         count, inner = peers.shape[1], peers - self.level[:, None]
@@ -125,32 +126,12 @@ class Times:
         elif self.scatter:
             within, freedom = np.median(np.array(self.scatter)[self.others], axis=1), float(count)
         between, number = robust_variance(np.median(inner, axis=2)) if count > 1 else (0.0, 0.0)
-        whole = Spread.of(np.asarray(within), freedom, np.asarray(between), number, prior)
-        return Spread(*(np.broadcast_to(each, len(self.logs)) for each in dataclasses.astuple(whole)))
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The variances of the times of healthy devices, their degrees of freedom, and the parts that visits reduce."""
-
-    variance: np.ndarray
-    freedom: np.ndarray
-    within: np.ndarray
-
-    @classmethod
-    def of(
-        cls, within: np.ndarray, freedom: float, between: np.ndarray, number: float, prior: tuple[float, float]
-    ) -> Spread:
-        """Combine the prior between devices and the variance within them with the variance that the peers show.
-
-        ``freedom`` and ``number`` are the degrees of freedom of ``within`` and ``between``. Those of a sum are of Welch
-        and Satterthwaite.
-        """
+        # the prior and the variance within devices, with the degrees of freedom of a sum (Welch and Satterthwaite)
         healthy, weight = prior
         expected = healthy + within
         weight = expected**2 / (healthy**2 / weight + within**2 / freedom)
-        variance = (weight * expected + number * between) / (weight + number)
-        return cls(np.maximum(variance, within), weight + number, within)
+        variance = np.maximum((weight * expected + number * between) / (weight + number), within)
+        return np.broadcast_arrays(variance, weight + number, within, np.empty(len(self.logs)))[:3]
 
 
 def groups_of(measured: Sequence[Times]) -> list[Times]:

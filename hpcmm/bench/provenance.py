@@ -19,10 +19,10 @@ import psutil
 
 from hpcmm.experiment.fingerprint import versions
 from hpcmm.model import untimed
+from hpcmm.model.records import beside
 from hpcmm.system import surroundings
-from hpcmm.system.reader import schema_of
 
-TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
+TABLES = beside(__file__)
 ROOT = Path("/")  # of the files below
 CPU = "sys/devices/system/cpu"
 

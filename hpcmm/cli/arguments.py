@@ -14,6 +14,14 @@ from hpcmm.system import options
 from hpcmm.system.text import choices
 
 COMMANDS = beside(__file__, "commands.yaml")  # the commands, each a module of this package
+# What an argument allows, by the name of the function that reads it; it raises ValueError for anything else
+ALLOWED = {
+    **{"int": "an integer", "natural": "an integer of at least 0", "positive": "an integer of at least 1"},
+    **{"ranks": "integers, such as 8,16", "constants": "NAME=A,B,... such as ROWS=64,128"},
+    **{"shape": "integers of at least 1 with x between them, such as 512x4096x1000"},
+    **{"share": "a share such as 5% or 0.05", "percentage": "a percentage above 1, such as 5%"},
+    **{"minutes": "a number of minutes above 0", "link": "a latency and a rate, such as 10us,350GB/s"},
+}
 
 
 class Help(argparse.HelpFormatter):
@@ -48,9 +56,7 @@ def corrected(message: str, known: str) -> str:
         allowed = choices(match[1], re.findall(r"[\w-]+", match[2]))
         return f"{message[: match.start()]}{match[1]!r} is not allowed; allowed: {allowed}"
     if match := re.search(r"invalid (\w+) value: (.*)$", message):
-        kinds = {"int": "an integer", "natural": "an integer of at least 0", "ranks": "integers, such as 8,16"}
-        allowed = kinds.get(match[1], "a number")
-        return f"{message[: match.start()]}{match[2]} is not allowed; allowed: {allowed}"
+        return f"{message[: match.start()]}{match[2]} is not allowed; allowed: {ALLOWED.get(match[1], 'a number')}"
     if match := re.match(r"argument (.*): expected (?:one|at least one) argument$", message):
         return f"{match[1]}: the value is missing"
     if match := re.match(r"unrecognized arguments: ([^-\s]\S*)$", message):
@@ -76,16 +82,12 @@ def add(commands: argparse._SubParsersAction, name: str) -> None:
 
 def positive(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: an integer of at least 1")
+        raise ValueError
     return int(text)
 
 
 def shape(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(positive(each) for each in re.split("[xX×]", text))
-    except argparse.ArgumentTypeError:
-        allowed = "integers of at least 1 with x between them, such as 512x4096x1000"
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}") from None
+    return tuple(positive(each) for each in re.split("[xX×]", text))
 
 
 def or_default(timings: Path | None, results: Path = Path("results")) -> tuple[Path, list[str]]:

@@ -46,7 +46,7 @@ def constants(text: str) -> tuple[str, list[int]]:
     """Return ``"ROWS=64,128"`` as a name and its values."""
     name, _, values = text.partition("=")
     if not name.isidentifier() or not all(each.isdecimal() for each in values.split(",")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: NAME=A,B,... such as ROWS=64,128")
+        raise ValueError
     return name, [int(each) for each in dict.fromkeys(values.split(","))]
 
 

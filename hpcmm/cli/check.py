@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -45,18 +44,11 @@ MOST_MINUTES = 120  # as each repetition is a sample of each rank
 MOST_RANKS = 8  # without --ranks, on a machine without GPUs
 
 
-def share(text: str) -> float:
-    """Read a percentage.
-
-    >>> share("5%"), share("2.5")
-    (0.05, 0.025)
-    """
-    try:
-        found = float(text.strip().removesuffix("%")) / 100
-    except ValueError:
-        found = math.nan
+def percentage(text: str) -> float:
+    """Return ``"5%"`` or ``"5"`` as 0.05."""
+    found = float(text.strip().removesuffix("%")) / 100
     if not 0.01 < found <= 10:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a percentage above 1, such as 5%")
+        raise ValueError
     return found
 
 

@@ -8,12 +8,9 @@ LISTED = 20  # changed points, without --all
 
 def share(text: str) -> float:
     """Return ``"5%"`` or ``"0.05"`` as 0.05."""
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
+    value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if not 0 <= value < 10:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a share such as 5% or 0.05")
+        raise ValueError
     return value
 
 

@@ -15,7 +15,7 @@ AHEAD = 200  # shapes of the grid whose builds are compiled before the first is 
 
 def minutes(text: str) -> float:
     if not re.fullmatch(r"\d+\.?\d*|\.\d+", text) or not float(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a number of minutes above 0")
+        raise ValueError
     return float(text)
 
 

@@ -32,14 +32,14 @@ from hpcmm.experiment.syntax import (
 from hpcmm.kernels import FOLDER, modules
 from hpcmm.model.contract import Contract
 from hpcmm.model.devices import DEVICES
+from hpcmm.model.records import beside
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.heads import KernelFileError
 from hpcmm.operations.reduction import START
 from hpcmm.system import files
-from hpcmm.system.reader import schema_of
 from hpcmm.system.text import choices, split
 
-TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
+TABLES = beside(__file__)
 SIGNATURES, ROWS = TABLES["signatures"], TABLES["rows"]
 NUMBER = re.compile(r"(unsigned |signed |long |short )*(int|long|short|char|float|double|size_t|REAL|half|bool)")
 REALS = ("float", "double", "REAL", "half", "int")

@@ -13,6 +13,7 @@ from hpcmm.kernels import file_of, is_file, name_of
 from hpcmm.model import TEXTBOOK, Operation, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES, DType
+from hpcmm.model.records import beside
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.shapes import drawn
 from hpcmm.parallel import algorithms_of
@@ -23,14 +24,13 @@ from hpcmm.system.reader import (
     not_allowed,
     parse,
     schema_errors,
-    schema_of,
     schema_problems,
     short,
     text_of,
 )
 from hpcmm.system.text import choices
 
-SCHEMA = schema_of(Path(__file__).with_name("config.schema.yaml"))
+SCHEMA = beside(__file__, "config.schema.yaml")
 SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])
 SWITCHES = {"true": True, "false": False}  # Snakemake passes `--config profile=true` as text
 MOST_POINTS = 100_000  # of an experiment: planning them takes seconds, measuring them days

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcmm.experiment.syntax import part, text_of, walk
-from hpcmm.system.reader import schema_of
+from hpcmm.model.records import beside
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-TYPES = {each: x for x, names in schema_of(Path(__file__).with_name("types.yaml")).items() for each in names}
+TYPES = {each: x for x, names in beside(__file__, "types.yaml").items() for each in names}
 LAUNCHING = ("hipLaunchKernelGGL", "hipLaunchKernel")
 
 

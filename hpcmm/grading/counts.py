@@ -7,9 +7,8 @@ It counts what a profiler counts on a GPU: sectors, wavefronts, barriers.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from hpcmm.system.reader import schema_of
+from hpcmm.model.records import beside
 
 READ = 0  # kind of an access
 
@@ -49,7 +48,7 @@ def read(text: str, launches: int) -> Counts:
     return Counts(launches, accesses=accesses, **counts)
 
 
-PROPERTIES = schema_of(Path(__file__).with_suffix(".yaml"))
+PROPERTIES = beside(__file__)
 # What an access adds to a number of all accesses. Other properties are fields of ``Counts``.
 SHARES: Mapping[str, Callable[[Access], float]] = {
     "sectors": lambda access: 0 if access.shared else access.parts / access.warps,

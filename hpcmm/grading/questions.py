@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model.capabilities import block_limits, block_on, capability
-from hpcmm.system.reader import schema_of
+from hpcmm.model.records import beside
 
 SUFFIX = ".txt"
 MOST_BYTES = 1 << 16
 TOLERANCE = 0.02  # of answers that are no whole numbers
 LINE = re.compile(r"(\w+)\s*:\s*(\S*)")
 
-SHEETS = schema_of(Path(__file__).with_suffix(".yaml"))
+SHEETS = beside(__file__)
 NAMES = {  # in the expressions of sheets
     "FLOAT": 4,  # bytes
     "LINK": 55e9,  # bytes per second between host and GPU

@@ -11,11 +11,12 @@ from hpcmm.grading import questions
 from hpcmm.grading.counts import PROPERTIES, Limits
 from hpcmm.model import Operation, Variant
 from hpcmm.model.devices import DEVICES, Device
+from hpcmm.model.records import beside
 from hpcmm.operations import with_kernels
 from hpcmm.operations.heads import PYTHON
-from hpcmm.system.reader import ConfigError, naming, not_allowed, schema_errors, schema_of, schema_problems
+from hpcmm.system.reader import ConfigError, naming, not_allowed, schema_errors, schema_problems
 
-SCHEMA = schema_of(Path(__file__).with_name("rubric.schema.yaml"))
+SCHEMA = beside(__file__, "rubric.schema.yaml")
 LIBRARY = "library"
 
 

@@ -20,12 +20,12 @@ from hpcmm.grading.sandbox import NotGraded, Sandbox
 from hpcmm.grading.session import Refused
 from hpcmm.kernels import modules
 from hpcmm.model import DeviceError
+from hpcmm.model.records import beside
 from hpcmm.system import files
-from hpcmm.system.reader import schema_of
 
 SHARED = ("ptx.cuh",)  # headers of the package that a solution may include
 MOST_ERROR = 1 << 16  # characters of a compiler's message: the whole, but for one without an end
-TABLES = schema_of(Path(__file__).with_suffix(".yaml"))
+TABLES = beside(__file__)
 # Assembly in what the compiler writes, and that of a launch's dynamic shared memory
 ASSEMBLY = re.compile(rb"^#APP|^[^\"\n]*\.(macro|irpc?|rept|incbin|include|altmacro)\b", re.MULTILINE)
 NAMED = re.escape(launch.SHARED).replace(re.escape("{}"), r"(.globl \w+; \w+: )+")

@@ -22,6 +22,7 @@ from hpcmm import kernels
 from hpcmm.model import Geometry, Task, Variant
 from hpcmm.model.devices import DEVICES
 from hpcmm.model.dtypes import DTYPES
+from hpcmm.model.records import beside, trusted
 from hpcmm.system import reader
 from hpcmm.system.reader import (
     ConfigError,
@@ -29,13 +30,11 @@ from hpcmm.system.reader import (
     not_allowed,
     parse,
     schema_errors,
-    schema_of,
     schema_problems,
-    trusted,
 )
 
-SCHEMA = schema_of(Path(__file__).with_name("head.schema.yaml"))
-LADDERS = schema_of(Path(__file__).with_name("ladders.yaml"))
+SCHEMA = beside(__file__, "head.schema.yaml")
+LADDERS = beside(__file__, "ladders.yaml")
 MARK = "hpcmm:"
 AMX = "amx"  # the architecture of C kernels that need it
 REPLACED = {"launches", "workspace", "found_in"}  # by ``host``

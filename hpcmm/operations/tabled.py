@@ -3,19 +3,18 @@
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from hpcmm.model import Task
 from hpcmm.model.launch import Boxes, Launch, Workspace
+from hpcmm.model.records import beside
 from hpcmm.operations import choice, trials
 from hpcmm.operations.blocks import OverC, Staged, of_type
 from hpcmm.operations.copies import copied, copied_rows, may_overlap
 from hpcmm.operations.heads import MOST, number
 from hpcmm.operations.waves import Work
-from hpcmm.system.reader import schema_of
 
-TABLE = schema_of(Path(__file__).with_name("matmul_tiles.yaml"))
+TABLE = beside(__file__, "matmul_tiles.yaml")
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
 MIN_STEPS = 2  # minimum steps of a part of a tile
 NEAR = 4  # launches between two blocks that share reads of the L2 cache, at most; measured on an H200

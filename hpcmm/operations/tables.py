@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from yaml import YAMLError
 
 from hpcmm.model import HpcmmError
+from hpcmm.model.records import trusted
 from hpcmm.system import files
-from hpcmm.system.reader import trusted
 
 FOLDER = Path(__file__).parents[1] / "tiles"
 SLOW = 2.0  # a build that takes this many times the least time is not in a table

@@ -31,15 +31,6 @@ MOST_BYTES = 1_000_000  # of a YAML file: reading it takes a second
 MOST_VALUES = 10_000  # in a YAML file, once its aliases are expanded
 
 
-def schema_of(path: Path) -> dict[str, Any]:
-    return trusted(path.read_text(encoding="utf-8"))
-
-
-def trusted(text: str) -> Any:
-    """Parse YAML of this package, which its tests check. It uses libyaml if present (ten times faster)."""
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
 class ConfigError(HpcmmError):
     """A config that cannot be run.
 

@@ -46,7 +46,7 @@ def _climb(series: analysis.Series, rows: Sequence[Row]) -> Iterator[Figure]:
     """Draw the rungs at one size on one device: the climb with the others, and the branches."""
     rungs = {row["label"]: row for row in rows}
     steps = {row["label"]: row for row in analysis.ladder(rows) if row["step"] > 0}
-    climb = _chain(rungs, steps)
+    climb = chain_of(rungs, steps)
     lessons = {each.name for each in OPERATIONS[series.operation].ladder if each.shelf == "lesson"}
     branches = [label for label in steps if label not in climb and rungs[label]["variant"] in lessons]
     branches = branches if len(climb) > 2 and len(branches) >= LEAST_BRANCHES else []
@@ -57,7 +57,7 @@ def _climb(series: analysis.Series, rows: Sequence[Row]) -> Iterator[Figure]:
         yield _branches(series, [steps[label] for label in branches])
 
 
-def _chain(rungs: Mapping[str, Row], steps: Mapping[str, Row]) -> list[str]:
+def chain_of(rungs: Mapping[str, Row], steps: Mapping[str, Row]) -> list[str]:
     """Return the labels from the first rung to the fastest one in the arithmetic of the type, by counterparts."""
     own = [label for label, row in rungs.items() if label in steps and not row["arithmetic"]]
     if not own:
@@ -268,7 +268,7 @@ def order(rows: Sequence[Row]) -> str:
     """Say how far the ladder climbs at the largest size and in how many steps, and name the largest ones."""
     fastest = {row["label"]: row for row in fastest_of(filter(analysis.climbs, analysis.largest(rows)))}
     steps = {row["label"]: row for row in analysis.ladder(fastest.values()) if row["step"] > 0}
-    chain = _chain(fastest, steps)
+    chain = chain_of(fastest, steps)
     if len(chain) < 3:
         return ""
     climbed = [(steps[label], Ratio.of(steps[label], steps[label]["compared"])) for label in chain[1:]]

@@ -12,6 +12,7 @@ from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, drawings
 from hpcmm.report import formats, vega
 from hpcmm.report.chapters.chapter import chapter
+from hpcmm.report.chapters.ladder import chain_of
 from hpcmm.report.ratio import SAME
 from hpcmm.report.vega import BESIDE, DASHES, LINE, MARKERS, PALETTE, Figure
 
@@ -185,12 +186,10 @@ def _climb(steps: Sequence[Step]) -> list[Step]:
     """Return the steps from the first rung to the fastest one in the arithmetic of the type, on each device."""
     climb = []
     for device in dict.fromkeys(step.rung["device"] for step in steps):
-        by_rung = {step.rung["label"]: step for step in steps if step.rung["device"] == device}
-        own = [step for step in by_rung.values() if not step.rung["arithmetic"]]
-        at = min(own, key=lambda step: step.rung["seconds"], default=None)
-        while at:
-            climb.append(at)
-            at = by_rung.get(at.below["label"])
+        own = {step.rung["label"]: step for step in steps if step.rung["device"] == device}
+        rungs = {label: step.rung for label, step in own.items()}
+        chain = chain_of(rungs, {label: {"counterpart": step.below["label"]} for label, step in own.items()})
+        climb += [own[label] for label in chain[1:]]
     return climb
 
 
