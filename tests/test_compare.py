@@ -149,16 +149,12 @@ def test_points_may_have_states_that_no_baseline_has(likely, visits, algorithm):
     assert called == (set() if likely else {sizes[0]})
 
 
-def test_baselines_of_another_library_show_no_level(tmp_path):
+def test_baselines_of_another_library_show_no_level():
     """A library that became faster is no reason to call all variants slower."""
-    gpus = [{"name": "H200", "driver": driver} for driver in ("580", "590")]
-    rows = [[timed(product(n=n), 1.0 + 0.001 * n * i) for n in range(10, 20)] for i in range(2)]
     files = []
-    for i, (gpu, own) in enumerate(zip(gpus, rows, strict=True)):
-        (tmp_path / str(i)).mkdir()
-        path = tmp_path / str(i) / "t.h5"
-        beside = controls(i, level=(1.0, 0.8)[i])
-        files.append(store.read(written(path, *own, *beside, **KIND | {"gpus": [gpu]})))
+    for i, driver in enumerate(("580", "590")):
+        rows = [timed(product(n=n), 1.0 + 0.001 * n * i) for n in range(10, 20)] + controls(i, level=(1.0, 0.8)[i])
+        files.append(of_kind(*rows, gpus=[{"name": "H200", "driver": driver}]))
     assert set(compare.compare(*files).rows["verdict"]) == {"ambiguous"}
 
 
@@ -242,13 +238,11 @@ def test_points_that_a_file_did_not_measure_are_neither_wrong_nor_mended():
     assert (first.text, first.note, first.kind) == ("no longer measured", "no AMX", "fail")
 
 
-def test_files_without_common_points_are_refused(tmp_path):
+def test_files_without_common_points_are_refused():
     with pytest.raises(HpcmmError, match="no point in common"):
         compared([timed(product(), 1.0)], [timed(product(n=128), 1.0)])
-    empty = tmp_path / "empty.h5"
-    timings.merge([], empty)
     with pytest.raises(HpcmmError, match="a file has no measured point"):
-        compare.compare(store.read(empty), store.read(empty))
+        compare.compare(store.joined([]), store.joined([]))
 
 
 KIND = {
@@ -258,7 +252,11 @@ KIND = {
 }
 
 
-@pytest.mark.slow
+def of_kind(*rows, **other):
+    """A file of a machine of this kind, but for what is given."""
+    return timings.columns({"size": rows}, KIND | other)
+
+
 @pytest.mark.parametrize(
     ("other", "difference"),
     [
@@ -268,13 +266,8 @@ KIND = {
         ({"cpu": {"model": "T", "threads_per_rank": 4}}, "CPU threads per rank (ranks: 1): 8, then 4"),
     ],
 )
-def test_other_devices_or_caches_are_refused(tmp_path, other, difference):
-    (tmp_path / "b").mkdir()
-    point = product("serial")
-    files = [
-        store.read(written(tmp_path / "a.h5", timed(point, 1.0), **KIND)),
-        store.read(written(tmp_path / "b" / "b.h5", timed(point, 1.0), **KIND | other)),
-    ]
+def test_other_devices_or_caches_are_refused(other, difference):
+    files = [of_kind(timed(product("serial"), 1.0), **each) for each in ({}, other)]
     with pytest.raises(HpcmmError, match="differ in device or caches") as error:
         compare.compare(*files)
     assert difference in str(error.value) and "--anyway" in str(error.value)
@@ -296,13 +289,9 @@ def test_pageable_memory_is_not_compared_with_the_default():
         compared(before, [timed(product(), 1.0)])
 
 
-def test_other_software_is_listed_and_compared(tmp_path):
-    (tmp_path / "b").mkdir()
-    newer = KIND | {"gpus": [{"name": "H200", "uuid": "a", "driver": "590"}]}
-    files = [
-        store.read(written(tmp_path / "a.h5", timed(product(), 1.0), **KIND)),
-        store.read(written(tmp_path / "b" / "b.h5", timed(product(), 1.0), **newer)),
-    ]
+def test_other_software_is_listed_and_compared():
+    newer = {"gpus": [{"name": "H200", "uuid": "a", "driver": "590"}]}
+    files = [of_kind(timed(product(), 1.0), **each) for each in ({}, newer)]
     assert compare.compare(*files).differences == ("driver: 580, then 590",)
 
 

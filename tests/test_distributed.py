@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import test_plan
 import timings
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -51,7 +50,6 @@ from hpcmm.parallel.schedules import (
 from hpcmm.parallel.transports.base import Transport, TransportError
 from hpcmm.parallel.transports.choice import Connections, candidates, trial
 from hpcmm.parallel.transports.mpi_rma import MpiRma
-from hpcmm.system.reader import ConfigError
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 REOPEN = PROGRAM.with_name("reopen.py")
@@ -601,48 +599,6 @@ def test_free_memory_of_the_host_is_limited_by_control_groups(tmp_path, monkeypa
     monkeypatch.setattr(preflight.surroundings, "ROOT", tmp_path)
     monkeypatch.setattr(preflight.psutil, "virtual_memory", lambda: SimpleNamespace(available=2**50))
     assert preflight.host_free() == free
-
-
-# --- plan --------------------------------------------------------------------------------------------------------
-
-
-def spread(**changes) -> plan.Plan:
-    entry = {"operation": "matmul", "variants": ["serial", "cublas"], "sizes": [64], "ranks": [2]}
-    config = test_plan.changed(sweeps__spread=entry | {"algorithms": ["scatter", "ring"]}, **changes)
-    return test_plan.make(config)
-
-
-def test_another_transport_changes_the_points_that_exchange():
-    def prints(planned: plan.Plan) -> dict[tuple, str]:
-        return {
-            (batch.sweep, point.key, point.algorithm): fingerprint
-            for batch in planned.batches
-            for point, fingerprint in zip(batch.points, batch.fingerprints, strict=True)
-        }
-
-    before, after = prints(spread()), prints(spread(transport="nccl"))
-    assert {key[2] for key in before if before[key] != after[key]} == {"ring"}
-    assert {key[2] for key in before if before[key] == after[key]} == {"scatter"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"sweeps__size__algorithms": ["cannon"]}, ["sweeps.size.algorithms", "'cannon'", "scatter, staged, resident"]),
-        ({"sweeps__sum__algorithms": ["ring"]}, ["sweeps.sum.algorithms", "'ring'", "scatter, all_reduce"]),
-        ({"transport": "pigeon"}, ["transport", "'pigeon'", "auto, peer, nccl"]),
-    ],
-)
-def test_a_wrong_algorithm_or_transport_is_refused(changes, named):
-    with pytest.raises(ConfigError) as refusal:
-        test_plan.make(test_plan.changed(**changes))
-    assert all(part in str(refusal.value) for part in named)
-
-
-def test_a_variant_for_even_sizes_does_not_multiply_parts():
-    config = test_plan.changed(sweeps__size__variants=["tiled_exact"], sweeps__size__algorithms=["ring"])
-    with pytest.raises(ConfigError, match="tiled_exact cannot compute on a block of a matrix, which ring needs"):
-        test_plan.make(config)
 
 
 # --- analysis and cost model -------------------------------------------------------------------------------------

@@ -268,20 +268,14 @@ def test_the_fastest_rung_is_no_algorithm_with_a_library_kernel():
     assert "the only rung measured on the GPU is naive" in about(seen(*rows), "only rung")
 
 
-def test_the_headline_of_scaling_excludes_kernels_without_exchange():
-    rows = []
-    for ranks, algorithm, seconds in ((1, TEXTBOOK, 8.0), (2, TEXTBOOK, 4.0), (2, "ring", 5.0)):
-        point = product("cublas", 64, "float32", ranks, algorithm)
-        rows.append(measurement(point, samples=visit_samples([[seconds] * ranks] * 7)))
-    frame = analysis.measurements(timings.columns({"size": rows}))
-    headline = headlines.headlines(frame, scaling.speedups(frame))[-1]
-    assert headline.value == "80 %" and "cublas ring on 2 ranks" in headline.text
-
-
-def test_the_headline_of_scaling_has_the_fastest_strong_scaling():
+def test_the_headline_of_scaling_has_the_fastest_strong_scaling_with_an_exchange():
     took = [
         *(("cublas", 1, TEXTBOOK, 64, 8.0), ("cublas", 2, "ring", 64, 4.1), ("cublas", 1, TEXTBOOK, 32, 0.7)),
-        *(("tensor_core", 1, TEXTBOOK, 64, 4.0), ("tensor_core", 2, "ring", 64, 2.5)),
+        *(
+            ("tensor_core", 1, TEXTBOOK, 64, 4.0),
+            ("tensor_core", 2, "ring", 64, 2.5),
+            ("tensor_core", 2, TEXTBOOK, 64, 2.0),
+        ),
         *(("cublas", 2, "ring", 128, 90.0), ("cublas", 1, TEXTBOOK, 102, 100.0)),  # as much work for each rank
     ]
     rows = []

@@ -9,64 +9,46 @@ from hypothesis import strategies as st
 from tasks import tabled, task
 
 from hpcmm import kernels
-from hpcmm.backends.emulated.launch import COMPILER, ORDERS, compile_kernel, on_device, poison
-from hpcmm.model import Variant
+from hpcmm.backends.emulated.launch import ORDERS, on_device, poison
 from hpcmm.operations.matmul import MATMUL
-
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
 LEAST_EXPONENT = -126  # in numpy.frexp, of numbers below the smallest normal float32
 sizes = st.integers(1, 70)
 
 
-def small(name: str, **changes) -> Variant:
-    """A rung with small blocks and its narrowest tile in few stages, so that the host runs each loop several times."""
-    variant = MATMUL.variant(name)
-    tile = [variant.geometry.choices[-1].columns, 3]
-    return dataclasses.replace(variant, geometry=tabled(name, tile, constants=changes))
+# small blocks and its narrowest tile in few stages, so that the host runs each loop several times
+RUNG = MATMUL.variant("three_fp16")
+TILE = [RUNG.geometry.choices[-1].columns, 3]
+RUNG = dataclasses.replace(RUNG, geometry=tabled(RUNG.name, TILE, constants={"SPLIT_PARTS": 2, "SPLIT_BLOCK": 64}))
 
 
-VARIANTS = {"three_fp16": small("three_fp16", SPLIT_PARTS=2, SPLIT_BLOCK=64)}
+SOURCES = {"split": kernels.FOLDER / "matmul" / "fp16_parts.cuh", "": kernels.source(MATMUL, RUNG)}  # by function
+OPTIONS = tuple(f"-D{key}={value}" for key, value in task(MATMUL, (64,) * 3, variant=RUNG).macros.items())
 
 
-@pytest.fixture(scope="module")
-def functions(emulated):
-    """The functions of the rungs, by the rung and their name in its launches, compiled for the host."""
-    found = {}
-    for rung, function, file in (
-        ("three_fp16", "split", "fp16_parts.cuh"),
-        ("three_fp16", "", "products/three_fp16.cu"),
-    ):
-        macros = task(MATMUL, (64, 64, 64), "float32", variant=VARIANTS[rung]).macros
-        source = kernels.FOLDER / "matmul" / file
-        text = "".join(path.read_text() for path in (source, *kernels.headers(source)))
-        known = tuple(f"-D{key}={value}" for key, value in macros.items() if key in text)
-        found[rung, function] = compile_kernel(source, function or MATMUL.kernels, known, emulated)
-    return found
-
-
-def launched(functions, rung: str, inputs: dict, scalars: dict, order: str, aligned: bool, whole: bool) -> dict:
-    """The arrays of a rung after its launches, without the last one if not ``whole``."""
+def launched(build, inputs: dict, scalars: dict, order: str, aligned: bool, whole: bool = True) -> dict:
+    """The arrays of the rung after its launches, without the last one if not ``whole``."""
     (m, k), n = inputs["A"].shape, inputs["B"].shape[1]
-    product = task(MATMUL, (m, n, k), "float32", scalars, VARIANTS[rung], multiprocessors=3)
+    product = task(MATMUL, (m, n, k), "float32", scalars, RUNG, multiprocessors=3)
     arrays = {}
     for name, x in inputs.items():
         pitch = -(-x.shape[1] // 4) * 4 + (4 if aligned else 1)
         padded = on_device(np.full((len(x), pitch), np.nan, np.float32))
         arrays[name] = padded[:, : x.shape[1]]
         arrays[name][...] = x
-    for name, each in product.geometry.workspace(product).items():
-        arrays[name] = poison(each.shape, each.dtype)
+    arrays |= {name: poison(each.shape, each.dtype) for name, each in product.workspace.items()}
     for launch in product.geometry.launches(product, arrays):
         if launch.function or whole:
-            functions[rung, launch.function](launch, order, dynamic_bytes=launch.shared_bytes)
+            build(SOURCES[launch.function].read_text(), launch.function or "matmul", OPTIONS)(
+                launch, order, dynamic_bytes=launch.shared_bytes
+            )
     return arrays
 
 
-def prepared(functions, rung: str, a: np.ndarray, b: np.ndarray, order: str, aligned: bool) -> dict[str, np.ndarray]:
-    """The workspace of a rung before its product."""
+def prepared(build, a: np.ndarray, b: np.ndarray, order: str, aligned: bool) -> dict[str, np.ndarray]:
+    """The workspace of the rung before its product."""
     inputs = {"A": a, "B": b, "C": np.zeros((len(a), b.shape[1]), np.float32)}
-    return launched(functions, rung, inputs, {"alpha": 1.0, "beta": 0.0}, order, aligned, whole=False)
+    return launched(build, inputs, {"alpha": 1.0, "beta": 0.0}, order, aligned, whole=False)
 
 
 def graded(rng: np.random.Generator, shape: tuple[int, int], binades: float) -> np.ndarray:
@@ -100,10 +82,10 @@ def blocks(high: np.ndarray, low: np.ndarray, terms: int = 32) -> np.ndarray:
 @example(m=3, n=5, k=1, binades=1, seed=0)
 @example(m=2, n=64, k=32, binades=12, seed=0)
 @example(m=1, n=33, k=65, binades=60, seed=0)
-def test_fp16_parts_of_float32(functions, m, n, k, binades, seed):
+def test_fp16_parts_of_float32(build, m, n, k, binades, seed):
     rng = np.random.default_rng(seed)
     a, b = graded(rng, (m, k), binades), graded(rng, (k, n), binades)
-    got = prepared(functions, "three_fp16", a, b, ORDERS[seed % len(ORDERS)], aligned=seed % 2 == 0)
+    got = prepared(build, a, b, ORDERS[seed % len(ORDERS)], aligned=seed % 2 == 0)
     for x, stored, inverse in (
         (a.T, got["parts_a"].T, got["inverse_a"]),
         (b, got["parts_b"][:, :n], got["inverse_b"][:n]),
@@ -133,29 +115,28 @@ def product_of(got: dict[str, np.ndarray], n: int) -> np.ndarray:
 
 @settings(deadline=None, max_examples=15)
 @given(shape=st.tuples(sizes, sizes, sizes), seed=st.integers(0, 2**32 - 1))
-def test_products_of_parts_are_as_exact_as_float32(functions, shape, seed):
+def test_products_of_parts_are_as_exact_as_float32(build, shape, seed):
     m, n, k = shape
     rng = np.random.default_rng(seed)
     a, b = graded(rng, (m, k), 4), graded(rng, (k, n), 4)
-    got = prepared(functions, "three_fp16", a, b, "ascending", True)
+    got = prepared(build, a, b, "ascending", True)
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     error = abs(product_of(got, n) - wide_a @ wide_b)
     # 2^-23 of each factor is lost, and the product of the low parts is left out
     assert np.all(error <= (2 * 2.0**-23 + 2.0**-22) * 1.01 * (abs(wide_a) @ abs(wide_b)))
 
 
-def test_an_infinity_or_nan_makes_nan_of_its_row_or_column(functions):
+def test_an_infinity_or_nan_makes_nan_of_its_row_or_column(build):
     a, b = np.ones((4, 40), np.float32), np.ones((40, 9), np.float32)
     a[1, 3], a[2, 39], b[5, 7] = np.inf, np.nan, -np.inf
-    got = product_of(prepared(functions, "three_fp16", a, b, "ascending", True), 9)
+    got = product_of(prepared(build, a, b, "ascending", True), 9)
     expected = np.full((4, 9), 40.0)
     expected[[1, 2]] = expected[:, 7] = np.nan
     np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("rung", VARIANTS)
-def test_products_on_the_host(functions, rung, order):
+def test_products_on_the_host(build, order):
     """Tiles inside C and at its ends, more tiles than blocks, sums of several chunks, few terms and none, views."""
     for shape, alpha, beta, aligned in (
         ((130, 72, 200), 1.5, 0.5, True),
@@ -164,9 +145,9 @@ def test_products_on_the_host(functions, rung, order):
         ((3, 2, 0), 1.0, 2.0, True),
         ((140, 10, 36), 1.5, 0.5, False),
     ):
-        product = task(MATMUL, shape, "float32", {"alpha": alpha, "beta": beta}, VARIANTS[rung])
+        product = task(MATMUL, shape, "float32", {"alpha": alpha, "beta": beta}, RUNG)
         inputs = MATMUL.draw(np.random.default_rng(shape), product)
-        got = launched(functions, rung, inputs, {"alpha": alpha, "beta": beta}, order, aligned, whole=True)["C"]
+        got = launched(build, inputs, {"alpha": alpha, "beta": beta}, order, aligned)["C"]
         a, b = inputs["A"].astype(np.float64), inputs["B"].astype(np.float64)
         c = inputs["C"].astype(np.float64) if beta else np.zeros(got.shape)
         size = abs(alpha) * (abs(a) @ abs(b)) + abs(beta * c)

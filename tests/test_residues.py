@@ -4,9 +4,8 @@ import dataclasses
 import functools
 import itertools
 import math
-import re
+from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,44 +14,21 @@ from hypothesis import strategies as st
 from tasks import task
 
 from hpcmm import kernels
-from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, compile_kernel, on_device, poison
+from hpcmm.backends.emulated.launch import ORDERS, HostKernel, on_device, poison
 from hpcmm.model import Variant
 from hpcmm.operations import residues
 from hpcmm.operations.matmul import MATMUL
 
 RUNGS = [variant for variant in MATMUL.ladder if isinstance(variant.geometry, residues.Residues)]
 HEADER = kernels.FOLDER / "matmul" / "residues.cuh"
-FUNCTIONS = ("scale_columns", "split_rows", "split_columns", "recombine")
 ROW = np.arange(128)  # of a layer of B, by the place in a row of C that the product writes its result to
 ROW = ROW // 16 * 16 + ROW % 4 // 2 * 8 + ROW % 16 // 4 * 2 + ROW % 2
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
 
-class Functions(dict):
-    """The functions of a text for the host, with the macros of a rung; each is compiled when it is used first."""
-
-    def __init__(self, folder: Path, libraries: Path, variant: Variant, text: str):
-        self.libraries, self.source = libraries, folder / f"{len(list(folder.iterdir()))}.cu"
-        self.source.write_text(text)
-        texts = [text, *(header.read_text() for header in kernels.headers(self.source))]
-        known = set(re.findall(r"\w+", " ".join(texts)))
-        macros = task(MATMUL, (1, 1, 1), variant.dtypes[0], variant=variant).macros
-        self.options = tuple(f"-D{key}={value}" for key, value in macros.items() if key in known)
-
-    def __missing__(self, name: str) -> HostKernel:
-        self[name] = compile_kernel(self.source, name, self.options, self.libraries)
-        return self[name]
-
-
-@pytest.fixture(scope="session")
-def build(tmp_path_factory, emulated):
-    folder = tmp_path_factory.mktemp("residues")
-
-    @functools.cache
-    def build(variant: Variant, text: str = "") -> Functions:
-        return Functions(folder, emulated, variant, text or HEADER.read_text())
-
-    return build
+def functions_of(build, variant: Variant, text: str = HEADER.read_text()) -> Callable[[str], HostKernel]:
+    """Return what compiles a function of a text for the host, by its name, with the macros of a rung."""
+    macros = task(MATMUL, (1, 1, 1), variant.dtypes[0], variant=variant).macros
+    return functools.partial(build, text, options=tuple(f"-D{key}={value}" for key, value in macros.items()))
 
 
 def multiply(variant, a, b, c, alpha=1.0, beta=0.0, *, functions, order="random"):
@@ -63,7 +39,7 @@ def multiply(variant, a, b, c, alpha=1.0, beta=0.0, *, functions, order="random"
     arrays = {"A": on_device(a), "B": on_device(b), "C": on_device(c), **workspace}
     for launch in product.geometry.launches(product, arrays):
         if launch.function:
-            functions[launch.function](launch, order)
+            functions(launch.function)(launch, order)
             continue
         count = variant.geometry.count
         of_a, of_b, of_c = (layers_of(arrays[f"layers_{x}"], count) for x in "abc")
@@ -95,7 +71,7 @@ matrices = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 @given(rng=matrices, m=st.integers(1, 9), n=st.integers(1, 40), k=st.integers(0, 140), spread=st.integers(0, 40))
 @settings(max_examples=3, deadline=None)
 def test_integers_and_products_are_those_of_python(build, variant, rng, m, n, k, spread):
-    functions, moduli = build(variant), variant.geometry.moduli
+    functions, moduli = functions_of(build, variant), variant.geometry.moduli
     a, b = (rng.standard_normal(size) * 2.0 ** rng.integers(-spread, spread + 1, size) for size in ((m, k), (k, n)))
     c = rng.standard_normal((m, n))
     alpha, beta = 1.5, -0.25
@@ -131,7 +107,8 @@ def test_the_bits_do_not_depend_on_the_order_of_threads(build, order):
     rng, (variant, _) = np.random.default_rng(3), RUNGS
     a, b, c = (rng.uniform(-1, 1, size) for size in ((3, 130), (130, 5), (3, 5)))
     results = [
-        multiply(variant, a, b, c, functions=build(variant), order=each)[0].tobytes() for each in ("random", order)
+        multiply(variant, a, b, c, functions=functions_of(build, variant), order=each)[0].tobytes()
+        for each in ("random", order)
     ]
     assert results[0] == results[1]
 
@@ -140,7 +117,7 @@ def test_rows_and_columns_with_infinity_or_nan_are_nan_and_no_others(build):
     (variant, _), rng = RUNGS, np.random.default_rng(5)
     a, b, c = (rng.uniform(-1, 1, size) for size in ((4, 33), (33, 6), (4, 6)))
     a[1, 32], a[2, 0], b[7, 3] = np.inf, np.nan, -np.inf
-    got, _ = multiply(variant, a, b, c, functions=build(variant))
+    got, _ = multiply(variant, a, b, c, functions=functions_of(build, variant))
     expected = np.zeros((4, 6), bool)
     expected[[1, 2]], expected[:, 3] = True, True
     np.testing.assert_array_equal(np.isnan(got), expected)
@@ -153,7 +130,7 @@ def test_the_whole_range_of_exponents(build, of_a, of_b):
     """Also subnormal elements, whose scaling is no float64 number, and products that overflow or underflow."""
     (variant, _), rng = RUNGS, np.random.default_rng(6)
     a, b = (np.ldexp(rng.uniform(0.5, 1, size), of) for size, of in (((2, 9), of_a), ((9, 3), of_b)))
-    got, _ = multiply(variant, a, b, np.full((2, 3), np.nan), functions=build(variant))
+    got, _ = multiply(variant, a, b, np.full((2, 3), np.nan), functions=functions_of(build, variant))
     exact = [[sum(Fraction(x) * Fraction(y) for x, y in zip(row, column, strict=True)) for column in b.T] for row in a]
     for row, expected in zip(got, exact, strict=True):
         for x, truth in zip(row, expected, strict=True):
@@ -209,27 +186,23 @@ def test_a_broken_function_gives_a_wrong_result(build, function):
     a, b, c = (rng.uniform(-1, 1, size) for size in ((2, 200), (200, 70), (2, 70)))
     a[:], b[:] = np.abs(a), np.abs(b)  # the sums are as large as they can be
     right = 1.5 * (a @ b) + 0.5 * c
-    own, broken = build(variant), build(variant, text.replace(old, new))
-    mixed = {name: (broken if name == function else own)[name] for name in FUNCTIONS}
+    own, broken = functions_of(build, variant), functions_of(build, variant, text.replace(old, new))
+
+    def mixed(name: str) -> HostKernel:
+        return (broken if name == function else own)(name)
+
     for functions, is_right in ((own, True), (mixed, False)):
         got, _ = multiply(variant, a, b, c, 1.5, 0.5, functions=functions)
         assert np.allclose(got, right, rtol=0, atol=1e-12) == is_right
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory, emulated):
-    """Compile the source of a rung for the host, once for all orders."""
-    folder = tmp_path_factory.mktemp("products")
-
-    @functools.cache
-    def compiled(variant: Variant) -> Functions:
-        return Functions(folder, emulated, variant, kernels.source(MATMUL, variant).read_text())
-
-    return compiled
+def compiled(build, variant: Variant) -> Callable[[str], HostKernel]:
+    """Return what compiles a function of the source of a rung."""
+    return functions_of(build, variant, kernels.source(MATMUL, variant).read_text())
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_products_of_residues_on_the_host(compiled, order):
+def test_the_products_of_residues_on_the_host(build, order):
     """The kernel with tensor cores and TMA, for two moduli: every element of each layer."""
     variant = dataclasses.replace(RUNGS[0], geometry=residues.Residues(2))
     product = task(MATMUL, (70, 130, 200), "float64", {"alpha": 1.0, "beta": 0.0}, variant, multiprocessors=3)
@@ -238,7 +211,7 @@ def test_the_products_of_residues_on_the_host(compiled, order):
     for name, each in product.geometry.workspace(product).items():
         arrays[name] = on_device(rng.integers(0, 256, each.shape, each.dtype))
     (launch,) = (each for each in product.geometry.launches(product, arrays) if not each.function)
-    compiled(variant)["matmul"](launch, order, dynamic_bytes=launch.shared_bytes)
+    compiled(build, variant)("matmul")(launch, order, dynamic_bytes=launch.shared_bytes)
     of_a, of_b, of_c = (layers_of(arrays[f"layers_{x}"], 2) for x in "abc")
     rows = np.arange(256) // 128 * 128 + np.tile(ROW, 2)
     for layer, modulus in enumerate(variant.geometry.moduli):
@@ -252,7 +225,7 @@ def test_the_products_of_residues_on_the_host(compiled, order):
 @pytest.mark.parametrize(
     ("choice", "order"), [*zip(MATMUL.variant("int8_transposed").geometry.choices, itertools.cycle(ORDERS))]
 )
-def test_the_int8_product_on_the_host(compiled, order, choice, shape, beta):
+def test_the_int8_product_on_the_host(build, order, choice, shape, beta):
     """Rows of A that TMA can copy, and others; rows of B of whole words, and others; nothing beside C is written."""
     variant = MATMUL.variant("int8_transposed")
     variant = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,)))
@@ -262,6 +235,6 @@ def test_the_int8_product_on_the_host(compiled, order, choice, shape, beta):
     for name, each in product.geometry.workspace(product).items():
         arrays[name] = poison(each.shape, each.dtype)
     for launch in product.geometry.launches(product, arrays):
-        compiled(variant)[launch.function or "matmul"](launch, order, dynamic_bytes=launch.shared_bytes)
+        compiled(build, variant)(launch.function or "matmul")(launch, order, dynamic_bytes=launch.shared_bytes)
     truth = -2 * (inputs["A"].astype(int) @ inputs["B"].astype(int)) + (beta * inputs["C"].astype(int) if beta else 0)
     np.testing.assert_array_equal(arrays["C"], truth)

@@ -1,7 +1,6 @@
 """The rungs with Strassen's algorithm: their kernels on the host, products by NumPy, and their error bound."""
 
 import dataclasses
-import functools
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcmm import kernels
-from hpcmm.backends.emulated.launch import ORDERS, compile_kernel, on_device, poison
+from hpcmm.backends.emulated.launch import ORDERS, on_device, poison
 from hpcmm.model import Geometry, Task, Variant
 from hpcmm.model.dtypes import DTYPES
 from hpcmm.model.launch import Launch
@@ -31,17 +30,6 @@ HOST = Variant("on_host", "cuda", "NumPy's product", dtypes=TYPES, geometry=OnHo
 OPERATION = dataclasses.replace(MATMUL, ladder=(*MATMUL.ladder, HOST))
 
 
-@pytest.fixture(scope="session")
-def functions(emulated):
-    @functools.cache
-    def function(dtype: str, name: str):
-        task = task_of("strassen_1", dtype, (1, 1, 1), 0.0)
-        options = [f"-D{key}={value}" for key, value in task.macros.items()]
-        return compile_kernel(kernels.source(MATMUL, task.variant), name, options, emulated)
-
-    return function
-
-
 def task_of(rung: str, dtype: str, shape, beta: float) -> Task:
     variant = MATMUL.variant(rung)
     geometry = dataclasses.replace(variant.geometry, rung="on_host")
@@ -49,7 +37,7 @@ def task_of(rung: str, dtype: str, shape, beta: float) -> Task:
     return Task(OPERATION, dataclasses.replace(variant, geometry=geometry), shape, dtype, scalars, multiprocessors=132)
 
 
-def multiply(functions, rung, dtype, a, b, c, beta=0.0, order="random"):
+def multiply(build, rung, dtype, a, b, c, beta=0.0, order="random"):
     """Run a rung with NumPy's products, which are rounded to the type, on stored elements; return C."""
     (m, k), n, element = a.shape, b.shape[1], DTYPES[dtype]
     task = task_of(rung, dtype, (m, n, k), beta)
@@ -60,7 +48,8 @@ def multiply(functions, rung, dtype, a, b, c, beta=0.0, order="random"):
             x, y, product = launch.arguments
             product[...] = element.stored(element.numbers(x) @ element.numbers(y))
         else:
-            functions(dtype, launch.function or "matmul")(launch, order)
+            options = tuple(f"-D{key}={value}" for key, value in task.macros.items())
+            build(kernels.source(MATMUL, task.variant).read_text(), launch.function or "matmul", options)(launch, order)
     assert arrays["A"].tobytes() == a.tobytes() and arrays["B"].tobytes() == b.tobytes()
     return arrays["C"]
 
@@ -85,13 +74,13 @@ def drawn(rng, shape, dtype, kind):
         *(("strassen_1", "graded", "float64"), ("strassen_2", "graded", "float32")),
     ],
 )
-def test_errors_are_within_the_proved_bound(functions, rung, dtype, kind):
+def test_errors_are_within_the_proved_bound(build, rung, dtype, kind):
     rng = np.random.default_rng(3)
     element, levels = DTYPES[dtype], int(rung[-1])
     for shape, beta in (((130, 77, 201), 0.5), ((64, 300, 33), 0.0), ((257, 129, 16), 0.5)):
         a, b = drawn(rng, shape, dtype, kind)
         c = element.stored(rng.uniform(-1, 1, (shape[0], shape[1])) if beta else np.full((shape[0], shape[1]), np.nan))
-        got = element.numbers(multiply(functions, rung, dtype, a, b, c, beta)).astype(np.longdouble)
+        got = element.numbers(multiply(build, rung, dtype, a, b, c, beta)).astype(np.longdouble)
         a, b, c = (element.numbers(each).astype(np.longdouble) for each in (a, b, c))
         start = beta * c if beta else 0.0
         truth = 1.5 * (a @ b) + start
@@ -104,10 +93,10 @@ def test_errors_are_within_the_proved_bound(functions, rung, dtype, kind):
 @pytest.mark.parametrize("rung", ["strassen_1", "strassen_2"])
 @given(shape=st.tuples(*[st.integers(0, 140)] * 3), order=st.sampled_from(ORDERS), beta=st.sampled_from((0.0, 0.5)))
 @settings(max_examples=12, deadline=None)
-def test_integers_have_exact_products_at_any_shape(functions, rung, shape, order, beta):
+def test_integers_have_exact_products_at_any_shape(build, rung, shape, order, beta):
     m, n, k = shape
     rng = np.random.default_rng(7)
     a, b = (rng.integers(-8, 9, size).astype(np.float32) for size in ((m, k), (k, n)))
     c = rng.integers(-8, 9, (m, n)).astype(np.float32)
-    got = multiply(functions, rung, "float32", a, b, c if beta else np.full_like(c, np.nan), beta, order)
+    got = multiply(build, rung, "float32", a, b, c if beta else np.full_like(c, np.nan), beta, order)
     np.testing.assert_array_equal(got, 1.5 * (a @ b) + (beta * c if beta else 0))
