@@ -8,7 +8,7 @@ from hpcmm.analysis import compare, evidence
 from hpcmm.operations import truth
 from hpcmm.report import definitions
 
-ALL = [each for section in definitions.sections() for each in section.definitions]
+ALL = [each for own in definitions.sections().values() for each in own]
 
 
 def test_each_term_is_defined_once():

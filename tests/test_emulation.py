@@ -47,7 +47,7 @@ def test_fixed_point_products_are_judged_by_the_bound_of_float64(bits, passed):
     parameters = {"alpha": 1.5, "beta": 0.5}
     product = task(MATMUL, (24, 40, 64), "float64", parameters, variant=EMULATED)
     arrays = MATMUL.draw(np.random.default_rng(3), product)
-    assert product.input_roundoff == 0
+    assert product.arithmetic.input_roundoff == 0
 
     def rounded(x: np.ndarray, axis: int) -> np.ndarray:
         unit = 2.0 ** (np.ceil(np.log2(abs(x).max(axis, keepdims=True))) - bits)

@@ -167,12 +167,12 @@ def check_matmul(
     size = abs(alpha) * np.einsum("ip,pj->ij", abs(wide_a), abs(wide_b)) + abs(beta) * abs(wide_c)
     exact = element.is_integer or dtype == "float8_e4m3"
     roundings = 0 if exact else (k + 2) * unit_roundoff(element.accumulator or dtype)
-    inputs = (1 + product.input_roundoff) ** 2 - 1  # of two inputs that TF32 rounds
+    inputs = (1 + product.arithmetic.input_roundoff) ** 2 - 1  # of two inputs that TF32 rounds
     allowed = (roundings / (1 - roundings) + inputs) * size
-    if product.divisions:  # an error of Strassen's algorithm is relative to a whole row of A and column of B
+    if product.arithmetic.strassen:  # an error of Strassen's algorithm is relative to a whole row of A and column of B
         u = [unit_roundoff(each) for each in (element.accumulator or dtype, dtype)]
         largest = abs(wide_a).max(axis=1)[:, None] * abs(wide_b).max(axis=0)
-        allowed += abs(alpha) * truth_of.strassen_bound(k, product.divisions, *u) * largest
+        allowed += abs(alpha) * truth_of.strassen_bound(k, product.arithmetic.strassen, *u) * largest
     if element.accumulator and not exact:  # and the sum is rounded once more
         allowed += unit_roundoff(element.results.name) * abs(truth) + 2.0**-25
     content = guarded["C"].content()
@@ -375,7 +375,7 @@ def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
             launched = task(operation, (64,) * len(operation.dimensions), dtype, variant=variant, tile=tile)
             arrays = {each.name: np.empty((64, 64), DTYPES[dtype].storage) for each in operation.operands}
             arrays |= {name: each.placeholder for name, each in launched.geometry.workspace(launched).items()}
-            if launched.divisions:
+            if launched.arithmetic.strassen:
                 continue  # its products are launches of another rung
             launches = launched.geometry.launches(launched, arrays)
             launch = next(launch for launch in launches if not launch.function)
@@ -391,7 +391,7 @@ def test_a_kernel_whose_launch_may_overlap_the_one_before_it_waits():
         launched = task(MATMUL, (70, 66, 130), MATMUL.dtypes_of(variant)[0], variant=variant)
         arrays = {each.name: np.empty(launched.shape_of(each), launched.storage(each)) for each in MATMUL.operands}
         arrays |= {name: each.placeholder for name, each in launched.workspace.items()}
-        for launch in [] if launched.divisions else launched.geometry.launches(launched, arrays):
+        for launch in [] if launched.arithmetic.strassen else launched.geometry.launches(launched, arrays):
             if launch.overlaps:
                 found.add(variant.name)
                 source = kernels.source(MATMUL, variant)
@@ -828,7 +828,7 @@ def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):
         assert found["grid_x"] * found["grid_y"] == 128 * 256 // tile**2
     if variant.name == "tiled_padded":
         assert found["shared_bytes"] == 2 * tile**2 * np.dtype(dtype).itemsize
-    if not product.divisions:  # whose resources are those of the products
+    if not product.arithmetic.strassen:  # whose resources are those of the products
         unused = getattr(variant.geometry, "shared_bytes", 0)  # a number of a geometry whose head states it
         asked = "STAGES" in product.picked.macros or (isinstance(unused, int) and unused > 0)
         assert (found.get("dynamic_shared_bytes", 0) > 0) == asked

@@ -151,5 +151,5 @@ def test_products_on_the_host(build, order):
         a, b = inputs["A"].astype(np.float64), inputs["B"].astype(np.float64)
         c = inputs["C"].astype(np.float64) if beta else np.zeros(got.shape)
         size = abs(alpha) * (abs(a) @ abs(b)) + abs(beta * c)
-        relative = (shape[2] + 2) * 2.0**-24 + ((1 + product.input_roundoff) ** 2 - 1)
+        relative = (shape[2] + 2) * 2.0**-24 + ((1 + product.arithmetic.input_roundoff) ** 2 - 1)
         assert np.all(abs(got - (alpha * (a @ b) + beta * c)) <= 1.01 * relative * size)

@@ -138,8 +138,13 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
         of, *at = places[i]
         gates[i] = evidence[of].change(*([each] for each in at), share).least
     rows["gate"] = gates
-    said = (*evidence[scope].notes(), *_found_from(rows))
-    return Comparison(rows, len(frames[0]) - len(both), len(frames[1]) - len(both), tuple(kinds + notes), said)
+    # which changes would have been found: by sweep, the median of the points; sweeps of one change together
+    medians = rows.dropna(subset="least").groupby("sweep", sort=False)["least"].median().sort_values().map(percent)
+    sweeps = medians.groupby(medians, sort=False).groups
+    shown = "; ".join(f"{least}: {', '.join(names)}" for least, names in sweeps.items())
+    said = [f"a change is called faster or slower from this on (median of the points): {shown}"] if shown else []
+    without = (len(frame) - len(both) for frame in frames)
+    return Comparison(rows, *without, tuple(kinds + notes), (*evidence[scope].notes(), *said))
 
 
 def of_results(before: str, after: str) -> str:
@@ -173,14 +178,6 @@ def timed(row: Mapping[str, Any], scope: str) -> tuple[str, str]:
     measures = ALGORITHMS[row["algorithm"]].measures
     of = scope if scope in measures else measures[0]
     return of, row["label"] + ("" if of == scope else f", {SCOPES[of]}")
-
-
-def _found_from(rows: pd.DataFrame) -> list[str]:
-    """Say which changes would have been found: by sweep, the median of the points; sweeps of one change together."""
-    medians = rows.dropna(subset="least").groupby("sweep", sort=False)["least"].median().sort_values().map(percent)
-    sweeps = medians.groupby(medians, sort=False).groups
-    shown = "; ".join(f"{least}: {', '.join(names)}" for least, names in sweeps.items())
-    return [f"a change is called faster or slower from this on (median of the points): {shown}"] if shown else []
 
 
 def libraries_of(columns: Columns) -> Hashable:

@@ -92,8 +92,10 @@ def submit(arguments: Sequence[str]) -> int:
     token = uuid.uuid4().hex[:16]
     LOGS.mkdir(parents=True, exist_ok=True)
     shebang, _, rest = script.read_text().partition("\n")
+    python = os.environ.get("HPCMM_PYTHON", "python")
+    rest = rest.replace(f"{python} -m snakemake ", f"{shlex.quote(python)} -m snakemake ")  # it quotes all other paths
     # without a marker if Slurm ends it, as that would report a failure of a job that Slurm requeues
-    script.write_text(quoted(f"{shebang}\ntrap 'exit 143' TERM\n{rest}"))
+    script.write_text(f"{shebang}\ntrap 'exit 143' TERM\n{rest}")
     marker = PATTERNS["marker"].search(rest)
     given = ["--parsable", f"--output={LOGS}/%x-%j.log", *options(properties, arguments[:-1]), *arguments]
     if any(re.match("-M|--clusters?(=|$)", argument) for argument in given) or os.environ.get("SBATCH_CLUSTERS"):
@@ -206,9 +208,3 @@ def read_properties(script: Path | None) -> dict[str, Any]:
         return json.loads(found.removeprefix("# properties = ")) if found else {}
     except (OSError, ValueError):
         return {}
-
-
-def quoted(command: str) -> str:
-    """Quote the path of Python in a command of Snakemake, which quotes all other paths."""
-    python = os.environ.get("HPCMM_PYTHON", "python")
-    return command.replace(f"{python} -m snakemake ", f"{shlex.quote(python)} -m snakemake ")

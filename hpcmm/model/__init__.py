@@ -374,16 +374,6 @@ class Task:
         return ARITHMETICS.get(name) or Arithmetic(name)
 
     @property
-    def input_roundoff(self) -> float:
-        """Relative error that the variant's arithmetic makes in each input before it multiplies."""
-        return self.arithmetic.input_roundoff
-
-    @property
-    def divisions(self) -> int:
-        """How often the variant's arithmetic divides matrices into quarters, by Strassen's algorithm."""
-        return self.arithmetic.strassen
-
-    @property
     def picked(self) -> Task:
         """The task of the rung that runs, if its variant picks one; else itself."""
         if self.variant.picks is None:

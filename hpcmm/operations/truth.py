@@ -56,14 +56,14 @@ class Truth:
         k, narrow, exact = self.a.shape[1], task.arithmetic.narrow, self.element.exact
         accumulator = self.results if narrow else self.element.sums
         u = 0.0 if exact else accumulator.unit_roundoff
-        inputs = (1 + task.input_roundoff) ** 2 - 1  # products of two rounded inputs
+        inputs = (1 + task.arithmetic.input_roundoff) ** 2 - 1  # products of two rounded inputs
         # of many narrow sums only the random walk has a bound
         self.gamma = (math.inf if narrow and (k + 2) * u >= 1 else accuracy.gamma(k + 2, u)) + inputs
         self.walk = ROUNDINGS * (u * math.sqrt(k + 3) + inputs)
         if self.element.accumulator and not narrow:
             self.walk += u * k / 2
         self.stored = 0.0 if exact or accumulator is self.results else self.results.unit_roundoff
-        self.levels = task.divisions
+        self.levels = task.arithmetic.strassen
         if self.levels:
             rounded = self.results.unit_roundoff
             self.gamma = strassen_bound(k, self.levels, u, rounded) / max(1, k)

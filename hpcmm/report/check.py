@@ -122,10 +122,10 @@ def build(
     """Write the page of a check of ``columns``, from the file ``timings``, with rows of ``check.history``."""
     slow = {finding.subject.rank for finding in check.slow if not finding.source}
     counts = [
-        sheet.Count("devices", len(check.subjects)),
-        sheet.Count("slow devices", len(slow), "wrong"),
-        sheet.Count("slow links", len({(e.subject.rank, e.source.rank) for e in check.slow if e.source}), "wrong"),
-        sheet.Count("faults", len(check.broken), "wrong"),
+        ("devices", len(check.subjects), ""),
+        ("slow devices", len(slow), "wrong"),
+        ("slow links", len({(each.subject.rank, each.source.rank) for each in check.slow if each.source}), "wrong"),
+        ("faults", len(check.broken), "wrong"),
     ]
     with_peers = [finding for finding in check.findings if finding.against == "peers"]
     alone = [finding for finding in with_peers if not finding.source and math.isfinite(finding.slowdown)]

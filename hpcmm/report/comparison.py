@@ -49,9 +49,9 @@ def figure(comparison: Comparison) -> Figure | None:
 def build(comparison: Comparison, before: Path, after: Path, scope: str, target: Path) -> None:
     rows, counts = comparison.rows, comparison.counts
     kinds = {**dict.fromkeys((*compare.WORSE, "slower"), "wrong"), "faster": "pass", "mended": "pass"}
-    shown = [sheet.Count("points in both", len(rows))]
-    shown += [sheet.Count(verdict, count, kinds.get(verdict, "")) for verdict, count in counts.items()]
-    shown += [sheet.Count("only before", comparison.missing), sheet.Count("only after", comparison.added)]
+    shown = [("points in both", len(rows), "")]
+    shown += [(verdict, count, kinds.get(verdict, "")) for verdict, count in counts.items()]
+    shown += [("only before", comparison.missing, ""), ("only after", comparison.added, "")]
     notes = [f"{note[:1].upper()}{note[1:]}." for note in comparison.noise]
     notes += [f"Differs: {difference}." for difference in comparison.differences]
     changed = rows[rows["verdict"].isin(list(kinds))]

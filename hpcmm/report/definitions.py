@@ -55,25 +55,16 @@ class Definition:
         return "\n".join([self.text, "", header, "|:--" + "|--:" * (len(self.table[0]) - 1) + "|", *rows])
 
 
-@dataclass(frozen=True)
-class Section:
-    """Definitions under one title."""
-
-    title: str
-    definitions: Sequence[Definition]
-
-
 @cache
-def sections() -> tuple[Section, ...]:
-    """Return all definitions in the order of the page."""
-    read = ((each["title"], each["definitions"]) for each in beside(__file__))
-    return tuple(Section(title, tuple(_definition(**fields) for fields in own)) for title, own in read)
+def sections() -> dict[str, list[Definition]]:
+    """Return all definitions in the order of the page, by the titles of its sections."""
+    return {each["title"]: [_definition(**fields) for fields in each["definitions"]] for each in beside(__file__)}
 
 
 @cache
 def defined() -> dict[str, str]:
     """Return the id of the definition of each column that has one, by the name of the column."""
-    found = {column: each.id for section in sections() for each in section.definitions for column in each.columns}
+    found = {column: each.id for own in sections().values() for each in own for column in each.columns}
     for unit in {each.rate_unit(dtype) for each in OPERATIONS.values() for dtype in each.dtypes}:
         rates = [prefix + unit + of for prefix in "GT" for of in ("", ", kernel alone", ", end to end")]
         found |= dict.fromkeys(rates, "rate") | {f"G{unit} per W": "energy"}
@@ -82,15 +73,15 @@ def defined() -> dict[str, str]:
 
 
 def of(identity: str) -> Definition:
-    return next(each for section in sections() for each in section.definitions if each.id == identity)
+    return next(each for own in sections().values() for each in own if each.id == identity)
 
 
 def markdown() -> str:
     """Return all definitions as Markdown for MyST, each with its anchor."""
     parts = []
-    for section in sections():
-        parts.append(f"## {section.title}")
-        parts += [f"({each.id})=\n### {each.term}\n\n{each.markdown}" for each in section.definitions]
+    for title, own in sections().items():
+        parts.append(f"## {title}")
+        parts += [f"({each.id})=\n### {each.term}\n\n{each.markdown}" for each in own]
     return "\n\n".join(parts)
 
 

@@ -3,15 +3,12 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from hpcmm import analysis
 from hpcmm.model.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.system.text import RAISED, number, plural
 from hpcmm.system.text import percent as percent
-
-T = TypeVar("T")
 
 GIGA = 1e9
 TERA = 1e12
@@ -180,19 +177,12 @@ def base(row: Mapping) -> str:
     return "relative to one rank alone" + (f", on {row['base_card'][:12]}" if row["base_card"] else "")
 
 
-def spread(items: Sequence[T], most: int) -> Sequence[T]:
-    """Return at most ``most`` of the items, evenly spaced, always with the last one."""
-    if len(items) <= most:
-        return items
-    return [items[round((i + 1) * len(items) / most) - 1] for i in range(most)]
-
-
 def at_sizes(rows: Sequence[Mapping], most: int) -> tuple[Sequence[Mapping], str]:
     """Return the rows at no more than ``most`` sizes, and a text about the sizes that were dropped, if any."""
     known = analysis.by_size(rows)
-    some = spread(list(known), most)
-    if len(some) == len(known):
+    if len(known) <= most:
         return rows, ""
+    some = [[*known][round((i + 1) * len(known) / most) - 1] for i in range(most)]  # evenly spaced, with the last one
     kept = [row for row in rows if analysis.values(row, dimensions()) in some]
     names = f" ({', '.join(size(known[shape][0]) for shape in some)})" if len(some) <= 8 else ""
     return kept, f", at {len(some)} of {len(known)} sizes{names}"

@@ -42,10 +42,9 @@ def build(result: Mapping[str, Any], target: Path) -> None:
     """Write the page of the grades of submissions; ``result`` is from ``grading.submissions``."""
     submissions = result["submissions"]
     one = len(submissions) == 1
-    counts = [sheet.Count("exercises", len(result["exercises"]))]
-    counts += [] if one else [sheet.Count("submissions", len(submissions))]
-    points = f"{submissions[0]['points']:g} of {result['of']:g}" if one else f"{result['of']:g}"
-    counts.append(sheet.Count("points", points))
+    counts = [("exercises", len(result["exercises"]), "")]
+    counts += [] if one else [("submissions", len(submissions), "")]
+    counts.append(("points", f"{submissions[0]['points']:g} of {result['of']:g}" if one else f"{result['of']:g}", ""))
     notes = []
     if missed := result["ungraded"]:
         notes.append(

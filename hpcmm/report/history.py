@@ -111,8 +111,8 @@ def build(history: History, target: Path) -> None:
     drawn = sorted(sizes, key=sizes.__getitem__, reverse=True)[:MOST_FIGURES]
     verdicts = Counter(step.change.verdict for trend in changed for step in trend.steps)
     kinds = {"slower": "wrong", "faster": "pass", **dict.fromkeys(compare.WORSE, "wrong"), "mended": "pass"}
-    counts = [sheet.Count("runs", len(history.runs)), sheet.Count("points", len(history.trends))]
-    counts += [sheet.Count(verdict, verdicts[verdict], kind) for verdict, kind in kinds.items()]
+    counts = [("runs", len(history.runs), ""), ("points", len(history.trends), "")]
+    counts += [(verdict, verdicts[verdict], kind) for verdict, kind in kinds.items()]
     notes = [f"{note}." for note in history.noise]
     if drawn:
         notes.append("The line in a figure is the level between changes. Bars are the 95 % intervals of the medians.")

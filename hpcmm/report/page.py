@@ -7,12 +7,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import chain, count
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from hpcmm import analysis
@@ -161,9 +160,8 @@ def machine_line(conditions: Sequence[tuple[str, Sequence[str]]]) -> str:
 @functools.cache
 def template(name: str) -> Template:
     """Return a template of this folder. Compiling one takes longer than rendering it."""
-    folder = files(__package__)
-    loader = FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8"))
     how = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    loader = PackageLoader("hpcmm", "report")
     environment = Environment(loader=loader, autoescape=True, **how)  # included files, too: they have no text of others
     environment.filters["unbroken"] = unbroken
     return environment.get_template(name)

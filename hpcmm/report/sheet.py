@@ -27,13 +27,8 @@ class Section:
     errors: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Count:
-    """A number at the top of a sheet; ``kind`` colours it: ``"pass"``, ``"wrong"``, ``"warn"`` or none."""
-
-    name: str
-    value: int | str
-    kind: str = ""
+# A number at the top of a sheet: its name, its value, and the kind that colours it: pass, wrong, warn or none
+Count = tuple[str, int | str, str]
 
 
 def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str], sections: Sequence[Section]) -> str:

@@ -95,9 +95,7 @@ def transposed(points: Sequence[Mapping[str, Any]]) -> dict[str, list]:
 
 def first_of_labels(rows: Iterable[Mapping]) -> list[Mapping]:
     """Return the first row of each label, in the order of the ladder."""
-    first: dict[str, Mapping] = {}
-    for row in rows:
-        first.setdefault(row["label"], row)
+    first = {row["label"]: row for row in reversed([*rows])}
     return sorted(first.values(), key=lambda row: row["place"])
 
 

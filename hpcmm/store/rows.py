@@ -48,7 +48,11 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
     of_visits = {"measurement": [i for i, _ in visits], "visit": [visit.number for _, visit in visits]}
     of_visits |= fields_of([visit for _, visit in visits], *list(VISITS)[2:])
     groups = {"measurements": measurements, "samples": columns, "visits": of_visits}
-    return as_groups(groups | {"omitted": {name: [] for name in UNMEASURED}} | placed(batch.name, runs))
+    groups |= {"omitted": {name: [] for name in UNMEASURED}} | placed(batch.name, runs)
+    return {
+        group: {name: as_column(values, GROUPS[group].get(name)) for name, values in columns.items()}
+        for group, columns in groups.items()
+    }
 
 
 def placed(name: str, runs: Sequence[Mapping]) -> dict[str, dict[str, list]]:
@@ -56,13 +60,6 @@ def placed(name: str, runs: Sequence[Mapping]) -> dict[str, dict[str, list]]:
     ranks = {"run": [i for i, _, _ in places], "rank": [rank for _, rank, _ in places]}
     ranks |= {name: [each[name] for _, _, each in places] for name in ("node", "device")}
     return {"runs": {"batch": [name] * len(runs), "provenance": list(map(json.dumps, runs))}, "ranks": ranks}
-
-
-def as_groups(lists: Mapping[str, Mapping[str, Sequence]]) -> Groups:
-    return {
-        group: {name: as_column(values, GROUPS[group].get(name)) for name, values in columns.items()}
-        for group, columns in lists.items()
-    }
 
 
 def write_profiles(
